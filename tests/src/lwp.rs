@@ -1,0 +1,96 @@
+//! How a command is put on the virtual CPU.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// One way to run a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Directly on the processor.
+    Native,
+    /// `lwp run`: translation without counting.
+    Run,
+    /// `lwp stat`: translation with exact counting.
+    Stat,
+}
+
+impl Mode {
+    /// Name in messages and in `LWP_TEST_MODES`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Run => "run",
+            Self::Stat => "stat",
+        }
+    }
+
+    /// The full command line for running `argv` in this mode. Counts go to a file in `scratch`, so
+    /// that the program's own standard error stays comparable.
+    pub fn command(self, argv: &[OsString], scratch: &Path) -> Vec<OsString> {
+        let mut line: Vec<OsString> = match self {
+            Self::Native => Vec::new(),
+            Self::Run => vec![lwp_binary().into(), "run".into(), "--".into()],
+            Self::Stat => {
+                let counts = scratch.join("counts").into_os_string();
+                vec![lwp_binary().into(), "stat".into(), "-o".into(), counts, "--".into()]
+            }
+        };
+        line.extend(argv.iter().cloned());
+        line
+    }
+}
+
+/// The modes to run, native first.
+pub fn modes() -> Vec<Mode> {
+    let all = [Mode::Native, Mode::Run, Mode::Stat];
+    let Ok(wanted) = std::env::var("LWP_TEST_MODES") else { return all.to_vec() };
+    for word in wanted.split(',') {
+        assert!(all.iter().any(|m| m.name() == word), "LWP_TEST_MODES: unknown mode {word:?}");
+    }
+    let named = |m: &Mode| *m == Mode::Native || wanted.split(',').any(|w| w == m.name());
+    all.into_iter().filter(named).collect()
+}
+
+/// How often each mode is run.
+pub fn repeat() -> u32 {
+    match std::env::var("LWP_TEST_REPEAT") {
+        Ok(text) => text.parse().expect("LWP_TEST_REPEAT is a number"),
+        Err(_) => 1,
+    }
+}
+
+/// The `lwp` under test: `LWP_BIN`, else the newest in this target directory, else a fresh build.
+pub fn lwp_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("LWP_BIN") {
+            let path = PathBuf::from(path);
+            assert!(path.is_file(), "LWP_BIN: no file {}", path.display());
+            return path;
+        }
+        newest().unwrap_or_else(|| {
+            build();
+            newest().expect("the build of lwp-cli leaves a binary named lwp")
+        })
+    })
+}
+
+fn newest() -> Option<PathBuf> {
+    let exe = std::env::current_exe().ok()?;
+    let target = exe.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
+    let candidates = ["release", "debug"].map(|profile| target.join(profile).join("lwp"));
+    let built = candidates.into_iter().filter(|p| p.is_file());
+    built.max_by_key(|p| p.metadata().and_then(|m| m.modified()).ok())
+}
+
+fn build() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--package", "lwp-cli"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("start cargo");
+    assert!(status.success(), "building lwp-cli failed");
+}

@@ -1,0 +1,36 @@
+//! Every test program, natively and on the virtual CPU.
+
+/// One test per program, in a module per folder, and the list of them all.
+///
+/// ```text
+/// group { name }  =>  mod group { #[test] fn name() { check_program("group/name") } }
+/// ```
+macro_rules! programs {
+    ($($group:ident { $($name:ident)* })*) => {
+        $(mod $group {
+            $(#[test]
+            fn $name() {
+                lwp_tests::check_program(concat!(stringify!($group), "/", stringify!($name)));
+            })*
+        })*
+        const LISTED: &[&str] = &[$($(concat!(stringify!($group), "/", stringify!($name)),)*)*];
+    };
+}
+
+programs! {
+    start { bare_exit bare_hello bare_branches hello arguments constructors }
+    registers { flags general vectors x87_mxcsr asynchronous segment_bases red_zone system_calls }
+    control { exceptions }
+    signals {
+        segv_fixup synchronous_registers fault_codes nested masks interrupted_calls alternate_stack
+        leave_handler action_flags waiting fatal die_by_segv die_by_term stop_and_continue alarm_storm
+        context_changes
+    }
+}
+
+#[test]
+fn every_program_is_listed() {
+    let mut listed: Vec<&str> = LISTED.to_vec();
+    listed.sort_unstable();
+    assert_eq!(lwp_tests::source_files(), listed);
+}
