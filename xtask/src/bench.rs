@@ -1,0 +1,178 @@
+//! `cargo xtask bench`: how much longer programs take on the virtual CPU.
+//!
+//! Every round runs every program once in every way, so that a machine that gets slower or faster
+//! meanwhile does so for all columns. Medians are compared; ratios are to the native median of the
+//! same measurement.
+
+mod table;
+mod ways;
+mod workloads;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+use table::Cell;
+use ways::Way;
+use workloads::Workload;
+
+/// What to measure.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// How often to run each program in each way
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Measure these programs only
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Measure valgrind's tools and qemu-user too, where they are installed
+    #[arg(long)]
+    with_peers: bool,
+    /// Measure this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    lwp: Option<PathBuf>,
+    /// Give a run up after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    limit: u64,
+}
+
+/// Builds, prepares, measures, prints.
+pub fn run(options: &Options) -> Result<()> {
+    let lwp = match &options.lwp {
+        Some(file) => std::path::absolute(file)?,
+        None => build()?,
+    };
+    let dir = Scratch::new()?;
+    let (workloads, mut notes) = workloads::prepare(&dir.0, &options.only)?;
+    let (ways, missing) = ways::all(&lwp, options.with_peers);
+    notes.extend(missing);
+    let limit = Duration::from_secs(options.limit);
+    let mut cells: Vec<Vec<Cell>> = Vec::new();
+    for workload in &workloads {
+        eprintln!("warming up {}", workload.name);
+        cells.push(warm_up(workload, &ways, &dir.0, limit)?);
+    }
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        for (workload, row) in workloads.iter().zip(&mut cells) {
+            for (way, cell) in ways.iter().zip(row) {
+                if let Cell::Times(times) = cell {
+                    match time(way, workload, &dir.0, limit) {
+                        Ok(time) => times.push(time),
+                        Err(error) => *cell = Cell::Failed(error.to_string()),
+                    }
+                }
+            }
+        }
+    }
+    print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
+    Ok(())
+}
+
+/// Builds the command in release mode and returns its path.
+fn build() -> Result<PathBuf> {
+    workspace::run(workspace::cargo(&["build", "--release", "--package", "lwp-cli"]))?;
+    let metadata = workspace::metadata()?;
+    let target = metadata["target_directory"].as_str().context("no target directory")?;
+    Ok(Path::new(target).join("release/lwp"))
+}
+
+/// A directory for the inputs, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("lwp-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a program in every way, unmeasured, and compares what it prints with what it prints
+/// natively: a fast wrong answer is no result.
+fn warm_up(workload: &Workload, ways: &[Way], dir: &Path, limit: Duration) -> Result<Vec<Cell>> {
+    let mut expected = None;
+    let mut cells = Vec::new();
+    for way in ways {
+        if workload.many_processes && !way.follows_children {
+            cells.push(Cell::NotApplicable);
+            continue;
+        }
+        let file = dir.join("printed");
+        let printed = std::fs::File::create(&file)?;
+        let run = watched(way.command(workload, dir).stdout(printed), limit)
+            .and_then(|()| Ok(std::fs::read(&file)?));
+        match (run, &expected) {
+            (Ok(printed), None) => {
+                expected = Some(printed);
+                cells.push(Cell::Times(Vec::new()));
+            }
+            (Err(error), None) => bail!("{} does not run natively: {error:#}", workload.name),
+            (Ok(printed), Some(expected)) if printed == *expected => {
+                cells.push(Cell::Times(Vec::new()));
+            }
+            (Ok(_), Some(_)) => cells.push(Cell::Failed("prints something else".into())),
+            (Err(error), Some(_)) => cells.push(Cell::Failed(error.to_string())),
+        }
+    }
+    Ok(cells)
+}
+
+/// The wall-clock time of one run.
+fn time(way: &Way, workload: &Workload, dir: &Path, limit: Duration) -> Result<Duration> {
+    let mut command = way.command(workload, dir);
+    let start = Instant::now();
+    watched(command.stdout(Stdio::null()), limit)?;
+    Ok(start.elapsed())
+}
+
+/// Runs `command`, and kills it at the limit. Waiting is left to the kernel, and only the watchdog
+/// looks at the clock: polling would cost more than the shortest programs take.
+fn watched(command: &mut Command, limit: Duration) -> Result<()> {
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let (ended, watch) = mpsc::channel::<()>();
+    let pid = child.id().to_string();
+    let watchdog = std::thread::spawn(move || {
+        let late = watch.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        if late {
+            let _ = Command::new("kill").args(["-KILL", &pid]).status();
+        }
+        late
+    });
+    let status = child.wait()?;
+    drop(ended);
+    if watchdog.join().unwrap_or(false) {
+        bail!("more than {} s", limit.as_secs());
+    }
+    if !status.success() {
+        bail!("{status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_programs_are_stopped() {
+        let limit = Duration::from_millis(100);
+        let late = watched(Command::new("sleep").arg("20"), limit);
+        assert!(late.unwrap_err().to_string().starts_with("more than"));
+        let failed = watched(Command::new("false").arg("x"), Duration::from_secs(20));
+        assert!(failed.unwrap_err().to_string().contains("exit status: 1"));
+        assert!(watched(Command::new("true").arg("x"), Duration::from_secs(20)).is_ok());
+    }
+}

@@ -1,0 +1,134 @@
+//! Crates have levels, and a crate depends only on crates of lower levels: cycles cannot be written,
+//! and the pure parts stay free of the operating system.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::workspace;
+
+/// The level of packages that exist for development; nothing may depend on them, save tests.
+const DEV: u8 = u8::MAX;
+
+/// Every package and its level.
+#[rustfmt::skip] // A table: one level a line.
+const LEVELS: &[(u8, &[&str])] = &[
+    (0,   &["lwp-arch"]),                                             // facts
+    (1,   &["lwp-source"]),                                           // interfaces
+    (2,   &["lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile"]),     // pure logic
+    (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-export"]),  // system and formats
+    (4,   &["lwp-vcpu"]),                                             // engine
+    (5,   &["lwp", "cpc"]),                                           // product libraries
+    (6,   &["lwp-cli", "lwp-capi", "lwp-cpc"]),                       // edges
+    (DEV, &["lwp-testkit", "lwp-tests", "xtask"]),
+];
+
+/// One package depending on another of the workspace.
+#[derive(Debug, PartialEq, Eq)]
+struct Edge<'a> {
+    from: &'a str,
+    to: &'a str,
+    dev: bool,
+}
+
+/// Fails if a package has no level, or depends on one that is not below it.
+pub fn check() -> Result<()> {
+    let metadata = workspace::metadata()?;
+    let packages = packages(&metadata)?;
+    let mut faults = Vec::new();
+    for package in &packages {
+        if level(package).is_none() {
+            faults.push(format!("{package} has no level: add it to LEVELS in xtask"));
+        }
+    }
+    faults.extend(edges(&metadata, &packages)?.iter().filter_map(fault));
+    if !faults.is_empty() {
+        bail!("{}", faults.join("\n  "));
+    }
+    Ok(())
+}
+
+fn level(package: &str) -> Option<u8> {
+    let row = LEVELS.iter().find(|(_, packages)| packages.contains(&package));
+    row.map(|(level, _)| *level)
+}
+
+fn packages(metadata: &Value) -> Result<Vec<&str>> {
+    let packages = metadata["packages"].as_array().context("metadata without packages")?;
+    Ok(packages.iter().filter_map(|package| package["name"].as_str()).collect())
+}
+
+/// The dependencies between packages of the workspace.
+fn edges<'a>(metadata: &'a Value, packages: &[&str]) -> Result<Vec<Edge<'a>>> {
+    let mut edges = Vec::new();
+    for package in metadata["packages"].as_array().context("metadata without packages")? {
+        let from = package["name"].as_str().context("package without name")?;
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let Some(to) = dependency["name"].as_str().filter(|name| packages.contains(name))
+            else {
+                continue;
+            };
+            edges.push(Edge { from, to, dev: dependency["kind"] == "dev" });
+        }
+    }
+    Ok(edges)
+}
+
+/// What is wrong with `edge`, if anything. Tests may use the test kit; packages for development may
+/// use everything, each other included.
+fn fault(edge: &Edge<'_>) -> Option<String> {
+    let (from, to) = (level(edge.from)?, level(edge.to)?);
+    let allowed = from == DEV || to < from || (edge.dev && edge.to == "lwp-testkit");
+    let kind = if edge.dev { "tests of " } else { "" };
+    (!allowed).then(|| {
+        format!("{kind}{} (level {from}) must not depend on {} (level {to})", edge.from, edge.to)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(from: &str, to: &str, dev: bool) -> bool {
+        fault(&Edge { from, to, dev }).is_none()
+    }
+
+    #[test]
+    fn arrows_go_down() {
+        assert!(allowed("lwp-vcpu", "lwp-dbt", false));
+        assert!(allowed("lwp-cli", "lwp-vcpu", false));
+        assert!(!allowed("lwp-dbt", "lwp-ptrace", false));
+        assert!(!allowed("lwp-dbt", "lwp-model", false));
+        assert!(!allowed("lwp-arch", "lwp-testkit", false));
+    }
+
+    #[test]
+    fn tests_may_use_the_test_kit_only() {
+        assert!(allowed("lwp-dbt", "lwp-testkit", true));
+        assert!(allowed("lwp-tests", "lwp-testkit", false));
+        assert!(allowed("lwp-tests", "lwp-cli", false));
+        assert!(!allowed("lwp-dbt", "lwp-vcpu", true));
+        assert!(!allowed("lwp-dbt", "xtask", true));
+    }
+
+    #[test]
+    fn no_package_has_two_levels() {
+        let mut all: Vec<&str> =
+            LEVELS.iter().flat_map(|(_, packages)| *packages).copied().collect();
+        let number = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), number);
+    }
+
+    #[test]
+    fn edges_are_read_from_metadata() {
+        let metadata = serde_json::json!({ "packages": [
+            { "name": "lwp-dbt", "dependencies": [
+                { "name": "iced-x86", "kind": null }, { "name": "lwp-ptrace", "kind": "dev" } ] },
+            { "name": "lwp-ptrace", "dependencies": [] },
+        ]});
+        let packages = packages(&metadata).unwrap();
+        let edges = edges(&metadata, &packages).unwrap();
+        assert_eq!(edges, [Edge { from: "lwp-dbt", to: "lwp-ptrace", dev: true }]);
+    }
+}

@@ -1,0 +1,52 @@
+//! The workspace's own checks and measurements.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod ci;
+mod layering;
+mod tree;
+mod unsafe_budget;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Checks and measurements of this workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct CommandLine {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run every check: format, layering, unsafe budget, tree, clippy, tests, documentation
+    Ci,
+    /// Check that crates depend only on crates of lower levels
+    Layering,
+    /// Check that unsafe code occurs only where it may
+    UnsafeBudget,
+    /// Check file sizes and that no file names a place on one machine
+    Tree,
+    /// Measure the virtual CPU against native runs and print a Markdown table
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match CommandLine::parse().task {
+        Task::Ci => ci::run(),
+        Task::Layering => layering::check(),
+        Task::UnsafeBudget => unsafe_budget::check(),
+        Task::Tree => tree::check(),
+        Task::Bench(options) => bench::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

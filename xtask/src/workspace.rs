@@ -1,0 +1,61 @@
+//! The workspace as cargo and git see it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// The root of the workspace.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+}
+
+/// A cargo command in the root.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments).current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// Runs `command` with its output shown.
+pub fn run(mut command: Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs `command` and returns what it printed.
+pub fn output(mut command: Command) -> Result<Vec<u8>> {
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", output.status);
+    }
+    Ok(output.stdout)
+}
+
+/// What `cargo metadata` says about the workspace, dependencies from outside left out.
+pub fn metadata() -> Result<Value> {
+    let text = output(cargo(&["metadata", "--format-version=1", "--no-deps"]))?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// The files that belong to the tree, relative to the root: those tracked by git, and those that
+/// would be if they were added. Sorted.
+pub fn files() -> Result<Vec<PathBuf>> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    git.current_dir(root());
+    let names = output(git)?;
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let mut files: Vec<PathBuf> =
+        names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned())).collect();
+    files.retain(|file| root().join(file).is_file());
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
