@@ -1,0 +1,288 @@
+//! The command line, as clap sees it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use lwp_vcpu::{Config, CpuModel, Plan, Target};
+
+use crate::failure::{self, Failure};
+
+/// Counts what unmodified programs execute, exactly, without a hardware counter.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lwp",
+    version,
+    propagate_version = true,
+    after_help = "The exit status is the program's own. 125: lwp itself failed; 126: the program \
+                  cannot be executed; 127: it was not found."
+)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program and count its events exactly
+    Stat(StatArgs),
+    /// Run a program on the virtual CPU without counting
+    Run(RunArgs),
+    /// List the events that `lwp stat -e` counts
+    List,
+    /// Check what this machine allows, and say what to do about the rest
+    Doctor,
+    /// Print a shell completion script
+    Completions {
+        /// The shell to write it for.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory
+    Man {
+        /// Where to write them; created if missing.
+        dir: PathBuf,
+    },
+}
+
+/// `lwp stat`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StatArgs {
+    /// Events to count, separated by commas (see `lwp list`); perf's modifiers are understood
+    #[arg(short, long = "event", value_name = "EVENTS", action = clap::ArgAction::Append)]
+    pub events: Vec<String>,
+
+    /// Run the program N times and print mean and spread; 0 repeats until interrupted
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    pub repeat: u32,
+
+    /// Print values separated by SEP, in perf's column order
+    #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json")]
+    pub field_separator: Option<String>,
+
+    /// Print one JSON object a line, with perf's keys
+    #[arg(short = 'j', long = "json-output")]
+    pub json: bool,
+
+    /// Write the counts to FILE instead of standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Add to the file of -o instead of replacing it
+    #[arg(long, requires = "output")]
+    pub append: bool,
+
+    /// Report every thread on its own
+    #[arg(long, conflicts_with_all = ["per_process", "repeat"])]
+    pub per_thread: bool,
+
+    /// Report every process on its own; an exec starts a new one
+    #[arg(long, conflicts_with = "repeat")]
+    pub per_process: bool,
+
+    /// Take over a running process; counts until it ends, PROGRAM ends, or lwp is interrupted
+    #[arg(short, long, value_name = "PID", conflicts_with = "repeat")]
+    pub pid: Option<i32>,
+
+    /// Do not follow child processes; they run natively
+    #[arg(short = 'i', long)]
+    pub no_inherit: bool,
+
+    /// Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]
+    #[arg(long, value_name = "WHERE")]
+    pub control: Option<String>,
+
+    /// Start counting after MS milliseconds; -1 starts disabled
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
+    pub delay: Option<i64>,
+
+    /// Print large numbers without thousands separators
+    #[arg(long)]
+    pub no_big_num: bool,
+
+    /// The processor and its surroundings.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "pid")]
+    pub command: Vec<OsString>,
+}
+
+/// `lwp run`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RunArgs {
+    /// The processor and its surroundings.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What `stat` and `run` have in common.
+#[derive(Args, Clone, Debug, Default)]
+pub struct MachineArgs {
+    /// The processor that the program sees [default: host; x86-64-v3 with --deterministic]
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<Cpu>,
+
+    /// Same counts on every machine: fixed layout, random numbers, time stamps and processor
+    #[arg(long, conflicts_with = "aslr")]
+    pub deterministic: bool,
+
+    /// Seed of everything random under --deterministic
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic")]
+    pub seed: u64,
+
+    /// Leave address space randomisation on; counts may then vary between runs
+    #[arg(long)]
+    pub aslr: bool,
+
+    /// End the run after MS milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+}
+
+/// The choices of `--cpu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cpu {
+    /// This machine's own, minus what cannot be translated
+    #[value(name = "host")]
+    Host,
+    /// Up to SSE4.2 and POPCNT
+    #[value(name = "x86-64-v2")]
+    V2,
+    /// Up to AVX2, BMI and FMA
+    #[value(name = "x86-64-v3")]
+    V3,
+    /// Up to AVX-512 F, BW, CD, DQ and VL
+    #[value(name = "x86-64-v4")]
+    V4,
+}
+
+impl From<Cpu> for CpuModel {
+    fn from(cpu: Cpu) -> Self {
+        match cpu {
+            Cpu::Host => Self::Host,
+            Cpu::V2 => Self::V2,
+            Cpu::V3 => Self::V3,
+            Cpu::V4 => Self::V4,
+        }
+    }
+}
+
+impl MachineArgs {
+    /// The timeout as a duration.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout.map(Duration::from_millis)
+    }
+
+    /// The processor to show. A deterministic run must not depend on the host's, so it has a fixed
+    /// default.
+    fn cpu_model(&self) -> CpuModel {
+        match self.cpu {
+            Some(cpu) => cpu.into(),
+            None if self.deterministic => CpuModel::V3,
+            None => CpuModel::Host,
+        }
+    }
+
+    /// The configuration of a run of `target` under these options.
+    pub fn config(&self, target: Target, plan: Plan) -> Config {
+        let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
+        config.target = target;
+        config.cpu = self.cpu_model();
+        config.aslr = self.aslr;
+        config.deterministic = self.deterministic;
+        config.seed = self.seed;
+        config.timeout = self.timeout();
+        config
+    }
+}
+
+/// Reads the process's command line. Help and version texts end the process here, successfully.
+pub fn parse() -> Result<CommandLine, Failure> {
+    CommandLine::try_parse().map_err(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        Failure::usage(&error)
+    })
+}
+
+/// The command's definition, for completions and manual pages.
+pub fn definition() -> clap::Command {
+    CommandLine::command()
+}
+
+/// Fails with a usage error in our own words.
+pub fn usage_error(cause: impl Into<String>, remedy: impl Into<String>) -> Failure {
+    Failure::new(failure::OWN_FAILURE, cause).with_remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(words: &[&str]) -> StatArgs {
+        let words = ["lwp", "stat"].iter().chain(words);
+        match CommandLine::try_parse_from(words).unwrap().command {
+            Command::Stat(args) => args,
+            other => panic!("not stat: {other:?}"),
+        }
+    }
+
+    fn refused(words: &[&str]) -> bool {
+        CommandLine::try_parse_from(["lwp", "stat"].iter().chain(words)).is_err()
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_program_stay_with_the_program() {
+        let args = stat(&["-e", "branches", "gzip", "-e", "-9"]);
+        assert_eq!(args.events, ["branches"]);
+        assert_eq!(args.command, ["gzip", "-e", "-9"]);
+        let args = stat(&["-r", "3", "--", "-odd", "-r"]);
+        assert_eq!(args.repeat, 3);
+        assert_eq!(args.command, ["-odd", "-r"]);
+    }
+
+    #[test]
+    fn delay_takes_minus_one() {
+        assert_eq!(stat(&["-D", "-1", "true"]).delay, Some(-1));
+        assert_eq!(stat(&["--delay", "250", "true"]).delay, Some(250));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert!(refused(&[]));
+        assert!(refused(&["-j", "-x,", "true"]));
+        assert!(refused(&["--append", "true"]));
+        assert!(refused(&["--per-thread", "--per-process", "true"]));
+        assert!(refused(&["--per-thread", "-r", "2", "true"]));
+        assert!(refused(&["--seed", "1", "true"]));
+        assert!(refused(&["--deterministic", "--aslr", "true"]));
+        assert!(refused(&["--cpu", "pentium", "true"]));
+        assert!(!refused(&["-p", "1"]));
+        assert!(!refused(&["--per-thread", "true"]));
+    }
+
+    #[test]
+    fn deterministic_runs_do_not_depend_on_the_host_processor() {
+        let model = |words: &[&str]| {
+            let target = Target::Attach { pid: 1 };
+            stat(words).machine.config(target, Plan::Exact).cpu
+        };
+        assert_eq!(model(&["true"]), CpuModel::Host);
+        assert_eq!(model(&["--deterministic", "true"]), CpuModel::V3);
+        assert_eq!(model(&["--deterministic", "--cpu", "x86-64-v2", "true"]), CpuModel::V2);
+    }
+}

@@ -1,0 +1,60 @@
+//! `lwp doctor`: what this machine allows, and what to do about the rest.
+
+mod checks;
+
+use std::fmt::Write;
+
+use super::print;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use checks::{Check, Status};
+
+/// Prints every check; the exit code is 1 if one failed.
+pub fn execute() -> Result<Ending, Failure> {
+    let checks = checks::all();
+    print(text(&checks).as_bytes())?;
+    let failed = checks.iter().any(|check| check.status == Status::Fail);
+    Ok(Ending::Code(u8::from(failed)))
+}
+
+fn text(checks: &[Check]) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let status = match check.status {
+            Status::Ok => "OK  ",
+            Status::Warn => "warn",
+            Status::Fail => "FAIL",
+        };
+        let _ = writeln!(text, "{status}  {:<16} {}", check.name, check.detail);
+        if check.status != Status::Ok && !check.remedy.is_empty() {
+            let _ = writeln!(text, "{:>23}{}", "remedy: ", check.remedy);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn troubles_have_a_remedy() {
+        let check = |status| Check {
+            name: "ptrace".into(),
+            status,
+            detail: "as found".into(),
+            remedy: "do this".into(),
+        };
+        let expected = "\
+OK    ptrace           as found
+FAIL  ptrace           as found
+               remedy: do this
+";
+        assert_eq!(text(&[check(Status::Ok), check(Status::Fail)]), expected);
+    }
+
+    #[test]
+    fn the_machine_can_be_checked() {
+        assert!(checks::all().len() > 5);
+    }
+}

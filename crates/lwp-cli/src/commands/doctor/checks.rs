@@ -1,0 +1,315 @@
+//! What can be told about the machine without unsafe code: from `/proc`, `/sys`, and by trying.
+
+use std::fs;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: String,
+    /// Whether it is as needed.
+    pub status: Status,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it; empty if nothing is wrong.
+    pub remedy: String,
+}
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// As needed.
+    Ok,
+    /// Something will be slower or missing.
+    Warn,
+    /// `lwp` cannot work.
+    Fail,
+}
+
+impl Check {
+    fn ok(name: &str, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), status: Status::Ok, detail: detail.into(), remedy: String::new() }
+    }
+
+    fn warn(name: &str, detail: impl Into<String>, remedy: &str) -> Self {
+        let remedy = remedy.into();
+        Self { name: name.into(), status: Status::Warn, detail: detail.into(), remedy }
+    }
+
+    fn fail(name: &str, detail: impl Into<String>, remedy: &str) -> Self {
+        let remedy = remedy.into();
+        Self { name: name.into(), status: Status::Fail, detail: detail.into(), remedy }
+    }
+}
+
+/// Looks at everything.
+pub fn all() -> Vec<Check> {
+    let status = read("/proc/self/status");
+    vec![
+        kernel(&read("/proc/sys/kernel/osrelease")),
+        yama(&read("/proc/sys/kernel/yama/ptrace_scope"), &status),
+        tracer(&status),
+        seccomp(&status),
+        memfd(&read("/proc/sys/vm/memfd_noexec")),
+        map_count(&read("/proc/sys/vm/max_map_count")),
+        overcommit(&read("/proc/sys/vm/overcommit_memory")),
+        address_space(&read("/proc/self/limits")),
+        processor(&read("/proc/cpuinfo")),
+        pmu(&read("/proc/sys/kernel/perf_event_paranoid"), has_pmu()),
+    ]
+}
+
+/// A small file without its last newline; empty if it cannot be read.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+}
+
+fn has_pmu() -> bool {
+    let events = fs::read_dir("/sys/bus/event_source/devices/cpu/events");
+    events.is_ok_and(|mut events| events.next().is_some())
+}
+
+/// Linux 5.4 is the oldest kernel with everything the virtual CPU uses: PTRACE_GET_SYSCALL_INFO came
+/// with 5.3.
+fn kernel(release: &str) -> Check {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let version = (numbers.next().and_then(Result::ok), numbers.next().and_then(Result::ok));
+    match version {
+        (Some(major), Some(minor)) if (major, minor) >= (5, 4) => {
+            Check::ok("kernel", format!("Linux {release}"))
+        }
+        (Some(_), Some(_)) => Check::fail(
+            "kernel",
+            format!("Linux {release} is older than 5.4"),
+            "use a newer kernel",
+        ),
+        _ => Check::warn("kernel", "the kernel's release is not known", "mount /proc"),
+    }
+}
+
+/// Yama restricts attaching. Launching needs no permission: a child may always ask to be traced,
+/// except at level 3.
+fn yama(scope: &str, status: &str) -> Check {
+    let name = "ptrace scope";
+    let privileged = has_ptrace_capability(status);
+    match scope {
+        "" | "0" => Check::ok(name, "not restricted by Yama"),
+        "1" | "2" if privileged => Check::ok(name, format!("Yama level {scope}, but privileged")),
+        "1" => Check::warn(
+            name,
+            "Yama level 1: only programs started by lwp, not `lwp stat -p`",
+            "to attach, run as root or `sysctl kernel.yama.ptrace_scope=0`",
+        ),
+        "2" => Check::fail(
+            name,
+            "Yama level 2: tracing needs CAP_SYS_PTRACE",
+            "run as root or `sysctl kernel.yama.ptrace_scope=1`",
+        ),
+        _ => Check::fail(
+            name,
+            format!("Yama level {scope}: nothing may be traced"),
+            "the level can only be lowered by a reboot; unset kernel.yama.ptrace_scope=3",
+        ),
+    }
+}
+
+/// CAP_SYS_PTRACE in the effective set, capability 19 of capabilities(7).
+fn has_ptrace_capability(status: &str) -> bool {
+    let set = field(status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok());
+    set.is_some_and(|set| set & (1 << 19) != 0)
+}
+
+/// A traced lwp can trace others, but its tracer slows every one of its stops.
+fn tracer(status: &str) -> Check {
+    match field(status, "TracerPid:") {
+        None | Some("0") => Check::ok("tracer", "lwp is not traced itself"),
+        Some(pid) => Check::warn(
+            "tracer",
+            format!("lwp itself is traced by process {pid}"),
+            "do not run lwp under a debugger or strace -f",
+        ),
+    }
+}
+
+/// A filter, as containers have it, may forbid ptrace or personality; it cannot be read, only met.
+fn seccomp(status: &str) -> Check {
+    match field(status, "Seccomp:") {
+        Some("2") => Check::warn(
+            "seccomp",
+            "a system call filter is active; it may forbid ptrace or personality",
+            "in a container: --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined",
+        ),
+        Some("1") => Check::fail(
+            "seccomp",
+            "strict mode: only read and write are allowed",
+            "run lwp outside the sandbox",
+        ),
+        _ => Check::ok("seccomp", "no system call filter"),
+    }
+}
+
+/// The first line of `/proc/self/status` that starts with `name`, its value trimmed.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Translated code lives in executable shared memory.
+fn memfd(noexec: &str) -> Check {
+    let name = "shared memory";
+    if noexec == "2" {
+        return Check::fail(
+            name,
+            "executable memory files are forbidden",
+            "`sysctl vm.memfd_noexec=1`",
+        );
+    }
+    match memfd_create("lwp-doctor", MemfdFlags::CLOEXEC) {
+        Ok(_) => Check::ok(name, "memory files can be created"),
+        Err(error) => Check::fail(
+            name,
+            format!("memfd_create: {error}"),
+            "allow memfd_create in the container's seccomp profile",
+        ),
+    }
+}
+
+/// Each translated module adds a few mappings to the program's own.
+fn map_count(limit: &str) -> Check {
+    match limit.parse::<u64>() {
+        Ok(limit) if limit < 65_530 => Check::warn(
+            "mappings",
+            format!("vm.max_map_count is {limit}, below the kernel's default"),
+            "`sysctl vm.max_map_count=65530`",
+        ),
+        Ok(limit) => Check::ok("mappings", format!("vm.max_map_count is {limit}")),
+        Err(_) => Check::ok("mappings", "no limit is known"),
+    }
+}
+
+/// Arenas are reserved in full and touched in part.
+fn overcommit(mode: &str) -> Check {
+    match mode {
+        "2" => Check::warn(
+            "overcommit",
+            "strict: the translator's reservations count as used memory",
+            "`sysctl vm.overcommit_memory=0`",
+        ),
+        _ => Check::ok("overcommit", "reserving address space is free"),
+    }
+}
+
+/// A limited address space (ulimit -v) has little room for arenas.
+fn address_space(limits: &str) -> Check {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"));
+    match line.and_then(|line| line.split_whitespace().next()) {
+        Some("unlimited") | None => Check::ok("address space", "unlimited"),
+        Some(limit) => Check::warn(
+            "address space",
+            format!("limited to {limit} bytes"),
+            "`ulimit -v unlimited`",
+        ),
+    }
+}
+
+/// The levels of the x86-64 psABI and the flags of `/proc/cpuinfo` that tell them.
+#[rustfmt::skip] // A table: one level a line.
+const LEVELS: &[(&str, &[&str])] = &[
+    ("x86-64-v2", &["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"]),
+    ("x86-64-v3", &["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"]),
+    ("x86-64-v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+];
+
+fn processor(cpuinfo: &str) -> Check {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let has = |flag: &&str| flags.contains(flag);
+    let reached = LEVELS.iter().take_while(|(_, needed)| needed.iter().all(has)).last();
+    let lwp = if flags.contains(&"lwp") { ", with Lightweight Profiling" } else { "" };
+    match reached {
+        _ if !flags.contains(&"lm") => Check::fail(
+            "processor",
+            "not an x86-64 processor",
+            "lwp translates x86-64 programs on x86-64 processors only",
+        ),
+        Some((level, _)) => Check::ok("processor", format!("{level}{lwp}")),
+        None => Check::ok("processor", format!("x86-64-v1{lwp}")),
+    }
+}
+
+/// Not needed, only reported: lwp counts without it.
+fn pmu(paranoid: &str, present: bool) -> Check {
+    let name = "hardware PMU";
+    if !present {
+        return Check::ok(name, "none; lwp does not need it");
+    }
+    match paranoid.parse::<i32>() {
+        Ok(level) if level <= 2 => {
+            Check::ok(name, format!("present and open to perf (paranoid {level}); lwp needs none"))
+        }
+        _ => Check::ok(name, "present, closed to users; lwp does not need it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "TracerPid:\t0\nCapEff:\t0000000000080000\nSeccomp:\t2\n";
+
+    #[test]
+    fn kernels() {
+        assert_eq!(kernel("6.1.0-18-amd64").status, Status::Ok);
+        assert_eq!(kernel("5.4.0").status, Status::Ok);
+        assert_eq!(kernel("4.19.0").status, Status::Fail);
+        assert_eq!(kernel("").status, Status::Warn);
+    }
+
+    #[test]
+    fn yama_levels() {
+        assert_eq!(yama("", "").status, Status::Ok);
+        assert_eq!(yama("1", "").status, Status::Warn);
+        assert_eq!(yama("2", "").status, Status::Fail);
+        assert_eq!(yama("2", STATUS).status, Status::Ok);
+        assert_eq!(yama("3", STATUS).status, Status::Fail);
+    }
+
+    #[test]
+    fn status_fields() {
+        assert_eq!(tracer(STATUS).status, Status::Ok);
+        assert_eq!(tracer("TracerPid:\t77\n").status, Status::Warn);
+        assert_eq!(seccomp(STATUS).status, Status::Warn);
+        assert_eq!(seccomp("Seccomp:\t0\n").status, Status::Ok);
+        assert_eq!(seccomp("Seccomp:\t1\n").status, Status::Fail);
+    }
+
+    #[test]
+    fn memory_limits() {
+        assert_eq!(memfd("2").status, Status::Fail);
+        assert_eq!(map_count("1048576").status, Status::Ok);
+        assert_eq!(map_count("1000").status, Status::Warn);
+        assert_eq!(overcommit("2").status, Status::Warn);
+        assert_eq!(overcommit("0").status, Status::Ok);
+        let limits = "Max address space         4294967296           unlimited            bytes";
+        assert_eq!(address_space(limits).status, Status::Warn);
+        assert_eq!(address_space("Max address space  unlimited unlimited").status, Status::Ok);
+    }
+
+    #[test]
+    fn processor_levels() {
+        let v2 = "flags\t\t: lm cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3 lwp";
+        assert_eq!(processor(v2).detail, "x86-64-v2, with Lightweight Profiling");
+        let v3 = format!("{v2} avx avx2 bmi1 bmi2 f16c fma abm movbe xsave");
+        assert!(processor(&v3).detail.starts_with("x86-64-v3"));
+        assert_eq!(processor("flags\t\t: lm").detail, "x86-64-v1");
+        assert_eq!(processor("Features : fp asimd").status, Status::Fail);
+    }
+
+    #[test]
+    fn hardware_counters_are_welcome_but_not_needed() {
+        for (paranoid, present) in [("2", true), ("4", true), ("", false)] {
+            assert_eq!(pmu(paranoid, present).status, Status::Ok);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! `lwp run`: the program on the virtual CPU, uncounted.
+
+use std::sync::Arc;
+
+use lwp_vcpu::Plan;
+
+use crate::args::RunArgs;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::program;
+use crate::requests::Requests;
+use crate::signals;
+
+/// Runs the program and ends as it does.
+pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
+    let config = args.machine.config(program::launch(&args.command)?, Plan::Plain);
+    let requests = Arc::new(Requests::default());
+    let control = requests.connect();
+    signals::answer(requests, false)?;
+    let outcome = lwp_vcpu::run(&config, Some(control))?;
+    Ok(outcome.status.into())
+}

@@ -1,0 +1,116 @@
+//! Failures of `lwp` itself: one line for the cause, one for the remedy, and an exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// Exit code when lwp itself failed, as `env` and `timeout` have it.
+pub const OWN_FAILURE: u8 = 125;
+/// Exit code when the program was found but cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// Exit code when the program was not found.
+pub const NOT_FOUND: u8 = 127;
+
+/// Why `lwp` could not do what it was asked to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    code: u8,
+    cause: String,
+    remedy: String,
+}
+
+impl Failure {
+    /// A failure that ends lwp with `code`.
+    pub fn new(code: u8, cause: impl Into<String>) -> Self {
+        Self { code, cause: cause.into(), remedy: String::new() }
+    }
+
+    /// A failure of an operation on something named.
+    pub fn io(what: impl Display, error: &std::io::Error) -> Self {
+        Self::new(OWN_FAILURE, format!("{what}: {}", plain(error)))
+    }
+
+    /// A refusal by the argument parser, its "error: " prefix and its blank lines left out.
+    pub fn usage(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let text = lines.join("\n");
+        Self::new(OWN_FAILURE, text.strip_prefix("error: ").unwrap_or(&text))
+    }
+
+    /// Adds what the user can do about it.
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    /// The text for standard error.
+    fn text(&self) -> String {
+        if self.remedy.is_empty() {
+            format!("lwp: {}\n", self.cause)
+        } else {
+            format!("lwp: {}\nremedy: {}\n", self.cause, self.remedy)
+        }
+    }
+
+    /// Prints the failure and returns the exit code to end with.
+    pub fn report(&self) -> ExitCode {
+        eprint!("{}", self.text());
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<lwp_vcpu::Error> for Failure {
+    fn from(error: lwp_vcpu::Error) -> Self {
+        use lwp_vcpu::Error;
+        let cause = error.to_string();
+        match error {
+            Error::NotFound { .. } => Self::new(NOT_FOUND, cause),
+            Error::NotExecutable { .. } => Self::new(NOT_EXECUTABLE, cause),
+            Error::Machine { remedy, .. } if !remedy.is_empty() => {
+                Self::new(OWN_FAILURE, cause).with_remedy(remedy)
+            }
+            Error::Machine { .. } => Self::new(OWN_FAILURE, cause)
+                .with_remedy("run `lwp doctor` to see what this machine allows"),
+            _ => Self::new(OWN_FAILURE, cause),
+        }
+    }
+}
+
+/// The system's text for `error`, without Rust's "(os error 2)".
+pub fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((text, _)) => text.to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedy_has_its_own_line() {
+        let failure = Failure::new(125, "no such event").with_remedy("see `lwp list`");
+        assert_eq!(failure.text(), "lwp: no such event\nremedy: see `lwp list`\n");
+        assert_eq!(Failure::new(125, "odd").text(), "lwp: odd\n");
+    }
+
+    #[test]
+    fn virtual_cpu_errors_have_the_codes_that_shells_use() {
+        let program = || "gzip".to_owned();
+        let not_found = lwp_vcpu::Error::NotFound { program: program() };
+        assert_eq!(Failure::from(not_found).code, NOT_FOUND);
+        let cause = "Permission denied".to_owned();
+        let denied = lwp_vcpu::Error::NotExecutable { program: program(), cause };
+        assert_eq!(Failure::from(denied).code, NOT_EXECUTABLE);
+        let refused = lwp_vcpu::Error::Refused { program: program(), cause: "32-bit".into() };
+        assert_eq!(Failure::from(refused).text(), "lwp: gzip: 32-bit\n");
+    }
+
+    #[test]
+    fn system_errors_read_like_the_c_library_s() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(plain(&error), "No such file or directory");
+    }
+}

@@ -1,0 +1,24 @@
+//! The `lwp` command.
+//!
+//! Everything interesting happens in the virtual CPU; this crate turns a command line into a
+//! configuration, and an outcome into text, CSV or JSON.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod ending;
+mod failure;
+mod program;
+mod requests;
+mod signals;
+mod stat;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = args::parse().and_then(commands::dispatch);
+    match result {
+        Ok(ending) => ending.conclude(),
+        Err(failure) => failure.report(),
+    }
+}

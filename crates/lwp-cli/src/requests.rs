@@ -1,0 +1,96 @@
+//! The line to a run in progress: several threads ask, one virtual CPU answers in order.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use lwp_vcpu::config::{Control, Request};
+
+/// Requests to whichever run is in progress.
+///
+/// With `-r` one run follows another; requests between two runs are dropped, save that a stop is
+/// also remembered by [`crate::signals::Interrupted`].
+#[derive(Debug, Default)]
+pub struct Requests {
+    sender: Mutex<Option<Sender<Request>>>,
+    done: Mutex<Option<Receiver<Request>>>,
+}
+
+impl Requests {
+    /// Connects to a new run, whose end of the line is returned.
+    pub fn connect(&self) -> Control {
+        let (sender, requests) = mpsc::channel();
+        let (done, acknowledgements) = mpsc::channel();
+        *lock(&self.sender) = Some(sender);
+        *lock(&self.done) = Some(acknowledgements);
+        Control { requests, done }
+    }
+
+    /// Ends the connection.
+    pub fn disconnect(&self) {
+        *lock(&self.sender) = None;
+    }
+
+    /// The sending end for the current run only: what is sent through it after that run's end is
+    /// lost, and cannot reach the next one.
+    pub fn current(&self) -> Option<Sender<Request>> {
+        lock(&self.sender).clone()
+    }
+
+    /// Asks for `request` and waits until it has taken effect. False if the run is over.
+    pub fn ask(&self, request: Request) -> bool {
+        let done = lock(&self.done);
+        let sent = self.current().is_some_and(|sender| sender.send(request).is_ok());
+        let Some(done) = done.as_ref().filter(|_| sent) else {
+            return false;
+        };
+        // Requests that nobody waited for are acknowledged before ours.
+        done.iter().any(|acknowledged| acknowledged == request)
+    }
+
+    /// Asks for the end of the run and waits for nothing.
+    pub fn stop(&self) {
+        if let Some(sender) = self.current() {
+            let _ = sender.send(Request::Stop);
+        }
+    }
+}
+
+/// Locks `mutex`; no holder of these locks leaves its value half changed.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ask_waits_for_its_own_acknowledgement() {
+        let requests = Requests::default();
+        let control = requests.connect();
+        requests.stop();
+        let machine = std::thread::spawn(move || {
+            let seen: Vec<Request> = control.requests.iter().take(2).collect();
+            for request in &seen {
+                control.done.send(*request).unwrap();
+            }
+            seen
+        });
+        assert!(requests.ask(Request::Enable));
+        assert_eq!(machine.join().unwrap(), [Request::Stop, Request::Enable]);
+    }
+
+    #[test]
+    fn nothing_waits_for_a_run_that_is_over() {
+        let requests = Requests::default();
+        assert!(!requests.ask(Request::Enable));
+        drop(requests.connect());
+        assert!(!requests.ask(Request::Enable));
+        let stale = requests.current().unwrap();
+        let next = requests.connect();
+        assert!(stale.send(Request::Stop).is_err());
+        assert!(next.requests.try_recv().is_err());
+        requests.disconnect();
+        requests.stop();
+    }
+}

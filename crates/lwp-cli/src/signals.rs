@@ -1,0 +1,82 @@
+//! What lwp does with signals sent to itself while a program runs.
+//!
+//! A terminal sends ^C and ^\ to the whole foreground job, so the program has them already: lwp only
+//! has to outlive it and print the counts. SIGTERM and SIGHUP sent to lwp alone ask for the end of
+//! the run; a second one ends lwp at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+use crate::requests::Requests;
+
+/// The signals that lwp answers, unless it was started with them ignored.
+const ANSWERED: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
+
+/// Whether the user asked for the end: no further repetition starts then.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupted(Arc<AtomicBool>);
+
+impl Interrupted {
+    /// Whether a signal has asked for the end.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Answers signals from here on. With `attached`, the program is not in our foreground job, and ^C
+/// too ends the run.
+pub fn answer(requests: Arc<Requests>, attached: bool) -> Result<Interrupted, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored_signals(&status);
+    // A handler would make an ignored signal deadly for the program started next.
+    let answered = ANSWERED.into_iter().filter(|signal| ignored & bit(*signal) == 0);
+    let mut signals =
+        Signals::new(answered).map_err(|error| Failure::io("signal handlers", &error))?;
+    let interrupted = Interrupted::default();
+    let flag = interrupted.clone();
+    std::thread::spawn(move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            flag.0.store(true, Ordering::Relaxed);
+            let stop = attached || matches!(signal, SIGTERM | SIGHUP);
+            if stop && stopping {
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            if stop {
+                stopping = true;
+                requests.stop();
+            }
+        }
+    });
+    Ok(interrupted)
+}
+
+/// The set of ignored signals, from the text of `/proc/self/status`.
+fn ignored_signals(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// The bit of `signal` in a kernel signal set, where signal 1 is bit 0.
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status_file() {
+        let status = "Name:\tlwp\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001003\n";
+        let ignored = ignored_signals(status);
+        assert_ne!(ignored & bit(SIGHUP), 0);
+        assert_ne!(ignored & bit(SIGINT), 0);
+        assert_eq!(ignored & bit(SIGTERM), 0);
+        assert_eq!(ignored_signals(""), 0);
+    }
+}

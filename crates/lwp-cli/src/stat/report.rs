@@ -1,0 +1,351 @@
+//! What was measured, ready to be written down in any format.
+
+use std::time::Duration;
+
+use lwp_vcpu::{Counts, Outcome, ProcessReport};
+
+use super::events::{Event, Requested};
+use super::spread::Spread;
+
+/// The result of `lwp stat`.
+#[derive(Debug)]
+pub struct Report {
+    /// What ran: the command in quotes, or the process id.
+    pub title: String,
+    /// How many runs the values are the mean of.
+    pub runs: usize,
+    /// Whether the groups are threads, processes, or the whole.
+    pub scope: Scope,
+    /// The rows, by thread or process if that was asked for.
+    pub groups: Vec<Group>,
+    /// The times of the run.
+    pub times: Times,
+    /// One line for each process that was not counted, and why.
+    pub uncounted: Vec<String>,
+}
+
+/// What one group of rows stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Everything that ran.
+    #[default]
+    Total,
+    /// One process image.
+    Process,
+    /// One thread.
+    Thread,
+}
+
+/// The rows of one thread, process, or of everything.
+#[derive(Debug)]
+pub struct Group {
+    /// `name-id`, empty for everything.
+    pub label: String,
+    /// One row for each event, in the order asked for.
+    pub rows: Vec<Row>,
+}
+
+/// One event's value.
+#[derive(Debug)]
+pub struct Row {
+    /// The event in the user's words.
+    pub label: String,
+    /// The unit of the value.
+    pub unit: Unit,
+    /// The value, in events or nanoseconds, or why there is none.
+    pub value: Result<Spread, String>,
+    /// What follows from it.
+    pub metric: Option<Metric>,
+}
+
+/// The unit of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Events.
+    Count,
+    /// Nanoseconds, written as milliseconds.
+    Msec,
+    /// Nanoseconds.
+    Ns,
+}
+
+impl Unit {
+    /// The unit as it stands beside the value.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Count => "",
+            Self::Msec => "msec",
+            Self::Ns => "ns",
+        }
+    }
+}
+
+/// A derived number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metric {
+    /// The number.
+    pub value: f64,
+    /// What it says, as "% of branches".
+    pub unit: &'static str,
+}
+
+/// The times of a run, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// Wall clock.
+    pub elapsed: Spread,
+    /// User CPU time of the program.
+    pub user: Spread,
+    /// System CPU time of the program.
+    pub system: Spread,
+    /// CPU time of the virtual CPU outside the program.
+    pub host: Spread,
+    /// User and system CPU time together.
+    pub task: Spread,
+}
+
+impl Times {
+    fn of(outcomes: &[Outcome]) -> Self {
+        let spread = |time: fn(&Outcome) -> Duration| {
+            Spread::of(outcomes.iter().map(|outcome| nanoseconds(time(outcome))))
+        };
+        Self {
+            elapsed: spread(|outcome| outcome.elapsed),
+            user: spread(|outcome| outcome.user),
+            system: spread(|outcome| outcome.system),
+            host: spread(|outcome| outcome.host),
+            task: spread(|outcome| outcome.user + outcome.system),
+        }
+    }
+
+    /// The value of a time event with its unit, or `None` for a count.
+    fn value(&self, event: Event) -> Option<(Spread, Unit)> {
+        match event {
+            Event::TaskClock => Some((self.task, Unit::Msec)),
+            Event::Duration => Some((self.elapsed, Unit::Ns)),
+            Event::UserTime => Some((self.user, Unit::Ns)),
+            Event::SystemTime => Some((self.system, Unit::Ns)),
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    /// Puts the outcomes of one or more runs of the same command together.
+    pub fn new(title: String, requested: &[Requested], scope: Scope, outcomes: &[Outcome]) -> Self {
+        let times = Times::of(outcomes);
+        let last = outcomes.last().map_or(&[][..], |outcome| &outcome.processes);
+        let groups = parts(scope, outcomes).into_iter();
+        Self {
+            title,
+            runs: outcomes.len(),
+            scope,
+            groups: groups.map(|part| group(part, requested, scope, &times)).collect(),
+            times,
+            uncounted: last.iter().filter_map(uncounted).collect(),
+        }
+    }
+}
+
+/// Counts that belong together: the same thing in every run.
+struct Part {
+    label: String,
+    counts: Vec<Counts>,
+}
+
+/// Splits what was counted into the parts that `scope` asks for.
+fn parts(scope: Scope, outcomes: &[Outcome]) -> Vec<Part> {
+    let counted = || {
+        let processes = outcomes.iter().flat_map(|outcome| &outcome.processes);
+        processes.filter(|process| process.uncounted.is_none())
+    };
+    match scope {
+        Scope::Total => {
+            let counts = outcomes.iter().map(Outcome::counts).collect();
+            vec![Part { label: String::new(), counts }]
+        }
+        Scope::Process => {
+            let part = |process: &ProcessReport| Part {
+                label: format!("{}-{}", process.comm, process.pid),
+                counts: vec![process.counts()],
+            };
+            counted().map(part).collect()
+        }
+        Scope::Thread => {
+            let threads = counted().flat_map(|process| &process.threads);
+            let parts = threads.map(|thread| Part {
+                label: format!("{}-{}", thread.comm, thread.tid),
+                counts: vec![thread.counts],
+            });
+            parts.collect()
+        }
+    }
+}
+
+fn group(part: Part, requested: &[Requested], scope: Scope, times: &Times) -> Group {
+    let mut sum = Counts::default();
+    for counts in &part.counts {
+        sum += *counts;
+    }
+    let row = |requested: &Requested| {
+        let (value, unit) = value(requested, &part.counts, scope, times);
+        let event = requested.source.as_ref().ok().filter(|_| value.is_ok());
+        let metric = event.and_then(|event| metric(*event, &sum, times));
+        Row { label: requested.label.clone(), unit, value, metric }
+    };
+    let rows = requested.iter().map(row).collect();
+    Group { label: part.label, rows }
+}
+
+/// The value of one event over the runs, and its unit.
+fn value(
+    requested: &Requested,
+    runs: &[Counts],
+    scope: Scope,
+    times: &Times,
+) -> (Result<Spread, String>, Unit) {
+    let event = match &requested.source {
+        Ok(event) => *event,
+        Err(reason) => return (Err(reason.clone()), Unit::Count),
+    };
+    match times.value(event) {
+        Some((time, unit)) if scope == Scope::Total => (Ok(time), unit),
+        Some((_, unit)) => (Err("times are measured for the whole run only".into()), unit),
+        None => {
+            let counts = runs.iter().filter_map(|counts| event.count(counts));
+            (Ok(Spread::of(counts)), Unit::Count)
+        }
+    }
+}
+
+/// What can be derived from an event: its share in the event that contains it.
+fn metric(event: Event, counts: &Counts, times: &Times) -> Option<Metric> {
+    let share = |of: Event, unit| {
+        let (part, whole) = (event.count(counts)?, of.count(counts)?);
+        (whole > 0).then(|| Metric { value: 100.0 * part as f64 / whole as f64, unit })
+    };
+    match event {
+        Event::Branches => share(Event::Instructions, "% of instructions"),
+        Event::Taken | Event::Conditional | Event::Calls | Event::Returns | Event::Indirect => {
+            share(Event::Branches, "% of branches")
+        }
+        Event::ConditionalTaken => share(Event::Conditional, "% of conditional branches"),
+        Event::TaskClock => {
+            let (task, elapsed) = (times.task.mean as f64, times.elapsed.mean as f64);
+            (elapsed > 0.0).then(|| Metric { value: task / elapsed, unit: "CPUs utilized" })
+        }
+        Event::Instructions | Event::Duration | Event::UserTime | Event::SystemTime => None,
+    }
+}
+
+/// The line for a process that ran natively.
+fn uncounted(process: &ProcessReport) -> Option<String> {
+    let reason = process.uncounted.as_ref()?;
+    Some(format!("{}-{}: {reason}", process.comm, process.pid))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub mod samples {
+    //! Outcomes and reports for the tests of the writers.
+
+    use lwp_vcpu::{ExitStatus, ThreadReport};
+
+    use super::*;
+    use crate::stat::events;
+
+    /// A run of two processes, one with two threads, and one that was not counted.
+    pub fn outcome() -> Outcome {
+        let counts = |instructions: u64| Counts {
+            instructions,
+            branches: instructions / 5,
+            conditional: instructions / 10,
+            conditional_taken: instructions / 20,
+            calls: instructions / 100,
+            returns: instructions / 100,
+            indirect: instructions / 200,
+        };
+        let thread = |tid, comm: &str, instructions| ThreadReport {
+            tid,
+            comm: comm.into(),
+            counts: counts(instructions),
+        };
+        let process = |pid, comm: &str, threads| ProcessReport {
+            pid,
+            parent: 0,
+            comm: comm.into(),
+            threads,
+            uncounted: None,
+        };
+        let mut native = process(14, "sudo", Vec::new());
+        native.uncounted = Some("set-user-id programs run natively".into());
+        Outcome {
+            status: ExitStatus::Code(0),
+            processes: vec![
+                process(11, "make", vec![thread(11, "make", 2_000_000)]),
+                process(12, "cc1", vec![thread(12, "cc1", 1_000_000), thread(13, "gc", 1_000)]),
+                native,
+            ],
+            elapsed: Duration::from_nanos(10_000_000),
+            user: Duration::from_nanos(7_250_000),
+            system: Duration::from_nanos(1_000_000),
+            host: Duration::from_nanos(2_500_000),
+        }
+    }
+
+    /// A report on `runs` outcomes of the command `make -j2`.
+    pub fn report(events: &str, scope: Scope, outcomes: &[Outcome]) -> Report {
+        let requested = events::parse(&[events.to_owned()]).unwrap();
+        Report::new("'make -j2'".into(), &requested, scope, outcomes)
+    }
+
+    /// Two runs that differ in their times and, by 10 %, in the instructions of one thread.
+    pub fn two_outcomes() -> [Outcome; 2] {
+        let mut second = outcome();
+        second.processes[0].threads[0].counts.instructions += 300_100;
+        second.elapsed = Duration::from_nanos(12_000_000);
+        [outcome(), second]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_cover_every_process() {
+        let report = samples::report("instructions,branches", Scope::Total, &[samples::outcome()]);
+        let rows = &report.groups[0].rows;
+        assert_eq!(rows[0].value, Ok(Spread { mean: 3_001_000, error: 0.0 }));
+        assert_eq!(rows[1].metric.unwrap().unit, "% of instructions");
+        assert_eq!(report.uncounted, ["sudo-14: set-user-id programs run natively"]);
+    }
+
+    #[test]
+    fn scopes_split_what_was_counted() {
+        let labels = |scope| {
+            let report = samples::report("calls", scope, &[samples::outcome()]);
+            report.groups.into_iter().map(|group| group.label).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(Scope::Process), ["make-11", "cc1-12"]);
+        assert_eq!(labels(Scope::Thread), ["make-11", "cc1-12", "gc-13"]);
+    }
+
+    #[test]
+    fn times_belong_to_the_whole_run() {
+        let report = samples::report("task-clock", Scope::Thread, &[samples::outcome()]);
+        assert!(report.groups[0].rows[0].value.is_err());
+        assert_eq!(report.groups[0].rows[0].metric, None);
+    }
+
+    #[test]
+    fn nothing_is_derived_from_nothing() {
+        let mut outcome = samples::outcome();
+        outcome.processes.clear();
+        let report = samples::report("branches,calls", Scope::Total, &[outcome]);
+        assert!(report.groups[0].rows.iter().all(|row| row.metric.is_none()));
+    }
+}

@@ -1,0 +1,141 @@
+//! What `lwp` says and returns before any program runs.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn lwp(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lwp"));
+    command.args(arguments).output().expect("lwp starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("errors are text")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("output is text")
+}
+
+/// A fresh directory under the build's own temporary directory.
+fn directory(name: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("directory");
+    dir
+}
+
+#[test]
+fn usage_errors_are_lwp_s_own() {
+    for arguments in [&["stat"][..], &["stat", "--frob", "true"], &["fly"], &[]] {
+        let output = lwp(arguments);
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}");
+        assert!(stderr(&output).starts_with("lwp: "), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let help = lwp(&["--help"]);
+    assert!(help.status.success());
+    assert!(stdout(&help).contains("stat"));
+    let version = lwp(&["stat", "--version"]);
+    assert!(version.status.success());
+    assert!(stdout(&version).contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn unknown_events_are_errors_with_suggestions() {
+    let output = lwp(&["stat", "-e", "instuctions", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    let expected = "lwp: unknown event 'instuctions'\n\
+                    remedy: did you mean 'instructions'? `lwp list` shows all events\n";
+    assert_eq!(stderr(&output), expected);
+}
+
+#[test]
+fn missing_programs_end_with_127() {
+    for verb in ["stat", "run"] {
+        for program in ["no-such-program-anywhere", "./no/such/file"] {
+            let output = lwp(&[verb, "--", program]);
+            assert_eq!(output.status.code(), Some(127), "{verb} {program}");
+            assert_eq!(stderr(&output), format!("lwp: {program}: not found\n"));
+        }
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_executed_end_with_126() {
+    let dir = directory("not-executable");
+    let file = dir.join("notes.txt");
+    std::fs::write(&file, "no program\n").expect("file");
+    let file = file.to_str().expect("name is text");
+    let output = lwp(&["stat", "--", file]);
+    assert_eq!(output.status.code(), Some(126));
+    assert_eq!(stderr(&output), format!("lwp: {file}: Permission denied\n"));
+    let output = lwp(&["run", "--", dir.to_str().expect("name is text")]);
+    assert_eq!(output.status.code(), Some(126));
+}
+
+#[test]
+fn output_files_are_opened_before_anything_runs() {
+    let dir = directory("output");
+    let witness = dir.join("ran");
+    let witness = witness.to_str().expect("name is text");
+    let output = lwp(&["stat", "-o", "/no/such/dir/file", "--", "/bin/touch", witness]);
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(stderr(&output), "lwp: /no/such/dir/file: No such file or directory\n");
+    assert!(!std::path::Path::new(witness).exists());
+}
+
+#[test]
+fn control_lines_are_checked_first() {
+    let output = lwp(&["stat", "--control", "pipe:3", "--", "/bin/true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).starts_with("lwp: invalid control line 'pipe:3'\nremedy: "));
+    let output = lwp(&["stat", "--control", "fd:999", "--", "/bin/true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).starts_with("lwp: /proc/self/fd/999: "));
+}
+
+#[test]
+fn list_names_every_event_once() {
+    let output = lwp(&["list"]);
+    assert!(output.status.success());
+    let text = stdout(&output);
+    for event in ["instructions", "branches OR branch-instructions", "calls", "task-clock"] {
+        let lines = text.lines().filter(|line| line.starts_with(&format!("  {event} ")));
+        assert_eq!(lines.count(), 1, "{event}\n{text}");
+    }
+}
+
+#[test]
+fn doctor_says_ok_or_how_to_get_there() {
+    let output = lwp(&["doctor"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)));
+    let text = stdout(&output);
+    for check in ["kernel", "ptrace scope", "processor"] {
+        assert!(text.contains(check), "{check}\n{text}");
+    }
+    assert_eq!(output.status.success(), !text.contains("FAIL"), "{text}");
+}
+
+#[test]
+fn completions_exist_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = lwp(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        assert!(stdout(&output).contains("per-thread"), "{shell}");
+    }
+    assert_eq!(lwp(&["completions", "tcsh"]).status.code(), Some(125));
+}
+
+#[test]
+fn manual_has_a_page_for_every_command() {
+    let dir = directory("man").join("man1");
+    let output = lwp(&["man", dir.to_str().expect("name is text")]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for page in ["lwp.1", "lwp-stat.1", "lwp-run.1", "lwp-doctor.1"] {
+        let text = std::fs::read_to_string(dir.join(page)).expect(page);
+        assert!(text.contains(".TH"), "{page}");
+    }
+}

@@ -1,0 +1,342 @@
+//! `lwp stat` and `lwp run` on real programs.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+
+fn lwp(arguments: &[&str]) -> Output {
+    Command::new(LWP).args(arguments).stdin(Stdio::null()).output().expect("lwp starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A name in the build's own temporary directory that nothing has yet.
+fn fresh(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+/// Runs `lwp stat -j` with `arguments` and returns the objects of its report.
+fn rows(name: &str, arguments: &[&str]) -> Vec<Value> {
+    let file = fresh(name);
+    let path = file.to_str().expect("name is text");
+    let mut all = vec!["stat", "-j", "-o", path];
+    all.extend(arguments);
+    let output = lwp(&all);
+    assert!(output.status.success(), "{arguments:?}: {} {}", output.status, stderr(&output));
+    let text = std::fs::read_to_string(&file).expect("report");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The value of `event` in the first row that has it.
+fn value(rows: &[Value], event: &str) -> f64 {
+    let row = rows.iter().find(|row| row["event"] == event).expect(event);
+    let text = row["counter-value"].as_str().expect("value is a string");
+    text.parse().unwrap_or_else(|_| panic!("{event}: {text}"))
+}
+
+/// Waits until `child` ends, at most `limit`.
+fn ends_within(child: &mut Child, limit: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if child.try_wait().expect("wait").is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    false
+}
+
+#[test]
+fn text_report_has_counts_shares_and_times() {
+    let output = lwp(&["stat", "--", "/bin/true"]);
+    let text = stderr(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(output.stdout.is_empty());
+    for part in [
+        "Exact counts of '/bin/true'",
+        " instructions",
+        "% of instructions",
+        "conditional-taken",
+        "CPUs utilized",
+        "seconds time elapsed",
+        "seconds user",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+#[test]
+fn the_program_s_streams_are_untouched() {
+    let file = fresh("streams");
+    let path = file.to_str().expect("name is text");
+    let script = "cat; echo out; echo err >&2";
+    let mut child = Command::new(LWP)
+        .args(["stat", "-o", path, "--", "/bin/sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("lwp starts");
+    child.stdin.take().expect("piped").write_all(b"in\n").expect("write");
+    let output = child.wait_with_output().expect("wait");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "in\nout\n");
+    assert_eq!(stderr(&output), "err\n");
+    assert!(std::fs::read_to_string(file).expect("report").contains("instructions"));
+}
+
+#[test]
+fn exit_codes_are_the_program_s() {
+    for verb in ["stat", "run"] {
+        let output = lwp(&[verb, "--", "/bin/sh", "-c", "exit 42"]);
+        assert_eq!(output.status.code(), Some(42), "{verb}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn deadly_signals_are_passed_on() {
+    for signal in [15, 9, 11, 6] {
+        let output = lwp(&["stat", "--", "/bin/sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(output.status.signal(), Some(signal), "{}", stderr(&output));
+        assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn run_counts_nothing_and_prints_nothing() {
+    let output = lwp(&["run", "--", "/bin/echo", "hello"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn counts_add_up() {
+    let events = "instructions,branches,branches-taken,conditional-branches,conditional-taken,\
+                  calls,returns,indirect-branches";
+    let rows = rows("add-up.json", &["-e", events, "--", "/bin/true"]);
+    let of = |event| value(&rows, event);
+    assert!(of("instructions") > 1_000.0);
+    assert!(of("branches") < of("instructions"));
+    let not_taken = of("conditional-branches") - of("conditional-taken");
+    assert_eq!(of("branches-taken"), of("branches") - not_taken);
+    assert!(of("calls") > 0.0 && of("returns") > 0.0 && of("indirect-branches") > 0.0);
+}
+
+#[test]
+fn equal_runs_have_equal_counts() {
+    let arguments = ["-e", "instructions,branches", "--deterministic", "--", "/bin/true"];
+    let (first, second) = (rows("first.json", &arguments), rows("second.json", &arguments));
+    for event in ["instructions", "branches"] {
+        assert_eq!(value(&first, event), value(&second, event), "{event}");
+    }
+}
+
+#[test]
+fn what_cannot_be_counted_is_never_a_zero() {
+    let rows = rows("unsupported.json", &["-e", "cycles,instructions:k,calls", "--", "/bin/true"]);
+    assert_eq!(rows[0]["counter-value"], "<not supported>");
+    assert_eq!(rows[1]["counter-value"], "<not supported>");
+    assert!(rows[1]["reason"].as_str().expect("reason").contains("kernel mode"));
+    assert!(value(&rows, "calls") > 0.0);
+}
+
+#[test]
+fn csv_has_perf_s_columns() {
+    let output = lwp(&["stat", "-x,", "-e", "instructions,cycles", "--", "/bin/true"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stderr(&output);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0][0].parse::<u64>().is_ok_and(|count| count > 0), "{text}");
+    assert_eq!(lines[0][1..3], ["", "instructions"]);
+    assert_eq!(lines[1][0], "<not supported>");
+    assert!(lines.iter().all(|columns| columns.len() == 7), "{text}");
+}
+
+#[test]
+fn repeated_runs_have_a_spread() {
+    let output = lwp(&["stat", "-r", "3", "-e", "instructions", "--", "/bin/true"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("(3 runs)"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("( +-"), "{}", stderr(&output));
+}
+
+#[test]
+fn reports_can_be_appended() {
+    let file = fresh("appended");
+    let path = file.to_str().expect("name is text");
+    for _ in 0..2 {
+        let arguments = ["stat", "-e", "calls", "-x;", "-o", path, "--append", "--", "/bin/true"];
+        assert!(lwp(&arguments).status.success());
+    }
+    assert_eq!(std::fs::read_to_string(file).expect("report").lines().count(), 2);
+}
+
+#[test]
+fn child_processes_are_followed_unless_refused() {
+    let script = "/bin/true; /bin/true; exit 0";
+    let arguments = ["--per-process", "-e", "instructions", "--", "/bin/sh", "-c", script];
+    let processes = rows("followed.json", &arguments);
+    let of_true = processes
+        .iter()
+        .filter(|row| row["process"].as_str().is_some_and(|name| name.starts_with("true-")));
+    assert_eq!(of_true.count(), 2, "{processes:?}");
+
+    let mut arguments = arguments.to_vec();
+    arguments.insert(0, "--no-inherit");
+    let alone = rows("alone.json", &arguments);
+    let named = |row: &&Value| row["process"].as_str().is_some_and(|name| name.starts_with("true"));
+    assert_eq!(alone.iter().filter(named).count(), 0, "{alone:?}");
+}
+
+#[test]
+fn threads_are_reported_on_their_own() {
+    let rows = rows("threads.json", &["--per-thread", "-e", "calls", "--", "/bin/true"]);
+    assert_eq!(rows.len(), 1);
+    assert!(rows[0]["thread"].as_str().expect("label").starts_with("true-"), "{rows:?}");
+}
+
+#[test]
+fn scripts_are_the_kernel_s_to_start() {
+    let file = fresh("script");
+    std::fs::write(&file, "#!/bin/sh\nexit 5\n").expect("script");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&file, mode).expect("mode");
+    let output = lwp(&["stat", "--", file.to_str().expect("name is text")]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+}
+
+#[test]
+fn a_run_can_be_limited_in_time() {
+    let start = Instant::now();
+    let output = lwp(&["stat", "--timeout", "200", "--", "/bin/sleep", "30"]);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(output.status.signal(), Some(15), "{}", stderr(&output));
+    assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
+}
+
+#[test]
+fn interrupts_are_left_to_the_program() {
+    // The shell survives the interrupt, as lwp must, and both get it as from a terminal.
+    let script = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done";
+    let mut command = Command::new(LWP);
+    command.args(["stat", "--", "/bin/sh", "-c", script]);
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("lwp starts");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("read");
+    if line == "ready\n" {
+        let group = format!("-{}", child.id());
+        let sent = Command::new("kill").args(["-INT", "--", &group]).status().expect("kill");
+        assert!(sent.success());
+    }
+    assert!(ends_within(&mut child, Duration::from_secs(20)));
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("read");
+    let output = child.wait_with_output().expect("wait");
+    assert_eq!(line + &rest, "ready\ncaught\n", "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_terminated_lwp_terminates_the_program_and_still_reports() {
+    let mut command = Command::new(LWP);
+    command.args(["stat", "--", "/bin/sh", "-c", "echo ready; exec sleep 30"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("lwp starts");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("read");
+    if line == "ready\n" {
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    }
+    assert!(ends_within(&mut child, Duration::from_secs(20)));
+    let output = child.wait_with_output().expect("wait");
+    assert_eq!(output.status.signal(), Some(15), "{}", stderr(&output));
+    assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
+}
+
+#[test]
+fn nothing_is_counted_before_counting_is_enabled() {
+    let rows = rows("disabled.json", &["-D", "-1", "-e", "instructions", "--", "/bin/true"]);
+    assert_eq!(value(&rows, "instructions"), 0.0);
+}
+
+#[test]
+fn control_line_switches_counting() {
+    let (control, ack) = (fresh("control.fifo"), fresh("ack.fifo"));
+    for fifo in [&control, &ack] {
+        assert!(Command::new("mkfifo").arg(fifo).status().expect("mkfifo").success());
+    }
+    // The program itself holds the other ends: enable, work, disable.
+    let script = format!(
+        "exec 7>{} 8<{}; echo enable >&7; read a <&8; i=0; \
+         while [ $i -lt 1000 ]; do i=$((i+1)); done; echo disable >&7; read b <&8; echo $a $b",
+        control.display(),
+        ack.display()
+    );
+    let place = format!("fifo:{},{}", control.display(), ack.display());
+    let report = fresh("control.json");
+    let output = lwp(&[
+        "stat",
+        "-j",
+        "-o",
+        report.to_str().expect("name is text"),
+        "-D",
+        "-1",
+        "--timeout",
+        "20000",
+        "-e",
+        "instructions",
+        "--control",
+        &place,
+        "--",
+        "/bin/bash",
+        "-c",
+        &script,
+    ]);
+    assert!(output.status.success(), "{} {}", output.status, stderr(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ack ack\n");
+    let text = std::fs::read_to_string(report).expect("report");
+    let row: Value = serde_json::from_str(text.trim()).expect("JSON");
+    assert!(value(&[row], "instructions") > 100_000.0);
+}
+
+#[test]
+fn a_running_process_can_be_counted_for_a_while() {
+    let mut program = Command::new("/bin/sh");
+    let mut program =
+        program.args(["-c", "while :; do :; done"]).spawn().expect("program to attach to");
+    let pid = program.id().to_string();
+    let output = lwp(&["stat", "-e", "instructions", "-x,", "-p", &pid, "--", "sleep", "0.3"]);
+    let alive = program.try_wait().expect("wait").is_none();
+    let _ = program.kill();
+    let _ = program.wait();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(alive, "the program must live on");
+    let count = stderr(&output).split(',').next().and_then(|value| value.parse::<u64>().ok());
+    assert!(count.is_some_and(|count| count > 1_000), "{}", stderr(&output));
+}
+
+#[test]
+fn the_processor_shown_can_be_chosen() {
+    for cpu in ["host", "x86-64-v2", "x86-64-v3"] {
+        let output = lwp(&["run", "--cpu", cpu, "--", "/bin/true"]);
+        assert!(output.status.success(), "{cpu}: {}", stderr(&output));
+    }
+}
