@@ -2,13 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The root of the workspace.
+/// The root of the workspace: where cargo runs us from. The place where we were built may be another
+/// checkout, if both share a target directory.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        package.parent().expect("xtask lies in the workspace").to_owned()
+    })
 }
 
 /// A cargo command in the root.
