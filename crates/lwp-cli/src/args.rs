@@ -90,8 +90,12 @@ pub struct StatArgs {
     #[arg(short = 'i', long)]
     pub no_inherit: bool,
 
-    /// Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]
-    #[arg(long, value_name = "WHERE")]
+    /// Where another program switches counting on and off
+    #[arg(
+        long,
+        value_name = "WHERE",
+        help = "Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]"
+    )]
     pub control: Option<String>,
 
     /// Start counting after MS milliseconds; -1 starts disabled
