@@ -19,8 +19,14 @@ macro_rules! programs {
 
 programs! {
     start { bare_exit bare_hello bare_branches hello arguments constructors }
+    memory {
+        bad_pointers heap_and_stack mappings own_maps string_faults string_instructions
+    }
     registers { flags general vectors x87_mxcsr asynchronous segment_bases red_zone system_calls }
-    control { exceptions }
+    control {
+        bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
+        overlapping_code recursion rip_relative stack_forms
+    }
     signals {
         segv_fixup synchronous_registers fault_codes nested masks interrupted_calls alternate_stack
         leave_handler action_flags waiting fatal die_by_segv die_by_term stop_and_continue alarm_storm
