@@ -1,0 +1,390 @@
+//! Finding a basic block: decoding application code up to the next change of control flow.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::addr::AppPc;
+use crate::context::RequestKind;
+use crate::flags::FlagUse;
+
+/// Where the translator reads application code.
+pub trait CodeSource {
+    /// Copies executable bytes at `pc` into `buffer` and returns how many there are; 0 where nothing
+    /// can be executed.
+    fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize;
+}
+
+/// Instructions of the application that the virtual CPU answers itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Emulated {
+    /// XGETBV shows the virtual CPU's XCR0.
+    pub xgetbv: bool,
+    /// RDTSC and RDTSCP read a virtual counter.
+    pub tsc: bool,
+    /// RDRAND and RDSEED draw from a seeded stream.
+    pub random: bool,
+}
+
+/// Most bytes in a block; a longer run of straight code is cut.
+const MAX_BYTES: usize = 240;
+/// Most instructions in a block.
+const MAX_INSTRUCTIONS: usize = 64;
+/// The longest instruction.
+const MAX_INSTRUCTION_BYTES: usize = 15;
+
+/// How one instruction of a block is carried over.
+#[derive(Clone, Copy, Debug)]
+pub enum Carry {
+    /// Byte for byte.
+    Copy,
+    /// Byte for byte, with its rip-relative displacement, at this offset, corrected.
+    RipRelative {
+        /// Offset of the 4-byte displacement in the instruction.
+        displacement_at: u8,
+        /// The operand's linear address.
+        operand: u64,
+    },
+    /// Rewritten around the application's own gs base.
+    AppGs,
+    /// `rdgsbase` or `wrgsbase`.
+    GsBase,
+}
+
+/// One instruction of a block, terminator excluded.
+#[derive(Clone, Copy, Debug)]
+pub struct Insn {
+    /// Offset from the block's start.
+    pub offset: u16,
+    /// Its length.
+    pub len: u8,
+    /// How it is carried over.
+    pub carry: Carry,
+}
+
+/// How a block ends. Addresses are the application's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminator {
+    /// Cut: control goes on at `next`.
+    Fall,
+    /// `jmp rel`.
+    Jump {
+        /// Where to.
+        target: AppPc,
+    },
+    /// `jcc rel`; the condition code is the low nibble of its opcode.
+    Conditional {
+        /// Where to when taken.
+        target: AppPc,
+        /// Condition code.
+        condition: u8,
+    },
+    /// LOOP, LOOPE, LOOPNE, JRCXZ, JECXZ: only short forms exist.
+    CountedLoop {
+        /// Where to when taken.
+        target: AppPc,
+    },
+    /// `call rel`.
+    Call {
+        /// Where to.
+        target: AppPc,
+    },
+    /// `jmp r/m64`.
+    IndirectJump,
+    /// `call r/m64`.
+    IndirectCall,
+    /// `ret` or `ret imm16`.
+    Return {
+        /// Bytes released beside the return address.
+        release: u16,
+    },
+    /// `syscall`.
+    Syscall {
+        /// The call number, where the block itself sets it.
+        number: Option<u32>,
+    },
+    /// `xbegin`: transactions always abort.
+    TransactionAbort {
+        /// The fallback address.
+        target: AppPc,
+    },
+    /// The host answers for the processor.
+    Emulate {
+        /// Which instruction it is.
+        kind: RequestKind,
+    },
+    /// Cannot be translated: executed natively, alone, in place.
+    Step,
+}
+
+/// A decoded basic block.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Where it starts.
+    pub pc: AppPc,
+    /// Its bytes, terminator included.
+    pub bytes: Vec<u8>,
+    /// The instructions before the terminator.
+    pub insns: Vec<Insn>,
+    /// How it ends.
+    pub terminator: Terminator,
+    /// Offset of the terminator; equal to the length of `bytes` where the block was cut.
+    pub terminator_offset: u16,
+    /// The terminator's instruction, where it has one with an operand to carry over.
+    pub last: Instruction,
+    /// Offset of the terminator's rip-relative displacement in its instruction, if it has one.
+    pub last_displacement: Option<u8>,
+    /// What it does with the flags.
+    pub flags: FlagUse,
+}
+
+impl Block {
+    /// The application address after the block.
+    pub fn next(&self) -> AppPc {
+        self.pc.offset(self.bytes.len() as u64)
+    }
+
+    /// The application address of the terminator.
+    pub fn terminator_pc(&self) -> AppPc {
+        self.pc.offset(u64::from(self.terminator_offset))
+    }
+
+    /// How many instructions it holds.
+    pub fn instructions(&self) -> u32 {
+        self.insns.len() as u32 + u32::from(usize::from(self.terminator_offset) < self.bytes.len())
+    }
+
+    /// Decodes the block at `pc`; `None` where no byte can be executed.
+    pub fn decode(source: &mut dyn CodeSource, pc: AppPc, emulated: Emulated) -> Option<Self> {
+        let mut buffer = [0u8; MAX_BYTES + MAX_INSTRUCTION_BYTES];
+        let available = source.read_code(pc, &mut buffer);
+        if available == 0 {
+            return None;
+        }
+        let code = &buffer[..available];
+        let mut decoder = Decoder::with_ip(64, code, pc.0, DecoderOptions::NONE);
+        let mut block = Self {
+            pc,
+            bytes: Vec::new(),
+            insns: Vec::with_capacity(8),
+            terminator: Terminator::Fall,
+            terminator_offset: 0,
+            last: Instruction::default(),
+            last_displacement: None,
+            flags: FlagUse::default(),
+        };
+        let mut number = KnownRax::default();
+        loop {
+            let offset = decoder.position();
+            if offset >= MAX_BYTES || block.insns.len() >= MAX_INSTRUCTIONS {
+                return Some(block.finish(code, offset, offset, Terminator::Fall));
+            }
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                if offset > 0 {
+                    // Let what precedes run; the next block deals with the odd bytes.
+                    return Some(block.finish(code, offset, offset, Terminator::Fall));
+                }
+                return Some(block.finish(code, 0, available.min(1), Terminator::Step));
+            }
+            let terminator = terminator(&instruction, emulated, number.value);
+            block.flags.step(&instruction);
+            if let Some(terminator) = terminator {
+                block.last = instruction;
+                if instruction.is_ip_rel_memory_operand() {
+                    let offsets = decoder.get_constant_offsets(&instruction);
+                    block.last_displacement = Some(offsets.displacement_offset() as u8);
+                }
+                return Some(block.finish(code, offset, decoder.position(), terminator));
+            }
+            number.step(&instruction);
+            let carry = carry(&decoder, &instruction);
+            block.insns.push(Insn {
+                offset: offset as u16,
+                len: instruction.len() as u8,
+                carry,
+            });
+        }
+    }
+
+    fn finish(mut self, code: &[u8], at: usize, end: usize, terminator: Terminator) -> Self {
+        self.bytes.extend_from_slice(&code[..end]);
+        self.terminator_offset = at as u16;
+        self.terminator = terminator;
+        self
+    }
+}
+
+fn carry(decoder: &Decoder<'_>, instruction: &Instruction) -> Carry {
+    if instruction.is_ip_rel_memory_operand() {
+        let offsets = decoder.get_constant_offsets(instruction);
+        return Carry::RipRelative {
+            displacement_at: offsets.displacement_offset() as u8,
+            operand: instruction.ip_rel_memory_address(),
+        };
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Rdgsbase | Mnemonic::Wrgsbase => return Carry::GsBase,
+        _ => {}
+    }
+    if uses_gs_memory(instruction) { Carry::AppGs } else { Carry::Copy }
+}
+
+/// LEA names a segment without using it.
+fn uses_gs_memory(instruction: &Instruction) -> bool {
+    instruction.segment_prefix() == Register::GS
+        && instruction.mnemonic() != Mnemonic::Lea
+        && (0..instruction.op_count()).any(|op| is_memory(instruction.op_kind(op)))
+}
+
+fn is_memory(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Memory
+            | OpKind::MemorySegSI
+            | OpKind::MemorySegESI
+            | OpKind::MemorySegRSI
+            | OpKind::MemorySegDI
+            | OpKind::MemorySegEDI
+            | OpKind::MemorySegRDI
+    )
+}
+
+fn terminator(
+    instruction: &Instruction,
+    emulated: Emulated,
+    number: Option<u32>,
+) -> Option<Terminator> {
+    let target = AppPc(instruction.near_branch_target());
+    Some(match instruction.flow_control() {
+        FlowControl::Next => return special(instruction, emulated),
+        // A 16-bit operand size cuts rip to 16 bits on some processors and not on others.
+        _ if has_operand_size_prefix(instruction) => Terminator::Step,
+        FlowControl::UnconditionalBranch => match instruction.code() {
+            Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => Terminator::Jump { target },
+            _ => Terminator::Step,
+        },
+        FlowControl::ConditionalBranch => match instruction.mnemonic() {
+            Mnemonic::Loop
+            | Mnemonic::Loope
+            | Mnemonic::Loopne
+            | Mnemonic::Jrcxz
+            | Mnemonic::Jecxz => Terminator::CountedLoop { target },
+            _ => Terminator::Conditional {
+                target,
+                condition: instruction.condition_code() as u8 - 1,
+            },
+        },
+        FlowControl::Call => match instruction.code() {
+            Code::Call_rel32_64 => Terminator::Call { target },
+            Code::Syscall => Terminator::Syscall { number },
+            _ => Terminator::Step,
+        },
+        FlowControl::IndirectBranch if plain_indirect(instruction, Code::Jmp_rm64) => {
+            Terminator::IndirectJump
+        }
+        FlowControl::IndirectCall if plain_indirect(instruction, Code::Call_rm64) => {
+            Terminator::IndirectCall
+        }
+        FlowControl::Return => match instruction.code() {
+            Code::Retnq => Terminator::Return { release: 0 },
+            Code::Retnq_imm16 => Terminator::Return { release: instruction.immediate16() },
+            _ => Terminator::Step,
+        },
+        FlowControl::XbeginXabortXend if instruction.mnemonic() == Mnemonic::Xbegin => {
+            Terminator::TransactionAbort { target }
+        }
+        FlowControl::XbeginXabortXend => return None,
+        _ => Terminator::Step,
+    })
+}
+
+fn plain_indirect(instruction: &Instruction, code: Code) -> bool {
+    instruction.code() == code && !uses_gs_memory(instruction)
+}
+
+fn has_operand_size_prefix(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.code(),
+        Code::Jmp_rel8_16
+            | Code::Jmp_rel16
+            | Code::Call_rel16
+            | Code::Retnw
+            | Code::Retnw_imm16
+            | Code::Jmp_rm16
+            | Code::Call_rm16
+    )
+}
+
+/// Instructions without a branch that nevertheless end a block.
+fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> {
+    let kind = match instruction.mnemonic() {
+        Mnemonic::Cpuid => RequestKind::Cpuid,
+        Mnemonic::Xgetbv if emulated.xgetbv => RequestKind::Xgetbv,
+        Mnemonic::Rdtsc | Mnemonic::Rdtscp if emulated.tsc => RequestKind::Tsc,
+        Mnemonic::Rdrand | Mnemonic::Rdseed if emulated.random => RequestKind::Random,
+        _ if loads_gs(instruction) => return Some(Terminator::Step),
+        _ if uses_gs_memory(instruction) && !gs_rewritable(instruction) => {
+            return Some(Terminator::Step);
+        }
+        _ => return None,
+    };
+    Some(Terminator::Emulate { kind })
+}
+
+fn loads_gs(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Mov | Mnemonic::Pop | Mnemonic::Lgs => {
+            instruction.op0_register() == Register::GS
+                && instruction.op0_kind() == OpKind::Register
+                || instruction.mnemonic() == Mnemonic::Lgs
+        }
+        Mnemonic::Swapgs => false,
+        _ => false,
+    }
+}
+
+/// Only operands spelled with a 64-bit base or index register, or none, are rewritten.
+fn gs_rewritable(instruction: &Instruction) -> bool {
+    let explicit =
+        (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory);
+    let base = instruction.memory_base();
+    let index = instruction.memory_index();
+    explicit
+        && (base == Register::None || base.is_gpr64())
+        && (index == Register::None || index.is_gpr64() || index.is_vector_register())
+        && !instruction.is_stack_instruction()
+        && instruction.mnemonic() != Mnemonic::Xlatb
+}
+
+/// The constant that the block has put into eax just before a system call, if it is plain to see.
+#[derive(Default)]
+struct KnownRax {
+    value: Option<u32>,
+}
+
+impl KnownRax {
+    fn step(&mut self, instruction: &Instruction) {
+        match instruction.mnemonic() {
+            Mnemonic::Mov | Mnemonic::Xor | Mnemonic::Lea if instruction.op0_kind() == OpKind::Register => {
+                if instruction.op0_register().full_register() != Register::RAX {
+                    return;
+                }
+                self.value = match (instruction.code(), instruction.op1_kind()) {
+                    (Code::Mov_r32_imm32 | Code::Mov_rm32_imm32, _) => {
+                        Some(instruction.immediate32())
+                    }
+                    (Code::Mov_rm64_imm32, _) => {
+                        u32::try_from(instruction.immediate32to64()).ok()
+                    }
+                    (Code::Xor_r32_rm32 | Code::Xor_rm32_r32, OpKind::Register)
+                        if instruction.op1_register() == Register::EAX =>
+                    {
+                        Some(0)
+                    }
+                    _ => None,
+                };
+            }
+            Mnemonic::Endbr64 | Mnemonic::Nop | Mnemonic::Test | Mnemonic::Cmp => {}
+            _ => self.value = None,
+        }
+    }
+}

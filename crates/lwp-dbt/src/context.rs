@@ -1,0 +1,205 @@
+//! The memory that translated code touches besides the application's own.
+//!
+//! Every thread has a *context*: one page at its gs base, shared with the host, followed by the
+//! thread's counters. Every address space has the *low window* at a fixed address below 2 GiB, so
+//! that its tables can be reached with a 32-bit displacement and no base register.
+//!
+//! ```text
+//! gs base  +0x0000  context: spill slots, mailbox           low + 0x00000  indirect table, 64 Ki x 8
+//!          +0x1000  counters, 8 bytes each                      + 0x80000  system call classes, 64 Ki x 1
+//!                                                               + 0x90000  argument classes, 256 x 1
+//!                                                               + 0x91000  a copy of the routines
+//!                                                               + 0xa0000  chain slots, 8 bytes each
+//! ```
+
+/// A field of the thread context: its byte offset from the gs base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Slot {
+    /// Application rcx while rcx is borrowed.
+    Rcx = 0x00,
+    /// Application r11 while r11 is borrowed.
+    R11 = 0x08,
+    /// Application rax, saved by the mailbox or while rax is borrowed.
+    Rax = 0x10,
+    /// Application rdi, saved by the mailbox.
+    Rdi = 0x18,
+    /// Application rsi, saved by the mailbox.
+    Rsi = 0x20,
+    /// Application rdx, saved by the mailbox.
+    Rdx = 0x28,
+    /// Application r10, saved by the mailbox.
+    R10 = 0x30,
+    /// Application rbx, saved and restored by the mailbox.
+    Rbx = 0x38,
+    /// Application r8, saved by the mailbox.
+    R8 = 0x40,
+    /// Application r9, saved by the mailbox.
+    R9 = 0x48,
+    /// The application pc that the request is about.
+    Pc = 0x50,
+    /// What is asked of the host: a [`RequestKind`].
+    Kind = 0x58,
+    /// Address of the tail that carries out the host's answer; 0 while there is none.
+    Resp = 0x60,
+    /// Where the go tail jumps to.
+    Go = 0x68,
+    /// Futex word: 1 while the thread sleeps in its mailbox.
+    Wait = 0x70,
+    /// How many pauses the thread spins before it sleeps.
+    Spin = 0x78,
+    /// The application's own gs base.
+    AppGs = 0x80,
+    /// Where the signal frame that is being returned from wants to go.
+    SigPc = 0x88,
+    /// Address of this thread's door flag, one byte.
+    DoorFlag = 0x90,
+    /// Address of the host's sleep word, 4 bytes.
+    DoorSleep = 0x98,
+    /// Linear address of this context.
+    This = 0xa0,
+    /// System call that the host asks for: number, six arguments, result.
+    SysNr = 0xa8,
+    /// First argument.
+    SysA1 = 0xb0,
+    /// Second argument.
+    SysA2 = 0xb8,
+    /// Third argument.
+    SysA3 = 0xc0,
+    /// Fourth argument.
+    SysA4 = 0xc8,
+    /// Fifth argument.
+    SysA5 = 0xd0,
+    /// Sixth argument.
+    SysA6 = 0xd8,
+    /// Result.
+    SysRet = 0xe0,
+    /// How many entries of the insertion list are still to be applied.
+    ApplyCount = 0xe8,
+    /// Non-zero forbids the mailbox to make system calls of its own (a seccomp filter is in force).
+    NoSyscalls = 0xf0,
+    /// The application pc after the system call that the run tail executes.
+    Next = 0xf8,
+    /// Insertion list: triples of table slot address, chain slot address, entry address.
+    ApplyList = 0x200,
+}
+
+/// Most triples in the insertion list.
+pub const APPLY_MAX: usize = 64;
+
+/// Bytes of a context; the thread's counters follow.
+pub const CONTEXT_BYTES: u64 = 0x1000;
+
+/// gs-relative displacement of counter `index`.
+pub fn counter_displacement(index: u32) -> u32 {
+    CONTEXT_BYTES as u32 + index * 8
+}
+
+/// Why translated code asks the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RequestKind {
+    /// Continue at `Pc`.
+    Dispatch = 0,
+    /// The system call at `Pc` is about to be made and is of interest.
+    Syscall = 1,
+    /// The system call made by the run tail has returned.
+    SyscallDone = 2,
+    /// The system call that the host asked for has returned.
+    HostSyscallDone = 3,
+    /// CPUID at `Pc`.
+    Cpuid = 4,
+    /// XGETBV at `Pc`.
+    Xgetbv = 5,
+    /// RDTSC or RDTSCP at `Pc`.
+    Tsc = 6,
+    /// RDRAND or RDSEED at `Pc`.
+    Random = 7,
+    /// The bytes of the fragment at `Pc` have changed.
+    Stale = 8,
+    /// The instruction at `Pc` must be executed natively, alone.
+    Step = 9,
+    /// Continue at `Pc`, which an indirect branch wanted and the indirect table did not have.
+    Indirect = 10,
+}
+
+impl RequestKind {
+    /// The kind with number `raw`, if there is one.
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Dispatch,
+            1 => Self::Syscall,
+            2 => Self::SyscallDone,
+            3 => Self::HostSyscallDone,
+            4 => Self::Cpuid,
+            5 => Self::Xgetbv,
+            6 => Self::Tsc,
+            7 => Self::Random,
+            8 => Self::Stale,
+            9 => Self::Step,
+            10 => Self::Indirect,
+            _ => return None,
+        })
+    }
+}
+
+/// How the filter before a system call treats a call number; the bytes of the class table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SyscallClass {
+    /// Made at once.
+    Native = 0,
+    /// The host is asked first.
+    Host = 1,
+    /// The host is asked when the third argument has PROT_EXEC.
+    Prot = 2,
+}
+
+/// Number of slots in the indirect table.
+pub const TABLE_SLOTS: u64 = 0x1_0000;
+
+/// Where the low window lies, and what lies where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Start of the low window; below 2 GiB.
+    pub low: u64,
+}
+
+impl Layout {
+    /// Bytes before the chain slots.
+    pub const FIXED_BYTES: u64 = 0xa_0000;
+    /// Most chain slots.
+    pub const MAX_ENTRIES: u64 = 0x20_0000;
+    /// Bytes of the whole window.
+    pub const BYTES: u64 = Self::FIXED_BYTES + Self::MAX_ENTRIES * 8;
+
+    /// Address of the indirect table.
+    pub fn table(self) -> u64 {
+        self.low
+    }
+
+    /// Address of the table slot that `pc` hashes to.
+    pub fn table_slot(self, pc: u64) -> u64 {
+        self.table() + (pc & (TABLE_SLOTS - 1)) * 8
+    }
+
+    /// Address of the system call class table.
+    pub fn syscall_classes(self) -> u64 {
+        self.low + 0x8_0000
+    }
+
+    /// Address of the table of third arguments (protections) by low byte.
+    pub fn prot_classes(self) -> u64 {
+        self.low + 0x9_0000
+    }
+
+    /// Address of the low copy of the routines.
+    pub fn routines(self) -> u64 {
+        self.low + 0x9_1000
+    }
+
+    /// Address of chain slot `entry`.
+    pub fn chain_slot(self, entry: u32) -> u64 {
+        self.low + Self::FIXED_BYTES + u64::from(entry) * 8
+    }
+}

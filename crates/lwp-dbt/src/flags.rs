@@ -1,0 +1,68 @@
+//! Liveness of the arithmetic flags, so that counting may clobber them where nobody looks.
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register, RflagsBits};
+
+/// The six flags that `inc` and `cmp` write.
+pub const ARITHMETIC: u8 = 0x3f;
+
+/// What a block does with the arithmetic flags it is entered with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlagUse {
+    /// Flags read before the block has written them.
+    pub read: u8,
+    /// Flags certainly written before the block ends.
+    pub written: u8,
+}
+
+impl FlagUse {
+    /// Accounts for one more instruction of the block, in order.
+    pub fn step(&mut self, instruction: &Instruction) {
+        let read = mask(instruction.rflags_read());
+        self.read |= read & !self.written;
+        if certainly_writes(instruction) {
+            self.written |= mask(instruction.rflags_modified());
+        }
+    }
+
+    /// Whether all flags are overwritten before any is read.
+    pub fn all_dead(self) -> bool {
+        self.read == 0 && self.written == ARITHMETIC
+    }
+}
+
+fn mask(bits: u32) -> u8 {
+    let mut out = 0;
+    for (bit, value) in [
+        (RflagsBits::OF, 1),
+        (RflagsBits::SF, 2),
+        (RflagsBits::ZF, 4),
+        (RflagsBits::AF, 8),
+        (RflagsBits::CF, 16),
+        (RflagsBits::PF, 32),
+    ] {
+        if bits & bit != 0 {
+            out |= value;
+        }
+    }
+    out
+}
+
+/// A shift by zero, or a REP compare of length zero, leaves the flags as they were.
+fn certainly_writes(instruction: &Instruction) -> bool {
+    use Mnemonic::{Rcl, Rcr, Rol, Ror, Sal, Sar, Shl, Shld, Shr, Shrd};
+    if instruction.has_rep_prefix() || instruction.has_repne_prefix() {
+        return false;
+    }
+    match instruction.mnemonic() {
+        Rcl | Rcr | Rol | Ror | Sal | Sar | Shl | Shld | Shr | Shrd => {
+            let last = instruction.op_count() - 1;
+            match instruction.op_kind(last) {
+                OpKind::Register => instruction.op_register(last) != Register::CL,
+                // Without an explicit count the count is one.
+                OpKind::Immediate8 => instruction.immediate8() & 0x1f != 0,
+                _ => true,
+            }
+        }
+        _ => true,
+    }
+}

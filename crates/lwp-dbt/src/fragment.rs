@@ -1,0 +1,88 @@
+//! What has been translated: fragments, indirect entries, and the module they belong to.
+
+use rustc_hash::FxHashMap;
+
+use crate::addr::{AppPc, CachePc};
+use crate::plan::{Checks, Weights};
+
+/// A fragment's number in its [`crate::Translator`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FragmentId(pub u32);
+
+/// An indirect entry's number in its [`crate::Translator`]; also its chain slot's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub u32);
+
+/// A translated basic block.
+#[derive(Clone, Debug)]
+pub struct Fragment {
+    /// Its first instruction in the application.
+    pub pc: AppPc,
+    /// Bytes of the application it covers.
+    pub app_len: u16,
+    /// Instructions it covers.
+    pub instructions: u16,
+    /// First byte of its code, the entry stub included.
+    pub start: CachePc,
+    /// Bytes of its code.
+    pub len: u32,
+    /// Where a direct branch enters; charges the fragment. Made on demand where the fragment was
+    /// laid behind a not-taken edge.
+    pub head: Option<CachePc>,
+    /// Where it is entered already charged.
+    pub join: CachePc,
+    /// The target of its direct terminator.
+    pub target: AppPc,
+    /// What one execution counts, a conditional terminator as taken.
+    pub weights: Weights,
+    /// Whether the flags it is entered with are overwritten before they are read.
+    pub flags_dead: bool,
+}
+
+/// A place where indirect branches enter, published in the indirect table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The application pc it verifies.
+    pub pc: AppPc,
+    /// Its code.
+    pub stub: CachePc,
+}
+
+/// What has been translated of one module: all executable segments of a file at one load address,
+/// or the anonymous code of an address space.
+///
+/// Direct branches link only within a unit; everything else goes through the indirect table.
+#[derive(Debug)]
+pub struct Unit {
+    /// How its bytes may change.
+    pub checks: Checks,
+    /// Fragments by their first application pc.
+    pub fragments: FxHashMap<AppPc, FragmentId>,
+    /// Indirect entries by application pc.
+    pub entries: FxHashMap<AppPc, EntryId>,
+    /// Unlinked exits: the places of their displacements, by target.
+    pub(crate) pending: FxHashMap<AppPc, Vec<CachePc>>,
+    /// Exit stubs by target.
+    pub(crate) stubs: FxHashMap<AppPc, CachePc>,
+    /// Application bytes of each fragment, kept where they may change.
+    pub(crate) bytes: FxHashMap<FragmentId, Box<[u8]>>,
+}
+
+impl Unit {
+    /// A unit with nothing translated.
+    pub fn new(checks: Checks) -> Self {
+        Self {
+            checks,
+            fragments: FxHashMap::default(),
+            entries: FxHashMap::default(),
+            pending: FxHashMap::default(),
+            stubs: FxHashMap::default(),
+            bytes: FxHashMap::default(),
+        }
+    }
+
+    /// The application bytes that `fragment` was translated from, where they may change.
+    pub fn bytes_of(&self, fragment: FragmentId) -> Option<&[u8]> {
+        self.bytes.get(&fragment).map(|bytes| &**bytes)
+    }
+}

@@ -1,0 +1,74 @@
+//! Plans: which instrumentation a fragment carries, and what a counter's increment stands for.
+
+/// Which instrumentation the fragments carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// Translation only.
+    Plain,
+    /// A counter per fragment and per not-taken edge.
+    Exact,
+}
+
+/// How a unit's fragments guard against their application bytes changing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Checks {
+    /// The bytes cannot change: a private, read-only file mapping.
+    None,
+    /// The bytes change only together with a notice (mprotect, mmap): fragments can be cut off at
+    /// their head.
+    Notified,
+    /// The bytes may change at any time: each fragment compares its own bytes before it runs.
+    SelfCheck,
+}
+
+/// What one increment of a counter slot adds to each event.
+///
+/// `conditional_taken` is signed: a fragment that ends in a conditional branch is charged as taken
+/// when it is entered, and the counter on its not-taken edge takes that back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// Retired instructions.
+    pub instructions: i32,
+    /// Near branches of every kind.
+    pub branches: i32,
+    /// Conditional branches.
+    pub conditional: i32,
+    /// Conditional branches taken.
+    pub conditional_taken: i32,
+    /// Near calls.
+    pub calls: i32,
+    /// Near returns.
+    pub returns: i32,
+    /// Indirect jumps and calls.
+    pub indirect: i32,
+}
+
+impl Weights {
+    /// The sum of two.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            instructions: self.instructions + other.instructions,
+            branches: self.branches + other.branches,
+            conditional: self.conditional + other.conditional,
+            conditional_taken: self.conditional_taken + other.conditional_taken,
+            calls: self.calls + other.calls,
+            returns: self.returns + other.returns,
+            indirect: self.indirect + other.indirect,
+        }
+    }
+
+    /// The same, taken back.
+    #[must_use]
+    pub fn negated(self) -> Self {
+        Self {
+            instructions: -self.instructions,
+            branches: -self.branches,
+            conditional: -self.conditional,
+            conditional_taken: -self.conditional_taken,
+            calls: -self.calls,
+            returns: -self.returns,
+            indirect: -self.indirect,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Recipes: what the application's state is at any instruction of translated code.
+//!
+//! Translated code is built so that every instruction of it stands for an exact application state:
+//! an application pc, with a few registers perhaps in their spill slots. Nothing has to be stepped
+//! forward or undone when a signal arrives; the host applies the recipe and is at an instruction
+//! boundary of the application.
+
+use crate::addr::AppPc;
+
+/// Registers whose application value is in the context, not in the register.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spills {
+    /// rcx is in [`crate::Slot::Rcx`].
+    pub rcx: bool,
+    /// r11 is in [`crate::Slot::R11`].
+    pub r11: bool,
+    /// rax is in [`crate::Slot::Rax`].
+    pub rax: bool,
+    /// rdi, rsi, rdx, r10, rbx, r8 and r9 are in their slots too.
+    pub mailbox: bool,
+}
+
+/// Where the application pc is to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PcSource {
+    /// Known when translating.
+    Known(AppPc),
+    /// In rcx.
+    Rcx,
+    /// rcx plus this.
+    RcxPlus(AppPc),
+    /// In r11.
+    R11,
+    /// In [`crate::Slot::Pc`].
+    ContextPc,
+    /// In [`crate::Slot::Next`]; rcx takes the same value, because a system call has just returned.
+    ContextNext,
+    /// In [`crate::Slot::SigPc`].
+    ContextSigPc,
+}
+
+/// Something that translated code has half done and the host must settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// Nothing.
+    None,
+    /// A native system call has just returned: rcx is to become the application pc.
+    AfterSyscall,
+    /// The run tail's system call has just returned and the host has not been told.
+    RunSyscallDone,
+    /// A request may be in flight in the mailbox.
+    Mailbox,
+    /// An insertion list is being applied; the number says how far the current triple is:
+    /// 0 untouched, 1 exchanged (old head in rax), 2 stored.
+    Applying(u8),
+    /// The signal frame at rsp has been redirected; its rip must be put back from the context.
+    SigreturnArmed,
+}
+
+/// The application's state at one translated instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppState {
+    /// The application pc.
+    pub pc: PcSource,
+    /// Registers to be taken from the context.
+    pub spills: Spills,
+    /// What else is to be settled.
+    pub commit: Commit,
+    /// How many instructions of the fragment have been executed, when it has been charged and is
+    /// not complete; `None` when the counters are right as they are.
+    pub partial: Option<u32>,
+    /// A conditional branch has fallen through and its edge has not been counted.
+    pub edge_pending: bool,
+}
+
+impl AppState {
+    /// At `pc`, all registers in place.
+    pub fn at(pc: PcSource) -> Self {
+        Self {
+            pc,
+            spills: Spills::default(),
+            commit: Commit::None,
+            partial: None,
+            edge_pending: false,
+        }
+    }
+}
+
+/// One entry of a fragment's point table.
+///
+/// A point holds from its own offset up to the next point's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// Offset from the start of the fragment's code.
+    pub at: u32,
+    /// Offset of the application pc from the fragment's.
+    pub app: u8,
+    /// Application instructions executed.
+    pub index: u8,
+    /// `bits::*`.
+    pub state: u8,
+}
+
+/// The state byte of a point.
+pub(crate) mod bits {
+    pub const SPILL_RCX: u8 = 1;
+    pub const SPILL_R11: u8 = 2;
+    pub const SPILL_RAX: u8 = 4;
+    /// Where the pc is; 0: `app` bytes into the fragment.
+    pub const PC_MASK: u8 = 0x18;
+    /// The pc is in rcx.
+    pub const PC_RCX: u8 = 0x08;
+    /// The pc is rcx plus the fragment's pc.
+    pub const PC_RCX_PLUS: u8 = 0x10;
+    /// The pc is the target of the fragment's terminator.
+    pub const PC_TARGET: u8 = 0x18;
+    /// The fragment has not been charged yet.
+    pub const UNCOUNTED: u8 = 0x20;
+    /// The not-taken edge has not been counted yet.
+    pub const EDGE: u8 = 0x40;
+    /// A system call has just returned, or (with `UNCOUNTED`) a signal frame is armed.
+    pub const SYSCALL: u8 = 0x80;
+}
+
+/// Bytes of an encoded point.
+pub(crate) const POINT_BYTES: usize = 4;
+
+/// Appends `points` to `out`, each as delta, app offset, index, state.
+pub(crate) fn encode(points: &[Point], out: &mut Vec<u8>) {
+    let mut previous = 0;
+    for point in points {
+        let mut delta = point.at - previous;
+        while delta > 255 {
+            // A filler repeats the state before it: the last encoded point's own fields.
+            let fill = out.len() - POINT_BYTES;
+            let (app, index, state) = (out[fill + 1], out[fill + 2], out[fill + 3]);
+            out.extend_from_slice(&[255, app, index, state]);
+            delta -= 255;
+        }
+        out.extend_from_slice(&[delta as u8, point.app, point.index, point.state]);
+        previous = point.at;
+    }
+}
+
+/// The last point at or before `offset`.
+pub(crate) fn lookup(encoded: &[u8], offset: u32) -> Option<Point> {
+    let mut at = 0;
+    let mut found = None;
+    for raw in encoded.chunks_exact(POINT_BYTES) {
+        at += u32::from(raw[0]);
+        if at > offset {
+            break;
+        }
+        found = Some(Point { at, app: raw[1], index: raw[2], state: raw[3] });
+    }
+    found
+}

@@ -1,0 +1,804 @@
+//! Translating a region: the wanted block, what it falls into, and what it branches to directly.
+//!
+//! One request to the host is answered with many blocks, because a request costs more than a
+//! translation. Blocks are laid out in *traces*: each is followed by the block it falls into, so
+//! that straight control flow is straight code.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::addr::{AppPc, CachePc};
+use crate::block::{Block, CodeSource, Emulated, Terminator};
+use crate::context::{Layout, RequestKind, SyscallClass};
+use crate::emit::Emitter;
+use crate::flags::ARITHMETIC;
+use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::plan::{Checks, Plan, Weights};
+use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
+use crate::routines::Routines;
+
+const SYS_RT_SIGRETURN: u32 = 15;
+
+/// Where translated code goes.
+pub trait CodeSink {
+    /// Where the next byte will lie.
+    fn position(&self) -> CachePc;
+    /// How many bytes there is room for.
+    fn room(&self) -> usize;
+    /// Where this arena's copy of the routines lies.
+    fn routines_at(&self) -> CachePc;
+    /// Appends code at [`Self::position`].
+    fn append(&mut self, code: &[u8]);
+    /// Overwrites a 4-byte displacement, which does not cross a cache line, in one store.
+    fn patch(&mut self, at: CachePc, displacement: i32);
+    /// Overwrites the 8 aligned bytes that hold a patchable head with a jump to `target`.
+    fn patch_head(&mut self, head: CachePc, target: CachePc);
+}
+
+/// How much is translated for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionLimits {
+    /// Fragments in all.
+    pub fragments: usize,
+}
+
+/// What a request produced.
+#[derive(Clone, Debug, Default)]
+pub struct Region {
+    /// Where the wanted pc continues: its entry or its head.
+    pub head: Option<CachePc>,
+    /// Entries created, to be inserted into indirect tables.
+    pub entries: Vec<EntryId>,
+    /// How many fragments were translated.
+    pub fragments: usize,
+    /// Direct successors that were not translated any more.
+    pub rest: Vec<AppPc>,
+}
+
+/// A contiguous piece of translated code with one point table.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    len: u32,
+    /// The pc that the points' application offsets count from.
+    pc: AppPc,
+    /// The fragment it belongs to; none for exit stubs.
+    fragment: Option<FragmentId>,
+    /// Offset and length of its points in the translator's table.
+    points: (u32, u16),
+}
+
+/// Everything that has been translated for a family of address spaces of one layout.
+#[derive(Debug)]
+pub struct Translator {
+    plan: Plan,
+    layout: Layout,
+    routines: Routines,
+    emulated: Emulated,
+    classes: Box<[SyscallClass; 512]>,
+    fragments: Vec<Fragment>,
+    entries: Vec<Entry>,
+    counters: Vec<Weights>,
+    points: Vec<u8>,
+    /// Every piece of code by its start address.
+    pieces: std::collections::BTreeMap<u64, Piece>,
+    /// Blocks decoded for this region: also looked at for the liveness of flags.
+    decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
+}
+
+/// One region being translated.
+struct Work<'a> {
+    unit: &'a mut Unit,
+    source: &'a mut dyn CodeSource,
+    emitter: Emitter<'a>,
+    queue: VecDeque<AppPc>,
+    created: Vec<FragmentId>,
+    entries: Vec<EntryId>,
+    room: usize,
+}
+
+impl std::fmt::Debug for Work<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").finish_non_exhaustive()
+    }
+}
+
+/// How control arrives at a block being laid out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// Only by a jump to it.
+    Jump,
+    /// From the block before, which is complete and counted.
+    Fall,
+    /// From the conditional branch before, whose not-taken edge is not counted yet.
+    NotTaken,
+}
+
+/// Bytes that one fragment with its stubs can take at most, generously.
+const FRAGMENT_ROOM: usize = 6144;
+
+impl Translator {
+    /// A translator with nothing translated.
+    pub fn new(
+        plan: Plan,
+        layout: Layout,
+        emulated: Emulated,
+        classes: Box<[SyscallClass; 512]>,
+    ) -> Self {
+        let routines = Routines::assemble(layout).expect("the routines are constant and assemble");
+        Self {
+            plan,
+            layout,
+            routines,
+            emulated,
+            classes,
+            fragments: Vec::new(),
+            entries: Vec::new(),
+            counters: Vec::new(),
+            points: Vec::new(),
+            pieces: std::collections::BTreeMap::new(),
+            decoded: FxHashMap::default(),
+        }
+    }
+
+    /// The routines that every arena and low window carries.
+    pub fn routines(&self) -> &Routines {
+        &self.routines
+    }
+
+    /// The address space layout that code is emitted for.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The plan that fragments carry.
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// The fragment with this number.
+    pub fn fragment(&self, id: FragmentId) -> &Fragment {
+        &self.fragments[id.0 as usize]
+    }
+
+    /// The entry with this number.
+    pub fn entry(&self, id: EntryId) -> &Entry {
+        &self.entries[id.0 as usize]
+    }
+
+    /// How many entries there are; chain slots in use.
+    pub fn entry_count(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// How many fragments there are.
+    pub fn fragment_count(&self) -> usize {
+        self.fragments.len()
+    }
+
+    /// What one increment of each counter stands for, by counter.
+    pub fn counters(&self) -> &[Weights] {
+        &self.counters
+    }
+
+    /// Where execution of `pc` continues in translated code, translating it if need be.
+    ///
+    /// `entry` asks for an indirect entry of `pc` too, which is then among the region's entries when
+    /// it is new. Returns a region without head where no code can be read at `pc`, or where the arena
+    /// has no room.
+    pub fn translate(
+        &mut self,
+        unit: &mut Unit,
+        source: &mut dyn CodeSource,
+        sink: &mut dyn CodeSink,
+        pc: AppPc,
+        entry: bool,
+        limits: RegionLimits,
+    ) -> Region {
+        let routines = self.routines.clone();
+        let mut work = Work {
+            unit,
+            source,
+            emitter: Emitter::new(
+                sink.position().0,
+                self.layout,
+                &routines,
+                sink.routines_at().0,
+            ),
+            queue: VecDeque::from([pc]),
+            created: Vec::new(),
+            entries: Vec::new(),
+            room: sink.room(),
+        };
+        let before = self.fragments.len();
+        while let Some(next) = work.queue.pop_front() {
+            if work.created.len() >= limits.fragments {
+                work.queue.push_front(next);
+                break;
+            }
+            let wanted_entry = entry && next == pc;
+            self.trace(&mut work, next, wanted_entry, limits);
+            if next == pc && !work.unit.fragments.contains_key(&pc) {
+                self.decoded.clear();
+                return Region::default();
+            }
+        }
+        self.decoded.clear();
+        if entry {
+            self.entry_on_demand(&mut work, pc);
+        }
+        let Some(&id) = work.unit.fragments.get(&pc) else { return Region::default() };
+        let head = self.head(&mut work, id);
+        self.finish(&mut work, sink);
+        Region {
+            head: Some(head),
+            entries: work.entries,
+            fragments: self.fragments.len() - before,
+            rest: work
+                .queue
+                .into_iter()
+                .filter(|pc| !work.unit.fragments.contains_key(pc))
+                .collect(),
+        }
+    }
+
+    /// Lays out the block at `pc` and what it falls into.
+    fn trace(&mut self, work: &mut Work<'_>, pc: AppPc, entry: bool, limits: RegionLimits) {
+        let mut pc = pc;
+        let mut arrival = Arrival::Jump;
+        let mut entry = entry;
+        let mut length = 0;
+        loop {
+            if work.unit.fragments.contains_key(&pc) {
+                self.fall_off(work, pc, arrival);
+                return;
+            }
+            let room = work.emitter.code.len() + (work.created.len() + 2) * FRAGMENT_ROOM / 8
+                + FRAGMENT_ROOM;
+            let stop = work.created.len() >= limits.fragments.max(1) + 16 || room > work.room;
+            let block = if stop && length > 0 { None } else { self.decode(work, pc) };
+            let Some(block) = block else {
+                if room <= work.room || length > 0 {
+                    self.fall_off(work, pc, arrival);
+                }
+                return;
+            };
+            let next = self.lay(work, &block, arrival, entry);
+            length += 1;
+            let Some(next) = next else { return };
+            (pc, arrival, entry) = match next {
+                Next::Fall(pc) => (pc, Arrival::Fall, false),
+                Next::NotTaken(pc) => (pc, Arrival::NotTaken, false),
+                Next::Return(pc) => (pc, Arrival::Jump, true),
+            };
+        }
+    }
+
+    fn decode(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
+        let emulated = self.emulated;
+        self.decoded
+            .entry(pc)
+            .or_insert_with(|| Block::decode(work.source, pc, emulated).map(Arc::new))
+            .clone()
+    }
+
+    /// The block before falls to `pc`, which is not laid behind it.
+    fn fall_off(&mut self, work: &mut Work<'_>, pc: AppPc, arrival: Arrival) {
+        match arrival {
+            Arrival::Jump => return,
+            Arrival::Fall => {}
+            Arrival::NotTaken => {
+                if self.plan == Plan::Exact {
+                    // The flags at the edge are those at the target.
+                    let dead = self.flags_dead(work, pc, 2);
+                    let counter = self.edge_counter(Weights::default());
+                    work.emitter.count(counter, dead, bits::EDGE);
+                }
+            }
+        }
+        work.emitter.jump_link(pc);
+        if !work.unit.fragments.contains_key(&pc) {
+            work.queue.push_back(pc);
+        }
+        self.close_fragment(work);
+    }
+
+    /// A counter for a not-taken edge: it takes back the taken branch, and adds `more`.
+    fn edge_counter(&mut self, more: Weights) -> u32 {
+        let back = Weights { conditional_taken: -1, ..Weights::default() };
+        self.new_counter(back.plus(more))
+    }
+
+    fn new_counter(&mut self, weights: Weights) -> u32 {
+        self.counters.push(weights);
+        self.counters.len() as u32 - 1
+    }
+
+    /// Emits one block. Returns what follows it, if control can fall out of it.
+    fn lay(
+        &mut self,
+        work: &mut Work<'_>,
+        block: &Block,
+        arrival: Arrival,
+        entry: bool,
+    ) -> Option<Next> {
+        let id = FragmentId(self.fragments.len() as u32);
+        let flags_dead = self.flags_dead(work, block.pc, 2);
+        let mut weights = weights(block);
+        let private = work.unit.checks != Checks::None;
+        let exact = self.plan == Plan::Exact;
+
+        // The edge from the block before may charge this block too, unless this block must always be
+        // entered by its head; then the edge belongs to the block before.
+        let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
+        let merged = not_taken && !private;
+        let mut charged = Vec::new();
+        if not_taken && !merged {
+            let counter = self.edge_counter(Weights::default());
+            work.emitter.count(counter, flags_dead, bits::EDGE);
+        }
+        self.close_fragment(work);
+
+        work.emitter.start_piece();
+        let start = work.emitter.here();
+        if merged {
+            let counter = self.edge_counter(weights);
+            work.emitter.count(counter, flags_dead, bits::EDGE | bits::UNCOUNTED);
+            charged.push(counter);
+        } else if entry && arrival == Arrival::Jump {
+            let entry = self.new_entry(work, block.pc);
+            let chain = self.layout.chain_slot(entry.0);
+            let stub = work.emitter.entry_stub(block.pc, chain, flags_dead);
+            self.entries[entry.0 as usize].stub = stub;
+        }
+        let mut head = None;
+        if !merged {
+            head = Some(self.open_head(work, block, flags_dead));
+            if exact {
+                let counter = self.new_counter(weights);
+                charged.push(counter);
+                work.emitter.count(counter, flags_dead, bits::UNCOUNTED);
+            }
+        }
+        let join = work.emitter.here();
+        work.emitter.fragment = Some(id);
+        let laid = if work.emitter.body(block) { self.terminate(work, block) } else { Err(()) };
+        let mut instructions = block.instructions();
+        let next = laid.unwrap_or_else(|()| {
+            // An operand out of reach: the block is executed natively, one instruction at a time,
+            // and the host counts.
+            work.emitter.rewind(join);
+            work.emitter.ask(RequestKind::Step, block.pc);
+            for counter in charged {
+                let merged_edge = Weights { conditional_taken: -1, ..Weights::default() };
+                self.counters[counter as usize] =
+                    if merged { merged_edge } else { Weights::default() };
+            }
+            weights = Weights::default();
+            instructions = 1;
+            None
+        });
+        self.fragments.push(Fragment {
+            pc: block.pc,
+            app_len: block.bytes.len() as u16,
+            instructions: instructions as u16,
+            start,
+            len: 0,
+            head,
+            join,
+            target: direct_target(&block.terminator),
+            weights,
+            flags_dead,
+        });
+        work.unit.fragments.insert(block.pc, id);
+        if private {
+            work.unit.bytes.insert(id, block.bytes.clone().into_boxed_slice());
+        }
+        work.created.push(id);
+        if next.is_none() || matches!(next, Some(Next::Return(_))) {
+            self.close_fragment(work);
+        }
+        next
+    }
+
+    /// Starts the part of a fragment that direct branches enter.
+    fn open_head(&mut self, work: &mut Work<'_>, block: &Block, flags_dead: bool) -> CachePc {
+        match work.unit.checks {
+            Checks::None => work.emitter.here(),
+            Checks::Notified => work.emitter.patchable_head(),
+            Checks::SelfCheck => {
+                let head = work.emitter.patchable_head();
+                work.emitter.self_check(block.pc, &block.bytes, flags_dead);
+                head
+            }
+        }
+    }
+
+    /// Ends the piece of the fragment emitted last, if it is still open.
+    fn close_fragment(&mut self, work: &mut Work<'_>) {
+        let Some(&id) = work.created.last() else { return };
+        let fragment = &mut self.fragments[id.0 as usize];
+        if fragment.len != 0 {
+            return;
+        }
+        let (pc, start) = (fragment.pc, fragment.start);
+        fragment.len = (work.emitter.here().0 - start.0) as u32;
+        self.close_piece(&work.emitter, start, pc, Some(id));
+    }
+
+    /// Ends the piece that started at `start`.
+    fn close_piece(
+        &mut self,
+        emitter: &Emitter<'_>,
+        start: CachePc,
+        pc: AppPc,
+        fragment: Option<FragmentId>,
+    ) {
+        let len = (emitter.here().0 - start.0) as u32;
+        let offset = self.points.len();
+        recipe::encode(&emitter.points, &mut self.points);
+        let points = (offset as u32, (self.points.len() - offset) as u16);
+        self.pieces.insert(start.0, Piece { len, pc, fragment, points });
+    }
+
+    /// Emits the terminator. `Err` where an operand is out of reach.
+    fn terminate(&mut self, work: &mut Work<'_>, block: &Block) -> Result<Option<Next>, ()> {
+        let next = block.next();
+        let emitter = &mut work.emitter;
+        let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
+        match block.terminator {
+            Terminator::Fall => {
+                emitter.fell_off(block);
+                Ok(Some(Next::Fall(next)))
+            }
+            Terminator::Jump { target } => {
+                emitter.point(0);
+                if work.unit.fragments.contains_key(&target)
+                    || target == block.pc
+                    || work.unit.checks != Checks::None
+                {
+                    emitter.jump_link(target);
+                    if !work.unit.fragments.contains_key(&target) {
+                        work.queue.push_back(target);
+                    }
+                    return Ok(None);
+                }
+                Ok(Some(Next::Fall(target)))
+            }
+            Terminator::Conditional { target, condition } => {
+                emitter.conditional(condition, target);
+                emitter.fell_through(block);
+                emitter.point(bits::EDGE);
+                work.queue.push_back(target);
+                Ok(Some(Next::NotTaken(next)))
+            }
+            Terminator::CountedLoop { target } => {
+                emitter.counted_loop(block, target);
+                emitter.point(bits::EDGE);
+                work.queue.push_back(target);
+                Ok(Some(Next::NotTaken(next)))
+            }
+            Terminator::Call { target } => {
+                emitter.call(target, next);
+                work.queue.push_back(target);
+                Ok(Some(Next::Return(next)))
+            }
+            Terminator::IndirectJump => reached(emitter.indirect(block, None)),
+            Terminator::IndirectCall => {
+                if emitter.indirect(block, Some(next)) { Ok(Some(Next::Return(next))) } else { Err(()) }
+            }
+            Terminator::Return { release } => {
+                emitter.ret(release);
+                Ok(None)
+            }
+            Terminator::Syscall { number: Some(SYS_RT_SIGRETURN) } => {
+                emitter.sigreturn();
+                Ok(None)
+            }
+            Terminator::Syscall { number } => {
+                let class = number.map(|number| {
+                    self.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
+                });
+                emitter.syscall(block, class);
+                Ok(match class {
+                    Some(SyscallClass::Host) => None,
+                    _ => Some(Next::Fall(next)),
+                })
+            }
+            Terminator::TransactionAbort { target } => {
+                emitter.transaction_abort(target);
+                work.queue.push_back(target);
+                Ok(None)
+            }
+            Terminator::Emulate { kind } => {
+                emitter.ask(kind, block.terminator_pc());
+                Ok(None)
+            }
+            Terminator::Step => {
+                emitter.ask(RequestKind::Step, block.terminator_pc());
+                Ok(None)
+            }
+        }
+    }
+
+    fn new_entry(&mut self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
+        let id = EntryId(self.entries.len() as u32);
+        self.entries.push(Entry { pc, stub: CachePc(0) });
+        work.unit.entries.insert(pc, id);
+        work.entries.push(id);
+        id
+    }
+
+    /// Whether the arithmetic flags at `pc` are overwritten before they are read, looking a few
+    /// blocks ahead.
+    fn flags_dead(&mut self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
+        self.dead(work, pc, ARITHMETIC, depth)
+    }
+
+    /// Whether the flags in `mask` are dead at `pc`.
+    fn dead(&mut self, work: &mut Work<'_>, pc: AppPc, mask: u8, depth: u32) -> bool {
+        let Some(block) = self.decode(work, pc) else { return false };
+        if block.flags.read & mask != 0 {
+            return false;
+        }
+        let left = mask & !block.flags.written;
+        if left == 0 {
+            return true;
+        }
+        if depth == 0 || work.unit.checks == Checks::SelfCheck {
+            return false;
+        }
+        match block.terminator {
+            Terminator::Fall => self.dead(work, block.next(), left, depth - 1),
+            Terminator::Jump { target } | Terminator::Call { target } => {
+                self.dead(work, target, left, depth - 1)
+            }
+            Terminator::Conditional { target, .. } => {
+                self.dead(work, block.next(), left, depth - 1)
+                    && self.dead(work, target, left, depth - 1)
+            }
+            _ => false,
+        }
+    }
+
+    /// The head of a fragment, made now if it has none.
+    fn head(&mut self, work: &mut Work<'_>, id: FragmentId) -> CachePc {
+        if let Some(head) = self.fragments[id.0 as usize].head {
+            return head;
+        }
+        let weights = self.fragments[id.0 as usize].weights;
+        let counter = self.new_counter(weights);
+        let (pc, join) = (self.fragment(id).pc, self.fragment(id).join);
+        let flags_dead = self.fragment(id).flags_dead;
+        let head = work.emitter.here();
+        work.emitter.start_piece();
+        work.emitter.count(counter, flags_dead, bits::UNCOUNTED);
+        work.emitter.jump_to(join);
+        self.close_piece(&work.emitter, head, pc, Some(id));
+        self.fragments[id.0 as usize].head = Some(head);
+        head
+    }
+
+    /// An entry for a fragment that was laid out without one.
+    fn entry_on_demand(&mut self, work: &mut Work<'_>, pc: AppPc) {
+        if work.unit.entries.contains_key(&pc) {
+            return;
+        }
+        let Some(&id) = work.unit.fragments.get(&pc) else { return };
+        let head = self.head(work, id);
+        let flags_dead = self.fragments[id.0 as usize].flags_dead;
+        let entry = self.new_entry(work, pc);
+        let chain = self.layout.chain_slot(entry.0);
+        let start = work.emitter.here();
+        work.emitter.start_piece();
+        let stub = work.emitter.entry_stub(pc, chain, flags_dead);
+        work.emitter.jump_to(head);
+        self.close_piece(&work.emitter, start, pc, Some(id));
+        self.entries[entry.0 as usize].stub = stub;
+    }
+
+    /// Resolves links, emits stubs and constants, and publishes the region.
+    fn finish(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink) {
+        let links = std::mem::take(&mut work.emitter.links);
+        let mut at_target = Vec::with_capacity(links.len());
+        for link in &links {
+            let known = work.unit.fragments.get(&link.target).copied();
+            at_target.push(match known {
+                Some(id) => self.head(work, id),
+                None => self.pending_stub(work, *link),
+            });
+        }
+        for (link, target) in links.iter().zip(at_target) {
+            set_displacement(&mut work.emitter, link.at, target);
+        }
+        for ask in std::mem::take(&mut work.emitter.asks) {
+            let stub = work.emitter.ask_stub(&ask);
+            let pc = AppPc(ask.pc.0 - u64::from(ask.app));
+            self.close_piece(&work.emitter, stub, pc, ask.fragment);
+            set_displacement(&mut work.emitter, ask.at, stub);
+        }
+        // Older exits that wanted one of the new fragments.
+        let mut patches = Vec::new();
+        for id in work.created.clone() {
+            let pc = self.fragments[id.0 as usize].pc;
+            if let Some(sites) = work.unit.pending.remove(&pc) {
+                let head = self.head(work, id);
+                patches.extend(sites.into_iter().map(|site| (site, head)));
+            }
+        }
+        self.constants(work);
+        sink.append(&work.emitter.code);
+        // Publish last: only now may other threads be led here.
+        for (site, head) in patches {
+            sink.patch(site, head.0.wrapping_sub(site.0 + 4) as i32);
+        }
+    }
+
+    /// Registers an exit that cannot be linked yet; it goes to its target's stub.
+    fn pending_stub(&mut self, work: &mut Work<'_>, link: crate::emit::Link) -> CachePc {
+        let site = CachePc(work.emitter.base + link.at as u64);
+        work.unit.pending.entry(link.target).or_default().push(site);
+        if let Some(&stub) = work.unit.stubs.get(&link.target) {
+            return stub;
+        }
+        let stub = work.emitter.exit_stub(link.target);
+        self.close_piece(&work.emitter, stub, link.target, None);
+        work.unit.stubs.insert(link.target, stub);
+        stub
+    }
+
+    /// Return addresses that are pushed from memory, after all code of the region.
+    fn constants(&mut self, work: &mut Work<'_>) {
+        let constants = std::mem::take(&mut work.emitter.constants);
+        while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(8) {
+            work.emitter.code.push(0xcc);
+        }
+        for (at, value) in constants {
+            let here = work.emitter.here();
+            work.emitter.code.extend_from_slice(&value.to_le_bytes());
+            set_displacement(&mut work.emitter, at, here);
+        }
+        while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(16) {
+            work.emitter.code.push(0xcc);
+        }
+    }
+
+    /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.
+    pub fn invalidate(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, id: FragmentId) {
+        let fragment = &self.fragments[id.0 as usize];
+        let (pc, head) = (fragment.pc, fragment.head);
+        if unit.fragments.get(&pc) == Some(&id) {
+            unit.fragments.remove(&pc);
+        }
+        unit.bytes.remove(&id);
+        let Some(head) = head else { return };
+        let stub = match unit.stubs.get(&pc) {
+            Some(&stub) => stub,
+            None => {
+                let routines = self.routines.clone();
+                let mut emitter = Emitter::new(
+                    sink.position().0,
+                    self.layout,
+                    &routines,
+                    sink.routines_at().0,
+                );
+                let stub = emitter.exit_stub(pc);
+                self.close_piece(&emitter, stub, pc, None);
+                while !emitter.here().0.is_multiple_of(16) {
+                    emitter.code.push(0xcc);
+                }
+                sink.append(&emitter.code);
+                unit.stubs.insert(pc, stub);
+                stub
+            }
+        };
+        sink.patch_head(head, stub);
+        // A later translation of the pc takes the jump over.
+        unit.pending.entry(pc).or_default().push(head.offset(1));
+    }
+
+    /// The application's state at `pc` in an arena, and the fragment it belongs to.
+    pub fn state_at(&self, pc: CachePc) -> Option<(AppState, Option<FragmentId>)> {
+        let (&start, piece) = self.pieces.range(..=pc.0).next_back()?;
+        let offset = (pc.0 - start) as u32;
+        if offset >= piece.len {
+            return None;
+        }
+        let (at, len) = piece.points;
+        let encoded = &self.points[at as usize..at as usize + usize::from(len)];
+        let point = recipe::lookup(encoded, offset)?;
+        let fragment = piece.fragment.map(|id| self.fragment(id));
+        Some((app_state(piece.pc, fragment, point), piece.fragment))
+    }
+}
+
+/// What follows a block that was laid out.
+enum Next {
+    /// Control falls to this pc.
+    Fall(AppPc),
+    /// A conditional branch falls through to this pc.
+    NotTaken(AppPc),
+    /// A call returns to this pc.
+    Return(AppPc),
+}
+
+fn set_displacement(emitter: &mut Emitter<'_>, at: usize, target: CachePc) {
+    let next = emitter.base + at as u64 + 4;
+    let displacement = target.0.wrapping_sub(next) as u32;
+    emitter.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+}
+
+fn direct_target(terminator: &Terminator) -> AppPc {
+    match *terminator {
+        Terminator::Jump { target }
+        | Terminator::Conditional { target, .. }
+        | Terminator::CountedLoop { target }
+        | Terminator::Call { target }
+        | Terminator::TransactionAbort { target } => target,
+        _ => AppPc(0),
+    }
+}
+
+/// What one execution of a block counts. Instructions that the host carries out are counted by it.
+fn weights(block: &Block) -> Weights {
+    let mut weights =
+        Weights { instructions: block.instructions() as i32, ..Weights::default() };
+    match block.terminator {
+        Terminator::Jump { .. } => weights.branches = 1,
+        Terminator::Conditional { .. } | Terminator::CountedLoop { .. } => {
+            weights.branches = 1;
+            weights.conditional = 1;
+            weights.conditional_taken = 1;
+        }
+        Terminator::Call { .. } => {
+            weights.branches = 1;
+            weights.calls = 1;
+        }
+        Terminator::IndirectJump => {
+            weights.branches = 1;
+            weights.indirect = 1;
+        }
+        Terminator::IndirectCall => {
+            weights.branches = 1;
+            weights.calls = 1;
+            weights.indirect = 1;
+        }
+        Terminator::Return { .. } => {
+            weights.branches = 1;
+            weights.returns = 1;
+        }
+        Terminator::Step => weights.instructions -= 1,
+        _ => {}
+    }
+    weights
+}
+
+fn app_state(pc: AppPc, fragment: Option<&Fragment>, point: recipe::Point) -> AppState {
+    let has = |bit: u8| point.state & bit != 0;
+    let spills = Spills {
+        rcx: has(bits::SPILL_RCX),
+        r11: has(bits::SPILL_R11),
+        rax: has(bits::SPILL_RAX),
+        mailbox: false,
+    };
+    let here = PcSource::Known(pc.offset(u64::from(point.app)));
+    let armed = has(bits::SYSCALL) && point.state & bits::PC_MASK == bits::PC_RCX;
+    let source = match point.state & bits::PC_MASK {
+        _ if armed => here,
+        bits::PC_RCX => PcSource::Rcx,
+        bits::PC_RCX_PLUS => PcSource::RcxPlus(pc),
+        bits::PC_TARGET => fragment.map_or(here, |fragment| PcSource::Known(fragment.target)),
+        _ => here,
+    };
+    let commit = match (has(bits::SYSCALL), armed) {
+        (true, true) => Commit::SigreturnArmed,
+        (true, false) => Commit::AfterSyscall,
+        _ => Commit::None,
+    };
+    let index = u32::from(point.index);
+    let partial = fragment
+        .filter(|fragment| !has(bits::UNCOUNTED) && index < u32::from(fragment.instructions))
+        .map(|_| index);
+    AppState { pc: source, spills, commit, partial, edge_pending: has(bits::EDGE) }
+}

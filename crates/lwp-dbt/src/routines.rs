@@ -1,0 +1,323 @@
+//! The routines that every arena starts with: the mailbox, its answers, and the way back from a
+//! signal handler.
+//!
+//! They are position independent and touch no flags: only `mov`, `lea`, `xchg`, `jrcxz`, `movzx` and
+//! `syscall`, which keeps them. Until an answer has been carried out, every instruction here means
+//! "at the requested application pc, nothing executed", so a request can be dropped at any point.
+
+use iced_x86::IcedError;
+use iced_x86::code_asm::{
+    CodeAssembler, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, esi, qword_ptr, r8, r9, r10,
+    r10d, r11, r11d, rax, rbx, rcx, rdi, rdx, rsi, al, cx,
+};
+
+use crate::context::{Layout, RequestKind, Slot};
+use crate::recipe::{AppState, Commit, PcSource, Spills};
+
+const SYS_FUTEX: u32 = 202;
+const FUTEX_WAIT: u32 = 0;
+const FUTEX_WAKE: u32 = 1;
+/// Byte offset of rip in the signal frame, from rsp at `rt_sigreturn`: the machine context starts
+/// 40 bytes into the ucontext, and rip is its 17th register.
+pub const SIGFRAME_RIP: i32 = 40 + 16 * 8;
+
+/// The routines' code and the places in it that others need, as offsets.
+#[derive(Clone, Debug)]
+pub struct Routines {
+    /// The code.
+    pub code: Vec<u8>,
+    /// Ask for the pc in r11, whose application value is in its slot; rcx is the application's.
+    pub ask_r11: u32,
+    /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
+    /// the ends of its chains point here.
+    pub ask_rcx: u32,
+    /// Where a returning signal handler arrives.
+    pub sigreturn: u32,
+    /// Enter the application at the pc in the context, all other registers being the application's.
+    pub enter: u32,
+    /// Answer: apply the insertion list, restore all registers, continue at `Go`.
+    pub go: u32,
+    /// Answer: restore all registers, make the system call, report its result.
+    pub run: u32,
+    states: Vec<(u32, AppState)>,
+}
+
+struct Builder {
+    asm: CodeAssembler,
+    marks: Vec<(CodeLabel, AppState)>,
+}
+
+type Emit = Result<(), IcedError>;
+
+impl Builder {
+    fn slot(slot: Slot) -> iced_x86::code_asm::AsmMemoryOperand {
+        qword_ptr(slot as u32 as i32).gs()
+    }
+
+    fn slot32(slot: Slot) -> iced_x86::code_asm::AsmMemoryOperand {
+        dword_ptr(slot as u32 as i32).gs()
+    }
+
+    /// From here on the application's state is `state`.
+    fn mark(&mut self, state: AppState) -> Result<CodeLabel, IcedError> {
+        let mut label = self.asm.create_label();
+        self.asm.set_label(&mut label)?;
+        // A label may be set only once per instruction; an explicit anchor keeps marks adjacent to
+        // other labels possible.
+        self.asm.zero_bytes()?;
+        self.marks.push((label, state));
+        Ok(label)
+    }
+}
+
+const BOTH: Spills = Spills { rcx: true, r11: true, rax: false, mailbox: false };
+const ALL: Spills = Spills { rcx: true, r11: true, rax: true, mailbox: true };
+
+fn state(pc: PcSource, spills: Spills, commit: Commit) -> AppState {
+    AppState { pc, spills, commit, partial: None, edge_pending: false }
+}
+
+impl Routines {
+    /// Assembles the routines for address spaces of this layout.
+    pub fn assemble(layout: Layout) -> Result<Self, IcedError> {
+        let mut b = Builder { asm: CodeAssembler::new(64)?, marks: Vec::new() };
+        let mut save = b.asm.create_label();
+        let mut go = b.asm.create_label();
+        let mut run = b.asm.create_label();
+
+        let sigreturn = emit_landing(&mut b, layout, PcSource::ContextSigPc, Slot::SigPc)?;
+        let enter = emit_landing(&mut b, layout, PcSource::ContextPc, Slot::Pc)?;
+        let (ask_rcx, ask_r11) = emit_ask(&mut b, &mut save)?;
+        emit_ring_and_wait(&mut b)?;
+        emit_go(&mut b, &mut go)?;
+        emit_run(&mut b, &mut run, save)?;
+
+        let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+        let result = b.asm.assemble_options(0, options)?;
+        let at = |label: &CodeLabel| result.label_ip(label).map(|ip| ip as u32);
+        let mut states = Vec::new();
+        for (label, state) in &b.marks {
+            states.push((at(label)?, *state));
+        }
+        Ok(Self {
+            ask_r11: at(&ask_r11)?,
+            ask_rcx: at(&ask_rcx)?,
+            sigreturn: at(&sigreturn)?,
+            enter: at(&enter)?,
+            go: at(&go)?,
+            run: at(&run)?,
+            code: result.inner.code_buffer,
+            states,
+        })
+    }
+
+    /// The application's state at `offset`.
+    pub fn state_at(&self, offset: u32) -> Option<AppState> {
+        if offset as usize >= self.code.len() {
+            return None;
+        }
+        self.states.iter().rev().find(|(at, _)| *at <= offset).map(|(_, state)| *state)
+    }
+}
+
+/// Target:  the application continues at the pc in `slot`, with every register its own
+/// Patch:   spill rcx, r11; rcx := slot; jump through the indirect table
+fn emit_landing(
+    b: &mut Builder,
+    layout: Layout,
+    pc: PcSource,
+    slot: Slot,
+) -> Result<CodeLabel, IcedError> {
+    let label = b.mark(AppState::at(pc))?;
+    b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
+    b.mark(state(pc, Spills { rcx: true, ..Spills::default() }, Commit::None))?;
+    b.asm.mov(Builder::slot(Slot::R11), r11)?;
+    b.mark(state(pc, BOTH, Commit::None))?;
+    b.asm.mov(rcx, Builder::slot(slot))?;
+    b.asm.movzx(r11d, cx)?;
+    b.asm.jmp(qword_ptr(r11 * 8 + layout.table() as i32))?;
+    Ok(label)
+}
+
+/// Saves what the mailbox borrows and stores the request.
+fn emit_ask(b: &mut Builder, save: &mut CodeLabel) -> Result<(CodeLabel, CodeLabel), IcedError> {
+    let ask_rcx = b.mark(state(PcSource::Rcx, BOTH, Commit::None))?;
+    b.asm.mov(Builder::slot(Slot::Pc), rcx)?;
+    b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::Indirect as u32)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
+    let mut join = b.asm.create_label();
+    b.asm.jmp(join)?;
+
+    let ask_r11 = b.mark(state(
+        PcSource::R11,
+        Spills { r11: true, ..Spills::default() },
+        Commit::None,
+    ))?;
+    b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
+    b.mark(state(PcSource::R11, BOTH, Commit::None))?;
+    b.asm.mov(Builder::slot(Slot::Pc), r11)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
+    b.asm.set_label(&mut join)?;
+    b.asm.zero_bytes()?;
+    b.asm.set_label(save)?;
+    for (slot, register) in [
+        (Slot::Rax, rax),
+        (Slot::Rdi, rdi),
+        (Slot::Rsi, rsi),
+        (Slot::Rdx, rdx),
+        (Slot::R10, r10),
+        (Slot::Rbx, rbx),
+        (Slot::R8, r8),
+        (Slot::R9, r9),
+    ] {
+        b.asm.mov(Builder::slot(slot), register)?;
+    }
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    Ok((ask_rcx, ask_r11))
+}
+
+/// Rings the host's door, spins, then sleeps until there is an answer.
+fn emit_ring_and_wait(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    let mut spin = asm.create_label();
+    let mut again = asm.create_label();
+    let mut sleep = asm.create_label();
+    let mut answered = asm.create_label();
+    let mut allowed = asm.create_label();
+    let mut wait = asm.create_label();
+    let mut wake = asm.create_label();
+
+    asm.mov(eax, 0u32)?;
+    asm.mov(Builder::slot(Slot::Resp), rax)?;
+    asm.mov(Builder::slot32(Slot::Wait), eax)?;
+    asm.mov(rdi, Builder::slot(Slot::DoorFlag))?;
+    asm.mov(eax, 1u32)?;
+    // xchg with memory is a full fence: the flag is seen before the sleep word is read.
+    asm.xchg(byte_ptr(rdi), al)?;
+    asm.mov(rdi, Builder::slot(Slot::DoorSleep))?;
+    asm.mov(ecx, dword_ptr(rdi))?;
+    asm.jrcxz(spin)?;
+    asm.mov(rcx, Builder::slot(Slot::NoSyscalls))?;
+    asm.jrcxz(wake)?;
+    asm.jmp(spin)?;
+    asm.set_label(&mut wake)?;
+    asm.mov(eax, 0u32)?;
+    asm.xchg(dword_ptr(rdi), eax)?;
+    asm.mov(ecx, eax)?;
+    asm.jrcxz(spin)?;
+    asm.mov(esi, FUTEX_WAKE)?;
+    asm.mov(edx, 1u32)?;
+    asm.mov(eax, SYS_FUTEX)?;
+    asm.syscall()?;
+
+    asm.set_label(&mut spin)?;
+    asm.mov(rdx, Builder::slot(Slot::Spin))?;
+    asm.set_label(&mut again)?;
+    asm.mov(rcx, Builder::slot(Slot::Resp))?;
+    let mut none_yet = asm.create_label();
+    asm.jrcxz(none_yet)?;
+    asm.set_label(&mut answered)?;
+    asm.jmp(rcx)?;
+    asm.set_label(&mut none_yet)?;
+    asm.mov(rcx, rdx)?;
+    asm.jrcxz(sleep)?;
+    asm.pause()?;
+    asm.lea(rdx, qword_ptr(rdx - 1))?;
+    asm.jmp(again)?;
+
+    asm.set_label(&mut sleep)?;
+    asm.mov(rcx, Builder::slot(Slot::NoSyscalls))?;
+    asm.jrcxz(allowed)?;
+    asm.mov(edx, 1000u32)?;
+    asm.jmp(again)?;
+    asm.set_label(&mut allowed)?;
+    asm.mov(eax, 1u32)?;
+    asm.xchg(Builder::slot32(Slot::Wait), eax)?;
+    asm.mov(rcx, Builder::slot(Slot::Resp))?;
+    asm.jrcxz(wait)?;
+    asm.jmp(rcx)?;
+    asm.set_label(&mut wait)?;
+    asm.mov(rdi, Builder::slot(Slot::This))?;
+    asm.lea(rdi, qword_ptr(rdi + Slot::Wait as u32 as i32))?;
+    asm.mov(esi, FUTEX_WAIT)?;
+    asm.mov(edx, 1u32)?;
+    asm.mov(r10d, 0u32)?;
+    asm.mov(eax, SYS_FUTEX)?;
+    asm.syscall()?;
+    asm.mov(rcx, Builder::slot(Slot::Resp))?;
+    let mut still_none = asm.create_label();
+    asm.jrcxz(still_none)?;
+    asm.jmp(rcx)?;
+    asm.set_label(&mut still_none)?;
+    asm.jmp(sleep)
+}
+
+/// Answer: insert the listed entries into the indirect table, then go on.
+///
+/// An entry goes to the head of its table slot's chain: its chain slot takes the old head. Between
+/// the two stores a reader that passes the new entry finds its chain slot still at `ask_rcx`, which
+/// costs that reader a request and nothing else.
+fn emit_go(b: &mut Builder, go: &mut CodeLabel) -> Emit {
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Applying(0)))?;
+    let mut done = b.asm.create_label();
+    let mut again = b.asm.create_label();
+    b.asm.set_label(go)?;
+    b.asm.mov(rdx, Builder::slot(Slot::ApplyCount))?;
+    b.asm.mov(r10, Builder::slot(Slot::This))?;
+    b.asm.set_label(&mut again)?;
+    b.asm.mov(rcx, rdx)?;
+    b.asm.jrcxz(done)?;
+    b.asm.lea(rdx, qword_ptr(rdx - 1))?;
+    b.asm.lea(rcx, qword_ptr(rdx + rdx * 2))?;
+    b.asm.lea(rcx, qword_ptr(r10 + rcx * 8 + Slot::ApplyList as u32 as i32))?;
+    b.asm.mov(rsi, qword_ptr(rcx))?;
+    b.asm.mov(rdi, qword_ptr(rcx + 8))?;
+    b.asm.mov(rax, qword_ptr(rcx + 16))?;
+    b.asm.xchg(qword_ptr(rsi), rax)?;
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Applying(1)))?;
+    b.asm.mov(qword_ptr(rdi), rax)?;
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Applying(2)))?;
+    b.asm.mov(Builder::slot(Slot::ApplyCount), rdx)?;
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Applying(0)))?;
+    b.asm.jmp(again)?;
+    b.asm.set_label(&mut done)?;
+    restore_all(b)?;
+    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
+    b.asm.mov(r11, Builder::slot(Slot::R11))?;
+    b.asm.jmp(Builder::slot(Slot::Go))
+}
+
+fn restore_all(b: &mut Builder) -> Emit {
+    for (slot, register) in [
+        (Slot::Rax, rax),
+        (Slot::Rdi, rdi),
+        (Slot::Rsi, rsi),
+        (Slot::Rdx, rdx),
+        (Slot::R10, r10),
+        (Slot::Rbx, rbx),
+        (Slot::R8, r8),
+        (Slot::R9, r9),
+    ] {
+        b.asm.mov(register, Builder::slot(slot))?;
+    }
+    Ok(())
+}
+
+/// Answer: make the system call with the registers in the slots, and report its result.
+fn emit_run(b: &mut Builder, run: &mut CodeLabel, save: CodeLabel) -> Emit {
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    b.asm.set_label(run)?;
+    restore_all(b)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
+    b.asm.syscall()?;
+    b.mark(state(PcSource::ContextNext, Spills::default(), Commit::RunSyscallDone))?;
+    b.asm.mov(rcx, Builder::slot(Slot::Next))?;
+    b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
+    b.asm.mov(Builder::slot(Slot::R11), r11)?;
+    b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::SyscallDone as u32)?;
+    b.asm.mov(Builder::slot(Slot::Pc), rcx)?;
+    // From here on the request says the same as the code: the pc is the next one and the kind is
+    // SyscallDone.
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
+    b.asm.jmp(save)
+}

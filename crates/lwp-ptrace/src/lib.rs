@@ -1,0 +1,18 @@
+//! Control of tracees: the only crate that calls ptrace.
+//!
+//! All unsafe code is in two files: [`sys`] (one function per system call) and [`shm`] (memory shared
+//! with the tracees). Everything else is built on them.
+
+pub mod memory;
+pub mod regs;
+pub mod shm;
+pub mod spawn;
+pub mod stop;
+pub mod sys;
+pub mod tracee;
+
+pub use regs::Regs;
+pub use shm::SharedMemory;
+pub use stop::Stop;
+pub use sys::Errno;
+pub use tracee::{Tid, Tracee};

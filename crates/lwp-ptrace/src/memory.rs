@@ -1,0 +1,52 @@
+//! Bytes in and out of a tracee.
+
+use crate::sys::{self, Errno, Result};
+
+/// Reads exactly `N` bytes.
+pub fn read_array<const N: usize>(tid: i32, address: u64) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    read_exact(tid, address, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Fills `buffer`.
+pub fn read_exact(tid: i32, address: u64, buffer: &mut [u8]) -> Result<()> {
+    if sys::read_memory(tid, address, buffer)? == buffer.len() {
+        Ok(())
+    } else {
+        Err(Errno(libc::EFAULT))
+    }
+}
+
+/// Reads a 64-bit number.
+pub fn read_u64(tid: i32, address: u64) -> Result<u64> {
+    read_array(tid, address).map(u64::from_le_bytes)
+}
+
+/// Writes a 64-bit number.
+pub fn write_u64(tid: i32, address: u64, value: u64) -> Result<()> {
+    write_exact(tid, address, &value.to_le_bytes())
+}
+
+/// Writes all of `bytes`.
+pub fn write_exact(tid: i32, address: u64, bytes: &[u8]) -> Result<()> {
+    if sys::write_memory(tid, address, bytes)? == bytes.len() {
+        Ok(())
+    } else {
+        Err(Errno(libc::EFAULT))
+    }
+}
+
+/// Writes over memory that the tracee may not write, a word at a time.
+pub fn force_write(tid: i32, address: u64, bytes: &[u8]) -> Result<()> {
+    for (index, chunk) in bytes.chunks(8).enumerate() {
+        let at = address + index as u64 * 8;
+        let mut word = [0; 8];
+        if chunk.len() < 8 {
+            read_exact(tid, at, &mut word)?;
+        }
+        word[..chunk.len()].copy_from_slice(chunk);
+        sys::poke_data(tid, at, u64::from_le_bytes(word))?;
+    }
+    Ok(())
+}

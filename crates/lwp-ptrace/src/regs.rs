@@ -1,0 +1,73 @@
+//! The general registers of a stopped tracee.
+
+use crate::sys::{self, Result};
+
+/// The registers as ptrace hands them over.
+pub type Raw = libc::user_regs_struct;
+
+/// The general registers, rip, flags and segment bases.
+#[derive(Clone, Copy, Debug)]
+pub struct Regs(pub libc::user_regs_struct);
+
+impl PartialEq for Regs {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (&self.0, &other.0);
+        a.rip == b.rip
+            && a.rsp == b.rsp
+            && a.eflags == b.eflags
+            && [a.rax, a.rbx, a.rcx, a.rdx, a.rsi, a.rdi, a.rbp, a.orig_rax]
+                == [b.rax, b.rbx, b.rcx, b.rdx, b.rsi, b.rdi, b.rbp, b.orig_rax]
+            && [a.r8, a.r9, a.r10, a.r11, a.r12, a.r13, a.r14, a.r15]
+                == [b.r8, b.r9, b.r10, b.r11, b.r12, b.r13, b.r14, b.r15]
+    }
+}
+
+/// Offset of gs_base in `struct user`, whose first member is the register structure.
+pub const GS_BASE_OFFSET: usize = std::mem::offset_of!(libc::user_regs_struct, gs_base);
+
+/// Code segment of 64-bit user code.
+pub const CS_64: u64 = 0x33;
+
+impl Regs {
+    /// Reads a stopped tracee's.
+    pub fn get(tid: i32) -> Result<Self> {
+        sys::get_regs(tid).map(Self)
+    }
+
+    /// Writes them back.
+    pub fn set(&self, tid: i32) -> Result<()> {
+        sys::set_regs(tid, &self.0)
+    }
+
+    /// Tells the kernel that no system call is being left, so that it does not restart one.
+    pub fn forget_syscall(&mut self) {
+        self.0.orig_rax = u64::MAX;
+    }
+
+    /// Whether the tracee was stopped inside a system call.
+    pub fn in_syscall(&self) -> bool {
+        self.0.orig_rax as i64 >= 0
+    }
+}
+
+/// Results by which the kernel marks a system call that a signal has interrupted.
+pub mod restart {
+    /// Restart if the handler has SA_RESTART, or there is no handler.
+    pub const ERESTARTSYS: i64 = -512;
+    /// Restart always.
+    pub const ERESTARTNOINTR: i64 = -513;
+    /// Restart only where there is no handler.
+    pub const ERESTARTNOHAND: i64 = -514;
+    /// Restart by `restart_syscall` where there is no handler.
+    pub const ERESTART_RESTARTBLOCK: i64 = -516;
+    /// Number of `restart_syscall`.
+    pub const SYS_RESTART_SYSCALL: u64 = 219;
+
+    /// Whether `rax` is one of them.
+    pub fn is(rax: u64) -> bool {
+        matches!(
+            rax as i64,
+            ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK
+        )
+    }
+}

@@ -1,0 +1,175 @@
+//! Memory shared with the tracees: a memfd, mapped here and there.
+//!
+//! # Safety
+//!
+//! JUSTIFICATION: the translated code, the contexts and the counters must be in both address spaces,
+//! and both sides write them while the other reads.
+//!
+//! The mapping lives as long as the value. Other processes write to it at any time, so it is never
+//! borrowed as a slice or structure: every access goes through the functions here, each one atomic
+//! or volatile load or store of plain numbers, within bounds that are checked first.
+#![allow(unsafe_code, reason = "shared mappings; see the module's safety section")]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::sys::{Errno, Result};
+
+/// A shared, zero-filled, sparse piece of memory.
+#[derive(Debug)]
+pub struct SharedMemory {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: the pointer is to a mapping that any thread may access through the atomic and volatile
+// operations below.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Makes one of `len` bytes and maps it here.
+    pub fn new(name: &std::ffi::CStr, len: u64) -> Result<Self> {
+        let fd = memfd(name);
+        if fd < 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: the descriptor is new and owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: numbers only.
+        if unsafe { libc::ftruncate(fd.as_raw_fd(), len as i64) } != 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let base = NonNull::new(base.cast()).ok_or(Errno(libc::EFAULT))?;
+        Ok(Self { fd, base, len })
+    }
+
+    /// The file, for the tracee to map and for sparse-file calls.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn at(&self, offset: u64, len: u64) -> *mut u8 {
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.len),
+            "shared memory: {len} bytes at {offset:#x} of {:#x}",
+            self.len
+        );
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.base.as_ptr().add(offset as usize) }
+    }
+
+    /// The 64-bit word at an aligned offset.
+    pub fn u64(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "shared memory: unaligned word at {offset:#x}");
+        // SAFETY: in bounds, aligned, and only ever accessed atomically; lives as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+    }
+
+    /// The 32-bit word at an aligned offset.
+    pub fn u32(&self, offset: u64) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4), "shared memory: unaligned word at {offset:#x}");
+        // SAFETY: as for `u64`.
+        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+    }
+
+    /// The byte at an offset.
+    pub fn u8(&self, offset: u64) -> &AtomicU8 {
+        // SAFETY: as for `u64`; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
+    }
+
+    /// Loads a word.
+    pub fn load(&self, offset: u64) -> u64 {
+        self.u64(offset).load(Ordering::Acquire)
+    }
+
+    /// Stores a word.
+    pub fn store(&self, offset: u64, value: u64) {
+        self.u64(offset).store(value, Ordering::Release);
+    }
+
+    /// Copies bytes in. Meant for memory that nobody executes or reads yet.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len() as u64);
+        // SAFETY: the target is in bounds and is no Rust object; the source is a live slice.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Copies bytes out; concurrent writers may leave a mixture.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
+        let from = self.at(offset, bytes.len() as u64);
+        // SAFETY: the source is in bounds; volatile byte loads tolerate concurrent writers.
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = unsafe { from.add(index).read_volatile() };
+        }
+    }
+
+    /// Copies bytes out of the file without touching the mapping, so that holes stay holes.
+    pub fn read_file(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+        // SAFETY: the buffer is live and its length true.
+        let n = unsafe {
+            libc::pread(self.fd(), bytes.as_mut_ptr().cast(), bytes.len(), offset as i64)
+        };
+        if n < 0 { Err(Errno::last()) } else { Ok(n as usize) }
+    }
+
+    /// Stores four bytes at any offset within a cache line, in one instruction, so that a processor
+    /// which executes them sees the old or the new ones.
+    pub fn store_code_u32(&self, offset: u64, value: u32) {
+        assert!(offset % 64 <= 60, "code patch across cache lines at {offset:#x}");
+        let to = self.at(offset, 4);
+        // SAFETY: in bounds; a single mov of four bytes within a cache line is atomic on x86-64.
+        unsafe {
+            std::arch::asm!("mov dword ptr [{to}], {value:e}", to = in(reg) to, value = in(reg) value,
+                options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// A memfd that may be mapped executable, also where the machine's default is that it may not.
+fn memfd(name: &std::ffi::CStr) -> RawFd {
+    const MFD_EXEC: libc::c_uint = 0x10;
+    // SAFETY: the name is a C string; flags are numbers.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | MFD_EXEC) };
+    if fd >= 0 {
+        return fd;
+    }
+    // Kernels before 6.3 do not know the flag.
+    // SAFETY: as above.
+    unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` and nothing borrowed from `self` outlives it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len as usize) };
+    }
+}

@@ -1,0 +1,73 @@
+//! Starting a program as a tracee.
+
+use std::ffi::{CString, OsStr};
+use std::io::{Read, Write, pipe};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::stop::Stop;
+use crate::sys::{self, ChildPlan, Errno};
+use crate::tracee::{OPTIONS, Tracee};
+
+/// Why a program could not be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpawnError {
+    /// A name, argument or variable contains a NUL byte.
+    Nul,
+    /// The machine refuses to let us fork or trace.
+    Trace(Errno),
+    /// exec failed.
+    Exec(Errno),
+}
+
+/// Starts `program`, stopped at its exec event.
+pub fn spawn(
+    program: &OsStr,
+    argv: &[impl AsRef<OsStr>],
+    fixed_layout: bool,
+) -> Result<Tracee, SpawnError> {
+    let c_string = |s: &OsStr| CString::new(s.as_bytes()).map_err(|_| SpawnError::Nul);
+    let envp = std::env::vars_os()
+        .map(|(name, value)| {
+            let mut both = name.as_bytes().to_vec();
+            both.push(b'=');
+            both.extend_from_slice(value.as_bytes());
+            CString::new(both).map_err(|_| SpawnError::Nul)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let plan = ChildPlan {
+        program: c_string(program)?,
+        argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<Vec<_>, _>>()?,
+        envp,
+        fixed_layout,
+    };
+    let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
+    let (ready_out, mut ready_in) = pipe().map_err(io)?;
+    let (mut report_out, report_in) = pipe().map_err(io)?;
+    let pid = sys::fork_child(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
+        .map_err(SpawnError::Trace)?;
+    drop(report_in);
+    drop(ready_out);
+    let tracee = Tracee(pid);
+    if let Err(error) = sys::seize(pid, OPTIONS) {
+        let _ = sys::kill(pid, libc::SIGKILL);
+        let _ = sys::wait_one(pid);
+        return Err(SpawnError::Trace(error));
+    }
+    ready_in.write_all(&[1]).map_err(io)?;
+    loop {
+        match tracee.wait().map_err(SpawnError::Trace)? {
+            Stop::Exec => return Ok(tracee),
+            Stop::Exited(_) | Stop::Killed { .. } => {
+                let mut error = [0; 4];
+                let errno = match report_out.read_exact(&mut error) {
+                    Ok(()) => i32::from_ne_bytes(error),
+                    Err(_) => libc::EIO,
+                };
+                return Err(SpawnError::Exec(Errno(errno)));
+            }
+            Stop::Signal(signal) => tracee.cont(signal).map_err(SpawnError::Trace)?,
+            _ => tracee.cont(0).map_err(SpawnError::Trace)?,
+        }
+    }
+}

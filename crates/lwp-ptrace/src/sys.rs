@@ -1,0 +1,449 @@
+//! One function per system call that std has no safe form of.
+//!
+//! # Safety
+//!
+//! JUSTIFICATION: ptrace, wait, process_vm and futex have no safe interface in std, and the crates
+//! that offer one do not cover seizing, listening and the general registers' gs base. Every function
+//! here passes pointers only to buffers that it owns or borrows for the duration of the call, with
+//! their true lengths; numbers are passed by value. A tracee is another process: whatever is done to
+//! it cannot break this process's memory safety.
+#![allow(unsafe_code, reason = "the system call boundary; see the module's safety section")]
+
+use std::ffi::CString;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// A system call's error number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+impl std::fmt::Debug for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", std::io::Error::from_raw_os_error(self.0))
+    }
+}
+
+impl std::error::Error for Errno {}
+
+impl Errno {
+    /// No such process.
+    pub const ESRCH: Self = Self(libc::ESRCH);
+
+    /// The calling thread's last error.
+    pub fn last() -> Self {
+        Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// Result of a system call.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+fn check(value: libc::c_long) -> Result<libc::c_long> {
+    if value == -1 { Err(Errno::last()) } else { Ok(value) }
+}
+
+fn ptrace(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> Result<libc::c_long> {
+    // SAFETY: the callers below pass, for each request, either plain numbers or pointers to live
+    // buffers of the request's size.
+    check(unsafe { libc::ptrace(request, tid, addr, data) })
+}
+
+/// PTRACE_SEIZE with options.
+pub fn seize(tid: i32, options: i32) -> Result<()> {
+    ptrace(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
+}
+
+/// PTRACE_SETOPTIONS.
+pub fn set_options(tid: i32, options: i32) -> Result<()> {
+    ptrace(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
+}
+
+/// PTRACE_INTERRUPT.
+pub fn interrupt(tid: i32) -> Result<()> {
+    ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
+}
+
+/// PTRACE_CONT, delivering `signal`.
+pub fn cont(tid: i32, signal: i32) -> Result<()> {
+    ptrace(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)
+}
+
+/// PTRACE_SINGLESTEP, delivering `signal`.
+pub fn single_step(tid: i32, signal: i32) -> Result<()> {
+    ptrace(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize).map(drop)
+}
+
+/// PTRACE_SYSCALL: run to the next system call entry or exit.
+pub fn cont_syscall(tid: i32, signal: i32) -> Result<()> {
+    ptrace(libc::PTRACE_SYSCALL, tid, 0, signal as usize).map(drop)
+}
+
+/// PTRACE_LISTEN: stay stopped, but notice SIGCONT.
+pub fn listen(tid: i32) -> Result<()> {
+    ptrace(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
+}
+
+/// PTRACE_DETACH, delivering `signal`.
+pub fn detach(tid: i32, signal: i32) -> Result<()> {
+    ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize).map(drop)
+}
+
+/// PTRACE_GETREGS.
+pub fn get_regs(tid: i32) -> Result<libc::user_regs_struct> {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut regs: libc::user_regs_struct = unsafe { zeroed() };
+    ptrace(libc::PTRACE_GETREGS, tid, 0, (&raw mut regs).addr())?;
+    Ok(regs)
+}
+
+/// PTRACE_SETREGS.
+pub fn set_regs(tid: i32, regs: &libc::user_regs_struct) -> Result<()> {
+    ptrace(libc::PTRACE_SETREGS, tid, 0, (&raw const *regs).addr()).map(drop)
+}
+
+/// Writes one word of the user area: a register by its offset in `struct user`.
+pub fn poke_user(tid: i32, offset: usize, value: u64) -> Result<()> {
+    ptrace(libc::PTRACE_POKEUSER, tid, offset, value as usize).map(drop)
+}
+
+/// PTRACE_POKEDATA: writes a word even where the tracee may not write.
+pub fn poke_data(tid: i32, address: u64, value: u64) -> Result<()> {
+    ptrace(libc::PTRACE_POKEDATA, tid, address as usize, value as usize).map(drop)
+}
+
+/// PTRACE_GETEVENTMSG.
+pub fn event_message(tid: i32) -> Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).addr())?;
+    Ok(message)
+}
+
+/// A signal's information, as the kernel stores it.
+#[derive(Clone, Copy)]
+pub struct SigInfo(libc::siginfo_t);
+
+impl std::fmt::Debug for SigInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SigInfo {{ signo: {}, code: {} }}", self.signo(), self.code())
+    }
+}
+
+impl SigInfo {
+    /// si_signo.
+    pub fn signo(&self) -> i32 {
+        self.0.si_signo
+    }
+
+    /// si_code.
+    pub fn code(&self) -> i32 {
+        self.0.si_code
+    }
+
+    /// si_addr (also si_call_addr of SIGSYS).
+    pub fn address(&self) -> u64 {
+        // SAFETY: si_addr reads eight bytes inside the structure; any bytes are a number.
+        unsafe { self.0.si_addr() as u64 }
+    }
+
+    /// Sets si_addr.
+    pub fn set_address(&mut self, address: u64) {
+        let raw = (&raw mut self.0).cast::<u64>();
+        // SAFETY: si_addr is at byte 16 of the 128-byte structure (after three ints and padding).
+        unsafe { raw.add(2).write(address) };
+    }
+}
+
+/// PTRACE_GETSIGINFO.
+pub fn get_siginfo(tid: i32) -> Result<SigInfo> {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut info: libc::siginfo_t = unsafe { zeroed() };
+    ptrace(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info).addr())?;
+    Ok(SigInfo(info))
+}
+
+/// PTRACE_SETSIGINFO.
+pub fn set_siginfo(tid: i32, info: &SigInfo) -> Result<()> {
+    ptrace(libc::PTRACE_SETSIGINFO, tid, 0, (&raw const info.0).addr()).map(drop)
+}
+
+/// PTRACE_GETSIGMASK.
+pub fn get_sigmask(tid: i32) -> Result<u64> {
+    let mut mask = 0u64;
+    ptrace(libc::PTRACE_GETSIGMASK, tid, 8, (&raw mut mask).addr())?;
+    Ok(mask)
+}
+
+/// PTRACE_SETSIGMASK.
+pub fn set_sigmask(tid: i32, mask: u64) -> Result<()> {
+    ptrace(libc::PTRACE_SETSIGMASK, tid, 8, (&raw const mask).addr()).map(drop)
+}
+
+/// waitpid for any child or tracee, threads included, without waiting. `None`: nothing to report.
+pub fn wait_any() -> Result<Option<(i32, i32)>> {
+    let mut status = 0;
+    let flags = libc::__WALL | libc::WNOHANG;
+    // SAFETY: `status` lives through the call.
+    let tid = check(i64::from(unsafe { libc::waitpid(-1, &raw mut status, flags) }))?;
+    Ok((tid > 0).then_some((tid as i32, status)))
+}
+
+/// waitpid for one child or tracee, waiting.
+pub fn wait_one(tid: i32) -> Result<i32> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` lives through the call.
+        match check(i64::from(unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) })) {
+            Ok(_) => return Ok(status),
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// Makes SIGCHLD interrupt [`wait_for_child_or_fd`] and nothing else in this thread and those
+/// started after it.
+pub fn prepare_child_wait() -> Result<()> {
+    // SAFETY: the handler does nothing; the structures are initialised before they are passed.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        check(i64::from(libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut())))?;
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        let error = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        if error != 0 {
+            return Err(Errno(error));
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps until a SIGCHLD arrives (also one that came before), `fd` becomes readable, or the time is
+/// up.
+pub fn wait_for_child_or_fd(fd: RawFd, timeout: Option<Duration>) {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let time = timeout.map(timespec);
+    let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
+    // SAFETY: the set is initialised from the current mask; `poll` and `time` live through the call.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
+        libc::sigdelset(&raw mut set, libc::SIGCHLD);
+        libc::ppoll(&raw mut poll, 1, time, &raw const set);
+    }
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: duration.as_secs() as i64,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// process_vm_readv; returns how many bytes were read.
+pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
+    // SAFETY: `local` describes the borrowed buffer; the remote address is only used in the tracee.
+    let n = unsafe { libc::process_vm_readv(tid, &raw const local, 1, &raw const remote, 1, 0) };
+    Ok(check(n as i64)? as usize)
+}
+
+/// process_vm_writev; returns how many bytes were written.
+pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
+    let local = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
+    // SAFETY: `local` describes the borrowed buffer, which the kernel only reads.
+    let n = unsafe { libc::process_vm_writev(tid, &raw const local, 1, &raw const remote, 1, 0) };
+    Ok(check(n as i64)? as usize)
+}
+
+/// tgkill.
+pub fn tgkill(tgid: i32, tid: i32, signal: i32) -> Result<()> {
+    // SAFETY: three numbers.
+    check(unsafe { libc::syscall(libc::SYS_tgkill, tgid, tid, signal) }).map(drop)
+}
+
+/// kill.
+pub fn kill(pid: i32, signal: i32) -> Result<()> {
+    // SAFETY: two numbers.
+    check(i64::from(unsafe { libc::kill(pid, signal) })).map(drop)
+}
+
+/// Wakes one sleeper on a shared futex word.
+pub fn futex_wake(word: &std::sync::atomic::AtomicU32) {
+    // SAFETY: FUTEX_WAKE uses the address as a key; it is that of a live word.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+}
+
+/// Sleeps while `word` is `value`, at most for `timeout`.
+pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, timeout: Option<Duration>) {
+    let time = timeout.map(timespec);
+    let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
+    // SAFETY: the word and the time live through the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, time) };
+}
+
+/// An eventfd, non-blocking and closed on exec.
+pub fn event_fd() -> Result<OwnedFd> {
+    // SAFETY: two numbers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    check(i64::from(fd))?;
+    // SAFETY: the descriptor is new and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Adds one to an eventfd.
+pub fn event_signal(fd: &OwnedFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: eight bytes of a live array.
+    unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), 8) };
+}
+
+/// Resets an eventfd.
+pub fn event_clear(fd: &OwnedFd) {
+    let mut value = [0u8; 8];
+    // SAFETY: eight bytes of a live array.
+    unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
+}
+
+/// The next stretch of data at or after `from` in a sparse file, if there is one.
+pub fn next_data(fd: RawFd, from: u64) -> Option<(u64, u64)> {
+    // SAFETY: numbers only.
+    let start = unsafe { libc::lseek(fd, from as i64, libc::SEEK_DATA) };
+    if start < 0 {
+        return None;
+    }
+    // SAFETY: numbers only.
+    let end = unsafe { libc::lseek(fd, start, libc::SEEK_HOLE) };
+    (end > start).then_some((start as u64, end as u64))
+}
+
+/// Gives a range of a file back to the system; it reads as zeros.
+pub fn punch_hole(fd: RawFd, from: u64, len: u64) {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: numbers only.
+    unsafe { libc::fallocate(fd, mode, from as i64, len as i64) };
+}
+
+/// How many CPUs the calling thread may run on.
+pub fn allowed_cpus() -> usize {
+    // SAFETY: the set is plain bits, and its true size is passed.
+    unsafe {
+        let mut set: libc::cpu_set_t = zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
+            return 1;
+        }
+        libc::CPU_COUNT(&set) as usize
+    }
+}
+
+/// User and system time of the waited-for children, and of this process.
+pub fn cpu_times() -> [(Duration, Duration); 2] {
+    [libc::RUSAGE_CHILDREN, libc::RUSAGE_SELF].map(|who| {
+        // SAFETY: the structure is plain numbers and lives through the call.
+        let usage = unsafe {
+            let mut usage: libc::rusage = zeroed();
+            libc::getrusage(who, &raw mut usage);
+            usage
+        };
+        let time = |t: libc::timeval| {
+            Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000)
+        };
+        (time(usage.ru_utime), time(usage.ru_stime))
+    })
+}
+
+/// What a new child does before it becomes the program.
+#[derive(Debug)]
+pub struct ChildPlan {
+    /// The file to execute.
+    pub program: CString,
+    /// Its arguments, name included.
+    pub argv: Vec<CString>,
+    /// Its environment.
+    pub envp: Vec<CString>,
+    /// Whether its address space is laid out without randomisation.
+    pub fixed_layout: bool,
+}
+
+/// Forks a child that waits until `ready` is written to, then executes the plan's program.
+///
+/// An error of exec comes back as four bytes through `report`, the write end of a pipe.
+pub fn fork_child(plan: &ChildPlan, ready: RawFd, report: RawFd) -> Result<i32> {
+    let pointers = |strings: &[CString]| {
+        let mut out: Vec<*const libc::c_char> = strings.iter().map(|s| s.as_ptr()).collect();
+        out.push(std::ptr::null());
+        out
+    };
+    let argv = pointers(&plan.argv);
+    let envp = pointers(&plan.envp);
+    // SAFETY: between fork and exec the child makes only async-signal-safe calls and allocates
+    // nothing; all pointers were made before.
+    unsafe {
+        let pid = libc::fork();
+        if pid != 0 {
+            return Ok(check(i64::from(pid))? as i32);
+        }
+        let mut byte = 0u8;
+        libc::read(ready, (&raw mut byte).cast(), 1);
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if plan.fixed_layout {
+            let old = libc::personality(0xffff_ffff);
+            libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+        }
+        libc::execve(plan.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
+        let error = (*libc::__errno_location()).to_ne_bytes();
+        libc::write(report, error.as_ptr().cast(), 4);
+        libc::_exit(127);
+    }
+}
+
+/// Whether personality(2) lets us turn address space randomisation off.
+pub fn personality_allowed() -> bool {
+    // SAFETY: the query form changes nothing; the second call sets what is set already or allows.
+    unsafe {
+        let old = libc::personality(0xffff_ffff);
+        if old < 0 {
+            return false;
+        }
+        let wanted = old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong;
+        let ok = libc::personality(wanted) >= 0;
+        libc::personality(old as libc::c_ulong);
+        ok
+    }
+}
+
+/// CPUID on this machine.
+pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
+    let result = std::arch::x86_64::__cpuid_count(leaf, subleaf);
+    [result.eax, result.ebx, result.ecx, result.edx]
+}
+
+/// XCR0 of this machine; 0 where XGETBV is not enabled.
+pub fn xcr0() -> u64 {
+    if cpuid(1, 0)[2] & (1 << 27) == 0 {
+        return 0;
+    }
+    let (low, high): (u32, u32);
+    // SAFETY: OSXSAVE says that the instruction is enabled; it changes only its outputs.
+    unsafe {
+        std::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}

@@ -1,0 +1,89 @@
+//! A stopped or running thread of the program.
+
+use crate::regs::Regs;
+use crate::stop::Stop;
+use crate::sys::{self, Errno, Result};
+
+/// A thread id.
+pub type Tid = i32;
+
+/// What a tracee reports beyond signals, and that it dies with us.
+pub const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACEEXIT
+    | libc::PTRACE_O_EXITKILL;
+
+/// A thread under our control. Plain handle: who holds it decides what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tracee(pub Tid);
+
+impl Tracee {
+    /// Its registers.
+    pub fn regs(self) -> Result<Regs> {
+        Regs::get(self.0)
+    }
+
+    /// Sets its registers.
+    pub fn set_regs(self, regs: &Regs) -> Result<()> {
+        regs.set(self.0)
+    }
+
+    /// Sets its gs base alone.
+    pub fn set_gs_base(self, base: u64) -> Result<()> {
+        sys::poke_user(self.0, crate::regs::GS_BASE_OFFSET, base)
+    }
+
+    /// Lets it run, delivering `signal` (0: none).
+    pub fn cont(self, signal: i32) -> Result<()> {
+        sys::cont(self.0, signal)
+    }
+
+    /// Waits for its next stop.
+    pub fn wait(self) -> Result<Stop> {
+        sys::wait_one(self.0).map(Stop::from_status)
+    }
+
+    /// Makes a system call in it: `site` is the address of a `syscall` instruction in its memory. It
+    /// must be stopped outside a system call; its registers are as before afterwards.
+    ///
+    /// Signals that arrive meanwhile are collected in `held`.
+    pub fn syscall(self, site: u64, nr: u64, args: [u64; 6], held: &mut Vec<Stop>) -> Result<i64> {
+        let saved = self.regs()?;
+        let mut regs = saved;
+        regs.0.rip = site;
+        regs.0.rax = nr;
+        [regs.0.rdi, regs.0.rsi, regs.0.rdx, regs.0.r10, regs.0.r8, regs.0.r9] = args;
+        regs.forget_syscall();
+        self.set_regs(&regs)?;
+        self.step_collecting(held)?;
+        let result = self.regs()?.0.rax as i64;
+        self.set_regs(&saved)?;
+        Ok(result)
+    }
+
+    /// Executes one instruction; signals that arrive meanwhile are collected.
+    fn step_collecting(self, held: &mut Vec<Stop>) -> Result<()> {
+        sys::single_step(self.0, 0)?;
+        loop {
+            match self.wait()? {
+                Stop::Signal(libc::SIGTRAP) => {
+                    let code = sys::get_siginfo(self.0)?.code();
+                    if code == libc::TRAP_TRACE || code == libc::TRAP_BRKPT {
+                        return Ok(());
+                    }
+                    held.push(Stop::Signal(libc::SIGTRAP));
+                }
+                stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
+                    held.push(stop);
+                    return Err(Errno::ESRCH);
+                }
+                stop @ Stop::Signal(_) => held.push(stop),
+                _ => {}
+            }
+            sys::single_step(self.0, 0)?;
+        }
+    }
+}

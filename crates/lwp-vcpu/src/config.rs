@@ -1,0 +1,108 @@
+//! What the user asked the virtual CPU to do.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// What runs on the virtual CPU.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A program to start.
+    Launch {
+        /// The file to execute, already searched for in `PATH`.
+        program: PathBuf,
+        /// The whole argument vector, `argv[0]` included.
+        argv: Vec<OsString>,
+    },
+    /// A live process to take over, all threads, until it ends or a stop is asked for.
+    Attach {
+        /// Its process id.
+        pid: i32,
+    },
+}
+
+/// Which instrumentation the translated code carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// Translation only.
+    Plain,
+    /// One execution counter per fragment and per not-taken edge: every retired instruction and
+    /// branch is counted.
+    Exact,
+}
+
+/// The processor that CPUID, XGETBV and the auxiliary vector show to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum CpuModel {
+    /// The host's own features, minus those that cannot be translated.
+    #[default]
+    Host,
+    /// Fixed x86-64-v2 processor: up to SSE4.2 and POPCNT.
+    V2,
+    /// Fixed x86-64-v3 processor: AVX2, BMI, FMA.
+    V3,
+    /// Fixed x86-64-v4 processor: AVX-512 F, BW, CD, DQ, VL.
+    V4,
+}
+
+/// A run of the virtual CPU.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What to run.
+    pub target: Target,
+    /// What to count.
+    pub plan: Plan,
+    /// The processor shown.
+    pub cpu: CpuModel,
+    /// Follow child processes (threads are always followed); a child not followed runs natively.
+    pub follow_children: bool,
+    /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
+    pub aslr: bool,
+    /// Fixed layout, random numbers, time stamp counter and no vdso.
+    pub deterministic: bool,
+    /// Seed of everything random under `deterministic`.
+    pub seed: u64,
+    /// Count from the start; when false, counting waits for [`Request::Enable`].
+    pub start_enabled: bool,
+    /// Kill the program (SIGTERM, then SIGKILL) after this long.
+    pub timeout: Option<Duration>,
+}
+
+impl Config {
+    /// Runs `program` with `argv`, everything else at its default.
+    pub fn launch(program: PathBuf, argv: Vec<OsString>, plan: Plan) -> Self {
+        Self {
+            target: Target::Launch { program, argv },
+            plan,
+            cpu: CpuModel::Host,
+            follow_children: true,
+            aslr: false,
+            deterministic: false,
+            seed: 0,
+            start_enabled: true,
+            timeout: None,
+        }
+    }
+}
+
+/// A request to a run in progress. Counting is switched by taking the difference of the counters,
+/// so neither request stops the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Count from here on.
+    Enable,
+    /// Count no further.
+    Disable,
+    /// End the run: detach from an attached process, or signal a launched one with SIGTERM.
+    Stop,
+}
+
+/// Where a run takes its requests from.
+#[derive(Debug)]
+pub struct Control {
+    /// Requests, in order; each is acknowledged on `done` once it has taken effect.
+    pub requests: Receiver<Request>,
+    /// Acknowledgements.
+    pub done: std::sync::mpsc::Sender<Request>,
+}

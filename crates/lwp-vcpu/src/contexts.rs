@@ -1,0 +1,246 @@
+//! The contexts: one slot of the machine's memory a thread, and the doors they ring.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lwp_dbt::context::{APPLY_MAX, CONTEXT_BYTES};
+use lwp_dbt::{RequestKind, Slot, Weights};
+use lwp_ptrace::{SharedMemory, sys};
+
+use crate::memory_map::{CONTEXTS_AT, DOOR_SLEEP, SLOT_BYTES, SLOTS, slot_address, slot_offset};
+use crate::outcome::Counts;
+
+/// Allocates context slots.
+#[derive(Debug)]
+pub struct Contexts {
+    memory: Arc<SharedMemory>,
+    free: Vec<usize>,
+    next: usize,
+    /// Pauses that a thread spins before it sleeps.
+    pub spin: u64,
+}
+
+impl Contexts {
+    /// All slots free.
+    pub fn new(memory: Arc<SharedMemory>, spin: u64) -> Self {
+        Self { memory, free: Vec::new(), next: 1, spin }
+    }
+
+    /// A fresh context; `None` when all are taken.
+    pub fn allocate(&mut self) -> Option<usize> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if (self.next as u64) < SLOTS => {
+                self.next += 1;
+                self.next - 1
+            }
+            None => return None,
+        };
+        let context = Context { memory: &self.memory, slot };
+        context.set(Slot::DoorFlag, CONTEXTS_AT + slot as u64);
+        context.set(Slot::DoorSleep, CONTEXTS_AT + DOOR_SLEEP);
+        context.set(Slot::This, slot_address(slot));
+        context.set(Slot::Spin, self.spin);
+        Some(slot)
+    }
+
+    /// Takes a slot back; its counters must have been read.
+    pub fn release(&mut self, slot: usize) {
+        self.memory.u8(slot as u64).store(0, Ordering::SeqCst);
+        sys::punch_hole(self.memory.fd(), slot_offset(slot), SLOT_BYTES);
+        self.free.push(slot);
+    }
+
+    /// One more than the highest slot ever used.
+    pub fn high_water(&self) -> usize {
+        self.next
+    }
+
+    /// The context in `slot`.
+    pub fn context(&self, slot: usize) -> Context<'_> {
+        Context { memory: &self.memory, slot }
+    }
+}
+
+/// One thread's context.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    memory: &'a SharedMemory,
+    slot: usize,
+}
+
+impl Context<'_> {
+    /// Its address in the tracee.
+    pub fn address(&self) -> u64 {
+        slot_address(self.slot)
+    }
+
+    /// Reads a field.
+    pub fn get(&self, field: Slot) -> u64 {
+        self.memory.load(slot_offset(self.slot) + u64::from(field as u32))
+    }
+
+    /// Writes a field.
+    pub fn set(&self, field: Slot, value: u64) {
+        self.memory.store(slot_offset(self.slot) + u64::from(field as u32), value);
+    }
+
+    /// What is being asked; a number that translated code cannot have written reads as a dispatch.
+    pub fn kind(&self) -> RequestKind {
+        RequestKind::from_raw(self.get(Slot::Kind) as u32).unwrap_or(RequestKind::Dispatch)
+    }
+
+    /// Takes the request back, answered or not: the thread is stopped and will not look for it.
+    pub fn cancel(&self) {
+        self.memory.u8(self.slot as u64).store(0, Ordering::SeqCst);
+        self.set(Slot::Resp, 0);
+        self.memory.u32(self.wait_offset()).store(0, Ordering::SeqCst);
+        self.set(Slot::Kind, RequestKind::Dispatch as u64);
+    }
+
+    /// Takes the ring of the bell; false where there was none.
+    pub fn take_ring(&self) -> bool {
+        self.memory.u8(self.slot as u64).swap(0, Ordering::SeqCst) != 0
+    }
+
+    fn wait_offset(&self) -> u64 {
+        slot_offset(self.slot) + u64::from(Slot::Wait as u32)
+    }
+
+    /// Lets the thread carry out the answer at `tail`. Returns whether it had fallen asleep.
+    pub fn answer(&self, tail: u64) -> bool {
+        let resp = slot_offset(self.slot) + u64::from(Slot::Resp as u32);
+        self.memory.u64(resp).store(tail, Ordering::SeqCst);
+        let wait = self.memory.u32(self.wait_offset());
+        if wait.swap(0, Ordering::SeqCst) == 0 {
+            return false;
+        }
+        sys::futex_wake(wait);
+        true
+    }
+
+    /// Writes the insertion list: table slot address, chain slot address, entry address.
+    pub fn set_apply_list(&self, list: &[[u64; 3]]) {
+        debug_assert!(list.len() <= APPLY_MAX);
+        let base = slot_offset(self.slot) + u64::from(Slot::ApplyList as u32);
+        for (index, triple) in list.iter().enumerate() {
+            for (word, value) in triple.iter().enumerate() {
+                self.memory.store(base + index as u64 * 24 + word as u64 * 8, *value);
+            }
+        }
+        self.set(Slot::ApplyCount, list.len() as u64);
+    }
+
+    /// One triple of the insertion list.
+    pub fn apply_triple(&self, index: usize) -> [u64; 3] {
+        let base = slot_offset(self.slot) + u64::from(Slot::ApplyList as u32) + index as u64 * 24;
+        [0, 8, 16].map(|word| self.memory.load(base + word))
+    }
+
+    /// Copies the registers and the like that another context holds: a new thread's state is its
+    /// maker's.
+    pub fn inherit(&self, from: Context<'_>) {
+        for field in [
+            Slot::Rcx,
+            Slot::R11,
+            Slot::Rax,
+            Slot::Rdi,
+            Slot::Rsi,
+            Slot::Rdx,
+            Slot::R10,
+            Slot::Rbx,
+            Slot::R8,
+            Slot::R9,
+            Slot::Pc,
+            Slot::Next,
+            Slot::AppGs,
+            Slot::SigPc,
+            Slot::NoSyscalls,
+        ] {
+            self.set(field, from.get(field));
+        }
+    }
+
+    /// Adds the thread's counters, weighted, to `sum`.
+    pub fn collect(&self, weights: &[Weights], sum: &mut Sum) {
+        let start = slot_offset(self.slot) + CONTEXT_BYTES;
+        let end = start + weights.len() as u64 * 8;
+        let mut from = start;
+        let mut buffer = vec![0u8; 4096];
+        while let Some((data, hole)) = sys::next_data(self.memory.fd(), from) {
+            if data >= end {
+                break;
+            }
+            let (mut at, stop) = (data.max(start), hole.min(end));
+            while at < stop {
+                let want = (stop - at).min(buffer.len() as u64) as usize;
+                let got = self.memory.read_file(at, &mut buffer[..want]).unwrap_or(0);
+                if got == 0 {
+                    return;
+                }
+                let first = ((at - start) / 8) as usize;
+                for (index, bytes) in buffer[..got].chunks_exact(8).enumerate() {
+                    let count = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+                    if count != 0 {
+                        sum.add(weights[first + index], count);
+                    }
+                }
+                at += got as u64;
+            }
+            from = hole;
+        }
+    }
+}
+
+/// A sum of weighted counters. Signed: corrections may come before what they correct.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum([i64; 7]);
+
+impl Sum {
+    /// Adds `count` times `weights`.
+    pub fn add(&mut self, weights: Weights, count: u64) {
+        let count = count as i64;
+        for (sum, weight) in self.0.iter_mut().zip([
+            weights.instructions,
+            weights.branches,
+            weights.conditional,
+            weights.conditional_taken,
+            weights.calls,
+            weights.returns,
+            weights.indirect,
+        ]) {
+            *sum += i64::from(weight) * count;
+        }
+    }
+
+    /// Adds another sum.
+    pub fn add_sum(&mut self, other: Self) {
+        for (sum, value) in self.0.iter_mut().zip(other.0) {
+            *sum += value;
+        }
+    }
+
+    /// Takes another sum away.
+    #[must_use]
+    pub fn minus(mut self, other: Self) -> Self {
+        for (sum, value) in self.0.iter_mut().zip(other.0) {
+            *sum -= value;
+        }
+        self
+    }
+
+    /// As counts; a negative value would be an error of ours and shows as zero.
+    pub fn counts(self) -> Counts {
+        let [instructions, branches, conditional, conditional_taken, calls, returns, indirect] =
+            self.0.map(|value| u64::try_from(value).unwrap_or(0));
+        Counts {
+            instructions,
+            branches,
+            conditional,
+            conditional_taken,
+            calls,
+            returns,
+            indirect,
+        }
+    }
+}

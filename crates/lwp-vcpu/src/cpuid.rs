@@ -1,0 +1,162 @@
+//! The processor that the program sees.
+
+use lwp_ptrace::sys;
+
+use crate::config::CpuModel;
+
+/// CPUID and XCR0 of the virtual processor.
+#[derive(Clone, Copy, Debug)]
+pub struct VirtualCpu {
+    model: CpuModel,
+}
+
+impl VirtualCpu {
+    /// A processor of this model.
+    pub fn new(model: CpuModel) -> Self {
+        Self { model }
+    }
+
+    /// Whether XGETBV must be answered rather than executed.
+    pub fn emulates_xgetbv(&self) -> bool {
+        self.model != CpuModel::Host
+    }
+
+    /// XCR0.
+    pub fn xcr0(&self) -> u64 {
+        let host = sys::xcr0();
+        match self.model {
+            CpuModel::Host => host,
+            CpuModel::V2 => host & 0x3,
+            CpuModel::V3 => host & 0x7,
+            CpuModel::V4 => host & 0xe7,
+        }
+    }
+
+    /// CPUID: eax, ebx, ecx, edx.
+    pub fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {
+        let raw = sys::cpuid(leaf, subleaf);
+        match self.model {
+            CpuModel::Host => host(leaf, subleaf, raw),
+            model => fixed(model, self.xcr0(), leaf, subleaf, raw),
+        }
+    }
+}
+
+/// The host's features, minus those that cannot be translated: transactional memory, shadow stacks
+/// and branch tracking, user interrupts, AMX state that no context switch of ours would spoil but no
+/// decoder of ours knows in full, APX and AVX10.
+fn host(leaf: u32, subleaf: u32, mut raw: [u32; 4]) -> [u32; 4] {
+    match (leaf, subleaf) {
+        (7, 0) => {
+            raw[1] &= !(1 << 4 | 1 << 11); // HLE, RTM
+            raw[2] &= !(1 << 7); // SHSTK
+            raw[3] &= !(1 << 5 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 20); // UINTR, RTM bits, TSXLDTRK, IBT
+        }
+        (7, 1) => {
+            raw[3] &= !(1 << 19 | 1 << 21); // AVX10, APX_F
+        }
+        (0x24 | 0x29, _) => raw = [0; 4],
+        (0xd, 1) => raw[2] &= !(1 << 11 | 1 << 12 | 1 << 14), // CET_U, CET_S, UINTR states
+        _ => {}
+    }
+    raw
+}
+
+/// A fixed processor: the same answers on every machine that can run it.
+fn fixed(model: CpuModel, xcr0: u64, leaf: u32, subleaf: u32, raw: [u32; 4]) -> [u32; 4] {
+    let avx = model != CpuModel::V2;
+    let avx512 = model == CpuModel::V4;
+    match leaf {
+        0 => [0xd, 0x756e_6547, 0x6c65_746e, 0x4965_6e69],
+        1 => leaf_1(avx, raw),
+        2 => [0x0000_ff01, 0, 0, 0],
+        4 => leaf_4(subleaf),
+        7 if subleaf == 0 => leaf_7(avx, avx512),
+        0xd => leaf_d(xcr0, subleaf),
+        0x8000_0000 => [0x8000_0008, 0, 0, 0],
+        // LAHF, LZCNT (v3); NX, SYSCALL, RDTSCP, 64-bit.
+        0x8000_0001 => [0, 0, 1 | u32::from(avx) << 5, 1 << 20 | 1 << 11 | 1 << 27 | 1 << 29],
+        0x8000_0002..=0x8000_0004 => brand(leaf),
+        0x8000_0006 => [0, 0, 0x0200_6040, 0],
+        0x8000_0007 => [0, 0, 0, 1 << 8],
+        0x8000_0008 => [0x0000_3027, 0, 0, 0],
+        _ => [0; 4],
+    }
+}
+
+fn leaf_1(avx: bool, raw: [u32; 4]) -> [u32; 4] {
+    // SSE3, SSSE3, CX16, SSE4.1, SSE4.2, POPCNT, XSAVE, OSXSAVE.
+    let mut ecx = 1 | 1 << 9 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 23 | 1 << 26 | 1 << 27;
+    if avx {
+        // FMA, MOVBE, AVX, F16C.
+        ecx |= 1 << 12 | 1 << 22 | 1 << 28 | 1 << 29;
+    }
+    // FPU .. SSE2 as on every x86-64 processor, and CLFLUSH.
+    let edx = 0x078b_fbff;
+    // Family 6, model 60, stepping 3; CLFLUSH of 64 bytes; one logical processor.
+    let _ = raw;
+    [0x0003_06c3, 0x0001_0800, ecx, edx]
+}
+
+/// L1D 32 KiB, L1I 32 KiB, L2 256 KiB, L3 8 MiB; 64-byte lines.
+fn leaf_4(subleaf: u32) -> [u32; 4] {
+    let row = |kind: u32, level: u32, ways: u32, sets: u32| {
+        [kind | level << 5 | 1 << 8, (ways - 1) << 22 | 63, sets - 1, 0]
+    };
+    match subleaf {
+        0 => row(1, 1, 8, 64),
+        1 => row(2, 1, 8, 64),
+        2 => row(3, 2, 8, 512),
+        3 => row(3, 3, 16, 8192),
+        _ => [0; 4],
+    }
+}
+
+fn leaf_7(avx: bool, avx512: bool) -> [u32; 4] {
+    let mut ebx = 1 << 9; // ERMS
+    if avx {
+        // BMI1, AVX2, BMI2.
+        ebx |= 1 << 3 | 1 << 5 | 1 << 8;
+    }
+    if avx512 {
+        // F, DQ, CD, BW, VL.
+        ebx |= 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
+    }
+    [0, ebx, 0, 0]
+}
+
+/// Sizes of the state that XSAVE saves: what XCR0 shows, in the standard layout.
+fn leaf_d(xcr0: u64, subleaf: u32) -> [u32; 4] {
+    let component = |index: u32| {
+        let raw = sys::cpuid(0xd, index);
+        (raw[0], raw[1])
+    };
+    match subleaf {
+        0 => {
+            let mut size = 576;
+            for index in 2..32 {
+                if xcr0 & (1 << index) != 0 {
+                    let (bytes, offset) = component(index);
+                    size = size.max(offset + bytes);
+                }
+            }
+            [xcr0 as u32, size, size, (xcr0 >> 32) as u32]
+        }
+        2..=31 if xcr0 & (1 << subleaf) != 0 => {
+            let (bytes, offset) = component(subleaf);
+            [bytes, offset, 0, 0]
+        }
+        _ => [0; 4],
+    }
+}
+
+fn brand(leaf: u32) -> [u32; 4] {
+    let mut text = [0u8; 48];
+    let name = b"lwp virtual CPU";
+    text[..name.len()].copy_from_slice(name);
+    let at = (leaf - 0x8000_0002) as usize * 16;
+    [0, 4, 8, 12].map(|word| {
+        let bytes = [0, 1, 2, 3].map(|byte| text[at + word + byte]);
+        u32::from_le_bytes(bytes)
+    })
+}

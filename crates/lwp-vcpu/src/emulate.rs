@@ -1,0 +1,100 @@
+//! Instructions that read the clock or draw random numbers, under determinism: answered from the
+//! machine's own state, with the registers in hand.
+
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::{Tid, memory};
+
+use crate::machine::Machine;
+
+/// CF, PF, AF, ZF, SF, OF.
+const ARITHMETIC: u64 = 0x8d5;
+const CF: u64 = 1;
+/// Cycles that one reading of the virtual time stamp counter advances it by.
+const TSC_STEP: u64 = 1000;
+
+/// Executes the instruction at the application's pc if it is one of these.
+pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
+    let bytes: [u8; 15] = read_code(tid, app.0.rip);
+    let mut next = *app;
+    let regs = &mut next.0;
+    let (prefixes, rex, op) = split(&bytes);
+    match op {
+        [0x0f, 0x31, ..] if machine.emulated.tsc => {
+            let tsc = machine.virtual_tsc(TSC_STEP);
+            (regs.rax, regs.rdx) = (tsc & 0xffff_ffff, tsc >> 32);
+            regs.rip += prefixes as u64 + 2;
+        }
+        [0x0f, 0x01, 0xf9, ..] if machine.emulated.tsc => {
+            let tsc = machine.virtual_tsc(TSC_STEP);
+            (regs.rax, regs.rdx, regs.rcx) = (tsc & 0xffff_ffff, tsc >> 32, 0);
+            regs.rip += prefixes as u64 + 3;
+        }
+        // RDRAND is 0F C7 /6, RDSEED 0F C7 /7, register forms only.
+        [0x0f, 0xc7, modrm, ..] if machine.emulated.random && modrm >> 6 == 3 && modrm >> 4 & 3 == 3 => {
+            let value = machine.next_random();
+            let register = modrm & 7 | (rex & 1) << 3;
+            let wide = rex & 8 != 0;
+            let half = bytes[..prefixes].contains(&0x66);
+            set_register(regs, register, value, wide, half);
+            regs.eflags = regs.eflags & !ARITHMETIC | CF;
+            regs.rip += prefixes as u64 + 3;
+        }
+        _ => return None,
+    }
+    Some(next)
+}
+
+fn read_code(tid: Tid, pc: u64) -> [u8; 15] {
+    let mut bytes = [0; 15];
+    if memory::read_exact(tid, pc, &mut bytes).is_err() {
+        let page_left = 4096 - (pc & 4095) as usize;
+        let _ = memory::read_exact(tid, pc, &mut bytes[..page_left.min(15)]);
+    }
+    bytes
+}
+
+/// Length of the prefixes, REX included; the REX byte; the rest.
+fn split(bytes: &[u8; 15]) -> (usize, u8, &[u8]) {
+    let legacy = bytes
+        .iter()
+        .take_while(|b| {
+            matches!(b, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65)
+        })
+        .count();
+    match bytes.get(legacy) {
+        Some(&rex @ 0x40..=0x4f) => (legacy + 1, rex, &bytes[legacy + 1..]),
+        _ => (legacy, 0, &bytes[legacy.min(15)..]),
+    }
+}
+
+fn set_register(
+    regs: &mut lwp_ptrace::regs::Raw,
+    register: u8,
+    value: u64,
+    wide: bool,
+    half: bool,
+) {
+    let place = match register {
+        0 => &mut regs.rax,
+        1 => &mut regs.rcx,
+        2 => &mut regs.rdx,
+        3 => &mut regs.rbx,
+        4 => &mut regs.rsp,
+        5 => &mut regs.rbp,
+        6 => &mut regs.rsi,
+        7 => &mut regs.rdi,
+        8 => &mut regs.r8,
+        9 => &mut regs.r9,
+        10 => &mut regs.r10,
+        11 => &mut regs.r11,
+        12 => &mut regs.r12,
+        13 => &mut regs.r13,
+        14 => &mut regs.r14,
+        _ => &mut regs.r15,
+    };
+    *place = match (wide, half) {
+        (true, _) => value,
+        (false, true) => *place & !0xffff | value & 0xffff,
+        (false, false) => value & 0xffff_ffff,
+    };
+}

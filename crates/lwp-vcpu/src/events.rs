@@ -1,0 +1,590 @@
+//! The tracer: the host thread that receives ptrace stops.
+//!
+//! Stops are rare: exec, new threads and processes, signals, exits, and what the server cannot do
+//! from outside (see [`Need`]). Everything else happens in translated code or through the mailbox.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use lwp_dbt::Slot;
+use lwp_dbt::Weights;
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::{Stop, Tid, Tracee};
+
+use crate::config::{Control, Request};
+use crate::machine::{Machine, Mode, Need, Process};
+use crate::memory_map::slot_address;
+use crate::outcome::{ExitStatus, ProcessReport};
+use crate::server::{lock, remove_entries};
+use crate::syscalls::nr;
+
+const SIGTRAP: i32 = 5;
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const TRAP_BRKPT: i32 = 1;
+const TRAP_TRACE: i32 = 2;
+const CLONE_VM: u64 = 0x100;
+
+/// The tracer's own state.
+#[derive(Debug)]
+pub struct Tracer<'a> {
+    machine: &'a Mutex<Machine>,
+    first: i32,
+    control: Option<Control>,
+    /// New tracees that stopped before their maker's event told us about them.
+    early: Vec<Tid>,
+    status: Option<ExitStatus>,
+    deadline: Option<Instant>,
+    terminated: bool,
+}
+
+type Handled = Result<(), Errno>;
+
+impl<'a> Tracer<'a> {
+    /// A tracer of the process `first`.
+    pub fn new(machine: &'a Mutex<Machine>, first: i32, control: Option<Control>) -> Self {
+        let timeout = lock(machine).config.timeout;
+        Self {
+            machine,
+            first,
+            control,
+            early: Vec::new(),
+            status: None,
+            deadline: timeout.map(|timeout| Instant::now() + timeout),
+            terminated: false,
+        }
+    }
+
+    /// Takes in the first process, stopped at its exec event.
+    pub fn begin(&mut self, tid: Tid) -> Handled {
+        self.exec(&mut lock(self.machine), tid)
+    }
+
+    /// Runs until every tracee is gone; returns how the first process ended.
+    pub fn run(&mut self) -> ExitStatus {
+        loop {
+            match sys::wait_any() {
+                Ok(Some((tid, status))) => self.stopped(tid, Stop::from_status(status)),
+                Ok(None) => {
+                    if self.idle() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        self.status.unwrap_or(ExitStatus::Code(0))
+    }
+
+    /// Nothing has stopped: looks at requests, then sleeps. True when all is over.
+    fn idle(&mut self) -> bool {
+        let fd = lock(self.machine).wake_tracer.clone();
+        sys::event_clear(&fd);
+        self.needs();
+        self.requests();
+        if lock(self.machine).threads.is_empty() && self.early.is_empty() {
+            return true;
+        }
+        let timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if timeout.is_some_and(|left| left.is_zero()) {
+            self.time_out();
+            return false;
+        }
+        sys::wait_for_child_or_fd(fd.as_raw_fd(), timeout);
+        false
+    }
+
+    /// Stops the threads that the server wants something done for.
+    fn needs(&mut self) {
+        let mut machine = lock(self.machine);
+        for tid in std::mem::take(&mut machine.needy) {
+            let _ = sys::interrupt(tid);
+        }
+    }
+
+    fn requests(&mut self) {
+        let Some(control) = &self.control else { return };
+        while let Ok(request) = control.requests.try_recv() {
+            match request {
+                Request::Enable => lock(self.machine).set_enabled(true),
+                Request::Disable => lock(self.machine).set_enabled(false),
+                Request::Stop => {
+                    let _ = sys::kill(self.first, SIGTERM);
+                }
+            }
+            let _ = control.done.send(request);
+        }
+    }
+
+    fn time_out(&mut self) {
+        if self.terminated {
+            let _ = sys::kill(self.first, SIGKILL);
+            self.deadline = None;
+        } else {
+            let _ = sys::kill(self.first, SIGTERM);
+            self.terminated = true;
+            self.deadline = Some(Instant::now() + std::time::Duration::from_secs(2));
+        }
+    }
+
+    /// One stop of one thread, whatever it is.
+    fn stopped(&mut self, tid: Tid, stop: Stop) {
+        let machine = self.machine;
+        let mut machine = lock(machine);
+        trace(&machine, tid, stop);
+        let known = machine.threads.contains_key(&tid);
+        let result = match stop {
+            Stop::Exited(_) | Stop::Killed { .. } => {
+                self.gone(&mut machine, tid, stop);
+                Ok(())
+            }
+            _ if !known => {
+                if !self.early.contains(&tid) {
+                    self.early.push(tid);
+                }
+                Ok(())
+            }
+            Stop::Exec => self.exec(&mut machine, tid),
+            Stop::Child => self.child(&mut machine, tid),
+            Stop::Exiting => exiting(&mut machine, tid),
+            Stop::Group(_) => group_stop(&mut machine, tid),
+            Stop::Interrupted => interrupted(&mut machine, tid),
+            Stop::Signal(signal) => signalled(&mut machine, tid, signal),
+            Stop::Syscall | Stop::Other(_) => Tracee(tid).cont(0),
+        };
+        // A thread that is gone under our hands reports its end by itself.
+        if let Err(error) = result
+            && error != Errno::ESRCH
+        {
+            eprintln!("lwp: thread {tid} at {stop:?}: {error}");
+        }
+    }
+
+    /// A thread has ended.
+    fn gone(&mut self, machine: &mut Machine, tid: Tid, stop: Stop) {
+        self.early.retain(|&other| other != tid);
+        let pid = machine.threads.get(&tid).map(|thread| thread.pid);
+        machine.remove_thread(tid);
+        if tid == self.first {
+            self.status = Some(match stop {
+                Stop::Killed { signal, core } => ExitStatus::Signal { signal, core },
+                Stop::Exited(code) => ExitStatus::Code(code),
+                _ => ExitStatus::Code(0),
+            });
+        }
+        let Some(pid) = pid else { return };
+        if !machine.threads.values().any(|thread| thread.pid == pid)
+            && let Some(process) = machine.processes.remove(&pid)
+        {
+            machine.leave_space(process.space);
+        }
+    }
+
+    /// A process has become another program.
+    fn exec(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
+        let pid = tid;
+        // exec ends all other threads, and the one that called it takes the leader's id.
+        let others: Vec<Tid> = machine
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.pid == pid)
+            .map(|(&tid, _)| tid)
+            .collect();
+        for other in others {
+            machine.remove_thread(other);
+        }
+        let parent = match machine.processes.remove(&pid) {
+            Some(process) => {
+                machine.leave_space(process.space);
+                machine.reports[process.report].parent
+            }
+            None => 0,
+        };
+        // Leave the system call before anything is done in the new image.
+        sys::cont_syscall(tid, 0)?;
+        match Tracee(tid).wait()? {
+            Stop::Syscall => {}
+            stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
+                self.gone(machine, tid, stop);
+                return Ok(());
+            }
+            _ => {}
+        }
+        start_image(machine, tid, parent)
+    }
+
+    /// A thread or process has been made.
+    fn child(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
+        let child = sys::event_message(tid)? as Tid;
+        let regs = Tracee(tid).regs()?;
+        let known = adopt(machine, tid, child, &regs);
+        if let Some(at) = self.early.iter().position(|&early| early == child) {
+            self.early.swap_remove(at);
+            if known {
+                let _ = begin(machine, child);
+            }
+        }
+        Tracee(tid).cont(0)
+    }
+}
+
+fn trace(machine: &Machine, tid: Tid, stop: Stop) {
+    if std::env::var_os("LWP_TRACE").is_some() {
+        let mode = machine.threads.get(&tid).map(|thread| thread.mode);
+        eprintln!("lwp: {tid}: {stop:?} {}", match mode {
+            Some(Mode::Running) => "running",
+            Some(Mode::New) => "new",
+            Some(Mode::Delivering { .. }) => "delivering",
+            Some(Mode::Stepping { .. }) => "stepping",
+            Some(Mode::Gone) => "gone",
+            None => "unknown",
+        });
+    }
+}
+
+/// Starts a process's new image: the process as a whole, with its one thread stopped at the first
+/// instruction.
+pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
+    let comm = fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
+    machine.reports.push(ProcessReport {
+        pid: tid,
+        parent,
+        comm: comm.trim_end().to_owned(),
+        threads: Vec::new(),
+        uncounted: None,
+    });
+    let report = machine.reports.len() - 1;
+    machine.processes.insert(tid, Process { space: usize::MAX, report });
+    let regs = Tracee(tid).regs()?;
+    let set_up = match machine.add_thread(tid, tid) {
+        Some(_) => machine.set_up(tid, &regs),
+        None => Err("too many threads at a time".into()),
+    };
+    match set_up {
+        Ok(()) => {
+            machine.enter(tid, &regs)?;
+            Tracee(tid).cont(0)
+        }
+        Err(reason) => {
+            machine.reports[report].uncounted = Some(reason);
+            release(machine, tid)
+        }
+    }
+}
+
+/// Lets a thread run natively from here on, out of our sight.
+fn release(machine: &mut Machine, tid: Tid) -> Handled {
+    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    if let Some(thread) = machine.threads.remove(&tid) {
+        machine.slots[thread.slot] = 0;
+        machine.contexts.release(thread.slot);
+    }
+    if !machine.threads.values().any(|thread| thread.pid == pid)
+        && let Some(process) = machine.processes.remove(&pid)
+    {
+        machine.leave_space(process.space);
+    }
+    sys::detach(tid, 0)
+}
+
+/// Takes a new thread or process in. False where it is let go.
+fn adopt(machine: &mut Machine, maker: Tid, child: Tid, regs: &Regs) -> bool {
+    let Some(thread) = machine.threads.get(&maker) else { return false };
+    let (pid, from) = (thread.pid, thread.slot);
+    let is_thread = fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false);
+    let shares_memory = match regs.0.orig_rax {
+        nr::CLONE => regs.0.rdi & CLONE_VM != 0,
+        nr::CLONE3 => {
+            lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0
+        }
+        nr::VFORK => true,
+        _ => false,
+    };
+    let child_pid = if is_thread { pid } else { child };
+    let Some(slot) = machine.add_thread(child, child_pid) else { return false };
+    machine.contexts.context(slot).inherit(machine.contexts.context(from));
+    if !is_thread {
+        let Some(process) = machine.processes.get(&pid) else { return false };
+        let (space, report) = (process.space, process.report);
+        let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
+        let comm = machine.reports[report].comm.clone();
+        machine.reports.push(ProcessReport {
+            pid: child,
+            parent: pid,
+            comm,
+            threads: Vec::new(),
+            uncounted: None,
+        });
+        let report = machine.reports.len() - 1;
+        machine.processes.insert(child, Process { space, report });
+    }
+    true
+}
+
+fn share(machine: &mut Machine, space: usize) -> usize {
+    if let Some(Some(shared)) = machine.spaces.get_mut(space) {
+        shared.users += 1;
+    }
+    space
+}
+
+fn copy(machine: &mut Machine, child: Tid, space: usize) -> usize {
+    let Some(Some(original)) = machine.spaces.get(space) else { return space };
+    let Some(Some(family)) = machine.families.get_mut(original.family) else { return space };
+    let (forked, gone) = original.fork(family);
+    if !gone.is_empty() {
+        remove_entries(child, family, &gone);
+    }
+    machine.add_space(forked)
+}
+
+/// A new tracee's first stop: gives it its own context.
+fn begin(machine: &mut Machine, tid: Tid) -> Handled {
+    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    thread.mode = Mode::Running;
+    let (slot, pid) = (thread.slot, thread.pid);
+    if pid == tid && !machine.config.follow_children {
+        return let_go(machine, tid);
+    }
+    Tracee(tid).set_gs_base(slot_address(slot))?;
+    Tracee(tid).cont(0)
+}
+
+/// Lets a new child process run natively: not followed.
+fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    if let Some(view) = machine.view(tid, &regs) {
+        let mut app = view.app;
+        app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+        Tracee(tid).set_regs(&app)?;
+    }
+    if let Some(process) = machine.processes.get(&tid) {
+        let report = process.report;
+        machine.reports[report].uncounted = Some("child processes are not followed".into());
+    }
+    release(machine, tid)
+}
+
+/// A thread is about to end: where it is decides what its last fragment counts.
+fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
+    if let Ok(regs) = Tracee(tid).regs() {
+        let cache = match machine.threads.get(&tid).map(|thread| thread.mode) {
+            Some(Mode::Delivering { cache, .. }) => cache,
+            Some(Mode::Stepping { .. }) => None,
+            _ => Some(regs),
+        };
+        if let Some(cache) = cache {
+            machine.settle(tid, &cache);
+        }
+    }
+    Tracee(tid).cont(0)
+}
+
+/// Job control has stopped the thread; it waits for SIGCONT without our keeping it.
+fn group_stop(_: &mut Machine, tid: Tid) -> Handled {
+    sys::listen(tid)
+}
+
+/// PTRACE_INTERRUPT took effect, or a group stop ended, or a new tracee stands still.
+fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
+    let Some(thread) = machine.threads.get(&tid) else { return Err(Errno::ESRCH) };
+    match thread.mode {
+        Mode::New => begin(machine, tid),
+        Mode::Delivering { cache, app } => delivered(machine, tid, cache, app),
+        Mode::Stepping { .. } => sys::single_step(tid, 0),
+        Mode::Running => match thread.need {
+            Some(need) => satisfy(machine, tid, need),
+            None => Tracee(tid).cont(0),
+        },
+        Mode::Gone => Tracee(tid).cont(0),
+    }
+}
+
+/// Does what the server wanted done.
+fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let Some(mut view) = machine.view(tid, &regs) else { return Tracee(tid).cont(0) };
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.need = None;
+    }
+    if need == Need::Arena {
+        machine.leave(tid, &regs, &mut view);
+        return make_arena(machine, tid, &view.app);
+    }
+    machine.leave(tid, &regs, &mut view);
+    step(machine, tid, &view.app)
+}
+
+fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    let pc = app.0.rip;
+    Tracee(tid).set_regs(app)?;
+    let extent = machine.space_of(tid).and_then(|(space, family)| {
+        let (_, range) = space.code_at(family, tid, pc)?;
+        Some(family.module(range.unit).extent)
+    });
+    if let Some(extent) = extent
+        && let Err(reason) = machine.add_arena(tid, extent)
+    {
+        eprintln!("lwp: {reason}; the code at {pc:#x} runs one instruction at a time");
+        return step(machine, tid, app);
+    }
+    machine.enter(tid, app)?;
+    Tracee(tid).cont(0)
+}
+
+/// Executes one instruction natively, in place.
+fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    if let Some(next) = emulate(machine, tid, app) {
+        machine.enter(tid, &next)?;
+        return Tracee(tid).cont(0);
+    }
+    let mut native = *app;
+    native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+    native.forget_syscall();
+    Tracee(tid).set_regs(&native)?;
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.mode = Mode::Stepping { pc: app.0.rip };
+    }
+    sys::single_step(tid, 0)
+}
+
+/// Instructions that the virtual processor answers and that need more than the mailbox can give.
+fn emulate(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
+    if !machine.emulated.tsc && !machine.emulated.random {
+        return None;
+    }
+    let next = crate::emulate::instruction(machine, tid, app)?;
+    count(machine, tid, Weights { instructions: 1, ..Weights::default() });
+    Some(next)
+}
+
+fn count(machine: &mut Machine, tid: Tid, weights: Weights) {
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.correction.add(weights, 1);
+    }
+}
+
+/// A signal is about to be delivered.
+fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
+    let Some(thread) = machine.threads.get(&tid) else { return Err(Errno::ESRCH) };
+    match thread.mode {
+        Mode::Stepping { pc } => stepped(machine, tid, signal, pc),
+        Mode::Delivering { cache, app } => {
+            // Not delivered yet; this one goes first, from the same state.
+            let _ = app;
+            deliver(machine, tid, signal, cache, app)
+        }
+        _ => {
+            let regs = Tracee(tid).regs()?;
+            match machine.view(tid, &regs) {
+                Some(view) => deliver(machine, tid, signal, Some(regs), view.app),
+                None => Tracee(tid).cont(signal),
+            }
+        }
+    }
+}
+
+/// A stop while one instruction is executed natively.
+fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled {
+    let mut regs = Tracee(tid).regs()?;
+    if let Some(context) = machine.context(tid) {
+        context.set(Slot::AppGs, regs.0.gs_base);
+    }
+    let code = sys::get_siginfo(tid)?.code();
+    let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT);
+    if regs.0.rip != pc {
+        count(machine, tid, Weights { instructions: 1, ..Weights::default() });
+    }
+    if trap {
+        if lwp_ptrace::regs::restart::is(regs.0.rax) && regs.in_syscall() {
+            regs.0.rip -= 2;
+            regs.0.rax = regs.0.orig_rax;
+        }
+        machine.enter(tid, &regs)?;
+        return Tracee(tid).cont(0);
+    }
+    deliver(machine, tid, signal, None, regs)
+}
+
+/// Hands a signal to the kernel with the application's state in place, so that the frame it builds,
+/// or the core it dumps, is the application's.
+///
+/// PTRACE_INTERRUPT before the tracee goes on makes it stop again before it executes anything: at
+/// the handler's first instruction, or where it was if there is no handler.
+fn deliver(
+    machine: &mut Machine,
+    tid: Tid,
+    signal: i32,
+    cache: Option<Regs>,
+    app: Regs,
+) -> Handled {
+    let mut info = sys::get_siginfo(tid)?;
+    if let Some(cache) = cache {
+        let inside = machine.space_of(tid).is_some_and(|(_, family)| family.owns(info.address()));
+        if info.code() > 0 && inside {
+            info.set_address(app.0.rip.wrapping_add(info.address() - cache.0.rip));
+            sys::set_siginfo(tid, &info)?;
+        }
+        rearm(machine, tid, &cache, &app, true);
+    }
+    let mut native = app;
+    native.0.gs_base = slot_address(machine.threads.get(&tid).map_or(0, |thread| thread.slot));
+    Tracee(tid).set_regs(&native)?;
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.mode = Mode::Delivering { cache, app };
+    }
+    sys::interrupt(tid)?;
+    Tracee(tid).cont(signal)
+}
+
+/// A signal frame that was redirected for its return is the application's again while a signal is
+/// delivered (`out`), and redirected again if nothing came of it.
+fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: bool) {
+    let Some(view) = machine.view(tid, cache) else { return };
+    if !view.is_armed() {
+        return;
+    }
+    if out {
+        machine.disarm(tid, app);
+    } else if let Some((_, family)) = machine.space_of(tid) {
+        let landing = family.routine(family.translator.routines().sigreturn);
+        let at = app.0.rsp + lwp_dbt::routines::SIGFRAME_RIP as u64;
+        let _ = lwp_ptrace::memory::write_u64(tid, at, landing);
+    }
+}
+
+/// The stop after a delivery: either a handler's first instruction, or nothing happened.
+fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
+    if handled {
+        if let Some(cache) = cache
+            && let Some(mut view) = machine.view(tid, &cache)
+        {
+            machine.leave(tid, &cache, &mut view);
+        }
+        machine.enter(tid, &regs)?;
+        return Tracee(tid).cont(0);
+    }
+    match cache {
+        Some(cache) => {
+            rearm(machine, tid, &cache, &app, false);
+            if let Some(thread) = machine.threads.get_mut(&tid) {
+                thread.mode = Mode::Running;
+            }
+            let need = machine.threads.get(&tid).and_then(|thread| thread.need);
+            Tracee(tid).set_regs(&cache)?;
+            match need {
+                Some(need) => satisfy(machine, tid, need),
+                None => Tracee(tid).cont(0),
+            }
+        }
+        None => {
+            machine.enter(tid, &regs)?;
+            Tracee(tid).cont(0)
+        }
+    }
+}

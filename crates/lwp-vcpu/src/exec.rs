@@ -1,0 +1,272 @@
+//! Setting an address space up: after exec, and when a live process is taken over.
+
+use lwp_dbt::{Layout, Slot};
+use lwp_ptrace::memory;
+use lwp_ptrace::regs::{CS_64, Regs};
+use lwp_ptrace::{Stop, Tid, Tracee, sys};
+
+use crate::family::Family;
+use crate::machine::{Machine, Mode};
+use crate::maps::{self, Mapping};
+use crate::memory_map::{
+    CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, LOW, family_offset, slot_address,
+};
+use crate::space::Space;
+
+const GIB: u64 = 1 << 30;
+const SYS_OPEN: u64 = 2;
+const SYS_CLOSE: u64 = 3;
+const SYS_MMAP: u64 = 9;
+const SYS_MADVISE: u64 = 28;
+const PROT_READ: u64 = 1;
+const PROT_WRITE: u64 = 2;
+const PROT_EXEC: u64 = 4;
+const MAP_SHARED: u64 = 1;
+const MAP_PRIVATE: u64 = 2;
+const MAP_NORESERVE: u64 = 0x4000;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+const O_RDWR_CLOEXEC: u64 = 0o2_000_002;
+const MADV_DONTDUMP: u64 = 16;
+
+/// An arena to be: address, bytes, offset in its family's memory.
+type ArenaPlan = (u64, u64, u64);
+
+/// Makes system calls in a stopped tracee.
+struct Injector {
+    tracee: Tracee,
+    site: u64,
+    held: Vec<Stop>,
+}
+
+impl Injector {
+    fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<u64, String> {
+        let result = self
+            .tracee
+            .syscall(self.site, nr, args, &mut self.held)
+            .map_err(|error| format!("system call {nr} in the program: {error}"))?;
+        u64::try_from(result).map_err(|_| {
+            let error = std::io::Error::from_raw_os_error(-result as i32);
+            format!("system call {nr} in the program: {error}")
+        })
+    }
+
+    fn map(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        prot: u64,
+        flags: u64,
+        fd: u64,
+        offset: u64,
+    ) -> Result<(), String> {
+        let flags = flags | MAP_FIXED_NOREPLACE | MAP_NORESERVE;
+        let got = self.call(SYS_MMAP, [address, bytes, prot, flags, fd, offset])?;
+        if got != address {
+            return Err(format!("no room at {address:#x} for {bytes:#x} bytes"));
+        }
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// Sets up the address space of `tid`, which has just become a new program and is stopped at its
+    /// first instruction, and leads it into translated code.
+    pub fn set_up(&mut self, tid: Tid, regs: &Regs) -> Result<(), String> {
+        if regs.0.cs != CS_64 {
+            return Err("32-bit program: only x86-64 programs can be translated".into());
+        }
+        let mappings = maps::read(tid);
+        let arenas = plan_arenas(&mappings);
+        let site = find_syscall(tid, &mappings)
+            .ok_or("no system call instruction found in the program's memory")?;
+        let family = self.family_for(arenas)?;
+        let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
+        self.map_into(&mut injector, family, regs)?;
+        for stop in injector.held {
+            if let Stop::Signal(signal) = stop {
+                let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
+                let _ = sys::tgkill(pid, tid, signal);
+            }
+        }
+        let index = self.add_space(Space::new(family));
+        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.space = index;
+        }
+        Ok(())
+    }
+
+    /// Leads a stopped thread with the application registers `regs` into translated code.
+    pub fn enter(&mut self, tid: Tid, regs: &Regs) -> lwp_ptrace::sys::Result<()> {
+        let Some((_, family)) = self.space_of(tid) else { return Err(sys::Errno::ESRCH) };
+        let enter = family.routine(family.translator.routines().enter);
+        let Some(thread) = self.threads.get_mut(&tid) else { return Err(sys::Errno::ESRCH) };
+        thread.mode = Mode::Running;
+        let slot = thread.slot;
+        let context = self.contexts.context(slot);
+        context.set(Slot::Pc, regs.0.rip);
+        let mut cache = *regs;
+        cache.0.rip = enter;
+        cache.0.gs_base = slot_address(slot);
+        cache.0.gs = 0;
+        cache.forget_syscall();
+        Tracee(tid).set_regs(&cache)
+    }
+
+    fn map_into(&self, injector: &mut Injector, family: usize, regs: &Regs) -> Result<(), String> {
+        let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
+        // Below the red zone of whatever runs there.
+        let scratch = (regs.0.rsp - 4096) & !15;
+        let tid = injector.tracee.0;
+        let mut saved = vec![0; path.len()];
+        memory::read_exact(tid, scratch, &mut saved)
+            .or_else(|_| memory::write_exact(tid, scratch, path.as_bytes()))
+            .map_err(|error| format!("writing to the program's stack: {error}"))?;
+        memory::write_exact(tid, scratch, path.as_bytes())
+            .map_err(|error| format!("writing to the program's stack: {error}"))?;
+        let fd = injector.call(SYS_OPEN, [scratch, O_RDWR_CLOEXEC, 0, 0, 0, 0]);
+        let _ = memory::write_exact(tid, scratch, &saved);
+        let fd = fd?;
+        let rw = PROT_READ | PROT_WRITE;
+        injector.map(CONTEXTS_AT, CONTEXTS_BYTES, rw, MAP_SHARED, fd, 0)?;
+        let Some(Some(family)) = self.families.get(family) else {
+            return Err("no such family".into());
+        };
+        let low = family.template_offset();
+        injector.map(LOW.low, Layout::BYTES, rw | PROT_EXEC, MAP_PRIVATE, fd, low)?;
+        for arena in &family.arenas {
+            let prot = PROT_READ | PROT_EXEC;
+            injector.map(arena.address, arena.bytes, prot, MAP_SHARED, fd, arena.offset)?;
+        }
+        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        let _ =
+            injector.call(SYS_MADVISE, [CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
+        Ok(())
+    }
+
+    /// Makes an arena near `extent` for one address space's family.
+    pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
+        let mappings = maps::read(tid);
+        let address = gap_near(&mappings, extent, ARENA_ELSEWHERE)
+            .ok_or("no room for translated code near the program's")?;
+        let site = find_syscall(tid, &mappings)
+            .ok_or("no system call instruction found in the program's memory")?;
+        let regs = Tracee(tid).regs().map_err(|error| error.to_string())?;
+        let (_, family) = self.space_of(tid).ok_or("no such thread")?;
+        let elsewhere = family.arenas.iter().filter(|arena| arena.bytes == ARENA_ELSEWHERE).count();
+        let offset = 3 * GIB + elsewhere as u64 * ARENA_ELSEWHERE;
+        if offset + ARENA_ELSEWHERE > 4 * GIB {
+            return Err("too many distant pieces of code".into());
+        }
+        family.add_arena(address, ARENA_ELSEWHERE, offset);
+        let index = family.index;
+        let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
+        let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
+        let scratch = (regs.0.rsp - 4096) & !15;
+        memory::write_exact(tid, scratch, path.as_bytes())
+            .map_err(|error| format!("writing to the program's stack: {error}"))?;
+        let fd = injector.call(SYS_OPEN, [scratch, O_RDWR_CLOEXEC, 0, 0, 0, 0])?;
+        let at = family_offset(index) + offset;
+        let prot = PROT_READ | PROT_EXEC;
+        injector.map(address, ARENA_ELSEWHERE, prot, MAP_SHARED, fd, at)?;
+        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        Ok(())
+    }
+
+    /// The family with these arenas, made if it is new.
+    fn family_for(&mut self, arenas: Vec<ArenaPlan>) -> Result<usize, String> {
+        if let Some(&index) = self.layouts.get(&arenas) {
+            return Ok(index);
+        }
+        let free = self.families.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.families.len());
+        if index as u64 >= FAMILIES {
+            return Err("too many different address space layouts at a time".into());
+        }
+        let family =
+            Family::new(index, self.plan(), self.emulated, &arenas, self.memory.clone());
+        if index == self.families.len() {
+            self.families.push(Some(family));
+        } else {
+            self.families[index] = Some(family);
+        }
+        self.layouts.insert(arenas, index);
+        Ok(index)
+    }
+}
+
+const ARENA_ELSEWHERE: u64 = 256 << 20;
+
+/// Where the arenas of a new address space go: below the libraries, and below the program.
+///
+/// Some 800 MiB below the libraries stay free for what the program maps there and must reach from
+/// them.
+fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
+    let mut out = Vec::new();
+    let align = |address: u64| address & !(2 * (1 << 20) - 1);
+    let high = mappings
+        .iter()
+        .filter(|m| m.start >= 0x7000_0000_0000 && m.execute && m.start < 0x8000_0000_0000)
+        .map(|m| m.start)
+        .min();
+    let library = high.map(|at| align(at - 7 * GIB / 4));
+    if let Some(at) = library {
+        out.push((at, GIB, GIB));
+    }
+    let program = mappings.iter().find(|m| m.inode != 0).map(|m| m.start);
+    if let Some(program) = program {
+        if program < LOW.low {
+            out.push((0x5000_0000, 0x2000_0000, 2 * GIB));
+        } else if library.is_none_or(|at| program.abs_diff(at) > 2 * GIB) {
+            out.push((align(program - 5 * GIB / 4), GIB, 2 * GIB));
+        }
+    }
+    out
+}
+
+/// A gap of `bytes` from which `extent` can be reached.
+fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
+    let page = 2 << 20;
+    let mut best: Option<u64> = None;
+    let mut previous_end = 1 << 20;
+    for mapping in mappings {
+        let low = (previous_end + page - 1) / page * page;
+        let high = mapping.start / page * page;
+        if high > low && high - low >= bytes {
+            for candidate in [low, high - bytes] {
+                let reach = extent.1.max(candidate + bytes) - extent.0.min(candidate);
+                let current = best.map(|at| extent.1.max(at + bytes) - extent.0.min(at));
+                if reach < crate::memory_map::REACH && current.is_none_or(|now| reach < now) {
+                    best = Some(candidate);
+                }
+            }
+        }
+        previous_end = mapping.end;
+    }
+    best
+}
+
+/// The address of a `syscall` instruction in the tracee.
+fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
+    let vdso_first = mappings
+        .iter()
+        .filter(|m| m.name == "[vdso]")
+        .chain(mappings.iter().filter(|m| m.execute && m.name != "[vdso]"));
+    for mapping in vdso_first {
+        if mapping.start >= crate::space::VSYSCALL {
+            continue;
+        }
+        let mut at = mapping.start;
+        let mut page = [0u8; 4096];
+        while at < mapping.end.min(mapping.start + (4 << 20)) {
+            if memory::read_exact(tid, at, &mut page).is_err() {
+                break;
+            }
+            if let Some(index) = page.windows(2).position(|pair| pair == [0x0f, 0x05]) {
+                return Some(at + index as u64);
+            }
+            at += 4096;
+        }
+    }
+    None
+}

@@ -1,0 +1,133 @@
+//! The virtual CPU: runs unmodified x86-64 Linux programs by translation and counts exactly.
+//!
+//! Control is out of process. Translated code runs in the program's own processes; this process
+//! sees them through ptrace (rare) and shared memory (the mailbox). The way of one request:
+//! translated code misses an address and rings ([`lwp_dbt::routines`]); the server takes the ring,
+//! translates, answers ([`server`]); the thread applies the answer and goes on. The way of a signal:
+//! the tracer sees it ([`events`]), turns the thread's registers into the application's ([`state`]),
+//! lets the kernel deliver it, and leads the handler into translated code ([`exec`]).
+#![forbid(unsafe_code)]
+
+mod arena;
+pub mod config;
+mod contexts;
+mod cpuid;
+mod emulate;
+mod events;
+mod exec;
+mod family;
+mod machine;
+mod maps;
+mod memory_map;
+pub mod outcome;
+mod server;
+mod space;
+mod state;
+mod syscalls;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use lwp_ptrace::spawn::SpawnError;
+use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
+
+pub use config::{Config, Control, CpuModel, Plan, Request, Target};
+pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
+
+use events::Tracer;
+use machine::Machine;
+
+/// Runs `config` to its end and reports what was counted.
+///
+/// `control` delivers enable, disable and stop requests while the program runs; see [`Control`].
+/// The calling thread becomes the tracer: SIGCHLD is blocked in it from here on.
+pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> {
+    let memory = SharedMemory::new(c"lwp", memory_map::MEMORY_BYTES).map_err(|error| {
+        machine_error("reserving the machine's memory", error, "raise the address space limit")
+    })?;
+    let memory = Arc::new(memory);
+    sys::prepare_child_wait()
+        .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
+    let wake = Arc::new(
+        sys::event_fd()
+            .map_err(|error| machine_error("making an event descriptor", error, "close some files"))?,
+    );
+    let started = Instant::now();
+    let before = sys::cpu_times();
+    let Target::Launch { program, argv } = &config.target else {
+        return Err(Error::Machine {
+            what: "attaching to a live process is not supported yet".into(),
+            remedy: "start the program under lwp instead".into(),
+        });
+    };
+    let tracee = spawn::spawn(program.as_os_str(), argv, !config.aslr)
+        .map_err(|error| spawn_error(program, error))?;
+    let machine = Mutex::new(Machine::new(config.clone(), memory.clone(), wake));
+    let status = std::thread::scope(|scope| {
+        let server = std::thread::Builder::new()
+            .name("lwp-server".into())
+            .spawn_scoped(scope, || server::serve(&machine, &memory));
+        let status = trace(&machine, tracee, control);
+        server::lock(&machine).finished = true;
+        if let Ok(server) = server {
+            let _ = server.join();
+        }
+        status
+    })?;
+    let mut machine =
+        machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let after = sys::cpu_times();
+    for report in &mut machine.reports {
+        report.threads.sort_by_key(|thread| thread.tid);
+    }
+    refused(&machine.reports, program)?;
+    Ok(Outcome {
+        status,
+        processes: machine.reports,
+        elapsed: started.elapsed(),
+        user: after[0].0.saturating_sub(before[0].0),
+        system: after[0].1.saturating_sub(before[0].1),
+        host: (after[1].0 + after[1].1).saturating_sub(before[1].0 + before[1].1),
+    })
+}
+
+/// Leads the program, stopped at its exec, into translated code and traces it to its end.
+fn trace(
+    machine: &Mutex<Machine>,
+    tracee: Tracee,
+    control: Option<Control>,
+) -> Result<ExitStatus, Error> {
+    let mut tracer = Tracer::new(machine, tracee.0, control);
+    tracer.begin(tracee.0).map_err(|error| {
+        machine_error("starting the program", error, "see `lwp doctor`")
+    })?;
+    Ok(tracer.run())
+}
+
+/// The first program's refusal is the run's.
+fn refused(reports: &[ProcessReport], program: &Path) -> Result<(), Error> {
+    let _ = (reports, program);
+    Ok(())
+}
+
+fn machine_error(what: &str, error: sys::Errno, remedy: &str) -> Error {
+    Error::Machine { what: format!("{what}: {error}"), remedy: remedy.into() }
+}
+
+fn spawn_error(program: &Path, error: SpawnError) -> Error {
+    let program = program.display().to_string();
+    match error {
+        SpawnError::Exec(sys::Errno(2)) => Error::NotFound { program },
+        SpawnError::Exec(error) => Error::NotExecutable { program, cause: error.to_string() },
+        SpawnError::Nul => {
+            Error::NotExecutable { program, cause: "an argument contains a NUL byte".into() }
+        }
+        SpawnError::Trace(error) => machine_error(
+            "tracing the program",
+            error,
+            "ptrace must be allowed: in a container, add the SYS_PTRACE capability or a seccomp \
+             profile that permits ptrace; see `lwp doctor`",
+        ),
+    }
+}

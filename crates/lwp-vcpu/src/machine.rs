@@ -1,0 +1,318 @@
+//! The machine: every process, thread, address space and translation of a run, under one lock.
+//!
+//! Two threads of the host work on it: the *tracer* ([`crate::events`]), which receives ptrace stops,
+//! and the *server* ([`crate::server`]), which answers the mailboxes. Each holds the lock while it
+//! works and releases it while it waits.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use lwp_dbt::block::Emulated;
+use lwp_dbt::{AppPc, Slot};
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::{SharedMemory, Tid, sys};
+
+use crate::config::{Config, Plan};
+use crate::contexts::{Context, Contexts, Sum};
+use crate::cpuid::VirtualCpu;
+use crate::family::Family;
+use crate::outcome::{ProcessReport, ThreadReport};
+use crate::space::Space;
+use crate::syscalls::Pending;
+
+/// What the tracer must do for a thread that the server cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Execute the instruction at the request's pc natively.
+    Step,
+    /// Make an arena near the request's pc.
+    Arena,
+}
+
+/// What a thread is doing, from the tracer's point of view.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode {
+    /// In translated code.
+    Running,
+    /// Made, but not yet seen stopped.
+    New,
+    /// In its application state, about to take `signal`: the next stop tells whether a handler was
+    /// entered.
+    Delivering {
+        /// Registers in translated code before; `None` where there is nothing to go back to.
+        cache: Option<Regs>,
+        /// Registers as the application has them.
+        app: Regs,
+    },
+    /// Executing one instruction natively.
+    Stepping {
+        /// Its application pc.
+        pc: u64,
+    },
+    /// Detached from; nothing more is to be done.
+    Gone,
+}
+
+/// A thread of the program.
+#[derive(Debug)]
+pub struct Thread {
+    /// Its process.
+    pub pid: i32,
+    /// Its context slot.
+    pub slot: usize,
+    /// What it is doing.
+    pub mode: Mode,
+    /// What the server wants done, until the tracer has done it.
+    pub need: Option<Need>,
+    /// The system call that it is making with our help.
+    pub pending: Option<Pending>,
+    /// What the counters say too much or too little.
+    pub correction: Sum,
+    /// Whether its final state has been accounted for.
+    pub settled: bool,
+    /// Counts when counting was last switched on or off.
+    pub mark: Sum,
+    /// Counts gathered while counting was on, up to `mark`.
+    pub kept: Sum,
+}
+
+/// A process of the program.
+#[derive(Debug)]
+pub struct Process {
+    /// Its address space.
+    pub space: usize,
+    /// Index of its report.
+    pub report: usize,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Machine {
+    /// What was asked for.
+    pub config: Config,
+    /// The shared memory.
+    pub memory: Arc<SharedMemory>,
+    /// Contexts.
+    pub contexts: Contexts,
+    /// The processor shown.
+    pub cpu: VirtualCpu,
+    /// What is answered instead of executed.
+    pub emulated: Emulated,
+    /// Families; empty places are free.
+    pub families: Vec<Option<Family>>,
+    /// Which family has these arenas, for address spaces without randomisation.
+    pub layouts: HashMap<Vec<(u64, u64, u64)>, usize>,
+    /// Address spaces; empty places are free.
+    pub spaces: Vec<Option<Space>>,
+    /// Processes by id.
+    pub processes: HashMap<i32, Process>,
+    /// Threads by id.
+    pub threads: HashMap<Tid, Thread>,
+    /// Threads by context slot.
+    pub slots: Vec<Tid>,
+    /// Reports so far.
+    pub reports: Vec<ProcessReport>,
+    /// Threads that need the tracer.
+    pub needy: Vec<Tid>,
+    /// Wakes the tracer.
+    pub wake_tracer: Arc<OwnedFd>,
+    /// State of the seeded random stream.
+    pub random: u64,
+    /// The virtual time stamp counter.
+    pub tsc: u64,
+    /// Whether counting is on.
+    pub enabled: bool,
+    /// Everything is over: the server ends.
+    pub finished: bool,
+}
+
+impl Machine {
+    /// A machine with nothing in it.
+    pub fn new(config: Config, memory: Arc<SharedMemory>, wake_tracer: Arc<OwnedFd>) -> Self {
+        let cpu = VirtualCpu::new(config.cpu);
+        let emulated = Emulated {
+            xgetbv: cpu.emulates_xgetbv(),
+            tsc: config.deterministic,
+            random: config.deterministic,
+        };
+        let spin = if sys::allowed_cpus() > 1 { 2000 } else { 0 };
+        Self {
+            contexts: Contexts::new(memory.clone(), spin),
+            cpu,
+            emulated,
+            families: Vec::new(),
+            layouts: HashMap::new(),
+            spaces: Vec::new(),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            slots: Vec::new(),
+            reports: Vec::new(),
+            needy: Vec::new(),
+            wake_tracer,
+            random: config.seed,
+            tsc: 1 << 32,
+            enabled: config.start_enabled,
+            finished: false,
+            memory,
+            config,
+        }
+    }
+
+    /// The plan of translated code.
+    pub fn plan(&self) -> lwp_dbt::Plan {
+        match self.config.plan {
+            Plan::Plain => lwp_dbt::Plan::Plain,
+            Plan::Exact => lwp_dbt::Plan::Exact,
+        }
+    }
+
+    /// A thread's context.
+    pub fn context(&self, tid: Tid) -> Option<Context<'_>> {
+        Some(self.contexts.context(self.threads.get(&tid)?.slot))
+    }
+
+    /// The address space and family of a thread.
+    pub fn space_of(&mut self, tid: Tid) -> Option<(&mut Space, &mut Family)> {
+        let process = self.processes.get(&self.threads.get(&tid)?.pid)?;
+        let space = self.spaces.get_mut(process.space)?.as_mut()?;
+        let family = self.families.get_mut(space.family)?.as_mut()?;
+        Some((space, family))
+    }
+
+    /// The next number of the seeded stream (splitmix64).
+    pub fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Reads and advances the virtual time stamp counter.
+    pub fn virtual_tsc(&mut self, step: u64) -> u64 {
+        self.tsc += step;
+        self.tsc
+    }
+
+    /// Asks the tracer for help with a thread.
+    pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.need = Some(need);
+            self.needy.push(tid);
+            sys::event_signal(&self.wake_tracer);
+        }
+    }
+
+    /// Adds a thread of process `pid` with a context of its own.
+    pub fn add_thread(&mut self, tid: Tid, pid: i32) -> Option<usize> {
+        let slot = self.contexts.allocate()?;
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, 0);
+        }
+        self.slots[slot] = tid;
+        let thread = Thread {
+            pid,
+            slot,
+            mode: Mode::New,
+            need: None,
+            pending: None,
+            correction: Sum::default(),
+            settled: false,
+            mark: Sum::default(),
+            kept: Sum::default(),
+        };
+        self.threads.insert(tid, thread);
+        Some(slot)
+    }
+
+    /// Takes a thread out, its counts into its process's report.
+    pub fn remove_thread(&mut self, tid: Tid) {
+        let total = self.thread_sum(tid);
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        let kept = self.counted(&thread, total);
+        if let Some(process) = self.processes.get(&thread.pid) {
+            let report = &mut self.reports[process.report];
+            report.threads.push(ThreadReport {
+                tid,
+                comm: report.comm.clone(),
+                counts: kept.counts(),
+            });
+        }
+        self.slots[thread.slot] = 0;
+        self.contexts.release(thread.slot);
+    }
+
+    /// What a thread has counted while counting was on, given its total.
+    fn counted(&self, thread: &Thread, total: Sum) -> Sum {
+        let mut sum = thread.kept;
+        if self.enabled {
+            sum.add_sum(total.minus(thread.mark));
+        }
+        sum
+    }
+
+    /// Everything that a thread's counters say, corrected.
+    pub fn thread_sum(&mut self, tid: Tid) -> Sum {
+        let mut sum = Sum::default();
+        let Some(thread) = self.threads.get(&tid) else { return sum };
+        sum.add_sum(thread.correction);
+        let slot = thread.slot;
+        let Some(process) = self.threads.get(&tid).and_then(|t| self.processes.get(&t.pid)) else {
+            return sum;
+        };
+        let Some(Some(space)) = self.spaces.get(process.space) else { return sum };
+        let Some(Some(family)) = self.families.get(space.family) else { return sum };
+        if self.config.plan == Plan::Exact {
+            self.contexts.context(slot).collect(family.translator.counters(), &mut sum);
+        }
+        sum
+    }
+
+    /// Switches counting on or off, for all threads.
+    pub fn set_enabled(&mut self, on: bool) {
+        if self.enabled == on {
+            return;
+        }
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let total = self.thread_sum(tid);
+            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            if !on {
+                thread.kept.add_sum(total.minus(thread.mark));
+            }
+            thread.mark = total;
+        }
+        self.enabled = on;
+    }
+
+    /// One process less in an address space; the last one frees it.
+    pub fn leave_space(&mut self, index: usize) {
+        let Some(place) = self.spaces.get_mut(index) else { return };
+        let Some(space) = place else { return };
+        space.users -= 1;
+        if space.users > 0 {
+            return;
+        }
+        *place = None;
+    }
+
+    /// Puts an address space into a free place.
+    pub fn add_space(&mut self, space: Space) -> usize {
+        match self.spaces.iter().position(Option::is_none) {
+            Some(index) => {
+                self.spaces[index] = Some(space);
+                index
+            }
+            None => {
+                self.spaces.push(Some(space));
+                self.spaces.len() - 1
+            }
+        }
+    }
+
+    /// The pc that a thread's request is about.
+    pub fn wanted(&self, tid: Tid) -> Option<AppPc> {
+        Some(AppPc(self.context(tid)?.get(Slot::Pc)))
+    }
+}

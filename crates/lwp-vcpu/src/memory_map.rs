@@ -1,0 +1,57 @@
+//! Where everything lies: in the machine's shared memory, and in every tracee.
+//!
+//! The machine's memory is one sparse file:
+//!
+//! ```text
+//! 0          contexts: slot 0 holds the doors; slot n the context and counters of thread n
+//! 256 GiB    families of address spaces, 4 GiB each:
+//!              + 0      template of the low window
+//!              + 1 GiB  arena near the libraries
+//!              + 2 GiB  arena near the program
+//!              + 3 GiB  arenas elsewhere
+//! ```
+
+use lwp_dbt::Layout;
+
+/// Bytes of one thread's context and counters.
+pub const SLOT_BYTES: u64 = 32 << 20;
+/// Most threads at a time, plus one.
+pub const SLOTS: u64 = 8192;
+/// Bytes of all contexts.
+pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS;
+/// Most counters.
+pub const MAX_COUNTERS: u64 = (SLOT_BYTES - lwp_dbt::context::CONTEXT_BYTES) / 8;
+/// Bytes of one family.
+pub const FAMILY_BYTES: u64 = 4 << 30;
+/// Most families at a time.
+pub const FAMILIES: u64 = 256;
+/// Bytes of the whole file.
+pub const MEMORY_BYTES: u64 = CONTEXTS_BYTES + FAMILY_BYTES * FAMILIES;
+
+/// Where the contexts lie in a tracee: near the libraries of a 47-bit address space, and outside the
+/// shadow memory of every sanitizer.
+pub const CONTEXTS_AT: u64 = 0x7e90_0000_0000;
+/// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
+pub const LOW: Layout = Layout { low: 0x7000_0000 };
+
+/// Offset in a context slot 0 of the host's sleep word; the door flags, a byte a slot, start at 0.
+pub const DOOR_SLEEP: u64 = SLOTS;
+
+/// Largest distance between an instruction and what it addresses rip-relatively, with a margin for
+/// the operand's own size.
+pub const REACH: u64 = (1 << 31) - (1 << 16);
+
+/// File offset of context `slot`.
+pub fn slot_offset(slot: usize) -> u64 {
+    slot as u64 * SLOT_BYTES
+}
+
+/// Address of context `slot` in a tracee.
+pub fn slot_address(slot: usize) -> u64 {
+    CONTEXTS_AT + slot_offset(slot)
+}
+
+/// File offset of family `index`.
+pub fn family_offset(index: usize) -> u64 {
+    CONTEXTS_BYTES + index as u64 * FAMILY_BYTES
+}

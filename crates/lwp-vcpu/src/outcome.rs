@@ -1,0 +1,174 @@
+//! What a run of the virtual CPU reports.
+
+use std::ops::{AddAssign, Sub};
+use std::time::Duration;
+
+/// Exact event counts of one thread, process or run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Retired instructions; a REP string instruction counts once.
+    pub instructions: u64,
+    /// Retired near branches of every kind; system calls are not branches.
+    pub branches: u64,
+    /// Conditional branches, LOOP and JRCXZ included.
+    pub conditional: u64,
+    /// Conditional branches that were taken.
+    pub conditional_taken: u64,
+    /// Near calls, direct and indirect.
+    pub calls: u64,
+    /// Near returns.
+    pub returns: u64,
+    /// Indirect jumps and indirect calls; returns are not included.
+    pub indirect: u64,
+}
+
+impl Counts {
+    /// All taken branches: every branch but the conditional ones that fell through.
+    pub fn taken(&self) -> u64 {
+        self.branches - self.conditional + self.conditional_taken
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.instructions += other.instructions;
+        self.branches += other.branches;
+        self.conditional += other.conditional;
+        self.conditional_taken += other.conditional_taken;
+        self.calls += other.calls;
+        self.returns += other.returns;
+        self.indirect += other.indirect;
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self {
+            instructions: self.instructions - other.instructions,
+            branches: self.branches - other.branches,
+            conditional: self.conditional - other.conditional,
+            conditional_taken: self.conditional_taken - other.conditional_taken,
+            calls: self.calls - other.calls,
+            returns: self.returns - other.returns,
+            indirect: self.indirect - other.indirect,
+        }
+    }
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// It called exit with this code.
+    Code(i32),
+    /// A signal killed it.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+        /// Whether the kernel wrote a core file.
+        core: bool,
+    },
+    /// It was attached to and lives on.
+    Detached,
+}
+
+/// One thread's counts.
+#[derive(Clone, Debug)]
+pub struct ThreadReport {
+    /// Thread id.
+    pub tid: i32,
+    /// Its name when it ended.
+    pub comm: String,
+    /// What it executed.
+    pub counts: Counts,
+}
+
+/// One process's counts: of one program image run by it; an exec starts the next report.
+#[derive(Clone, Debug)]
+pub struct ProcessReport {
+    /// Process id.
+    pub pid: i32,
+    /// Its parent's process id, 0 for the first.
+    pub parent: i32,
+    /// Its name (as in `/proc/PID/comm`).
+    pub comm: String,
+    /// The process's threads, in the order they started.
+    pub threads: Vec<ThreadReport>,
+    /// Why this process ran natively and was not counted, if so.
+    pub uncounted: Option<String>,
+}
+
+impl ProcessReport {
+    /// The sum over all threads.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for thread in &self.threads {
+            sum += thread.counts;
+        }
+        sum
+    }
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How the first process ended.
+    pub status: ExitStatus,
+    /// Every process, in the order they started.
+    pub processes: Vec<ProcessReport>,
+    /// Wall-clock time of the run.
+    pub elapsed: Duration,
+    /// User CPU time of all processes, the virtual CPU's own work in them included.
+    pub user: Duration,
+    /// System CPU time of all processes.
+    pub system: Duration,
+    /// CPU time of the host (translator and tracer).
+    pub host: Duration,
+}
+
+impl Outcome {
+    /// The sum over all processes.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for process in &self.processes {
+            sum += process.counts();
+        }
+        sum
+    }
+}
+
+/// Why the virtual CPU could not run a program.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such program.
+    #[error("{program}: not found")]
+    NotFound {
+        /// What was to be run.
+        program: String,
+    },
+    /// The program exists but cannot be executed.
+    #[error("{program}: {cause}")]
+    NotExecutable {
+        /// What was to be run.
+        program: String,
+        /// The kernel's reason.
+        cause: String,
+    },
+    /// The program is of a kind that this CPU refuses.
+    #[error("{program}: {cause}")]
+    Refused {
+        /// What was to be run.
+        program: String,
+        /// Why, and what to do instead.
+        cause: String,
+    },
+    /// The machine forbids what the virtual CPU needs.
+    #[error("{what}")]
+    Machine {
+        /// What failed.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+}

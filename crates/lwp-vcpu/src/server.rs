@@ -1,0 +1,366 @@
+//! The server: the host thread that answers the mailboxes.
+//!
+//! Translated code that needs something rings its door flag and waits; the server looks through the
+//! flags, and when none is set spins for a while and then sleeps on a futex that the next ring wakes.
+//! Both sides adapt: who keeps being woken from sleep stops spinning for a while, because then the
+//! other side has no processor of its own.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use lwp_dbt::context::APPLY_MAX;
+use lwp_dbt::{AppPc, CachePc, EntryId, RegionLimits, RequestKind, Slot};
+use lwp_ptrace::{SharedMemory, Tid, sys};
+
+use crate::machine::{Machine, Need};
+use crate::memory_map::{DOOR_SLEEP, LOW};
+use crate::space::VSYSCALL;
+use crate::syscalls::{self, Before, Effect};
+
+/// Fragments translated before an answer, and for one request in all.
+const FIRST: usize = 8;
+const REGION: usize = 48;
+/// How long the server spins after its last request.
+const SPIN: Duration = Duration::from_micros(50);
+/// Sleeps are bounded, for threads that may not make the system call that wakes us.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Translation that can wait until nobody asks for anything.
+struct Backlog {
+    tid: Tid,
+    queue: Vec<AppPc>,
+    left: usize,
+}
+
+/// Runs until the machine is finished.
+pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
+    let alone = sys::allowed_cpus() <= 1;
+    let sleep_word = memory.u32(DOOR_SLEEP);
+    let mut high_water = 2;
+    let mut last = Instant::now();
+    let mut fruitless = 0u32;
+    let mut backlog: Option<Backlog> = None;
+    loop {
+        let mut served = false;
+        for base in (0..high_water).step_by(8) {
+            if memory.u64(base as u64).load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let mut guard = lock(machine);
+            high_water = guard.contexts.high_water();
+            for slot in base..base + 8 {
+                if slot < guard.contexts.high_water()
+                    && guard.contexts.context(slot).take_ring()
+                    && let Some(rest) = guard.answer(slot, alone)
+                {
+                    backlog = Some(rest);
+                }
+            }
+            served = true;
+        }
+        if served {
+            last = Instant::now();
+            fruitless = 0;
+            continue;
+        }
+        if let Some(work) = &mut backlog {
+            if !lock(machine).work_off(work) {
+                backlog = None;
+            }
+            last = Instant::now();
+            continue;
+        }
+        if !alone && fruitless < 8 && last.elapsed() < SPIN {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            high_water = high_water.max(2);
+            continue;
+        }
+        {
+            let guard = lock(machine);
+            if guard.finished {
+                return;
+            }
+            high_water = guard.contexts.high_water();
+        }
+        sleep_word.store(1, Ordering::SeqCst);
+        let ringing = (0..high_water)
+            .step_by(8)
+            .any(|base| memory.u64(base as u64).load(Ordering::SeqCst) != 0);
+        if !ringing {
+            let nap = if fruitless > 1000 { 20 * NAP } else { NAP };
+            sys::futex_wait(sleep_word, 1, Some(nap));
+            fruitless = fruitless.saturating_add(1);
+        }
+        sleep_word.store(0, Ordering::SeqCst);
+    }
+}
+
+/// The machine, also after a panic elsewhere: the run is over then, but its reports are not.
+pub fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
+    machine.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Machine {
+    /// Answers the request in `slot`.
+    fn answer(&mut self, slot: usize, alone: bool) -> Option<Backlog> {
+        let tid = *self.slots.get(slot)?;
+        let thread = self.threads.get(&tid)?;
+        if thread.need.is_some() {
+            return None;
+        }
+        let context = self.contexts.context(slot);
+        let pc = AppPc(context.get(Slot::Pc));
+        match context.kind() {
+            RequestKind::Dispatch => self.dispatch(tid, slot, pc, false, alone),
+            RequestKind::Indirect => self.dispatch(tid, slot, pc, true, alone),
+            RequestKind::Stale => {
+                self.stale(tid, pc);
+                self.dispatch(tid, slot, pc, false, alone)
+            }
+            RequestKind::Syscall => {
+                self.syscall(tid, slot);
+                None
+            }
+            RequestKind::SyscallDone => {
+                self.syscall_done(tid);
+                self.dispatch(tid, slot, pc, false, alone)
+            }
+            RequestKind::Cpuid => {
+                let leaf = context.get(Slot::Rax) as u32;
+                let out = self.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
+                for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
+                    context.set(*field, u64::from(value));
+                }
+                self.after_instruction(tid, slot, pc, 2, alone)
+            }
+            RequestKind::Xgetbv => {
+                let value = self.cpu.xcr0();
+                context.set(Slot::Rax, value & 0xffff_ffff);
+                context.set(Slot::Rdx, value >> 32);
+                self.after_instruction(tid, slot, pc, 3, alone)
+            }
+            RequestKind::Step
+            | RequestKind::Tsc
+            | RequestKind::Random
+            | RequestKind::HostSyscallDone => {
+                self.ask_tracer(tid, Need::Step);
+                None
+            }
+        }
+    }
+
+    /// Goes on after an instruction of `len` bytes that has been carried out.
+    fn after_instruction(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        len: u64,
+        alone: bool,
+    ) -> Option<Backlog> {
+        let next = pc.offset(len);
+        let context = self.contexts.context(slot);
+        context.set(Slot::Pc, next.0);
+        context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        self.dispatch(tid, slot, next, false, alone)
+    }
+
+    /// Finds or makes the translation of `pc` and lets the thread go there.
+    fn dispatch(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        indirect: bool,
+        alone: bool,
+    ) -> Option<Backlog> {
+        let limits = RegionLimits { fragments: if alone { REGION } else { FIRST } };
+        let Some((head, rest)) = self.translation(tid, pc, indirect, limits) else {
+            let need = self.why_not(tid, pc);
+            self.ask_tracer(tid, need);
+            return None;
+        };
+        self.go(tid, slot, pc, head);
+        (!rest.is_empty() && !alone)
+            .then_some(Backlog { tid, queue: rest, left: REGION - FIRST })
+    }
+
+    fn why_not(&mut self, tid: Tid, pc: AppPc) -> Need {
+        if let Some((space, family)) = self.space_of(tid)
+            && let Some((_, range)) = space.code_at(family, tid, pc.0)
+            && !family.has_arena(range.unit)
+        {
+            return Need::Arena;
+        }
+        Need::Step
+    }
+
+    /// The translation of `pc` in the thread's address space, and what else could be translated.
+    fn translation(
+        &mut self,
+        tid: Tid,
+        pc: AppPc,
+        indirect: bool,
+        limits: RegionLimits,
+    ) -> Option<(CachePc, Vec<AppPc>)> {
+        let (space, family) = self.space_of(tid)?;
+        if pc.0 >= VSYSCALL {
+            return None;
+        }
+        let (start, range) = space.code_at(family, tid, pc.0)?;
+        let unit = &family.modules[range.unit.0 as usize].unit;
+        if let Some(&id) = unit.fragments.get(&pc)
+            && let Some(head) = family.translator.fragment(id).head
+        {
+            match unit.entries.get(&pc) {
+                Some(&entry) if indirect => {
+                    space.fresh.push(entry);
+                    return Some((head, Vec::new()));
+                }
+                _ if !indirect => return Some((head, Vec::new())),
+                _ => {}
+            }
+        }
+        let bounds = (start, range.end);
+        let region = family.translate(range.unit, tid, bounds, pc, indirect, limits);
+        space.fresh.extend(&region.entries);
+        Some((region.head?, region.rest))
+    }
+
+    /// Lets the thread go on at `head`, taking new entries along.
+    fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
+        let Some((space, family)) = self.space_of(tid) else { return };
+        let unit = space.code_at(family, tid, pc.0).map(|(_, range)| range.unit);
+        let entries = match unit {
+            Some(unit) => space.entries_to_insert(family, unit, APPLY_MAX),
+            None => Vec::new(),
+        };
+        let list: Vec<[u64; 3]> =
+            entries.iter().map(|&entry| triple(&family.translator, entry)).collect();
+        let tail = family.routine(family.translator.routines().go);
+        let context = self.contexts.context(slot);
+        context.set_apply_list(&list);
+        context.set(Slot::Go, head.0);
+        context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        context.answer(tail);
+    }
+
+    /// Translates some of a backlog. False when it is done.
+    fn work_off(&mut self, work: &mut Backlog) -> bool {
+        let Some(pc) = work.queue.pop() else { return false };
+        let tid = work.tid;
+        let Some((space, family)) = self.space_of(tid) else { return false };
+        let Some((start, range)) = space.code_at(family, tid, pc.0) else { return true };
+        let limits = RegionLimits { fragments: FIRST };
+        if family.module(range.unit).unit.fragments.contains_key(&pc) {
+            return true;
+        }
+        let region = family.translate(range.unit, tid, (start, range.end), pc, false, limits);
+        space.fresh.extend(&region.entries);
+        work.left = work.left.saturating_sub(region.fragments.max(1));
+        work.queue.extend(region.rest);
+        work.left > 0
+    }
+
+    /// Arranges the system call that the thread is about to make.
+    fn syscall(&mut self, tid: Tid, slot: usize) {
+        let mut random = self.random;
+        let mut stream = || {
+            random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            random ^ (random >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        };
+        let context = self.contexts.context(slot);
+        let (action, pending) = syscalls::before(context, tid, &mut stream);
+        self.random = random;
+        if action == Before::Step {
+            self.ask_tracer(tid, Need::Step);
+            return;
+        }
+        let Some((_, family)) = self.space_of(tid) else { return };
+        let tail = family.routine(family.translator.routines().run);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.pending = Some(pending);
+        }
+        let context = self.contexts.context(slot);
+        context.set(Slot::Next, context.get(Slot::Pc) + 2);
+        context.answer(tail);
+    }
+
+    /// Settles what a system call has done. The result that the program sees is in its context.
+    pub fn syscall_done(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(pending) = thread.pending.take() else { return };
+        let context = self.contexts.context(thread.slot);
+        context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        let (result, effect) = syscalls::after(context, &pending, context.get(Slot::Rax));
+        context.set(Slot::Rax, result);
+        match effect {
+            Effect::None => {}
+            Effect::Filtered => context.set(Slot::NoSyscalls, 1),
+            Effect::Mapped(range) => self.code_changed(tid, range, true),
+            Effect::Protected(range) => self.code_changed(tid, range, false),
+        }
+    }
+
+    /// Executable memory in `range` has been mapped anew, or made executable after it may have been
+    /// written to.
+    fn code_changed(&mut self, tid: Tid, range: (u64, u64), mapped: bool) {
+        let Some((space, family)) = self.space_of(tid) else { return };
+        let units = space.forget(range);
+        if mapped {
+            space.note_mapped(range);
+        } else {
+            space.note_written(range);
+        }
+        for unit in units {
+            if family.module(unit).unit.checks == lwp_dbt::Checks::None {
+                // A file's own translation is not at fault; this address space leaves it.
+                let gone = space.leave_unit(family, unit, range);
+                remove_entries(tid, family, &gone);
+            } else {
+                family.invalidate(unit, tid, range, false);
+            }
+        }
+        // Anonymous code may have been translated before it was known by this range.
+        for unit in space.private_units() {
+            family.invalidate(unit, tid, range, false);
+        }
+    }
+
+    /// A fragment found its own bytes changed.
+    fn stale(&mut self, tid: Tid, pc: AppPc) {
+        let Some((space, family)) = self.space_of(tid) else { return };
+        let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
+        family.invalidate(range.unit, tid, (pc.0, pc.0 + 1), false);
+    }
+}
+
+fn triple(translator: &lwp_dbt::Translator, entry: EntryId) -> [u64; 3] {
+    let data = translator.entry(entry);
+    [LOW.table_slot(data.pc.0), LOW.chain_slot(entry.0), data.stub.0]
+}
+
+/// Takes entries out of an address space's indirect table, through the memory of `tid`.
+pub fn remove_entries(tid: Tid, family: &crate::family::Family, gone: &[EntryId]) {
+    use lwp_ptrace::memory::{read_u64, write_u64};
+    let miss = family.routine(family.translator.routines().ask_rcx);
+    for &entry in gone {
+        let [mut place, chain, stub] = triple(&family.translator, entry);
+        // Walk the chain to the place that leads to this entry.
+        while let Ok(at) = read_u64(tid, place) {
+            if at == stub {
+                let next = read_u64(tid, chain).unwrap_or(miss);
+                let _ = write_u64(tid, place, next);
+                let _ = write_u64(tid, chain, miss);
+                break;
+            }
+            match family.stubs.get(&at) {
+                Some(other) => place = LOW.chain_slot(other.0),
+                None => break,
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Address spaces: which code is mapped where, and which entries the indirect table holds.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
+use lwp_dbt::{Checks, EntryId};
+use rustc_hash::FxHashMap;
+
+use crate::family::{Family, FileKey, UnitId};
+use crate::maps::{self, Mapping};
+
+/// An executable mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeRange {
+    /// First address after it.
+    pub end: u64,
+    /// The unit it belongs to.
+    pub unit: UnitId,
+}
+
+/// One address space. Threads and vfork children share it; fork copies it.
+#[derive(Debug)]
+pub struct Space {
+    /// Index of its family.
+    pub family: usize,
+    /// Executable mappings by their start, as far as they are known.
+    code: BTreeMap<u64, CodeRange>,
+    /// Entries that are in its indirect table, a bit each.
+    inserted: Vec<u64>,
+    /// How far each unit's entry list has been offered to the table.
+    offered: FxHashMap<UnitId, usize>,
+    /// Entries made since the last answer.
+    pub fresh: Vec<EntryId>,
+    /// Units of its own, by kind and by 1 GiB of address: anonymous code.
+    private: FxHashMap<(bool, u64), UnitId>,
+    /// Ranges whose file content has been or may have been written to.
+    written: Vec<(u64, u64)>,
+    /// How many processes live in it.
+    pub users: usize,
+}
+
+impl Space {
+    /// An address space about which nothing is known yet.
+    pub fn new(family: usize) -> Self {
+        Self {
+            family,
+            code: BTreeMap::new(),
+            inserted: Vec::new(),
+            offered: FxHashMap::default(),
+            fresh: Vec::new(),
+            private: FxHashMap::default(),
+            written: Vec::new(),
+            users: 1,
+        }
+    }
+
+    /// The copy that fork makes. Anonymous code starts over in the child, because either side may
+    /// change its own; the entries returned must leave the child's table.
+    pub fn fork(&self, family: &mut Family) -> (Self, Vec<EntryId>) {
+        let mut child = Self {
+            family: self.family,
+            code: self.code.clone(),
+            inserted: self.inserted.clone(),
+            offered: self.offered.clone(),
+            fresh: self.fresh.clone(),
+            private: FxHashMap::default(),
+            written: self.written.clone(),
+            users: 1,
+        };
+        let own: Vec<UnitId> = self.private.values().copied().collect();
+        if own.is_empty() {
+            return (child, Vec::new());
+        }
+        child.code.retain(|_, range| !own.contains(&range.unit));
+        let mut gone = Vec::new();
+        for unit in own {
+            child.offered.remove(&unit);
+            for &entry in &family.module(unit).entries {
+                if child.take_inserted(entry) {
+                    gone.push(entry);
+                }
+            }
+        }
+        child.fresh.retain(|entry| !gone.contains(entry));
+        (child, gone)
+    }
+
+    /// Notes that `entry` is going into the table; false if it is there already.
+    pub fn mark_inserted(&mut self, entry: EntryId) -> bool {
+        let (word, bit) = (entry.0 as usize / 64, entry.0 % 64);
+        if self.inserted.len() <= word {
+            self.inserted.resize(word + 1, 0);
+        }
+        let new = self.inserted[word] & (1 << bit) == 0;
+        self.inserted[word] |= 1 << bit;
+        new
+    }
+
+    fn take_inserted(&mut self, entry: EntryId) -> bool {
+        let (word, bit) = (entry.0 as usize / 64, entry.0 % 64);
+        let Some(bits) = self.inserted.get_mut(word) else { return false };
+        let was = *bits & (1 << bit) != 0;
+        *bits &= !(1 << bit);
+        was
+    }
+
+    /// Up to `room` entries that should go into the table now: fresh ones, then older ones of `unit`
+    /// that this address space has not been given.
+    pub fn entries_to_insert(
+        &mut self,
+        family: &Family,
+        unit: UnitId,
+        room: usize,
+    ) -> Vec<EntryId> {
+        let mut out = Vec::new();
+        while out.len() < room {
+            let Some(entry) = self.fresh.pop() else { break };
+            if self.mark_inserted(entry) {
+                out.push(entry);
+            }
+        }
+        let entries = &family.modules[unit.0 as usize].entries;
+        let mut at = self.offered.get(&unit).copied().unwrap_or(0);
+        while out.len() < room && at < entries.len() {
+            if self.mark_inserted(entries[at]) {
+                out.push(entries[at]);
+            }
+            at += 1;
+        }
+        self.offered.insert(unit, at);
+        out
+    }
+
+    /// The units of this address space alone.
+    pub fn private_units(&self) -> Vec<UnitId> {
+        self.private.values().copied().collect()
+    }
+
+    /// Stops using a file's translation for code in `range`; the entries returned must leave the
+    /// indirect table.
+    pub fn leave_unit(
+        &mut self,
+        family: &mut Family,
+        unit: UnitId,
+        range: (u64, u64),
+    ) -> Vec<EntryId> {
+        let entries = family.module(unit).entries.clone();
+        let mut gone = Vec::new();
+        for entry in entries {
+            let pc = family.translator.entry(entry).pc.0;
+            if (range.0..range.1).contains(&pc) && self.take_inserted(entry) {
+                gone.push(entry);
+            }
+        }
+        self.offered.remove(&unit);
+        gone
+    }
+
+    /// The executable mapping at `pc`, looked up again if it is not known.
+    pub fn code_at(&mut self, family: &mut Family, tid: i32, pc: u64) -> Option<(u64, CodeRange)> {
+        if let Some(found) = self.known_code(pc) {
+            return Some(found);
+        }
+        if (VSYSCALL..VSYSCALL + 0x1000).contains(&pc) {
+            return None;
+        }
+        self.refresh(family, tid);
+        self.known_code(pc)
+    }
+
+    fn known_code(&self, pc: u64) -> Option<(u64, CodeRange)> {
+        let (&start, &range) = self.code.range(..=pc).next_back()?;
+        (pc < range.end).then_some((start, range))
+    }
+
+    /// Forgets what is known of `range`: something has been mapped or protected there.
+    ///
+    /// Returns the units whose translations of it must be looked at.
+    pub fn forget(&mut self, range: (u64, u64)) -> Vec<UnitId> {
+        let hit: Vec<u64> = self
+            .code
+            .range(..range.1)
+            .filter(|(start, code)| **start < range.1 && range.0 < code.end)
+            .map(|(start, _)| *start)
+            .collect();
+        hit.into_iter().filter_map(|start| self.code.remove(&start)).map(|code| code.unit).collect()
+    }
+
+    /// Notes that the content of `range` may no longer be its file's.
+    pub fn note_written(&mut self, range: (u64, u64)) {
+        self.written.push(range);
+    }
+
+    /// Notes that `range` has been mapped anew.
+    pub fn note_mapped(&mut self, range: (u64, u64)) {
+        self.written.retain(|written| written.0 < range.0 || written.1 > range.1);
+    }
+
+    fn refresh(&mut self, family: &mut Family, tid: i32) {
+        let mappings = maps::read(tid);
+        let mut group_start = 0;
+        for (index, mapping) in mappings.iter().enumerate() {
+            if index == 0 || !continues(&mappings[index - 1], mapping) {
+                group_start = index;
+            }
+            if !mapping.execute || self.code.contains_key(&mapping.start) {
+                continue;
+            }
+            if family.arenas.iter().any(|arena| arena.contains(mapping.start))
+                || (crate::memory_map::LOW.low
+                    ..crate::memory_map::LOW.low + lwp_dbt::Layout::BYTES)
+                    .contains(&mapping.start)
+            {
+                continue;
+            }
+            let end = mappings[index..]
+                .iter()
+                .zip(mappings[index..].iter().skip(1).map(Some).chain([None]))
+                .find(|(a, b)| b.is_none_or(|b| !continues(a, b)))
+                .map_or(mapping.end, |(a, _)| a.end);
+            let extent = (mappings[group_start].start, end);
+            let unit = self.unit_for(family, tid, mapping, &mappings[group_start], extent);
+            self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
+        }
+    }
+
+    fn unit_for(
+        &mut self,
+        family: &mut Family,
+        tid: i32,
+        mapping: &Mapping,
+        first: &Mapping,
+        extent: (u64, u64),
+    ) -> UnitId {
+        let touched = self
+            .written
+            .iter()
+            .any(|written| written.0 < mapping.end && mapping.start < written.1);
+        let vdso = mapping.name == "[vdso]";
+        if !mapping.write && !mapping.shared && !touched && (mapping.inode != 0 || vdso) {
+            let version = if vdso { Some((0, 0)) } else { file_version(tid, mapping) };
+            if let Some(version) = version {
+                let key = FileKey {
+                    file: (mapping.device, mapping.inode),
+                    version,
+                    base: (first.start, first.offset),
+                };
+                return family.file_unit(key, extent);
+            }
+        }
+        let checked = mapping.write || mapping.shared;
+        let gib = mapping.start >> 30;
+        *self.private.entry((checked, gib)).or_insert_with(|| {
+            let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
+            family.new_unit(checks, (gib << 30, (gib + 1) << 30))
+        })
+    }
+}
+
+/// Where the kernel's vsyscall page appears.
+pub const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
+
+/// Whether two neighbouring mappings belong to one module.
+fn continues(a: &Mapping, b: &Mapping) -> bool {
+    a.inode != 0 && a.inode == b.inode && a.device == b.device && b.offset >= a.offset
+}
+
+/// The mapped file's version, if its path still leads to it.
+fn file_version(tid: i32, mapping: &Mapping) -> Option<(i128, u64)> {
+    let path = format!("/proc/{tid}/root{}", mapping.name);
+    let metadata = std::fs::metadata(path).ok()?;
+    if metadata.ino() != mapping.inode {
+        return None;
+    }
+    let mtime = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+    Some((mtime, metadata.size()))
+}

@@ -1,0 +1,198 @@
+//! From translated code to the application's state and back.
+
+use lwp_dbt::{AppState, CachePc, Commit, FragmentId, PcSource, RequestKind, Slot, Weights};
+use lwp_ptrace::Tid;
+use lwp_ptrace::memory::{read_u64, write_u64};
+use lwp_ptrace::regs::Regs;
+
+use crate::contexts::Sum;
+use crate::machine::Machine;
+
+/// A thread's application state, taken from its registers in translated code.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    /// Registers as the application has them.
+    pub app: Regs,
+    /// What the recipe said.
+    state: AppState,
+    fragment: Option<FragmentId>,
+}
+
+impl View {
+    /// Whether a signal frame stands redirected.
+    pub fn is_armed(&self) -> bool {
+        self.state.commit == Commit::SigreturnArmed
+    }
+}
+
+impl Machine {
+    /// The application's registers, given those in translated code. `None` where the thread is not
+    /// in translated code.
+    pub fn view(&mut self, tid: Tid, cache: &Regs) -> Option<View> {
+        let pc = cache.0.rip;
+        let (_, family) = self.space_of(tid)?;
+        let (state, fragment) = match family.routine_offset(pc) {
+            Some(offset) => (family.translator.routines().state_at(offset)?, None),
+            None => family.translator.state_at(CachePc(pc))?,
+        };
+        let context = self.context(tid)?;
+        let mut app = *cache;
+        let regs = &mut app.0;
+        let rcx = regs.rcx;
+        let r11 = regs.r11;
+        if state.spills.rcx {
+            regs.rcx = context.get(Slot::Rcx);
+        }
+        if state.spills.r11 {
+            regs.r11 = context.get(Slot::R11);
+        }
+        if state.spills.rax {
+            regs.rax = context.get(Slot::Rax);
+        }
+        if state.spills.mailbox {
+            regs.rdi = context.get(Slot::Rdi);
+            regs.rsi = context.get(Slot::Rsi);
+            regs.rdx = context.get(Slot::Rdx);
+            regs.r10 = context.get(Slot::R10);
+            regs.rbx = context.get(Slot::Rbx);
+            regs.r8 = context.get(Slot::R8);
+            regs.r9 = context.get(Slot::R9);
+        }
+        regs.rip = match state.pc {
+            PcSource::Known(pc) => pc.0,
+            PcSource::Rcx => rcx,
+            PcSource::RcxPlus(pc) => rcx.wrapping_add(pc.0),
+            PcSource::R11 => r11,
+            PcSource::ContextPc => context.get(Slot::Pc),
+            PcSource::ContextNext => context.get(Slot::Next),
+            PcSource::ContextSigPc => context.get(Slot::SigPc),
+        };
+        let after_syscall = matches!(state.commit, Commit::AfterSyscall | Commit::RunSyscallDone);
+        if after_syscall {
+            regs.rcx = regs.rip;
+        } else {
+            // The mailbox's own system calls are nothing that the kernel should restart.
+            app.forget_syscall();
+        }
+        Some(View { app, state, fragment })
+    }
+
+    /// Leaves translated code at `view` for good: settles what it had half done.
+    ///
+    /// Must come before the application's registers are used; may change rax, where a system call
+    /// had just returned.
+    pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
+        let mut correction = Sum::default();
+        if let (Some(index), Some(id)) = (view.state.partial, view.fragment)
+            && let Some((_, family)) = self.space_of(tid)
+        {
+            correction.add(family.translator.fragment(id).weights.negated(), 1);
+            correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
+        }
+        if view.state.edge_pending {
+            correction.add(Weights { conditional_taken: -1, ..Weights::default() }, 1);
+        }
+        match view.state.commit {
+            Commit::None | Commit::AfterSyscall => {}
+            Commit::SigreturnArmed => self.disarm(tid, &view.app),
+            Commit::RunSyscallDone => {
+                if !lwp_ptrace::regs::restart::is(cache.0.rax) {
+                    self.finish_syscall(tid, cache.0.rax, &mut view.app);
+                }
+            }
+            Commit::Mailbox => {
+                let kind = self.context(tid).map(|context| context.kind());
+                match kind {
+                    Some(RequestKind::SyscallDone) => {
+                        let rax = view.app.0.rax;
+                        self.finish_syscall(tid, rax, &mut view.app);
+                    }
+                    Some(
+                        RequestKind::Syscall
+                        | RequestKind::Cpuid
+                        | RequestKind::Xgetbv
+                        | RequestKind::Tsc
+                        | RequestKind::Random,
+                    ) => correction.add(Weights { instructions: -1, ..Weights::default() }, 1),
+                    _ => {}
+                }
+                self.finish_apply(tid, 0, cache);
+            }
+            Commit::Applying(progress) => self.finish_apply(tid, progress, cache),
+        }
+        if let Some(context) = self.context(tid) {
+            context.cancel();
+        }
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.correction.add_sum(correction);
+            thread.pending = None;
+        }
+    }
+
+    /// What the counters would have to be corrected by if the thread ended here.
+    pub fn settle(&mut self, tid: Tid, cache: &Regs) {
+        if self.threads.get(&tid).is_none_or(|thread| thread.settled) {
+            return;
+        }
+        let Some(view) = self.view(tid, cache) else { return };
+        let mut correction = Sum::default();
+        if let (Some(index), Some(id)) = (view.state.partial, view.fragment)
+            && let Some((_, family)) = self.space_of(tid)
+        {
+            correction.add(family.translator.fragment(id).weights.negated(), 1);
+            correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
+        }
+        if view.state.edge_pending {
+            correction.add(Weights { conditional_taken: -1, ..Weights::default() }, 1);
+        }
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.correction.add_sum(correction);
+            thread.settled = true;
+        }
+    }
+
+    fn finish_syscall(&mut self, tid: Tid, rax: u64, app: &mut Regs) {
+        if let Some(context) = self.context(tid) {
+            context.set(Slot::Rax, rax);
+            context.set(Slot::Rdi, app.0.rdi);
+        }
+        self.syscall_done(tid);
+        if let Some(context) = self.context(tid) {
+            app.0.rax = context.get(Slot::Rax);
+            app.0.rdi = context.get(Slot::Rdi);
+        }
+    }
+
+    /// Puts a redirected signal frame back as it was.
+    pub fn disarm(&self, tid: Tid, app: &Regs) {
+        if let Some(context) = self.context(tid) {
+            let at = app.0.rsp + lwp_dbt::routines::SIGFRAME_RIP as u64;
+            let _ = write_u64(tid, at, context.get(Slot::SigPc));
+        }
+    }
+
+    /// Finishes applying an insertion list that the thread will not finish itself.
+    fn finish_apply(&mut self, tid: Tid, progress: u8, cache: &Regs) {
+        let Some(context) = self.context(tid) else { return };
+        let mut count = context.get(Slot::ApplyCount) as usize;
+        let answered = context.get(Slot::Resp) != 0 || progress > 0;
+        if count == 0 || count > lwp_dbt::context::APPLY_MAX || !answered {
+            return;
+        }
+        if progress > 0 {
+            count -= 1;
+            if progress == 1 {
+                let [_, chain, _] = context.apply_triple(count);
+                let _ = write_u64(tid, chain, cache.0.rax);
+            }
+        }
+        for index in (0..count).rev() {
+            let [place, chain, entry] = context.apply_triple(index);
+            if let Ok(old) = read_u64(tid, place) {
+                let _ = write_u64(tid, chain, old);
+                let _ = write_u64(tid, place, entry);
+            }
+        }
+        context.set(Slot::ApplyCount, 0);
+    }
+}

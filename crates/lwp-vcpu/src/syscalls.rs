@@ -1,0 +1,201 @@
+//! System calls that the virtual CPU takes part in; all others run natively, unseen.
+
+use lwp_dbt::Slot;
+use lwp_dbt::block::Emulated;
+use lwp_dbt::context::SyscallClass;
+use lwp_ptrace::memory;
+
+use crate::contexts::Context;
+
+/// Numbers of the calls that matter here.
+pub mod nr {
+    pub const MMAP: u64 = 9;
+    pub const MPROTECT: u64 = 10;
+    pub const RT_SIGRETURN: u64 = 15;
+    pub const MREMAP: u64 = 25;
+    pub const SHMAT: u64 = 30;
+    pub const GETPID: u64 = 39;
+    pub const CLONE: u64 = 56;
+    pub const VFORK: u64 = 58;
+    pub const PTRACE: u64 = 101;
+    pub const MLOCKALL: u64 = 151;
+    pub const PRCTL: u64 = 157;
+    pub const ARCH_PRCTL: u64 = 158;
+    pub const GETRANDOM: u64 = 318;
+    pub const SECCOMP: u64 = 317;
+    pub const PKEY_MPROTECT: u64 = 329;
+    pub const RSEQ: u64 = 334;
+    pub const CLONE3: u64 = 435;
+    /// No such call on any kernel.
+    pub const NONE: u64 = 0x1ff;
+}
+
+const PROT_EXEC: u64 = 4;
+const MREMAP_FIXED: u64 = 2;
+const ARCH_SET_GS: u64 = 0x1001;
+const ARCH_GET_GS: u64 = 0x1004;
+const ARCH_SHSTK_ENABLE: u64 = 0x5001;
+const MCL_ONFAULT: u64 = 4;
+const PR_SET_SECCOMP: u64 = 22;
+const SECCOMP_SET_MODE_STRICT: u64 = 0;
+const SECCOMP_SET_MODE_FILTER: u64 = 1;
+const GRND_MASK: u64 = 7;
+const EPERM: i64 = -1;
+const EFAULT: i64 = -14;
+const EOPNOTSUPP: i64 = -95;
+/// First address that no tracee can have.
+const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+
+fn class(number: u64, emulated: Emulated) -> SyscallClass {
+    match number {
+        nr::MMAP | nr::MPROTECT | nr::PKEY_MPROTECT => SyscallClass::Prot,
+        nr::SHMAT
+        | nr::MREMAP
+        | nr::PTRACE
+        | nr::MLOCKALL
+        | nr::PRCTL
+        | nr::ARCH_PRCTL
+        | nr::SECCOMP
+        | nr::RSEQ => SyscallClass::Host,
+        nr::GETRANDOM if emulated.random => SyscallClass::Host,
+        _ => SyscallClass::Native,
+    }
+}
+
+/// The classes of all calls, for sites whose number is known when translating.
+pub fn classes(emulated: &Emulated) -> Box<[SyscallClass; 512]> {
+    let mut out = Box::new([SyscallClass::Native; 512]);
+    for (number, slot) in out.iter_mut().enumerate() {
+        *slot = class(number as u64, *emulated);
+    }
+    out
+}
+
+/// The classes as the table that emitted filters look numbers up in; `rt_sigreturn` through an
+/// unknown number is the host's too.
+pub fn classes_for_table(emulated: &Emulated) -> [u8; 512] {
+    let mut out = [0; 512];
+    for (number, byte) in out.iter_mut().enumerate() {
+        *byte = class(number as u64, *emulated) as u8;
+    }
+    out[nr::RT_SIGRETURN as usize] = SyscallClass::Host as u8;
+    out
+}
+
+/// What is to be done about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Make it; report it afterwards.
+    Run,
+    /// Make it natively, stepping over it.
+    Step,
+}
+
+/// What must be put right after a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pending {
+    /// The call's own number and arguments.
+    pub number: u64,
+    /// See `number`.
+    pub args: [u64; 4],
+    /// The result that the program gets instead of the kernel's.
+    pub result: Option<i64>,
+}
+
+/// What a call has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that concerns us.
+    None,
+    /// This range is mapped anew.
+    Mapped((u64, u64)),
+    /// This range has become executable, or its content may have changed.
+    Protected((u64, u64)),
+    /// A system call filter is in force.
+    Filtered,
+}
+
+/// Looks at a call before it is made and arranges it in the context.
+pub fn before(context: Context<'_>, tid: i32, random: &mut dyn FnMut() -> u64) -> (Before, Pending) {
+    let number = context.get(Slot::Rax) & 0xffff_ffff;
+    let args = [
+        context.get(Slot::Rdi),
+        context.get(Slot::Rsi),
+        context.get(Slot::Rdx),
+        context.get(Slot::R10),
+    ];
+    let mut pending = Pending { number, args, result: None };
+    let answer = |pending: &mut Pending, result: i64| {
+        context.set(Slot::Rax, nr::GETPID);
+        pending.result = Some(result);
+    };
+    match number {
+        nr::RT_SIGRETURN => return (Before::Step, pending),
+        nr::RSEQ => context.set(Slot::Rax, nr::NONE),
+        nr::PTRACE => answer(&mut pending, EPERM),
+        nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
+        nr::ARCH_PRCTL => match args[0] {
+            ARCH_SET_GS if args[1] >= TASK_SIZE => answer(&mut pending, EPERM),
+            ARCH_SET_GS => {
+                context.set(Slot::AppGs, args[1]);
+                answer(&mut pending, 0);
+            }
+            ARCH_GET_GS => {
+                let written = memory::write_u64(tid, args[1], context.get(Slot::AppGs));
+                answer(&mut pending, if written.is_ok() { 0 } else { EFAULT });
+            }
+            ARCH_SHSTK_ENABLE => answer(&mut pending, EOPNOTSUPP),
+            _ => {}
+        },
+        nr::GETRANDOM if args[2] & !GRND_MASK == 0 => {
+            let result = fill_random(tid, args[0], args[1], random);
+            answer(&mut pending, result);
+        }
+        _ => {}
+    }
+    (Before::Run, pending)
+}
+
+fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64) -> i64 {
+    let len = len.min(0x1ff_ffff);
+    let mut bytes = Vec::with_capacity(len as usize + 8);
+    while (bytes.len() as u64) < len {
+        bytes.extend_from_slice(&random().to_le_bytes());
+    }
+    bytes.truncate(len as usize);
+    match memory::write_exact(tid, address, &bytes) {
+        Ok(()) => len as i64,
+        Err(_) => EFAULT,
+    }
+}
+
+/// Looks at a call after it was made: its true result is `result`. Returns what the program is to
+/// get and what has changed.
+pub fn after(context: Context<'_>, pending: &Pending, result: u64) -> (u64, Effect) {
+    let [a1, a2, a3, a4] = pending.args;
+    if pending.number == nr::MLOCKALL {
+        context.set(Slot::Rdi, a1);
+    }
+    if let Some(result) = pending.result {
+        return (result as u64, Effect::None);
+    }
+    let failed = (-4095..0).contains(&(result as i64));
+    if failed {
+        return (result, Effect::None);
+    }
+    let page = |bytes: u64| bytes.saturating_add(4095) & !4095;
+    let effect = match pending.number {
+        nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped((result, result + page(a2))),
+        nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => {
+            Effect::Protected((a1, a1 + page(a2)))
+        }
+        nr::MREMAP if a4 & MREMAP_FIXED != 0 => Effect::Mapped((result, result + page(a3))),
+        nr::SHMAT => Effect::Mapped((result, result + 4096)),
+        nr::PRCTL if a1 == PR_SET_SECCOMP => Effect::Filtered,
+        nr::SECCOMP if matches!(a1, SECCOMP_SET_MODE_STRICT | SECCOMP_SET_MODE_FILTER) => {
+            Effect::Filtered
+        }
+        _ => Effect::None,
+    };
+    (result, effect)
+}
