@@ -23,6 +23,10 @@ programs! {
         bad_pointers heap_and_stack mappings own_maps string_faults string_instructions
     }
     registers { flags general vectors x87_mxcsr asynchronous segment_bases red_zone system_calls }
+    code {
+        cross_modified executable_stack generated load_unload next_instruction replaced_mappings
+        rewritten_in_place two_mappings write_xor_execute
+    }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
         overlapping_code recursion rip_relative stack_forms

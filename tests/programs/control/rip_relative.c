@@ -4,7 +4,7 @@
  * displacement, locked, vector, x87, compare, call, push, prefetch, lea, far ends of a large program. */
 #include "check.h"
 
-__asm__(".text\n.globl rip_all\nrip_all: pushq %rbx\n xorl %eax, %eax\n"
+__asm__(".text\n.globl rip_all\nrip_all: pushq %rbx\n xorl %eax, %eax\n xorl %r10d, %r10d\n"
         " movq v_a(%rip), %rax\n"
         " addq v_a(%rip), %rax\n"
         " movl $5, v_b(%rip)\n"           /* 4-byte immediate behind the displacement */
