@@ -22,6 +22,10 @@ programs! {
     memory {
         bad_pointers heap_and_stack mappings own_maps string_faults string_instructions
     }
+    threads {
+        create_join futex_waits local_storage process_exit raw_clone robust_mutex
+        signals_and_threads synchronization vfork_spawn
+    }
     registers { flags general vectors x87_mxcsr asynchronous segment_bases red_zone system_calls }
     code {
         cross_modified executable_stack generated load_unload next_instruction replaced_mappings
