@@ -26,11 +26,15 @@ programs! {
         create_join futex_waits local_storage process_exit raw_clone robust_mutex
         signals_and_threads synchronization vfork_spawn
     }
+    processes {
+        descriptors exec_forms fork_tree job_control many_children orphans wait_forms
+    }
     registers { flags general vectors x87_mxcsr asynchronous segment_bases red_zone system_calls }
     code {
         cross_modified executable_stack generated load_unload next_instruction replaced_mappings
         rewritten_in_place two_mappings write_xor_execute
     }
+    cpu { identification instruction_mix other_entries trap_flag }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
         overlapping_code recursion rip_relative stack_forms
