@@ -268,46 +268,29 @@ impl<'a> Emitter<'a> {
     ///
     /// ```text
     /// Target:  rcx = wanted pc; rcx and r11 in their slots
-    /// Patch:   chain:  jmp [chain slot]
-    ///          entry:  mov r11, pc; cmp rcx, r11; jne chain      (flags dead at pc)
-    ///                  mov r11, -pc; lea rcx, [rcx+r11]; jrcxz ok; mov r11, pc;
-    ///                  lea rcx, [rcx+r11]; jmp [chain slot]; ok: (flags live at pc)
-    ///                  rcx := slot; r11 := slot
+    /// Patch:   r11 := -pc; rcx := rcx + r11; rcx = 0 --> ok
+    ///          r11 := pc; rcx := rcx + r11; jmp [chain slot]
+    ///          ok: rcx := slot; r11 := slot
     /// ```
     ///
     /// Returns the entry's address. The check stands at the target, so that the table needs one word
-    /// a slot and the site one load.
-    pub fn entry_stub(&mut self, pc: AppPc, chain_slot: u64, flags_dead: bool) -> CachePc {
+    /// a slot and the site one load. It may not touch the flags even where they are dead at `pc`:
+    /// along a chain it is passed on the way to other targets, which may read them.
+    pub fn entry_stub(&mut self, pc: AppPc, chain_slot: u64) -> CachePc {
         let spilled = bits::SPILL_RCX | bits::SPILL_R11;
         let at_rcx = spilled | bits::PC_RCX | bits::UNCOUNTED;
         self.point(at_rcx);
-        let entry;
-        if flags_dead {
-            let chain = self.code.len();
-            self.jump_chain(chain_slot);
-            entry = self.here();
-            if pc.0 <= 0x7fff_ffff {
-                self.bytes(&[0x48, 0x81, 0xf9]);
-                self.imm32(pc.0 as u32);
-            } else {
-                self.mov_r11(pc.0);
-                self.bytes(&[0x4c, 0x39, 0xd9]);
-            }
-            let back = chain as i64 - (self.code.len() as i64 + 2);
-            self.bytes(&[0x75, back as i8 as u8]);
-        } else {
-            entry = self.here();
-            self.mov_r11(pc.0.wrapping_neg());
-            self.lea_rcx_rcx_r11();
-            self.point(spilled | bits::PC_RCX_PLUS | bits::UNCOUNTED);
-            self.bytes(&[0xe3, 0]);
-            let from = self.code.len();
-            self.mov_r11(pc.0);
-            self.lea_rcx_rcx_r11();
-            self.point(at_rcx);
-            self.jump_chain(chain_slot);
-            self.code[from - 1] = (self.code.len() - from) as u8;
-        }
+        let entry = self.here();
+        self.mov_r11(pc.0.wrapping_neg());
+        self.lea_rcx_rcx_r11();
+        self.point(spilled | bits::PC_RCX_PLUS | bits::UNCOUNTED);
+        self.bytes(&[0xe3, 0]);
+        let from = self.code.len();
+        self.mov_r11(pc.0);
+        self.lea_rcx_rcx_r11();
+        self.point(at_rcx);
+        self.jump_chain(chain_slot);
+        self.code[from - 1] = (self.code.len() - from) as u8;
         self.point(spilled | bits::UNCOUNTED);
         self.reload_rcx();
         self.point(bits::SPILL_R11 | bits::UNCOUNTED);
@@ -355,11 +338,15 @@ impl<'a> Emitter<'a> {
     pub fn self_check(&mut self, pc: AppPc, bytes: &[u8], flags_dead: bool) {
         self.point(bits::UNCOUNTED);
         if flags_dead {
-            for (offset, width) in pieces(bytes.len(), &[4, 1]) {
+            for (offset, width) in pieces(pc.0, bytes.len(), 4) {
                 let operand = pc.0 + offset as u64;
                 let value = &bytes[offset..offset + width];
                 // cmp dword/byte [rip+d], imm
-                self.bytes(if width == 4 { &[0x81, 0x3d] } else { &[0x80, 0x3d] });
+                self.bytes(match width {
+                    4 => &[0x81, 0x3d],
+                    2 => &[0x66, 0x81, 0x3d],
+                    _ => &[0x80, 0x3d],
+                });
                 let next = self.base + self.code.len() as u64 + 4 + width as u64;
                 self.imm32(operand.wrapping_sub(next) as u32);
                 self.bytes(value);
@@ -372,13 +359,14 @@ impl<'a> Emitter<'a> {
         self.point(bits::UNCOUNTED | bits::SPILL_RCX);
         self.spill_r11();
         self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
-        for (offset, width) in pieces(bytes.len(), &[8, 4, 1]) {
+        for (offset, width) in pieces(pc.0, bytes.len(), 8) {
             let operand = pc.0 + offset as u64;
             let mut value = [0u8; 8];
             value[..width].copy_from_slice(&bytes[offset..offset + width]);
             self.bytes(match width {
                 8 => &[0x48, 0x8b, 0x0d],
                 4 => &[0x8b, 0x0d],
+                2 => &[0x0f, 0xb7, 0x0d],
                 _ => &[0x0f, 0xb6, 0x0d],
             });
             self.displacement_to(operand);
@@ -815,18 +803,18 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Covers `len` bytes with pieces of the given widths, the last ones overlapping where that saves
-/// one.
-fn pieces(len: usize, widths: &[usize]) -> Vec<(usize, usize)> {
+/// Covers `len` bytes at `address` with naturally aligned pieces of at most `widest` bytes: reading
+/// code as data must work also where the application has alignment checking on.
+fn pieces(address: u64, len: usize, widest: usize) -> Vec<(usize, usize)> {
     let mut out = Vec::new();
     let mut at = 0;
-    let Some(&width) = widths.iter().find(|&&width| width <= len) else { return out };
-    while at + width <= len {
+    while at < len {
+        let mut width = widest;
+        while width > len - at || !(address + at as u64).is_multiple_of(width as u64) {
+            width /= 2;
+        }
         out.push((at, width));
         at += width;
-    }
-    if at < len {
-        out.push((len - width, width));
     }
     out
 }

@@ -349,7 +349,7 @@ impl Translator {
         } else if entry && arrival == Arrival::Jump {
             let entry = self.new_entry(work, block.pc);
             let chain = self.layout.chain_slot(entry.0);
-            let stub = work.emitter.entry_stub(block.pc, chain, flags_dead);
+            let stub = work.emitter.entry_stub(block.pc, chain);
             self.entries[entry.0 as usize].stub = stub;
         }
         let mut head = None;
@@ -587,12 +587,11 @@ impl Translator {
         }
         let Some(&id) = work.unit.fragments.get(&pc) else { return };
         let head = self.head(work, id);
-        let flags_dead = self.fragments[id.0 as usize].flags_dead;
         let entry = self.new_entry(work, pc);
         let chain = self.layout.chain_slot(entry.0);
         let start = work.emitter.here();
         work.emitter.start_piece();
-        let stub = work.emitter.entry_stub(pc, chain, flags_dead);
+        let stub = work.emitter.entry_stub(pc, chain);
         work.emitter.jump_to(head);
         self.close_piece(&work.emitter, start, pc, Some(id));
         self.entries[entry.0 as usize].stub = stub;

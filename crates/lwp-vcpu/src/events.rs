@@ -233,6 +233,9 @@ impl<'a> Tracer<'a> {
 
 fn trace(machine: &Machine, tid: Tid, stop: Stop) {
     if std::env::var_os("LWP_TRACE").is_some() {
+        if let (Stop::Signal(_), Ok(regs), Ok(info)) = (stop, Tracee(tid).regs(), sys::get_siginfo(tid)) {
+            eprintln!("lwp: rip {:#x} rsp {:#x} code {} addr {:#x} rax {:#x} rcx {:#x} fl {:#x}", regs.0.rip, regs.0.rsp, info.code(), info.address(), regs.0.rax, regs.0.rcx, regs.0.eflags);
+        }
         let mode = machine.threads.get(&tid).map(|thread| thread.mode);
         eprintln!("lwp: {tid}: {stop:?} {}", match mode {
             Some(Mode::Running) => "running",
