@@ -29,11 +29,15 @@ programs! {
     processes {
         descriptors exec_forms fork_tree job_control many_children orphans wait_forms
     }
+    system {
+        attributes event_loops restartable_sequences seccomp seccomp_address timers tracing
+    }
     registers { flags general vectors x87_mxcsr asynchronous segment_bases red_zone system_calls }
     code {
         cross_modified executable_stack generated load_unload next_instruction replaced_mappings
         rewritten_in_place two_mappings write_xor_execute
     }
+    counts { branch_kinds faults interrupted raised rewriting sorting string_iterations }
     cpu { identification instruction_mix other_entries trap_flag }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps

@@ -1,0 +1,187 @@
+//! Counts of `lwp stat` against single-stepping the native process.
+
+use lwp_tests::{End, Executable, Job, Outcome, TempDir, compile, compile_tool, lwp_binary};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// What is compared, under the names that `lwp stat` and `stepcount` share.
+const EVENTS: [&str; 8] = [
+    "instructions",
+    "branches",
+    "branches-taken",
+    "conditional-branches",
+    "conditional-taken",
+    "calls",
+    "returns",
+    "indirect-branches",
+];
+
+/// Event name to count.
+type Counts = BTreeMap<String, u64>;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Reads one JSON object a line with perf's keys.
+fn parse(text: &str) -> Counts {
+    let row = |line: &str| {
+        let object: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+        let event = object["event"].as_str().unwrap_or_else(|| panic!("no event in {line}"));
+        let value = object["counter-value"].as_str().unwrap_or_else(|| panic!("{line}"));
+        let whole = value.split('.').next().expect("split yields a first part");
+        let value = whole.parse().unwrap_or_else(|_| panic!("{event} is {value:?}"));
+        (event.to_owned(), value)
+    };
+    text.lines().filter(|line| line.starts_with('{')).map(row).collect()
+}
+
+/// Runs a command with an environment that is the same on both sides: its size moves the stack, and
+/// with it counts. Restartable sequences are refused on the virtual CPU, so they are off natively.
+fn run(argv: Vec<OsString>, exit: i32, dir: &Path) -> Outcome {
+    let mut job = Job::new(argv, LIMIT);
+    job.bare_env = true;
+    job.env = vec![("GLIBC_TUNABLES".to_owned(), "glibc.pthread.rseq=0".into())];
+    let outcome = job.run(dir, dir);
+    let stderr = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.end, End::Code(exit), "{:?}: {stderr}", job.argv);
+    outcome
+}
+
+fn counts_in(file: &Path) -> Counts {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    parse(&text)
+}
+
+/// A command and the exit code it must have.
+type Command = (Vec<OsString>, i32);
+
+fn stepped((program, exit): &Command) -> (Counts, Outcome) {
+    static TOOL: OnceLock<OsString> = OnceLock::new();
+    let tool = TOOL.get_or_init(|| compile_tool("stepcount").into_os_string());
+    let dir = TempDir::new();
+    let file = dir.path().join("counts");
+    let mut argv = vec![tool.clone(), file.clone().into_os_string()];
+    argv.extend(program.iter().cloned());
+    let outcome = run(argv, *exit, dir.path());
+    (counts_in(&file), outcome)
+}
+
+fn counted((program, exit): &Command) -> (Counts, Outcome) {
+    let dir = TempDir::new();
+    let file = dir.path().join("counts");
+    let mut argv: Vec<OsString> = vec![lwp_binary().into(), "stat".into(), "-j".into()];
+    argv.extend(["-o".into(), file.clone().into_os_string()]);
+    argv.extend(["-e".into(), EVENTS.join(",").into(), "--".into()]);
+    argv.extend(program.iter().cloned());
+    let outcome = run(argv, *exit, dir.path());
+    (counts_in(&file), outcome)
+}
+
+fn command(executable: &Executable) -> Command {
+    let mut argv = vec![executable.path.clone().into_os_string()];
+    argv.extend(executable.directives.args.iter().map(OsString::from));
+    (argv, executable.directives.exit)
+}
+
+/// Every variant of a program has the same counts stepped and on the virtual CPU, twice.
+fn check(name: &str) {
+    let mut report = String::new();
+    for executable in compile(name) {
+        let command = command(&executable);
+        let (want, native) = stepped(&command);
+        for event in EVENTS {
+            assert!(want.contains_key(event), "stepcount has no {event}");
+        }
+        for round in 0..2 {
+            let (got, here) = counted(&command);
+            assert_eq!(native.stdout, here.stdout, "output of {command:?}");
+            for event in EVENTS {
+                if got.get(event) != Some(&want[event]) {
+                    let variant = executable.variant.name();
+                    let difference =
+                        got.get(event).map(|&g| g.cast_signed() - want[event].cast_signed());
+                    report += &format!(
+                        "{name} ({variant}), run {round}: {event} is {:?}, stepped {}, difference {difference:?}\n",
+                        got.get(event),
+                        want[event],
+                    );
+                }
+            }
+        }
+    }
+    assert!(report.is_empty(), "\n{report}");
+}
+
+/// One test per program of the list.
+macro_rules! exact {
+    ($($test:ident: $name:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            check($name);
+        })*
+    };
+}
+
+exact! {
+    bare_exit: "start/bare_exit",
+    bare_hello: "start/bare_hello",
+    bare_branches: "counts/branch_kinds",
+    bare_strings: "counts/string_iterations",
+    hello: "start/hello",
+    constructors: "start/constructors",
+    sorting: "counts/sorting",
+    faults: "counts/faults",
+    raised_signals: "counts/raised",
+    rewriting: "counts/rewriting",
+}
+
+/// The ground truth's own truth: a program whose counts are known by reading it.
+#[test]
+fn stepcount_is_right_about_known_programs() {
+    let known = |name: &str| stepped(&command(&compile(name)[0])).0;
+    let hello = known("start/bare_hello");
+    assert_eq!(hello["instructions"], 10);
+    assert_eq!(hello["branches"], 0);
+    let strings = known("counts/string_iterations");
+    // 20 before the loop, 5 a round for 50 rounds, 8 after it.
+    assert_eq!(strings["instructions"], 20 + 50 * 5 + 8);
+    assert_eq!(strings["branches"], 50);
+    assert_eq!(strings["conditional-taken"], 49);
+}
+
+/// Counts are corrected for the rest of a block that a signal cuts off: however many signals come, each
+/// adds its handler and nothing else.
+#[test]
+fn asynchronous_signals_add_only_their_handlers() {
+    let executable = &compile("counts/interrupted")[0];
+    let quiet = (vec![executable.path.clone().into_os_string()], 0);
+    let (base, _) = counted(&quiet);
+    let mut most = 0;
+    for round in 0..5 {
+        let (got, outcome) = counted(&command(executable));
+        let text = String::from_utf8(outcome.stdout).expect("the program prints text");
+        let digits = text.trim().strip_prefix("# signals ").expect("a line with the signals");
+        let signals = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+        most = most.max(signals);
+        for (event, each) in [("instructions", 4), ("branches", 1), ("returns", 1), ("calls", 0)] {
+            let want = base[event] + each * signals;
+            assert_eq!(got[event], want, "{event} in round {round} with {signals} signals");
+        }
+    }
+    assert!(most >= 10, "only {most} signals came");
+}
+
+/// Two runs of the same program give the same counts.
+#[test]
+fn counts_repeat() {
+    for executable in compile("counts/sorting") {
+        let command = command(&executable);
+        let first = counted(&command).0;
+        for _ in 0..4 {
+            assert_eq!(counted(&command).0, first);
+        }
+    }
+}
