@@ -155,6 +155,13 @@ bitflags::bitflags! {
 }
 
 impl EventFlags2007 {
+    /// The flag of EventId `id`; empty for an identifier without a bit.
+    ///
+    /// Spec: P07 §5.3.
+    pub const fn of(id: EventId) -> Self {
+        if id.0 >= 1 && id.0 <= 30 { Self::from_bits_retain(1 << id.0) } else { Self::empty() }
+    }
+
     /// Whether EventId `id` is selected. Bits 30:1 belong to identifiers of the same number.
     pub const fn selects(self, id: EventId) -> bool {
         id.0 >= 1 && id.0 <= 30 && self.bits() >> id.0 & 1 == 1
@@ -214,6 +221,8 @@ mod tests {
     #[test]
     fn p07_5_4_flag_position_is_the_event_id() {
         assert!(EventFlags2007::IRE.selects(EventId(1)));
+        assert_eq!(EventFlags2007::of(EventId(2)), EventFlags2007::BRE);
+        assert_eq!(EventFlags2007::of(EventId(31)), EventFlags2007::empty());
         assert!(EventFlags2007::DME.selects(EventId(3)));
         assert!(!EventFlags2007::from_bits_retain(u32::MAX).selects(EventId(0)));
         assert!(!EventFlags2007::from_bits_retain(u32::MAX).selects(EventId(31)));

@@ -307,7 +307,6 @@ impl EventSlot2007 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zerocopy::{FromBytes, IntoBytes};
 
     /// Bytes of a shipped block, one field per line.
     #[rustfmt::skip]
@@ -331,7 +330,7 @@ mod tests {
     /// Spec: LWP §3.1
     #[test]
     fn lwp_spec_3_1_shipped_fields_read_from_bytes() {
-        let block = Lwpcb::read_from_bytes(&SHIPPED).unwrap();
+        let block = Lwpcb::from_bytes(&SHIPPED);
         assert_eq!(block.flags.get(), 0x8000_0002);
         assert_eq!((block.buffer_size(), block.random()), (131_072, 6));
         assert_eq!(block.buffer_base.get(), 0x40_1000);
@@ -343,7 +342,8 @@ mod tests {
         assert_eq!(block.limit_ip.get(), 0x9000_0000_0000_0002);
         assert_eq!(block.buffer_tail_offset.get(), 32);
         assert_eq!(block.software[15], 16);
-        assert_eq!(block.as_bytes(), SHIPPED);
+        assert_eq!(block.to_bytes(), SHIPPED);
+        assert_eq!(Lwpcb::from_prefix(&SHIPPED[..87]), None, "a byte short");
     }
 
     /// Spec: LWP §3.1
@@ -388,7 +388,7 @@ mod tests {
             0x60, 0, 0, 0, // Threshold
             0x02, 0x20, 0, 0, // MinLatency 2, NDB
         ];
-        let block = Lwpcb2007::read_from_bytes(&bytes).unwrap();
+        let block = Lwpcb2007::from_bytes(&bytes);
         assert_eq!((block.buffer_size(), block.random()), (64, 3));
         assert_eq!((block.buffer_head_offset.get(), block.buffer_tail_offset.get()), (32, 64));
         assert_eq!((block.missed_events.get(), block.threshold.get()), (9, 96));
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn p07_5_4_slot_packs_interval_identifier_and_counter() {
         let slot = EventSlot2007::new(EventId(3), COUNTER_MAX_2007, 0x0123_4567);
-        assert_eq!(slot.as_bytes(), [0xFF, 0xFF, 0xFF, 0x0F, 0x67, 0x45, 0x23, 0x01]);
+        assert_eq!(slot.to_bytes(), [0xFF, 0xFF, 0xFF, 0x0F, 0x67, 0x45, 0x23, 0x01]);
         assert_eq!((slot.event_id(), slot.interval()), (EventId(3), COUNTER_MAX_2007));
         assert_eq!(slot.event_counter(), 0x0123_4567);
     }

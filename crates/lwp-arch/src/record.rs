@@ -1,7 +1,6 @@
 //! The 32-byte event record and what it means.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::filters::Filters;
 use crate::{AppPc, EventId, EventKind, LinearAddr, Revision, RingOffset};
@@ -285,19 +284,6 @@ impl Record {
             data2: data2.into(),
             timestamp: timestamp.into(),
         })
-    }
-
-    /// The record these bytes are.
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        // Any bit pattern is a record and the length is right by type, so the read succeeds.
-        Self::read_from_bytes(bytes).unwrap_or_default()
-    }
-
-    /// The bytes of this record.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        bytes.copy_from_slice(self.as_bytes());
-        bytes
     }
 
     /// The event by meaning, or `None` for an EventId the revision does not assign.

@@ -1,0 +1,62 @@
+//! Choices the documents leave to an implementation.
+
+/// What happens when one instruction makes several counters expire.
+///
+/// Spec: P07 §3, §5.5.1; LWP §4.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Simultaneous {
+    /// One record per expired event, in the order of the slots.
+    StoreAll,
+    /// One record per instruction, that of the first expired slot. The other events stay expired and
+    /// record at their next occurrence.
+    StoreFirst,
+}
+
+/// What happens when a record cannot be stored because of a page fault.
+///
+/// LWPINS and LWPVAL always restart, whatever the policy.
+///
+/// Spec: P07 §5.5.6; LWP §6.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnFault {
+    /// The instruction faults, nothing is counted; it is executed again and counted then.
+    Restart,
+    /// The instruction retires and a trap follows; the unit forgets what the instruction did.
+    Drop,
+    /// The instruction retires and a trap follows; the record waits in the unit and is stored before
+    /// anything else. Its event stays expired meanwhile.
+    Save,
+}
+
+/// When BufferHeadOffset in memory follows the unit's own head.
+///
+/// Spec: P07 §5.5.3; LWP §7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeadPublication {
+    /// After every record, so that a reader in another thread sees it.
+    EachRecord,
+    /// When the threshold is reached, when the ring is full, and at a flush.
+    Late,
+}
+
+/// The choices of one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// Several expired counters on one instruction.
+    pub simultaneous: Simultaneous,
+    /// A record meets a page fault.
+    pub on_fault: OnFault,
+    /// When the head reaches memory.
+    pub head: HeadPublication,
+}
+
+impl Default for Policy {
+    /// All records, restart, head after each record: what the virtual processor does.
+    fn default() -> Self {
+        Self {
+            simultaneous: Simultaneous::StoreAll,
+            on_fault: OnFault::Restart,
+            head: HeadPublication::EachRecord,
+        }
+    }
+}
