@@ -58,6 +58,8 @@ pub struct Insn {
     pub len: u8,
     /// How it is carried over.
     pub carry: Carry,
+    /// What it does with the flags.
+    pub flags: FlagUse,
 }
 
 /// How a block ends. Addresses are the application's.
@@ -134,9 +136,26 @@ pub struct Block {
     pub last_displacement: Option<u8>,
     /// What it does with the flags.
     pub flags: FlagUse,
+    /// What its terminator does with them.
+    pub last_flags: FlagUse,
 }
 
 impl Block {
+    /// The first instruction before which all flags are dead, the terminator counting as the last
+    /// one; `dead_after` are the flags known to be dead after the block.
+    pub fn first_dead_point(&self, dead_after: u8) -> Option<usize> {
+        let mut after = FlagUse { read: 0, written: dead_after };
+        after = self.last_flags.then(after);
+        let mut found = after.all_dead().then_some(self.insns.len());
+        for (index, insn) in self.insns.iter().enumerate().rev() {
+            after = insn.flags.then(after);
+            if after.all_dead() {
+                found = Some(index);
+            }
+        }
+        found
+    }
+
     /// The application address after the block.
     pub fn next(&self) -> AppPc {
         self.pc.offset(self.bytes.len() as u64)
@@ -170,6 +189,7 @@ impl Block {
             last: Instruction::default(),
             last_displacement: None,
             flags: FlagUse::default(),
+            last_flags: FlagUse::default(),
         };
         let mut number = KnownRax::default();
         loop {
@@ -186,9 +206,11 @@ impl Block {
                 return Some(block.finish(code, 0, available.min(1), Terminator::Step));
             }
             let terminator = terminator(&instruction, emulated, number.value);
-            block.flags.step(&instruction);
+            let flags = FlagUse::of(&instruction);
+            block.flags = block.flags.then(flags);
             if let Some(terminator) = terminator {
                 block.last = instruction;
+                block.last_flags = flags;
                 if instruction.is_ip_rel_memory_operand() {
                     let offsets = decoder.get_constant_offsets(&instruction);
                     block.last_displacement = Some(offsets.displacement_offset() as u8);
@@ -201,6 +223,7 @@ impl Block {
                 offset: offset as u16,
                 len: instruction.len() as u8,
                 carry,
+                flags,
             });
         }
     }

@@ -59,6 +59,19 @@ pub(crate) struct Ask {
     pub charged: bool,
 }
 
+/// Where and how a fragment is charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    /// Its counter.
+    pub counter: u32,
+    /// Before which instruction of the block.
+    pub at: usize,
+    /// Whether the flags are dead there.
+    pub flags_dead: bool,
+    /// The state bits until then.
+    pub before: u8,
+}
+
 /// The only place that appends translated code.
 pub(crate) struct Emitter<'a> {
     pub code: Vec<u8>,
@@ -80,6 +93,8 @@ pub(crate) struct Emitter<'a> {
     /// Application offset and index of the instruction being emitted.
     app: u8,
     index: u8,
+    /// State bits of a body that has not been charged yet.
+    before: u8,
 }
 
 impl<'a> Emitter<'a> {
@@ -98,6 +113,7 @@ impl<'a> Emitter<'a> {
             fragment: None,
             app: 0,
             index: 0,
+            before: 0,
         }
     }
 
@@ -385,11 +401,13 @@ impl<'a> Emitter<'a> {
 
     /// Carries over the instructions before the terminator. Returns false where one cannot be
     /// reached from here, which makes the block untranslatable at this address.
-    pub fn body(&mut self, block: &Block) -> bool {
+    pub fn body(&mut self, block: &Block, charge: Option<Charge>) -> bool {
+        self.before = charge.map_or(0, |charge| charge.before);
         for (index, insn) in block.insns.iter().enumerate() {
             self.app = insn.offset as u8;
             self.index = index as u8;
-            self.point(0);
+            self.charge(charge, index);
+            self.point(self.before);
             let start = usize::from(insn.offset);
             let bytes = &block.bytes[start..start + usize::from(insn.len)];
             let ok = match insn.carry {
@@ -409,7 +427,19 @@ impl<'a> Emitter<'a> {
         }
         self.app = block.terminator_offset as u8;
         self.index = block.insns.len() as u8;
+        self.charge(charge, block.insns.len());
+        self.before = 0;
         true
+    }
+
+    /// Charges the fragment if this is the place.
+    fn charge(&mut self, charge: Option<Charge>, index: usize) {
+        if let Some(charge) = charge
+            && charge.at == index
+        {
+            self.count(charge.counter, charge.flags_dead, charge.before);
+            self.before = 0;
+        }
     }
 
     /// Rule 2.
@@ -438,7 +468,7 @@ impl<'a> Emitter<'a> {
         // mov gs:[slot], T
         self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x89, 0x04 | (low << 3), 0x25]);
         self.imm32(slot as u32);
-        self.point(spill);
+        self.point(self.before | spill);
         // mov T, gs:[app_gs]
         self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x8b, 0x04 | (low << 3), 0x25]);
         self.imm32(Slot::AppGs as u32);
@@ -478,7 +508,7 @@ impl<'a> Emitter<'a> {
         let len = insn.len;
         self.app += len;
         self.index += 1;
-        self.point(spill);
+        self.point(self.before | spill);
         self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x8b, 0x04 | (low << 3), 0x25]);
         self.imm32(slot as u32);
         true

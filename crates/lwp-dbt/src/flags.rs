@@ -15,13 +15,20 @@ pub struct FlagUse {
 }
 
 impl FlagUse {
-    /// Accounts for one more instruction of the block, in order.
-    pub fn step(&mut self, instruction: &Instruction) {
+    /// What one instruction does.
+    pub fn of(instruction: &Instruction) -> Self {
         let read = mask(instruction.rflags_read());
-        self.read |= read & !self.written;
-        if certainly_writes(instruction) {
-            self.written |= mask(instruction.rflags_modified());
-        }
+        let written = match certainly_writes(instruction) {
+            true => mask(instruction.rflags_modified()),
+            false => 0,
+        };
+        Self { read, written }
+    }
+
+    /// This followed by `next`.
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
+        Self { read: self.read | next.read & !self.written, written: self.written | next.written }
     }
 
     /// Whether all flags are overwritten before any is read.

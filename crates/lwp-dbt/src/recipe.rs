@@ -66,9 +66,9 @@ pub struct AppState {
     pub spills: Spills,
     /// What else is to be settled.
     pub commit: Commit,
-    /// How many instructions of the fragment have been executed, when it has been charged and is
-    /// not complete; `None` when the counters are right as they are.
-    pub partial: Option<u32>,
+    /// How many instructions of the fragment have been executed, and whether it has been charged for
+    /// all of them; `None` when the counters are right as they are.
+    pub partial: Option<(u32, bool)>,
     /// A conditional branch has fallen through and its edge has not been counted.
     pub edge_pending: bool,
 }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Emulated, Terminator};
 use crate::context::{Layout, RequestKind, SyscallClass};
-use crate::emit::Emitter;
+use crate::emit::{Charge, Emitter};
 use crate::flags::ARITHMETIC;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::plan::{Checks, Plan, Weights};
@@ -333,7 +333,6 @@ impl Translator {
         // entered by its head; then the edge belongs to the block before.
         let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
         let merged = not_taken && !private;
-        let mut charged = Vec::new();
         if not_taken && !merged {
             let counter = self.edge_counter(Weights::default());
             work.emitter.count(counter, flags_dead, bits::EDGE);
@@ -342,39 +341,47 @@ impl Translator {
 
         work.emitter.start_piece();
         let start = work.emitter.here();
-        if merged {
-            let counter = self.edge_counter(weights);
-            work.emitter.count(counter, flags_dead, bits::EDGE | bits::UNCOUNTED);
-            charged.push(counter);
-        } else if entry && arrival == Arrival::Jump {
+        if entry && arrival == Arrival::Jump {
             let entry = self.new_entry(work, block.pc);
             let chain = self.layout.chain_slot(entry.0);
             let stub = work.emitter.entry_stub(block.pc, chain);
             self.entries[entry.0 as usize].stub = stub;
         }
-        let mut head = None;
-        if !merged {
-            head = Some(self.open_head(work, block, flags_dead));
-            if exact {
-                let counter = self.new_counter(weights);
-                charged.push(counter);
-                work.emitter.count(counter, flags_dead, bits::UNCOUNTED);
-            }
-        }
+        let head = if merged { None } else { Some(self.open_head(work, block, flags_dead)) };
         let join = work.emitter.here();
         work.emitter.fragment = Some(id);
-        let laid = if work.emitter.body(block) { self.terminate(work, block) } else { Err(()) };
+        let charge = exact.then(|| {
+            let counter = match merged {
+                true => self.edge_counter(weights),
+                false => self.new_counter(weights),
+            };
+            // A charge in the middle of a block is undone by instructions executed so far; that of a
+            // head which checks its bytes or may be cut off stands at the start.
+            let at = if flags_dead || private { None } else { block.first_dead_point(0) };
+            Charge {
+                counter,
+                at: at.unwrap_or(0),
+                flags_dead: flags_dead || at.is_some(),
+                before: if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED },
+            }
+        });
+        let laid = match work.emitter.body(block, charge) {
+            true => self.terminate(work, block),
+            false => Err(()),
+        };
         let mut instructions = block.instructions();
         let next = laid.unwrap_or_else(|()| {
             // An operand out of reach: the block is executed natively, one instruction at a time,
             // and the host counts.
             work.emitter.rewind(join);
-            work.emitter.ask(RequestKind::Step, block.pc);
-            for counter in charged {
-                let merged_edge = Weights { conditional_taken: -1, ..Weights::default() };
-                self.counters[counter as usize] =
-                    if merged { merged_edge } else { Weights::default() };
+            if let Some(charge) = charge {
+                self.counters[charge.counter as usize] = match merged {
+                    true => Weights { conditional_taken: -1, ..Weights::default() },
+                    false => Weights::default(),
+                };
+                work.emitter.count(charge.counter, false, charge.before);
             }
+            work.emitter.ask(RequestKind::Step, block.pc);
             weights = Weights::default();
             instructions = 1;
             None
@@ -567,13 +574,17 @@ impl Translator {
         if let Some(head) = self.fragments[id.0 as usize].head {
             return head;
         }
-        let weights = self.fragments[id.0 as usize].weights;
-        let counter = self.new_counter(weights);
+        // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
+        // that edge: the head gives back the branch that was then not "not taken".
+        let counter =
+            self.new_counter(Weights { conditional_taken: 1, ..Weights::default() });
         let (pc, join) = (self.fragment(id).pc, self.fragment(id).join);
         let flags_dead = self.fragment(id).flags_dead;
         let head = work.emitter.here();
         work.emitter.start_piece();
         work.emitter.count(counter, flags_dead, bits::UNCOUNTED);
+        // Charged or not, the fragment's own charge is still to come.
+        work.emitter.point(bits::UNCOUNTED | bits::EDGE);
         work.emitter.jump_to(join);
         self.close_piece(&work.emitter, head, pc, Some(id));
         self.fragments[id.0 as usize].head = Some(head);
@@ -796,8 +807,9 @@ fn app_state(pc: AppPc, fragment: Option<&Fragment>, point: recipe::Point) -> Ap
         _ => Commit::None,
     };
     let index = u32::from(point.index);
+    let charged = !has(bits::UNCOUNTED);
     let partial = fragment
-        .filter(|fragment| !has(bits::UNCOUNTED) && index < u32::from(fragment.instructions))
-        .map(|_| index);
+        .filter(|fragment| if charged { index < u32::from(fragment.instructions) } else { index > 0 })
+        .map(|_| (index, charged));
     AppState { pc: source, spills, commit, partial, edge_pending: has(bits::EDGE) }
 }

@@ -12,6 +12,7 @@
 use std::ffi::CString;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 /// A system call's error number.
@@ -207,40 +208,47 @@ pub fn wait_one(tid: i32) -> Result<i32> {
     }
 }
 
-extern "C" fn nothing(_: libc::c_int) {}
+/// The event descriptor that SIGCHLD signals; -1 while there is none.
+static CHILD_EVENT: AtomicI32 = AtomicI32::new(-1);
 
-/// Makes SIGCHLD interrupt [`wait_for_child_or_fd`] and nothing else in this thread and those
-/// started after it.
-pub fn prepare_child_wait() -> Result<()> {
-    // SAFETY: the handler does nothing; the structures are initialised before they are passed.
+extern "C" fn child_changed(_: libc::c_int) {
+    let fd = CHILD_EVENT.load(Ordering::Relaxed);
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: write is async-signal-safe; the buffer is eight live bytes; errno is put back, so the
+    // interrupted code does not notice.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(fd, one.as_ptr().cast(), 8);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// Makes every SIGCHLD, whichever thread of this process it interrupts, signal the event descriptor
+/// `fd`, which must stay open for the rest of the process's life.
+pub fn signal_child_events(fd: &OwnedFd) -> Result<()> {
+    CHILD_EVENT.store(fd.as_raw_fd(), Ordering::Relaxed);
+    // SAFETY: the handler is async-signal-safe; the structure is initialised before it is passed.
     unsafe {
         let mut action: libc::sigaction = zeroed();
-        action.sa_sigaction = nothing as *const () as usize;
+        action.sa_sigaction = child_changed as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
         check(i64::from(libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut())))?;
-        let mut set: libc::sigset_t = zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        let error = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        if error != 0 {
-            return Err(Errno(error));
-        }
     }
     Ok(())
 }
 
-/// Sleeps until a SIGCHLD arrives (also one that came before), `fd` becomes readable, or the time is
-/// up.
-pub fn wait_for_child_or_fd(fd: RawFd, timeout: Option<Duration>) {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+/// Ends what [`signal_child_events`] began; the descriptor may be closed afterwards.
+pub fn forget_child_events() {
+    CHILD_EVENT.store(-1, Ordering::Relaxed);
+}
+
+/// Sleeps until `fd` becomes readable or the time is up.
+pub fn wait_readable(fd: &OwnedFd, timeout: Option<Duration>) {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
-    // SAFETY: the set is initialised from the current mask; `poll` and `time` live through the call.
-    unsafe {
-        let mut set: libc::sigset_t = zeroed();
-        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
-        libc::sigdelset(&raw mut set, libc::SIGCHLD);
-        libc::ppoll(&raw mut poll, 1, time, &raw const set);
-    }
+    // SAFETY: `poll` and `time` live through the call.
+    unsafe { libc::ppoll(&raw mut poll, 1, time, std::ptr::null()) };
 }
 
 fn timespec(duration: Duration) -> libc::timespec {
@@ -397,10 +405,6 @@ pub fn fork_child(plan: &ChildPlan, ready: RawFd, report: RawFd) -> Result<i32> 
         }
         let mut byte = 0u8;
         libc::read(ready, (&raw mut byte).cast(), 1);
-        let mut set: libc::sigset_t = zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         if plan.fixed_layout {

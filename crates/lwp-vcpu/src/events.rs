@@ -4,7 +4,7 @@
 //! from outside (see [`Need`]). Everything else happens in translated code or through the mailbox.
 
 use std::fs;
-use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -65,24 +65,26 @@ impl<'a> Tracer<'a> {
 
     /// Runs until every tracee is gone; returns how the first process ended.
     pub fn run(&mut self) -> ExitStatus {
+        let wake = lock(self.machine).wake_tracer.clone();
         loop {
-            match sys::wait_any() {
-                Ok(Some((tid, status))) => self.stopped(tid, Stop::from_status(status)),
-                Ok(None) => {
-                    if self.idle() {
-                        break;
-                    }
+            // Whatever happens after this leaves the descriptor readable.
+            sys::event_clear(&wake);
+            loop {
+                match sys::wait_any() {
+                    Ok(Some((tid, status))) => self.stopped(tid, Stop::from_status(status)),
+                    Ok(None) => break,
+                    Err(_) => return self.status.unwrap_or(ExitStatus::Code(0)),
                 }
-                Err(_) => break,
+            }
+            if self.idle(&wake) {
+                break;
             }
         }
         self.status.unwrap_or(ExitStatus::Code(0))
     }
 
     /// Nothing has stopped: looks at requests, then sleeps. True when all is over.
-    fn idle(&mut self) -> bool {
-        let fd = lock(self.machine).wake_tracer.clone();
-        sys::event_clear(&fd);
+    fn idle(&mut self, wake: &OwnedFd) -> bool {
         self.needs();
         self.requests();
         if lock(self.machine).threads.is_empty() && self.early.is_empty() {
@@ -93,7 +95,7 @@ impl<'a> Tracer<'a> {
             self.time_out();
             return false;
         }
-        sys::wait_for_child_or_fd(fd.as_raw_fd(), timeout);
+        sys::wait_readable(wake, timeout);
         false
     }
 
@@ -224,7 +226,7 @@ impl<'a> Tracer<'a> {
         if let Some(at) = self.early.iter().position(|&early| early == child) {
             self.early.swap_remove(at);
             if known {
-                let _ = begin(machine, child);
+                begin(machine, child)?;
             }
         }
         Tracee(tid).cont(0)

@@ -41,18 +41,18 @@ use machine::Machine;
 /// Runs `config` to its end and reports what was counted.
 ///
 /// `control` delivers enable, disable and stop requests while the program runs; see [`Control`].
-/// The calling thread becomes the tracer: SIGCHLD is blocked in it from here on.
+/// The calling thread becomes the tracer. SIGCHLD's disposition in this process is changed.
 pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> {
     let memory = SharedMemory::new(c"lwp", memory_map::MEMORY_BYTES).map_err(|error| {
         machine_error("reserving the machine's memory", error, "raise the address space limit")
     })?;
     let memory = Arc::new(memory);
-    sys::prepare_child_wait()
-        .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
     let wake = Arc::new(
         sys::event_fd()
             .map_err(|error| machine_error("making an event descriptor", error, "close some files"))?,
     );
+    sys::signal_child_events(&wake)
+        .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
     let started = Instant::now();
     let before = sys::cpu_times();
     let Target::Launch { program, argv } = &config.target else {
@@ -73,6 +73,7 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
         if let Ok(server) = server {
             let _ = server.join();
         }
+        sys::forget_child_events();
         status
     })?;
     let mut machine =

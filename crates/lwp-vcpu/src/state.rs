@@ -82,16 +82,7 @@ impl Machine {
     /// Must come before the application's registers are used; may change rax, where a system call
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
-        let mut correction = Sum::default();
-        if let (Some(index), Some(id)) = (view.state.partial, view.fragment)
-            && let Some((_, family)) = self.space_of(tid)
-        {
-            correction.add(family.translator.fragment(id).weights.negated(), 1);
-            correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
-        }
-        if view.state.edge_pending {
-            correction.add(Weights { conditional_taken: -1, ..Weights::default() }, 1);
-        }
+        let mut correction = self.unfinished(tid, &view.state, view.fragment);
         match view.state.commit {
             Commit::None | Commit::AfterSyscall => {}
             Commit::SigreturnArmed => self.disarm(tid, &view.app),
@@ -129,22 +120,28 @@ impl Machine {
         }
     }
 
-    /// What the counters would have to be corrected by if the thread ended here.
+    /// What the counters say too much or too little when a fragment is left at `state`.
+    fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
+        let mut correction = Sum::default();
+        if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
+            if charged && let Some((_, family)) = self.space_of(tid) {
+                correction.add(family.translator.fragment(id).weights.negated(), 1);
+            }
+            correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
+        }
+        if state.edge_pending {
+            correction.add(Weights { conditional_taken: -1, ..Weights::default() }, 1);
+        }
+        correction
+    }
+
+    /// Accounts for where the thread is when it ends.
     pub fn settle(&mut self, tid: Tid, cache: &Regs) {
         if self.threads.get(&tid).is_none_or(|thread| thread.settled) {
             return;
         }
         let Some(view) = self.view(tid, cache) else { return };
-        let mut correction = Sum::default();
-        if let (Some(index), Some(id)) = (view.state.partial, view.fragment)
-            && let Some((_, family)) = self.space_of(tid)
-        {
-            correction.add(family.translator.fragment(id).weights.negated(), 1);
-            correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
-        }
-        if view.state.edge_pending {
-            correction.add(Weights { conditional_taken: -1, ..Weights::default() }, 1);
-        }
+        let correction = self.unfinished(tid, &view.state, view.fragment);
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
             thread.settled = true;
