@@ -4,8 +4,9 @@ use crate::compile::{Executable, compile};
 use crate::directives::Compare;
 use crate::lwp::{Mode, modes, repeat};
 use crate::run::{End, Job, Outcome, TempDir};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,31 +60,90 @@ fn check_executable(executable: &Executable, report: &mut String) {
     }
 }
 
-/// Runs a command natively and in the other modes; outputs must agree after `normalize`.
-///
-/// `prepare` fills the fresh current folder of each run. The command must succeed natively.
-///
-/// # Panics
-///
-/// With a report, if the native run fails or another mode differs.
-pub fn check_command(argv: &[&str], limit: Duration, prepare: fn(&Path), normalize: Normalize) {
-    let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
-    let mut reference: Option<Outcome> = None;
-    for mode in modes() {
-        for round in 0..repeat() {
-            let outcome = run_in(mode, &argv, limit, prepare);
-            let mut found = judge(&outcome, End::Code(0));
-            match &reference {
-                None => reference = Some(outcome.clone()),
-                Some(native) => found += &differences(native, &outcome, normalize),
+/// A command to compare: what it is, what it needs, and what of its output counts.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    argv: Vec<OsString>,
+    limit: Duration,
+    files: Vec<(&'a str, Vec<u8>)>,
+    normalize: Normalize,
+    expected: End,
+}
+
+impl<'a> Comparison<'a> {
+    /// A command that succeeds, with no input files, all of whose output must agree.
+    pub fn new<S: AsRef<OsStr>>(argv: &[S]) -> Self {
+        Self {
+            argv: argv.iter().map(|word| word.as_ref().to_owned()).collect(),
+            limit: Duration::from_secs(60),
+            files: Vec::new(),
+            normalize: <[u8]>::to_vec,
+            expected: End::Code(0),
+        }
+    }
+
+    /// Changes the time limit of one native run.
+    pub fn limit(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// Puts a file into the fresh current folder of each run.
+    pub fn file(mut self, name: &'a str, bytes: impl Into<Vec<u8>>) -> Self {
+        self.files.push((name, bytes.into()));
+        self
+    }
+
+    /// Rewrites output before it is compared.
+    pub fn normalize(mut self, normalize: Normalize) -> Self {
+        self.normalize = normalize;
+        self
+    }
+
+    /// Expects this end instead of success.
+    pub fn ends(mut self, expected: End) -> Self {
+        self.expected = expected;
+        self
+    }
+
+    /// Runs the command natively and in the other modes.
+    ///
+    /// # Panics
+    ///
+    /// With a report, if the native run fails or another mode differs.
+    pub fn check(&self) {
+        let mut reference: Option<Outcome> = None;
+        for mode in modes() {
+            for round in 0..repeat() {
+                let limit = self.limit * if mode == Mode::Native { 1 } else { SLOWDOWN_LIMIT };
+                let outcome = run_in(mode, &self.argv, limit, |work| self.write_files(work));
+                let mut found = judge(&outcome, self.expected);
+                match &reference {
+                    None => {
+                        if std::env::var_os("LWP_TEST_SHOW").is_some() {
+                            eprintln!("{}", show(&outcome));
+                        }
+                        reference = Some(outcome.clone());
+                    }
+                    Some(native) => found += &differences(native, &outcome, self.normalize),
+                }
+                let at = format!("== {:?}: {}, run {round}", self.argv, mode.name());
+                assert!(found.is_empty(), "\n{at}\n{found}{}", show(&outcome));
             }
-            let at = format!("== {argv:?}: {}, run {round}", mode.name());
-            assert!(found.is_empty(), "\n{at}\n{found}{}", show(&outcome));
+        }
+    }
+
+    fn write_files(&self, work: &Path) {
+        for (name, bytes) in &self.files {
+            let path = work.join(name);
+            let folder = path.parent().expect("a file has a folder");
+            fs::create_dir_all(folder).expect("create a folder for input");
+            fs::write(&path, bytes).expect("write an input file");
         }
     }
 }
 
-fn run_in(mode: Mode, argv: &[OsString], limit: Duration, prepare: fn(&Path)) -> Outcome {
+fn run_in(mode: Mode, argv: &[OsString], limit: Duration, prepare: impl Fn(&Path)) -> Outcome {
     let capture = TempDir::new();
     let work = TempDir::new();
     prepare(work.path());

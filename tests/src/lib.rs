@@ -16,6 +16,7 @@
 //! | `LWP_BIN` | the `lwp` to test; else the newest one in this target directory; else it is built |
 //! | `LWP_TEST_MODES` | comma-separated subset of `native,run,stat`; default all |
 //! | `LWP_TEST_REPEAT` | how often each mode runs; default 1 |
+//! | `LWP_TEST_SHOW` | if set, the native output of real programs is shown (with `--nocapture`) |
 //! | `LWP_TEST_TIMEOUT` | factor on every time limit; default 1 |
 
 mod compare;
@@ -24,7 +25,7 @@ mod directives;
 mod lwp;
 mod run;
 
-pub use compare::{Normalize, check_command, check_program, differences};
+pub use compare::{Comparison, Normalize, check_program, differences};
 pub use compile::{Executable, compile, compile_tool, find_tool, programs_dir, source_files};
 pub use directives::{Compare, Directives, Variant};
 pub use lwp::{Mode, lwp_binary, modes, repeat};

@@ -31,7 +31,7 @@ static void control(void)
     prctl(PR_GET_PDEATHSIG, &signal_number);
     CHECK_EQ(signal_number, SIGUSR1, "PR_GET_PDEATHSIG");
     prctl(PR_SET_PDEATHSIG, 0);
-    CHECK_EQ(prctl(PR_GET_TIMERSLACK), prctl(PR_GET_TIMERSLACK), "timer slack");
+    say("timer slack %d", prctl(PR_GET_TIMERSLACK));
     int mode = 0;
     CHECK_EQ(prctl(PR_GET_TSC, &mode), 0, "PR_GET_TSC");
     CHECK_EQ(mode, PR_TSC_ENABLE, "time stamps are enabled");
@@ -149,7 +149,7 @@ static void system_information(void)
     CHECK(strcmp(names.machine, "x86_64") == 0, "machine %s", names.machine);
     CHECK_EQ(sysinfo(&info), 0, "sysinfo");
     say("processors %ld", sysconf(_SC_NPROCESSORS_ONLN));
-    CHECK(umask(027) == 022 || true, "umask");
+    say("umask %o", umask(027));
     CHECK_EQ(umask(022), 027, "umask is set");
     char folder[PATH_MAX];
     MUST(mkdir("inside", 0755) == 0 && chdir("inside") == 0);
