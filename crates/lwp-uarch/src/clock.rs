@@ -1,0 +1,181 @@
+//! Modelled core clocks and reference clocks.
+
+use lwp_arch::retired::{Access, AccessKind};
+
+/// Fractions of a cycle are kept in units of 1/256.
+const ONE: u64 = 256;
+
+/// How time passes on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockRates {
+    /// Instructions that retire per cycle when nothing stalls, in units of 1/256.
+    pub instructions_per_cycle_256: u32,
+    /// Latency of a load that hits the first level, which is taken as hidden, in cycles.
+    pub hidden_cycles: u32,
+    /// Part of the rest of a load's latency that the program waits for, in units of 1/256.
+    pub exposed_256: u32,
+    /// Cycles lost by a misprediction.
+    pub mispredict_cycles: u32,
+}
+
+/// The core clock: a formula over retired instructions and modelled stalls.
+///
+/// ```text
+///   cycles = instructions / width
+///          + Σ loads that missed: (latency − hidden) × exposed
+///          + mispredictions × penalty
+/// ```
+///
+/// Stores and prefetches do not stall. Fractions are carried from one instruction to the next, so the
+/// sum is exact to a cycle: DEV-36.
+///
+/// Spec: LWP §4.2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreClock {
+    rates: ClockRates,
+    /// Time not yet given out, below one cycle, in units of 1/256.
+    carry_256: u64,
+    /// Time owed by instructions, as a remainder of the division by the width.
+    remainder: u64,
+}
+
+impl CoreClock {
+    /// A clock at zero. A width of 0 is taken as one instruction per cycle.
+    pub const fn new(rates: ClockRates) -> Self {
+        Self { rates, carry_256: 0, remainder: 0 }
+    }
+
+    /// Passes the time of one instruction and returns its whole cycles.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn retire(&mut self, accesses: &[Access], mispredicted: bool) -> u32 {
+        let width = match u64::from(self.rates.instructions_per_cycle_256) {
+            0 => ONE,
+            width => width,
+        };
+        // 1 / (width / 256) cycles in units of 1/256, with the remainder kept.
+        let base = ONE * ONE + self.remainder;
+        self.remainder = base % width;
+        let mut time_256 = self.carry_256 + base / width;
+
+        let loads = accesses.iter().filter(|access| access.kind == AccessKind::Load);
+        for miss in loads.filter_map(|access| access.miss) {
+            let beyond = miss.latency_cycles.saturating_sub(self.rates.hidden_cycles);
+            time_256 += u64::from(beyond) * u64::from(self.rates.exposed_256);
+        }
+        if mispredicted {
+            time_256 += u64::from(self.rates.mispredict_cycles) * ONE;
+        }
+        self.carry_256 = time_256 % ONE;
+        u32::try_from(time_256 / ONE).unwrap_or(u32::MAX)
+    }
+}
+
+/// The reference clock: time of the thread on a processor, times a constant rate.
+///
+/// Time comes from outside, as nanoseconds of CPU time or, for runs that must repeat exactly, as core
+/// cycles of the model at their nominal rate. Fractions are carried on.
+///
+/// Spec: LWP §4.2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReferenceClock {
+    /// Counts per `per` units of time.
+    rate: u64,
+    per: u64,
+    remainder: u64,
+}
+
+impl ReferenceClock {
+    /// A clock of `hz` counts per second, fed with nanoseconds.
+    pub const fn of_nanoseconds(hz: u64) -> Self {
+        Self { rate: hz, per: 1_000_000_000, remainder: 0 }
+    }
+
+    /// A clock of `hz` counts per second, fed with cycles of a core that makes `core_hz` of them. A
+    /// core rate of 0 is taken as equal to the reference.
+    pub const fn of_core_cycles(hz: u64, core_hz: u64) -> Self {
+        let per = if core_hz == 0 { hz } else { core_hz };
+        Self { rate: hz, per: if per == 0 { 1 } else { per }, remainder: 0 }
+    }
+
+    /// Passes `units` of time and returns the whole counts.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn advance(&mut self, units: u64) -> u64 {
+        let product = u128::from(units) * u128::from(self.rate) + u128::from(self.remainder);
+        self.remainder = (product % u128::from(self.per)) as u64;
+        u64::try_from(product / u128::from(self.per)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lwp_arch::LinearAddr;
+    use lwp_arch::record::DataSource;
+    use lwp_arch::retired::CacheMiss;
+    use proptest::prelude::*;
+
+    const RATES: ClockRates = ClockRates {
+        instructions_per_cycle_256: 4 * 256,
+        hidden_cycles: 4,
+        exposed_256: 128,
+        mispredict_cycles: 13,
+    };
+
+    fn miss(kind: AccessKind, latency_cycles: u32) -> Access {
+        let address = LinearAddr(0);
+        let miss = Some(CacheMiss { address, source: DataSource::Dram, latency_cycles });
+        Access { kind, address, miss }
+    }
+
+    /// Spec: LWP §4.2. DEV-36
+    #[test]
+    fn lwp_spec_4_2_dev_36_cycles_follow_the_formula() {
+        let mut clock = CoreClock::new(RATES);
+        let four: Vec<u32> = (0..4).map(|_| clock.retire(&[], false)).collect();
+        assert_eq!(four, [0, 0, 0, 1], "four instructions a cycle");
+        // (104 − 4) / 2 = 50 for the load; stores and prefetches are free; 13 for the misprediction.
+        let accesses =
+            [AccessKind::Load, AccessKind::Store, AccessKind::Prefetch].map(|kind| miss(kind, 104));
+        assert_eq!(clock.retire(&accesses, false), 50);
+        assert_eq!(clock.retire(&[], true), 13);
+        assert_eq!(clock.retire(&[miss(AccessKind::Load, 3)], false), 0, "nothing below zero");
+        assert_eq!(clock.retire(&[], false), 1, "the quarters add up");
+        let mut narrow = CoreClock::new(ClockRates { instructions_per_cycle_256: 0, ..RATES });
+        assert_eq!(narrow.retire(&[], false), 1);
+    }
+
+    /// Spec: LWP §4.2
+    #[test]
+    fn lwp_spec_4_2_reference_clock_keeps_its_rate() {
+        let mut clock = ReferenceClock::of_nanoseconds(2_500_000_000);
+        assert_eq!([1, 1, 1, 1].map(|ns| clock.advance(ns)), [2, 3, 2, 3]);
+        let mut slow = ReferenceClock::of_core_cycles(100_000_000, 4_000_000_000);
+        assert_eq!([39, 1, 40].map(|cycles| slow.advance(cycles)), [0, 1, 1]);
+        let mut same = ReferenceClock::of_core_cycles(7, 0);
+        assert_eq!(same.advance(5), 5);
+        assert_eq!(ReferenceClock::of_core_cycles(0, 0).advance(5), 0);
+    }
+
+    proptest! {
+        /// However time is cut into pieces, the sum is the same to one count.
+        ///
+        /// Spec: LWP §4.2. DEV-36
+        #[test]
+        fn lwp_spec_4_2_dev_36_fractions_are_not_lost(
+            pieces in prop::collection::vec(0..10_000u64, 0..50), width in 1..3000u32, count in 0..2000u64,
+        ) {
+            let total: u64 = pieces.iter().sum();
+            let mut clock = ReferenceClock::of_nanoseconds(3_300_000_123);
+            let counted: u64 = pieces.into_iter().map(|piece| clock.advance(piece)).sum();
+            prop_assert_eq!(counted, total * 3_300_000_123 / 1_000_000_000);
+
+            let rates = ClockRates { instructions_per_cycle_256: width, ..RATES };
+            let mut core = CoreClock::new(rates);
+            let cycles: u64 = (0..count).map(|_| u64::from(core.retire(&[], false))).sum();
+            // `count` instructions at `width`/256 each cycle.
+            prop_assert_eq!(cycles, count * 256 / u64::from(width));
+        }
+    }
+}
