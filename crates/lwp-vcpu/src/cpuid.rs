@@ -42,19 +42,18 @@ impl VirtualCpu {
     }
 }
 
-/// The host's features, minus those that cannot be translated: transactional memory, shadow stacks
-/// and branch tracking, user interrupts, AMX state that no context switch of ours would spoil but no
-/// decoder of ours knows in full, APX and AVX10.
+/// The host's features, minus those that cannot be translated: shadow stacks, user interrupts, APX and
+/// AVX10.
+///
+/// Transactional memory stays: XBEGIN always aborts, which the architecture allows, and the C library
+/// then chooses the same string functions as natively, so that counts agree.
 fn host(leaf: u32, subleaf: u32, mut raw: [u32; 4]) -> [u32; 4] {
     match (leaf, subleaf) {
         (7, 0) => {
-            raw[1] &= !(1 << 4 | 1 << 11); // HLE, RTM
             raw[2] &= !(1 << 7); // SHSTK
-            raw[3] &= !(1 << 5 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 20); // UINTR, RTM bits, TSXLDTRK, IBT
+            raw[3] &= !(1 << 5); // UINTR
         }
-        (7, 1) => {
-            raw[3] &= !(1 << 19 | 1 << 21); // AVX10, APX_F
-        }
+        (7, 1) => raw[3] &= !(1 << 19 | 1 << 21), // AVX10, APX_F
         (0x24 | 0x29, _) => raw = [0; 4],
         (0xd, 1) => raw[2] &= !(1 << 11 | 1 << 12 | 1 << 14), // CET_U, CET_S, UINTR states
         _ => {}
