@@ -44,6 +44,19 @@ impl Regs {
         self.0.orig_rax = u64::MAX;
     }
 
+    /// Where the tracee was stopped inside a system call that is to be restarted, moves it back to
+    /// before the call, so that it makes the call again wherever it is led to.
+    pub fn rewind_syscall(&mut self) {
+        if self.in_syscall() && restart::is(self.0.rax) {
+            self.0.rax = match self.0.rax as i64 {
+                restart::ERESTART_RESTARTBLOCK => restart::SYS_RESTART_SYSCALL,
+                _ => self.0.orig_rax,
+            };
+            self.0.rip -= 2;
+        }
+        self.forget_syscall();
+    }
+
     /// Whether the tracee was stopped inside a system call.
     pub fn in_syscall(&self) -> bool {
         self.0.orig_rax as i64 >= 0

@@ -71,3 +71,40 @@ pub fn spawn(
         }
     }
 }
+
+/// Takes over a live process: every thread of it, stopped.
+///
+/// Threads that a thread makes meanwhile are found too: the list is read until it does not change.
+pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
+    let mut taken: Vec<Tracee> = Vec::new();
+    loop {
+        let before = taken.len();
+        for tid in threads_of(pid)? {
+            if taken.contains(&Tracee(tid)) {
+                continue;
+            }
+            match sys::seize(tid, OPTIONS) {
+                Ok(()) => {}
+                // It has ended, or its maker's seizing has brought it along.
+                Err(Errno(libc::ESRCH)) => continue,
+                Err(Errno(libc::EPERM)) if !taken.is_empty() => {}
+                Err(error) => return Err(error),
+            }
+            let _ = sys::interrupt(tid);
+            match Tracee(tid).wait()? {
+                Stop::Exited(_) | Stop::Killed { .. } => continue,
+                _ => taken.push(Tracee(tid)),
+            }
+        }
+        if taken.len() == before {
+            return if taken.is_empty() { Err(Errno::ESRCH) } else { Ok(taken) };
+        }
+    }
+}
+
+fn threads_of(pid: i32) -> Result<Vec<i32>, Errno> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Errno::ESRCH)?;
+    Ok(entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect())
+}

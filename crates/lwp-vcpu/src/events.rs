@@ -14,7 +14,7 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
-use crate::config::{Control, Request};
+use crate::config::{Control, Request, Target};
 use crate::machine::{Machine, Mode, Need, Process};
 use crate::memory_map::slot_address;
 use crate::outcome::{ExitStatus, ProcessReport};
@@ -28,6 +28,9 @@ const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
 const CLONE_VM: u64 = 0x100;
 
+/// How often requests are looked for.
+const REQUEST_POLL: std::time::Duration = std::time::Duration::from_millis(5);
+
 /// The tracer's own state.
 #[derive(Debug)]
 pub struct Tracer<'a> {
@@ -39,6 +42,8 @@ pub struct Tracer<'a> {
     status: Option<ExitStatus>,
     deadline: Option<Instant>,
     terminated: bool,
+    /// Threads are being let go, because the run that attached to them ends.
+    detaching: bool,
 }
 
 type Handled = Result<(), Errno>;
@@ -55,12 +60,41 @@ impl<'a> Tracer<'a> {
             status: None,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             terminated: false,
+            detaching: false,
         }
     }
 
     /// Takes in the first process, stopped at its exec event.
     pub fn begin(&mut self, tid: Tid) -> Handled {
         self.exec(&mut lock(self.machine), tid)
+    }
+
+    /// Takes in a live process, all threads stopped in their application states.
+    pub fn attach(&mut self, pid: i32, threads: &[Tracee]) -> Result<(), String> {
+        let mut machine = lock(self.machine);
+        let leader = threads.iter().find(|thread| thread.0 == pid).or(threads.first());
+        let leader = *leader.ok_or("the process has no threads")?;
+        let report = new_report(&mut machine, pid, 0);
+        machine.processes.insert(pid, Process { space: usize::MAX, report });
+        let text = |error: Errno| error.to_string();
+        let regs = leader.regs().map_err(text)?;
+        for thread in threads {
+            machine.add_thread(thread.0, pid).ok_or("too many threads at a time")?;
+        }
+        let mut quiet = regs;
+        quiet.forget_syscall();
+        leader.set_regs(&quiet).map_err(text)?;
+        machine.set_up(leader.0, &quiet)?;
+        for thread in threads {
+            let mut regs = if *thread == leader { regs } else { thread.regs().map_err(text)? };
+            if let Some(context) = machine.context(thread.0) {
+                context.set(Slot::AppGs, regs.0.gs_base);
+            }
+            regs.rewind_syscall();
+            machine.enter(thread.0, &regs).map_err(text)?;
+            thread.cont(0).map_err(text)?;
+        }
+        Ok(())
     }
 
     /// Runs until every tracee is gone; returns how the first process ended.
@@ -90,10 +124,14 @@ impl<'a> Tracer<'a> {
         if lock(self.machine).threads.is_empty() && self.early.is_empty() {
             return true;
         }
-        let timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let mut timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if timeout.is_some_and(|left| left.is_zero()) {
             self.time_out();
             return false;
+        }
+        if self.control.is_some() {
+            // Requests come over a channel, which cannot be polled together with a descriptor.
+            timeout = Some(timeout.unwrap_or(REQUEST_POLL).min(REQUEST_POLL));
         }
         sys::wait_readable(wake, timeout);
         false
@@ -109,15 +147,30 @@ impl<'a> Tracer<'a> {
 
     fn requests(&mut self) {
         let Some(control) = &self.control else { return };
+        let attached = matches!(lock(self.machine).config.target, Target::Attach { .. });
+        let mut detach = false;
         while let Ok(request) = control.requests.try_recv() {
             match request {
                 Request::Enable => lock(self.machine).set_enabled(true),
                 Request::Disable => lock(self.machine).set_enabled(false),
+                Request::Stop if attached => detach = true,
                 Request::Stop => {
                     let _ = sys::kill(self.first, SIGTERM);
                 }
             }
             let _ = control.done.send(request);
+        }
+        if detach {
+            self.detach_all();
+        }
+    }
+
+    /// Stops every thread in order to let it go.
+    fn detach_all(&mut self) {
+        self.detaching = true;
+        self.status.get_or_insert(ExitStatus::Detached);
+        for &tid in lock(self.machine).threads.keys() {
+            let _ = sys::interrupt(tid);
         }
     }
 
@@ -153,6 +206,9 @@ impl<'a> Tracer<'a> {
             Stop::Child => self.child(&mut machine, tid),
             Stop::Exiting => exiting(&mut machine, tid),
             Stop::Group(_) => group_stop(&mut machine, tid),
+            Stop::Interrupted if self.detaching && in_place(&machine, tid) => {
+                detach_thread(&mut machine, tid)
+            }
             Stop::Interrupted => interrupted(&mut machine, tid),
             Stop::Signal(signal) => signalled(&mut machine, tid, signal),
             Stop::Syscall | Stop::Other(_) => Tracee(tid).cont(0),
@@ -253,15 +309,7 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
 /// Starts a process's new image: the process as a whole, with its one thread stopped at the first
 /// instruction.
 pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
-    let comm = fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
-    machine.reports.push(ProcessReport {
-        pid: tid,
-        parent,
-        comm: comm.trim_end().to_owned(),
-        threads: Vec::new(),
-        uncounted: None,
-    });
-    let report = machine.reports.len() - 1;
+    let report = new_report(machine, tid, parent);
     machine.processes.insert(tid, Process { space: usize::MAX, report });
     let regs = Tracee(tid).regs()?;
     let set_up = match machine.add_thread(tid, tid) {
@@ -278,6 +326,45 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
             release(machine, tid)
         }
     }
+}
+
+/// Starts the report of a process image.
+fn new_report(machine: &mut Machine, pid: i32, parent: i32) -> usize {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    machine.reports.push(ProcessReport {
+        pid,
+        parent,
+        comm: comm.trim_end().to_owned(),
+        threads: Vec::new(),
+        uncounted: None,
+    });
+    machine.reports.len() - 1
+}
+
+/// Whether a thread stands where it can be let go: in translated code.
+fn in_place(machine: &Machine, tid: Tid) -> bool {
+    machine.threads.get(&tid).is_some_and(|thread| matches!(thread.mode, Mode::Running))
+}
+
+/// Puts a thread back into its own code and lets it go, counted up to here.
+fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let Some(mut view) = machine.view(tid, &regs) else { return sys::detach(tid, 0) };
+    machine.leave(tid, &regs, &mut view);
+    let mut app = view.app;
+    app.rewind_syscall();
+    app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+    Tracee(tid).set_regs(&app)?;
+    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    let last = machine.threads.values().filter(|thread| thread.pid == pid).count() == 1;
+    if last && let Err(reason) = machine.take_down(tid) {
+        eprintln!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
+    }
+    machine.remove_thread(tid);
+    if last && let Some(process) = machine.processes.remove(&pid) {
+        machine.leave_space(process.space);
+    }
+    sys::detach(tid, 0)
 }
 
 /// Lets a thread run natively from here on, out of our sight.

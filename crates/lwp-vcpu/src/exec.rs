@@ -17,6 +17,7 @@ const GIB: u64 = 1 << 30;
 const SYS_OPEN: u64 = 2;
 const SYS_CLOSE: u64 = 3;
 const SYS_MMAP: u64 = 9;
+const SYS_MUNMAP: u64 = 11;
 const SYS_MADVISE: u64 = 28;
 const PROT_READ: u64 = 1;
 const PROT_WRITE: u64 = 2;
@@ -116,7 +117,7 @@ impl Machine {
     fn map_into(&self, injector: &mut Injector, family: usize, regs: &Regs) -> Result<(), String> {
         let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
         // Below the red zone of whatever runs there.
-        let scratch = (regs.0.rsp - 4096) & !15;
+        let scratch = (regs.0.rsp - 512) & !15;
         let tid = injector.tracee.0;
         let mut saved = vec![0; path.len()];
         memory::read_exact(tid, scratch, &mut saved)
@@ -144,6 +145,21 @@ impl Machine {
         Ok(())
     }
 
+    /// Takes everything of ours out of the address space of `tid`, which stands in its application
+    /// state and is the last of its threads.
+    pub fn take_down(&mut self, tid: Tid) -> Result<(), String> {
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let Some((_, family)) = self.space_of(tid) else { return Ok(()) };
+        let mut ranges = vec![(CONTEXTS_AT, CONTEXTS_BYTES), (LOW.low, Layout::BYTES)];
+        ranges.extend(family.arenas.iter().map(|arena| (arena.address, arena.bytes)));
+        let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
+        for (address, bytes) in ranges {
+            injector.call(SYS_MUNMAP, [address, bytes, 0, 0, 0, 0])?;
+        }
+        Ok(())
+    }
+
     /// Makes an arena near `extent` for one address space's family.
     pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
         let mappings = maps::read(tid);
@@ -162,7 +178,7 @@ impl Machine {
         let index = family.index;
         let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
         let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
-        let scratch = (regs.0.rsp - 4096) & !15;
+        let scratch = (regs.0.rsp - 512) & !15;
         memory::write_exact(tid, scratch, path.as_bytes())
             .map_err(|error| format!("writing to the program's stack: {error}"))?;
         let fd = injector.call(SYS_OPEN, [scratch, O_RDWR_CLOEXEC, 0, 0, 0, 0])?;
@@ -253,7 +269,7 @@ fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
         .filter(|m| m.name == "[vdso]")
         .chain(mappings.iter().filter(|m| m.execute && m.name != "[vdso]"));
     for mapping in vdso_first {
-        if mapping.start >= crate::space::VSYSCALL {
+        if mapping.start >= crate::space::VSYSCALL || mapping.name.contains("memfd:lwp") {
             continue;
         }
         let mut at = mapping.start;

@@ -55,20 +55,13 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
         .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
     let started = Instant::now();
     let before = sys::cpu_times();
-    let Target::Launch { program, argv } = &config.target else {
-        return Err(Error::Machine {
-            what: "attaching to a live process is not supported yet".into(),
-            remedy: "start the program under lwp instead".into(),
-        });
-    };
-    let tracee = spawn::spawn(program.as_os_str(), argv, !config.aslr)
-        .map_err(|error| spawn_error(program, error))?;
+    let start = Start::new(config)?;
     let machine = Mutex::new(Machine::new(config.clone(), memory.clone(), wake));
     let status = std::thread::scope(|scope| {
         let server = std::thread::Builder::new()
             .name("lwp-server".into())
             .spawn_scoped(scope, || server::serve(&machine, &memory));
-        let status = trace(&machine, tracee, control);
+        let status = trace(&machine, &start, control);
         server::lock(&machine).finished = true;
         if let Ok(server) = server {
             let _ = server.join();
@@ -82,7 +75,6 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
     for report in &mut machine.reports {
         report.threads.sort_by_key(|thread| thread.tid);
     }
-    refused(&machine.reports, program)?;
     Ok(Outcome {
         status,
         processes: machine.reports,
@@ -93,23 +85,61 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
     })
 }
 
-/// Leads the program, stopped at its exec, into translated code and traces it to its end.
-fn trace(
-    machine: &Mutex<Machine>,
-    tracee: Tracee,
-    control: Option<Control>,
-) -> Result<ExitStatus, Error> {
-    let mut tracer = Tracer::new(machine, tracee.0, control);
-    tracer.begin(tracee.0).map_err(|error| {
-        machine_error("starting the program", error, "see `lwp doctor`")
-    })?;
-    Ok(tracer.run())
+/// What is stopped and waits for its first step on the virtual CPU.
+enum Start {
+    /// A new program, at its exec.
+    Program(Tracee),
+    /// A live process's threads.
+    Live(i32, Vec<Tracee>),
 }
 
-/// The first program's refusal is the run's.
-fn refused(reports: &[ProcessReport], program: &Path) -> Result<(), Error> {
-    let _ = (reports, program);
-    Ok(())
+impl Start {
+    fn new(config: &Config) -> Result<Self, Error> {
+        match &config.target {
+            Target::Launch { program, argv } => {
+                spawn::spawn(program.as_os_str(), argv, !config.aslr)
+                    .map(Self::Program)
+                    .map_err(|error| spawn_error(program, error))
+            }
+            Target::Attach { pid } => {
+                let threads = spawn::attach(*pid).map_err(|error| match error {
+                    sys::Errno::ESRCH => Error::NotFound { program: format!("process {pid}") },
+                    error => machine_error(
+                        "attaching to the process",
+                        error,
+                        "run as the process's owner or as root, set \
+                         /proc/sys/kernel/yama/ptrace_scope to 0, and end other debuggers",
+                    ),
+                })?;
+                Ok(Self::Live(*pid, threads))
+            }
+        }
+    }
+}
+
+/// Leads what was started or attached to into translated code and traces it to its end.
+fn trace(
+    machine: &Mutex<Machine>,
+    start: &Start,
+    control: Option<Control>,
+) -> Result<ExitStatus, Error> {
+    match start {
+        Start::Program(tracee) => {
+            let mut tracer = Tracer::new(machine, tracee.0, control);
+            tracer.begin(tracee.0).map_err(|error| {
+                machine_error("starting the program", error, "see `lwp doctor`")
+            })?;
+            Ok(tracer.run())
+        }
+        Start::Live(pid, threads) => {
+            let mut tracer = Tracer::new(machine, *pid, control);
+            tracer.attach(*pid, threads).map_err(|what| Error::Machine {
+                what: format!("taking over process {pid}: {what}"),
+                remedy: "the process goes on natively".into(),
+            })?;
+            Ok(tracer.run())
+        }
+    }
 }
 
 fn machine_error(what: &str, error: sys::Errno, remedy: &str) -> Error {
