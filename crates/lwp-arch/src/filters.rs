@@ -175,6 +175,20 @@ impl Filters2007 {
 mod tests {
     use super::*;
 
+    /// Spec: LWP §3.3. DEV-2
+    #[test]
+    fn lwp_spec_3_3_dev_2_filter_positions() {
+        #[rustfmt::skip] // A table.
+        let positions = [
+            (Filters::CLF, 8), (Filters::NBC, 9), (Filters::RDC, 10), (Filters::RAM, 11),
+            (Filters::OTH, 12), (Filters::NMB, 25), (Filters::NPB, 26), (Filters::NAB, 27),
+            (Filters::NCB, 28), (Filters::NRB, 29), (Filters::IPI, 30), (Filters::IPF, 31),
+        ];
+        for (filter, bit) in positions {
+            assert_eq!(filter.bits(), 1 << bit, "{filter:?}");
+        }
+    }
+
     /// Spec: LWP §3.3
     #[test]
     fn lwp_spec_3_3_min_latency_counts_in_steps_of_16() {

@@ -110,6 +110,11 @@ impl LwpUnit {
         &self.processor
     }
 
+    /// The freedoms the unit uses.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Whether a profile runs (or, in the proposal, will run on return to CPL 3).
     pub const fn is_on(&self) -> bool {
         !matches!(self.state, State::Off)

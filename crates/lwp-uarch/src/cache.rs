@@ -107,7 +107,6 @@ mod tests {
     const TINY: CacheShape = CacheShape { bytes: 512, ways: 2, line_bytes: 64 };
 
     /// Spec: LWP §11
-
     #[test]
     fn lwp_spec_11_shape_counts_sets_and_finds_lines() {
         assert_eq!((TINY.sets(), TINY.is_regular()), (4, true));
@@ -122,7 +121,6 @@ mod tests {
     }
 
     /// Spec: LWP §11
-
     #[test]
     fn lwp_spec_11_the_least_recently_used_line_leaves() {
         let mut cache = Cache::new(TINY);

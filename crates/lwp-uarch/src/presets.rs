@@ -136,7 +136,6 @@ mod tests {
     use super::*;
 
     /// Spec: LWP §11
-
     #[test]
     fn lwp_spec_11_names_find_their_presets() {
         for preset in ALL {
@@ -146,7 +145,6 @@ mod tests {
     }
 
     /// Spec: LWP §11
-
     #[test]
     fn lwp_spec_11_levels_are_regular_and_grow_outwards() {
         for preset in ALL {

@@ -1,13 +1,14 @@
 //! What counts as an occurrence of each event, and what its record says.
 
 use lwp_arch::event::EventId;
+use lwp_arch::filters::Filters;
 use lwp_arch::record::{DataSource, Event};
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc, EventFlags, LinearAddr, Retired, Revision, RingOffset};
-use lwp_model::{Cpu, Policy, Simultaneous};
+use lwp_model::{Cpu, DataSegment, Policy, Simultaneous};
 use proptest::prelude::*;
 
-use crate::machine::{Machine, branch, loads, miss, plain, small_rings};
+use crate::machine::{BLOCK, Machine, RING, branch, loads, miss, plain, small_rings};
 
 fn machine(flags: EventFlags, id: EventId, interval: i32, counter: i32) -> Machine {
     let mut machine = Machine::new();
@@ -28,6 +29,25 @@ fn lwp_spec_4_2_instructions_record_every_interval_plus_first() {
     assert_eq!(m.seen(), [(2, 0x100), (2, 0x103), (2, 0x106)]);
     let record = m.records()[0];
     assert_eq!((record.flags.get(), record.data1.get(), record.data2.get()), (0, 0, 0));
+}
+
+/// The unit is told linear addresses and adds no segment base to them, whatever DS is.
+///
+/// Spec: P07 §4; LWP §4.1. DEV-38
+#[test]
+fn lwp_spec_4_1_dev_38_the_record_has_the_linear_address() {
+    let mut m = Machine::new();
+    m.cpu = Cpu { ds: DataSegment { base: 0x200, limit: u32::MAX }, ..Cpu::user_32() };
+    m.block(EventFlags::BRE, 8).edit(|block| {
+        block.buffer_base = (RING.0 - 0x200).into();
+        block.filters = Filters::IPF.bits().into();
+        block.base_ip = 0x8000_0000.into();
+        block.limit_ip = 0x8000_0000.into();
+    });
+    m.llwpcb(BLOCK.0 - 0x200).unwrap();
+    m.retire(&branch(0x8000_0000, 0x8000_0040, BranchKind::Return));
+    let record = m.records()[0];
+    assert_eq!((record.ip().0, record.data2.get()), (0x8000_0000, 0x8000_0040));
 }
 
 /// Spec: LWP §4.2

@@ -5,7 +5,7 @@ use lwp_arch::insn::Width;
 use lwp_arch::record::DataSource;
 use lwp_arch::retired::BranchKind;
 use lwp_arch::{EventFlags, Fault, LinearAddr, PageFault, Retired};
-use lwp_model::{Data1, LinearMemory, OnFault, Policy};
+use lwp_model::{Data1, HeadPublication, LinearMemory, LwpUnit, OnFault, Policy, Simultaneous};
 
 use crate::machine::{BLOCK, Flaky, Machine, RING, branch, insert, miss, plain, small_rings};
 
@@ -76,6 +76,16 @@ fn lwp_spec_6_4_a_restarted_operation_equals_an_undisturbed_one() {
             assert_eq!(m.signals.random, smooth.signals.random, "{name} at {fail_at}");
         }
     }
+}
+
+/// Spec: P07 §5.5.6; LWP §6.4, §7. DEV-37
+#[test]
+fn lwp_spec_6_4_dev_37_default_policy() {
+    let policy = Policy::default();
+    assert_eq!(policy.on_fault, OnFault::Restart);
+    assert_eq!(policy.head, HeadPublication::EachRecord);
+    assert_eq!(policy.simultaneous, Simultaneous::StoreAll);
+    assert_eq!(LwpUnit::new(small_rings()).policy(), &policy);
 }
 
 /// The ring behind a page that may not be touched: how a replay debugger learnt of overflows.

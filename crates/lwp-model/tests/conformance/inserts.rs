@@ -206,11 +206,12 @@ fn lwp_spec_4_2_an_insert_retires_like_any_instruction() {
     assert_eq!(machine.seen(), [(255, 0x40_0100), (2, 0x40_0100)]);
 }
 
+/// General registers, the base of FS, and the carry flag if it was written.
 #[derive(Default)]
-struct Gprs {
-    values: [u64; 16],
-    fs: u64,
-    carry: Option<bool>,
+pub struct Gprs {
+    pub values: [u64; 16],
+    pub fs: u64,
+    pub carry: Option<bool>,
 }
 
 impl Registers for Gprs {
@@ -231,7 +232,8 @@ impl Registers for Gprs {
     }
 }
 
-fn execute(machine: &mut Machine, code: CodeSize, bytes: &[u8], gprs: &mut Gprs) {
+/// Executes the instruction these bytes are.
+pub fn execute(machine: &mut Machine, code: CodeSize, bytes: &[u8], gprs: &mut Gprs) {
     let instruction = decode(bytes, code).unwrap();
     let (memory, signals) = (&mut machine.memory, &mut machine.signals);
     let ip = AppPc(0x40_0000);

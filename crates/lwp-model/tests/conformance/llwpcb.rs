@@ -378,6 +378,7 @@ proptest! {
         let enabled = EventFlags::from_bits_truncate(cfg);
         let kernel = Cpu::kernel_64();
         machine.unit.wrmsr(&kernel, LwpCfg::MSR, enabled.bits().into()).unwrap();
+        machine.memory.map(RING, 0x2_0000);
         let mut bytes = bytes.concat();
         // A ring of some size at a reachable place, so that a good part of the blocks loads.
         bytes[6] &= 1;

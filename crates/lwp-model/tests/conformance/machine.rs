@@ -58,7 +58,7 @@ impl Machine {
         unit.enable_everything();
         let mut memory = PagedMemory::new();
         memory.map(BLOCK, 4096);
-        memory.map(RING, 0x2_0000);
+        memory.map(RING, 4096);
         Self { unit, cpu: Cpu::user_64(), memory, signals: Seeded::new(1) }
     }
 
@@ -71,6 +71,7 @@ impl Machine {
         // Out of reach: no interrupt.
         block.threshold = 0x1000_0000.into();
         self.memory.poke(BLOCK, &block.to_bytes());
+        self.memory.map(RING, u64::from(slots) * 32);
         self
     }
 

@@ -2,6 +2,7 @@
 
 use lwp_arch::cpuid::{Capabilities2007, Edx2007};
 use lwp_arch::filters::Filters2007;
+use lwp_arch::insn::CodeSize;
 use lwp_arch::lwpcb::{EventSlot2007, Lwpcb2007, pack_buffer_size_random};
 use lwp_arch::msr::LwpMsr0;
 use lwp_arch::record::DataSource;
@@ -9,6 +10,7 @@ use lwp_arch::retired::BranchKind;
 use lwp_arch::{EventId, Fault, LinearAddr, PageFault, Retired};
 use lwp_model::{Cpu, OnFault, Policy, Processor, Proposal, Simultaneous};
 
+use crate::inserts::{Gprs, execute};
 use crate::machine::{BLOCK, Machine, RING, branch, loads, miss, plain};
 
 const INSTRUCTIONS: EventId = EventId(1);
@@ -222,6 +224,34 @@ fn p07_5_3_dev_25_misaligned_blocks_and_empty_rings() {
     block(&mut m, 0, &[(INSTRUCTIONS, 1, 1)]);
     assert_eq!(m.llwpcb(BLOCK.0), Ok(Some(0)));
     assert_eq!((read(&m).flags.get(), m.slwpcb()), (0, Ok(0)), "off, as with no event");
+}
+
+/// Spec: P07 §5.3. DEV-25
+#[test]
+fn p07_5_3_dev_25_machine_code_returns_the_old_address_in_rax() {
+    let mut m = machine();
+    let mut gprs = Gprs::default();
+    gprs.values[3] = BLOCK.0;
+    let llwpcb_rbx = [0x8F, 0xE9, 0xF8, 0x12, 0xC3];
+    for old in [0, BLOCK.0] {
+        gprs.values[0] = u64::MAX;
+        execute(&mut m, CodeSize::Bits64, &llwpcb_rbx, &mut gprs);
+        assert_eq!(gprs.values[0], old);
+    }
+    assert_eq!(gprs.carry, None);
+}
+
+/// Spec: P07 §5.2.1. DEV-27
+#[test]
+fn p07_5_2_1_dev_27_clearing_the_enable_bit_ends_the_profile() {
+    let mut m = machine();
+    let (kernel, all) = (Cpu::kernel_64(), m.unit.lwpmsr0());
+    m.start();
+    m.unit.write_lwpmsr0(&kernel, all - LwpMsr0::IRE).unwrap();
+    assert!(m.unit.is_on());
+    m.unit.write_lwpmsr0(&kernel, all - LwpMsr0::ENABLED).unwrap();
+    m.unit.write_lwpmsr0(&kernel, all).unwrap();
+    assert_eq!(m.slwpcb(), Ok(0));
 }
 
 /// Spec: P07 §5.4
