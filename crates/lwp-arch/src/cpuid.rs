@@ -247,7 +247,7 @@ impl Capabilities {
 
     /// EAX of leaf `8000_001C`: what a program may use now.
     ///
-    /// 0 while XCR0[62] is clear; otherwise LWP_AVAIL and the features that `LWP_CFG` allows.
+    /// 0 while `XCR0[62]` is clear; otherwise LWP_AVAIL and the features that `LWP_CFG` allows.
     ///
     /// Spec: LWP §1.2.
     pub const fn enabled(&self, xcr0: u64, cfg: LwpCfg) -> fn8000_001c::Features {
@@ -342,19 +342,19 @@ bitflags::bitflags! {
 pub struct Capabilities2007 {
     /// EDX.
     pub features: Edx2007,
-    /// EBX[7:0]: size of the LWPCB in bytes, at least `40 + 8 × max_events`.
+    /// `EBX[7:0]`: size of the LWPCB in bytes, at least `40 + 8 × max_events`.
     pub lwpcb_bytes: u8,
-    /// EBX[23:16]: number of event counters.
+    /// `EBX[23:16]`: number of event counters.
     pub max_events: u8,
-    /// EBX[31:24].
+    /// `EBX[31:24]`.
     pub version: u8,
-    /// ECX[4:0]: width of the latency counter in bits, 10 to 31.
+    /// `ECX[4:0]`: width of the latency counter in bits, 10 to 31.
     pub cache_max: u8,
-    /// ECX[5]: records of cache misses carry the data address.
+    /// `ECX[5]`: records of cache misses carry the data address.
     pub data_address: bool,
-    /// ECX[30]: cache events can be filtered by level.
+    /// `ECX[30]`: cache events can be filtered by level.
     pub cache_levels: bool,
-    /// ECX[31]: cache events can be filtered by latency.
+    /// `ECX[31]`: cache events can be filtered by latency.
     pub cache_latency: bool,
 }
 

@@ -76,7 +76,7 @@ pub struct ProfileStateV1 {
 /// random bits and time. That makes this the thing to compare in lock-step runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitStateV1 {
-    /// XCR0[62].
+    /// `XCR0[62]`.
     pub xcr0_lwp: bool,
     /// `LWP_CFG`.
     pub lwp_cfg: u64,

@@ -16,7 +16,7 @@ use crate::unit::{LwpUnit, Profile, State};
 use crate::{Cpu, LinearMemory, Signals};
 
 impl LwpUnit {
-    /// Switches everything on that the processor has, as a system without reservations would: XCR0[62]
+    /// Switches everything on that the processor has, as a system without reservations would: `XCR0[62]`
     /// set; all features allowed; core 0; interrupt vector FFh.
     ///
     /// Spec: P07 §5.2.1; LWP §1.4, §2.1.
@@ -44,7 +44,7 @@ impl LwpUnit {
         }
     }
 
-    /// XSETBV changed XCR0[62]. Clearing it ends the running profile and drops its state: DEV-27.
+    /// XSETBV changed `XCR0[62]`. Clearing it ends the running profile and drops its state: DEV-27.
     ///
     /// Spec: LWP §1.4.
     pub fn set_xcr0(&mut self, enabled: bool) {

@@ -78,7 +78,7 @@ pub struct Retirement {
 pub struct LwpUnit {
     pub(crate) processor: Processor,
     pub(crate) policy: Policy,
-    /// XCR0[62].
+    /// `XCR0[62]`.
     pub(crate) xcr0_lwp: bool,
     pub(crate) cfg: LwpCfg,
     pub(crate) msr0: LwpMsr0,
