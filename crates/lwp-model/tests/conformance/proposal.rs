@@ -365,6 +365,28 @@ fn p07_5_5_2_4_a_restore_waits_for_ring_3() {
     assert_eq!(seen(&m), [(1, 1), (1, 2), (1, 3)]);
 }
 
+/// A block across two pages, of which only the one with the counters is missing.
+///
+/// Spec: P07 §5.5.2.4
+#[test]
+fn p07_5_5_2_4_a_flush_in_the_kernel_needs_every_page_of_the_block() {
+    let mut m = machine();
+    let block = LinearAddr(0x5000 - Lwpcb2007::SIZE as u64 - 8);
+    let image = m.memory.peek(BLOCK, 64);
+    m.memory.poke(block, &image);
+    m.llwpcb(block.0).unwrap();
+    m.run(1, 2);
+    let saved = m.unit.save_volatile();
+    m.unit.restore_volatile(saved);
+    m.memory.protect(LinearAddr(0x5000), 1);
+    m.cpu = Cpu::kernel_64();
+    let counter = LinearAddr(0x5004);
+    let denied = PageFault { address: counter, write: true, present: true };
+    assert_eq!(m.slwpcb(), Err(Fault::Pf(denied)));
+    m.memory.map(LinearAddr(0x5000), 1);
+    assert_eq!(m.slwpcb(), Ok(block.0));
+}
+
 /// Spec: P07 §5.5.2
 #[test]
 fn p07_5_5_2_a_record_lost_in_a_switch_is_counted_as_missed() {

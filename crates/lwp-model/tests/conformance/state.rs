@@ -87,6 +87,7 @@ fn lwp_spec_6_1_after_a_restore_constants_come_from_the_block() {
     let absent = PageFault { address: BLOCK, write: false, present: false };
     assert_eq!(m.unit.settle(&mut m.memory), Err(Fault::Pf(absent)));
     assert_eq!(m.try_retire(&plain(1)), Err(Fault::Pf(absent)));
+    assert_eq!(m.slwpcb(), Err(Fault::Pf(absent)), "a flush reads them first");
     m.block(EventFlags::IRE, 8).slot(EventId::INSTRUCTIONS_RETIRED, 77, 0);
     m.unit.settle(&mut m.memory).unwrap();
     let profile = m.unit.state().profile.unwrap();
