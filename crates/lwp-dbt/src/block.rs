@@ -47,6 +47,9 @@ pub enum Carry {
     AppGs,
     /// `rdgsbase` or `wrgsbase`.
     GsBase,
+    /// XSAVE and its relatives, where the virtual processor has fewer state components than the real
+    /// one; with the operand's displacement and address if it is rip-relative.
+    StateSave(Option<(u8, u64)>),
 }
 
 /// One instruction of a block, terminator excluded.
@@ -218,7 +221,7 @@ impl Block {
                 return Some(block.finish(code, offset, decoder.position(), terminator));
             }
             number.step(&instruction);
-            let carry = carry(&decoder, &instruction);
+            let carry = carry(&decoder, &instruction, emulated);
             block.insns.push(Insn {
                 offset: offset as u16,
                 len: instruction.len() as u8,
@@ -236,7 +239,14 @@ impl Block {
     }
 }
 
-fn carry(decoder: &Decoder<'_>, instruction: &Instruction) -> Carry {
+fn carry(decoder: &Decoder<'_>, instruction: &Instruction, emulated: Emulated) -> Carry {
+    if emulated.xgetbv && saves_state(instruction) {
+        let relative = instruction.is_ip_rel_memory_operand().then(|| {
+            let offsets = decoder.get_constant_offsets(instruction);
+            (offsets.displacement_offset() as u8, instruction.ip_rel_memory_address())
+        });
+        return Carry::StateSave(relative);
+    }
     if instruction.is_ip_rel_memory_operand() {
         let offsets = decoder.get_constant_offsets(instruction);
         return Carry::RipRelative {
@@ -249,6 +259,23 @@ fn carry(decoder: &Decoder<'_>, instruction: &Instruction) -> Carry {
         _ => {}
     }
     if uses_gs_memory(instruction) { Carry::AppGs } else { Carry::Copy }
+}
+
+fn saves_state(instruction: &Instruction) -> bool {
+    use Mnemonic::{
+        Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64,
+    };
+    matches!(
+        instruction.mnemonic(),
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64
+    )
+}
+
+/// The state mask is borrowed from rax, which the operand must not need.
+fn state_operand_uses_rax(instruction: &Instruction) -> bool {
+    [instruction.memory_base(), instruction.memory_index()]
+        .iter()
+        .any(|register| register.full_register() == Register::RAX)
 }
 
 /// LEA names a segment without using it.
@@ -345,6 +372,9 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
         Mnemonic::Rdtsc | Mnemonic::Rdtscp if emulated.tsc => RequestKind::Tsc,
         Mnemonic::Rdrand | Mnemonic::Rdseed if emulated.random => RequestKind::Random,
         _ if loads_gs(instruction) => return Some(Terminator::Step),
+        _ if emulated.xgetbv && saves_state(instruction) && state_operand_uses_rax(instruction) => {
+            return Some(Terminator::Step);
+        }
         _ if uses_gs_memory(instruction) && !gs_rewritable(instruction) => {
             return Some(Terminator::Step);
         }

@@ -80,6 +80,8 @@ pub enum Slot {
     NoSyscalls = 0xf0,
     /// The application pc after the system call that the run tail executes.
     Next = 0xf8,
+    /// The state components of the virtual processor's XCR0.
+    StateMask = 0x100,
     /// Insertion list: triples of table slot address, chain slot address, entry address.
     ApplyList = 0x200,
 }

@@ -17,6 +17,7 @@
 //! | 10 | `syscall` | the call itself, behind a filter by its number; then rcx := next pc |
 //! | 11 | `rt_sigreturn` | the frame's rip redirected to the landing; the call itself |
 //! | 12 | `xbegin` | an abort: eax := 0, on to the fallback address |
+//! | 15 | XSAVE, XRSTOR … with fewer state components than the host | the mask in eax reduced first |
 //! | 13 | CPUID and other answers of the virtual CPU | a request to the host |
 //! | 14 | everything else | a request to execute the instruction natively, alone |
 
@@ -420,6 +421,7 @@ impl<'a> Emitter<'a> {
                 }
                 Carry::AppGs => self.app_gs(block, insn, bytes),
                 Carry::GsBase => self.gs_base(bytes),
+                Carry::StateSave(relative) => self.state_save(insn, bytes, relative),
             };
             if !ok {
                 return false;
@@ -522,6 +524,38 @@ impl<'a> Emitter<'a> {
         let bytes = encoder.take_buffer();
         self.bytes(&bytes);
         true
+    }
+
+    /// Rule 15.
+    ///
+    /// ```text
+    /// Target:  xsave [m]                    -- components in edx:eax, of those in the real XCR0
+    /// Patch:   slot := rax
+    ///          eax := pdep(pext(eax, mask), mask)    -- eax & mask, flags untouched
+    ///          xsave [m]; rax := slot
+    /// ```
+    fn state_save(&mut self, insn: &Insn, bytes: &[u8], relative: Option<(u8, u64)>) -> bool {
+        self.bytes(&[0x65, 0x48, 0x89, 0x04, 0x25]);
+        self.imm32(Slot::Rax as u32);
+        self.point(self.before | bits::SPILL_RAX);
+        // pext eax, eax, gs:[mask]; pdep eax, eax, gs:[mask]
+        self.bytes(&[0x65, 0xc4, 0xe2, 0x7a, 0xf5, 0x04, 0x25]);
+        self.imm32(Slot::StateMask as u32);
+        self.bytes(&[0x65, 0xc4, 0xe2, 0x7b, 0xf5, 0x04, 0x25]);
+        self.imm32(Slot::StateMask as u32);
+        let ok = match relative {
+            Some((at, operand)) => self.rip_relative(bytes, at, operand),
+            None => {
+                self.bytes(bytes);
+                true
+            }
+        };
+        self.app += insn.len;
+        self.index += 1;
+        self.point(self.before | bits::SPILL_RAX);
+        self.bytes(&[0x65, 0x48, 0x8b, 0x04, 0x25]);
+        self.imm32(Slot::Rax as u32);
+        ok
     }
 
     /// Rule 4. The 32-bit forms move 32 bits and clear the rest.

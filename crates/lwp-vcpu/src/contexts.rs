@@ -18,12 +18,14 @@ pub struct Contexts {
     next: usize,
     /// Pauses that a thread spins before it sleeps.
     pub spin: u64,
+    /// The state components of the virtual processor.
+    pub state_mask: u64,
 }
 
 impl Contexts {
     /// All slots free.
-    pub fn new(memory: Arc<SharedMemory>, spin: u64) -> Self {
-        Self { memory, free: Vec::new(), next: 1, spin }
+    pub fn new(memory: Arc<SharedMemory>, spin: u64, state_mask: u64) -> Self {
+        Self { memory, free: Vec::new(), next: 1, spin, state_mask }
     }
 
     /// A fresh context; `None` when all are taken.
@@ -41,6 +43,7 @@ impl Contexts {
         context.set(Slot::DoorSleep, CONTEXTS_AT + DOOR_SLEEP);
         context.set(Slot::This, slot_address(slot));
         context.set(Slot::Spin, self.spin);
+        context.set(Slot::StateMask, self.state_mask);
         Some(slot)
     }
 

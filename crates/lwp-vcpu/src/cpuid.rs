@@ -16,11 +16,6 @@ impl VirtualCpu {
         Self { model }
     }
 
-    /// Whether XGETBV must be answered rather than executed.
-    pub fn emulates_xgetbv(&self) -> bool {
-        self.model != CpuModel::Host
-    }
-
     /// XCR0.
     pub fn xcr0(&self) -> u64 {
         let host = sys::xcr0();

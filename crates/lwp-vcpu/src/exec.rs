@@ -5,6 +5,7 @@ use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Stop, Tid, Tracee, sys};
 
+use crate::config::{CpuModel, Target};
 use crate::family::Family;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping};
@@ -81,6 +82,9 @@ impl Machine {
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
         let family = self.family_for(arenas)?;
+        if matches!(self.config.target, Target::Launch { .. }) {
+            self.adjust_auxv(tid, regs.0.rsp);
+        }
         let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
         self.map_into(&mut injector, family, regs)?;
         for stop in injector.held {
@@ -95,6 +99,30 @@ impl Machine {
             process.space = index;
         }
         Ok(())
+    }
+
+    /// Shows the virtual processor in a new program's auxiliary vector, and under determinism takes
+    /// what differs from run to run out of it: the random bytes and the vdso.
+    fn adjust_auxv(&mut self, tid: Tid, stack: u64) {
+        let fixed = self.config.cpu != CpuModel::Host;
+        if !fixed && !self.config.deterministic {
+            return;
+        }
+        for (at, [kind, value]) in read_auxv(tid, stack) {
+            let new = match kind {
+                AT_HWCAP if fixed => [kind, u64::from(self.cpu.cpuid(1, 0)[3])],
+                AT_HWCAP2 if fixed => [kind, 0],
+                AT_SYSINFO_EHDR if self.config.deterministic => [AT_IGNORE, 0],
+                AT_RANDOM if self.config.deterministic => {
+                    let bytes = [self.next_random(), self.next_random()].map(u64::to_le_bytes);
+                    let _ = memory::write_exact(tid, value, &bytes.concat());
+                    continue;
+                }
+                _ => continue,
+            };
+            let _ = memory::write_u64(tid, at, new[0]);
+            let _ = memory::write_u64(tid, at + 8, new[1]);
+        }
     }
 
     /// Leads a stopped thread with the application registers `regs` into translated code.
@@ -209,6 +237,34 @@ impl Machine {
         self.layouts.insert(arenas, index);
         Ok(index)
     }
+}
+
+const AT_IGNORE: u64 = 1;
+const AT_HWCAP: u64 = 16;
+const AT_RANDOM: u64 = 25;
+const AT_HWCAP2: u64 = 26;
+const AT_SYSINFO_EHDR: u64 = 33;
+
+/// The auxiliary vector of a program that stands at its first instruction: address, type and value
+/// of each entry.
+fn read_auxv(tid: Tid, stack: u64) -> Vec<(u64, [u64; 2])> {
+    let mut at = stack + 8;
+    // Arguments and environment, each list ended by a null pointer.
+    for _ in 0..2 {
+        while memory::read_u64(tid, at).is_ok_and(|pointer| pointer != 0) {
+            at += 8;
+        }
+        at += 8;
+    }
+    let mut out = Vec::new();
+    while let (Ok(kind), Ok(value)) = (memory::read_u64(tid, at), memory::read_u64(tid, at + 8)) {
+        if kind == 0 {
+            break;
+        }
+        out.push((at, [kind, value]));
+        at += 16;
+    }
+    out
 }
 
 const ARENA_ELSEWHERE: u64 = 256 << 20;

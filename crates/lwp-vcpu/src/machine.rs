@@ -132,13 +132,13 @@ impl Machine {
     pub fn new(config: Config, memory: Arc<SharedMemory>, wake_tracer: Arc<OwnedFd>) -> Self {
         let cpu = VirtualCpu::new(config.cpu);
         let emulated = Emulated {
-            xgetbv: cpu.emulates_xgetbv(),
+            xgetbv: cpu.xcr0() != sys::xcr0(),
             tsc: config.deterministic,
             random: config.deterministic,
         };
         let spin = if sys::allowed_cpus() > 1 { 2000 } else { 0 };
         Self {
-            contexts: Contexts::new(memory.clone(), spin),
+            contexts: Contexts::new(memory.clone(), spin, cpu.xcr0()),
             cpu,
             emulated,
             families: Vec::new(),
