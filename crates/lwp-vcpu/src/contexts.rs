@@ -10,6 +10,9 @@ use lwp_ptrace::{SharedMemory, sys};
 use crate::memory_map::{CONTEXTS_AT, DOOR_SLEEP, SLOT_BYTES, SLOTS, slot_address, slot_offset};
 use crate::outcome::Counts;
 
+/// Offset in a context of room for a path, behind the insertion list.
+const SCRATCH: u64 = 0x900;
+
 /// Allocates context slots.
 #[derive(Debug)]
 pub struct Contexts {
@@ -132,6 +135,15 @@ impl Context<'_> {
             }
         }
         self.set(Slot::ApplyCount, list.len() as u64);
+    }
+
+    /// Puts bytes where the thread can read them, and returns their address in the tracee.
+    pub fn write_scratch(&self, bytes: &[u8]) -> u64 {
+        let len = bytes.len().min((CONTEXT_BYTES - SCRATCH) as usize - 1);
+        let offset = slot_offset(self.slot) + SCRATCH;
+        self.memory.write(offset, &bytes[..len]);
+        self.memory.write(offset + len as u64, &[0]);
+        self.address() + SCRATCH
     }
 
     /// One triple of the insertion list.

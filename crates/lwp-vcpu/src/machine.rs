@@ -121,6 +121,8 @@ pub struct Machine {
     pub random: u64,
     /// The virtual time stamp counter.
     pub tsc: u64,
+    /// Under determinism, what the random devices are replaced by, and its path.
+    pub random_file: Option<(SharedMemory, String)>,
     /// Whether counting is on.
     pub enabled: bool,
     /// Everything is over: the server ends.
@@ -137,7 +139,10 @@ impl Machine {
             random: config.deterministic,
         };
         let spin = if sys::allowed_cpus() > 1 { 2000 } else { 0 };
+        let random_file =
+            if config.deterministic { seeded_file(config.seed) } else { None };
         Self {
+            random_file,
             contexts: Contexts::new(memory.clone(), spin, cpu.xcr0()),
             cpu,
             emulated,
@@ -315,4 +320,19 @@ impl Machine {
     pub fn wanted(&self, tid: Tid) -> Option<AppPc> {
         Some(AppPc(self.context(tid)?.get(Slot::Pc)))
     }
+}
+
+/// A file of seeded random bytes, long enough for any seed, and the path to open it by.
+fn seeded_file(seed: u64) -> Option<(SharedMemory, String)> {
+    const BYTES: u64 = 1 << 20;
+    let file = SharedMemory::new(c"lwp-random", BYTES).ok()?;
+    let mut state = seed ^ 0x5851_f42d_4c95_7f2d;
+    for at in (0..BYTES).step_by(8) {
+        // splitmix64's increment with a multiplicative mix: any even distribution will do.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        file.store(at, mixed ^ (mixed >> 29));
+    }
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.fd());
+    Some((file, path))
 }

@@ -273,7 +273,8 @@ impl Machine {
             random ^ (random >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
         };
         let context = self.contexts.context(slot);
-        let (action, pending) = syscalls::before(context, tid, &mut stream);
+        let file = self.random_file.as_ref().map(|(_, path)| path.as_str());
+        let (action, pending) = syscalls::before(context, tid, &mut stream, file);
         self.random = random;
         if action == Before::Step {
             self.ask_tracer(tid, Need::Step);

@@ -9,6 +9,7 @@ use crate::contexts::Context;
 
 /// Numbers of the calls that matter here.
 pub mod nr {
+    pub const OPEN: u64 = 2;
     pub const MMAP: u64 = 9;
     pub const MPROTECT: u64 = 10;
     pub const RT_SIGRETURN: u64 = 15;
@@ -22,6 +23,7 @@ pub mod nr {
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
+    pub const OPENAT: u64 = 257;
     pub const SECCOMP: u64 = 317;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;
@@ -57,7 +59,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::ARCH_PRCTL
         | nr::SECCOMP
         | nr::RSEQ => SyscallClass::Host,
-        nr::GETRANDOM if emulated.random => SyscallClass::Host,
+        nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         _ => SyscallClass::Native,
     }
 }
@@ -116,7 +118,12 @@ pub enum Effect {
 }
 
 /// Looks at a call before it is made and arranges it in the context.
-pub fn before(context: Context<'_>, tid: i32, random: &mut dyn FnMut() -> u64) -> (Before, Pending) {
+pub fn before(
+    context: Context<'_>,
+    tid: i32,
+    random: &mut dyn FnMut() -> u64,
+    random_file: Option<&str>,
+) -> (Before, Pending) {
     let number = context.get(Slot::Rax) & 0xffff_ffff;
     let args = [
         context.get(Slot::Rdi),
@@ -147,6 +154,17 @@ pub fn before(context: Context<'_>, tid: i32, random: &mut dyn FnMut() -> u64) -
             ARCH_SHSTK_ENABLE => answer(&mut pending, EOPNOTSUPP),
             _ => {}
         },
+        nr::OPEN | nr::OPENAT => {
+            let (slot, path) = match number {
+                nr::OPEN => (Slot::Rdi, args[0]),
+                _ => (Slot::Rsi, args[1]),
+            };
+            if let Some(file) = random_file
+                && names_random_device(tid, path)
+            {
+                context.set(slot, context.write_scratch(file.as_bytes()));
+            }
+        }
         nr::GETRANDOM if args[2] & !GRND_MASK == 0 => {
             let result = fill_random(tid, args[0], args[1], random);
             answer(&mut pending, result);
@@ -154,6 +172,14 @@ pub fn before(context: Context<'_>, tid: i32, random: &mut dyn FnMut() -> u64) -
         _ => {}
     }
     (Before::Run, pending)
+}
+
+fn names_random_device(tid: i32, path: u64) -> bool {
+    let starts = |name: &[u8]| {
+        let mut bytes = vec![0; name.len()];
+        memory::read_exact(tid, path, &mut bytes).is_ok() && bytes == name
+    };
+    starts(b"/dev/urandom\0") || starts(b"/dev/random\0")
 }
 
 fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64) -> i64 {
@@ -173,9 +199,9 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
 /// get and what has changed.
 pub fn after(context: Context<'_>, pending: &Pending, result: u64) -> (u64, Effect) {
     let [a1, a2, a3, a4] = pending.args;
-    if pending.number == nr::MLOCKALL {
-        context.set(Slot::Rdi, a1);
-    }
+    // What the program passed is what it finds in its registers again.
+    context.set(Slot::Rdi, a1);
+    context.set(Slot::Rsi, a2);
     if let Some(result) = pending.result {
         return (result as u64, Effect::None);
     }
