@@ -293,7 +293,7 @@ fn c_source() -> String {
 #[test]
 fn compile_with_gcc() {
     need!("gcc");
-    sh("gcc -O2 -g -c p.c -o p.o && md5sum p.o && gcc -O2 p.c -o p -Wl,--build-id=none && md5sum p && ./p && \
+    sh("gcc -O2 -g -fdebug-prefix-map=$PWD=. -c p.c -o p.o && md5sum p.o && gcc -O2 p.c -o p -Wl,--build-id=none && md5sum p && ./p && \
         gcc -O0 -S p.c -o - | md5sum; gcc -fsyntax-only bad.c; echo $?")
     .file("p.c", c_source())
     .file("bad.c", "int main( { return x; }\n")
