@@ -50,11 +50,19 @@ __attribute__((unused, format(printf, 1, 2))) static void say(const char *format
     errno = saved;
 }
 
+/* Counts a failure; true while it should be printed. A loop that fails all the time says so briefly. */
+__attribute__((unused)) static bool check_failed(void)
+{
+    check_failures = check_failures + 1;
+    if (check_failures == 9)
+        say("... further failures are counted only");
+    return check_failures < 9;
+}
+
 /* The text of the condition, then the given explanation. */
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            check_failures = check_failures + 1;                                                   \
+        if (!(condition) && check_failed()) {                                                      \
             say("FAIL %s:%d: %s", __FILE_NAME__, __LINE__, #condition);                            \
             say("     " __VA_ARGS__);                                                              \
         }                                                                                          \
@@ -65,8 +73,7 @@ __attribute__((unused, format(printf, 1, 2))) static void say(const char *format
     do {                                                                                           \
         unsigned long long got_ = (unsigned long long)(got);                                       \
         unsigned long long want_ = (unsigned long long)(want);                                     \
-        if (got_ != want_) {                                                                       \
-            check_failures = check_failures + 1;                                                   \
+        if (got_ != want_ && check_failed()) {                                                     \
             say("FAIL %s:%d: %s is %#llx, want %#llx", __FILE_NAME__, __LINE__, #got, got_,        \
                 want_);                                                                            \
             say("     " __VA_ARGS__);                                                              \
@@ -119,6 +126,16 @@ __attribute__((unused)) static void *map_pages(size_t bytes, int protection)
     MUST(at != MAP_FAILED);
     return at;
 }
+
+/* A child counts its own failures only. */
+__attribute__((unused)) static pid_t checked_fork(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        check_failures = 0;
+    return pid;
+}
+#define fork() checked_fork()
 
 /* Runs a function in a child and returns the wait status. */
 __attribute__((unused)) static int in_child(void (*function)(void))

@@ -30,9 +30,13 @@ programs! {
         descriptors exec_forms fork_tree job_control many_children orphans wait_forms
     }
     system {
-        attributes event_loops restartable_sequences seccomp seccomp_address timers tracing
+        address_limit attributes event_loops restartable_sequences seccomp seccomp_address
+        seccomp_allow_list timers tracing
     }
-    registers { flags general vectors x87_mxcsr asynchronous segment_bases red_zone system_calls }
+    registers {
+        asynchronous first_execution flags general red_zone segment_bases system_calls vectors
+        x87_mxcsr
+    }
     code {
         cross_modified executable_stack generated load_unload next_instruction replaced_mappings
         rewritten_in_place two_mappings write_xor_execute

@@ -1,7 +1,7 @@
 //@ variants: pie static
 //@ cflags: -O1
-/* Programs that put themselves under seccomp: strict mode, filters that deny, trap, kill, and log; calls
- * that the program did not make must not be held against it. */
+/* Programs that put themselves under seccomp: strict mode, filters that deny, trap, and kill;
+ * calls that the program did not make must not be held against it. */
 #include "check.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -116,20 +116,6 @@ static void killing(void)
     say("not reached");
 }
 
-/* Only what the program itself needs from here on is allowed, as browsers' sandboxes do. */
-static void allow_list(void)
-{
-    void *page = map_pages(4096, PROT_READ | PROT_WRITE | PROT_EXEC);
-    memcpy(page, "\xb8\x2a\x00\x00\x00\xc3", 6);
-    INSTALL(LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-            LOAD(nr), IF_NUMBER(SYS_write, SECCOMP_RET_ALLOW), IF_NUMBER(SYS_exit_group, SECCOMP_RET_ALLOW), IF_NUMBER(SYS_exit, SECCOMP_RET_ALLOW),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-    CHECK(cold_work(9) != 0, "code that runs for the first time");
-    CHECK_EQ(((int (*)(void))page)(), 42, "generated code");
-    say("allow list");
-    _exit(check_failures ? 1 : 22);
-}
-
 int main(void)
 {
     CHECK_EQ(in_child(strict), 21 << 8, "strict mode");
@@ -137,7 +123,6 @@ int main(void)
     CHECK_EQ(in_child(denying), 0, "a filter that denies");
     CHECK_EQ(in_child(trapping), 0, "a filter that traps");
     CHECK_EQ(in_child(killing) & 0x7f, SIGSYS, "a filter that kills");
-    CHECK_EQ(in_child(allow_list), 22 << 8, "a filter that allows three calls");
     CHECK_EQ(prctl(PR_GET_SECCOMP), 0, "this process has none");
     return done();
 }

@@ -18,10 +18,10 @@ static void timeouts(void)
     double took = now_seconds() - begin;
     CHECK(took >= 0.0499 && took < 5, "waited %.4f s", took);
     clock_gettime(CLOCK_MONOTONIC, &limit);
+    begin = limit.tv_sec + limit.tv_nsec / 1e9;
     limit.tv_nsec += 50000000;
     if (limit.tv_nsec >= 1000000000)
         limit.tv_sec++, limit.tv_nsec -= 1000000000;
-    begin = now_seconds();
     CHECK(futex(&word, FUTEX_WAIT_BITSET_PRIVATE, 0, &limit, NULL, -1) == -1 && errno == ETIMEDOUT, "absolute");
     took = now_seconds() - begin;
     CHECK(took >= 0.0495 && took < 5, "waited %.4f s", took);
