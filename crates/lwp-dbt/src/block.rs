@@ -1,6 +1,8 @@
 //! Finding a basic block: decoding application code up to the next change of control flow.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 use crate::addr::AppPc;
 use crate::context::RequestKind;
@@ -262,9 +264,7 @@ fn carry(decoder: &Decoder<'_>, instruction: &Instruction, emulated: Emulated) -
 }
 
 fn saves_state(instruction: &Instruction) -> bool {
-    use Mnemonic::{
-        Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64,
-    };
+    use Mnemonic::{Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
     matches!(
         instruction.mnemonic(),
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64
@@ -386,8 +386,7 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
 fn loads_gs(instruction: &Instruction) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Mov | Mnemonic::Pop | Mnemonic::Lgs => {
-            instruction.op0_register() == Register::GS
-                && instruction.op0_kind() == OpKind::Register
+            instruction.op0_register() == Register::GS && instruction.op0_kind() == OpKind::Register
                 || instruction.mnemonic() == Mnemonic::Lgs
         }
         Mnemonic::Swapgs => false,
@@ -397,8 +396,7 @@ fn loads_gs(instruction: &Instruction) -> bool {
 
 /// Only operands spelled with a 64-bit base or index register, or none, are rewritten.
 fn gs_rewritable(instruction: &Instruction) -> bool {
-    let explicit =
-        (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory);
+    let explicit = (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory);
     let base = instruction.memory_base();
     let index = instruction.memory_index();
     explicit
@@ -417,7 +415,9 @@ struct KnownRax {
 impl KnownRax {
     fn step(&mut self, instruction: &Instruction) {
         match instruction.mnemonic() {
-            Mnemonic::Mov | Mnemonic::Xor | Mnemonic::Lea if instruction.op0_kind() == OpKind::Register => {
+            Mnemonic::Mov | Mnemonic::Xor | Mnemonic::Lea
+                if instruction.op0_kind() == OpKind::Register =>
+            {
                 if instruction.op0_register().full_register() != Register::RAX {
                     return;
                 }
@@ -425,9 +425,7 @@ impl KnownRax {
                     (Code::Mov_r32_imm32 | Code::Mov_rm32_imm32, _) => {
                         Some(instruction.immediate32())
                     }
-                    (Code::Mov_rm64_imm32, _) => {
-                        u32::try_from(instruction.immediate32to64()).ok()
-                    }
+                    (Code::Mov_rm64_imm32, _) => u32::try_from(instruction.immediate32to64()).ok(),
                     (Code::Xor_r32_rm32 | Code::Xor_rm32_r32, OpKind::Register)
                         if instruction.op1_register() == Register::EAX =>
                     {

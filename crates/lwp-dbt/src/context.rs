@@ -82,6 +82,8 @@ pub enum Slot {
     Next = 0xf8,
     /// The state components of the virtual processor's XCR0.
     StateMask = 0x100,
+    /// Where that signal frame lies, to put its rip back.
+    SigFrame = 0x108,
     /// Insertion list: triples of table slot address, chain slot address, entry address.
     ApplyList = 0x200,
 }

@@ -352,26 +352,11 @@ impl<'a> Emitter<'a> {
     }
 
     /// Compares the fragment's own bytes with what was translated; a difference asks the host.
-    pub fn self_check(&mut self, pc: AppPc, bytes: &[u8], flags_dead: bool) {
+    ///
+    /// The flags stay as they are: the bytes that made them dead may be the ones that have changed.
+    /// Returns false where the bytes cannot be reached from here.
+    pub fn self_check(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
         self.point(bits::UNCOUNTED);
-        if flags_dead {
-            for (offset, width) in pieces(pc.0, bytes.len(), 4) {
-                let operand = pc.0 + offset as u64;
-                let value = &bytes[offset..offset + width];
-                // cmp dword/byte [rip+d], imm
-                self.bytes(match width {
-                    4 => &[0x81, 0x3d],
-                    2 => &[0x66, 0x81, 0x3d],
-                    _ => &[0x80, 0x3d],
-                });
-                let next = self.base + self.code.len() as u64 + 4 + width as u64;
-                self.imm32(operand.wrapping_sub(next) as u32);
-                self.bytes(value);
-                self.bytes(&[0x0f, 0x85]);
-                self.ask_from(RequestKind::Stale, pc, false, false);
-            }
-            return;
-        }
         self.spill_rcx();
         self.point(bits::UNCOUNTED | bits::SPILL_RCX);
         self.spill_r11();
@@ -386,7 +371,11 @@ impl<'a> Emitter<'a> {
                 2 => &[0x0f, 0xb7, 0x0d],
                 _ => &[0x0f, 0xb6, 0x0d],
             });
-            self.displacement_to(operand);
+            let next = self.here().0 + 4;
+            let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
+                return false;
+            };
+            self.imm32(displacement as u32);
             self.mov_r11(u64::from_le_bytes(value).wrapping_neg());
             self.lea_rcx_rcx_r11();
             self.bytes(&[0xe3, 0x05, 0xe9]);
@@ -396,6 +385,7 @@ impl<'a> Emitter<'a> {
         self.point(bits::UNCOUNTED | bits::SPILL_R11);
         self.reload_r11();
         self.point(bits::UNCOUNTED);
+        true
     }
 
     // ---- bodies --------------------------------------------------------------------------------
@@ -781,13 +771,16 @@ impl<'a> Emitter<'a> {
     ///
     /// ```text
     /// Target:  rt_sigreturn
-    /// Patch:   context.sig_pc := frame.rip; frame.rip := landing; the call
+    /// Patch:   context.sig_frame := rsp; context.sig_pc := frame.rip; frame.rip := landing; the call
     /// ```
     pub fn sigreturn(&mut self) {
         let landing = self.layout.routines() + u64::from(self.routines.sigreturn);
         self.point(0);
         self.spill_rcx();
         self.point(bits::SPILL_RCX);
+        // mov gs:[sig_frame], rsp
+        self.bytes(&[0x65, 0x48, 0x89, 0x24, 0x25]);
+        self.imm32(Slot::SigFrame as u32);
         // mov rcx, [rsp + rip]
         self.bytes(&[0x48, 0x8b, 0x8c, 0x24]);
         self.imm32(SIGFRAME_RIP as u32);

@@ -55,6 +55,8 @@ pub enum Commit {
     Applying(u8),
     /// The signal frame at rsp has been redirected; its rip must be put back from the context.
     SigreturnArmed,
+    /// A signal handler is returning; its frame's rip has not been put back yet.
+    SigreturnLanded,
 }
 
 /// The application's state at one translated instruction.

@@ -200,12 +200,7 @@ impl Translator {
         let mut work = Work {
             unit,
             source,
-            emitter: Emitter::new(
-                sink.position().0,
-                self.layout,
-                &routines,
-                sink.routines_at().0,
-            ),
+            emitter: Emitter::new(sink.position().0, self.layout, &routines, sink.routines_at().0),
             queue: VecDeque::from([pc]),
             created: Vec::new(),
             entries: Vec::new(),
@@ -254,7 +249,8 @@ impl Translator {
                 self.fall_off(work, pc, arrival);
                 return;
             }
-            let room = work.emitter.code.len() + (work.created.len() + 2) * FRAGMENT_ROOM / 8
+            let room = work.emitter.code.len()
+                + (work.created.len() + 2) * FRAGMENT_ROOM / 8
                 + FRAGMENT_ROOM;
             let stop = work.created.len() >= limits.fragments.max(1) + 16 || room > work.room;
             let block = if stop && length > 0 { None } else { self.decode(work, pc) };
@@ -291,7 +287,8 @@ impl Translator {
             Arrival::NotTaken => {
                 if self.plan == Plan::Exact {
                     // The flags at the edge are those at the target.
-                    let dead = self.flags_dead(work, pc, 2);
+                    let fixed = work.unit.checks == Checks::None;
+                    let dead = fixed && self.flags_dead(work, pc, 2);
                     let counter = self.edge_counter(Weights::default());
                     work.emitter.count(counter, dead, bits::EDGE);
                 }
@@ -334,8 +331,9 @@ impl Translator {
         let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
         let merged = not_taken && !private;
         if not_taken && !merged {
+            // The block behind the edge may change before it is entered: its flags are live.
             let counter = self.edge_counter(Weights::default());
-            work.emitter.count(counter, flags_dead, bits::EDGE);
+            work.emitter.count(counter, false, bits::EDGE);
         }
         self.close_fragment(work);
 
@@ -347,8 +345,10 @@ impl Translator {
             let stub = work.emitter.entry_stub(block.pc, chain);
             self.entries[entry.0 as usize].stub = stub;
         }
-        let head = if merged { None } else { Some(self.open_head(work, block, flags_dead)) };
+        let head = (!merged).then(|| open_head(work));
         let join = work.emitter.here();
+        let checked = work.unit.checks == Checks::SelfCheck;
+        let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
         let charge = exact.then(|| {
             let counter = match merged {
@@ -365,7 +365,7 @@ impl Translator {
                 before: if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED },
             }
         });
-        let laid = match work.emitter.body(block, charge) {
+        let laid = match reached && work.emitter.body(block, charge) {
             true => self.terminate(work, block),
             false => Err(()),
         };
@@ -407,19 +407,6 @@ impl Translator {
             self.close_fragment(work);
         }
         next
-    }
-
-    /// Starts the part of a fragment that direct branches enter.
-    fn open_head(&mut self, work: &mut Work<'_>, block: &Block, flags_dead: bool) -> CachePc {
-        match work.unit.checks {
-            Checks::None => work.emitter.here(),
-            Checks::Notified => work.emitter.patchable_head(),
-            Checks::SelfCheck => {
-                let head = work.emitter.patchable_head();
-                work.emitter.self_check(block.pc, &block.bytes, flags_dead);
-                head
-            }
-        }
     }
 
     /// Ends the piece of the fragment emitted last, if it is still open.
@@ -493,7 +480,11 @@ impl Translator {
             }
             Terminator::IndirectJump => reached(emitter.indirect(block, None)),
             Terminator::IndirectCall => {
-                if emitter.indirect(block, Some(next)) { Ok(Some(Next::Return(next))) } else { Err(()) }
+                if emitter.indirect(block, Some(next)) {
+                    Ok(Some(Next::Return(next)))
+                } else {
+                    Err(())
+                }
             }
             Terminator::Return { release } => {
                 emitter.ret(release);
@@ -553,7 +544,8 @@ impl Translator {
         if left == 0 {
             return true;
         }
-        if depth == 0 || work.unit.checks == Checks::SelfCheck {
+        // Where code may change, a neighbour's bytes say nothing.
+        if depth == 0 || work.unit.checks != Checks::None {
             return false;
         }
         match block.terminator {
@@ -576,8 +568,7 @@ impl Translator {
         }
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
         // that edge: the head gives back the branch that was then not "not taken".
-        let counter =
-            self.new_counter(Weights { conditional_taken: 1, ..Weights::default() });
+        let counter = self.new_counter(Weights { conditional_taken: 1, ..Weights::default() });
         let (pc, join) = (self.fragment(id).pc, self.fragment(id).join);
         let flags_dead = self.fragment(id).flags_dead;
         let head = work.emitter.here();
@@ -687,12 +678,8 @@ impl Translator {
             Some(&stub) => stub,
             None => {
                 let routines = self.routines.clone();
-                let mut emitter = Emitter::new(
-                    sink.position().0,
-                    self.layout,
-                    &routines,
-                    sink.routines_at().0,
-                );
+                let mut emitter =
+                    Emitter::new(sink.position().0, self.layout, &routines, sink.routines_at().0);
                 let stub = emitter.exit_stub(pc);
                 self.close_piece(&emitter, stub, pc, None);
                 while !emitter.here().0.is_multiple_of(16) {
@@ -720,6 +707,14 @@ impl Translator {
         let point = recipe::lookup(encoded, offset)?;
         let fragment = piece.fragment.map(|id| self.fragment(id));
         Some((app_state(piece.pc, fragment, point), piece.fragment))
+    }
+}
+
+/// Starts the part of a fragment that direct branches enter.
+fn open_head(work: &mut Work<'_>) -> CachePc {
+    match work.unit.checks {
+        Checks::None => work.emitter.here(),
+        Checks::Notified | Checks::SelfCheck => work.emitter.patchable_head(),
     }
 }
 
@@ -752,8 +747,7 @@ fn direct_target(terminator: &Terminator) -> AppPc {
 
 /// What one execution of a block counts. Instructions that the host carries out are counted by it.
 fn weights(block: &Block) -> Weights {
-    let mut weights =
-        Weights { instructions: block.instructions() as i32, ..Weights::default() };
+    let mut weights = Weights { instructions: block.instructions() as i32, ..Weights::default() };
     match block.terminator {
         Terminator::Jump { .. } => weights.branches = 1,
         Terminator::Conditional { .. } | Terminator::CountedLoop { .. } => {
@@ -809,7 +803,9 @@ fn app_state(pc: AppPc, fragment: Option<&Fragment>, point: recipe::Point) -> Ap
     let index = u32::from(point.index);
     let charged = !has(bits::UNCOUNTED);
     let partial = fragment
-        .filter(|fragment| if charged { index < u32::from(fragment.instructions) } else { index > 0 })
+        .filter(
+            |fragment| if charged { index < u32::from(fragment.instructions) } else { index > 0 },
+        )
         .map(|_| (index, charged));
     AppState { pc: source, spills, commit, partial, edge_pending: has(bits::EDGE) }
 }

@@ -7,8 +7,8 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeAssembler, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, esi, qword_ptr, r8, r9, r10,
-    r10d, r11, r11d, rax, rbx, rcx, rdi, rdx, rsi, al, cx,
+    CodeAssembler, CodeLabel, al, byte_ptr, cx, dword_ptr, eax, ecx, edx, esi, qword_ptr, r8, r9,
+    r10, r10d, r11, r11d, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
 use crate::context::{Layout, RequestKind, Slot};
@@ -85,8 +85,9 @@ impl Routines {
         let mut go = b.asm.create_label();
         let mut run = b.asm.create_label();
 
-        let sigreturn = emit_landing(&mut b, layout, PcSource::ContextSigPc, Slot::SigPc)?;
-        let enter = emit_landing(&mut b, layout, PcSource::ContextPc, Slot::Pc)?;
+        let landed = Commit::SigreturnLanded;
+        let sigreturn = emit_landing(&mut b, layout, PcSource::ContextSigPc, Slot::SigPc, landed)?;
+        let enter = emit_landing(&mut b, layout, PcSource::ContextPc, Slot::Pc, Commit::None)?;
         let (ask_rcx, ask_r11) = emit_ask(&mut b, &mut save)?;
         emit_ring_and_wait(&mut b)?;
         emit_go(&mut b, &mut go)?;
@@ -122,18 +123,27 @@ impl Routines {
 
 /// Target:  the application continues at the pc in `slot`, with every register its own
 /// Patch:   spill rcx, r11; rcx := slot; jump through the indirect table
+///
+/// The way back from a signal handler also puts the frame's rip back, for whoever looks at the frame
+/// again.
 fn emit_landing(
     b: &mut Builder,
     layout: Layout,
     pc: PcSource,
     slot: Slot,
+    commit: Commit,
 ) -> Result<CodeLabel, IcedError> {
-    let label = b.mark(AppState::at(pc))?;
+    let label = b.mark(state(pc, Spills::default(), commit))?;
     b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
-    b.mark(state(pc, Spills { rcx: true, ..Spills::default() }, Commit::None))?;
+    b.mark(state(pc, Spills { rcx: true, ..Spills::default() }, commit))?;
     b.asm.mov(Builder::slot(Slot::R11), r11)?;
-    b.mark(state(pc, BOTH, Commit::None))?;
+    b.mark(state(pc, BOTH, commit))?;
     b.asm.mov(rcx, Builder::slot(slot))?;
+    if commit == Commit::SigreturnLanded {
+        b.asm.mov(r11, Builder::slot(Slot::SigFrame))?;
+        b.asm.mov(qword_ptr(r11 + SIGFRAME_RIP), rcx)?;
+    }
+    b.mark(state(pc, BOTH, Commit::None))?;
     b.asm.movzx(r11d, cx)?;
     b.asm.jmp(qword_ptr(r11 * 8 + layout.table() as i32))?;
     Ok(label)
@@ -148,11 +158,8 @@ fn emit_ask(b: &mut Builder, save: &mut CodeLabel) -> Result<(CodeLabel, CodeLab
     let mut join = b.asm.create_label();
     b.asm.jmp(join)?;
 
-    let ask_r11 = b.mark(state(
-        PcSource::R11,
-        Spills { r11: true, ..Spills::default() },
-        Commit::None,
-    ))?;
+    let ask_r11 =
+        b.mark(state(PcSource::R11, Spills { r11: true, ..Spills::default() }, Commit::None))?;
     b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
     b.mark(state(PcSource::R11, BOTH, Commit::None))?;
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;

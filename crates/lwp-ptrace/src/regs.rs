@@ -78,9 +78,6 @@ pub mod restart {
 
     /// Whether `rax` is one of them.
     pub fn is(rax: u64) -> bool {
-        matches!(
-            rax as i64,
-            ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK
-        )
+        matches!(rax as i64, ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK)
     }
 }

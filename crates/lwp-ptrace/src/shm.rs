@@ -126,8 +126,8 @@ impl SharedMemory {
     /// Copies bytes out; concurrent writers may leave a mixture.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         let from = self.at(offset, bytes.len() as u64);
-        // SAFETY: the source is in bounds; volatile byte loads tolerate concurrent writers.
         for (index, byte) in bytes.iter_mut().enumerate() {
+            // SAFETY: the source is in bounds; volatile byte loads tolerate concurrent writers.
             *byte = unsafe { from.add(index).read_volatile() };
         }
     }

@@ -104,7 +104,5 @@ pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
 
 fn threads_of(pid: i32) -> Result<Vec<i32>, Errno> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Errno::ESRCH)?;
-    Ok(entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect())
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }

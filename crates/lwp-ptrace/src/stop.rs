@@ -37,10 +37,7 @@ impl Stop {
             return Self::Exited(libc::WEXITSTATUS(status));
         }
         if libc::WIFSIGNALED(status) {
-            return Self::Killed {
-                signal: libc::WTERMSIG(status),
-                core: libc::WCOREDUMP(status),
-            };
+            return Self::Killed { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) };
         }
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {

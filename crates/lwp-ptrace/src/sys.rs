@@ -12,7 +12,7 @@
 use std::ffi::CString;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 /// A system call's error number.
@@ -210,6 +210,10 @@ pub fn wait_one(tid: i32) -> Result<i32> {
 
 /// The event descriptor that SIGCHLD signals; -1 while there is none.
 static CHILD_EVENT: AtomicI32 = AtomicI32::new(-1);
+/// Whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored: so are the
+/// programs that it starts.
+static CHILD_BLOCKED: AtomicBool = AtomicBool::new(false);
+static CHILD_IGNORED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn child_changed(_: libc::c_int) {
     let fd = CHILD_EVENT.load(Ordering::Relaxed);
@@ -232,7 +236,19 @@ pub fn signal_child_events(fd: &OwnedFd) -> Result<()> {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = child_changed as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
-        check(i64::from(libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut())))?;
+        let mut old: libc::sigaction = zeroed();
+        check(i64::from(libc::sigaction(libc::SIGCHLD, &raw const action, &raw mut old)))?;
+        if old.sa_sigaction == libc::SIG_IGN {
+            CHILD_IGNORED.store(true, Ordering::Relaxed);
+        }
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        let mut before: libc::sigset_t = zeroed();
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before);
+        if libc::sigismember(&raw const before, libc::SIGCHLD) == 1 {
+            CHILD_BLOCKED.store(true, Ordering::Relaxed);
+        }
     }
     Ok(())
 }
@@ -365,9 +381,7 @@ pub fn cpu_times() -> [(Duration, Duration); 2] {
             libc::getrusage(who, &raw mut usage);
             usage
         };
-        let time = |t: libc::timeval| {
-            Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000)
-        };
+        let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
         (time(usage.ru_utime), time(usage.ru_stime))
     })
 }
@@ -405,7 +419,14 @@ pub fn fork_child(plan: &ChildPlan, ready: RawFd, report: RawFd) -> Result<i32> 
         }
         let mut byte = 0u8;
         libc::read(ready, (&raw mut byte).cast(), 1);
-        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        let ignored = CHILD_IGNORED.load(Ordering::Relaxed);
+        libc::signal(libc::SIGCHLD, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
+        if CHILD_BLOCKED.load(Ordering::Relaxed) {
+            let mut set: libc::sigset_t = zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGCHLD);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        }
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         if plan.fixed_layout {
             let old = libc::personality(0xffff_ffff);

@@ -19,7 +19,13 @@ pub struct Arena {
 
 impl Arena {
     /// An arena that starts with a copy of the routines.
-    pub fn new(memory: &SharedMemory, address: u64, offset: u64, bytes: u64, routines: &[u8]) -> Self {
+    pub fn new(
+        memory: &SharedMemory,
+        address: u64,
+        offset: u64,
+        bytes: u64,
+        routines: &[u8],
+    ) -> Self {
         memory.write(offset, routines);
         let used = (routines.len() as u64).next_multiple_of(64);
         Self { address, offset, bytes, used }

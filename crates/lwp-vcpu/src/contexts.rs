@@ -1,5 +1,6 @@
 //! The contexts: one slot of the machine's memory a thread, and the doors they ring.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,8 @@ const SCRATCH: u64 = 0x900;
 #[derive(Debug)]
 pub struct Contexts {
     memory: Arc<SharedMemory>,
-    free: Vec<usize>,
+    /// Longest free first: a slot's last owner is to be known for a while.
+    free: VecDeque<usize>,
     next: usize,
     /// Pauses that a thread spins before it sleeps.
     pub spin: u64,
@@ -28,12 +30,12 @@ pub struct Contexts {
 impl Contexts {
     /// All slots free.
     pub fn new(memory: Arc<SharedMemory>, spin: u64, state_mask: u64) -> Self {
-        Self { memory, free: Vec::new(), next: 1, spin, state_mask }
+        Self { memory, free: VecDeque::new(), next: 1, spin, state_mask }
     }
 
     /// A fresh context; `None` when all are taken.
     pub fn allocate(&mut self) -> Option<usize> {
-        let slot = match self.free.pop() {
+        let slot = match self.free.pop_front() {
             Some(slot) => slot,
             None if (self.next as u64) < SLOTS => {
                 self.next += 1;
@@ -54,7 +56,7 @@ impl Contexts {
     pub fn release(&mut self, slot: usize) {
         self.memory.u8(slot as u64).store(0, Ordering::SeqCst);
         sys::punch_hole(self.memory.fd(), slot_offset(slot), SLOT_BYTES);
-        self.free.push(slot);
+        self.free.push_back(slot);
     }
 
     /// One more than the highest slot ever used.
@@ -170,6 +172,7 @@ impl Context<'_> {
             Slot::Next,
             Slot::AppGs,
             Slot::SigPc,
+            Slot::SigFrame,
             Slot::NoSyscalls,
         ] {
             self.set(field, from.get(field));
@@ -248,14 +251,6 @@ impl Sum {
     pub fn counts(self) -> Counts {
         let [instructions, branches, conditional, conditional_taken, calls, returns, indirect] =
             self.0.map(|value| u64::try_from(value).unwrap_or(0));
-        Counts {
-            instructions,
-            branches,
-            conditional,
-            conditional_taken,
-            calls,
-            returns,
-            indirect,
-        }
+        Counts { instructions, branches, conditional, conditional_taken, calls, returns, indirect }
     }
 }

@@ -30,7 +30,9 @@ pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> 
             regs.rip += prefixes as u64 + 3;
         }
         // RDRAND is 0F C7 /6, RDSEED 0F C7 /7, register forms only.
-        [0x0f, 0xc7, modrm, ..] if machine.emulated.random && modrm >> 6 == 3 && modrm >> 4 & 3 == 3 => {
+        [0x0f, 0xc7, modrm, ..]
+            if machine.emulated.random && modrm >> 6 == 3 && modrm >> 4 & 3 == 3 =>
+        {
             let value = machine.next_random();
             let register = modrm & 7 | (rex & 1) << 3;
             let wide = rex & 8 != 0;

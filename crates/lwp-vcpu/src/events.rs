@@ -16,7 +16,7 @@ use lwp_ptrace::{Stop, Tid, Tracee};
 
 use crate::config::{Control, Request, Target};
 use crate::machine::{Machine, Mode, Need, Process};
-use crate::memory_map::slot_address;
+use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_address};
 use crate::outcome::{ExitStatus, ProcessReport};
 use crate::server::{lock, remove_entries};
 use crate::syscalls::nr;
@@ -26,6 +26,7 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
+const TRAP_FLAG: u64 = 0x100;
 const CLONE_VM: u64 = 0x100;
 
 /// How often requests are looked for.
@@ -37,8 +38,6 @@ pub struct Tracer<'a> {
     machine: &'a Mutex<Machine>,
     first: i32,
     control: Option<Control>,
-    /// New tracees that stopped before their maker's event told us about them.
-    early: Vec<Tid>,
     status: Option<ExitStatus>,
     deadline: Option<Instant>,
     terminated: bool,
@@ -56,7 +55,6 @@ impl<'a> Tracer<'a> {
             machine,
             first,
             control,
-            early: Vec::new(),
             status: None,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             terminated: false,
@@ -121,7 +119,7 @@ impl<'a> Tracer<'a> {
     fn idle(&mut self, wake: &OwnedFd) -> bool {
         self.needs();
         self.requests();
-        if lock(self.machine).threads.is_empty() && self.early.is_empty() {
+        if lock(self.machine).threads.is_empty() {
             return true;
         }
         let mut timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -196,12 +194,7 @@ impl<'a> Tracer<'a> {
                 self.gone(&mut machine, tid, stop);
                 Ok(())
             }
-            _ if !known => {
-                if !self.early.contains(&tid) {
-                    self.early.push(tid);
-                }
-                Ok(())
-            }
+            _ if !known => newcomer(&mut machine, tid, stop),
             Stop::Exec => self.exec(&mut machine, tid),
             Stop::Child => self.child(&mut machine, tid),
             Stop::Exiting => exiting(&mut machine, tid),
@@ -223,7 +216,6 @@ impl<'a> Tracer<'a> {
 
     /// A thread has ended.
     fn gone(&mut self, machine: &mut Machine, tid: Tid, stop: Stop) {
-        self.early.retain(|&other| other != tid);
         let pid = machine.threads.get(&tid).map(|thread| thread.pid);
         machine.remove_thread(tid);
         if tid == self.first {
@@ -237,7 +229,7 @@ impl<'a> Tracer<'a> {
         if !machine.threads.values().any(|thread| thread.pid == pid)
             && let Some(process) = machine.processes.remove(&pid)
         {
-            machine.leave_space(process.space);
+            machine.remember(pid, process);
         }
     }
 
@@ -278,12 +270,11 @@ impl<'a> Tracer<'a> {
     fn child(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
         let child = sys::event_message(tid)? as Tid;
         let regs = Tracee(tid).regs()?;
-        let known = adopt(machine, tid, child, &regs);
-        if let Some(at) = self.early.iter().position(|&early| early == child) {
-            self.early.swap_remove(at);
-            if known {
-                begin(machine, child)?;
-            }
+        if !machine.threads.contains_key(&child)
+            && let Some(thread) = machine.threads.get(&tid)
+        {
+            let maker = Maker { tid, slot: thread.slot, pid: thread.pid };
+            adopt(machine, maker, child, &regs);
         }
         Tracee(tid).cont(0)
     }
@@ -291,18 +282,32 @@ impl<'a> Tracer<'a> {
 
 fn trace(machine: &Machine, tid: Tid, stop: Stop) {
     if std::env::var_os("LWP_TRACE").is_some() {
-        if let (Stop::Signal(_), Ok(regs), Ok(info)) = (stop, Tracee(tid).regs(), sys::get_siginfo(tid)) {
-            eprintln!("lwp: rip {:#x} rsp {:#x} code {} addr {:#x} rax {:#x} rcx {:#x} fl {:#x}", regs.0.rip, regs.0.rsp, info.code(), info.address(), regs.0.rax, regs.0.rcx, regs.0.eflags);
+        if let (Stop::Signal(_), Ok(regs), Ok(info)) =
+            (stop, Tracee(tid).regs(), sys::get_siginfo(tid))
+        {
+            eprintln!(
+                "lwp: rip {:#x} rsp {:#x} code {} addr {:#x} rax {:#x} rcx {:#x} fl {:#x}",
+                regs.0.rip,
+                regs.0.rsp,
+                info.code(),
+                info.address(),
+                regs.0.rax,
+                regs.0.rcx,
+                regs.0.eflags
+            );
         }
         let mode = machine.threads.get(&tid).map(|thread| thread.mode);
-        eprintln!("lwp: {tid}: {stop:?} {}", match mode {
-            Some(Mode::Running) => "running",
-            Some(Mode::New) => "new",
-            Some(Mode::Delivering { .. }) => "delivering",
-            Some(Mode::Stepping { .. }) => "stepping",
-            Some(Mode::Gone) => "gone",
-            None => "unknown",
-        });
+        eprintln!(
+            "lwp: {tid}: {stop:?} {}",
+            match mode {
+                Some(Mode::Running) => "running",
+                Some(Mode::New) => "new",
+                Some(Mode::Delivering { .. }) => "delivering",
+                Some(Mode::Stepping { .. }) => "stepping",
+                Some(Mode::Gone) => "gone",
+                None => "unknown",
+            }
+        );
     }
 }
 
@@ -350,6 +355,7 @@ fn in_place(machine: &Machine, tid: Tid) -> bool {
 fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     let regs = Tracee(tid).regs()?;
     let Some(mut view) = machine.view(tid, &regs) else { return sys::detach(tid, 0) };
+    rearm(machine, tid, &regs, &view.app, true);
     machine.leave(tid, &regs, &mut view);
     let mut app = view.app;
     app.rewind_syscall();
@@ -382,16 +388,42 @@ fn release(machine: &mut Machine, tid: Tid) -> Handled {
     sys::detach(tid, 0)
 }
 
-/// Takes a new thread or process in. False where it is let go.
-fn adopt(machine: &mut Machine, maker: Tid, child: Tid, regs: &Regs) -> bool {
-    let Some(thread) = machine.threads.get(&maker) else { return false };
-    let (pid, from) = (thread.pid, thread.slot);
+/// The thread that has made another.
+#[derive(Clone, Copy, Debug)]
+struct Maker {
+    tid: Tid,
+    slot: usize,
+    pid: i32,
+}
+
+/// A tracee that we have not been told of stands still: a new one, whose maker's event comes later or,
+/// if the maker has been killed, never. Its gs base still is its maker's, and its registers still
+/// are those of the call that made it.
+fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
+    if stop != Stop::Interrupted {
+        return Tracee(tid).cont(0);
+    }
+    let regs = Tracee(tid).regs()?;
+    let slot = (regs.0.gs_base.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES) as usize;
+    let owner = machine.slots.get(slot).copied().unwrap_or(0);
+    let pid = match machine.threads.get(&owner) {
+        Some(thread) => thread.pid,
+        None => machine.slot_owner.get(&slot).copied().unwrap_or(0),
+    };
+    if adopt(machine, Maker { tid, slot, pid }, tid, &regs) {
+        return begin(machine, tid);
+    }
+    eprintln!("lwp: process {tid} has no known maker and is killed");
+    sys::kill(tid, SIGKILL)
+}
+
+/// Takes a new thread or process in. False where that is impossible.
+fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
+    let Maker { tid: maker, slot: from, pid } = maker;
     let is_thread = fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false);
     let shares_memory = match regs.0.orig_rax {
         nr::CLONE => regs.0.rdi & CLONE_VM != 0,
-        nr::CLONE3 => {
-            lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0
-        }
+        nr::CLONE3 => lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0,
         nr::VFORK => true,
         _ => false,
     };
@@ -399,7 +431,9 @@ fn adopt(machine: &mut Machine, maker: Tid, child: Tid, regs: &Regs) -> bool {
     let Some(slot) = machine.add_thread(child, child_pid) else { return false };
     machine.contexts.context(slot).inherit(machine.contexts.context(from));
     if !is_thread {
-        let Some(process) = machine.processes.get(&pid) else { return false };
+        let Some(process) = machine.processes.get(&pid).or(machine.limbo.get(&pid)) else {
+            return false;
+        };
         let (space, report) = (process.space, process.report);
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
         let comm = machine.reports[report].comm.clone();
@@ -517,10 +551,8 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         let (_, range) = space.code_at(family, tid, pc)?;
         Some(family.module(range.unit).extent)
     });
-    if let Some(extent) = extent
-        && let Err(reason) = machine.add_arena(tid, extent)
-    {
-        eprintln!("lwp: {reason}; the code at {pc:#x} runs one instruction at a time");
+    // Without room nearby such code runs one instruction at a time: slow, but right.
+    if extent.is_some_and(|extent| machine.add_arena(tid, extent).is_err()) {
         return step(machine, tid, app);
     }
     machine.enter(tid, app)?;
@@ -570,7 +602,13 @@ fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
             deliver(machine, tid, signal, cache, app)
         }
         _ => {
-            let regs = Tracee(tid).regs()?;
+            let mut regs = Tracee(tid).regs()?;
+            if signal == SIGTRAP && sys::get_siginfo(tid)?.code() == TRAP_TRACE {
+                // The program has set its own trap flag: single-stepping itself is not supported.
+                regs.0.eflags &= !TRAP_FLAG;
+                Tracee(tid).set_regs(&regs)?;
+                return Tracee(tid).cont(0);
+            }
             match machine.view(tid, &regs) {
                 Some(view) => deliver(machine, tid, signal, Some(regs), view.app),
                 None => Tracee(tid).cont(signal),
@@ -586,7 +624,10 @@ fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled {
         context.set(Slot::AppGs, regs.0.gs_base);
     }
     let code = sys::get_siginfo(tid)?.code();
-    let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT);
+    // The kernel reports the step over a system call as a breakpoint.
+    let stepped_syscall =
+        || lwp_ptrace::memory::read_array::<2>(tid, pc).is_ok_and(|bytes| bytes == [0x0f, 0x05]);
+    let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
     if regs.0.rip != pc {
         count(machine, tid, Weights { instructions: 1, ..Weights::default() });
     }
@@ -636,12 +677,16 @@ fn deliver(
 /// delivered (`out`), and redirected again if nothing came of it.
 fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: bool) {
     let Some(view) = machine.view(tid, cache) else { return };
+    if out {
+        if view.is_armed() || view.has_landed() {
+            machine.disarm(tid);
+        }
+        return;
+    }
     if !view.is_armed() {
         return;
     }
-    if out {
-        machine.disarm(tid, app);
-    } else if let Some((_, family)) = machine.space_of(tid) {
+    if let Some((_, family)) = machine.space_of(tid) {
         let landing = family.routine(family.translator.routines().sigreturn);
         let at = app.0.rsp + lwp_dbt::routines::SIGFRAME_RIP as u64;
         let _ = lwp_ptrace::memory::write_u64(tid, at, landing);

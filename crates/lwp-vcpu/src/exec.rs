@@ -9,9 +9,7 @@ use crate::config::{CpuModel, Target};
 use crate::family::Family;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping};
-use crate::memory_map::{
-    CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, LOW, family_offset, slot_address,
-};
+use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, LOW, family_offset, slot_address};
 use crate::space::Space;
 
 const GIB: u64 = 1 << 30;
@@ -93,6 +91,12 @@ impl Machine {
                 let _ = sys::tgkill(pid, tid, signal);
             }
         }
+        if status_field(tid, "Seccomp:").is_some_and(|mode| mode != 0)
+            && let Some(context) = self.context(tid)
+        {
+            context.set(Slot::NoSyscalls, 1);
+            self.filtered = true;
+        }
         let index = self.add_space(Space::new(family));
         let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -168,8 +172,7 @@ impl Machine {
             injector.map(arena.address, arena.bytes, prot, MAP_SHARED, fd, arena.offset)?;
         }
         injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
-        let _ =
-            injector.call(SYS_MADVISE, [CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
+        let _ = injector.call(SYS_MADVISE, [CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
         Ok(())
     }
 
@@ -227,8 +230,7 @@ impl Machine {
         if index as u64 >= FAMILIES {
             return Err("too many different address space layouts at a time".into());
         }
-        let family =
-            Family::new(index, self.plan(), self.emulated, &arenas, self.memory.clone());
+        let family = Family::new(index, self.plan(), self.emulated, &arenas, self.memory.clone());
         if index == self.families.len() {
             self.families.push(Some(family));
         } else {
@@ -316,6 +318,17 @@ fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64>
         previous_end = mapping.end;
     }
     best
+}
+
+/// A number in `/proc/TID/status`.
+fn status_field(tid: Tid, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let value = line.trim();
+    match name {
+        "SigIgn:" | "SigBlk:" => u64::from_str_radix(value, 16).ok(),
+        _ => value.parse().ok(),
+    }
 }
 
 /// The address of a `syscall` instruction in the tracee.

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use lwp_dbt::{AppPc, CachePc, Checks, CodeSource, EntryId, Plan, Region, RegionLimits, Translator, Unit};
+use lwp_dbt::{
+    AppPc, CachePc, Checks, CodeSource, EntryId, Plan, Region, RegionLimits, Translator, Unit,
+};
 use lwp_ptrace::{SharedMemory, memory};
 use rustc_hash::FxHashMap;
 
@@ -116,8 +118,7 @@ impl Family {
         }
         let classes = syscalls::classes_for_table(emulated);
         self.memory.write(base + (LOW.syscall_classes() - LOW.low), &classes);
-        let prot: Vec<u8> =
-            (0..256u32).map(|prot| u8::from(prot & libc_prot::EXEC != 0)).collect();
+        let prot: Vec<u8> = (0..256u32).map(|prot| u8::from(prot & libc_prot::EXEC != 0)).collect();
         self.memory.write(base + (LOW.prot_classes() - LOW.low), &prot);
         let code = self.translator.routines().code.clone();
         self.memory.write(base + (LOW.routines() - LOW.low), &code);
@@ -314,4 +315,3 @@ fn read_cached(
     }
     done
 }
-

@@ -3,9 +3,9 @@
 //! Control is out of process. Translated code runs in the program's own processes; this process
 //! sees them through ptrace (rare) and shared memory (the mailbox). The way of one request:
 //! translated code misses an address and rings ([`lwp_dbt::routines`]); the server takes the ring,
-//! translates, answers ([`server`]); the thread applies the answer and goes on. The way of a signal:
-//! the tracer sees it ([`events`]), turns the thread's registers into the application's ([`state`]),
-//! lets the kernel deliver it, and leads the handler into translated code ([`exec`]).
+//! translates, answers (`server`); the thread applies the answer and goes on. The way of a signal:
+//! the tracer sees it (`events`), turns the thread's registers into the application's (`state`),
+//! lets the kernel deliver it, and leads the handler into translated code (`exec`).
 #![forbid(unsafe_code)]
 
 mod arena;
@@ -47,10 +47,10 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
         machine_error("reserving the machine's memory", error, "raise the address space limit")
     })?;
     let memory = Arc::new(memory);
-    let wake = Arc::new(
-        sys::event_fd()
-            .map_err(|error| machine_error("making an event descriptor", error, "close some files"))?,
-    );
+    let wake =
+        Arc::new(sys::event_fd().map_err(|error| {
+            machine_error("making an event descriptor", error, "close some files")
+        })?);
     sys::signal_child_events(&wake)
         .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
     let started = Instant::now();
@@ -69,8 +69,7 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
         sys::forget_child_events();
         status
     })?;
-    let mut machine =
-        machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let after = sys::cpu_times();
     for report in &mut machine.reports {
         report.threads.sort_by_key(|thread| thread.tid);

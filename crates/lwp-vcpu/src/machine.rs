@@ -4,7 +4,7 @@
 //! and the *server* ([`crate::server`]), which answers the mailboxes. Each holds the lock while it
 //! works and releases it while it waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -111,6 +111,11 @@ pub struct Machine {
     pub threads: HashMap<Tid, Thread>,
     /// Threads by context slot.
     pub slots: Vec<Tid>,
+    /// The process that had each context slot last, where it is free now.
+    pub slot_owner: HashMap<usize, i32>,
+    /// Processes that have ended, with their address spaces, for children that they made last.
+    pub limbo: HashMap<i32, Process>,
+    limbo_order: VecDeque<i32>,
     /// Reports so far.
     pub reports: Vec<ProcessReport>,
     /// Threads that need the tracer.
@@ -125,6 +130,8 @@ pub struct Machine {
     pub random_file: Option<(SharedMemory, String)>,
     /// Whether counting is on.
     pub enabled: bool,
+    /// Some thread may not make the system call that wakes the server.
+    pub filtered: bool,
     /// Everything is over: the server ends.
     pub finished: bool,
 }
@@ -139,8 +146,7 @@ impl Machine {
             random: config.deterministic,
         };
         let spin = if sys::allowed_cpus() > 1 { 2000 } else { 0 };
-        let random_file =
-            if config.deterministic { seeded_file(config.seed) } else { None };
+        let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
         Self {
             random_file,
             contexts: Contexts::new(memory.clone(), spin, cpu.xcr0()),
@@ -152,12 +158,16 @@ impl Machine {
             processes: HashMap::new(),
             threads: HashMap::new(),
             slots: Vec::new(),
+            slot_owner: HashMap::new(),
+            limbo: HashMap::new(),
+            limbo_order: VecDeque::new(),
             reports: Vec::new(),
             needy: Vec::new(),
             wake_tracer,
             random: config.seed,
             tsc: 1 << 32,
             enabled: config.start_enabled,
+            filtered: false,
             finished: false,
             memory,
             config,
@@ -245,6 +255,7 @@ impl Machine {
             });
         }
         self.slots[thread.slot] = 0;
+        self.slot_owner.insert(thread.slot, thread.pid);
         self.contexts.release(thread.slot);
     }
 
@@ -289,6 +300,20 @@ impl Machine {
             thread.mark = total;
         }
         self.enabled = on;
+    }
+
+    /// Keeps an ended process's address space for a while: a child that it made just before it was
+    /// killed may still report.
+    pub fn remember(&mut self, pid: i32, process: Process) {
+        const KEPT: usize = 32;
+        self.limbo.insert(pid, process);
+        self.limbo_order.push_back(pid);
+        if self.limbo_order.len() > KEPT
+            && let Some(oldest) = self.limbo_order.pop_front()
+            && let Some(process) = self.limbo.remove(&oldest)
+        {
+            self.leave_space(process.space);
+        }
     }
 
     /// One process less in an address space; the last one frees it.

@@ -26,6 +26,9 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Sleeps are bounded, for threads that may not make the system call that wakes us.
 const NAP: Duration = Duration::from_millis(1);
 
+/// The same while there are such threads.
+const FILTERED_NAP: Duration = Duration::from_micros(50);
+
 /// Translation that can wait until nobody asks for anything.
 struct Backlog {
     tid: Tid,
@@ -90,7 +93,11 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             .step_by(8)
             .any(|base| memory.u64(base as u64).load(Ordering::SeqCst) != 0);
         if !ringing {
-            let nap = if fruitless > 1000 { 20 * NAP } else { NAP };
+            let nap = match (lock(machine).filtered, fruitless > 1000) {
+                (true, _) => FILTERED_NAP,
+                (false, true) => 20 * NAP,
+                (false, false) => NAP,
+            };
             sys::futex_wait(sleep_word, 1, Some(nap));
             fruitless = fruitless.saturating_add(1);
         }
@@ -184,8 +191,7 @@ impl Machine {
             return None;
         };
         self.go(tid, slot, pc, head);
-        (!rest.is_empty() && !alone)
-            .then_some(Backlog { tid, queue: rest, left: REGION - FIRST })
+        (!rest.is_empty() && !alone).then_some(Backlog { tid, queue: rest, left: REGION - FIRST })
     }
 
     fn why_not(&mut self, tid: Tid, pc: AppPc) -> Need {
@@ -282,12 +288,25 @@ impl Machine {
         }
         let Some((_, family)) = self.space_of(tid) else { return };
         let tail = family.routine(family.translator.routines().run);
+        if syscalls::installs_filter(&pending) {
+            self.note_filter(tid, syscalls::filters_all_threads(&pending));
+        }
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.pending = Some(pending);
         }
         let context = self.contexts.context(slot);
         context.set(Slot::Next, context.get(Slot::Pc) + 2);
         context.answer(tail);
+    }
+
+    /// A system call filter is about to be in force in this thread, or in all of its process. A
+    /// filter that is then refused leaves the threads to their spinning, which is only slower.
+    fn note_filter(&mut self, tid: Tid, all: bool) {
+        self.filtered = true;
+        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
+        for thread in self.threads.values().filter(|thread| all && thread.pid == pid) {
+            self.contexts.context(thread.slot).set(Slot::NoSyscalls, 1);
+        }
     }
 
     /// Settles what a system call has done. The result that the program sees is in its context.
@@ -300,9 +319,9 @@ impl Machine {
         context.set(Slot::Rax, result);
         match effect {
             Effect::None => {}
-            Effect::Filtered => context.set(Slot::NoSyscalls, 1),
             Effect::Mapped(range) => self.code_changed(tid, range, true),
             Effect::Protected(range) => self.code_changed(tid, range, false),
+            Effect::Unexecutable(range) => self.code_gone(tid, range),
         }
     }
 
@@ -328,6 +347,20 @@ impl Machine {
         // Anonymous code may have been translated before it was known by this range.
         for unit in space.private_units() {
             family.invalidate(unit, tid, range, false);
+        }
+    }
+
+    /// `range` can no longer be executed: what was translated of it is cut off, so that going there
+    /// faults as it should.
+    fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
+        let Some((space, family)) = self.space_of(tid) else { return };
+        for unit in space.forget(range) {
+            if family.module(unit).unit.checks == lwp_dbt::Checks::None {
+                let gone = space.leave_unit(family, unit, range);
+                remove_entries(tid, family, &gone);
+            } else {
+                family.invalidate(unit, tid, range, true);
+            }
         }
     }
 

@@ -203,12 +203,12 @@ impl Space {
             if index == 0 || !continues(&mappings[index - 1], mapping) {
                 group_start = index;
             }
-            if !mapping.execute || self.code.contains_key(&mapping.start) {
+            let known = self.code.contains_key(&mapping.start);
+            if !mapping.execute || known || mapping.start >= VSYSCALL {
                 continue;
             }
             if family.arenas.iter().any(|arena| arena.contains(mapping.start))
-                || (crate::memory_map::LOW.low
-                    ..crate::memory_map::LOW.low + lwp_dbt::Layout::BYTES)
+                || (crate::memory_map::LOW.low..crate::memory_map::LOW.low + lwp_dbt::Layout::BYTES)
                     .contains(&mapping.start)
             {
                 continue;
@@ -219,23 +219,49 @@ impl Space {
                 .find(|(a, b)| b.is_none_or(|b| !continues(a, b)))
                 .map_or(mapping.end, |(a, _)| a.end);
             let extent = (mappings[group_start].start, end);
-            let unit = self.unit_for(family, tid, mapping, &mappings[group_start], extent);
-            self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
+            self.add_code(family, tid, mapping, &mappings[group_start], extent);
         }
     }
 
-    fn unit_for(
+    /// Takes an executable mapping in: a file's as a whole, anonymous memory by 1 GiB of address, so
+    /// that a translation can lie near it.
+    fn add_code(
         &mut self,
         family: &mut Family,
         tid: i32,
         mapping: &Mapping,
         first: &Mapping,
         extent: (u64, u64),
-    ) -> UnitId {
-        let touched = self
-            .written
-            .iter()
-            .any(|written| written.0 < mapping.end && mapping.start < written.1);
+    ) {
+        if let Some(unit) = self.shared_unit(family, tid, mapping, first, extent) {
+            self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
+            return;
+        }
+        let checked = mapping.write || mapping.shared;
+        let mut start = mapping.start;
+        while start < mapping.end {
+            let gib = start >> 30;
+            let end = mapping.end.min((gib + 1) << 30);
+            let unit = *self.private.entry((checked, gib)).or_insert_with(|| {
+                let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
+                family.new_unit(checks, (gib << 30, (gib + 1) << 30))
+            });
+            self.code.insert(start, CodeRange { end, unit });
+            start = end;
+        }
+    }
+
+    /// The unit of a file's mapping whose content is the file's.
+    fn shared_unit(
+        &mut self,
+        family: &mut Family,
+        tid: i32,
+        mapping: &Mapping,
+        first: &Mapping,
+        extent: (u64, u64),
+    ) -> Option<UnitId> {
+        let touched =
+            self.written.iter().any(|written| written.0 < mapping.end && mapping.start < written.1);
         let vdso = mapping.name == "[vdso]";
         if !mapping.write && !mapping.shared && !touched && (mapping.inode != 0 || vdso) {
             let version = if vdso { Some((0, 0)) } else { file_version(tid, mapping) };
@@ -245,15 +271,10 @@ impl Space {
                     version,
                     base: (first.start, first.offset),
                 };
-                return family.file_unit(key, extent);
+                return Some(family.file_unit(key, extent));
             }
         }
-        let checked = mapping.write || mapping.shared;
-        let gib = mapping.start >> 30;
-        *self.private.entry((checked, gib)).or_insert_with(|| {
-            let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
-            family.new_unit(checks, (gib << 30, (gib + 1) << 30))
-        })
+        None
     }
 }
 

@@ -19,9 +19,14 @@ pub struct View {
 }
 
 impl View {
-    /// Whether a signal frame stands redirected.
+    /// Whether a signal frame stands redirected, for a return that has not been made.
     pub fn is_armed(&self) -> bool {
         self.state.commit == Commit::SigreturnArmed
+    }
+
+    /// Whether a signal frame that has been returned from stands redirected.
+    pub fn has_landed(&self) -> bool {
+        self.state.commit == Commit::SigreturnLanded
     }
 }
 
@@ -84,8 +89,11 @@ impl Machine {
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
         let mut correction = self.unfinished(tid, &view.state, view.fragment);
         match view.state.commit {
-            Commit::None | Commit::AfterSyscall => {}
-            Commit::SigreturnArmed => self.disarm(tid, &view.app),
+            // Signal frames have been put right before the kernel built another.
+            Commit::None
+            | Commit::AfterSyscall
+            | Commit::SigreturnArmed
+            | Commit::SigreturnLanded => {}
             Commit::RunSyscallDone => {
                 if !lwp_ptrace::regs::restart::is(cache.0.rax) {
                     self.finish_syscall(tid, cache.0.rax, &mut view.app);
@@ -161,9 +169,10 @@ impl Machine {
     }
 
     /// Puts a redirected signal frame back as it was.
-    pub fn disarm(&self, tid: Tid, app: &Regs) {
+    pub fn disarm(&self, tid: Tid) {
         if let Some(context) = self.context(tid) {
-            let at = app.0.rsp + lwp_dbt::routines::SIGFRAME_RIP as u64;
+            let frame = context.get(Slot::SigFrame);
+            let at = frame.wrapping_add(lwp_dbt::routines::SIGFRAME_RIP as u64);
             let _ = write_u64(tid, at, context.get(Slot::SigPc));
         }
     }

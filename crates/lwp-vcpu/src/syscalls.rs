@@ -50,8 +50,10 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
-        nr::MMAP | nr::MPROTECT | nr::PKEY_MPROTECT => SyscallClass::Prot,
-        nr::SHMAT
+        nr::MMAP => SyscallClass::Prot,
+        nr::MPROTECT
+        | nr::PKEY_MPROTECT
+        | nr::SHMAT
         | nr::MREMAP
         | nr::PTRACE
         | nr::MLOCKALL
@@ -113,8 +115,8 @@ pub enum Effect {
     Mapped((u64, u64)),
     /// This range has become executable, or its content may have changed.
     Protected((u64, u64)),
-    /// A system call filter is in force.
-    Filtered,
+    /// This range can no longer be executed.
+    Unexecutable((u64, u64)),
 }
 
 /// Looks at a call before it is made and arranges it in the context.
@@ -139,6 +141,8 @@ pub fn before(
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
         nr::RSEQ => context.set(Slot::Rax, nr::NONE),
+        // From the call on the mailbox may not make system calls of its own.
+        nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PTRACE => answer(&mut pending, EPERM),
         nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
         nr::ARCH_PRCTL => match args[0] {
@@ -172,6 +176,23 @@ pub fn before(
         _ => {}
     }
     (Before::Run, pending)
+}
+
+/// Whether the call puts a system call filter in force.
+pub fn installs_filter(pending: &Pending) -> bool {
+    match pending.number {
+        nr::PRCTL => pending.args[0] == PR_SET_SECCOMP,
+        nr::SECCOMP => {
+            matches!(pending.args[0], SECCOMP_SET_MODE_STRICT | SECCOMP_SET_MODE_FILTER)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the filter is for all threads of the process.
+pub fn filters_all_threads(pending: &Pending) -> bool {
+    const SECCOMP_FILTER_FLAG_TSYNC: u64 = 1;
+    pending.number == nr::SECCOMP && pending.args[1] & SECCOMP_FILTER_FLAG_TSYNC != 0
 }
 
 fn names_random_device(tid: i32, path: u64) -> bool {
@@ -215,12 +236,9 @@ pub fn after(context: Context<'_>, pending: &Pending, result: u64) -> (u64, Effe
         nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => {
             Effect::Protected((a1, a1 + page(a2)))
         }
+        nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable((a1, a1 + page(a2))),
         nr::MREMAP if a4 & MREMAP_FIXED != 0 => Effect::Mapped((result, result + page(a3))),
         nr::SHMAT => Effect::Mapped((result, result + 4096)),
-        nr::PRCTL if a1 == PR_SET_SECCOMP => Effect::Filtered,
-        nr::SECCOMP if matches!(a1, SECCOMP_SET_MODE_STRICT | SECCOMP_SET_MODE_FILTER) => {
-            Effect::Filtered
-        }
         _ => Effect::None,
     };
     (result, effect)
