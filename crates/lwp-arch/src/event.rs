@@ -222,6 +222,7 @@ mod tests {
     fn p07_5_4_flag_position_is_the_event_id() {
         assert!(EventFlags2007::IRE.selects(EventId(1)));
         assert_eq!(EventFlags2007::of(EventId(2)), EventFlags2007::BRE);
+        assert_eq!(EventFlags2007::of(EventId(30)).bits(), 1 << 30);
         assert_eq!(EventFlags2007::of(EventId(31)), EventFlags2007::empty());
         assert!(EventFlags2007::DME.selects(EventId(3)));
         assert!(!EventFlags2007::from_bits_retain(u32::MAX).selects(EventId(0)));

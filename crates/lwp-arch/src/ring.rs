@@ -178,6 +178,7 @@ mod tests {
         }
         assert_eq!((readable, RING.slots(), RING.capacity()), (3, 4, 3));
         assert_eq!(RING.used(head, tail), 96);
+        assert_eq!(RING.used(tail, tail), 0, "empty, not full");
     }
 
     /// Spec: LWP §5.7. DEV-6

@@ -67,7 +67,7 @@ impl LwpUnit {
                 self.state = if cpu.cpl == 3 {
                     self.load_proposal(&proposal, lwpcb, memory)?
                 } else {
-                    State::Deferred { lwpcb, volatile: None }
+                    State::Deferred(Volatile2007 { lwpcb, progress: None })
                 };
             }
         }
@@ -89,12 +89,8 @@ impl LwpUnit {
     /// Spec: P07 §5.3, §5.5.2.4; LWP §6.1.
     pub fn settle<M: LinearMemory>(&mut self, memory: &mut M) -> Result<(), Fault> {
         match (&self.state, self.processor) {
-            (State::Deferred { lwpcb, volatile }, Processor::Proposal(proposal)) => {
-                let state = match volatile {
-                    None => self.load_proposal(&proposal, *lwpcb, memory)?,
-                    Some(volatile) => self.resume_proposal(&proposal, volatile, memory)?,
-                };
-                self.state = state;
+            (State::Deferred(volatile), Processor::Proposal(proposal)) => {
+                self.state = self.resume_proposal(&proposal, volatile, memory)?;
             }
             (State::On(profile), Processor::Shipped(shipped)) if profile.constants.is_none() => {
                 let bytes = read_block(&self.processor, profile.lwpcb, memory)?;
@@ -179,9 +175,9 @@ impl LwpUnit {
         Ok(profile.map_or(State::Off, State::On))
     }
 
-    /// Continues a profile of the proposal from its saved state and the constants in memory.
+    /// Starts or continues a profile of the proposal from what is known of it and the block in memory.
     ///
-    /// Spec: P07 §5.5.2.
+    /// Spec: P07 §5.3, §5.5.2.
     fn resume_proposal<M: LinearMemory>(
         &self,
         proposal: &Proposal,
@@ -199,7 +195,7 @@ impl LwpUnit {
         for (slot, counter) in profile.slots.iter_mut().zip(&progress.counters) {
             slot.counter = load_counter(Revision::Proposal2007, *counter);
         }
-        if volatile.missed {
+        if progress.missed {
             let mut staged = Staged::new(memory);
             add_missed(self.processor.fields(volatile.lwpcb).missed, &mut staged)?;
             staged.commit()?;

@@ -49,12 +49,9 @@ impl LwpUnit {
         }
         match &self.state {
             State::Off => Ok(None),
-            State::Deferred { lwpcb, volatile } => {
-                let (lwpcb, volatile) = (*lwpcb, volatile.clone());
-                if let Some(volatile) = volatile {
-                    self.flush_volatile(&volatile, memory)?;
-                }
-                Ok(Some(lwpcb))
+            State::Deferred(volatile) => {
+                self.flush_volatile(volatile, memory)?;
+                Ok(Some(volatile.lwpcb))
             }
             State::On(profile) => {
                 let lwpcb = profile.lwpcb;

@@ -18,6 +18,8 @@ pub struct Progress2007 {
     pub head: RingOffset,
     /// Counter of each slot, 26 bits.
     pub counters: Vec<u32>,
+    /// MissedEvents must be incremented.
+    pub missed: bool,
 }
 
 /// The state the proposal saves at a switch of thread or guest and on entry to SMM. All else is
@@ -30,8 +32,6 @@ pub struct Volatile2007 {
     pub lwpcb: LinearAddr,
     /// `None` if the block was named but not loaded yet.
     pub progress: Option<Progress2007>,
-    /// MissedEvents must be incremented.
-    pub missed: bool,
 }
 
 /// One event slot of [`ProfileStateV1`].
@@ -122,7 +122,7 @@ impl LwpUnit {
         let (profile, deferred) = match &self.state {
             State::Off => (None, None),
             State::On(profile) => (Some(profile.state(revision)), None),
-            State::Deferred { .. } => (None, self.save_volatile()),
+            State::Deferred(volatile) => (None, Some(volatile.clone())),
         };
         UnitStateV1 {
             xcr0_lwp: self.xcr0_lwp,

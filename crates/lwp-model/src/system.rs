@@ -174,7 +174,7 @@ impl LwpUnit {
     pub(crate) fn lwpcb(&self) -> LinearAddr {
         match &self.state {
             State::Off => LinearAddr(0),
-            State::Deferred { lwpcb, .. } => *lwpcb,
+            State::Deferred(volatile) => volatile.lwpcb,
             State::On(profile) => profile.lwpcb,
         }
     }
@@ -280,18 +280,14 @@ impl LwpUnit {
     pub fn save_volatile(&self) -> Option<Volatile2007> {
         match &self.state {
             State::Off => None,
-            State::Deferred { lwpcb, volatile } => Some(volatile.clone().unwrap_or(Volatile2007 {
-                lwpcb: *lwpcb,
-                progress: None,
-                missed: false,
-            })),
+            State::Deferred(volatile) => Some(volatile.clone()),
             State::On(profile) => Some(Volatile2007 {
                 lwpcb: profile.lwpcb,
                 progress: Some(Progress2007 {
                     head: RingOffset(profile.head.0),
                     counters: profile.slots.iter().map(Slot::packed).collect(),
+                    missed: profile.pending.is_some(),
                 }),
-                missed: profile.pending.is_some(),
             }),
         }
     }
@@ -301,10 +297,7 @@ impl LwpUnit {
     ///
     /// Spec: P07 §5.5.2.
     pub fn restore_volatile(&mut self, volatile: Option<Volatile2007>) {
-        self.state = match volatile {
-            None => State::Off,
-            Some(volatile) => State::Deferred { lwpcb: volatile.lwpcb, volatile: Some(volatile) },
-        };
+        self.state = volatile.map_or(State::Off, State::Deferred);
     }
 
     /// The record that waits for its page, if one does.
@@ -313,7 +306,7 @@ impl LwpUnit {
     pub fn pending(&self) -> Option<Record> {
         match &self.state {
             State::On(profile) => profile.pending,
-            State::Off | State::Deferred { .. } => None,
+            State::Off | State::Deferred(_) => None,
         }
     }
 }

@@ -52,12 +52,9 @@ pub(crate) struct Profile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Off,
-    /// Proposal only: the block is known, the rest is read when CPL 3 is entered. `volatile` holds what
-    /// a restore brought back; without it the block is loaded as by LLWPCB.
-    Deferred {
-        lwpcb: LinearAddr,
-        volatile: Option<Volatile2007>,
-    },
+    /// Proposal only: the block is known, the rest is read when CPL 3 is entered. Without progress the
+    /// block is loaded as by LLWPCB.
+    Deferred(Volatile2007),
     On(Profile),
 }
 

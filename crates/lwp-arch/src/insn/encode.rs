@@ -264,6 +264,13 @@ mod tests {
         let high = insert(Mnemonic::Lwpins, Width::W32, high);
         assert_eq!(encode(high, CodeSize::Bits16), Err(EncodeError::NeedsLongMode));
         assert_eq!(encode(high, CodeSize::Bits64), Ok(()));
+        let mut third = insert(Mnemonic::Lwpins, Width::W32, Rm::Register(Gpr::RAX));
+        let (r8, data1) = (Gpr::from_field(8), Rm::Register(Gpr::RAX));
+        third.operands = Operands::Insert { data2: r8, data1, flags: 1 };
+        assert_eq!(encode(third, CodeSize::Bits32), Err(EncodeError::NeedsLongMode));
+        let index = Some(Index { register: r8, scale_log2: 0 });
+        let indexed = insert(Mnemonic::Lwpins, Width::W32, Rm::Memory(Memory { index, ..MEMORY }));
+        assert_eq!(encode(indexed, CodeSize::Bits32), Err(EncodeError::NeedsLongMode));
 
         let memory = |memory| insert(Mnemonic::Lwpins, Width::W32, Rm::Memory(memory));
         let by_ip = memory(Memory { base: Some(Base::NextIp), ..MEMORY });
