@@ -177,7 +177,15 @@ impl Block {
     }
 
     /// Decodes the block at `pc`; `None` where no byte can be executed.
-    pub fn decode(source: &mut dyn CodeSource, pc: AppPc, emulated: Emulated) -> Option<Self> {
+    ///
+    /// Where code is `changing`, a block ends behind a store to near itself: what follows may be what
+    /// it has just written.
+    pub fn decode(
+        source: &mut dyn CodeSource,
+        pc: AppPc,
+        emulated: Emulated,
+        changing: bool,
+    ) -> Option<Self> {
         let mut buffer = [0u8; MAX_BYTES + MAX_INSTRUCTION_BYTES];
         let available = source.read_code(pc, &mut buffer);
         if available == 0 {
@@ -230,6 +238,10 @@ impl Block {
                 carry,
                 flags,
             });
+            if changing && stores_nearby(&instruction) {
+                let end = decoder.position();
+                return Some(block.finish(code, end, end, Terminator::Fall));
+            }
         }
     }
 
@@ -261,6 +273,14 @@ fn carry(decoder: &Decoder<'_>, instruction: &Instruction, emulated: Emulated) -
         _ => {}
     }
     if uses_gs_memory(instruction) { Carry::AppGs } else { Carry::Copy }
+}
+
+/// Whether a rip-relative operand may be written to.
+fn stores_nearby(instruction: &Instruction) -> bool {
+    let reads_only = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+    instruction.is_ip_rel_memory_operand()
+        && instruction.op0_kind() == OpKind::Memory
+        && !reads_only
 }
 
 fn saves_state(instruction: &Instruction) -> bool {

@@ -322,8 +322,14 @@ impl<'a> Emitter<'a> {
         self.imm32(chain_slot as u32);
     }
 
-    /// Adds one to a counter. `before` is the state until it has been counted.
+    /// Adds one to a counter. `before` is the state until it has been counted, without its two
+    /// uncounted bits it is the state from then on.
     pub fn count(&mut self, counter: u32, flags_dead: bool, before: u8) {
+        self.count_between(counter, flags_dead, before, before & !(bits::UNCOUNTED | bits::EDGE));
+    }
+
+    /// Adds one to a counter, which takes the state from `before` to `after`.
+    pub fn count_between(&mut self, counter: u32, flags_dead: bool, before: u8, after: u8) {
         self.point(before);
         let displacement = counter_displacement(counter);
         if flags_dead {
@@ -335,10 +341,10 @@ impl<'a> Emitter<'a> {
             self.load_rcx(displacement);
             self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
             self.store_rcx(displacement);
-            self.point((before & !(bits::UNCOUNTED | bits::EDGE)) | bits::SPILL_RCX);
+            self.point(after | bits::SPILL_RCX);
             self.reload_rcx();
         }
-        self.point(before & !(bits::UNCOUNTED | bits::EDGE));
+        self.point(after);
     }
 
     /// Five bytes at a fragment's head that one aligned store can turn into a jump.

@@ -19,7 +19,7 @@ impl FlagUse {
     pub fn of(instruction: &Instruction) -> Self {
         let read = mask(instruction.rflags_read());
         let written = match certainly_writes(instruction) {
-            true => mask(instruction.rflags_modified()),
+            true => certain_flags(instruction),
             false => 0,
         };
         Self { read, written }
@@ -52,6 +52,19 @@ fn mask(bits: u32) -> u8 {
         }
     }
     out
+}
+
+/// The flags that an instruction certainly overwrites. What the manuals leave undefined may be the
+/// flag's old value; only AF after a logical operation is zero on every processor there is.
+fn certain_flags(instruction: &Instruction) -> u8 {
+    const AF: u8 = 8;
+    let defined =
+        instruction.rflags_written() | instruction.rflags_cleared() | instruction.rflags_set();
+    let logical = matches!(
+        instruction.mnemonic(),
+        Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Test
+    );
+    mask(defined) | if logical { AF } else { 0 }
 }
 
 /// A shift by zero, or a REP compare of length zero, leaves the flags as they were.

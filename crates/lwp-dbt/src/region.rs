@@ -273,9 +273,10 @@ impl Translator {
 
     fn decode(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
         let emulated = self.emulated;
+        let changing = work.unit.checks == Checks::SelfCheck;
         self.decoded
             .entry(pc)
-            .or_insert_with(|| Block::decode(work.source, pc, emulated).map(Arc::new))
+            .or_insert_with(|| Block::decode(work.source, pc, emulated, changing).map(Arc::new))
             .clone()
     }
 
@@ -573,9 +574,9 @@ impl Translator {
         let flags_dead = self.fragment(id).flags_dead;
         let head = work.emitter.here();
         work.emitter.start_piece();
-        work.emitter.count(counter, flags_dead, bits::UNCOUNTED);
-        // Charged or not, the fragment's own charge is still to come.
-        work.emitter.point(bits::UNCOUNTED | bits::EDGE);
+        // The fragment's own charge is still to come.
+        let after = bits::UNCOUNTED | bits::EDGE;
+        work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, after);
         work.emitter.jump_to(join);
         self.close_piece(&work.emitter, head, pc, Some(id));
         self.fragments[id.0 as usize].head = Some(head);
