@@ -42,11 +42,6 @@ impl Arena {
         (self.address..self.address + self.bytes).contains(&address)
     }
 
-    /// Bytes used.
-    pub fn used(&self) -> u64 {
-        self.used
-    }
-
     /// As a sink for the translator.
     pub fn sink<'a>(&'a mut self, memory: &'a SharedMemory) -> ArenaSink<'a> {
         ArenaSink { arena: self, memory }

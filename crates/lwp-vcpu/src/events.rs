@@ -304,7 +304,6 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
                 Some(Mode::New) => "new",
                 Some(Mode::Delivering { .. }) => "delivering",
                 Some(Mode::Stepping { .. }) => "stepping",
-                Some(Mode::Gone) => "gone",
                 None => "unknown",
             }
         );
@@ -525,7 +524,6 @@ fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
             Some(need) => satisfy(machine, tid, need),
             None => Tracee(tid).cont(0),
         },
-        Mode::Gone => Tracee(tid).cont(0),
     }
 }
 

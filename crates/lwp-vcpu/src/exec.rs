@@ -300,11 +300,11 @@ fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
 
 /// A gap of `bytes` from which `extent` can be reached.
 fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
-    let page = 2 << 20;
+    let page = 2u64 << 20;
     let mut best: Option<u64> = None;
-    let mut previous_end = 1 << 20;
+    let mut previous_end = 1u64 << 20;
     for mapping in mappings {
-        let low = (previous_end + page - 1) / page * page;
+        let low = previous_end.next_multiple_of(page);
         let high = mapping.start / page * page;
         if high > low && high - low >= bytes {
             for candidate in [low, high - bytes] {

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSource, EntryId, Plan, Region, RegionLimits, Translator, Unit,
-};
+use lwp_dbt::{AppPc, Checks, CodeSource, EntryId, Plan, Region, RegionLimits, Translator, Unit};
 use lwp_ptrace::{SharedMemory, memory};
 use rustc_hash::FxHashMap;
 
@@ -247,11 +245,6 @@ impl Family {
             .chain(self.arenas.iter().map(|arena| arena.address))
             .find(|&start| (start..start + len).contains(&pc))
             .map(|start| (pc - start) as u32)
-    }
-
-    /// Where an entry's stub lies.
-    pub fn stub(&self, id: EntryId) -> CachePc {
-        self.translator.entry(id).stub
     }
 }
 

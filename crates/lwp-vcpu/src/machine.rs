@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use lwp_dbt::block::Emulated;
-use lwp_dbt::{AppPc, Slot};
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
@@ -32,6 +31,10 @@ pub enum Need {
 
 /// What a thread is doing, from the tracer's point of view.
 #[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one per thread, and Copy is worth more than its size"
+)]
 pub enum Mode {
     /// In translated code.
     Running,
@@ -50,8 +53,6 @@ pub enum Mode {
         /// Its application pc.
         pc: u64,
     },
-    /// Detached from; nothing more is to be done.
-    Gone,
 }
 
 /// A thread of the program.
@@ -339,11 +340,6 @@ impl Machine {
                 self.spaces.len() - 1
             }
         }
-    }
-
-    /// The pc that a thread's request is about.
-    pub fn wanted(&self, tid: Tid) -> Option<AppPc> {
-        Some(AppPc(self.context(tid)?.get(Slot::Pc)))
     }
 }
 
