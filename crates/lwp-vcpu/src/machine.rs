@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lwp_dbt::block::Emulated;
 use lwp_ptrace::regs::Regs;
@@ -17,6 +18,7 @@ use crate::contexts::{Context, Contexts, Sum};
 use crate::cpuid::VirtualCpu;
 use crate::family::Family;
 use crate::outcome::{ProcessReport, ThreadReport};
+use crate::server::Pace;
 use crate::space::Space;
 use crate::syscalls::Pending;
 
@@ -131,6 +133,8 @@ pub struct Machine {
     pub random_file: Option<(SharedMemory, String)>,
     /// Whether counting is on.
     pub enabled: bool,
+    /// Whether hand-offs are cheap at the moment.
+    pub pace: Pace,
     /// Some thread may not make the system call that wakes the server.
     pub filtered: bool,
     /// Everything is over: the server ends.
@@ -146,7 +150,7 @@ impl Machine {
             tsc: config.deterministic,
             random: config.deterministic,
         };
-        let spin = if sys::allowed_cpus() > 1 { 2000 } else { 0 };
+        let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
         Self {
             random_file,
@@ -168,6 +172,7 @@ impl Machine {
             random: config.seed,
             tsc: 1 << 32,
             enabled: config.start_enabled,
+            pace: Pace::default(),
             filtered: false,
             finished: false,
             memory,
@@ -356,4 +361,18 @@ fn seeded_file(seed: u64) -> Option<(SharedMemory, String)> {
     }
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.fd());
     Some((file, path))
+}
+
+/// How long a thread spins before it sleeps: about what waking it takes.
+const THREAD_SPIN: Duration = Duration::from_micros(50);
+
+/// How many pauses fit into `time`; one takes some 40 to 140 cycles, depending on the processor.
+fn pauses_in(time: Duration) -> u64 {
+    const TRIAL: u64 = 200;
+    let start = Instant::now();
+    for _ in 0..TRIAL {
+        std::hint::spin_loop();
+    }
+    let took = start.elapsed().as_nanos().max(1) as u64;
+    (time.as_nanos() as u64 * TRIAL / took).clamp(50, 5000)
 }

@@ -2,8 +2,9 @@
 //!
 //! Translated code that needs something rings its door flag and waits; the server looks through the
 //! flags, and when none is set spins for a while and then sleeps on a futex that the next ring wakes.
-//! Both sides adapt: who keeps being woken from sleep stops spinning for a while, because then the
-//! other side has no processor of its own.
+//! Both sides adapt ([`Pace`]): where threads that have spun are found asleep, the two sides do not have
+//! a processor each, spinning takes time from the other side, and a hand-off is expensive. Then
+//! nobody spins and more is translated at a time.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,6 +22,8 @@ use crate::syscalls::{self, Before, Effect};
 /// Fragments translated before an answer, and for one request in all.
 const FIRST: usize = 8;
 const REGION: usize = 48;
+/// Fragments translated for one request where hand-offs are expensive.
+const CROWDED_REGION: usize = 96;
 /// How long the server spins after its last request.
 const SPIN: Duration = Duration::from_micros(50);
 /// Sleeps are bounded, for threads that may not make the system call that wakes us.
@@ -28,6 +31,41 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// The same while there are such threads.
 const FILTERED_NAP: Duration = Duration::from_micros(50);
+
+/// Whether the program's threads and the server have processors of their own, judged by what spinning
+/// has brought.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Grows with every spin that ended in sleep, shrinks with every one that did not.
+    crowding: u32,
+    answers: u32,
+}
+
+impl Pace {
+    const CROWDED: u32 = 32;
+    const MOST: u32 = 64;
+
+    /// Whether hand-offs are expensive at the moment.
+    fn crowded(&self) -> bool {
+        self.crowding > Self::CROWDED
+    }
+
+    /// A thread that had `spun` was found asleep, or not.
+    fn note(&mut self, spun: bool, asleep: bool) {
+        self.answers = self.answers.wrapping_add(1);
+        match (spun, asleep) {
+            (true, true) => self.crowding = (self.crowding + 8).min(Self::MOST),
+            (true, false) => self.crowding = self.crowding.saturating_sub(1),
+            (false, _) => {}
+        }
+    }
+
+    /// How long a thread shall spin the next time: now and then as always, to see whether it pays
+    /// again.
+    fn spin(&self, usual: u64) -> u64 {
+        if self.crowded() && !self.answers.is_multiple_of(16) { 0 } else { usual }
+    }
+}
 
 /// Translation that can wait until nobody asks for anything.
 struct Backlog {
@@ -43,6 +81,7 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     let mut high_water = 2;
     let mut last = Instant::now();
     let mut fruitless = 0u32;
+    let mut crowded = false;
     let mut backlog: Option<Backlog> = None;
     loop {
         let mut served = false;
@@ -60,6 +99,7 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
                     backlog = Some(rest);
                 }
             }
+            crowded = guard.pace.crowded();
             served = true;
         }
         if served {
@@ -74,7 +114,7 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             last = Instant::now();
             continue;
         }
-        if !alone && fruitless < 8 && last.elapsed() < SPIN {
+        if !alone && !crowded && last.elapsed() < SPIN {
             for _ in 0..32 {
                 std::hint::spin_loop();
             }
@@ -184,7 +224,14 @@ impl Machine {
         indirect: bool,
         alone: bool,
     ) -> Option<Backlog> {
-        let limits = RegionLimits { fragments: if alone { REGION } else { FIRST } };
+        let alone = alone || self.pace.crowded();
+        let limits = RegionLimits {
+            fragments: match (alone, self.pace.crowded()) {
+                (_, true) => CROWDED_REGION,
+                (true, false) => REGION,
+                (false, false) => FIRST,
+            },
+        };
         let Some((head, rest)) = self.translation(tid, pc, indirect, limits) else {
             let need = self.why_not(tid, pc);
             self.ask_tracer(tid, need);
@@ -251,7 +298,13 @@ impl Machine {
         context.set_apply_list(&list);
         context.set(Slot::Go, head.0);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
-        context.answer(tail);
+        let spun = context.get(Slot::Spin) != 0;
+        let usual = self.contexts.spin;
+        context.set(Slot::Spin, self.pace.spin(usual));
+        let asleep = context.answer(tail);
+        if usual != 0 {
+            self.pace.note(spun, asleep);
+        }
     }
 
     /// Translates some of a backlog. False when it is done.
