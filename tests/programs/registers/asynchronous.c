@@ -30,7 +30,7 @@ __asm__(
     /* CF PF AF ZF SF OF and DF */
     " pushq $0xed7\n popfq\n"
     "hold_begin:\n"
-    "1: I nop\n I movq %rcx, %rcx\n I xchgq %r11, %r11\n I leaq 0(%rax), %rax\n"
+    "1: I movl $1, loop_entered(%rip)\n I movq %rcx, %rcx\n I xchgq %r11, %r11\n I leaq 0(%rax), %rax\n"
     " I jnc 9f\n"
     " I jmp 2f\n ud2\n"
     "2: I jrcxz 9f\n"
@@ -49,6 +49,7 @@ __asm__(
     " xorl %esi, %esi\n xorl %edi, %edi\n xorl %ebp, %ebp\n xorl %r8d, %r8d\n xorl %r9d, %r9d\n xorl %r10d, %r10d\n"
     " xorl %r11d, %r11d\n xorl %r12d, %r12d\n movq $0, march_word(%rip)\n"
     "march_begin:\n"
+    "I movl $1, loop_entered(%rip)\n"
     "1: I incq %rax\n I incq %rcx\n I incq %r11\n I addq $1, %rdx\n I leaq 1(%rbx), %rbx\n I jmp 2f\n ud2\n"
     "2: I incq %rsi\n I cmpq %rsi, %rdi\n I jb 3f\n ud2\n3: I incq %rdi\n I incq march_word(%rip)\n"
     " I call 4f\n I jmp *march_next(%rip)\n ud2\n4: I incq %r8\n I ret\n"
@@ -56,12 +57,13 @@ __asm__(
     "march_end:\n"
     "march_exit: popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbp\n popq %rbx\n ret\n"
     ".pushsection .data.rel.ro.starts, \"aw\"\n.globl starts_end\nstarts_end:\n.popsection\n"
-    ".data\n.balign 8\n.globl stack_base, march_word\nstack_base: .quad 0\nhold_pointer: .quad hold_callee\n"
+    ".data\n.balign 8\n.globl stack_base, march_word, loop_entered\nstack_base: .quad 0\nloop_entered: .quad 0\nhold_pointer: .quad hold_callee\n"
     "hold_next: .quad hold_third\nmarch_next: .quad march_fifth\nmarch_word: .quad 0\n.text\n");
 
 extern const uint64_t starts[], starts_end[];
 extern char hold_begin[], hold_end[], hold_exit[], hold_return[], march_begin[], march_end[], march_exit[];
 extern uint64_t stack_base, march_word;
+extern volatile int loop_entered;
 void hold(void);
 void march(void);
 
@@ -97,6 +99,8 @@ static void in_hold(int number, siginfo_t *info, void *context)
         {REG_R11, 0x1111111111111111, "r11"},
     };
     (void)number, (void)info;
+    if (!loop_entered || stop_now) /* not there yet, or on the way out */
+        return;
     greg_t *regs = regs_of(context);
     struct _libc_fpstate *fp = ((ucontext_t *)context)->uc_mcontext.fpregs;
     uint64_t rip = regs[REG_RIP];
@@ -132,8 +136,12 @@ static void in_march(int number, siginfo_t *info, void *context)
      * before it, and exactly one of the steps may be "behind". */
     static const int order[] = {REG_RAX, REG_RCX, REG_R11, REG_RDX, REG_RBX, REG_RSI, REG_RDI};
     (void)number, (void)info;
+    if (!loop_entered || stop_now) /* not there yet, or on the way out */
+        return;
     greg_t *regs = regs_of(context);
     uint64_t rip = regs[REG_RIP];
+    if (rip == (uintptr_t)march_begin)
+        return;
     place_is_right(rip, march_begin, march_end);
     uint64_t value[11];
     for (int i = 0; i < 7; i++)
@@ -152,6 +160,7 @@ static void in_march(int number, siginfo_t *info, void *context)
     const uint64_t *first = starts;
     while (*first != (uintptr_t)march_begin)
         first++;
+    first++; /* behind the instruction that says the loop is entered */
     for (int i = 0; i < 22; i++)
         if (first[i] == rip)
             index = i;
@@ -174,6 +183,7 @@ static void with_timer(void (*handler)(int, siginfo_t *, void *), void (*loop)(v
     sigaltstack(&stack, NULL);
     signals = 0;
     stop_now = false;
+    loop_entered = 0;
     on_signal(SIGALRM, handler, flags);
     struct itimerval timer = {{0, 1000}, {0, 1000}}, off = {0};
     setitimer(ITIMER_REAL, &timer, NULL);

@@ -72,6 +72,7 @@ static void accept_signals(void)
     CHECK_EQ(sigwaitinfo(&set, &info), SIGUSR2, "sigwaitinfo");
     CHECK_EQ(info.si_code, SI_USER, "si_code");
     struct timespec limit = {0, 20000000};
+    reap();
     CHECK(sigtimedwait(&set, &info, &limit) == -1 && errno == EAGAIN, "sigtimedwait times out");
     for (int i = 0; i < 3; i++)
         sigqueue(getpid(), SIGRTMIN + 2, (union sigval){.sival_int = 100 + i});
