@@ -19,6 +19,7 @@ use crate::plan::{Checks, Plan, Weights};
 use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
 use crate::routines::Routines;
 
+const SYS_MUNMAP: u32 = 11;
 const SYS_RT_SIGRETURN: u32 = 15;
 
 /// Where translated code goes.
@@ -496,6 +497,8 @@ impl Translator {
                 Ok(None)
             }
             Terminator::Syscall { number } => {
+                // The class of munmap depends on the address space: it stands in the table only.
+                let number = number.filter(|&number| number != SYS_MUNMAP);
                 let class = number.map(|number| {
                     self.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
                 });

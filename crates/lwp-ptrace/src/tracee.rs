@@ -64,6 +64,43 @@ impl Tracee {
         Ok(result)
     }
 
+    /// The same by system call stops instead of a single step, which would reset the disposition of a
+    /// SIGTRAP that is ignored or blocked.
+    pub fn syscall_quietly(
+        self,
+        site: u64,
+        nr: u64,
+        args: [u64; 6],
+        held: &mut Vec<Stop>,
+    ) -> Result<i64> {
+        let saved = self.regs()?;
+        let mut regs = saved;
+        regs.0.rip = site;
+        regs.0.rax = nr;
+        [regs.0.rdi, regs.0.rsi, regs.0.rdx, regs.0.r10, regs.0.r8, regs.0.r9] = args;
+        regs.forget_syscall();
+        self.set_regs(&regs)?;
+        // Entry, then exit.
+        for _ in 0..2 {
+            sys::cont_syscall(self.0, 0)?;
+            loop {
+                match self.wait()? {
+                    Stop::Syscall => break,
+                    stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
+                        held.push(stop);
+                        return Err(Errno::ESRCH);
+                    }
+                    stop @ Stop::Signal(_) => held.push(stop),
+                    _ => {}
+                }
+                sys::cont_syscall(self.0, 0)?;
+            }
+        }
+        let result = self.regs()?.0.rax as i64;
+        self.set_regs(&saved)?;
+        Ok(result)
+    }
+
     /// Executes one instruction; signals that arrive meanwhile are collected.
     fn step_collecting(self, held: &mut Vec<Stop>) -> Result<()> {
         sys::single_step(self.0, 0)?;

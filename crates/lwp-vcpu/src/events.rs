@@ -623,8 +623,10 @@ fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled {
     }
     let code = sys::get_siginfo(tid)?.code();
     // The kernel reports the step over a system call as a breakpoint.
-    let stepped_syscall =
-        || lwp_ptrace::memory::read_array::<2>(tid, pc).is_ok_and(|bytes| bytes == [0x0f, 0x05]);
+    let stepped_syscall = || {
+        lwp_ptrace::memory::read_array::<2>(tid, pc)
+            .is_ok_and(|bytes| matches!(bytes, [0x0f, 0x05] | [0xcd, 0x80] | [0x0f, 0x34]))
+    };
     let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
     if regs.0.rip != pc {
         count(machine, tid, Weights { instructions: 1, ..Weights::default() });
@@ -691,6 +693,17 @@ fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: bool) {
     }
 }
 
+/// A signal that nobody handles has interrupted a system call which does not restart by itself
+/// (`epoll_wait`, `sigtimedwait` …). Without a tracer it would not have noticed such a signal.
+fn restart_if_interrupted(cache: &mut Regs) {
+    const EINTR: i64 = -4;
+    if cache.in_syscall() && cache.0.rax as i64 == EINTR {
+        cache.0.rax = cache.0.orig_rax;
+        cache.0.rip -= 2;
+        cache.forget_syscall();
+    }
+}
+
 /// The stop after a delivery: either a handler's first instruction, or nothing happened.
 fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) -> Handled {
     let regs = Tracee(tid).regs()?;
@@ -705,8 +718,9 @@ fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) ->
         return Tracee(tid).cont(0);
     }
     match cache {
-        Some(cache) => {
+        Some(mut cache) => {
             rearm(machine, tid, &cache, &app, false);
+            restart_if_interrupted(&mut cache);
             if let Some(thread) = machine.threads.get_mut(&tid) {
                 thread.mode = Mode::Running;
             }

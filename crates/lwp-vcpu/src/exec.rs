@@ -36,14 +36,25 @@ struct Injector {
     tracee: Tracee,
     site: u64,
     held: Vec<Stop>,
+    /// SIGTRAP is ignored or blocked: no single steps.
+    quiet: bool,
 }
 
 impl Injector {
+    fn new(tid: Tid, site: u64) -> Self {
+        const SIGTRAP_BIT: u64 = 1 << 4;
+        let quiet = ["SigIgn:", "SigBlk:"]
+            .iter()
+            .any(|field| status_field(tid, field).is_some_and(|set| set & SIGTRAP_BIT != 0));
+        Self { tracee: Tracee(tid), site, held: Vec::new(), quiet }
+    }
+
     fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<u64, String> {
-        let result = self
-            .tracee
-            .syscall(self.site, nr, args, &mut self.held)
-            .map_err(|error| format!("system call {nr} in the program: {error}"))?;
+        let made = match self.quiet {
+            true => self.tracee.syscall_quietly(self.site, nr, args, &mut self.held),
+            false => self.tracee.syscall(self.site, nr, args, &mut self.held),
+        };
+        let result = made.map_err(|error| format!("system call {nr} in the program: {error}"))?;
         u64::try_from(result).map_err(|_| {
             let error = std::io::Error::from_raw_os_error(-result as i32);
             format!("system call {nr} in the program: {error}")
@@ -83,7 +94,7 @@ impl Machine {
         if matches!(self.config.target, Target::Launch { .. }) {
             self.adjust_auxv(tid, regs.0.rsp);
         }
-        let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
+        let mut injector = Injector::new(tid, site);
         self.map_into(&mut injector, family, regs)?;
         for stop in injector.held {
             if let Stop::Signal(signal) = stop {
@@ -184,7 +195,7 @@ impl Machine {
         let Some((_, family)) = self.space_of(tid) else { return Ok(()) };
         let mut ranges = vec![(CONTEXTS_AT, CONTEXTS_BYTES), (LOW.low, Layout::BYTES)];
         ranges.extend(family.arenas.iter().map(|arena| (arena.address, arena.bytes)));
-        let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
+        let mut injector = Injector::new(tid, site);
         for (address, bytes) in ranges {
             injector.call(SYS_MUNMAP, [address, bytes, 0, 0, 0, 0])?;
         }
@@ -207,7 +218,7 @@ impl Machine {
         }
         family.add_arena(address, ARENA_ELSEWHERE, offset);
         let index = family.index;
-        let mut injector = Injector { tracee: Tracee(tid), site, held: Vec::new() };
+        let mut injector = Injector::new(tid, site);
         let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
         let scratch = (regs.0.rsp - 512) & !15;
         memory::write_exact(tid, scratch, path.as_bytes())

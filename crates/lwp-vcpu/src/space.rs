@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
+use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{Checks, EntryId};
 use rustc_hash::FxHashMap;
 
 use crate::family::{Family, FileKey, UnitId};
 use crate::maps::{self, Mapping};
+use crate::memory_map::LOW;
 
 /// An executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,6 +238,12 @@ impl Space {
         if let Some(unit) = self.shared_unit(family, tid, mapping, first, extent) {
             self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
             return;
+        }
+        if self.private.is_empty() {
+            // From here on unmapping matters: the address space's own class table says so.
+            let class = LOW.syscall_classes() + crate::syscalls::nr::MUNMAP;
+            let host = SyscallClass::Host as u8;
+            let _ = lwp_ptrace::memory::write_exact(tid, class, &[host]);
         }
         let checked = mapping.write || mapping.shared;
         let mut start = mapping.start;

@@ -12,6 +12,7 @@ pub mod nr {
     pub const OPEN: u64 = 2;
     pub const MMAP: u64 = 9;
     pub const MPROTECT: u64 = 10;
+    pub const MUNMAP: u64 = 11;
     pub const RT_SIGRETURN: u64 = 15;
     pub const MREMAP: u64 = 25;
     pub const SHMAT: u64 = 30;
@@ -237,6 +238,7 @@ pub fn after(context: Context<'_>, pending: &Pending, result: u64) -> (u64, Effe
             Effect::Protected((a1, a1 + page(a2)))
         }
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable((a1, a1 + page(a2))),
+        nr::MUNMAP => Effect::Unexecutable((a1, a1 + page(a2))),
         nr::MREMAP if a4 & MREMAP_FIXED != 0 => Effect::Mapped((result, result + page(a3))),
         nr::SHMAT => Effect::Mapped((result, result + 4096)),
         _ => Effect::None,
