@@ -157,6 +157,11 @@ fn lwp_spec_6_1_dev_29_limits_are_checked_again_but_not_at_cpl_0() {
     let user = Cpu { ds, ..Cpu::user_32() };
     assert_eq!(m.unit.xrstor(&user, Some(&image)), Err(Fault::Gp0));
     assert_eq!(m.unit.state(), before);
+    // The block fits, the ring of 256 bytes by a byte not.
+    let end = RING.0 as u32 + 255;
+    let up_to = |limit| Cpu { ds: DataSegment { base: 0, limit }, ..user };
+    assert_eq!(m.unit.xrstor(&up_to(end - 1), Some(&image)), Err(Fault::Gp0));
+    assert_eq!(m.unit.xrstor(&up_to(end), Some(&image)), Ok(()));
     let kernel = Cpu { cpl: 0, ..user };
     assert_eq!(m.unit.xrstor(&kernel, Some(&image)), Ok(()));
     m.unit.set_xcr0(false);
