@@ -20,11 +20,13 @@ pub enum SpawnError {
     Exec(Errno),
 }
 
-/// Starts `program`, stopped at its exec event.
+/// Starts `program`, stopped at its exec event. A limit on its address space is raised by
+/// `address_space` bytes.
 pub fn spawn(
     program: &OsStr,
     argv: &[impl AsRef<OsStr>],
     fixed_layout: bool,
+    address_space: u64,
 ) -> Result<Tracee, SpawnError> {
     let c_string = |s: &OsStr| CString::new(s.as_bytes()).map_err(|_| SpawnError::Nul);
     let envp = std::env::vars_os()
@@ -40,6 +42,7 @@ pub fn spawn(
         argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<Vec<_>, _>>()?,
         envp,
         fixed_layout,
+        address_space,
     };
     let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
     let (ready_out, mut ready_in) = pipe().map_err(io)?;

@@ -43,6 +43,7 @@ use machine::Machine;
 /// `control` delivers enable, disable and stop requests while the program runs; see [`Control`].
 /// The calling thread becomes the tracer. SIGCHLD's disposition in this process is changed.
 pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> {
+    sys::lift_address_space_limit();
     let memory = SharedMemory::new(c"lwp", memory_map::MEMORY_BYTES).map_err(|error| {
         machine_error("reserving the machine's memory", error, "raise the address space limit")
     })?;
@@ -96,7 +97,7 @@ impl Start {
     fn new(config: &Config) -> Result<Self, Error> {
         match &config.target {
             Target::Launch { program, argv } => {
-                spawn::spawn(program.as_os_str(), argv, !config.aslr)
+                spawn::spawn(program.as_os_str(), argv, !config.aslr, memory_map::OVERHEAD_BYTES)
                     .map(Self::Program)
                     .map_err(|error| spawn_error(program, error))
             }

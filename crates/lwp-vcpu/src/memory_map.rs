@@ -41,6 +41,10 @@ pub const DOOR_SLEEP: u64 = SLOTS;
 /// the operand's own size.
 pub const REACH: u64 = (1 << 31) - (1 << 16);
 
+/// What an address space's limit must allow beyond what the program asks for: contexts, low window
+/// and the two arenas that most have.
+pub const OVERHEAD_BYTES: u64 = CONTEXTS_BYTES + Layout::BYTES + 2 * (1 << 30);
+
 /// File offset of context `slot`.
 pub fn slot_offset(slot: usize) -> u64 {
     slot as u64 * SLOT_BYTES

@@ -368,7 +368,7 @@ impl Machine {
         let Some(pending) = thread.pending.take() else { return };
         let context = self.contexts.context(thread.slot);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
-        let (result, effect) = syscalls::after(context, &pending, context.get(Slot::Rax));
+        let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
         context.set(Slot::Rax, result);
         match effect {
             Effect::None => {}

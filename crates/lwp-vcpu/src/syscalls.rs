@@ -6,6 +6,7 @@ use lwp_dbt::context::SyscallClass;
 use lwp_ptrace::memory;
 
 use crate::contexts::Context;
+use crate::memory_map::OVERHEAD_BYTES;
 
 /// Numbers of the calls that matter here.
 pub mod nr {
@@ -19,12 +20,15 @@ pub mod nr {
     pub const GETPID: u64 = 39;
     pub const CLONE: u64 = 56;
     pub const VFORK: u64 = 58;
+    pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;
     pub const MLOCKALL: u64 = 151;
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
+    pub const SETRLIMIT: u64 = 160;
     pub const OPENAT: u64 = 257;
+    pub const PRLIMIT64: u64 = 302;
     pub const SECCOMP: u64 = 317;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;
@@ -43,6 +47,7 @@ const PR_SET_SECCOMP: u64 = 22;
 const SECCOMP_SET_MODE_STRICT: u64 = 0;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const GRND_MASK: u64 = 7;
+const RLIMIT_AS: u64 = 9;
 const EPERM: i64 = -1;
 const EFAULT: i64 = -14;
 const EOPNOTSUPP: i64 = -95;
@@ -56,6 +61,9 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::PKEY_MPROTECT
         | nr::SHMAT
         | nr::MREMAP
+        | nr::GETRLIMIT
+        | nr::SETRLIMIT
+        | nr::PRLIMIT64
         | nr::PTRACE
         | nr::MLOCKALL
         | nr::PRCTL
@@ -159,6 +167,16 @@ pub fn before(
             ARCH_SHSTK_ENABLE => answer(&mut pending, EOPNOTSUPP),
             _ => {}
         },
+        nr::SETRLIMIT if args[0] == RLIMIT_AS => {
+            if let Some(address) = raised_limit(context, tid, args[1]) {
+                context.set(Slot::Rsi, address);
+            }
+        }
+        nr::PRLIMIT64 if args[1] == RLIMIT_AS && args[2] != 0 => {
+            if let Some(address) = raised_limit(context, tid, args[2]) {
+                context.set(Slot::Rdx, address);
+            }
+        }
         nr::OPEN | nr::OPENAT => {
             let (slot, path) = match number {
                 nr::OPEN => (Slot::Rdi, args[0]),
@@ -196,6 +214,32 @@ pub fn filters_all_threads(pending: &Pending) -> bool {
     pending.number == nr::SECCOMP && pending.args[1] & SECCOMP_FILTER_FLAG_TSYNC != 0
 }
 
+/// A copy of the limit at `address`, raised by what the virtual CPU itself maps.
+fn raised_limit(context: Context<'_>, tid: i32, address: u64) -> Option<u64> {
+    let limit: [u8; 16] = memory::read_array(tid, address).ok()?;
+    Some(context.write_scratch(&map_limit(limit, |value| value.saturating_add(OVERHEAD_BYTES))))
+}
+
+/// Takes out of the limit at `address` what the virtual CPU itself maps.
+fn lower_limit(tid: i32, address: u64) {
+    if let Ok(limit) = memory::read_array(tid, address) {
+        let limit = map_limit(limit, |value| value.saturating_sub(OVERHEAD_BYTES));
+        let _ = memory::write_exact(tid, address, &limit);
+    }
+}
+
+/// Changes both values of a limit, unless they are infinite.
+fn map_limit(limit: [u8; 16], change: impl Fn(u64) -> u64) -> [u8; 16] {
+    let mut out = limit;
+    for half in out.chunks_exact_mut(8) {
+        let value = u64::from_le_bytes(half.try_into().expect("eight bytes"));
+        if value != u64::MAX {
+            half.copy_from_slice(&change(value).to_le_bytes());
+        }
+    }
+    out
+}
+
 fn names_random_device(tid: i32, path: u64) -> bool {
     let starts = |name: &[u8]| {
         let mut bytes = vec![0; name.len()];
@@ -219,17 +263,23 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
 
 /// Looks at a call after it was made: its true result is `result`. Returns what the program is to
 /// get and what has changed.
-pub fn after(context: Context<'_>, pending: &Pending, result: u64) -> (u64, Effect) {
+pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> (u64, Effect) {
     let [a1, a2, a3, a4] = pending.args;
     // What the program passed is what it finds in its registers again.
     context.set(Slot::Rdi, a1);
     context.set(Slot::Rsi, a2);
+    context.set(Slot::Rdx, a3);
     if let Some(result) = pending.result {
         return (result as u64, Effect::None);
     }
     let failed = (-4095..0).contains(&(result as i64));
     if failed {
         return (result, Effect::None);
+    }
+    match pending.number {
+        nr::GETRLIMIT if a1 == RLIMIT_AS => lower_limit(tid, a2),
+        nr::PRLIMIT64 if a2 == RLIMIT_AS && a4 != 0 => lower_limit(tid, a4),
+        _ => {}
     }
     let page = |bytes: u64| bytes.saturating_add(4095) & !4095;
     let effect = match pending.number {
