@@ -205,7 +205,9 @@ impl Space {
             if index == 0 || !continues(&mappings[index - 1], mapping) {
                 group_start = index;
             }
-            let known = self.code.contains_key(&mapping.start);
+            // Anonymous memory grows at its end without a new mapping showing.
+            let known = mapping.inode != 0
+                && self.code.get(&mapping.start).is_some_and(|code| code.end == mapping.end);
             if !mapping.execute || known || mapping.start >= VSYSCALL {
                 continue;
             }
