@@ -1,0 +1,141 @@
+//! Application code and translated code in vectors.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use lwp_dbt::block::Emulated;
+use lwp_dbt::context::SyscallClass;
+use lwp_dbt::{
+    AppPc, CachePc, Checks, CodeSink, CodeSource, Layout, Plan, Region, RegionLimits, Translator,
+    Unit,
+};
+
+pub const LAYOUT: Layout = Layout { low: 0x7000_0000 };
+pub const CACHE: u64 = 0xa000_0000;
+pub const PLANS: [Plan; 2] = [Plan::Plain, Plan::Exact];
+pub const CHECKS: [Checks; 3] = [Checks::None, Checks::Notified, Checks::SelfCheck];
+
+pub struct App {
+    pub start: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl App {
+    pub fn at(&self, pc: AppPc) -> &[u8] {
+        pc.0.checked_sub(self.start)
+            .and_then(|offset| self.bytes.get(offset as usize..))
+            .unwrap_or_default()
+    }
+}
+
+impl CodeSource for App {
+    fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
+        let bytes = self.at(pc);
+        let len = bytes.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&bytes[..len]);
+        len
+    }
+}
+
+#[derive(Default)]
+pub struct Cache {
+    pub bytes: Vec<u8>,
+    /// Start and end of every piece that was appended.
+    pub appended: Vec<(u64, u64)>,
+    pub patched: Vec<CachePc>,
+}
+
+impl Cache {
+    pub fn offset(&self, pc: CachePc) -> usize {
+        (pc.0 - CACHE) as usize
+    }
+
+    /// Where the displacement at `at` leads.
+    pub fn led_from(&self, at: CachePc) -> CachePc {
+        let offset = self.offset(at);
+        let raw: [u8; 4] = self.bytes[offset..offset + 4].try_into().unwrap();
+        CachePc((at.0 + 4).wrapping_add(i64::from(i32::from_le_bytes(raw)) as u64))
+    }
+}
+
+impl CodeSink for Cache {
+    fn position(&self) -> CachePc {
+        CachePc(CACHE + self.bytes.len() as u64)
+    }
+    fn room(&self) -> usize {
+        (8 << 20) - self.bytes.len()
+    }
+    fn routines_at(&self) -> CachePc {
+        CachePc(CACHE)
+    }
+    fn append(&mut self, code: &[u8]) {
+        let start = self.position().0;
+        self.bytes.extend_from_slice(code);
+        self.appended.push((start, self.position().0));
+    }
+    fn patch(&mut self, at: CachePc, displacement: i32) {
+        assert!(at.0 % 64 <= 60, "{at:?} crosses a line");
+        let offset = self.offset(at);
+        self.bytes[offset..offset + 4].copy_from_slice(&displacement.to_le_bytes());
+        self.patched.push(at);
+    }
+    fn patch_head(&mut self, head: CachePc, target: CachePc) {
+        assert!(head.0 % 8 <= 3, "{head:?} crosses eight aligned bytes");
+        let offset = self.offset(head);
+        let displacement = target.0.wrapping_sub(head.0 + 5) as u32;
+        self.bytes[offset] = 0xe9;
+        self.bytes[offset + 1..offset + 5].copy_from_slice(&displacement.to_le_bytes());
+    }
+}
+
+pub struct Bench {
+    pub app: App,
+    pub cache: Cache,
+    pub unit: Unit,
+    pub translator: Translator,
+}
+
+impl Bench {
+    pub fn new(plan: Plan, checks: Checks, start: u64, bytes: &[u8]) -> Self {
+        let classes = Box::new([SyscallClass::Native; 512]);
+        Self::with(plan, checks, start, bytes, Emulated::default(), classes)
+    }
+
+    pub fn with(
+        plan: Plan,
+        checks: Checks,
+        start: u64,
+        bytes: &[u8],
+        emulated: Emulated,
+        classes: Box<[SyscallClass; 512]>,
+    ) -> Self {
+        let translator = Translator::new(plan, LAYOUT, emulated, classes);
+        let mut cache = Cache { bytes: translator.routines().code.clone(), ..Cache::default() };
+        while !cache.bytes.len().is_multiple_of(64) {
+            cache.bytes.push(0xcc);
+        }
+        let app = App { start, bytes: bytes.to_vec() };
+        Self { app, cache, unit: Unit::new(checks), translator }
+    }
+
+    pub fn translate(&mut self, pc: u64, entry: bool, fragments: usize) -> Region {
+        self.translator.translate(
+            &mut self.unit,
+            &mut self.app,
+            &mut self.cache,
+            AppPc(pc),
+            entry,
+            RegionLimits { fragments },
+        )
+    }
+
+    /// Translates `pc` and everything it leads to directly.
+    pub fn translate_all(&mut self, pc: u64, entry: bool, fragments: usize) -> Vec<Region> {
+        let mut todo = vec![pc];
+        let mut regions = Vec::new();
+        while let Some(next) = todo.pop() {
+            let region = self.translate(next, entry && next == pc, fragments);
+            todo.extend(region.rest.iter().map(|pc| pc.0));
+            regions.push(region);
+        }
+        regions
+    }
+}

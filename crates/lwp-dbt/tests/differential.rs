@@ -1,0 +1,360 @@
+//! Translated code must do what the original does: both run natively, from the same state, and all
+//! registers and memory are compared.
+
+mod common;
+
+use std::sync::{Mutex, MutexGuard};
+
+use common::{Bench, CACHE, CHECKS, LAYOUT, PLANS};
+use lwp_dbt::context::{CONTEXT_BYTES, Slot};
+use lwp_dbt::{Checks, FragmentId, Plan, Weights};
+use lwp_testkit::Rng;
+use lwp_testkit::generate::{Data, Generator};
+use lwp_testkit::native::{Machine, Outcome, Run, State};
+
+const DATA: Data = Data { start: 0xc000_0000 };
+const CONTEXT: u64 = 0xd000_0000;
+/// Return addresses are pushed in two ways: from below and from above 2 GiB.
+const CODE: [u64; 2] = [0x5000_0000, 0x1_0000_0000];
+const CODE_BYTES: usize = 0x1000;
+
+/// A piece of application code, its start first.
+struct Snippet {
+    start: u64,
+    bytes: Vec<u8>,
+    /// Where indirect branches lead to.
+    entries: Vec<u64>,
+    /// How many instructions are executed, if that is known.
+    executed: Option<u64>,
+}
+
+struct Lab {
+    machine: Machine,
+    rng: Rng,
+    /// Cases that ended natively by a signal: their operands do not go together.
+    skipped: u32,
+    compared: u32,
+    /// Translations that ask the host to execute an instruction in place: there is no host here.
+    hosted: u32,
+    /// There can be only one machine at a time.
+    _alone: MutexGuard<'static, ()>,
+}
+
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn cases() -> u32 {
+    std::env::var("LWP_DBT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
+}
+
+impl Lab {
+    fn new() -> Self {
+        let alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let machine = Machine::new(&[
+            (LAYOUT.low, lwp_dbt::Layout::BYTES as usize),
+            (CACHE, 1 << 20),
+            (DATA.start, Data::BYTES as usize),
+            (CONTEXT, 0x2_0000),
+            (CODE[0], CODE_BYTES),
+            (CODE[1], CODE_BYTES),
+        ]);
+        Self { machine, rng: Rng::new(0x1357), skipped: 0, compared: 0, hosted: 0, _alone: alone }
+    }
+
+    fn state(&mut self) -> State {
+        let general = DATA.registers(&mut self.rng);
+        let flags = 0x202 | self.rng.draw() & 0x8d5;
+        let floats = self.rng.one_in(2);
+        let rng = &mut self.rng;
+        let mut at = 0;
+        Machine::state(general, flags, || {
+            at += 1;
+            let byte = rng.draw() as u8;
+            match (floats, at % 4) {
+                (true, 0) => 0x3f + (byte & 1),
+                (true, 1 | 2) => 0,
+                _ => byte,
+            }
+        })
+    }
+
+    /// Runs a snippet natively and translated in every way. Returns what differs.
+    fn compare(&mut self, snippet: &Snippet) -> Result<(), String> {
+        self.compare_two(snippet, snippet)
+    }
+
+    /// Runs one snippet natively and another one translated.
+    fn compare_two(&mut self, snippet: &Snippet, translated: &Snippet) -> Result<(), String> {
+        let state = self.state();
+        let data: Vec<u8> = (0..Data::BYTES).map(|_| self.rng.draw() as u8).collect();
+        let observed = [(DATA.start, Data::BYTES as usize)];
+        let memory = [(DATA.start, data.clone()), (snippet.start, snippet.bytes.clone())];
+        let run = Run {
+            entry: snippet.start,
+            state: &state,
+            gs: DATA.gs(),
+            memory: &memory,
+            observed: &observed,
+        };
+        let native = match self.machine.run(&run) {
+            Outcome::Landed(state, data) => (state, data),
+            Outcome::Missed(_) => return Err("native code cannot miss".into()),
+            Outcome::Signal(_) => {
+                self.skipped += 1;
+                return Ok(());
+            }
+        };
+        self.compared += 1;
+        for plan in PLANS {
+            for checks in CHECKS {
+                self.translated(translated, plan, checks, &state, &data, &native)
+                    .map_err(|fault| format!("{plan:?} {checks:?}: {fault}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn translated(
+        &mut self,
+        snippet: &Snippet,
+        plan: Plan,
+        checks: Checks,
+        state: &State,
+        data: &[u8],
+        native: &(Box<State>, Vec<u8>),
+    ) -> Result<(), String> {
+        let mut bench = Bench::new(plan, checks, snippet.start, &snippet.bytes);
+        let limit = self.rng.pick(&[1, 4, 64]);
+        let mut regions = bench.translate_all(snippet.start, false, limit);
+        let head = regions[0].head.ok_or("not translated")?;
+        for &entry in &snippet.entries {
+            regions.extend(bench.translate_all(entry, true, limit));
+        }
+        let mut fragments = (0..bench.translator.fragment_count() as u32).map(FragmentId);
+        if fragments.any(|id| bench.translator.fragment(id).weights == Weights::default()) {
+            self.hosted += 1;
+            return Ok(());
+        }
+        let mut memory = vec![
+            (DATA.start, data.to_vec()),
+            (snippet.start, snippet.bytes.clone()),
+            (CACHE, bench.cache.bytes.clone()),
+            (CONTEXT + Slot::AppGs as u64, DATA.gs().to_le_bytes().to_vec()),
+            (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
+            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(0x1_0000)),
+            (LAYOUT.routines(), bench.translator.routines().code.clone()),
+        ];
+        let landing = LAYOUT.table_slot(Machine::LANDING);
+        memory.push((landing, Machine::LANDING_SPILLED.to_le_bytes().to_vec()));
+        // An entry goes to the head of its slot's chain.
+        let mut heads = std::collections::HashMap::new();
+        for id in regions.iter().flat_map(|region| &region.entries) {
+            let entry = bench.translator.entry(*id);
+            let slot = LAYOUT.table_slot(entry.pc.0);
+            let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
+            memory.push((LAYOUT.chain_slot(id.0), old.to_le_bytes().to_vec()));
+            memory.push((slot, entry.stub.0.to_le_bytes().to_vec()));
+        }
+        let counters = bench.translator.counters();
+        let observed = [
+            (DATA.start, Data::BYTES as usize),
+            (CONTEXT + Slot::AppGs as u64, 8),
+            (CONTEXT + CONTEXT_BYTES, counters.len() * 8),
+        ];
+        let run = Run { entry: head.0, state, gs: CONTEXT, memory: &memory, observed: &observed };
+        let (mut state, seen) = match self.machine.run(&run) {
+            Outcome::Landed(state, seen) => (state, seen),
+            other => return Err(format!("natively it landed, translated: {other:x?}")),
+        };
+        let word = |at: usize| u64::from_le_bytes(seen[at..at + 8].try_into().unwrap());
+        if state.gs != CONTEXT {
+            return Err("the context's gs base is lost".into());
+        }
+        state.gs = word(Data::BYTES as usize);
+        if state != native.0 {
+            return Err(format!(
+                "registers\n native {}\n  here  {}",
+                text(&native.0),
+                text(&state)
+            ));
+        }
+        let differs = (0..Data::BYTES as usize).find(|at| seen[*at] != native.1[*at]);
+        if let Some(at) = differs {
+            return Err(format!("memory at {at:#x}: {:#x}, not {:#x}", seen[at], native.1[at]));
+        }
+        if let (Plan::Exact, Some(executed)) = (plan, snippet.executed) {
+            let count = |index: usize| word(Data::BYTES as usize + 8 + index * 8) as i64;
+            let sum: i64 = counters
+                .iter()
+                .enumerate()
+                .map(|(index, weights)| count(index) * i64::from(weights.instructions))
+                .sum();
+            if sum != executed as i64 {
+                return Err(format!("counted {sum} instructions, executed {executed}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, snippet: &Snippet) {
+        if let Err(fault) = self.compare(snippet) {
+            panic!("{:#x}: {:02x?}\n{fault}", snippet.start, snippet.bytes);
+        }
+    }
+
+    /// Most cases must be comparable, or the test tests nothing.
+    fn done(&self) {
+        let (compared, skipped) = (self.compared, self.skipped);
+        assert!(compared > skipped, "{compared} compared, {skipped} skipped");
+        // Each comparison is of six translations.
+        assert!(self.hosted < compared, "{} of {compared} need a host", self.hosted);
+    }
+}
+
+fn text(state: &State) -> String {
+    let vectors = state.vectors.chunks(16).map(|chunk| format!("{:02x}", Hex(chunk)));
+    let lines: Vec<String> =
+        vectors.enumerate().map(|(at, v)| format!("{:x}:{v}", at * 16)).collect();
+    format!("{:x?} flags {:x} gs {:x} {}", state.general, state.flags, state.gs, lines.join(" "))
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl std::fmt::LowerHex for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Ends a snippet, which `executed` instructions lead through.
+fn finish(start: u64, mut bytes: Vec<u8>, entries: Vec<u64>, executed: Option<u64>) -> Snippet {
+    bytes.extend(Machine::jump_to_landing());
+    Snippet { start, bytes, entries, executed: executed.map(|executed| executed + 1) }
+}
+
+fn instructions(bytes: &[u8], ip: u64) -> u64 {
+    iced_x86::Decoder::with_ip(64, bytes, ip, iced_x86::DecoderOptions::NONE).iter().count() as u64
+}
+
+/// A few random instructions that leave the stack pointer alone.
+fn run_of(generator: &mut Generator, ip: u64, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..generator.rng.below(most) + 1 {
+        bytes.extend(generator.quiet(ip + bytes.len() as u64));
+    }
+    bytes
+}
+
+/// Straight runs joined by branches of every kind.
+fn branching(generator: &mut Generator, start: u64) -> Snippet {
+    let mut code = Vec::new();
+    let mut entries = Vec::new();
+    for _ in 0..generator.rng.below(5) + 2 {
+        let kind = generator.rng.below(8);
+        // The branch itself has a fixed length, so that the run behind it can be encoded first.
+        let here = start + code.len() as u64;
+        let (length, most) = match kind {
+            0..=2 => (6, 4),
+            3 => (2, 2),
+            4 => (5 + 5, 3),
+            5 => (5 + 7 + 2 + 5, 3),
+            6 => (7 + 2, 3),
+            _ => (5, 3),
+        };
+        let run = run_of(generator, here + length, most);
+        let len = run.len() as u32;
+        match kind {
+            0..=2 => {
+                code.extend([0x0f, 0x80 | generator.rng.below(16) as u8]);
+                code.extend(len.to_le_bytes());
+                code.extend(run);
+            }
+            3 if len < 128 => {
+                code.extend([0xe3, len as u8]);
+                code.extend(run);
+            }
+            // call over the function that is called: call f; jmp end; f: ...; ret; end:
+            4 => {
+                code.extend([0xe8, 5, 0, 0, 0, 0xe9]);
+                code.extend((len + 1).to_le_bytes());
+                code.extend(run);
+                code.push(0xc3);
+                entries.push(here + 5);
+            }
+            // push filler; lea rax, f; call rax; jmp end; f: ...; ret 8; end:
+            5 => {
+                code.extend([0x68, 1, 2, 3, 4, 0x48, 0x8d, 0x05, 7, 0, 0, 0, 0xff, 0xd0, 0xe9]);
+                code.extend((len + 3).to_le_bytes());
+                code.extend(run);
+                code.extend([0xc2, 8, 0]);
+                entries.extend([here + 14, here + 19]);
+            }
+            // lea r11, over; jmp r11 without its REX goes through rbx, so rdx: lea rdx; jmp rdx
+            6 => {
+                code.extend([0x48, 0x8d, 0x15]);
+                code.extend((len + 2).to_le_bytes());
+                code.extend([0xff, 0xe2]);
+                code.extend(run);
+                entries.push(here + 9 + u64::from(len));
+            }
+            // mov ecx, 3; l: lea edx, [rdx+rcx]; adc r9d, edx; loop l
+            _ => code.extend([0xb9, 3, 0, 0, 0, 0x8d, 0x14, 0x0a, 0x41, 0x11, 0xd1, 0xe2, 0xf8]),
+        }
+    }
+    finish(start, code, entries, None)
+}
+
+#[test]
+fn translated_code_does_the_same() {
+    let mut lab = Lab::new();
+    let mut generator = Generator::new(0x2468, DATA);
+    assert!(generator.codes().len() > 500, "{} forms", generator.codes().len());
+
+    // Single instructions.
+    for case in 0..cases() / 2 {
+        let start = CODE[case as usize % 2];
+        let bytes = generator.any(start);
+        let executed = instructions(&bytes, start);
+        lab.check(&finish(start, bytes, Vec::new(), Some(executed)));
+    }
+    lab.done();
+
+    // Straight runs.
+    for case in 0..cases() / 4 {
+        let start = CODE[case as usize % 2];
+        let bytes = run_of(&mut generator, start, 30);
+        let executed = instructions(&bytes, start);
+        lab.check(&finish(start, bytes, Vec::new(), Some(executed)));
+    }
+
+    // Branches.
+    for case in 0..cases() / 4 {
+        let snippet = branching(&mut generator, CODE[case as usize % 2]);
+        lab.check(&snippet);
+    }
+    lab.done();
+}
+
+#[test]
+fn a_difference_is_found() {
+    let mut lab = Lab::new();
+    let snippet = |bytes: &[u8], executed| finish(CODE[0], bytes.to_vec(), Vec::new(), executed);
+    let original = snippet(&[0x48, 0x83, 0xc0, 0x01], Some(1));
+    lab.compare(&original).unwrap();
+    for (other, fault) in [
+        // add rax, 2; lea rax, [rax+1]: another register, other flags
+        (snippet(&[0x48, 0x83, 0xc0, 0x02], Some(1)), "registers"),
+        (snippet(&[0x48, 0x8d, 0x40, 0x01], Some(1)), "registers"),
+        // vpxor ymm7, ymm7, ymm7 and fldz beside it
+        (snippet(&[0xc5, 0xc5, 0xef, 0xff, 0x48, 0x83, 0xc0, 0x01], None), "registers"),
+        (snippet(&[0xd9, 0xee, 0x48, 0x83, 0xc0, 0x01], None), "registers"),
+        // not byte [rbx] before it
+        (snippet(&[0xf6, 0x13, 0x48, 0x83, 0xc0, 0x01], None), "memory"),
+        // the same, counted wrongly
+        (snippet(&[0x48, 0x83, 0xc0, 0x01], Some(2)), "counted"),
+        // ud2
+        (snippet(&[0x90, 0x0f, 0x0b], None), "natively it landed"),
+    ] {
+        let found = lab.compare_two(&original, &other).unwrap_err();
+        assert!(found.contains(fault), "{found}");
+    }
+}

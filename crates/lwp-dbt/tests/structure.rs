@@ -1,0 +1,336 @@
+//! What can be said about translated code without running it.
+
+mod common;
+
+use std::collections::HashSet;
+
+use common::{App, Bench, CACHE, CHECKS, PLANS};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use lwp_dbt::block::{Block, Emulated, Terminator};
+use lwp_dbt::context::SyscallClass;
+use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Weights};
+use lwp_testkit::generate::{Data, Generator};
+
+const CODE: u64 = 0x1_0000_0000;
+const DATA: Data = Data { start: 0xc000_0000 };
+
+/// One block of each kind, every one ended by what its comment says.
+const SNIPPETS: &[&[u8]] = &[
+    &[0x90, 0xeb, 0x01, 0xcc, 0xc3],             // jmp rel8
+    &[0xe9, 0, 0, 0, 0, 0xc3],                   // jmp rel32
+    &[0xeb, 0xfe],                               // jmp to itself
+    &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3], // jz
+    &[0x0f, 0x8f, 0x01, 0, 0, 0, 0xc3, 0xc3],    // jg rel32
+    &[0xff, 0xc8, 0x75, 0xfc, 0xc3],             // dec; jnz to itself
+    &[0xff, 0xc1, 0xe2, 0xfc, 0xc3],             // loop
+    &[0xe1, 0x00, 0xe0, 0x00, 0xe3, 0x00, 0x67, 0xe3, 0x00, 0xc3], // loope, loopne, jrcxz, jecxz
+    &[0xe8, 0x02, 0, 0, 0, 0xc3, 0x90, 0xc3],    // call rel32
+    &[0xff, 0xe0],                               // jmp rax
+    &[0xff, 0x64, 0xcd, 0x08],                   // jmp [rbp+rcx*8+8]
+    &[0xff, 0x25, 0x00, 0x10, 0, 0],             // jmp [rip+..]
+    &[0x41, 0xff, 0xd3, 0xc3],                   // call r11
+    &[0xff, 0x54, 0x24, 0x08, 0xc3],             // call [rsp+8]
+    &[0xff, 0x15, 0x00, 0x10, 0, 0, 0xc3],       // call [rip+..]
+    &[0xc2, 0x10, 0x00],                         // ret 16
+    &[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, native
+    &[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, asked
+    &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by protection
+    &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],          // rt_sigreturn
+    &[0x0f, 0x05, 0xc3],                         // syscall, unknown
+    &[0xc7, 0xf8, 0x01, 0, 0, 0, 0x90, 0xc3],    // xbegin
+    &[0x90, 0x0f, 0xa2, 0xc3],                   // cpuid
+    &[0x0f, 0x01, 0xd0, 0xc3],                   // xgetbv
+    &[0x0f, 0x31, 0xc3],                         // rdtsc
+    &[0x48, 0x0f, 0xc7, 0xf0, 0xc3],             // rdrand
+    &[0xcd, 0x80, 0xc3],                         // int 0x80
+    &[0x8e, 0xe8, 0xc3],                         // mov gs, eax
+    &[0x90, 0x06],                               // an invalid byte behind code
+    &[0x06],                                     // an invalid byte
+    &[0x65, 0x48, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0, 0xc3], // gs:[0x28]
+    &[0x65, 0x48, 0x01, 0x4c, 0x24, 0x08, 0xc3], // add gs:[rsp+8], rcx
+    &[0xf3, 0x48, 0x0f, 0xae, 0xc8, 0xf3, 0x0f, 0xae, 0xd9, 0xc3], // rdgsbase, wrgsbase
+    &[0x0f, 0xae, 0x21, 0x0f, 0xae, 0x2d, 0, 0x10, 0, 0, 0xc3], // xsave, xrstor
+    &[0x89, 0x05, 0x00, 0x10, 0, 0, 0x8d, 0x0d, 0, 0, 0, 0, 0xc3], // a store nearby
+];
+
+fn emulated() -> Emulated {
+    Emulated { xgetbv: true, tsc: true, random: true }
+}
+
+fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
+    let mut classes = Box::new([SyscallClass::Native; 512]);
+    classes[0x3b] = SyscallClass::Host;
+    classes[0x0a] = SyscallClass::Prot;
+    Bench::with(plan, checks, CODE, bytes, emulated(), classes)
+}
+
+/// A run of random instructions with branches strewn in, ended by a return.
+fn random_code(seed: u64) -> Vec<u8> {
+    let mut generator = Generator::new(seed, DATA);
+    let mut bytes = Vec::new();
+    for _ in 0..60 {
+        match generator.rng.below(12) {
+            0 => bytes.extend([0x70 | generator.rng.below(16) as u8, generator.rng.below(8) as u8]),
+            1 => bytes.extend([0xe8, generator.rng.below(16) as u8, 0, 0, 0]),
+            2 => bytes.extend([0xe2, generator.rng.below(8) as u8]),
+            _ => bytes.extend(generator.any(CODE + bytes.len() as u64)),
+        }
+    }
+    bytes.extend([0xc3; 16]);
+    bytes
+}
+
+fn decode(bytes: &[u8], ip: u64) -> Instruction {
+    Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode()
+}
+
+fn fragments(bench: &Bench) -> impl Iterator<Item = FragmentId> {
+    (0..bench.translator.fragment_count() as u32).map(FragmentId)
+}
+
+/// Checks everything that holds for any translated code. Returns how many rip-relative operands were
+/// compared.
+fn check(bench: &Bench) -> usize {
+    let mut operands = HashSet::new();
+    for &(start, end) in &bench.cache.appended {
+        let mut pc = start;
+        // Behind the code of a region lie constants and padding, which have no state.
+        let last = (start..end).rfind(|pc| bench.translator.state_at(CachePc(*pc)).is_some());
+        let code_end = last.map_or(start, |last| last + 1);
+        while pc < code_end {
+            let bytes = &bench.cache.bytes[(pc - CACHE) as usize..(code_end - CACHE) as usize];
+            let instruction = decode(bytes, pc);
+            assert!(!instruction.is_invalid(), "{pc:#x}: {:x?}", &bytes[..bytes.len().min(16)]);
+            let found = bench.translator.state_at(CachePc(pc));
+            if found.is_none() && opens_a_head(bench, pc, &instruction) {
+                pc += instruction.len() as u64;
+                continue;
+            }
+            let (state, id) =
+                found.unwrap_or_else(|| panic!("no state at {pc:#x}: {instruction:?}"));
+            if let (PcSource::Known(known), Some(id)) = (state.pc, id) {
+                let fragment = bench.translator.fragment(id);
+                let end = fragment.pc.offset(u64::from(fragment.app_len));
+                let inside = (fragment.pc..=end).contains(&known) || known == fragment.target;
+                assert!(inside, "{pc:#x}: {known:?} is not of {fragment:?}");
+                if let Some((index, _)) = state.partial {
+                    assert!(index <= u32::from(fragment.instructions), "{pc:#x}: {state:?}");
+                }
+                if instruction.is_ip_rel_memory_operand() {
+                    operands.insert((
+                        known,
+                        instruction.code(),
+                        instruction.ip_rel_memory_address(),
+                    ));
+                }
+            }
+            if instruction.is_jcc_near() {
+                assert!((pc + 2) % 64 <= 60, "{pc:#x}: displacement crosses a line");
+            }
+            pc += instruction.len() as u64;
+        }
+        assert_eq!(pc, code_end, "the last instruction ends with the code");
+    }
+    let mut compared = 0;
+    let mut expected = Weights::default();
+    for id in fragments(bench) {
+        let fragment = bench.translator.fragment(id);
+        if fragment.weights == Weights::default() {
+            // Left to the host: it must have a reason.
+            assert!(needs_the_host(bench, fragment), "{fragment:?} could be translated");
+            continue;
+        }
+        let mut app = App { start: bench.app.start, bytes: bench.app.bytes.clone() };
+        let changing = bench.unit.checks == Checks::SelfCheck;
+        let block = Block::decode(&mut app, fragment.pc, emulated(), changing).unwrap();
+        for insn in &block.insns {
+            let pc = block.pc.offset(u64::from(insn.offset));
+            let instruction = decode(bench.app.at(pc), pc.0);
+            if instruction.is_ip_rel_memory_operand() {
+                let operand = instruction.ip_rel_memory_address();
+                let found = operands.contains(&(pc, instruction.code(), operand));
+                assert!(found, "{pc:?}: {instruction:?}");
+                compared += 1;
+            }
+        }
+        expected = expected.plus(totals(&block));
+    }
+    if bench.translator.plan() == Plan::Exact {
+        let mut sum =
+            bench.translator.counters().iter().fold(Weights::default(), |a, b| a.plus(*b));
+        // Edges and heads take it back and give it again.
+        sum.conditional_taken = 0;
+        assert_eq!(sum, expected);
+    } else {
+        assert!(bench.translator.counters().is_empty());
+    }
+    compared
+}
+
+/// Whether this is one of the no-ops that a head which can be cut off starts with.
+fn opens_a_head(bench: &Bench, pc: u64, instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Nop
+        && fragments(bench).any(|id| {
+            let fragment = bench.translator.fragment(id);
+            fragment.head.is_some_and(|head| (fragment.start.0..head.0 + 5).contains(&pc))
+        })
+}
+
+#[test]
+#[ignore = "the no-ops of a head that is not behind an entry stub have no point"]
+fn a_head_has_a_state() {
+    for checks in CHECKS {
+        let mut bench = bench(Plan::Plain, checks, &[0xff, 0xc0, 0xc3]);
+        let head = bench.translate(CODE, false, 8).head.unwrap();
+        let (state, _) = bench.translator.state_at(head).unwrap();
+        assert_eq!(state.pc, PcSource::Known(AppPc(CODE)));
+    }
+}
+
+/// Whether a fragment begins with an instruction that is executed in place, or holds an operand that
+/// is not within reach of every place in the cache.
+fn needs_the_host(bench: &Bench, fragment: &Fragment) -> bool {
+    let mut app = App { start: bench.app.start, bytes: bench.app.bytes.clone() };
+    let changing = bench.unit.checks == Checks::SelfCheck;
+    let block = Block::decode(&mut app, fragment.pc, emulated(), changing).unwrap();
+    let insns = block.insns.iter().map(|insn| block.pc.offset(u64::from(insn.offset)));
+    block.insns.is_empty() && block.terminator == Terminator::Step
+        || insns.chain([block.terminator_pc()]).any(|pc| {
+            let instruction = decode(bench.app.at(pc), pc.0);
+            let far = instruction.ip_rel_memory_address().abs_diff(CACHE) > 0x7f00_0000;
+            let absolute = instruction.memory_displ_size() == 8
+                && instruction.segment_prefix() == Register::GS;
+            far && instruction.is_ip_rel_memory_operand() || absolute
+        })
+}
+
+/// What the instructions of a block count, taken from the instructions.
+fn totals(block: &Block) -> Weights {
+    let one = |is: bool| i32::from(is);
+    let branch = (block.terminator_offset as usize) < block.bytes.len()
+        && !matches!(block.terminator, Terminator::Step | Terminator::Emulate { .. });
+    let mut totals = Weights { instructions: block.insns.len() as i32, ..Weights::default() };
+    totals.instructions += one(branch || matches!(block.terminator, Terminator::Emulate { .. }));
+    if branch {
+        let flow = block.last.flow_control();
+        totals.conditional = one(flow == FlowControl::ConditionalBranch);
+        totals.calls = one(block.last.is_call_near() || block.last.is_call_near_indirect());
+        totals.returns = one(flow == FlowControl::Return);
+        let indirect = [FlowControl::IndirectBranch, FlowControl::IndirectCall].contains(&flow);
+        totals.indirect = one(indirect);
+        let jump = block.last.is_jmp_short_or_near();
+        totals.branches = one(jump)
+            + totals.conditional
+            + totals.calls
+            + totals.returns
+            + one(flow == FlowControl::IndirectBranch);
+    }
+    totals
+}
+
+fn everywhere(bytes: &[u8]) -> usize {
+    let mut compared = 0;
+    for plan in PLANS {
+        for checks in CHECKS {
+            for limit in [1, 64] {
+                let mut first = bench(plan, checks, bytes);
+                let mut second = bench(plan, checks, bytes);
+                for bench in [&mut first, &mut second] {
+                    bench.translate_all(CODE, true, limit);
+                }
+                assert!(first.cache.bytes == second.cache.bytes, "not the same twice");
+                compared += check(&first);
+            }
+        }
+    }
+    compared
+}
+
+#[test]
+fn every_kind_of_block_holds_together() {
+    let mut kinds = HashSet::new();
+    for snippet in SNIPPETS {
+        let mut app = App { start: CODE, bytes: snippet.to_vec() };
+        let block = Block::decode(&mut app, AppPc(CODE), emulated(), false).unwrap();
+        kinds.insert(std::mem::discriminant(&block.terminator));
+        everywhere(snippet);
+    }
+    assert_eq!(kinds.len(), 12, "every terminator is that of some snippet's first block");
+}
+
+#[test]
+fn random_code_holds_together() {
+    let mut compared = 0;
+    for seed in 0..30 {
+        compared += everywhere(&random_code(seed));
+    }
+    assert!(compared > 500, "{compared} rip-relative operands");
+}
+
+#[test]
+fn long_runs_are_cut() {
+    assert_eq!(everywhere(&[&[0x90; 300][..], &[0xc3]].concat()), 0);
+    let mut bench = bench(Plan::Exact, Checks::None, &[&[0x90; 300][..], &[0xc3]].concat());
+    bench.translate_all(CODE, true, 64);
+    let sum: i32 = bench.translator.counters().iter().map(|weights| weights.instructions).sum();
+    assert_eq!(sum, 301);
+    assert!(bench.translator.fragment_count() > 1);
+}
+
+#[test]
+fn an_operand_out_of_reach_is_left_to_the_host() {
+    let far = CACHE + (4 << 32);
+    let bytes = [0x8b, 0x05, 0, 0x10, 0, 0, 0xc3];
+    for plan in PLANS {
+        let mut bench = Bench::new(plan, Checks::None, far, &bytes);
+        assert!(bench.translate(far, true, 8).head.is_some());
+        let fragment = bench.translator.fragment(FragmentId(0));
+        assert_eq!(fragment.weights, Weights::default());
+        assert!(bench.translator.counters().iter().all(|weights| *weights == Weights::default()));
+    }
+}
+
+#[test]
+fn nothing_is_made_of_nothing() {
+    let mut bench = Bench::new(Plan::Plain, Checks::None, CODE, &[]);
+    assert_eq!(bench.translate(CODE, true, 8).head, None);
+    assert!(bench.cache.appended.is_empty());
+}
+
+#[test]
+fn a_waiting_link_is_patched() {
+    // jz to a ret that the limit leaves out
+    let bytes = [0x74, 0x01, 0xc3, 0x90, 0xc3];
+    for plan in PLANS {
+        for checks in CHECKS {
+            let mut bench = Bench::new(plan, checks, CODE, &bytes);
+            let region = bench.translate(CODE, false, 1);
+            assert_eq!(region.rest, [AppPc(CODE + 3)]);
+            assert!(bench.cache.patched.is_empty());
+            let target = bench.translate(CODE + 3, false, 1);
+            let [site] = bench.cache.patched[..] else { panic!("{:?}", bench.cache.patched) };
+            assert_eq!(Some(bench.cache.led_from(site)), target.head);
+        }
+    }
+}
+
+#[test]
+fn a_fragment_cut_off_leads_elsewhere() {
+    for checks in [Checks::Notified, Checks::SelfCheck] {
+        let mut bench = Bench::new(Plan::Exact, checks, CODE, &[0xff, 0xc0, 0xc3]);
+        let head = bench.translate(CODE, true, 8).head.unwrap();
+        let id = bench.unit.fragments[&AppPc(CODE)];
+        assert_eq!(bench.unit.bytes_of(id), Some(&[0xff, 0xc0, 0xc3][..]));
+        bench.translator.invalidate(&mut bench.unit, &mut bench.cache, id);
+        assert!(bench.unit.fragments.is_empty() && bench.unit.bytes_of(id).is_none());
+        let stub = bench.cache.led_from(head.offset(1));
+        assert_eq!(bench.cache.bytes[bench.cache.offset(head)], 0xe9);
+        let (state, fragment) = bench.translator.state_at(stub).unwrap();
+        assert_eq!((state.pc, fragment), (PcSource::Known(AppPc(CODE)), None));
+        // The new bytes take the old head over.
+        bench.app.bytes = vec![0x90, 0xc3];
+        let again = bench.translate(CODE, true, 8).head.unwrap();
+        assert_ne!(again, head);
+        assert_eq!(bench.cache.led_from(head.offset(1)), again);
+    }
+}
