@@ -13,14 +13,14 @@ static void *caller(void *argument)
     (void)argument;
     int (*run)(void) = (int (*)(void))(page + 64);
     int last = 0;
-    while (!atomic_load(&stop)) {
+    do {
         int value = run();
         /* Only ever increases, and only by whole stores. */
         if (value < last || value % 0x10001 != 0)
             atomic_store(&wrong, value);
         last = value;
         atomic_fetch_add(&calls, 1);
-    }
+    } while (!atomic_load(&stop));
     return NULL;
 }
 

@@ -61,7 +61,7 @@ static atomic_int published, stop;
 static void *runner(void *argument)
 {
     long calls = 0;
-    while (!atomic_load(&stop)) {
+    do {
         int upto = atomic_load(&published);
         for (int i = 0; i < upto; i++) {
             if (((int (*)(void))(shared + i * 32))() != i * 7) {
@@ -70,7 +70,7 @@ static void *runner(void *argument)
             }
             calls++;
         }
-    }
+    } while (!atomic_load(&stop));
     *(long *)argument = calls;
     return NULL;
 }

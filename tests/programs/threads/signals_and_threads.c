@@ -31,13 +31,13 @@ static void *worker(void *argument)
     me = (int)(uintptr_t)argument;
     atomic_fetch_add(&ready, 1);
     long rounds = 0;
-    while (!atomic_load(&stop)) {
+    do {
         if (compute(20000) != want) {
             CHECK(0, "thread %d computed a wrong value", me);
             break;
         }
         rounds++;
-    }
+    } while (!atomic_load(&stop));
     return (void *)rounds;
 }
 

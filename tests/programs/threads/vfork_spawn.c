@@ -90,8 +90,9 @@ static atomic_int stop;
 static void *spin(void *argument)
 {
     atomic_long *counter = argument;
-    while (!atomic_load(&stop))
+    do
         atomic_fetch_add(counter, 1);
+    while (!atomic_load(&stop));
     return NULL;
 }
 
