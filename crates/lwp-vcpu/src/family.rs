@@ -208,6 +208,17 @@ impl Family {
         region
     }
 
+    /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
+    pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
+        let Some(arena) = self.arena_near(self.modules[id.0 as usize].extent) else { return };
+        let module = &mut self.modules[id.0 as usize];
+        let Some(&fragment) = module.unit.fragments.get(&pc) else { return };
+        if differs(tid, pc, module.unit.bytes_of(fragment)) {
+            let mut sink = self.arenas[arena].sink(&self.memory);
+            self.translator.invalidate(&mut module.unit, &mut sink, fragment);
+        }
+    }
+
     /// Cuts off every fragment of a unit that overlaps `range` and whose bytes differ from what
     /// thread `tid` has there now; `all` cuts them off whatever they are.
     pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {

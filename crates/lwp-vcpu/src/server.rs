@@ -421,7 +421,7 @@ impl Machine {
     fn stale(&mut self, tid: Tid, pc: AppPc) {
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
-        family.invalidate(range.unit, tid, (pc.0, pc.0 + 1), false);
+        family.invalidate_at(range.unit, tid, pc);
     }
 }
 
