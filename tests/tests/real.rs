@@ -418,7 +418,7 @@ fn java_compiled_and_run() {
     need!("java", "javac");
     sh("javac Hello.java && java Hello && java -Xint -version 2>/dev/null && java -XX:+UseSerialGC -Xmx64m Hello | tail -1")
         .file("Hello.java", JAVA)
-        .limit(40)
+        .limit(150)
         .check();
 }
 
@@ -427,7 +427,7 @@ fn java_from_source() {
     need!("java");
     Comparison::new(&["/usr/bin/env", "java", "Hello.java"])
         .file("Hello.java", JAVA)
-        .limit(40)
+        .limit(150)
         .check();
 }
 
