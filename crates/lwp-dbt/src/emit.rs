@@ -349,6 +349,7 @@ impl<'a> Emitter<'a> {
 
     /// Five bytes at a fragment's head that one aligned store can turn into a jump.
     pub fn patchable_head(&mut self) -> CachePc {
+        self.point(bits::UNCOUNTED);
         while (self.base as usize + self.code.len()) % 8 > 3 {
             self.bytes(&[0x90]);
         }
@@ -676,6 +677,9 @@ impl<'a> Emitter<'a> {
         load.set_op0_register(Register::RCX);
         if last.is_ip_rel_memory_operand() {
             let operand = last.ip_rel_memory_address();
+            if last.segment_prefix() == Register::FS {
+                self.bytes(&[0x64]);
+            }
             self.bytes(&[0x48, 0x8b, 0x0d]);
             let next = self.base + self.code.len() as u64 + 4;
             let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
@@ -903,11 +907,18 @@ fn unused_register(instruction: &Instruction) -> Option<(Register, Slot, u8)> {
                     || memory.index().full_register() == register
             })
     };
+    // ah, ch, dh and bh cannot be encoded together with r11.
+    let high = (0..instruction.op_count()).any(|op| {
+        matches!(
+            instruction.op_register(op),
+            Register::AH | Register::CH | Register::DH | Register::BH
+        )
+    });
     [
         (Register::RCX, Slot::Rcx, bits::SPILL_RCX),
         (Register::R11, Slot::R11, bits::SPILL_R11),
         (Register::RAX, Slot::Rax, bits::SPILL_RAX),
     ]
     .into_iter()
-    .find(|(register, _, _)| !used(*register))
+    .find(|(register, _, _)| !(used(*register) || high && *register == Register::R11))
 }

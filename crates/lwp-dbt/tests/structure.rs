@@ -5,7 +5,7 @@ mod common;
 use std::collections::HashSet;
 
 use common::{App, Bench, CACHE, CHECKS, PLANS};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use lwp_dbt::block::{Block, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Weights};
@@ -102,10 +102,6 @@ fn check(bench: &Bench) -> usize {
             let instruction = decode(bytes, pc);
             assert!(!instruction.is_invalid(), "{pc:#x}: {:x?}", &bytes[..bytes.len().min(16)]);
             let found = bench.translator.state_at(CachePc(pc));
-            if found.is_none() && opens_a_head(bench, pc, &instruction) {
-                pc += instruction.len() as u64;
-                continue;
-            }
             let (state, id) =
                 found.unwrap_or_else(|| panic!("no state at {pc:#x}: {instruction:?}"));
             if let (PcSource::Known(known), Some(id)) = (state.pc, id) {
@@ -167,17 +163,7 @@ fn check(bench: &Bench) -> usize {
     compared
 }
 
-/// Whether this is one of the no-ops that a head which can be cut off starts with.
-fn opens_a_head(bench: &Bench, pc: u64, instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Nop
-        && fragments(bench).any(|id| {
-            let fragment = bench.translator.fragment(id);
-            fragment.head.is_some_and(|head| (fragment.start.0..head.0 + 5).contains(&pc))
-        })
-}
-
 #[test]
-#[ignore = "the no-ops of a head that is not behind an entry stub have no point"]
 fn a_head_has_a_state() {
     for checks in CHECKS {
         let mut bench = bench(Plan::Plain, checks, &[0xff, 0xc0, 0xc3]);
