@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
 use lwp_dbt::Weights;
@@ -19,7 +19,7 @@ use crate::machine::{Machine, Mode, Need, Process};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_address};
 use crate::outcome::{ExitStatus, ProcessReport};
 use crate::server::{lock, remove_entries};
-use crate::syscalls::nr;
+use crate::syscalls::{self, nr};
 
 const SIGTRAP: i32 = 5;
 const SIGKILL: i32 = 9;
@@ -30,7 +30,7 @@ const TRAP_FLAG: u64 = 0x100;
 const CLONE_VM: u64 = 0x100;
 
 /// How often requests are looked for.
-const REQUEST_POLL: std::time::Duration = std::time::Duration::from_millis(5);
+const REQUEST_POLL: Duration = Duration::from_millis(5);
 
 /// The tracer's own state.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl<'a> Tracer<'a> {
         } else {
             let _ = sys::kill(self.first, SIGTERM);
             self.terminated = true;
-            self.deadline = Some(Instant::now() + std::time::Duration::from_secs(2));
+            self.deadline = Some(Instant::now() + Duration::from_secs(2));
         }
     }
 
@@ -694,14 +694,33 @@ fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: bool) {
 }
 
 /// A signal that nobody handles has interrupted a system call which does not restart by itself
-/// (`epoll_wait`, `sigtimedwait` …). Without a tracer it would not have noticed such a signal.
-fn restart_if_interrupted(cache: &mut Regs) {
+/// (`epoll_wait`, `sigtimedwait` …). Without a tracer the call would not have noticed such a signal: it
+/// is made again, or, where such signals come so densely that it would never end, times out.
+fn restart_if_interrupted(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     const EINTR: i64 = -4;
-    if cache.in_syscall() && cache.0.rax as i64 == EINTR {
-        cache.0.rax = cache.0.orig_rax;
-        cache.0.rip -= 2;
-        cache.forget_syscall();
+    /// Interruptions at one place that follow each other faster than this are of one call.
+    const DENSE: Duration = Duration::from_millis(100);
+    if !cache.in_syscall() || cache.0.rax as i64 != EINTR {
+        return;
     }
+    let Some(thread) = machine.threads.get_mut(&tid) else { return };
+    let now = Instant::now();
+    let since = match thread.interrupted {
+        Some((rip, first, last)) if rip == cache.0.rip && now - last < DENSE => first,
+        _ => now,
+    };
+    thread.interrupted = Some((cache.0.rip, since, now));
+    match syscalls::timed_out(tid, cache, now - since) {
+        Some(result) => {
+            cache.0.rax = result as u64;
+            thread.interrupted = None;
+        }
+        None => {
+            cache.0.rax = cache.0.orig_rax;
+            cache.0.rip -= 2;
+        }
+    }
+    cache.forget_syscall();
 }
 
 /// The stop after a delivery: either a handler's first instruction, or nothing happened.
@@ -720,7 +739,7 @@ fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) ->
     match cache {
         Some(mut cache) => {
             rearm(machine, tid, &cache, &app, false);
-            restart_if_interrupted(&mut cache);
+            restart_if_interrupted(machine, tid, &mut cache);
             if let Some(thread) = machine.threads.get_mut(&tid) {
                 thread.mode = Mode::Running;
             }

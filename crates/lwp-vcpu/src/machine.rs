@@ -70,6 +70,8 @@ pub struct Thread {
     pub need: Option<Need>,
     /// The system call that it is making with our help.
     pub pending: Option<Pending>,
+    /// Where ignored signals have interrupted a system call, first and last.
+    pub interrupted: Option<(u64, Instant, Instant)>,
     /// What the counters say too much or too little.
     pub correction: Sum,
     /// Whether its final state has been accounted for.
@@ -238,6 +240,7 @@ impl Machine {
             mode: Mode::New,
             need: None,
             pending: None,
+            interrupted: None,
             correction: Sum::default(),
             settled: false,
             mark: Sum::default(),
