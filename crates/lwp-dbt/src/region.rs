@@ -75,7 +75,8 @@ struct Piece {
 pub struct Translator {
     plan: Plan,
     layout: Layout,
-    routines: Routines,
+    /// Shared, so that a translation can hold them while the translator changes.
+    routines: Arc<Routines>,
     emulated: Emulated,
     classes: Box<[SyscallClass; 512]>,
     fragments: Vec<Fragment>,
@@ -127,7 +128,8 @@ impl Translator {
         emulated: Emulated,
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
-        let routines = Routines::assemble(layout).expect("the routines are constant and assemble");
+        let routines =
+            Arc::new(Routines::assemble(layout).expect("the routines are constant and assemble"));
         Self {
             plan,
             layout,
@@ -197,7 +199,7 @@ impl Translator {
         entry: bool,
         limits: RegionLimits,
     ) -> Region {
-        let routines = self.routines.clone();
+        let routines = Arc::clone(&self.routines);
         let mut work = Work {
             unit,
             source,
@@ -681,7 +683,7 @@ impl Translator {
         let stub = match unit.stubs.get(&pc) {
             Some(&stub) => stub,
             None => {
-                let routines = self.routines.clone();
+                let routines = Arc::clone(&self.routines);
                 let mut emitter =
                     Emitter::new(sink.position().0, self.layout, &routines, sink.routines_at().0);
                 let stub = emitter.exit_stub(pc);

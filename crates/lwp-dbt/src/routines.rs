@@ -7,8 +7,8 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeAssembler, CodeLabel, al, byte_ptr, cx, dword_ptr, eax, ecx, edx, esi, qword_ptr, r8, r9,
-    r10, r10d, r11, r11d, rax, rbx, rcx, rdi, rdx, rsi,
+    AsmRegister64, CodeAssembler, CodeLabel, al, byte_ptr, cx, dword_ptr, eax, ecx, edx, esi,
+    qword_ptr, r8, r9, r10, r10d, r11, r11d, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
 use crate::context::{Layout, RequestKind, Slot};
@@ -167,16 +167,7 @@ fn emit_ask(b: &mut Builder, save: &mut CodeLabel) -> Result<(CodeLabel, CodeLab
     b.asm.set_label(&mut join)?;
     b.asm.zero_bytes()?;
     b.asm.set_label(save)?;
-    for (slot, register) in [
-        (Slot::Rax, rax),
-        (Slot::Rdi, rdi),
-        (Slot::Rsi, rsi),
-        (Slot::Rdx, rdx),
-        (Slot::R10, r10),
-        (Slot::Rbx, rbx),
-        (Slot::R8, r8),
-        (Slot::R9, r9),
-    ] {
+    for (slot, register) in saved_registers() {
         b.asm.mov(Builder::slot(slot), register)?;
     }
     b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
@@ -294,8 +285,9 @@ fn emit_go(b: &mut Builder, go: &mut CodeLabel) -> Emit {
     b.asm.jmp(Builder::slot(Slot::Go))
 }
 
-fn restore_all(b: &mut Builder) -> Emit {
-    for (slot, register) in [
+/// What the mailbox saves and restores, beside rcx and r11.
+fn saved_registers() -> [(Slot, AsmRegister64); 8] {
+    [
         (Slot::Rax, rax),
         (Slot::Rdi, rdi),
         (Slot::Rsi, rsi),
@@ -304,7 +296,11 @@ fn restore_all(b: &mut Builder) -> Emit {
         (Slot::Rbx, rbx),
         (Slot::R8, r8),
         (Slot::R9, r9),
-    ] {
+    ]
+}
+
+fn restore_all(b: &mut Builder) -> Emit {
+    for (slot, register) in saved_registers() {
         b.asm.mov(register, Builder::slot(slot))?;
     }
     Ok(())

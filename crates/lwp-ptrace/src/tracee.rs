@@ -51,6 +51,15 @@ impl Tracee {
     ///
     /// Signals that arrive meanwhile are collected in `held`.
     pub fn syscall(self, site: u64, nr: u64, args: [u64; 6], held: &mut Vec<Stop>) -> Result<i64> {
+        let saved = self.prepare_syscall(site, nr, args)?;
+        self.step_collecting(held)?;
+        let result = self.regs()?.0.rax as i64;
+        self.set_regs(&saved)?;
+        Ok(result)
+    }
+
+    /// Sets the registers for a system call at `site`; returns what they were.
+    fn prepare_syscall(self, site: u64, nr: u64, args: [u64; 6]) -> Result<Regs> {
         let saved = self.regs()?;
         let mut regs = saved;
         regs.0.rip = site;
@@ -58,10 +67,7 @@ impl Tracee {
         [regs.0.rdi, regs.0.rsi, regs.0.rdx, regs.0.r10, regs.0.r8, regs.0.r9] = args;
         regs.forget_syscall();
         self.set_regs(&regs)?;
-        self.step_collecting(held)?;
-        let result = self.regs()?.0.rax as i64;
-        self.set_regs(&saved)?;
-        Ok(result)
+        Ok(saved)
     }
 
     /// The same by system call stops instead of a single step, which would reset the disposition of a
@@ -73,13 +79,7 @@ impl Tracee {
         args: [u64; 6],
         held: &mut Vec<Stop>,
     ) -> Result<i64> {
-        let saved = self.regs()?;
-        let mut regs = saved;
-        regs.0.rip = site;
-        regs.0.rax = nr;
-        [regs.0.rdi, regs.0.rsi, regs.0.rdx, regs.0.r10, regs.0.r8, regs.0.r9] = args;
-        regs.forget_syscall();
-        self.set_regs(&regs)?;
+        let saved = self.prepare_syscall(site, nr, args)?;
         // Entry, then exit.
         for _ in 0..2 {
             sys::cont_syscall(self.0, 0)?;
