@@ -1,5 +1,7 @@
 //! Plans: which instrumentation a fragment carries, and what a counter's increment stands for.
 
+use crate::fragment::FragmentId;
+
 /// Which instrumentation the fragments carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
@@ -19,6 +21,25 @@ pub enum Checks {
     Notified,
     /// The bytes may change at any time: each fragment compares its own bytes before it runs.
     SelfCheck,
+}
+
+/// What a counter counts, so that sums can be traced back to where they arose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Executions of a fragment.
+    Runs(FragmentId),
+    /// Executions of `into`, which lies behind the not-taken edge of `from`; those by way of its
+    /// head, counted apart, did not come over the edge.
+    RunsBehind {
+        /// The fragment that is executed.
+        into: FragmentId,
+        /// The fragment that ends in the conditional branch.
+        from: FragmentId,
+    },
+    /// Conditional branches at the end of this fragment that were not taken.
+    NotTaken(FragmentId),
+    /// Executions of a fragment behind a not-taken edge that did not come over it.
+    Head(FragmentId),
 }
 
 /// What one increment of a counter slot adds to each event.

@@ -15,7 +15,7 @@ use crate::context::{Layout, RequestKind, SyscallClass};
 use crate::emit::{Charge, Emitter};
 use crate::flags::ARITHMETIC;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
-use crate::plan::{Checks, Plan, Weights};
+use crate::plan::{Checks, Plan, Role, Weights};
 use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
 use crate::routines::Routines;
 
@@ -82,6 +82,8 @@ pub struct Translator {
     fragments: Vec<Fragment>,
     entries: Vec<Entry>,
     counters: Vec<Weights>,
+    /// What each counter counts.
+    roles: Vec<Role>,
     points: Vec<u8>,
     /// Every piece of code by its start address.
     pieces: std::collections::BTreeMap<u64, Piece>,
@@ -117,6 +119,17 @@ enum Arrival {
     NotTaken,
 }
 
+/// What a not-taken edge counts: its branch, which was charged as taken, was not.
+const NOT_TAKEN: Weights = Weights {
+    instructions: 0,
+    branches: 0,
+    conditional: 0,
+    conditional_taken: -1,
+    calls: 0,
+    returns: 0,
+    indirect: 0,
+};
+
 /// Bytes that one fragment with its stubs can take at most, generously.
 const FRAGMENT_ROOM: usize = 6144;
 
@@ -139,6 +152,7 @@ impl Translator {
             fragments: Vec::new(),
             entries: Vec::new(),
             counters: Vec::new(),
+            roles: Vec::new(),
             points: Vec::new(),
             pieces: std::collections::BTreeMap::new(),
             decoded: FxHashMap::default(),
@@ -183,6 +197,11 @@ impl Translator {
     /// What one increment of each counter stands for, by counter.
     pub fn counters(&self) -> &[Weights] {
         &self.counters
+    }
+
+    /// What each counter counts, by counter.
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
     }
 
     /// Where execution of `pc` continues in translated code, translating it if need be.
@@ -293,7 +312,7 @@ impl Translator {
                     // The flags at the edge are those at the target.
                     let fixed = work.unit.checks == Checks::None;
                     let dead = fixed && self.flags_dead(work, pc, 2);
-                    let counter = self.edge_counter(Weights::default());
+                    let counter = self.edge_counter(work);
                     work.emitter.count(counter, dead, bits::EDGE);
                 }
             }
@@ -305,14 +324,15 @@ impl Translator {
         self.close_fragment(work);
     }
 
-    /// A counter for a not-taken edge: it takes back the taken branch, and adds `more`.
-    fn edge_counter(&mut self, more: Weights) -> u32 {
-        let back = Weights { conditional_taken: -1, ..Weights::default() };
-        self.new_counter(back.plus(more))
+    /// A counter for the not-taken edge of the block laid last: it takes back the taken branch.
+    fn edge_counter(&mut self, work: &Work<'_>) -> u32 {
+        let last = *work.created.last().expect("an edge starts at a fragment");
+        self.new_counter(NOT_TAKEN, Role::NotTaken(last))
     }
 
-    fn new_counter(&mut self, weights: Weights) -> u32 {
+    fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {
         self.counters.push(weights);
+        self.roles.push(role);
         self.counters.len() as u32 - 1
     }
 
@@ -336,9 +356,10 @@ impl Translator {
         let merged = not_taken && !private;
         if not_taken && !merged {
             // The block behind the edge may change before it is entered: its flags are live.
-            let counter = self.edge_counter(Weights::default());
+            let counter = self.edge_counter(work);
             work.emitter.count(counter, false, bits::EDGE);
         }
+        let behind = work.created.last().copied().filter(|_| merged);
         self.close_fragment(work);
 
         work.emitter.start_piece();
@@ -355,9 +376,11 @@ impl Translator {
         let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
         let charge = exact.then(|| {
-            let counter = match merged {
-                true => self.edge_counter(weights),
-                false => self.new_counter(weights),
+            let counter = match behind {
+                Some(from) => {
+                    self.new_counter(weights.plus(NOT_TAKEN), Role::RunsBehind { into: id, from })
+                }
+                None => self.new_counter(weights, Role::Runs(id)),
             };
             // A charge in the middle of a block is undone by instructions executed so far; that of a
             // head which checks its bytes or may be cut off stands at the start.
@@ -380,7 +403,7 @@ impl Translator {
             work.emitter.rewind(join);
             if let Some(charge) = charge {
                 self.counters[charge.counter as usize] = match merged {
-                    true => Weights { conditional_taken: -1, ..Weights::default() },
+                    true => NOT_TAKEN,
                     false => Weights::default(),
                 };
                 work.emitter.count(charge.counter, false, charge.before);
@@ -574,7 +597,7 @@ impl Translator {
         }
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
         // that edge: the head gives back the branch that was then not "not taken".
-        let counter = self.new_counter(Weights { conditional_taken: 1, ..Weights::default() });
+        let counter = self.new_counter(NOT_TAKEN.negated(), Role::Head(id));
         let (pc, join) = (self.fragment(id).pc, self.fragment(id).join);
         let flags_dead = self.fragment(id).flags_dead;
         let head = work.emitter.here();

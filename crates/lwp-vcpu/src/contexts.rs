@@ -181,8 +181,13 @@ impl Context<'_> {
 
     /// Adds the thread's counters, weighted, to `sum`.
     pub fn collect(&self, weights: &[Weights], sum: &mut Sum) {
+        self.for_each_counter(weights.len(), |index, count| sum.add(weights[index], count));
+    }
+
+    /// Calls `each` with number and value of every counter below `counters` that is not zero.
+    pub fn for_each_counter(&self, counters: usize, mut each: impl FnMut(usize, u64)) {
         let start = slot_offset(self.slot) + CONTEXT_BYTES;
-        let end = start + weights.len() as u64 * 8;
+        let end = start + counters as u64 * 8;
         let mut from = start;
         let mut buffer = vec![0u8; 4096];
         while let Some((data, hole)) = sys::next_data(self.memory.fd(), from) {
@@ -200,7 +205,7 @@ impl Context<'_> {
                 for (index, bytes) in buffer[..got].chunks_exact(8).enumerate() {
                     let count = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
                     if count != 0 {
-                        sum.add(weights[first + index], count);
+                        each(first + index, count);
                     }
                 }
                 at += got as u64;

@@ -32,6 +32,9 @@ const CLONE_VM: u64 = 0x100;
 /// How often requests are looked for.
 const REQUEST_POLL: Duration = Duration::from_millis(5);
 
+/// How often the profile's sink hears of threads that are still running.
+const CHECKPOINT: Duration = Duration::from_secs(10);
+
 /// The tracer's own state.
 #[derive(Debug)]
 pub struct Tracer<'a> {
@@ -41,6 +44,8 @@ pub struct Tracer<'a> {
     status: Option<ExitStatus>,
     deadline: Option<Instant>,
     terminated: bool,
+    /// When the profile's sink was last told about the live threads.
+    checkpointed: Instant,
     /// Threads are being let go, because the run that attached to them ends.
     detaching: bool,
 }
@@ -58,6 +63,7 @@ impl<'a> Tracer<'a> {
             status: None,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             terminated: false,
+            checkpointed: Instant::now(),
             detaching: false,
         }
     }
@@ -115,10 +121,20 @@ impl<'a> Tracer<'a> {
         self.status.unwrap_or(ExitStatus::Code(0))
     }
 
+    /// Lets the profile's sink know how far the live threads are, every now and then.
+    fn checkpoint(&mut self) {
+        let mut machine = lock(self.machine);
+        if machine.profiler.is_some() && self.checkpointed.elapsed() >= CHECKPOINT {
+            machine.checkpoint();
+            self.checkpointed = Instant::now();
+        }
+    }
+
     /// Nothing has stopped: looks at requests, then sleeps. True when all is over.
     fn idle(&mut self, wake: &OwnedFd) -> bool {
         self.needs();
         self.requests();
+        self.checkpoint();
         if lock(self.machine).threads.is_empty() {
             return true;
         }
@@ -579,14 +595,15 @@ fn emulate(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
         return None;
     }
     let next = crate::emulate::instruction(machine, tid, app)?;
-    count(machine, tid, Weights { instructions: 1, ..Weights::default() });
+    count_instruction(machine, tid, app.0.rip);
     Some(next)
 }
 
-fn count(machine: &mut Machine, tid: Tid, weights: Weights) {
+fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64) {
     if let Some(thread) = machine.threads.get_mut(&tid) {
-        thread.correction.add(weights, 1);
+        thread.correction.add(Weights { instructions: 1, ..Weights::default() }, 1);
     }
+    machine.note_place(tid, |places| places.stepped(pc, 1));
 }
 
 /// A signal is about to be delivered.
@@ -629,7 +646,7 @@ fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled {
     };
     let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
     if regs.0.rip != pc {
-        count(machine, tid, Weights { instructions: 1, ..Weights::default() });
+        count_instruction(machine, tid, pc);
     }
     if trap {
         if lwp_ptrace::regs::restart::is(regs.0.rax) && regs.in_syscall() {

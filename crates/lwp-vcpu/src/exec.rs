@@ -241,7 +241,9 @@ impl Machine {
         if index as u64 >= FAMILIES {
             return Err("too many different address space layouts at a time".into());
         }
-        let family = Family::new(index, self.plan(), self.emulated, &arenas, self.memory.clone());
+        let mut family =
+            Family::new(index, self.plan(), self.emulated, &arenas, self.memory.clone());
+        family.origins = self.profiler.is_some().then(crate::profile::Origins::default);
         if index == self.families.len() {
             self.families.push(Some(family));
         } else {

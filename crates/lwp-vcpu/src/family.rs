@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
-use lwp_dbt::{AppPc, Checks, CodeSource, EntryId, Plan, Region, RegionLimits, Translator, Unit};
+use lwp_dbt::{
+    AppPc, Checks, CodeSource, EntryId, FragmentId, Plan, Region, RegionLimits, Role, Translator,
+    Unit,
+};
 use lwp_ptrace::{SharedMemory, memory};
 use rustc_hash::FxHashMap;
 
 use crate::arena::Arena;
 use crate::memory_map::{LOW, family_offset};
+use crate::profile::Origins;
 use crate::syscalls;
 
 /// Which file is mapped where: what a shared translation belongs to.
@@ -58,6 +62,8 @@ pub struct Family {
     memory: Arc<SharedMemory>,
     /// Chain slots whose template page has been filled.
     chain_filled: u32,
+    /// Where its fragments come from, if a profile is wanted.
+    pub origins: Option<Origins>,
     /// Entries by the address of their stub.
     pub stubs: FxHashMap<u64, EntryId>,
 }
@@ -81,6 +87,7 @@ impl Family {
             files: FxHashMap::default(),
             memory,
             chain_filled: 0,
+            origins: None,
             stubs: FxHashMap::default(),
         };
         family.write_template(&emulated);
@@ -201,6 +208,14 @@ impl Family {
         let mut sink = self.arenas[arena].sink(&self.memory);
         let region =
             self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
+        if let Some(origins) = &mut self.origins {
+            for number in origins.fragments()..self.translator.fragment_count() {
+                let fragment = self.translator.fragment(FragmentId(number as u32));
+                let mut bytes = vec![0; usize::from(fragment.app_len)];
+                let read = source.read_code(fragment.pc, &mut bytes);
+                origins.push(id, &bytes[..read]);
+            }
+        }
         for &entry in &region.entries {
             module.entries.push(entry);
             self.stubs.insert(self.translator.entry(entry).stub.0, entry);
@@ -241,6 +256,14 @@ impl Family {
             self.translator.invalidate(&mut module.unit, &mut sink, fragment);
         }
         stale.len()
+    }
+
+    /// The fragment whose not-taken edge leads to `id`.
+    pub fn before_edge(&self, id: FragmentId) -> Option<FragmentId> {
+        self.translator.roles().iter().find_map(|role| match *role {
+            Role::RunsBehind { into, from } if into == id => Some(from),
+            _ => None,
+        })
     }
 
     /// Whether `pc` lies in translated code or routines of this family.

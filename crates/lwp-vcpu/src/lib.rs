@@ -20,6 +20,7 @@ mod machine;
 mod maps;
 mod memory_map;
 pub mod outcome;
+pub mod profile;
 mod server;
 mod space;
 mod state;
@@ -43,6 +44,15 @@ use machine::Machine;
 /// `control` delivers enable, disable and stop requests while the program runs; see [`Control`].
 /// The calling thread becomes the tracer. SIGCHLD's disposition in this process is changed.
 pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> {
+    run_profiled(config, control, None)
+}
+
+/// Like [`run`], and tells `sink` where the counts arose. Needs [`Plan::Exact`].
+pub fn run_profiled(
+    config: &Config,
+    control: Option<Control>,
+    sink: Option<Box<dyn profile::Sink>>,
+) -> Result<Outcome, Error> {
     sys::lift_address_space_limit();
     let memory = SharedMemory::new(c"lwp", memory_map::MEMORY_BYTES).map_err(|error| {
         machine_error("reserving the machine's memory", error, "raise the address space limit")
@@ -57,7 +67,9 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
     let started = Instant::now();
     let before = sys::cpu_times();
     let start = Start::new(config)?;
-    let machine = Mutex::new(Machine::new(config.clone(), memory.clone(), wake));
+    let mut machine = Machine::new(config.clone(), memory.clone(), wake);
+    machine.profiler = sink.map(profile::Profiler::new);
+    let machine = Mutex::new(machine);
     let status = std::thread::scope(|scope| {
         let server = std::thread::Builder::new()
             .name("lwp-server".into())

@@ -18,6 +18,7 @@ use crate::contexts::{Context, Contexts, Sum};
 use crate::cpuid::VirtualCpu;
 use crate::family::Family;
 use crate::outcome::{ProcessReport, ThreadReport};
+use crate::profile::{Profiler, ThreadProfile};
 use crate::server::Pace;
 use crate::space::Space;
 use crate::syscalls::Pending;
@@ -80,6 +81,8 @@ pub struct Thread {
     pub mark: Sum,
     /// Counts gathered while counting was on, up to `mark`.
     pub kept: Sum,
+    /// The same by place, if a profile is wanted.
+    pub profile: ThreadProfile,
 }
 
 /// A process of the program.
@@ -135,6 +138,8 @@ pub struct Machine {
     pub random_file: Option<(SharedMemory, String)>,
     /// Whether counting is on.
     pub enabled: bool,
+    /// Who wants to know where the counts arose.
+    pub profiler: Option<Profiler>,
     /// Whether hand-offs are cheap at the moment.
     pub pace: Pace,
     /// Some thread may not make the system call that wakes the server.
@@ -174,6 +179,7 @@ impl Machine {
             random: config.seed,
             tsc: 1 << 32,
             enabled: config.start_enabled,
+            profiler: None,
             pace: Pace::default(),
             filtered: false,
             finished: false,
@@ -245,6 +251,7 @@ impl Machine {
             settled: false,
             mark: Sum::default(),
             kept: Sum::default(),
+            profile: self.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default(),
         };
         self.threads.insert(tid, thread);
         Some(slot)
@@ -252,6 +259,7 @@ impl Machine {
 
     /// Takes a thread out, its counts into its process's report.
     pub fn remove_thread(&mut self, tid: Tid) {
+        self.report_thread(tid);
         let total = self.thread_sum(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
         let kept = self.counted(&thread, total);
@@ -301,6 +309,7 @@ impl Machine {
         }
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
+            self.mark_executions(tid, !on);
             let total = self.thread_sum(tid);
             let Some(thread) = self.threads.get_mut(&tid) else { continue };
             if !on {

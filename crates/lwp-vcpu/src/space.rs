@@ -239,6 +239,9 @@ impl Space {
     ) {
         if let Some(unit) = self.shared_unit(family, tid, mapping, first, extent) {
             self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
+            if let Some(origins) = &mut family.origins {
+                origins.mapped(unit, mapping);
+            }
             return;
         }
         if self.private.is_empty() {
@@ -257,6 +260,9 @@ impl Space {
                 family.new_unit(checks, (gib << 30, (gib + 1) << 30))
             });
             self.code.insert(start, CodeRange { end, unit });
+            if let Some(origins) = &mut family.origins {
+                origins.mapped(unit, mapping);
+            }
             start = end;
         }
     }

@@ -112,7 +112,11 @@ impl Machine {
                         | RequestKind::Xgetbv
                         | RequestKind::Tsc
                         | RequestKind::Random,
-                    ) => correction.add(Weights { instructions: -1, ..Weights::default() }, 1),
+                    ) => {
+                        correction.add(Weights { instructions: -1, ..Weights::default() }, 1);
+                        let pc = view.app.0.rip;
+                        self.note_place(tid, |places| places.stepped(pc, -1));
+                    }
                     _ => {}
                 }
                 self.finish_apply(tid, 0, cache);
@@ -131,6 +135,7 @@ impl Machine {
     /// What the counters say too much or too little when a fragment is left at `state`.
     fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
         let mut correction = Sum::default();
+        self.note_unfinished(tid, state, fragment);
         if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
             if charged && let Some((_, family)) = self.space_of(tid) {
                 correction.add(family.translator.fragment(id).weights.negated(), 1);
@@ -141,6 +146,25 @@ impl Machine {
             correction.add(Weights { conditional_taken: -1, ..Weights::default() }, 1);
         }
         correction
+    }
+
+    /// The same by place, for the profile.
+    fn note_unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) {
+        let Some(id) = fragment else { return };
+        if let Some((index, charged)) = state.partial {
+            self.note_place(tid, |places| places.cut_short(id, index, charged));
+        }
+        if state.edge_pending {
+            // As long as the fragment is not charged, the edge is that of the one before.
+            let from = self.space_of(tid).and_then(|(_, family)| {
+                let first = PcSource::Known(family.translator.fragment(id).pc);
+                let uncharged = matches!(state.partial, Some((_, false))) || state.pc == first;
+                if uncharged { family.before_edge(id) } else { Some(id) }
+            });
+            if let Some(from) = from {
+                self.note_place(tid, |places| places.fell_through(from));
+            }
+        }
     }
 
     /// Accounts for where the thread is when it ends.

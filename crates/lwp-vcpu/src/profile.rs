@@ -1,0 +1,499 @@
+//! Where the counts arose: executions of every block, by thread.
+//!
+//! A counter of translated code belongs to a fragment (see [`lwp_dbt::Role`]); what interrupts a
+//! fragment is noted as a *place*. Together they say exactly how often each instruction was executed
+//! and how often each conditional branch was not taken. A [`Sink`] receives this when a thread ends,
+//! and at checkpoints.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use iced_x86::{Decoder, DecoderOptions};
+use lwp_dbt::{Fragment, FragmentId, Role, Weights};
+use lwp_ptrace::Tid;
+use rustc_hash::FxHashMap;
+
+use crate::family::{Family, UnitId};
+use crate::machine::Machine;
+use crate::maps::Mapping;
+
+/// Receives what was executed. Modules and blocks come before the first thread that executed them.
+///
+/// Calls are made under the machine's lock: a sink must not block for long. A sink that fails keeps
+/// the error to itself; the program goes on.
+pub trait Sink: Debug + Send {
+    /// Code of a file, or anonymous code, that has been executed.
+    fn module(&mut self, module: &Module);
+    /// Blocks that have been executed, each reported once.
+    fn blocks(&mut self, blocks: &[Block]);
+    /// What a thread has executed since it started. A later report of the same serial replaces it.
+    fn thread(&mut self, thread: &ThreadExecutions);
+}
+
+/// A piece of a module in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleMapping {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Offset of `start` in the file.
+    pub offset: u64,
+}
+
+/// Executable mappings that belong together.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Its number in this run.
+    pub id: u32,
+    /// A process that has it mapped, at this moment.
+    pub pid: i32,
+    /// The file's path as the process sees it, a bracketed name as `[vdso]`, or empty for anonymous
+    /// code.
+    pub path: PathBuf,
+    /// Whether its bytes may change while it is executed.
+    pub changing: bool,
+    /// Its executable mappings.
+    pub mappings: Vec<ModuleMapping>,
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockEnd {
+    /// Not in a branch.
+    Other,
+    /// Direct jump.
+    Jump,
+    /// Conditional branch.
+    Conditional,
+    /// Direct call.
+    Call,
+    /// Indirect jump.
+    IndirectJump,
+    /// Indirect call.
+    IndirectCall,
+    /// Return.
+    Return,
+}
+
+/// A basic block of the program. Blocks may overlap: each starts where control once arrived.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Its number in this run.
+    pub id: u32,
+    /// Its module.
+    pub module: u32,
+    /// Address of its first instruction.
+    pub pc: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Lengths of its instructions.
+    pub lengths: Vec<u8>,
+    /// How many of its instructions one run executes; the others are reported as steps.
+    pub counted: u16,
+    /// How it ends.
+    pub end: BlockEnd,
+    /// Where its direct branch leads.
+    pub target: Option<u64>,
+}
+
+/// How often a thread has executed a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCount {
+    /// The block.
+    pub block: u32,
+    /// Complete executions.
+    pub runs: u64,
+    /// Of these, how often the conditional branch at its end was not taken.
+    pub not_taken: u64,
+}
+
+/// What a thread has executed.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadExecutions {
+    /// Number of the thread in this run.
+    pub serial: u32,
+    /// Index of its process image among the outcome's processes.
+    pub image: u32,
+    /// Process id.
+    pub pid: i32,
+    /// Thread id.
+    pub tid: i32,
+    /// Name of the process image.
+    pub comm: String,
+    /// Complete executions of blocks.
+    pub blocks: Vec<BlockCount>,
+    /// Executions of a block that a signal or the thread's end cut short: block, how many
+    /// instructions were executed, how often.
+    pub partial: Vec<(u32, u16, u64)>,
+    /// Instructions executed one at a time: module, address, how often. Negative where a block's
+    /// execution counts an instruction that was started again.
+    pub steps: Vec<(Option<u32>, u64, i64)>,
+}
+
+/// Executions by fragment, signed so that they can be corrected and subtracted.
+#[derive(Clone, Debug, Default)]
+pub struct Executions {
+    /// Complete runs, and branches not taken.
+    runs: FxHashMap<FragmentId, [i64; 2]>,
+    /// Runs cut short after so many instructions.
+    partial: FxHashMap<(FragmentId, u16), i64>,
+    /// Instructions executed alone.
+    steps: FxHashMap<u64, i64>,
+}
+
+impl Executions {
+    /// A charged (or uncharged) run of `fragment` ended after `instructions`.
+    pub fn cut_short(&mut self, fragment: FragmentId, instructions: u32, charged: bool) {
+        if charged {
+            self.runs.entry(fragment).or_default()[0] -= 1;
+        }
+        let instructions = u16::try_from(instructions).unwrap_or(u16::MAX);
+        *self.partial.entry((fragment, instructions)).or_default() += 1;
+    }
+
+    /// The branch at the end of `fragment` fell through, and its counter has not been reached.
+    pub fn fell_through(&mut self, fragment: FragmentId) {
+        self.runs.entry(fragment).or_default()[1] += 1;
+    }
+
+    /// The instruction at `pc` was executed `times` more than the counters say.
+    pub fn stepped(&mut self, pc: u64, times: i64) {
+        *self.steps.entry(pc).or_default() += times;
+    }
+
+    /// Adds `other` times `factor`.
+    pub fn add(&mut self, other: &Self, factor: i64) {
+        for (fragment, [runs, not_taken]) in &other.runs {
+            let sum = self.runs.entry(*fragment).or_default();
+            sum[0] += runs * factor;
+            sum[1] += not_taken * factor;
+        }
+        for (key, count) in &other.partial {
+            *self.partial.entry(*key).or_default() += count * factor;
+        }
+        for (pc, count) in &other.steps {
+            *self.steps.entry(*pc).or_default() += count * factor;
+        }
+    }
+
+    /// Adds `count` increments of a counter.
+    fn add_counter(&mut self, role: Role, count: i64) {
+        match role {
+            Role::Runs(fragment) => self.runs.entry(fragment).or_default()[0] += count,
+            Role::RunsBehind { into, from } => {
+                self.runs.entry(into).or_default()[0] += count;
+                self.runs.entry(from).or_default()[1] += count;
+            }
+            Role::NotTaken(fragment) => self.runs.entry(fragment).or_default()[1] += count,
+            // The branch before the fragment is found by the caller.
+            Role::Head(_) => {}
+        }
+    }
+}
+
+/// What a thread carries along for the profile.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadProfile {
+    /// The thread's number.
+    pub serial: u32,
+    /// Corrections of its counters, by place.
+    pub places: Executions,
+    /// State when counting was last switched on or off.
+    mark: Executions,
+    /// Gathered while counting was on, up to `mark`.
+    kept: Executions,
+}
+
+/// What a family knows about its fragments beyond their translation.
+#[derive(Debug, Default)]
+pub struct Origins {
+    /// Unit and bytes of each fragment.
+    fragments: Vec<(UnitId, Box<[u8]>)>,
+    /// Path and mappings of each unit, by its number.
+    units: FxHashMap<UnitId, UnitOrigin>,
+    /// Numbers of the blocks that have been reported, by fragment.
+    reported: FxHashMap<FragmentId, u32>,
+}
+
+#[derive(Debug, Default)]
+struct UnitOrigin {
+    path: PathBuf,
+    mappings: Vec<ModuleMapping>,
+    /// Its number, and how many of its mappings were reported.
+    reported: Option<(u32, usize)>,
+}
+
+impl Origins {
+    /// Notes that code of `unit` is mapped as `mapping`.
+    pub fn mapped(&mut self, unit: UnitId, mapping: &Mapping) {
+        let origin = self.units.entry(unit).or_default();
+        if origin.path.as_os_str().is_empty() {
+            origin.path = PathBuf::from(&mapping.name);
+        }
+        let piece =
+            ModuleMapping { start: mapping.start, end: mapping.end, offset: mapping.offset };
+        if !origin.mappings.contains(&piece) {
+            origin.mappings.push(piece);
+        }
+    }
+
+    /// How many fragments are known.
+    pub fn fragments(&self) -> usize {
+        self.fragments.len()
+    }
+
+    /// Takes in the next fragment.
+    pub fn push(&mut self, unit: UnitId, bytes: &[u8]) {
+        self.fragments.push((unit, bytes.into()));
+    }
+}
+
+/// The profile's side of a machine.
+#[derive(Debug)]
+pub struct Profiler {
+    sink: Box<dyn Sink>,
+    threads: u32,
+    modules: u32,
+    blocks: u32,
+}
+
+impl Profiler {
+    /// Reports to `sink`.
+    pub fn new(sink: Box<dyn Sink>) -> Self {
+        Self { sink, threads: 0, modules: 0, blocks: 0 }
+    }
+
+    /// The profile of a new thread.
+    pub fn new_thread(&mut self) -> ThreadProfile {
+        self.threads += 1;
+        ThreadProfile { serial: self.threads - 1, ..ThreadProfile::default() }
+    }
+
+    /// Reports what a thread of `family` has executed.
+    fn report(&mut self, family: &mut Family, who: ThreadExecutions, executions: &Executions) {
+        let mut thread = who;
+        let mut fresh = Vec::new();
+        for (&fragment, &[runs, not_taken]) in &executions.runs {
+            let (runs, not_taken) = (positive(runs), positive(not_taken));
+            if (runs, not_taken) != (0, 0) {
+                let block = self.block(family, thread.pid, fragment, &mut fresh);
+                thread.blocks.push(BlockCount { block, runs, not_taken });
+            }
+        }
+        for (&(fragment, instructions), &count) in &executions.partial {
+            if count > 0 && instructions > 0 {
+                let block = self.block(family, thread.pid, fragment, &mut fresh);
+                thread.partial.push((block, instructions, positive(count)));
+            }
+        }
+        for (&pc, &count) in &executions.steps {
+            if count != 0 {
+                let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, pc));
+                let module = unit.map(|unit| self.module(family, thread.pid, unit));
+                thread.steps.push((module, pc, count));
+            }
+        }
+        thread.blocks.sort_unstable_by_key(|count| count.block);
+        thread.partial.sort_unstable();
+        thread.steps.sort_unstable();
+        if !fresh.is_empty() {
+            self.sink.blocks(&fresh);
+        }
+        self.sink.thread(&thread);
+    }
+
+    /// The number of a fragment's block; it joins `fresh` if it has none yet.
+    fn block(
+        &mut self,
+        family: &mut Family,
+        pid: i32,
+        id: FragmentId,
+        fresh: &mut Vec<Block>,
+    ) -> u32 {
+        let Some(origins) = &mut family.origins else { return u32::MAX };
+        if let Some(&number) = origins.reported.get(&id) {
+            return number;
+        }
+        let number = self.blocks;
+        self.blocks += 1;
+        origins.reported.insert(id, number);
+        let (unit, bytes) = match origins.fragments.get(id.0 as usize) {
+            Some((unit, bytes)) => (*unit, bytes.to_vec()),
+            None => (UnitId(u32::MAX), Vec::new()),
+        };
+        let module = self.module(family, pid, unit);
+        fresh.push(describe(family.translator.fragment(id), number, module, bytes));
+        number
+    }
+
+    /// The number of a unit's module, reported if it is new or has grown.
+    fn module(&mut self, family: &mut Family, pid: i32, unit: UnitId) -> u32 {
+        let changing = family
+            .modules
+            .get(unit.0 as usize)
+            .is_none_or(|module| module.unit.checks != lwp_dbt::Checks::None);
+        let Some(origins) = &mut family.origins else { return u32::MAX };
+        let origin = origins.units.entry(unit).or_default();
+        let mappings = origin.mappings.len();
+        match origin.reported {
+            Some((number, known)) if known == mappings => number,
+            known => {
+                let id = known.map_or(self.modules, |(number, _)| number);
+                self.modules = self.modules.max(id + 1);
+                origin.reported = Some((id, mappings));
+                let path = origin.path.clone();
+                let mappings = origin.mappings.clone();
+                self.sink.module(&Module { id, pid, path, changing, mappings });
+                id
+            }
+        }
+    }
+}
+
+/// The unit that has `pc` mapped.
+fn unit_at(origins: &Origins, pc: u64) -> Option<UnitId> {
+    let has = |origin: &UnitOrigin| {
+        origin.mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&pc))
+    };
+    origins.units.iter().filter(|(_, origin)| has(origin)).map(|(unit, _)| *unit).min()
+}
+
+fn describe(fragment: &Fragment, id: u32, module: u32, bytes: Vec<u8>) -> Block {
+    let mut lengths = Vec::with_capacity(usize::from(fragment.instructions));
+    let mut decoder = Decoder::with_ip(64, &bytes, fragment.pc.0, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        let len = if instruction.is_invalid() { 1 } else { instruction.len() };
+        lengths.push(len as u8);
+        if instruction.is_invalid() {
+            break;
+        }
+    }
+    let target = (fragment.target.0 != 0).then_some(fragment.target.0);
+    Block {
+        id,
+        module,
+        pc: fragment.pc.0,
+        bytes,
+        lengths,
+        counted: u16::try_from(fragment.weights.instructions).unwrap_or(0),
+        end: block_end(fragment.weights),
+        target,
+    }
+}
+
+fn block_end(weights: Weights) -> BlockEnd {
+    match weights {
+        Weights { conditional: 1, .. } => BlockEnd::Conditional,
+        Weights { calls: 1, indirect: 1, .. } => BlockEnd::IndirectCall,
+        Weights { calls: 1, .. } => BlockEnd::Call,
+        Weights { returns: 1, .. } => BlockEnd::Return,
+        Weights { indirect: 1, .. } => BlockEnd::IndirectJump,
+        Weights { branches: 1, .. } => BlockEnd::Jump,
+        _ => BlockEnd::Other,
+    }
+}
+
+fn positive(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
+impl Machine {
+    /// Notes a correction of a thread's counters by its place, if a profile is wanted.
+    pub fn note_place(&mut self, tid: Tid, note: impl FnOnce(&mut Executions)) {
+        if self.profiler.is_some()
+            && let Some(thread) = self.threads.get_mut(&tid)
+        {
+            note(&mut thread.profile.places);
+        }
+    }
+
+    /// Everything that a thread has executed, by its counters and corrections.
+    fn executions(&self, tid: Tid) -> Option<Executions> {
+        let thread = self.threads.get(&tid)?;
+        let space = self.spaces.get(self.processes.get(&thread.pid)?.space)?.as_ref()?;
+        let family = self.families.get(space.family)?.as_ref()?;
+        let mut sum = thread.profile.places.clone();
+        let roles = family.translator.roles();
+        let mut heads: FxHashMap<FragmentId, i64> = FxHashMap::default();
+        let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
+        self.contexts.context(thread.slot).for_each_counter(roles.len(), |index, count| {
+            let count = count as i64;
+            match roles[index] {
+                Role::Head(fragment) => *heads.entry(fragment).or_default() += count,
+                Role::RunsBehind { into, from } => behind.push((into, from)),
+                _ => {}
+            }
+            sum.add_counter(roles[index], count);
+        });
+        for (into, from) in behind {
+            if let Some(by_head) = heads.get(&into) {
+                sum.runs.entry(from).or_default()[1] -= by_head;
+            }
+        }
+        Some(sum)
+    }
+
+    /// Notes what a thread has executed when counting is switched.
+    pub fn mark_executions(&mut self, tid: Tid, off: bool) {
+        if self.profiler.is_none() {
+            return;
+        }
+        let Some(total) = self.executions(tid) else { return };
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let profile = &mut thread.profile;
+        if off {
+            profile.kept.add(&total, 1);
+            profile.kept.add(&profile.mark, -1);
+        }
+        profile.mark = total;
+    }
+
+    /// Reports what a thread has executed so far to the sink.
+    pub fn report_thread(&mut self, tid: Tid) {
+        if self.profiler.is_none() {
+            return;
+        }
+        let Some(total) = self.executions(tid) else { return };
+        let Some(thread) = self.threads.get(&tid) else { return };
+        let profile = &thread.profile;
+        let mut counted = profile.kept.clone();
+        if self.enabled {
+            counted.add(&total, 1);
+            counted.add(&profile.mark, -1);
+        }
+        let (pid, serial) = (thread.pid, profile.serial);
+        let Some(process) = self.processes.get(&pid) else { return };
+        let (image, space) = (process.report, process.space);
+        let comm = self.reports[image].comm.clone();
+        let who = ThreadExecutions {
+            serial,
+            image: u32::try_from(image).unwrap_or(u32::MAX),
+            pid,
+            tid,
+            comm,
+            ..ThreadExecutions::default()
+        };
+        let Some(Some(space)) = self.spaces.get(space) else { return };
+        let Some(Some(family)) = self.families.get_mut(space.family) else { return };
+        if let Some(profiler) = &mut self.profiler {
+            profiler.report(family, who, &counted);
+        }
+    }
+
+    /// Reports all live threads.
+    pub fn checkpoint(&mut self) {
+        let mut tids: Vec<Tid> = self.threads.keys().copied().collect();
+        tids.sort_unstable();
+        for tid in tids {
+            self.report_thread(tid);
+        }
+    }
+}
+
+/// Where the host finds `path` of process `pid`: in its own root directory.
+pub fn path_in_process(pid: i32, path: &Path) -> PathBuf {
+    let inside = path.strip_prefix("/").unwrap_or(path);
+    Path::new("/proc").join(pid.to_string()).join("root").join(inside)
+}
