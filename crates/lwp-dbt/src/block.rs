@@ -7,6 +7,7 @@ use iced_x86::{
 use crate::addr::AppPc;
 use crate::context::RequestKind;
 use crate::flags::FlagUse;
+use crate::plan::IpFilter;
 
 /// Where the translator reads application code.
 pub trait CodeSource {
@@ -24,6 +25,22 @@ pub struct Emulated {
     pub tsc: bool,
     /// RDRAND and RDSEED draw from a seeded stream.
     pub random: bool,
+    /// The processor has Lightweight Profiling.
+    pub lwp: bool,
+}
+
+/// How a block is to be decoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decoding {
+    /// What the virtual CPU answers itself.
+    pub emulated: Emulated,
+    /// The code may change: a block ends behind a store to near itself, because what follows may be
+    /// what it has just written.
+    pub changing: bool,
+    /// All instructions of a block pass this filter, or none does.
+    pub ip: Option<IpFilter>,
+    /// At most this many instructions, 0 for no limit of one's own.
+    pub most: usize,
 }
 
 /// Most bytes in a block; a longer run of straight code is cut.
@@ -113,6 +130,11 @@ pub enum Terminator {
         /// The fallback address.
         target: AppPc,
     },
+    /// One of the four LWP instructions; which, as what is asked of the host for it.
+    Lwp {
+        /// Which instruction it is.
+        kind: RequestKind,
+    },
     /// The host answers for the processor.
     Emulate {
         /// Which instruction it is.
@@ -177,15 +199,10 @@ impl Block {
     }
 
     /// Decodes the block at `pc`; `None` where no byte can be executed.
-    ///
-    /// Where code is `changing`, a block ends behind a store to near itself: what follows may be what
-    /// it has just written.
-    pub fn decode(
-        source: &mut dyn CodeSource,
-        pc: AppPc,
-        emulated: Emulated,
-        changing: bool,
-    ) -> Option<Self> {
+    pub fn decode(source: &mut dyn CodeSource, pc: AppPc, how: Decoding) -> Option<Self> {
+        let emulated = how.emulated;
+        let most = if how.most == 0 { MAX_INSTRUCTIONS } else { how.most.min(MAX_INSTRUCTIONS) };
+        let admits = |ip: u64| how.ip.is_none_or(|filter| filter.admits(ip));
         let mut buffer = [0u8; MAX_BYTES + MAX_INSTRUCTION_BYTES];
         let available = source.read_code(pc, &mut buffer);
         if available == 0 {
@@ -207,7 +224,8 @@ impl Block {
         let mut number = KnownRax::default();
         loop {
             let offset = decoder.position();
-            if offset >= MAX_BYTES || block.insns.len() >= MAX_INSTRUCTIONS {
+            let cut = offset > 0 && admits(decoder.ip()) != admits(pc.0);
+            if offset >= MAX_BYTES || block.insns.len() >= most || cut {
                 return Some(block.finish(code, offset, offset, Terminator::Fall));
             }
             let instruction = decoder.decode();
@@ -238,7 +256,7 @@ impl Block {
                 carry,
                 flags,
             });
-            if changing && stores_nearby(&instruction) {
+            if how.changing && stores_nearby(&instruction) {
                 let end = decoder.position();
                 return Some(block.finish(code, end, end, Terminator::Fall));
             }
@@ -391,6 +409,9 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
         Mnemonic::Xgetbv if emulated.xgetbv => RequestKind::Xgetbv,
         Mnemonic::Rdtsc | Mnemonic::Rdtscp if emulated.tsc => RequestKind::Tsc,
         Mnemonic::Rdrand | Mnemonic::Rdseed if emulated.random => RequestKind::Random,
+        _ if emulated.lwp && lwp_request(instruction).is_some() => {
+            return lwp_request(instruction).map(|kind| Terminator::Lwp { kind });
+        }
         _ if loads_gs(instruction) => return Some(Terminator::Step),
         _ if emulated.xgetbv && saves_state(instruction) && state_operand_uses_rax(instruction) => {
             return Some(Terminator::Step);
@@ -401,6 +422,16 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
         _ => return None,
     };
     Some(Terminator::Emulate { kind })
+}
+
+fn lwp_request(instruction: &Instruction) -> Option<RequestKind> {
+    Some(match instruction.mnemonic() {
+        Mnemonic::Llwpcb => RequestKind::Llwpcb,
+        Mnemonic::Slwpcb => RequestKind::Slwpcb,
+        Mnemonic::Lwpins => RequestKind::Lwpins,
+        Mnemonic::Lwpval => RequestKind::Lwpval,
+        _ => return None,
+    })
 }
 
 fn loads_gs(instruction: &Instruction) -> bool {

@@ -84,8 +84,53 @@ pub enum Slot {
     StateMask = 0x100,
     /// Where that signal frame lies, to put its rip back.
     SigFrame = 0x108,
+    /// The countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain of dependent
+    /// stores runs from block to block: high part from bit 24 up, and what is left of
+    /// [`LWP_LOW_MAX`] of the low part below. The first of them.
+    LwpSlots = 0x140,
+    /// The sum of the words when they were dealt out last.
+    LwpGiven = 0x180,
+    /// How many of the high part could pass then without an event.
+    LwpHigh = 0x188,
+    /// How many of the low part.
+    LwpLow = 0x190,
+    /// What the high part is about to become while the words are dealt out anew.
+    LwpNewHigh = 0x198,
+    /// What the low part is about to become.
+    LwpNewLow = 0x1a0,
+    /// What the block that ran out of its word counts: high part from bit 24 up, low part below.
+    LwpWeight = 0x1a8,
+    /// The word that ran out, as displacement from the gs base.
+    LwpWord = 0x1b0,
+    /// How many LWPVALs may still pass without a record.
+    LwpValue = 0x1b8,
+    /// Operand of an LWP instruction: the block address, or the second data.
+    LwpOperand = 0x1c0,
+    /// The first data of LWPINS or LWPVAL; the result of an LWP instruction.
+    LwpData = 0x1c8,
+    /// Where translated code goes on when the host has executed an LWP instruction.
+    LwpAfter = 0x1d0,
+    /// An address that an LWP instruction could not reach.
+    LwpTouch = 0x1d8,
+    /// The application's flags while the routines use them: AH as LAHF gives it, AL from SETO.
+    LwpFlags = 0x1e0,
+    /// What an LWP instruction that the host has executed leaves to be set from `LwpData`: 0 nothing,
+    /// 1 the carry flag, 2 its register.
+    LwpPending = 0x1e8,
     /// Insertion list: triples of table slot address, chain slot address, entry address.
     ApplyList = 0x200,
+}
+
+/// How many words the LWP countdown is dealt out to.
+pub const LWP_SLOTS: u32 = 8;
+/// Position of the high part in them.
+pub const LWP_SHIFT: u32 = 24;
+/// The low part that a word starts with, and the most that one deal may hand out of the high part.
+pub const LWP_LOW_MAX: u64 = (1 << LWP_SHIFT) - 1;
+
+/// gs-relative displacement of word `index` of the LWP countdown.
+pub fn lwp_slot_displacement(index: u32) -> u32 {
+    Slot::LwpSlots as u32 + index % LWP_SLOTS * 8
 }
 
 /// Most triples in the insertion list.
@@ -125,6 +170,20 @@ pub enum RequestKind {
     Step = 9,
     /// Continue at `Pc`, which an indirect branch wanted and the indirect table did not have.
     Indirect = 10,
+    /// LLWPCB at `Pc`, its operand in `LwpOperand`.
+    Llwpcb = 11,
+    /// SLWPCB at `Pc`; the result belongs in `LwpData`.
+    Slwpcb = 12,
+    /// LWPINS at `Pc`; its carry flag belongs in `LwpData`.
+    Lwpins = 13,
+    /// LWPVAL at `Pc`, whose counter has expired.
+    Lwpval = 14,
+    /// The LWP countdown ends in the block at `Pc`, which has not begun.
+    LwpDue = 15,
+    /// The last instruction of a cut fragment has retired; control is at `Pc`.
+    LwpStepped = 16,
+    /// The same; it was a branch and was taken.
+    LwpTaken = 17,
 }
 
 impl RequestKind {
@@ -142,6 +201,13 @@ impl RequestKind {
             8 => Self::Stale,
             9 => Self::Step,
             10 => Self::Indirect,
+            11 => Self::Llwpcb,
+            12 => Self::Slwpcb,
+            13 => Self::Lwpins,
+            14 => Self::Lwpval,
+            15 => Self::LwpDue,
+            16 => Self::LwpStepped,
+            17 => Self::LwpTaken,
             _ => return None,
         })
     }
@@ -163,7 +229,7 @@ pub enum SyscallClass {
 pub const TABLE_SLOTS: u64 = 0x1_0000;
 
 /// Where the low window lies, and what lies where in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// Start of the low window; below 2 GiB.
     pub low: u64,

@@ -19,6 +19,9 @@
 //! | 12 | `xbegin` | an abort: eax := 0, on to the fallback address |
 //! | 15 | XSAVE, XRSTOR … with fewer state components than the host | the mask in eax reduced first |
 //! | 13 | CPUID and other answers of the virtual CPU | a request to the host |
+//! | 16 | a block, where LWP counts | what it counts taken from a word of the countdown |
+//! | 17 | LLWPCB, SLWPCB, LWPINS, LWPVAL | nothing where LWP is off; else operands staged, and a request |
+//! | 18 | a block in which an LWP event is due | the part up to the event, then a request |
 //! | 14 | everything else | a request to execute the instruction natively, alone |
 
 use iced_x86::{Code, Encoder, Instruction, MemorySize, OpKind, Register};
@@ -29,6 +32,10 @@ use crate::context::{Layout, RequestKind, Slot, SyscallClass, counter_displaceme
 use crate::fragment::FragmentId;
 use crate::recipe::{Point, bits};
 use crate::routines::{Routines, SIGFRAME_RIP};
+
+mod lwp;
+
+pub(crate) use lwp::{Countdown, Trip};
 
 /// A displacement that waits for its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +91,7 @@ pub(crate) struct Emitter<'a> {
     pub routines_at: u64,
     pub links: Vec<Link>,
     pub asks: Vec<Ask>,
+    pub trips: Vec<Trip>,
     /// Return addresses to be pushed: displacement offset, value.
     pub constants: Vec<(usize, u64)>,
     /// Points of the fragment being emitted; offsets relative to `piece_start`.
@@ -91,6 +99,8 @@ pub(crate) struct Emitter<'a> {
     pub piece_start: usize,
     /// The fragment being emitted, once its body has begun.
     pub fragment: Option<FragmentId>,
+    /// It carries no charge: what is executed of it is counted by the host.
+    pub uncharged: bool,
     /// Application offset and index of the instruction being emitted.
     app: u8,
     index: u8,
@@ -108,10 +118,12 @@ impl<'a> Emitter<'a> {
             routines_at,
             links: Vec::new(),
             asks: Vec::new(),
+            trips: Vec::new(),
             constants: Vec::new(),
             points: Vec::new(),
             piece_start: 0,
             fragment: None,
+            uncharged: false,
             app: 0,
             index: 0,
             before: 0,
@@ -138,6 +150,7 @@ impl<'a> Emitter<'a> {
         self.code.truncate(len);
         self.links.retain(|link| link.at < len);
         self.asks.retain(|ask| ask.at < len);
+        self.trips.retain(|trip| trip.at < len);
         self.constants.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;
         self.points.retain(|point| point.at < at);
@@ -268,7 +281,7 @@ impl<'a> Emitter<'a> {
             fragment: self.fragment,
             app: self.app,
             index: self.index,
-            charged: kind != RequestKind::Stale,
+            charged: kind != RequestKind::Stale && !self.uncharged,
         });
         self.imm32(0);
     }
@@ -400,7 +413,8 @@ impl<'a> Emitter<'a> {
     /// Carries over the instructions before the terminator. Returns false where one cannot be
     /// reached from here, which makes the block untranslatable at this address.
     pub fn body(&mut self, block: &Block, charge: Option<Charge>) -> bool {
-        self.before = charge.map_or(0, |charge| charge.before);
+        let uncharged = if self.uncharged { bits::UNCOUNTED } else { 0 };
+        self.before = charge.map_or(uncharged, |charge| charge.before);
         for (index, insn) in block.insns.iter().enumerate() {
             self.app = insn.offset as u8;
             self.index = index as u8;
@@ -696,6 +710,13 @@ impl<'a> Emitter<'a> {
         self.point(0);
         self.spill_rcx();
         self.point(bits::SPILL_RCX);
+        self.pop_target(release);
+        self.complete(bits::SPILL_RCX | bits::PC_RCX);
+        self.dispatch();
+    }
+
+    /// Pops the return address into rcx, and releases more.
+    fn pop_target(&mut self, release: u16) {
         if release == 0 {
             self.bytes(&[0x59]);
         } else {
@@ -703,8 +724,6 @@ impl<'a> Emitter<'a> {
             self.bytes(&[0x48, 0x8d, 0xa4, 0x24]);
             self.imm32(u32::from(release) + 8);
         }
-        self.complete(bits::SPILL_RCX | bits::PC_RCX);
-        self.dispatch();
     }
 
     /// Jumps to the application pc in rcx, whose own value is in its slot.

@@ -35,6 +35,8 @@ pub struct Fragment {
     pub target: AppPc,
     /// What one execution counts, a conditional terminator as taken.
     pub weights: Weights,
+    /// What one execution takes from the high and the low part of the LWP countdown.
+    pub countdown: (u8, u8),
     /// Whether the flags it is entered with are overwritten before they are read.
     pub flags_dead: bool,
 }
@@ -47,6 +49,9 @@ pub struct Entry {
     /// Its code.
     pub stub: CachePc,
 }
+
+/// A cut fragment and the application bytes it was made from.
+pub(crate) type CutFragment = (FragmentId, Box<[u8]>);
 
 /// What has been translated of one module: all executable segments of a file at one load address,
 /// or the anonymous code of an address space.
@@ -64,6 +69,8 @@ pub struct Unit {
     pub(crate) pending: FxHashMap<AppPc, Vec<CachePc>>,
     /// Exit stubs by target.
     pub(crate) stubs: FxHashMap<AppPc, CachePc>,
+    /// Cut fragments by pc and number of instructions, with the bytes they were made from.
+    pub(crate) cuts: FxHashMap<(AppPc, u8), CutFragment>,
     /// Application bytes of each fragment, kept where they may change.
     pub(crate) bytes: FxHashMap<FragmentId, Box<[u8]>>,
 }
@@ -77,6 +84,7 @@ impl Unit {
             entries: FxHashMap::default(),
             pending: FxHashMap::default(),
             stubs: FxHashMap::default(),
+            cuts: FxHashMap::default(),
             bytes: FxHashMap::default(),
         }
     }

@@ -24,6 +24,6 @@ pub use addr::{AppPc, CachePc};
 pub use block::CodeSource;
 pub use context::{Layout, RequestKind, Slot};
 pub use fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
-pub use plan::{Checks, Plan, Role, Weights};
+pub use plan::{Checks, IpFilter, Lwp, Plan, Role, Selection, Weights};
 pub use recipe::{AppState, Commit, PcSource, Spills};
-pub use region::{CodeSink, Region, RegionLimits, Translator};
+pub use region::{CodeSink, Region, RegionLimits, Translator, countdown_of, weights_of};

@@ -11,6 +11,82 @@ pub enum Plan {
     Exact,
 }
 
+/// What the translated code knows of Lightweight Profiling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lwp {
+    /// The processor has no LWP: its instructions are undefined opcodes.
+    #[default]
+    Absent,
+    /// Profiling is off in the threads that run this code. LWPVAL and LWPINS do nothing.
+    Off,
+    /// Profiling is on in the threads that run this code.
+    On(Selection),
+}
+
+/// What is counted down while profiling is on.
+///
+/// One countdown serves all events that come from retiring: it has a high part, instructions or, where
+/// only branches are selected, branches; and a low part, branches, where both are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Selection {
+    /// LWPVAL counts.
+    pub values: bool,
+    /// Retired instructions count: for their own event, or as time.
+    pub instructions: bool,
+    /// The kinds of branches that count, a bit each, as in [`branch_bit`].
+    pub branches: u8,
+    /// Only instructions that this admits count.
+    pub ip: Option<IpFilter>,
+}
+
+/// A filter by instruction address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IpFilter {
+    /// First address of the range.
+    pub base: u64,
+    /// Last address of the range.
+    pub limit: u64,
+    /// What lies outside the range is admitted instead.
+    pub inverted: bool,
+}
+
+impl IpFilter {
+    /// Whether an instruction at `ip` counts.
+    pub fn admits(self, ip: u64) -> bool {
+        (self.base <= ip && ip <= self.limit) != self.inverted
+    }
+}
+
+impl Selection {
+    /// Whether an instruction at `ip` counts.
+    pub fn admits(&self, ip: u64) -> bool {
+        self.ip.is_none_or(|filter| filter.admits(ip))
+    }
+
+    /// Whether anything is counted down by retiring instructions.
+    pub fn counts_down(&self) -> bool {
+        self.instructions || self.branches != 0
+    }
+}
+
+/// Bits of [`Selection::branches`].
+pub mod branch_bit {
+    /// Jcc, JRCXZ, LOOP.
+    pub const CONDITIONAL: u8 = 1;
+    /// JMP relative to rip.
+    pub const DIRECT_JUMP: u8 = 1 << 1;
+    /// CALL relative to rip.
+    pub const DIRECT_CALL: u8 = 1 << 2;
+    /// JMP through a register or memory.
+    pub const INDIRECT_JUMP: u8 = 1 << 3;
+    /// CALL through a register or memory.
+    pub const INDIRECT_CALL: u8 = 1 << 4;
+    /// Near RET.
+    pub const RETURN: u8 = 1 << 5;
+    /// Far JMP, CALL, RET.
+    pub const FAR_TRANSFER: u8 = 1 << 6;
+}
+
 /// How a unit's fragments guard against their application bytes changing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Checks {

@@ -18,6 +18,8 @@ pub struct Spills {
     pub rax: bool,
     /// rdi, rsi, rdx, r10, rbx, r8 and r9 are in their slots too.
     pub mailbox: bool,
+    /// The arithmetic flags are in [`crate::Slot::LwpFlags`].
+    pub flags: bool,
 }
 
 /// Where the application pc is to be had.
@@ -57,6 +59,15 @@ pub enum Commit {
     SigreturnArmed,
     /// A signal handler is returning; its frame's rip has not been put back yet.
     SigreturnLanded,
+    /// The LWP countdown is being dealt out anew: its high and low part are the new ones in the context
+    /// and what the words say is void.
+    Dealing,
+    /// An LWP instruction has been executed by the host; its result is still to be set as
+    /// [`crate::Slot::LwpPending`] says.
+    LwpResult,
+    /// The last instruction of a cut fragment has retired, as a taken branch; the host has not been
+    /// told.
+    LwpBranched,
 }
 
 /// The application's state at one translated instruction.
@@ -73,6 +84,9 @@ pub struct AppState {
     pub partial: Option<(u32, bool)>,
     /// A conditional branch has fallen through and its edge has not been counted.
     pub edge_pending: bool,
+    /// The LWP countdown has been charged for the whole fragment, of which this many instructions
+    /// have been executed.
+    pub countdown: Option<u32>,
 }
 
 impl AppState {
@@ -84,6 +98,7 @@ impl AppState {
             commit: Commit::None,
             partial: None,
             edge_pending: false,
+            countdown: None,
         }
     }
 }
@@ -118,9 +133,11 @@ pub(crate) mod bits {
     pub const PC_TARGET: u8 = 0x18;
     /// The fragment has not been charged yet.
     pub const UNCOUNTED: u8 = 0x20;
-    /// The not-taken edge has not been counted yet.
+    /// The not-taken edge has not been counted yet. With `UNCOUNTED`, where LWP is on: the countdown has
+    /// been charged, the fragment has not.
     pub const EDGE: u8 = 0x40;
-    /// A system call has just returned, or (with `UNCOUNTED`) a signal frame is armed.
+    /// A system call has just returned, or (with `PC_RCX`) a signal frame is armed, or (with `EDGE`) an
+    /// LWP instruction's result is still to be set.
     pub const SYSCALL: u8 = 0x80;
 }
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
-use crate::block::{Block, CodeSource, Emulated, Terminator};
+use crate::block::{Block, CodeSource, Decoding, Emulated, Terminator};
 use crate::context::{Layout, RequestKind, SyscallClass};
-use crate::emit::{Charge, Emitter};
+use crate::emit::{Charge, Countdown, Emitter};
 use crate::flags::ARITHMETIC;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
-use crate::plan::{Checks, Plan, Role, Weights};
+use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
 use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
 use crate::routines::Routines;
 
@@ -74,6 +74,7 @@ struct Piece {
 #[derive(Debug)]
 pub struct Translator {
     plan: Plan,
+    lwp: Lwp,
     layout: Layout,
     /// Shared, so that a translation can hold them while the translator changes.
     routines: Arc<Routines>,
@@ -137,6 +138,7 @@ impl Translator {
     /// A translator with nothing translated.
     pub fn new(
         plan: Plan,
+        lwp: Lwp,
         layout: Layout,
         emulated: Emulated,
         classes: Box<[SyscallClass; 512]>,
@@ -145,6 +147,7 @@ impl Translator {
             Arc::new(Routines::assemble(layout).expect("the routines are constant and assemble"));
         Self {
             plan,
+            lwp,
             layout,
             routines,
             emulated,
@@ -172,6 +175,16 @@ impl Translator {
     /// The plan that fragments carry.
     pub fn plan(&self) -> Plan {
         self.plan
+    }
+
+    /// What the code knows of Lightweight Profiling.
+    pub fn lwp(&self) -> Lwp {
+        self.lwp
+    }
+
+    /// Whether profiling is on in the threads that run this code.
+    fn profiles(&self) -> bool {
+        matches!(self.lwp, Lwp::On(_))
     }
 
     /// The fragment with this number.
@@ -294,12 +307,93 @@ impl Translator {
     }
 
     fn decode(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
-        let emulated = self.emulated;
-        let changing = work.unit.checks == Checks::SelfCheck;
+        let how = self.decoding(work.unit, 0);
         self.decoded
             .entry(pc)
-            .or_insert_with(|| Block::decode(work.source, pc, emulated, changing).map(Arc::new))
+            .or_insert_with(|| Block::decode(work.source, pc, how).map(Arc::new))
             .clone()
+    }
+
+    /// How blocks of `unit` are decoded, of at most `most` instructions.
+    fn decoding(&self, unit: &Unit, most: usize) -> Decoding {
+        let ip = match self.lwp {
+            Lwp::On(selection) if selection.counts_down() => selection.ip,
+            _ => None,
+        };
+        let changing = unit.checks == Checks::SelfCheck;
+        Decoding { emulated: self.emulated, changing, ip, most }
+    }
+
+    /// The block at `pc` as it is translated, of at most `most` instructions where that is not 0.
+    pub fn block(
+        &self,
+        unit: &Unit,
+        source: &mut dyn CodeSource,
+        pc: AppPc,
+        most: usize,
+    ) -> Option<Block> {
+        Block::decode(source, pc, self.decoding(unit, most))
+    }
+
+    /// A fragment of the first `most` instructions at `pc`, for one execution in which an LWP event is
+    /// due: it counts nothing, and tells the host when its last instruction has retired.
+    ///
+    /// `None` where there is no code, no room, or an instruction that cannot be executed so.
+    pub fn cut(
+        &mut self,
+        unit: &mut Unit,
+        source: &mut dyn CodeSource,
+        sink: &mut dyn CodeSink,
+        pc: AppPc,
+        most: usize,
+    ) -> Option<(CachePc, FragmentId)> {
+        let block = Block::decode(source, pc, self.decoding(unit, most))?;
+        if let Some((id, bytes)) = unit.cuts.get(&(pc, most as u8))
+            && **bytes == *block.bytes
+        {
+            return Some((self.fragment(*id).start, *id));
+        }
+        let routines = Arc::clone(&self.routines);
+        let at = (sink.position().0, sink.routines_at().0);
+        let mut work = Work {
+            unit,
+            source,
+            emitter: Emitter::new(at.0, self.layout, &routines, at.1),
+            queue: VecDeque::new(),
+            created: Vec::new(),
+            entries: Vec::new(),
+            room: sink.room(),
+        };
+        if work.room < FRAGMENT_ROOM {
+            return None;
+        }
+        let id = FragmentId(self.fragments.len() as u32);
+        let start = work.emitter.here();
+        work.emitter.start_piece();
+        work.emitter.fragment = Some(id);
+        work.emitter.uncharged = true;
+        if !work.emitter.body(&block, None) {
+            return None;
+        }
+        work.emitter.cut_terminator(&block, self.lwp).ok()?;
+        let len = (work.emitter.here().0 - start.0) as u32;
+        self.fragments.push(Fragment {
+            pc,
+            app_len: block.bytes.len() as u16,
+            instructions: block.instructions() as u16,
+            start,
+            len,
+            head: Some(start),
+            join: start,
+            target: direct_target(&block.terminator),
+            weights: Weights::default(),
+            countdown: (0, 0),
+            flags_dead: false,
+        });
+        self.close_piece(&work.emitter, start, pc, Some(id));
+        work.unit.cuts.insert((pc, most as u8), (id, block.bytes.into_boxed_slice()));
+        self.finish(&mut work, sink);
+        Some((start, id))
     }
 
     /// The block before falls to `pc`, which is not laid behind it.
@@ -349,11 +443,12 @@ impl Translator {
         let mut weights = weights(block);
         let private = work.unit.checks != Checks::None;
         let exact = self.plan == Plan::Exact;
+        let profiles = self.profiles();
 
         // The edge from the block before may charge this block too, unless this block must always be
         // entered by its head; then the edge belongs to the block before.
         let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
-        let merged = not_taken && !private;
+        let merged = not_taken && !private && !profiles;
         if not_taken && !merged {
             // The block behind the edge may change before it is entered: its flags are live.
             let counter = self.edge_counter(work);
@@ -375,6 +470,17 @@ impl Translator {
         let checked = work.unit.checks == Checks::SelfCheck;
         let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
+        let countdown = match self.lwp {
+            Lwp::On(selection) => Countdown::of(block, &selection),
+            Lwp::Off | Lwp::Absent => Countdown::default(),
+        };
+        // The countdown is charged before the first instruction, and the counter right behind it.
+        let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
+        if !countdown.is_zero() && reached {
+            before = if exact { bits::EDGE | bits::UNCOUNTED } else { 0 };
+            work.emitter.countdown(block.pc, id, countdown, flags_dead, before);
+        }
+        let mut countdown = (countdown.high, countdown.low);
         let charge = exact.then(|| {
             let counter = match behind {
                 Some(from) => {
@@ -384,13 +490,9 @@ impl Translator {
             };
             // A charge in the middle of a block is undone by instructions executed so far; that of a
             // head which checks its bytes or may be cut off stands at the start.
-            let at = if flags_dead || private { None } else { block.first_dead_point(0) };
-            Charge {
-                counter,
-                at: at.unwrap_or(0),
-                flags_dead: flags_dead || at.is_some(),
-                before: if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED },
-            }
+            let first = flags_dead || private || profiles;
+            let at = if first { None } else { block.first_dead_point(0) };
+            Charge { counter, at: at.unwrap_or(0), flags_dead: flags_dead || at.is_some(), before }
         });
         let laid = match reached && work.emitter.body(block, charge) {
             true => self.terminate(work, block),
@@ -410,6 +512,7 @@ impl Translator {
             }
             work.emitter.ask(RequestKind::Step, block.pc);
             weights = Weights::default();
+            countdown = (0, 0);
             instructions = 1;
             None
         });
@@ -423,6 +526,7 @@ impl Translator {
             join,
             target: direct_target(&block.terminator),
             weights,
+            countdown,
             flags_dead,
         });
         work.unit.fragments.insert(block.pc, id);
@@ -538,6 +642,13 @@ impl Translator {
                 work.queue.push_back(target);
                 Ok(None)
             }
+            Terminator::Lwp { kind } => {
+                if !emitter.lwp_instruction(block, kind, self.lwp) {
+                    return Err(());
+                }
+                let falls = kind != RequestKind::Llwpcb;
+                Ok(falls.then_some(Next::Fall(next)))
+            }
             Terminator::Emulate { kind } => {
                 emitter.ask(kind, block.terminator_pc());
                 Ok(None)
@@ -648,6 +759,11 @@ impl Translator {
             self.close_piece(&work.emitter, stub, pc, ask.fragment);
             set_displacement(&mut work.emitter, ask.at, stub);
         }
+        for trip in std::mem::take(&mut work.emitter.trips) {
+            let stub = work.emitter.trip_stub(&trip);
+            self.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
+            set_displacement(&mut work.emitter, trip.at, stub);
+        }
         // Older exits that wanted one of the new fragments.
         let mut patches = Vec::new();
         for id in work.created.clone() {
@@ -735,7 +851,7 @@ impl Translator {
         let encoded = &self.points[at as usize..at as usize + usize::from(len)];
         let point = recipe::lookup(encoded, offset)?;
         let fragment = piece.fragment.map(|id| self.fragment(id));
-        Some((app_state(piece.pc, fragment, point), piece.fragment))
+        Some((app_state(piece.pc, fragment, point, self.profiles()), piece.fragment))
     }
 }
 
@@ -774,6 +890,17 @@ fn direct_target(terminator: &Terminator) -> AppPc {
     }
 }
 
+/// What `block` takes from the high and the low part of the LWP countdown.
+pub fn countdown_of(block: &Block, selection: &Selection) -> (u8, u8) {
+    let countdown = Countdown::of(block, selection);
+    (countdown.high, countdown.low)
+}
+
+/// What one execution of `block` counts, a conditional branch at its end as taken.
+pub fn weights_of(block: &Block) -> Weights {
+    weights(block)
+}
+
 /// What one execution of a block counts. Instructions that the host carries out are counted by it.
 fn weights(block: &Block) -> Weights {
     let mut weights = Weights { instructions: block.instructions() as i32, ..Weights::default() };
@@ -807,13 +934,19 @@ fn weights(block: &Block) -> Weights {
     weights
 }
 
-fn app_state(pc: AppPc, fragment: Option<&Fragment>, point: recipe::Point) -> AppState {
+fn app_state(
+    pc: AppPc,
+    fragment: Option<&Fragment>,
+    point: recipe::Point,
+    profiles: bool,
+) -> AppState {
     let has = |bit: u8| point.state & bit != 0;
     let spills = Spills {
         rcx: has(bits::SPILL_RCX),
         r11: has(bits::SPILL_R11),
         rax: has(bits::SPILL_RAX),
         mailbox: false,
+        flags: false,
     };
     let here = PcSource::Known(pc.offset(u64::from(point.app)));
     let armed = has(bits::SYSCALL) && point.state & bits::PC_MASK == bits::PC_RCX;
@@ -826,6 +959,7 @@ fn app_state(pc: AppPc, fragment: Option<&Fragment>, point: recipe::Point) -> Ap
     };
     let commit = match (has(bits::SYSCALL), armed) {
         (true, true) => Commit::SigreturnArmed,
+        (true, false) if has(bits::EDGE) => Commit::LwpResult,
         (true, false) => Commit::AfterSyscall,
         _ => Commit::None,
     };
@@ -836,5 +970,16 @@ fn app_state(pc: AppPc, fragment: Option<&Fragment>, point: recipe::Point) -> Ap
             |fragment| if charged { index < u32::from(fragment.instructions) } else { index > 0 },
         )
         .map(|_| (index, charged));
-    AppState { pc: source, spills, commit, partial, edge_pending: has(bits::EDGE) }
+    // Where profiling is on, EDGE beside UNCOUNTED says that only the countdown has been charged.
+    let counted_down = charged || profiles && has(bits::EDGE);
+    let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0));
+    let edge = has(bits::EDGE) && !has(bits::SYSCALL) && (charged || !profiles);
+    AppState {
+        pc: source,
+        spills,
+        commit,
+        partial,
+        edge_pending: edge,
+        countdown: (profiles && counted_down && counts_down).then_some(index),
+    }
 }

@@ -14,6 +14,8 @@ use iced_x86::code_asm::{
 use crate::context::{Layout, RequestKind, Slot};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 
+mod lwp;
+
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;
 const FUTEX_WAKE: u32 = 1;
@@ -39,7 +41,24 @@ pub struct Routines {
     pub go: u32,
     /// Answer: restore all registers, make the system call, report its result.
     pub run: u32,
+    /// Those of Lightweight Profiling.
+    pub lwp: LwpRoutines,
     states: Vec<(u32, AppState)>,
+}
+
+/// The routines of Lightweight Profiling, as offsets.
+#[derive(Clone, Copy, Debug)]
+pub struct LwpRoutines {
+    /// A word of the countdown has run out in the block at the pc in r11, which has not begun; rcx says
+    /// where to try again. Their own values are in their slots.
+    pub deal: u32,
+    /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
+    /// their slots.
+    pub branched: u32,
+    /// Answer: read a byte at `LwpTouch`, then ask again.
+    pub touch_read: u32,
+    /// Answer: write a byte at `LwpTouch` as it is, then ask again.
+    pub touch_write: u32,
 }
 
 struct Builder {
@@ -70,11 +89,11 @@ impl Builder {
     }
 }
 
-const BOTH: Spills = Spills { rcx: true, r11: true, rax: false, mailbox: false };
-const ALL: Spills = Spills { rcx: true, r11: true, rax: true, mailbox: true };
+const BOTH: Spills = Spills { rcx: true, r11: true, rax: false, mailbox: false, flags: false };
+const ALL: Spills = Spills { rcx: true, r11: true, rax: true, mailbox: true, flags: false };
 
 fn state(pc: PcSource, spills: Spills, commit: Commit) -> AppState {
-    AppState { pc, spills, commit, partial: None, edge_pending: false }
+    AppState { commit, spills, ..AppState::at(pc) }
 }
 
 impl Routines {
@@ -88,10 +107,12 @@ impl Routines {
         let landed = Commit::SigreturnLanded;
         let sigreturn = emit_landing(&mut b, layout, PcSource::ContextSigPc, Slot::SigPc, landed)?;
         let enter = emit_landing(&mut b, layout, PcSource::ContextPc, Slot::Pc, Commit::None)?;
+        let mut ring = b.asm.create_label();
         let (ask_rcx, ask_r11) = emit_ask(&mut b, &mut save)?;
-        emit_ring_and_wait(&mut b)?;
+        emit_ring_and_wait(&mut b, &mut ring)?;
         emit_go(&mut b, &mut go)?;
         emit_run(&mut b, &mut run, save)?;
+        let lwp = lwp::emit(&mut b, save, ring)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
@@ -107,6 +128,12 @@ impl Routines {
             enter: at(&enter)?,
             go: at(&go)?,
             run: at(&run)?,
+            lwp: LwpRoutines {
+                deal: at(&lwp.deal)?,
+                branched: at(&lwp.branched)?,
+                touch_read: at(&lwp.touch_read)?,
+                touch_write: at(&lwp.touch_write)?,
+            },
             code: result.inner.code_buffer,
             states,
         })
@@ -175,8 +202,9 @@ fn emit_ask(b: &mut Builder, save: &mut CodeLabel) -> Result<(CodeLabel, CodeLab
 }
 
 /// Rings the host's door, spins, then sleeps until there is an answer.
-fn emit_ring_and_wait(b: &mut Builder) -> Emit {
+fn emit_ring_and_wait(b: &mut Builder, ring: &mut CodeLabel) -> Emit {
     let asm = &mut b.asm;
+    asm.set_label(ring)?;
     let mut spin = asm.create_label();
     let mut again = asm.create_label();
     let mut sleep = asm.create_label();

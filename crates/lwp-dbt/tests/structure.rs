@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use common::{App, Bench, CACHE, CHECKS, PLANS};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
-use lwp_dbt::block::{Block, Emulated, Terminator};
+use lwp_dbt::block::{Block, Decoding, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Weights};
 use lwp_testkit::generate::{Data, Generator};
@@ -54,7 +54,11 @@ const SNIPPETS: &[&[u8]] = &[
 ];
 
 fn emulated() -> Emulated {
-    Emulated { xgetbv: true, tsc: true, random: true }
+    Emulated { xgetbv: true, tsc: true, random: true, lwp: false }
+}
+
+fn decoding(changing: bool) -> Decoding {
+    Decoding { emulated: emulated(), changing, ..Decoding::default() }
 }
 
 fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
@@ -138,7 +142,7 @@ fn check(bench: &Bench) -> usize {
         }
         let mut app = App { start: bench.app.start, bytes: bench.app.bytes.clone() };
         let changing = bench.unit.checks == Checks::SelfCheck;
-        let block = Block::decode(&mut app, fragment.pc, emulated(), changing).unwrap();
+        let block = Block::decode(&mut app, fragment.pc, decoding(changing)).unwrap();
         for insn in &block.insns {
             let pc = block.pc.offset(u64::from(insn.offset));
             let instruction = decode(bench.app.at(pc), pc.0);
@@ -178,7 +182,7 @@ fn a_head_has_a_state() {
 fn needs_the_host(bench: &Bench, fragment: &Fragment) -> bool {
     let mut app = App { start: bench.app.start, bytes: bench.app.bytes.clone() };
     let changing = bench.unit.checks == Checks::SelfCheck;
-    let block = Block::decode(&mut app, fragment.pc, emulated(), changing).unwrap();
+    let block = Block::decode(&mut app, fragment.pc, decoding(changing)).unwrap();
     let insns = block.insns.iter().map(|insn| block.pc.offset(u64::from(insn.offset)));
     block.insns.is_empty() && block.terminator == Terminator::Step
         || insns.chain([block.terminator_pc()]).any(|pc| {
@@ -237,7 +241,7 @@ fn every_kind_of_block_holds_together() {
     let mut kinds = HashSet::new();
     for snippet in SNIPPETS {
         let mut app = App { start: CODE, bytes: snippet.to_vec() };
-        let block = Block::decode(&mut app, AppPc(CODE), emulated(), false).unwrap();
+        let block = Block::decode(&mut app, AppPc(CODE), decoding(false)).unwrap();
         kinds.insert(std::mem::discriminant(&block.terminator));
         everywhere(snippet);
     }

@@ -38,13 +38,15 @@
 //! [`LwpUnit::retire`] is the centre: count, gather, store, reset. `count` has the counters, `eligible`
 //! the filters, `deliver` the ring. [`LwpUnit::llwpcb`] starts a profile, [`LwpUnit::slwpcb`] flushes
 //! it, [`LwpUnit::lwpins`] and [`LwpUnit::lwpval`] insert records, [`LwpUnit::execute`] runs any of the
-//! four from a decoded instruction. `system` has CPUID, MSRs, XSAVE and what surrounds a context switch.
+//! four from a decoded instruction. `bulk` lets many
+//! instructions pass at once. `system` has CPUID, MSRs, XSAVE and what surrounds a context switch.
 //!
 //! Where the documents leave something open the model takes one way and says so, with the number of the
 //! choice in `docs/deviations.md`. Where they allow several, [`Policy`] selects.
 
 #![forbid(unsafe_code)]
 
+mod bulk;
 mod count;
 mod cpu;
 mod deliver;
@@ -63,6 +65,7 @@ mod state;
 mod system;
 mod unit;
 
+pub use bulk::{IpRange, Occurrences, Watched};
 pub use cpu::{Cpu, DataSegment, Mode};
 pub use execute::Registers;
 pub use insert::{Data1, Insert};

@@ -49,10 +49,7 @@ impl CoreClock {
     ///
     /// Spec: LWP §4.2.
     pub fn retire(&mut self, accesses: &[Access], mispredicted: bool) -> u32 {
-        let width = match u64::from(self.rates.instructions_per_cycle_256) {
-            0 => ONE,
-            width => width,
-        };
+        let width = self.width();
         // 1 / (width / 256) cycles in units of 1/256, with the remainder kept.
         let base = ONE * ONE + self.remainder;
         self.remainder = base % width;
@@ -68,6 +65,36 @@ impl CoreClock {
         }
         self.carry_256 = time_256 % ONE;
         u32::try_from(time_256 / ONE).unwrap_or(u32::MAX)
+    }
+
+    /// Passes the time of `count` instructions that neither miss nor mispredict, and returns its whole
+    /// cycles: the sum of what [`Self::retire`] would have returned.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn retire_many(&mut self, count: u64) -> u64 {
+        let width = self.width();
+        let base = ONE * ONE * count + self.remainder;
+        self.remainder = base % width;
+        let time_256 = self.carry_256 + base / width;
+        self.carry_256 = time_256 % ONE;
+        time_256 / ONE
+    }
+
+    /// How many such instructions retire before more than `cycles` have passed.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn instructions_within(&self, cycles: u64) -> u64 {
+        let owed = (cycles.saturating_add(1).saturating_mul(ONE)).saturating_sub(self.carry_256);
+        let limit = owed.saturating_mul(self.width()).saturating_sub(self.remainder + 1);
+        limit / (ONE * ONE)
+    }
+
+    /// Instructions per cycle, in units of 1/256.
+    fn width(&self) -> u64 {
+        match u64::from(self.rates.instructions_per_cycle_256) {
+            0 => ONE,
+            width => width,
+        }
     }
 }
 
@@ -105,6 +132,18 @@ impl ReferenceClock {
         let product = u128::from(units) * u128::from(self.rate) + u128::from(self.remainder);
         self.remainder = (product % u128::from(self.per)) as u64;
         u64::try_from(product / u128::from(self.per)).unwrap_or(u64::MAX)
+    }
+
+    /// How many units of time may pass before more than `counts` have.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn units_within(&self, counts: u64) -> u64 {
+        if self.rate == 0 {
+            return u64::MAX;
+        }
+        let limit =
+            (u128::from(counts) + 1) * u128::from(self.per) - u128::from(self.remainder) - 1;
+        u64::try_from(limit / u128::from(self.rate)).unwrap_or(u64::MAX)
     }
 }
 
@@ -176,6 +215,30 @@ mod tests {
             let cycles: u64 = (0..count).map(|_| u64::from(core.retire(&[], false))).sum();
             // `count` instructions at `width`/256 each cycle.
             prop_assert_eq!(cycles, count * 256 / u64::from(width));
+        }
+
+        /// Many instructions at once take the time of each, and what fits into a time fits exactly.
+        ///
+        /// Spec: LWP §4.2. DEV-36
+        #[test]
+        fn lwp_spec_4_2_dev_36_time_in_bulk_is_the_same(
+            before in 0..50u64, width in 1..3000u32, cycles in 0..500u64, counts in 0..500u64,
+        ) {
+            let rates = ClockRates { instructions_per_cycle_256: width, ..RATES };
+            let mut clock = CoreClock::new(rates);
+            let mut reference = ReferenceClock::of_core_cycles(2_000_000_000, 3_600_000_000);
+            reference.advance(clock.retire_many(before));
+            let within = clock.instructions_within(cycles);
+            let (mut singly, mut bulk) = (clock.clone(), clock.clone());
+            let sum: u64 = (0..within).map(|_| u64::from(singly.retire(&[], false))).sum();
+            prop_assert_eq!(bulk.retire_many(within), sum);
+            prop_assert_eq!(&singly, &bulk);
+            prop_assert!(sum <= cycles);
+            prop_assert!(clock.clone().retire_many(within + 1) > cycles);
+
+            let units = reference.units_within(counts);
+            prop_assert!(reference.clone().advance(units) <= counts);
+            prop_assert!(reference.advance(units + 1) > counts);
         }
     }
 }

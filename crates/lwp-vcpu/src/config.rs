@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use lwp_arch::cpuid::fn8000_001c::Features;
+use lwp_arch::cpuid::{Capabilities, presets};
+use lwp_model::Processor;
+use lwp_uarch::presets::Preset;
+
 /// What runs on the virtual CPU.
 #[derive(Clone, Debug)]
 pub enum Target {
@@ -46,6 +51,55 @@ pub enum CpuModel {
     V4,
 }
 
+/// Lightweight Profiling on the virtual CPU.
+#[derive(Clone, Debug)]
+pub struct LwpConfig {
+    /// Which form of LWP the processor has.
+    pub processor: Processor,
+    /// Whose clocks the modelled clock events follow.
+    pub machine: &'static Preset,
+    /// How the threshold interrupt reaches the program.
+    pub interrupt: Interrupt,
+}
+
+impl LwpConfig {
+    /// Everything that the virtual CPU can do of LWP: all but DCache misses.
+    pub const FULL: Capabilities = {
+        let full = presets::FULL;
+        let features = full.features.difference(Features::LWP_DME);
+        Capabilities { features, ..full }
+    };
+}
+
+impl Default for LwpConfig {
+    fn default() -> Self {
+        Self {
+            processor: Processor::shipped(LwpConfig::FULL),
+            machine: &lwp_uarch::presets::ZEN4,
+            interrupt: Interrupt::default(),
+        }
+    }
+}
+
+/// What a program gets for the interrupt that LWP raises when a ring fills to its threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    /// Nothing: it polls.
+    None,
+    /// A signal to the thread whose ring it is.
+    Thread(i32),
+    /// A signal to its process.
+    Process(i32),
+}
+
+impl Default for Interrupt {
+    /// SIGPROF to the thread: the signal that profiling timers use. It is sent only where the control
+    /// block asks for interrupts and the thread has a handler for it.
+    fn default() -> Self {
+        Self::Thread(27)
+    }
+}
+
 /// A run of the virtual CPU.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -55,6 +109,8 @@ pub struct Config {
     pub plan: Plan,
     /// The processor shown.
     pub cpu: CpuModel,
+    /// Lightweight Profiling; without it the processor has none.
+    pub lwp: Option<LwpConfig>,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
     /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
@@ -76,6 +132,7 @@ impl Config {
             target: Target::Launch { program, argv },
             plan,
             cpu: CpuModel::Host,
+            lwp: Some(LwpConfig::default()),
             follow_children: true,
             aslr: false,
             deterministic: false,

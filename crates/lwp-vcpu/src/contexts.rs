@@ -98,6 +98,24 @@ impl Context<'_> {
         RequestKind::from_raw(self.get(Slot::Kind) as u32).unwrap_or(RequestKind::Dispatch)
     }
 
+    /// Sets all counters to zero.
+    pub fn clear_counters(&self) {
+        let from = slot_offset(self.slot) + CONTEXT_BYTES;
+        sys::punch_hole(self.memory.fd(), from, SLOT_BYTES - CONTEXT_BYTES);
+    }
+
+    /// Reads a word of the LWP countdown.
+    pub fn lwp_word(&self, index: u32) -> u64 {
+        let at = u64::from(lwp_dbt::context::lwp_slot_displacement(index));
+        self.memory.load(slot_offset(self.slot) + at)
+    }
+
+    /// Writes a word of the LWP countdown.
+    pub fn set_lwp_word(&self, index: u32, value: u64) {
+        let at = u64::from(lwp_dbt::context::lwp_slot_displacement(index));
+        self.memory.store(slot_offset(self.slot) + at, value);
+    }
+
     /// Takes the request back, answered or not: the thread is stopped and will not look for it.
     pub fn cancel(&self) {
         self.memory.u8(self.slot as u64).store(0, Ordering::SeqCst);

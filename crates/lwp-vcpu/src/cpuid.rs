@@ -2,18 +2,28 @@
 
 use lwp_ptrace::sys;
 
+use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
+use lwp_model::{LwpUnit, Processor};
+
 use crate::config::CpuModel;
 
 /// CPUID and XCR0 of the virtual processor.
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualCpu {
     model: CpuModel,
+    /// Leaf `8000_001C`, where the processor has LWP.
+    lwp: Option<Leaf>,
 }
 
 impl VirtualCpu {
-    /// A processor of this model.
-    pub fn new(model: CpuModel) -> Self {
-        Self { model }
+    /// A processor of this model, with this form of LWP.
+    pub fn new(model: CpuModel, lwp: Option<Processor>) -> Self {
+        let leaf = |processor| {
+            let mut unit = LwpUnit::new(processor);
+            unit.enable_everything();
+            unit.cpuid()
+        };
+        Self { model, lwp: lwp.map(leaf) }
     }
 
     /// XCR0.
@@ -30,10 +40,30 @@ impl VirtualCpu {
     /// CPUID: eax, ebx, ecx, edx.
     pub fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {
         let raw = sys::cpuid(leaf, subleaf);
-        match self.model {
+        let shown = match self.model {
             CpuModel::Host => host(leaf, subleaf, raw),
             model => fixed(model, self.xcr0(), leaf, subleaf, raw),
+        };
+        self.with_lwp(leaf, shown)
+    }
+
+    /// Adds what says that the processor has Lightweight Profiling.
+    ///
+    /// Spec: LWP §1.1, §1.2.
+    fn with_lwp(&self, leaf: u32, mut shown: [u32; 4]) -> [u32; 4] {
+        let Some(lwp) = self.lwp else { return shown };
+        match leaf {
+            0x8000_0000 => shown[0] = shown[0].max(fn8000_001c::LEAF),
+            fn8000_0001::LEAF => {
+                shown[2] |= fn8000_0001::ECX_LWP;
+                if lwp.edx & fn8000_001c::Features::LWP_PTSC.bits() != 0 {
+                    shown[2] |= fn8000_0001::ECX_PTSC;
+                }
+            }
+            fn8000_001c::LEAF => shown = [lwp.eax, lwp.ebx, lwp.ecx, lwp.edx],
+            _ => {}
         }
+        shown
     }
 }
 

@@ -69,7 +69,8 @@ fn split(bytes: &[u8; 15]) -> (usize, u8, &[u8]) {
     }
 }
 
-fn set_register(
+/// Writes `value` to general register `register`, or its half.
+pub fn set_register(
     regs: &mut lwp_ptrace::regs::Raw,
     register: u8,
     value: u64,

@@ -436,6 +436,7 @@ fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
 fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
     let Maker { tid: maker, slot: from, pid } = maker;
     let is_thread = fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false);
+    let side = machine.threads.get(&maker).and_then(|thread| thread.side);
     let shares_memory = match regs.0.orig_rax {
         nr::CLONE => regs.0.rdi & CLONE_VM != 0,
         nr::CLONE3 => lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0,
@@ -462,6 +463,14 @@ fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
         let report = machine.reports.len() - 1;
         machine.processes.insert(child, Process { space, report });
     }
+    // It starts in the code that its maker was in; see `begin`.
+    let side = side.and_then(|side| match is_thread || shares_memory {
+        true => Some(side),
+        false => machine.side_copied(pid, child, side),
+    });
+    if let Some(thread) = machine.threads.get_mut(&child) {
+        thread.side = side;
+    }
     true
 }
 
@@ -475,9 +484,13 @@ fn share(machine: &mut Machine, space: usize) -> usize {
 fn copy(machine: &mut Machine, child: Tid, space: usize) -> usize {
     let Some(Some(original)) = machine.spaces.get(space) else { return space };
     let Some(Some(family)) = machine.families.get_mut(original.family) else { return space };
-    let (forked, gone) = original.fork(family);
+    let sides = original.sides.clone();
+    let (mut forked, gone) = original.fork(family);
     if !gone.is_empty() {
         remove_entries(child, family, &gone);
+    }
+    for (selection, side) in sides {
+        forked.sides.push((selection, copy(machine, child, side)));
     }
     machine.add_space(forked)
 }
@@ -490,7 +503,20 @@ fn begin(machine: &mut Machine, tid: Tid) -> Handled {
     if pid == tid && !machine.config.follow_children {
         return let_go(machine, tid);
     }
+    if machine.threads.get(&tid).is_some_and(|thread| thread.side.is_some()) {
+        return begin_unprofiled(machine, tid);
+    }
     Tracee(tid).set_gs_base(slot_address(slot))?;
+    Tracee(tid).cont(0)
+}
+
+/// Profiling is off in a new thread or process, whose maker's is on: it leaves the maker's side.
+fn begin_unprofiled(machine: &mut Machine, tid: Tid) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let Some(mut view) = machine.view(tid, &regs) else { return Err(Errno::ESRCH) };
+    machine.leave(tid, &regs, &mut view);
+    machine.change_side(tid, None);
+    machine.enter(tid, &view.app)?;
     Tracee(tid).cont(0)
 }
 
@@ -550,12 +576,35 @@ fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.need = None;
     }
-    if need == Need::Arena {
-        machine.leave(tid, &regs, &mut view);
-        return make_arena(machine, tid, &view.app);
-    }
     machine.leave(tid, &regs, &mut view);
-    step(machine, tid, &view.app)
+    match need {
+        Need::Arena => make_arena(machine, tid, &view.app),
+        Need::Side => make_side(machine, tid, &view.app),
+        Need::Step => step(machine, tid, &view.app),
+    }
+}
+
+/// Makes the side of the address space that the thread's profile wants, and moves the thread there.
+fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    Tracee(tid).set_regs(app)?;
+    let thread = machine.threads.get(&tid).ok_or(Errno::ESRCH)?;
+    if let Some(selection) = thread.lwp.as_ref().map(|lwp| lwp.selection) {
+        let made = match machine.lwp_side(tid, selection) {
+            Some(_) => Ok(()),
+            None => machine.add_side(tid, selection),
+        };
+        if let Err(reason) = made {
+            eprintln!("lwp: thread {tid}: its profile ends: {reason}");
+            if let Some(thread) = machine.threads.get_mut(&tid) {
+                thread.lwp = None;
+            }
+        }
+        let side = machine.lwp_side(tid, selection);
+        machine.change_side(tid, side);
+        machine.lwp_publish(tid);
+    }
+    machine.enter(tid, app)?;
+    Tracee(tid).cont(0)
 }
 
 fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
@@ -595,15 +644,17 @@ fn emulate(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
         return None;
     }
     let next = crate::emulate::instruction(machine, tid, app)?;
-    count_instruction(machine, tid, app.0.rip);
+    count_instruction(machine, tid, app.0.rip, next.0.rip);
     Some(next)
 }
 
-fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64) {
+/// The host has executed the instruction at `pc`, and `next` is the one to follow.
+fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.correction.add(Weights { instructions: 1, ..Weights::default() }, 1);
     }
     machine.note_place(tid, |places| places.stepped(pc, 1));
+    machine.lwp_executed(tid, pc, next);
 }
 
 /// A signal is about to be delivered.
@@ -646,7 +697,7 @@ fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled {
     };
     let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
     if regs.0.rip != pc {
-        count_instruction(machine, tid, pc);
+        count_instruction(machine, tid, pc, regs.0.rip);
     }
     if trap {
         if lwp_ptrace::regs::restart::is(regs.0.rax) && regs.in_syscall() {
@@ -673,7 +724,7 @@ fn deliver(
 ) -> Handled {
     let mut info = sys::get_siginfo(tid)?;
     if let Some(cache) = cache {
-        let inside = machine.space_of(tid).is_some_and(|(_, family)| family.owns(info.address()));
+        let inside = machine.family_at(tid, info.address()).is_some();
         if info.code() > 0 && inside {
             info.set_address(app.0.rip.wrapping_add(info.address() - cache.0.rip));
             sys::set_siginfo(tid, &info)?;
@@ -703,7 +754,7 @@ fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: bool) {
     if !view.is_armed() {
         return;
     }
-    if let Some((_, family)) = machine.space_of(tid) {
+    if let Some(family) = machine.family_at(tid, cache.0.rip) {
         let landing = family.routine(family.translator.routines().sigreturn);
         let at = app.0.rsp + lwp_dbt::routines::SIGFRAME_RIP as u64;
         let _ = lwp_ptrace::memory::write_u64(tid, at, landing);

@@ -1,15 +1,18 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
-use lwp_dbt::{Layout, Slot};
+use lwp_dbt::{Layout, Lwp, Selection, Slot};
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Stop, Tid, Tracee, sys};
 
 use crate::config::{CpuModel, Target};
-use crate::family::Family;
+use crate::family::{Family, Kind};
 use crate::machine::{Machine, Mode};
-use crate::maps::{self, Mapping};
-use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, LOW, family_offset, slot_address};
+use crate::maps::{self, Mapping, status_field};
+use crate::memory_map::{
+    CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, LOW, LOW_WINDOWS, family_offset, is_ours, low_window,
+    slot_address,
+};
 use crate::space::Space;
 
 const GIB: u64 = 1 << 30;
@@ -90,7 +93,9 @@ impl Machine {
         let arenas = plan_arenas(&mappings);
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let family = self.family_for(arenas)?;
+        let lwp = if self.config.lwp.is_some() { Lwp::Off } else { Lwp::Absent };
+        let kind = Kind { plan: self.plan(), lwp, layout: LOW, arenas };
+        let family = self.family_for(kind)?;
         if matches!(self.config.target, Target::Launch { .. }) {
             self.adjust_auxv(tid, regs.0.rsp);
         }
@@ -158,6 +163,17 @@ impl Machine {
     }
 
     fn map_into(&self, injector: &mut Injector, family: usize, regs: &Regs) -> Result<(), String> {
+        let fd = self.open_memory(injector, regs)?;
+        let rw = PROT_READ | PROT_WRITE;
+        injector.map(CONTEXTS_AT, CONTEXTS_BYTES, rw, MAP_SHARED, fd, 0)?;
+        self.map_family(injector, family, fd)?;
+        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        let _ = injector.call(SYS_MADVISE, [CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
+        Ok(())
+    }
+
+    /// Opens the machine's memory in the tracee, whose registers are `regs`.
+    fn open_memory(&self, injector: &mut Injector, regs: &Regs) -> Result<u64, String> {
         let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
         // Below the red zone of whatever runs there.
         let scratch = (regs.0.rsp - 512) & !15;
@@ -170,20 +186,21 @@ impl Machine {
             .map_err(|error| format!("writing to the program's stack: {error}"))?;
         let fd = injector.call(SYS_OPEN, [scratch, O_RDWR_CLOEXEC, 0, 0, 0, 0]);
         let _ = memory::write_exact(tid, scratch, &saved);
-        let fd = fd?;
-        let rw = PROT_READ | PROT_WRITE;
-        injector.map(CONTEXTS_AT, CONTEXTS_BYTES, rw, MAP_SHARED, fd, 0)?;
+        fd
+    }
+
+    /// Maps a family's low window and arenas.
+    fn map_family(&self, injector: &mut Injector, family: usize, fd: u64) -> Result<(), String> {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
         };
-        let low = family.template_offset();
-        injector.map(LOW.low, Layout::BYTES, rw | PROT_EXEC, MAP_PRIVATE, fd, low)?;
+        let (low, at) = (family.layout().low, family.template_offset());
+        let prot = PROT_READ | PROT_WRITE | PROT_EXEC;
+        injector.map(low, Layout::BYTES, prot, MAP_PRIVATE, fd, at)?;
         for arena in &family.arenas {
             let prot = PROT_READ | PROT_EXEC;
             injector.map(arena.address, arena.bytes, prot, MAP_SHARED, fd, arena.offset)?;
         }
-        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
-        let _ = injector.call(SYS_MADVISE, [CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
         Ok(())
     }
 
@@ -192,12 +209,10 @@ impl Machine {
     pub fn take_down(&mut self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let Some((_, family)) = self.space_of(tid) else { return Ok(()) };
-        let mut ranges = vec![(CONTEXTS_AT, CONTEXTS_BYTES), (LOW.low, Layout::BYTES)];
-        ranges.extend(family.arenas.iter().map(|arena| (arena.address, arena.bytes)));
         let mut injector = Injector::new(tid, site);
-        for (address, bytes) in ranges {
-            injector.call(SYS_MUNMAP, [address, bytes, 0, 0, 0, 0])?;
+        for mapping in mappings.iter().filter(|mapping| is_ours(mapping)) {
+            let bytes = mapping.end - mapping.start;
+            injector.call(SYS_MUNMAP, [mapping.start, bytes, 0, 0, 0, 0])?;
         }
         Ok(())
     }
@@ -211,7 +226,11 @@ impl Machine {
             .ok_or("no system call instruction found in the program's memory")?;
         let regs = Tracee(tid).regs().map_err(|error| error.to_string())?;
         let (_, family) = self.space_of(tid).ok_or("no such thread")?;
-        let elsewhere = family.arenas.iter().filter(|arena| arena.bytes == ARENA_ELSEWHERE).count();
+        let elsewhere = family
+            .arenas
+            .iter()
+            .filter(|arena| arena.offset >= family_offset(family.index) + 3 * GIB)
+            .count();
         let offset = 3 * GIB + elsewhere as u64 * ARENA_ELSEWHERE;
         if offset + ARENA_ELSEWHERE > 4 * GIB {
             return Err("too many distant pieces of code".into());
@@ -219,11 +238,7 @@ impl Machine {
         family.add_arena(address, ARENA_ELSEWHERE, offset);
         let index = family.index;
         let mut injector = Injector::new(tid, site);
-        let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
-        let scratch = (regs.0.rsp - 512) & !15;
-        memory::write_exact(tid, scratch, path.as_bytes())
-            .map_err(|error| format!("writing to the program's stack: {error}"))?;
-        let fd = injector.call(SYS_OPEN, [scratch, O_RDWR_CLOEXEC, 0, 0, 0, 0])?;
+        let fd = self.open_memory(&mut injector, &regs)?;
         let at = family_offset(index) + offset;
         let prot = PROT_READ | PROT_EXEC;
         injector.map(address, ARENA_ELSEWHERE, prot, MAP_SHARED, fd, at)?;
@@ -231,9 +246,47 @@ impl Machine {
         Ok(())
     }
 
-    /// The family with these arenas, made if it is new.
-    fn family_for(&mut self, arenas: Vec<ArenaPlan>) -> Result<usize, String> {
-        if let Some(&index) = self.layouts.get(&arenas) {
+    /// Makes the side of an address space that threads with profiling on run on, where `selection` is
+    /// counted down. The thread stands in its application state.
+    pub fn add_side(&mut self, tid: Tid, selection: Selection) -> Result<(), String> {
+        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        let base =
+            self.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
+        let Some(Some(space)) = self.spaces.get(base) else {
+            return Err("no such address space".into());
+        };
+        let window = space.sides.len() + 1;
+        if window >= LOW_WINDOWS {
+            return Err("too many different ways of profiling in one address space".into());
+        }
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings)
+            .ok_or("no system call instruction found in the program's memory")?;
+        let regs = Tracee(tid).regs().map_err(|error| error.to_string())?;
+        let family = self.family_for(Kind {
+            plan: self.plan(),
+            lwp: Lwp::On(selection),
+            layout: low_window(window),
+            arenas: plan_side(&mappings),
+        })?;
+        let mut injector = Injector::new(tid, site);
+        let fd = self.open_memory(&mut injector, &regs)?;
+        self.map_family(&mut injector, family, fd)?;
+        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        let side = match self.spaces.get(base) {
+            Some(Some(space)) => space.side(family),
+            _ => return Err("no such address space".into()),
+        };
+        let index = self.add_space(side);
+        if let Some(Some(space)) = self.spaces.get_mut(base) {
+            space.sides.push((selection, index));
+        }
+        Ok(())
+    }
+
+    /// The family of this kind, made if it is new.
+    fn family_for(&mut self, kind: Kind) -> Result<usize, String> {
+        if let Some(&index) = self.layouts.get(&kind) {
             return Ok(index);
         }
         let free = self.families.iter().position(Option::is_none);
@@ -241,15 +294,14 @@ impl Machine {
         if index as u64 >= FAMILIES {
             return Err("too many different address space layouts at a time".into());
         }
-        let mut family =
-            Family::new(index, self.plan(), self.emulated, &arenas, self.memory.clone());
+        let mut family = Family::new(index, &kind, self.emulated, self.memory.clone());
         family.origins = self.profiler.is_some().then(crate::profile::Origins::default);
         if index == self.families.len() {
             self.families.push(Some(family));
         } else {
             self.families[index] = Some(family);
         }
-        self.layouts.insert(arenas, index);
+        self.layouts.insert(kind, index);
         Ok(index)
     }
 }
@@ -311,6 +363,25 @@ fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
     out
 }
 
+/// Where the arenas of a side go: near the libraries, and near the program.
+fn plan_side(mappings: &[Mapping]) -> Vec<ArenaPlan> {
+    let code = |m: &&Mapping| m.execute && m.inode != 0 && !is_ours(m) && m.start < 1 << 47;
+    let extent = |high: bool| {
+        let group =
+            || mappings.iter().filter(code).filter(|m| (m.start >= 0x7000_0000_0000) == high);
+        Some((group().map(|m| m.start).min()?, group().map(|m| m.end).max()?))
+    };
+    let mut taken = mappings.to_vec();
+    let mut out = Vec::new();
+    for (place, extent) in [extent(true), extent(false)].into_iter().flatten().enumerate() {
+        let Some(at) = gap_near(&taken, extent, ARENA_ELSEWHERE) else { continue };
+        out.push((at, ARENA_ELSEWHERE, (place as u64 + 1) * GIB));
+        taken.push(Mapping { start: at, end: at + ARENA_ELSEWHERE, ..mappings[0].clone() });
+        taken.sort_by_key(|mapping| mapping.start);
+    }
+    out
+}
+
 /// A gap of `bytes` from which `extent` can be reached.
 fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
     let page = 2u64 << 20;
@@ -333,17 +404,6 @@ fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64>
     best
 }
 
-/// A number in `/proc/TID/status`.
-fn status_field(tid: Tid, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let value = line.trim();
-    match name {
-        "SigIgn:" | "SigBlk:" => u64::from_str_radix(value, 16).ok(),
-        _ => value.parse().ok(),
-    }
-}
-
 /// The address of a `syscall` instruction in the tracee.
 fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
     let vdso_first = mappings
@@ -351,7 +411,7 @@ fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
         .filter(|m| m.name == "[vdso]")
         .chain(mappings.iter().filter(|m| m.execute && m.name != "[vdso]"));
     for mapping in vdso_first {
-        if mapping.start >= crate::space::VSYSCALL || mapping.name.contains("memfd:lwp") {
+        if mapping.start >= crate::space::VSYSCALL || is_ours(mapping) {
             continue;
         }
         let mut at = mapping.start;

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use lwp_dbt::{
-    AppPc, Checks, CodeSource, EntryId, FragmentId, Plan, Region, RegionLimits, Role, Translator,
-    Unit,
+    AppPc, CachePc, Checks, CodeSource, EntryId, FragmentId, Layout, Lwp, Plan, Region,
+    RegionLimits, Role, Translator, Unit, block::Block,
 };
 use lwp_ptrace::{SharedMemory, memory};
 use rustc_hash::FxHashMap;
 
 use crate::arena::Arena;
-use crate::memory_map::{LOW, family_offset};
+use crate::memory_map::family_offset;
 use crate::profile::Origins;
 use crate::syscalls;
 
@@ -47,6 +47,19 @@ const PAGE: usize = 4096;
 /// Pages kept per module.
 const PAGES_KEPT: usize = 1024;
 
+/// What the address spaces of a family have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// What the translations count.
+    pub plan: Plan,
+    /// What they know of Lightweight Profiling.
+    pub lwp: Lwp,
+    /// Where the low window lies.
+    pub layout: Layout,
+    /// Address, bytes and offset in the family's part of the memory of each arena.
+    pub arenas: Vec<(u64, u64, u64)>,
+}
+
 /// Address spaces laid out alike.
 #[derive(Debug)]
 pub struct Family {
@@ -69,16 +82,15 @@ pub struct Family {
 }
 
 impl Family {
-    /// A family with its low window's template written and these arenas: address, bytes, offset in
-    /// the family's part of the memory.
+    /// A family with its low window's template written and its arenas.
     pub fn new(
         index: usize,
-        plan: Plan,
+        kind: &Kind,
         emulated: lwp_dbt::block::Emulated,
-        arenas: &[(u64, u64, u64)],
         memory: Arc<SharedMemory>,
     ) -> Self {
-        let translator = Translator::new(plan, LOW, emulated, syscalls::classes(&emulated));
+        let classes = syscalls::classes(&emulated);
+        let translator = Translator::new(kind.plan, kind.lwp, kind.layout, emulated, classes);
         let mut family = Self {
             index,
             translator,
@@ -91,7 +103,7 @@ impl Family {
             stubs: FxHashMap::default(),
         };
         family.write_template(&emulated);
-        for &(address, bytes, offset) in arenas {
+        for &(address, bytes, offset) in &kind.arenas {
             family.add_arena(address, bytes, offset);
         }
         family
@@ -109,34 +121,41 @@ impl Family {
         family_offset(self.index)
     }
 
+    /// Where its address spaces have their low window.
+    pub fn layout(&self) -> Layout {
+        self.translator.layout()
+    }
+
     /// Address of a routine in the low window.
     pub fn routine(&self, offset: u32) -> u64 {
-        LOW.routines() + u64::from(offset)
+        self.layout().routines() + u64::from(offset)
     }
 
     /// The state of a family's low window in a new address space.
     fn write_template(&mut self, emulated: &lwp_dbt::block::Emulated) {
+        let low = self.layout();
         let base = self.template_offset();
         let miss = self.routine(self.translator.routines().ask_rcx);
         for slot in 0..lwp_dbt::context::TABLE_SLOTS {
             self.memory.store(base + slot * 8, miss);
         }
         let classes = syscalls::classes_for_table(emulated);
-        self.memory.write(base + (LOW.syscall_classes() - LOW.low), &classes);
+        self.memory.write(base + (low.syscall_classes() - low.low), &classes);
         let prot: Vec<u8> = (0..256u32).map(|prot| u8::from(prot & libc_prot::EXEC != 0)).collect();
-        self.memory.write(base + (LOW.prot_classes() - LOW.low), &prot);
+        self.memory.write(base + (low.prot_classes() - low.low), &prot);
         let code = self.translator.routines().code.clone();
-        self.memory.write(base + (LOW.routines() - LOW.low), &code);
+        self.memory.write(base + (low.routines() - low.low), &code);
         self.fill_chains(1);
     }
 
     /// Makes sure that the chain slots below `entries` lead to the mailbox, a page at a time, before
     /// any address space can have touched the page.
     fn fill_chains(&mut self, entries: u32) {
+        let low = self.layout();
         let miss = self.routine(self.translator.routines().ask_rcx);
         while self.chain_filled < entries {
             for slot in self.chain_filled..self.chain_filled + PAGE as u32 / 8 {
-                let at = self.template_offset() + (LOW.chain_slot(slot) - LOW.low);
+                let at = self.template_offset() + (low.chain_slot(slot) - low.low);
                 self.memory.store(at, miss);
             }
             self.chain_filled += PAGE as u32 / 8;
@@ -223,6 +242,36 @@ impl Family {
         region
     }
 
+    /// The block at `pc` of unit `id` as it is translated, of at most `most` instructions where that is
+    /// not 0.
+    pub fn block(
+        &mut self,
+        id: UnitId,
+        tid: i32,
+        range: (u64, u64),
+        pc: AppPc,
+        most: usize,
+    ) -> Option<Block> {
+        let mut source = ModuleCode { tid, range, pages: None };
+        self.translator.block(&self.modules[id.0 as usize].unit, &mut source, pc, most)
+    }
+
+    /// A fragment of the first `most` instructions at `pc`, which tells the host when they are done.
+    pub fn cut(
+        &mut self,
+        id: UnitId,
+        tid: i32,
+        range: (u64, u64),
+        pc: AppPc,
+        most: usize,
+    ) -> Option<(CachePc, FragmentId)> {
+        let arena = self.arena_near(self.modules[id.0 as usize].extent)?;
+        let mut source = ModuleCode { tid, range, pages: None };
+        let mut sink = self.arenas[arena].sink(&self.memory);
+        let unit = &mut self.modules[id.0 as usize].unit;
+        self.translator.cut(unit, &mut source, &mut sink, pc, most)
+    }
+
     /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
     pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
         let Some(arena) = self.arena_near(self.modules[id.0 as usize].extent) else { return };
@@ -268,14 +317,15 @@ impl Family {
 
     /// Whether `pc` lies in translated code or routines of this family.
     pub fn owns(&self, pc: u64) -> bool {
-        (LOW.routines()..LOW.chain_slot(0)).contains(&pc)
+        let low = self.layout();
+        (low.routines()..low.chain_slot(0)).contains(&pc)
             || self.arenas.iter().any(|arena| arena.contains(pc))
     }
 
     /// Offset into the routines, if `pc` lies in one of their copies.
     pub fn routine_offset(&self, pc: u64) -> Option<u32> {
         let len = self.translator.routines().code.len() as u64;
-        std::iter::once(LOW.routines())
+        std::iter::once(self.layout().routines())
             .chain(self.arenas.iter().map(|arena| arena.address))
             .find(|&start| (start..start + len).contains(&pc))
             .map(|start| (pc - start) as u32)

@@ -16,6 +16,7 @@ mod emulate;
 mod events;
 mod exec;
 mod family;
+mod lwp;
 mod machine;
 mod maps;
 mod memory_map;
@@ -33,7 +34,7 @@ use std::time::Instant;
 use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
 
-pub use config::{Config, Control, CpuModel, Plan, Request, Target};
+pub use config::{Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
 use events::Tracer;
@@ -67,7 +68,13 @@ pub fn run_profiled(
     let started = Instant::now();
     let before = sys::cpu_times();
     let start = Start::new(config)?;
-    let mut machine = Machine::new(config.clone(), memory.clone(), wake);
+    let mut config = config.clone();
+    if sink.is_some() {
+        // A profile is kept of one side of an address space.
+        config.lwp = None;
+    }
+    let mut machine = Machine::new(config, memory.clone(), wake);
+    machine.started = started;
     machine.profiler = sink.map(profile::Profiler::new);
     let machine = Mutex::new(machine);
     let status = std::thread::scope(|scope| {

@@ -16,7 +16,8 @@ use lwp_ptrace::{SharedMemory, Tid, sys};
 use crate::config::{Config, Plan};
 use crate::contexts::{Context, Contexts, Sum};
 use crate::cpuid::VirtualCpu;
-use crate::family::Family;
+use crate::family::{Family, Kind};
+use crate::lwp::ThreadLwp;
 use crate::outcome::{ProcessReport, ThreadReport};
 use crate::profile::{Profiler, ThreadProfile};
 use crate::server::Pace;
@@ -30,6 +31,8 @@ pub enum Need {
     Step,
     /// Make an arena near the request's pc.
     Arena,
+    /// Make the side of the address space for what the thread's profile counts.
+    Side,
 }
 
 /// What a thread is doing, from the tracer's point of view.
@@ -65,6 +68,10 @@ pub struct Thread {
     pub pid: i32,
     /// Its context slot.
     pub slot: usize,
+    /// Its profile, while LWP is on.
+    pub lwp: Option<Box<ThreadLwp>>,
+    /// The side of its address space on which it runs, where that is not the process's own.
+    pub side: Option<usize>,
     /// What it is doing.
     pub mode: Mode,
     /// What the server wants done, until the tracer has done it.
@@ -109,8 +116,8 @@ pub struct Machine {
     pub emulated: Emulated,
     /// Families; empty places are free.
     pub families: Vec<Option<Family>>,
-    /// Which family has these arenas, for address spaces without randomisation.
-    pub layouts: HashMap<Vec<(u64, u64, u64)>, usize>,
+    /// Which family is of this kind.
+    pub layouts: HashMap<Kind, usize>,
     /// Address spaces; empty places are free.
     pub spaces: Vec<Option<Space>>,
     /// Processes by id.
@@ -146,16 +153,19 @@ pub struct Machine {
     pub filtered: bool,
     /// Everything is over: the server ends.
     pub finished: bool,
+    /// When the run began.
+    pub started: Instant,
 }
 
 impl Machine {
     /// A machine with nothing in it.
     pub fn new(config: Config, memory: Arc<SharedMemory>, wake_tracer: Arc<OwnedFd>) -> Self {
-        let cpu = VirtualCpu::new(config.cpu);
+        let cpu = VirtualCpu::new(config.cpu, config.lwp.as_ref().map(|lwp| lwp.processor));
         let emulated = Emulated {
             xgetbv: cpu.xcr0() != sys::xcr0(),
             tsc: config.deterministic,
             random: config.deterministic,
+            lwp: config.lwp.is_some(),
         };
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
@@ -183,6 +193,7 @@ impl Machine {
             pace: Pace::default(),
             filtered: false,
             finished: false,
+            started: Instant::now(),
             memory,
             config,
         }
@@ -201,10 +212,60 @@ impl Machine {
         Some(self.contexts.context(self.threads.get(&tid)?.slot))
     }
 
+    /// The index of the address space of a thread, on the side on which it runs.
+    pub fn space_index(&self, tid: Tid) -> Option<usize> {
+        let thread = self.threads.get(&tid)?;
+        match thread.side {
+            Some(side) => Some(side),
+            None => Some(self.processes.get(&thread.pid)?.space),
+        }
+    }
+
+    /// The family in whose translated code or routines `pc` lies, in the address space of a thread,
+    /// whatever the side.
+    pub fn family_at(&self, tid: Tid, pc: u64) -> Option<&Family> {
+        let pid = self.threads.get(&tid)?.pid;
+        let base = self.processes.get(&pid)?.space;
+        let space = self.spaces.get(base)?.as_ref()?;
+        std::iter::once(base)
+            .chain(space.sides.iter().map(|(_, side)| *side))
+            .filter_map(|index| self.spaces.get(index)?.as_ref())
+            .filter_map(|space| self.families.get(space.family)?.as_ref())
+            .find(|family| family.owns(pc))
+    }
+
+    /// Every side of the address space that a thread runs in.
+    pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
+        let Some(process) = self.threads.get(&tid).and_then(|t| self.processes.get(&t.pid)) else {
+            return Vec::new();
+        };
+        let Some(Some(space)) = self.spaces.get(process.space) else { return Vec::new() };
+        let mut out = vec![process.space];
+        out.extend(space.sides.iter().map(|(_, side)| *side));
+        out
+    }
+
+    /// The copy that the child has of a side of its maker's address space.
+    pub fn side_copied(&self, maker: i32, child: i32, side: usize) -> Option<usize> {
+        let sides = |pid: i32| {
+            let process = self.processes.get(&pid).or(self.limbo.get(&pid))?;
+            Some(&self.spaces.get(process.space)?.as_ref()?.sides)
+        };
+        let (selection, _) = sides(maker)?.iter().find(|(_, index)| *index == side)?;
+        sides(child)?.iter().find(|(one, _)| one == selection).map(|(_, index)| *index)
+    }
+
+    /// A side of an address space, with its family.
+    pub fn side(&mut self, index: usize) -> Option<(&mut Space, &mut Family)> {
+        let space = self.spaces.get_mut(index)?.as_mut()?;
+        let family = self.families.get_mut(space.family)?.as_mut()?;
+        Some((space, family))
+    }
+
     /// The address space and family of a thread.
     pub fn space_of(&mut self, tid: Tid) -> Option<(&mut Space, &mut Family)> {
-        let process = self.processes.get(&self.threads.get(&tid)?.pid)?;
-        let space = self.spaces.get_mut(process.space)?.as_mut()?;
+        let space = self.space_index(tid)?;
+        let space = self.spaces.get_mut(space)?.as_mut()?;
         let family = self.families.get_mut(space.family)?.as_mut()?;
         Some((space, family))
     }
@@ -243,6 +304,8 @@ impl Machine {
         let thread = Thread {
             pid,
             slot,
+            lwp: None,
+            side: None,
             mode: Mode::New,
             need: None,
             pending: None,
@@ -291,15 +354,29 @@ impl Machine {
         let Some(thread) = self.threads.get(&tid) else { return sum };
         sum.add_sum(thread.correction);
         let slot = thread.slot;
-        let Some(process) = self.threads.get(&tid).and_then(|t| self.processes.get(&t.pid)) else {
-            return sum;
-        };
-        let Some(Some(space)) = self.spaces.get(process.space) else { return sum };
+        let Some(index) = self.space_index(tid) else { return sum };
+        let Some(Some(space)) = self.spaces.get(index) else { return sum };
         let Some(Some(family)) = self.families.get(space.family) else { return sum };
         if self.config.plan == Plan::Exact {
             self.contexts.context(slot).collect(family.translator.counters(), &mut sum);
         }
         sum
+    }
+
+    /// Moves a thread, which is not running translated code, to another side of its address space. Its
+    /// counters are the translator's that it leaves: what they say is kept.
+    pub fn change_side(&mut self, tid: Tid, side: Option<usize>) {
+        let Some(thread) = self.threads.get(&tid) else { return };
+        if thread.side == side {
+            return;
+        }
+        let slot = thread.slot;
+        let sum = self.thread_sum(tid);
+        self.contexts.context(slot).clear_counters();
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.correction = sum;
+            thread.side = side;
+        }
     }
 
     /// Switches counting on or off, for all threads.
@@ -342,7 +419,11 @@ impl Machine {
         if space.users > 0 {
             return;
         }
+        let sides: Vec<usize> = space.sides.iter().map(|(_, side)| *side).collect();
         *place = None;
+        for side in sides {
+            self.spaces[side] = None;
+        }
     }
 
     /// Puts an address space into a free place.

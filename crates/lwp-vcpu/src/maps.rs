@@ -52,6 +52,17 @@ fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
+/// A number in `/proc/TID/status`.
+pub fn status_field(tid: i32, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let value = line.trim();
+    match name {
+        "SigIgn:" | "SigBlk:" | "SigCgt:" => u64::from_str_radix(value, 16).ok(),
+        _ => value.parse().ok(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,6 +33,14 @@ pub const MEMORY_BYTES: u64 = CONTEXTS_BYTES + FAMILY_BYTES * FAMILIES;
 pub const CONTEXTS_AT: u64 = 0x7e90_0000_0000;
 /// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
 pub const LOW: Layout = Layout { low: 0x7000_0000 };
+/// Most low windows of an address space: its first, and one for each way of profiling.
+pub const LOW_WINDOWS: usize = 8;
+
+/// Low window `index` of an address space; the first is [`LOW`].
+pub fn low_window(index: usize) -> Layout {
+    Layout { low: LOW.low + index as u64 * 0x200_0000 }
+}
+const _: () = assert!(Layout::BYTES <= 0x200_0000);
 
 /// Offset in a context slot 0 of the host's sleep word; the door flags, a byte a slot, start at 0.
 pub const DOOR_SLEEP: u64 = SLOTS;
@@ -40,6 +48,11 @@ pub const DOOR_SLEEP: u64 = SLOTS;
 /// Largest distance between an instruction and what it addresses rip-relatively, with a margin for
 /// the operand's own size.
 pub const REACH: u64 = (1 << 31) - (1 << 16);
+
+/// Whether a mapping of a tracee is the virtual CPU's own.
+pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
+    mapping.name.contains("memfd:lwp")
+}
 
 /// What an address space's limit must allow beyond what the program asks for: contexts, low window
 /// and the two arenas that most have.

@@ -14,9 +14,10 @@ use lwp_dbt::context::APPLY_MAX;
 use lwp_dbt::{AppPc, CachePc, EntryId, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
+use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Need};
-use crate::memory_map::{DOOR_SLEEP, LOW};
-use crate::space::VSYSCALL;
+use crate::memory_map::DOOR_SLEEP;
+use crate::space::{Space, VSYSCALL};
 use crate::syscalls::{self, Before, Effect};
 
 /// Fragments translated before an answer, and for one request in all.
@@ -68,7 +69,7 @@ impl Pace {
 }
 
 /// Translation that can wait until nobody asks for anything.
-struct Backlog {
+pub struct Backlog {
     tid: Tid,
     queue: Vec<AppPc>,
     left: usize,
@@ -175,19 +176,19 @@ impl Machine {
                 self.syscall_done(tid);
                 self.dispatch(tid, slot, pc, false, alone)
             }
-            RequestKind::Cpuid => {
-                let leaf = context.get(Slot::Rax) as u32;
-                let out = self.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
-                for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
-                    context.set(*field, u64::from(value));
-                }
-                self.after_instruction(tid, slot, pc, 2, alone)
+            kind @ (RequestKind::Cpuid | RequestKind::Xgetbv) => {
+                let len = self.answer_for_processor(slot, kind);
+                self.after_instruction(tid, slot, pc, len, alone)
             }
-            RequestKind::Xgetbv => {
-                let value = self.cpu.xcr0();
-                context.set(Slot::Rax, value & 0xffff_ffff);
-                context.set(Slot::Rdx, value >> 32);
-                self.after_instruction(tid, slot, pc, 3, alone)
+            kind @ (RequestKind::Llwpcb
+            | RequestKind::Slwpcb
+            | RequestKind::Lwpins
+            | RequestKind::Lwpval) => self.lwp_instruction(tid, slot, kind, alone),
+            RequestKind::LwpDue => self.lwp_due(tid, slot, pc, alone),
+            kind @ (RequestKind::LwpStepped | RequestKind::LwpTaken) => {
+                context.set(Slot::Kind, RequestKind::Dispatch as u64);
+                self.lwp_stepped(tid, pc.0, kind == RequestKind::LwpTaken);
+                self.dispatch(tid, slot, pc, false, alone)
             }
             RequestKind::Step
             | RequestKind::Tsc
@@ -199,8 +200,25 @@ impl Machine {
         }
     }
 
+    /// Carries out CPUID or XGETBV on the registers in the context; returns the instruction's length.
+    pub fn answer_for_processor(&self, slot: usize, kind: RequestKind) -> u64 {
+        let context = self.contexts.context(slot);
+        if kind == RequestKind::Xgetbv {
+            let value = self.cpu.xcr0();
+            context.set(Slot::Rax, value & 0xffff_ffff);
+            context.set(Slot::Rdx, value >> 32);
+            return 3;
+        }
+        let leaf = context.get(Slot::Rax) as u32;
+        let out = self.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
+        for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
+            context.set(*field, u64::from(value));
+        }
+        2
+    }
+
     /// Goes on after an instruction of `len` bytes that has been carried out.
-    fn after_instruction(
+    pub fn after_instruction(
         &mut self,
         tid: Tid,
         slot: usize,
@@ -216,7 +234,7 @@ impl Machine {
     }
 
     /// Finds or makes the translation of `pc` and lets the thread go there.
-    fn dispatch(
+    pub fn dispatch(
         &mut self,
         tid: Tid,
         slot: usize,
@@ -283,8 +301,9 @@ impl Machine {
         Some((region.head?, region.rest))
     }
 
-    /// Lets the thread go on at `head`, taking new entries along.
-    fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
+    /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there is
+    /// the application's `pc`.
+    pub fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
         let Some((space, family)) = self.space_of(tid) else { return };
         let unit = space.code_at(family, tid, pc.0).map(|(_, range)| range.unit);
         let entries = match unit {
@@ -381,38 +400,31 @@ impl Machine {
     /// Executable memory in `range` has been mapped anew, or made executable after it may have been
     /// written to.
     fn code_changed(&mut self, tid: Tid, range: (u64, u64), mapped: bool) {
-        let Some((space, family)) = self.space_of(tid) else { return };
-        let units = space.forget(range);
-        if mapped {
-            space.note_mapped(range);
-        } else {
-            space.note_written(range);
-        }
-        for unit in units {
-            if family.module(unit).unit.checks == lwp_dbt::Checks::None {
-                // A file's own translation is not at fault; this address space leaves it.
-                let gone = space.leave_unit(family, unit, range);
-                remove_entries(tid, family, &gone);
+        for side in self.all_sides(tid) {
+            let Some((space, family)) = self.side(side) else { continue };
+            let units = space.forget(range);
+            if mapped {
+                space.note_mapped(range);
             } else {
+                space.note_written(range);
+            }
+            for unit in units {
+                drop_code(tid, space, family, unit, range, false);
+            }
+            // Anonymous code may have been translated before it was known by this range.
+            for unit in space.private_units() {
                 family.invalidate(unit, tid, range, false);
             }
-        }
-        // Anonymous code may have been translated before it was known by this range.
-        for unit in space.private_units() {
-            family.invalidate(unit, tid, range, false);
         }
     }
 
     /// `range` can no longer be executed: what was translated of it is cut off, so that going there
     /// faults as it should.
     fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
-        let Some((space, family)) = self.space_of(tid) else { return };
-        for unit in space.forget(range) {
-            if family.module(unit).unit.checks == lwp_dbt::Checks::None {
-                let gone = space.leave_unit(family, unit, range);
-                remove_entries(tid, family, &gone);
-            } else {
-                family.invalidate(unit, tid, range, true);
+        for side in self.all_sides(tid) {
+            let Some((space, family)) = self.side(side) else { continue };
+            for unit in space.forget(range) {
+                drop_code(tid, space, family, unit, range, true);
             }
         }
     }
@@ -425,13 +437,32 @@ impl Machine {
     }
 }
 
+/// What was translated of `range` is no longer valid, or not where its bytes differ.
+fn drop_code(
+    tid: Tid,
+    space: &mut Space,
+    family: &mut Family,
+    unit: UnitId,
+    range: (u64, u64),
+    all: bool,
+) {
+    if family.module(unit).unit.checks == lwp_dbt::Checks::None {
+        // A file's own translation is not at fault; this address space leaves it.
+        let gone = space.leave_unit(family, unit, range);
+        remove_entries(tid, family, &gone);
+    } else {
+        family.invalidate(unit, tid, range, all);
+    }
+}
+
 fn triple(translator: &lwp_dbt::Translator, entry: EntryId) -> [u64; 3] {
     let data = translator.entry(entry);
-    [LOW.table_slot(data.pc.0), LOW.chain_slot(entry.0), data.stub.0]
+    let low = translator.layout();
+    [low.table_slot(data.pc.0), low.chain_slot(entry.0), data.stub.0]
 }
 
 /// Takes entries out of an address space's indirect table, through the memory of `tid`.
-pub fn remove_entries(tid: Tid, family: &crate::family::Family, gone: &[EntryId]) {
+pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
     use lwp_ptrace::memory::{read_u64, write_u64};
     let miss = family.routine(family.translator.routines().ask_rcx);
     for &entry in gone {
@@ -445,7 +476,7 @@ pub fn remove_entries(tid: Tid, family: &crate::family::Family, gone: &[EntryId]
                 break;
             }
             match family.stubs.get(&at) {
-                Some(other) => place = LOW.chain_slot(other.0),
+                Some(other) => place = family.layout().chain_slot(other.0),
                 None => break,
             }
         }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
 use lwp_dbt::context::SyscallClass;
-use lwp_dbt::{Checks, EntryId};
+use lwp_dbt::{Checks, EntryId, Selection};
 use rustc_hash::FxHashMap;
 
 use crate::family::{Family, FileKey, UnitId};
 use crate::maps::{self, Mapping};
-use crate::memory_map::LOW;
 
 /// An executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +38,9 @@ pub struct Space {
     written: Vec<(u64, u64)>,
     /// How many processes live in it.
     pub users: usize,
+    /// The same address space as threads with profiling on see it: indices of spaces, by what is
+    /// counted down.
+    pub sides: Vec<(Selection, usize)>,
 }
 
 impl Space {
@@ -53,7 +55,13 @@ impl Space {
             private: FxHashMap::default(),
             written: Vec::new(),
             users: 1,
+            sides: Vec::new(),
         }
+    }
+
+    /// The same address space on another side: what is known of its code comes along.
+    pub fn side(&self, family: usize) -> Self {
+        Self { written: self.written.clone(), ..Self::new(family) }
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -68,6 +76,7 @@ impl Space {
             private: FxHashMap::default(),
             written: self.written.clone(),
             users: 1,
+            sides: Vec::new(),
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -211,10 +220,7 @@ impl Space {
             if !mapping.execute || known || mapping.start >= VSYSCALL {
                 continue;
             }
-            if family.arenas.iter().any(|arena| arena.contains(mapping.start))
-                || (crate::memory_map::LOW.low..crate::memory_map::LOW.low + lwp_dbt::Layout::BYTES)
-                    .contains(&mapping.start)
-            {
+            if crate::memory_map::is_ours(mapping) {
                 continue;
             }
             let end = mappings[index..]
@@ -246,7 +252,7 @@ impl Space {
         }
         if self.private.is_empty() {
             // From here on unmapping matters: the address space's own class table says so.
-            let class = LOW.syscall_classes() + crate::syscalls::nr::MUNMAP;
+            let class = family.layout().syscall_classes() + crate::syscalls::nr::MUNMAP;
             let host = SyscallClass::Host as u8;
             let _ = lwp_ptrace::memory::write_exact(tid, class, &[host]);
         }

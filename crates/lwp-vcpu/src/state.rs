@@ -14,8 +14,9 @@ pub struct View {
     /// Registers as the application has them.
     pub app: Regs,
     /// What the recipe said.
-    state: AppState,
-    fragment: Option<FragmentId>,
+    pub state: AppState,
+    /// The fragment it said it of.
+    pub fragment: Option<FragmentId>,
 }
 
 impl View {
@@ -35,7 +36,7 @@ impl Machine {
     /// in translated code.
     pub fn view(&mut self, tid: Tid, cache: &Regs) -> Option<View> {
         let pc = cache.0.rip;
-        let (_, family) = self.space_of(tid)?;
+        let family = self.family_at(tid, pc)?;
         let (state, fragment) = match family.routine_offset(pc) {
             Some(offset) => (family.translator.routines().state_at(offset)?, None),
             None => family.translator.state_at(CachePc(pc))?,
@@ -72,6 +73,17 @@ impl Machine {
             PcSource::ContextNext => context.get(Slot::Next),
             PcSource::ContextSigPc => context.get(Slot::SigPc),
         };
+        if state.spills.flags {
+            regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
+        }
+        let result_waits = match state.commit {
+            Commit::LwpResult => true,
+            Commit::Mailbox | Commit::Applying(_) => state.pc == PcSource::ContextPc,
+            _ => false,
+        };
+        if result_waits {
+            self.lwp_set_result(tid, context, regs);
+        }
         let after_syscall = matches!(state.commit, Commit::AfterSyscall | Commit::RunSyscallDone);
         if after_syscall {
             regs.rcx = regs.rip;
@@ -88,9 +100,13 @@ impl Machine {
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
         let mut correction = self.unfinished(tid, &view.state, view.fragment);
+        let in_cut = self.lwp_leave(tid, view);
         match view.state.commit {
             // Signal frames have been put right before the kernel built another.
             Commit::None
+            | Commit::Dealing
+            | Commit::LwpResult
+            | Commit::LwpBranched
             | Commit::AfterSyscall
             | Commit::SigreturnArmed
             | Commit::SigreturnLanded => {}
@@ -111,8 +127,12 @@ impl Machine {
                         | RequestKind::Cpuid
                         | RequestKind::Xgetbv
                         | RequestKind::Tsc
-                        | RequestKind::Random,
-                    ) => {
+                        | RequestKind::Random
+                        | RequestKind::Llwpcb
+                        | RequestKind::Slwpcb
+                        | RequestKind::Lwpins
+                        | RequestKind::Lwpval,
+                    ) if !in_cut => {
                         correction.add(Weights { instructions: -1, ..Weights::default() }, 1);
                         let pc = view.app.0.rip;
                         self.note_place(tid, |places| places.stepped(pc, -1));
@@ -125,6 +145,7 @@ impl Machine {
         }
         if let Some(context) = self.context(tid) {
             context.cancel();
+            context.set(Slot::LwpPending, 0);
         }
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
@@ -135,6 +156,9 @@ impl Machine {
     /// What the counters say too much or too little when a fragment is left at `state`.
     fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
         let mut correction = Sum::default();
+        if self.lwp_cut_of(tid, fragment).is_some_and(|(_, within)| within) {
+            return correction;
+        }
         self.note_unfinished(tid, state, fragment);
         if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
             if charged && let Some((_, family)) = self.space_of(tid) {
@@ -174,6 +198,7 @@ impl Machine {
         }
         let Some(view) = self.view(tid, cache) else { return };
         let correction = self.unfinished(tid, &view.state, view.fragment);
+        self.lwp_leave(tid, &view);
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
             thread.settled = true;
@@ -225,4 +250,11 @@ impl Machine {
         }
         context.set(Slot::ApplyCount, 0);
     }
+}
+
+/// The flags register with its arithmetic flags from what LAHF and SETO have left.
+fn flags_from(saved: u64, flags: u64) -> u64 {
+    const LOW: u64 = 0xd5;
+    const OVERFLOW: u64 = 1 << 11;
+    flags & !(LOW | OVERFLOW) | saved >> 8 & LOW | (saved & 1) << 11
 }

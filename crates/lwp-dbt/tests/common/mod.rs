@@ -4,8 +4,8 @@
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSink, CodeSource, Layout, Plan, Region, RegionLimits, Translator,
-    Unit,
+    AppPc, CachePc, Checks, CodeSink, CodeSource, Layout, Lwp, Plan, Region, RegionLimits,
+    Translator, Unit,
 };
 
 pub const LAYOUT: Layout = Layout { low: 0x7000_0000 };
@@ -107,7 +107,7 @@ impl Bench {
         emulated: Emulated,
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
-        let translator = Translator::new(plan, LAYOUT, emulated, classes);
+        let translator = Translator::new(plan, Lwp::Absent, LAYOUT, emulated, classes);
         let mut cache = Cache { bytes: translator.routines().code.clone(), ..Cache::default() };
         while !cache.bytes.len().is_multiple_of(64) {
             cache.bytes.push(0xcc);

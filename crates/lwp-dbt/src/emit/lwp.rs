@@ -1,0 +1,501 @@
+//! Rules 16 to 18: Lightweight Profiling.
+
+use iced_x86::{Code, Instruction, OpKind, Register};
+
+use super::{Emitter, register_bits};
+use crate::addr::{AppPc, CachePc};
+use crate::block::{Block, Terminator};
+use crate::context::{LWP_SHIFT, RequestKind, Slot, lwp_slot_displacement};
+use crate::fragment::FragmentId;
+use crate::plan::{Lwp, Selection, branch_bit};
+use crate::recipe::bits;
+
+/// What a block takes from the LWP countdown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Countdown {
+    /// Of the high part.
+    pub high: u8,
+    /// Of the low part.
+    pub low: u8,
+}
+
+impl Countdown {
+    /// What `block` counts under `selection`. Whether its instructions pass the filter is the same for
+    /// all of them.
+    ///
+    /// Instructions that change the privilege level do not count; those that are executed natively,
+    /// alone, and LLWPCB and SLWPCB, which must count after they have flushed, are counted by the host.
+    pub fn of(block: &Block, selection: &Selection) -> Self {
+        if !selection.admits(block.pc.0) {
+            return Self::default();
+        }
+        let kind = match block.terminator {
+            Terminator::Conditional { .. } | Terminator::CountedLoop { .. } => {
+                branch_bit::CONDITIONAL
+            }
+            Terminator::Jump { .. } => branch_bit::DIRECT_JUMP,
+            Terminator::Call { .. } => branch_bit::DIRECT_CALL,
+            Terminator::IndirectJump => branch_bit::INDIRECT_JUMP,
+            Terminator::IndirectCall => branch_bit::INDIRECT_CALL,
+            Terminator::Return { .. } => branch_bit::RETURN,
+            _ => 0,
+        };
+        let branches = u8::from(kind & selection.branches != 0);
+        if !selection.instructions {
+            return Self { high: branches, low: 0 };
+        }
+        let uncounted = matches!(
+            block.terminator,
+            Terminator::Syscall { .. }
+                | Terminator::Step
+                | Terminator::Lwp { kind: RequestKind::Llwpcb | RequestKind::Slwpcb }
+        );
+        let instructions = block.instructions() - u32::from(uncounted);
+        Self { high: instructions as u8, low: branches }
+    }
+
+    /// As one number to be taken from a word.
+    pub fn packed(self) -> u32 {
+        u32::from(self.high) << LWP_SHIFT | u32::from(self.low)
+    }
+
+    /// Whether there is nothing to count.
+    pub fn is_zero(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// A word of the countdown that has run out, to be dealt with behind the region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trip {
+    /// Offset of the 4-byte displacement that jumps to the stub.
+    pub at: usize,
+    /// The block, which has been charged.
+    pub fragment: FragmentId,
+    pub pc: AppPc,
+    /// What it counts.
+    pub weight: u32,
+    /// The word's displacement.
+    pub word: u32,
+    /// Where it is charged.
+    pub retry: CachePc,
+    /// Whether the flags are dead there; where they are not, rcx has been spilled.
+    pub flags_dead: bool,
+    /// The state bits when it has been charged.
+    pub after: u8,
+}
+
+impl Emitter<'_> {
+    /// Rule 16. Takes what the block counts from a word of the countdown.
+    ///
+    /// ```text
+    /// Target:  a block
+    /// Patch:   word := word - weight; negative --> trip        -- flags dead
+    ///
+    ///          slot := rcx; rcx := word; rcx := rcx - weight; word := rcx
+    ///          ecx := sign byte of word; rcx = 0 --> ok; jmp trip
+    ///          ok: rcx := slot                                 -- flags live
+    /// ```
+    ///
+    /// It stands before the first instruction: an event that is due in the block must be known before
+    /// any of it is executed.
+    pub fn countdown(
+        &mut self,
+        pc: AppPc,
+        fragment: FragmentId,
+        countdown: Countdown,
+        flags_dead: bool,
+        after: u8,
+    ) {
+        let word = lwp_slot_displacement(fragment.0);
+        let weight = countdown.packed();
+        let retry = self.here();
+        self.point(bits::UNCOUNTED);
+        if flags_dead {
+            self.bytes(&[0x65, 0x48, 0x81, 0x2c, 0x25]);
+            self.imm32(word);
+            self.imm32(weight);
+            self.point(after);
+            self.bytes(&[0x0f, 0x88]);
+        } else {
+            self.spill_rcx();
+            self.point(bits::UNCOUNTED | bits::SPILL_RCX);
+            self.load_rcx(word);
+            self.add_to_rcx(weight.wrapping_neg());
+            self.store_rcx(word);
+            self.point(after | bits::SPILL_RCX);
+            // movzx ecx, byte gs:[word + 7]; jrcxz +5
+            self.bytes(&[0x65, 0x0f, 0xb6, 0x0c, 0x25]);
+            self.imm32(word + 7);
+            self.bytes(&[0xe3, 0x05, 0xe9]);
+        }
+        let at = self.code.len();
+        self.trips.push(Trip { at, fragment, pc, weight, word, retry, flags_dead, after });
+        self.imm32(0);
+        if !flags_dead {
+            self.reload_rcx();
+        }
+        self.point(after);
+    }
+
+    /// `lea rcx, [rcx + value]`
+    fn add_to_rcx(&mut self, value: u32) {
+        self.bytes(&[0x48, 0x8d, 0x89]);
+        self.imm32(value);
+    }
+
+    /// The stub of a trip: gives back what was taken, and has the countdown dealt out anew.
+    pub fn trip_stub(&mut self, trip: &Trip) -> CachePc {
+        self.start_piece();
+        let stub = self.here();
+        if trip.flags_dead {
+            self.point(trip.after);
+            self.bytes(&[0x65, 0x48, 0x81, 0x04, 0x25]);
+            self.imm32(trip.word);
+            self.imm32(trip.weight);
+            self.point(bits::UNCOUNTED);
+            self.spill_rcx();
+        } else {
+            self.point(trip.after | bits::SPILL_RCX);
+            self.load_rcx(trip.word);
+            self.add_to_rcx(trip.weight);
+            self.store_rcx(trip.word);
+        }
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX);
+        self.spill_r11();
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
+        self.store_imm32(Slot::LwpWeight, trip.weight);
+        self.store_imm32(Slot::LwpWord, trip.word);
+        self.mov_r11(trip.pc.0);
+        // lea rcx, [rip + retry]
+        self.bytes(&[0x48, 0x8d, 0x0d]);
+        self.displacement_to(trip.retry.0);
+        self.jump_to(CachePc(self.routines_at + u64::from(self.routines.lwp.deal)));
+        stub
+    }
+
+    /// `mov dword gs:[slot], value`
+    fn store_imm32(&mut self, slot: Slot, value: u32) {
+        self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+        self.imm32(slot as u32);
+        self.imm32(value);
+    }
+
+    // ---- the four instructions -----------------------------------------------------------------
+
+    /// Rule 17. `charged` are the state bits while the instruction has not been executed, `done` those
+    /// when it has. Returns false where its operand cannot be reached from here.
+    ///
+    /// ```text
+    /// Target:  LLWPCB r          Patch:  operand := r; ask the host, who goes on elsewhere
+    ///          SLWPCB r                  off: r := 0;   on: ask the host; r := data
+    ///          LWPINS r, r/m, i          off: CF := 0;  on: stage the operands; ask; CF := data
+    ///          LWPVAL r, r/m, i          off: nothing;  on: value := value - 1, or, where it is 0
+    ///                                                   already, stage the operands and ask
+    /// ```
+    pub fn lwp_instruction(&mut self, block: &Block, kind: RequestKind, lwp: Lwp) -> bool {
+        let state = self.before_bits();
+        self.point(state);
+        let selection = match lwp {
+            Lwp::On(selection) => Some(selection),
+            Lwp::Off | Lwp::Absent => None,
+        };
+        match (kind, selection) {
+            (RequestKind::Llwpcb, _) => {
+                self.store_register(block.last.op0_register(), Slot::LwpOperand);
+                self.jump_ask(kind, block.terminator_pc(), false);
+                true
+            }
+            (RequestKind::Slwpcb, None) => {
+                let (high, low) = register_bits(block.last.op0_register());
+                if high != 0 {
+                    self.bytes(&[0x41]);
+                }
+                self.bytes(&[0xb8 | low]);
+                self.imm32(0);
+                self.executed(block, state);
+                true
+            }
+            (RequestKind::Slwpcb, Some(_)) => {
+                self.request_with_result(block, kind, state);
+                let (high, low) = register_bits(block.last.op0_register());
+                // mov r, gs:[data]
+                self.bytes(&[0x65, 0x48 | high << 2, 0x8b, 0x04 | low << 3, 0x25]);
+                self.imm32(Slot::LwpData as u32);
+                self.result_set(block, state);
+                true
+            }
+            (RequestKind::Lwpins, None) => {
+                self.bytes(&[0xf8]);
+                self.executed(block, state);
+                true
+            }
+            (RequestKind::Lwpins, Some(_)) => self.insert(block, state),
+            (_, Some(selection)) if selection.values => self.value_sample(block, state),
+            _ => {
+                self.executed(block, state);
+                if self.uncharged {
+                    self.jump_ask(RequestKind::LwpStepped, block.next(), false);
+                }
+                true
+            }
+        }
+    }
+
+    /// The state bits of a terminator that has not been executed.
+    fn before_bits(&self) -> u8 {
+        if self.uncharged { bits::UNCOUNTED } else { 0 }
+    }
+
+    fn executed(&mut self, block: &Block, state: u8) {
+        self.app = block.bytes.len() as u8;
+        self.index = block.instructions() as u8;
+        self.point(state);
+    }
+
+    /// `mov gs:[slot], register`, all 64 bits of it
+    fn store_register(&mut self, register: Register, slot: Slot) {
+        let (high, low) = register_bits(register.full_register());
+        self.bytes(&[0x65, 0x48 | high << 2, 0x89, 0x04 | low << 3, 0x25]);
+        self.imm32(slot as u32);
+    }
+
+    /// Names the place to go on at, and asks; emits up to that place, where the result is still to be
+    /// set.
+    fn request_with_result(&mut self, block: &Block, kind: RequestKind, state: u8) {
+        self.spill_rcx();
+        self.point(state | bits::SPILL_RCX);
+        let fix = self.name_after();
+        self.jump_ask(kind, block.terminator_pc(), true);
+        self.set_after(fix);
+        self.app = block.bytes.len() as u8;
+        self.index = block.instructions() as u8;
+        self.point(state | bits::SYSCALL | bits::EDGE);
+    }
+
+    /// `LwpAfter := rip + …`, through rcx; the displacement is set later.
+    fn name_after(&mut self) -> usize {
+        self.bytes(&[0x48, 0x8d, 0x0d]);
+        let at = self.code.len();
+        self.imm32(0);
+        self.store_rcx(Slot::LwpAfter as u32);
+        at
+    }
+
+    fn set_after(&mut self, at: usize) {
+        let displacement = (self.code.len() - (at + 4)) as u32;
+        self.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+    }
+
+    /// The result has been set.
+    fn result_set(&mut self, block: &Block, state: u8) {
+        self.executed(block, state);
+        self.store_imm32(Slot::LwpPending, 0);
+    }
+
+    /// LWPINS with profiling on.
+    fn insert(&mut self, block: &Block, state: u8) -> bool {
+        if !self.stage(block, state) {
+            return false;
+        }
+        self.request_with_result(block, RequestKind::Lwpins, state);
+        let pending = state | bits::SYSCALL | bits::EDGE;
+        self.spill_rcx();
+        self.point(pending | bits::SPILL_RCX);
+        self.load_rcx(Slot::LwpData as u32);
+        // jrcxz clear; stc; jmp set; clear: clc; set:
+        self.bytes(&[0xe3, 0x03, 0xf9, 0xeb, 0x01, 0xf8]);
+        self.executed(block, state | bits::SPILL_RCX);
+        self.reload_rcx();
+        self.result_set(block, state);
+        true
+    }
+
+    /// LWPVAL with profiling on and value samples selected.
+    fn value_sample(&mut self, block: &Block, state: u8) -> bool {
+        let (app, index) = (self.app, self.index);
+        self.spill_rcx();
+        self.point(state | bits::SPILL_RCX);
+        self.load_rcx(Slot::LwpValue as u32);
+        self.bytes(&[0xe3, 0]);
+        let expired = self.code.len();
+        self.add_to_rcx(u32::MAX);
+        self.store_rcx(Slot::LwpValue as u32);
+        self.executed(block, state | bits::SPILL_RCX);
+        self.reload_rcx();
+        self.point(state);
+        let over = match self.uncharged {
+            true => {
+                self.jump_ask(RequestKind::LwpStepped, block.next(), false);
+                None
+            }
+            false => {
+                self.bytes(&[0xe9]);
+                self.imm32(0);
+                Some(self.code.len())
+            }
+        };
+        self.code[expired - 1] = (self.code.len() - expired) as u8;
+        (self.app, self.index) = (app, index);
+        self.point(state | bits::SPILL_RCX);
+        self.reload_rcx();
+        self.point(state);
+        if !self.stage(block, state) {
+            return false;
+        }
+        self.spill_rcx();
+        self.point(state | bits::SPILL_RCX);
+        let fix = self.name_after();
+        self.jump_ask(RequestKind::Lwpval, block.terminator_pc(), true);
+        self.set_after(fix);
+        if let Some(over) = over {
+            let displacement = (self.code.len() - over) as u32;
+            self.code[over - 4..over].copy_from_slice(&displacement.to_le_bytes());
+        }
+        self.executed(block, state);
+        true
+    }
+
+    /// Puts the operands of LWPINS or LWPVAL where the host finds them. Reading the memory operand
+    /// faults as the instruction does.
+    fn stage(&mut self, block: &Block, state: u8) -> bool {
+        let last = &block.last;
+        self.store_register(last.op0_register(), Slot::LwpOperand);
+        if last.op1_kind() == OpKind::Register {
+            self.store_register(last.op1_register(), Slot::LwpData);
+            return true;
+        }
+        self.spill_rcx();
+        self.point(state | bits::SPILL_RCX);
+        if !self.load_data(last, state) {
+            return false;
+        }
+        self.store_rcx(Slot::LwpData as u32);
+        self.reload_rcx();
+        self.point(state);
+        true
+    }
+
+    /// `mov ecx, [operand]`
+    fn load_data(&mut self, last: &Instruction, state: u8) -> bool {
+        let mut load = Instruction::default();
+        load.set_op0_kind(OpKind::Register);
+        load.set_op0_register(Register::RCX);
+        load.set_op1_kind(OpKind::Memory);
+        load.set_memory_base(last.memory_base());
+        load.set_memory_index(last.memory_index());
+        load.set_memory_index_scale(last.memory_index_scale());
+        load.set_memory_displacement64(last.memory_displacement64());
+        load.set_memory_displ_size(last.memory_displ_size());
+        if last.segment_prefix() == Register::GS {
+            load.set_code(Code::Lea_r64_m);
+            if !self.encode(&load) {
+                return false;
+            }
+            self.spill_r11();
+            self.point(state | bits::SPILL_RCX | bits::SPILL_R11);
+            // mov r11, gs:[app gs]; mov ecx, [rcx + r11]
+            self.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
+            self.imm32(Slot::AppGs as u32);
+            self.bytes(&[0x42, 0x8b, 0x0c, 0x19]);
+            self.reload_r11();
+            self.point(state | bits::SPILL_RCX);
+            return true;
+        }
+        load.set_code(Code::Mov_r32_rm32);
+        load.set_op0_register(Register::ECX);
+        load.set_segment_prefix(last.segment_prefix());
+        self.encode(&load)
+    }
+
+    // ---- cut fragments -------------------------------------------------------------------------
+
+    /// Rule 18. Ends a cut fragment: the block's last instruction is executed and the host is told, with
+    /// the pc where control is then. `Err` where an operand is out of reach or the instruction cannot be
+    /// executed here.
+    pub fn cut_terminator(&mut self, block: &Block, lwp: Lwp) -> Result<(), ()> {
+        let reached = |ok: bool| if ok { Ok(()) } else { Err(()) };
+        let next = block.next();
+        self.point(bits::UNCOUNTED);
+        match block.terminator {
+            Terminator::Fall => {
+                self.executed(block, bits::UNCOUNTED);
+                self.jump_ask(RequestKind::LwpStepped, next, false);
+            }
+            Terminator::Jump { target } => self.report_taken(block, target),
+            Terminator::Conditional { target, condition } => {
+                self.bytes(&[0x0f, 0x80 | condition]);
+                self.index = block.instructions() as u8;
+                self.ask_from(RequestKind::LwpTaken, target, false, false);
+                self.executed(block, bits::UNCOUNTED);
+                self.jump_ask(RequestKind::LwpStepped, next, false);
+            }
+            Terminator::CountedLoop { target } => {
+                let bytes = &block.bytes[usize::from(block.terminator_offset)..];
+                self.bytes(&bytes[..bytes.len() - 1]);
+                // Taken: over the jump of the other side.
+                self.bytes(&[5]);
+                self.executed(block, bits::UNCOUNTED);
+                self.jump_ask(RequestKind::LwpStepped, next, false);
+                self.report_taken(block, target);
+            }
+            Terminator::Call { target } => {
+                self.push_return(next);
+                self.report_taken(block, target);
+            }
+            Terminator::TransactionAbort { target } => {
+                self.bytes(&[0xb8, 0, 0, 0, 0]);
+                self.index = block.instructions() as u8;
+                self.point(bits::UNCOUNTED | bits::PC_TARGET);
+                self.jump_ask(RequestKind::LwpStepped, target, false);
+            }
+            Terminator::IndirectJump => return reached(self.cut_indirect(block, None)),
+            Terminator::IndirectCall => return reached(self.cut_indirect(block, Some(next))),
+            Terminator::Return { release } => {
+                self.spill_rcx();
+                self.point(bits::UNCOUNTED | bits::SPILL_RCX);
+                self.pop_target(release);
+                self.report_branched();
+            }
+            Terminator::Lwp { kind } => {
+                if !self.lwp_instruction(block, kind, lwp) {
+                    return Err(());
+                }
+                if kind != RequestKind::Llwpcb {
+                    self.jump_link(next);
+                }
+            }
+            Terminator::Syscall { .. } | Terminator::Emulate { .. } | Terminator::Step => {
+                return Err(());
+            }
+        }
+        Ok(())
+    }
+
+    fn report_taken(&mut self, block: &Block, target: AppPc) {
+        self.index = block.instructions() as u8;
+        self.point(bits::UNCOUNTED | bits::PC_TARGET);
+        self.jump_ask(RequestKind::LwpTaken, target, false);
+    }
+
+    fn cut_indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
+        self.spill_rcx();
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX);
+        if !self.load_target(block) {
+            return false;
+        }
+        if let Some(next) = push {
+            self.push_return(next);
+        }
+        self.report_branched();
+        true
+    }
+
+    /// Tells the host that a branch went to the pc in rcx.
+    fn report_branched(&mut self) {
+        self.complete(bits::UNCOUNTED | bits::SPILL_RCX | bits::PC_RCX);
+        self.spill_r11();
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
+        self.jump_to(CachePc(self.routines_at + u64::from(self.routines.lwp.branched)));
+    }
+}

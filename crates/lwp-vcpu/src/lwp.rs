@@ -1,0 +1,320 @@
+//! Lightweight Profiling of the program's threads.
+//!
+//! The unit of a thread is the reference model's ([`lwp_model::LwpUnit`]). Translated code counts for it:
+//! what may pass before an event expires is *published* to the thread's context as a countdown; when that
+//! ends, or an LWP instruction needs the unit, what has passed is *collected*. The instruction on which
+//! an event is due is executed alone, at the end of a *cut fragment*, and reported to the unit.
+//!
+//! A thread with profiling on runs on another *side* of its address space: translations that count
+//! down, with a low window and arenas of their own. With profiling off it runs the plain ones.
+
+mod due;
+mod instruction;
+mod leave;
+mod memory;
+
+use std::time::Instant;
+
+use iced_x86::Register;
+use lwp_arch::retired::{Branch, BranchKind};
+use lwp_arch::{AppPc as Ip, Fault, Retired};
+use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS};
+use lwp_dbt::{FragmentId, IpFilter, Selection, Slot, Weights};
+use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
+use lwp_ptrace::{Tid, sys};
+use lwp_uarch::{CoreClock, ReferenceClock};
+
+use crate::config::{Interrupt, LwpConfig};
+use crate::contexts::Context;
+use crate::machine::Machine;
+use memory::TraceeMemory;
+
+/// The profile of a thread.
+#[derive(Debug)]
+pub struct ThreadLwp {
+    unit: LwpUnit,
+    core: CoreClock,
+    reference: ReferenceClock,
+    surroundings: Surroundings,
+    /// What is counted down.
+    pub selection: Selection,
+    /// The countdown as it was published: high part, low part, value samples.
+    published: [i64; 3],
+    /// The cut fragment that the thread has been led to.
+    cut: Option<Cut>,
+    /// Where the result of SLWPCB goes.
+    pub result: Option<Register>,
+    /// How often a fault has been handed to the program in vain.
+    touched: u32,
+}
+
+/// A cut fragment on its way.
+#[derive(Clone, Debug)]
+struct Cut {
+    fragment: FragmentId,
+    /// Addresses of its instructions.
+    pcs: Vec<u64>,
+    /// The address after it.
+    next: u64,
+    /// What its last instruction is.
+    branch: Option<BranchKind>,
+    /// What it counts in all, a conditional branch as taken.
+    weights: Weights,
+}
+
+/// An instruction that has been executed.
+#[derive(Clone, Copy, Debug)]
+struct Executed {
+    ip: u64,
+    next: u64,
+    branch: Option<(BranchKind, bool)>,
+    crosses_privilege: bool,
+}
+
+impl Executed {
+    fn plain(ip: u64, next: u64) -> Self {
+        Self { ip, next, branch: None, crosses_privilege: false }
+    }
+}
+
+/// What the unit needs from the world.
+#[derive(Debug)]
+struct Surroundings {
+    random: Xorshift32,
+    /// The performance time-stamp counter, 100 MHz.
+    timestamp: u64,
+    /// Interrupts raised since they were last delivered.
+    interrupts: u32,
+}
+
+impl Signals for Surroundings {
+    fn threshold_interrupt(&mut self, _vector: u8) {
+        self.interrupts += 1;
+    }
+
+    fn random(&mut self) -> u32 {
+        self.random.next_u32()
+    }
+
+    fn timestamp(&mut self) -> u64 {
+        self.timestamp
+    }
+}
+
+/// The processor's mode in every program that is translated.
+const CPU: Cpu = Cpu::user_64();
+
+impl ThreadLwp {
+    fn new(config: &LwpConfig, seed: u64) -> Self {
+        let mut unit = LwpUnit::new(config.processor);
+        unit.enable_everything();
+        let random = Xorshift32::new(seed as u32);
+        Self {
+            unit,
+            core: CoreClock::new(config.machine.clock),
+            reference: clock(config),
+            surroundings: Surroundings { random, timestamp: 0, interrupts: 0 },
+            selection: Selection::default(),
+            published: [0; 3],
+            cut: None,
+            result: None,
+            touched: 0,
+        }
+    }
+
+    /// A profile has been loaded: its clocks start, and what it counts is selected.
+    fn start(&mut self, config: &LwpConfig) {
+        self.core = CoreClock::new(config.machine.clock);
+        self.reference = clock(config);
+        self.selection = self.unit.watched().map(selection).unwrap_or_default();
+    }
+
+    /// What may pass before an event is due: high part, low part, value samples.
+    fn room(&self) -> [i64; 3] {
+        let room = self.unit.headroom();
+        let (high, low) = if self.selection.instructions {
+            let core = self.core.instructions_within(room.core_clocks);
+            let cycles = self.reference.units_within(room.reference_clocks);
+            let reference = self.core.instructions_within(cycles.min(Occurrences::UNLIMITED));
+            (room.instructions.min(core).min(reference), room.branches)
+        } else {
+            (room.branches, Occurrences::UNLIMITED)
+        };
+        [high, low, room.values].map(|part| part.min(Occurrences::UNLIMITED) as i64)
+    }
+
+    /// Lets `high` and `low` of the countdown, and value samples, pass.
+    fn pass(&mut self, high: u64, low: u64, values: u64) {
+        let mut passed = Occurrences { values, ..Occurrences::default() };
+        if self.selection.instructions {
+            passed.instructions = high;
+            passed.branches = low;
+            passed.core_clocks = self.core.retire_many(high);
+            passed.reference_clocks = self.reference.advance(passed.core_clocks);
+        } else {
+            passed.branches = high;
+        }
+        self.unit.pass(&passed);
+    }
+
+    /// Takes in what translated code has counted since the countdown was published.
+    fn collect(&mut self, context: Context<'_>) {
+        let [high, low] = countdown(context);
+        let left = [high, low, context.get(Slot::LwpValue) as i64];
+        let [high, low, values] = std::array::from_fn(|part| {
+            u64::try_from(self.published[part] - left[part]).unwrap_or(0)
+        });
+        self.pass(high, low, values);
+        self.published = self.room();
+        self.write(context);
+    }
+
+    /// Publishes the countdown.
+    fn publish(&mut self, context: Context<'_>) {
+        self.published = self.room();
+        self.write(context);
+    }
+
+    /// Writes the countdown with nothing dealt out: the next block that counts has it dealt.
+    fn write(&self, context: Context<'_>) {
+        let [high, low, values] = self.published;
+        context.set(Slot::LwpHigh, high as u64);
+        context.set(Slot::LwpLow, low as u64);
+        context.set(Slot::LwpValue, values as u64);
+        for index in 0..LWP_SLOTS {
+            context.set_lwp_word(index, LWP_LOW_MAX);
+        }
+        context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
+    }
+
+    /// Reports an instruction to the unit. `Err` where its record cannot be stored.
+    fn retire(&mut self, tid: Tid, executed: &Executed) -> Result<(), Fault> {
+        let counts = !executed.crosses_privilege && self.selection.admits(executed.ip);
+        let (core, reference) = match counts {
+            true => {
+                let cycles = self.core.retire(&[], false);
+                (cycles, self.reference.advance(u64::from(cycles)) as u32)
+            }
+            false => (0, 0),
+        };
+        let branch = executed.branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
+        let retired = Retired {
+            branch,
+            core_cycles: core,
+            reference_cycles: reference,
+            crosses_privilege: executed.crosses_privilege,
+            ..Retired::plain(Ip(executed.ip), Ip(executed.next))
+        };
+        let mut memory = TraceeMemory::new(tid);
+        self.unit.retire(&CPU, &retired, &mut memory, &mut self.surroundings).map(|_| ())
+    }
+}
+
+fn clock(config: &LwpConfig) -> ReferenceClock {
+    ReferenceClock::of_core_cycles(config.machine.reference_hz, config.machine.core_hz)
+}
+
+/// What has to be counted down for a profile that watches `watched`.
+fn selection(watched: Watched) -> Selection {
+    let ip = |range: lwp_model::IpRange| IpFilter {
+        base: range.base,
+        limit: range.limit,
+        inverted: range.inverted,
+    };
+    let selection = Selection {
+        values: watched.values,
+        instructions: watched.instructions || watched.core_clocks || watched.reference_clocks,
+        branches: watched.branches,
+        ip: watched.ip.map(ip),
+    };
+    // A filter where nothing is filtered would only make translations differ.
+    Selection { ip: selection.ip.filter(|_| selection.counts_down()), ..selection }
+}
+
+/// What is left of the countdown: high and low part.
+fn countdown(context: Context<'_>) -> [i64; 2] {
+    let words = (0..LWP_SLOTS).fold(0u64, |sum, index| sum.wrapping_add(context.lwp_word(index)));
+    let counted = context.get(Slot::LwpGiven).wrapping_sub(words);
+    [
+        context.get(Slot::LwpHigh).wrapping_sub(counted >> LWP_SHIFT) as i64,
+        context.get(Slot::LwpLow).wrapping_sub(counted & LWP_LOW_MAX) as i64,
+    ]
+}
+
+impl Machine {
+    /// Takes in what a thread has counted.
+    fn lwp_collect(&mut self, tid: Tid) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = &mut thread.lwp
+        {
+            lwp.collect(self.contexts.context(thread.slot));
+        }
+    }
+
+    /// Publishes a thread's countdown.
+    pub fn lwp_publish(&mut self, tid: Tid) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = &mut thread.lwp
+        {
+            lwp.publish(self.contexts.context(thread.slot));
+        }
+    }
+
+    /// One instruction of a thread has been executed by the host, and not been charged.
+    pub fn lwp_executed(&mut self, tid: Tid, pc: u64, next: u64) {
+        if self.threads.get(&tid).is_none_or(|thread| thread.lwp.is_none()) {
+            return;
+        }
+        let executed = instruction::classify(tid, pc, next);
+        self.lwp_collect(tid);
+        self.lwp_retire(tid, &executed);
+        self.lwp_publish(tid);
+    }
+
+    /// Reports an instruction that has been executed and cannot be restarted: a record that meets a
+    /// fault now is lost.
+    fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
+        let timestamp = self.lwp_timestamp();
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = &mut thread.lwp
+        {
+            lwp.surroundings.timestamp = timestamp;
+            let _ = lwp.retire(tid, executed);
+        }
+        self.lwp_interrupt(tid);
+    }
+
+    /// The performance time-stamp counter: 100 MHz since the run began, or the virtual counter.
+    fn lwp_timestamp(&self) -> u64 {
+        if self.config.deterministic {
+            return self.tsc;
+        }
+        (Instant::now() - self.started).as_nanos() as u64 / 10
+    }
+
+    /// Delivers the threshold interrupts that have been raised.
+    fn lwp_interrupt(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let pid = thread.pid;
+        let Some(lwp) = &mut thread.lwp else { return };
+        if std::mem::take(&mut lwp.surroundings.interrupts) == 0 {
+            return;
+        }
+        let interrupt = self.config.lwp.as_ref().map(|lwp| lwp.interrupt);
+        match interrupt {
+            Some(Interrupt::Thread(signal)) if handles(tid, signal) => {
+                let _ = sys::tgkill(pid, tid, signal);
+            }
+            Some(Interrupt::Process(signal)) if handles(tid, signal) => {
+                let _ = sys::kill(pid, signal);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether the program has a handler for `signal`. The default action of most would end it.
+fn handles(tid: Tid, signal: i32) -> bool {
+    let caught = crate::maps::status_field(tid, "SigCgt:").unwrap_or(0);
+    (1..=64).contains(&signal) && caught >> (signal - 1) & 1 != 0
+}

@@ -1,0 +1,256 @@
+//! An event is due: the instruction on which it expires is executed alone and reported.
+
+use iced_x86::Mnemonic;
+use lwp_arch::Fault;
+use lwp_arch::retired::BranchKind;
+use lwp_dbt::block::{Block, Terminator};
+use lwp_dbt::{AppPc, FragmentId, RequestKind, Slot, Weights};
+use lwp_ptrace::Tid;
+
+use super::memory::TraceeMemory;
+use super::{Cut, Executed};
+use crate::machine::{Machine, Need};
+use crate::server::Backlog;
+
+impl Machine {
+    /// The countdown ends in the block at `pc`, which has not begun.
+    pub fn lwp_due(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
+        self.lwp_collect(tid);
+        self.contexts.context(slot).set(Slot::Kind, RequestKind::Dispatch as u64);
+        let Some(block) = self.lwp_block(tid, pc) else {
+            self.ask_tracer(tid, Need::Step);
+            return None;
+        };
+        let Some(index) = self.lwp_due_index(tid, &block) else {
+            return self.dispatch(tid, slot, pc, false, alone);
+        };
+        // What precedes the instruction on which a fault would be met is executed first.
+        let fault = self.lwp_would_fault(tid, &block, index);
+        let alone_only = index as usize == block.insns.len() && !can_be_cut(&block);
+        if index > 0 && (fault.is_some() || alone_only) {
+            return self.lwp_cut(tid, slot, pc, index);
+        }
+        if let Some(fault) = fault {
+            self.contexts.context(slot).set(Slot::Kind, RequestKind::LwpDue as u64);
+            self.lwp_fault(tid, slot, fault);
+            return None;
+        }
+        if alone_only {
+            return self.lwp_emulate(tid, slot, pc, &block, alone);
+        }
+        self.lwp_cut(tid, slot, pc, index + 1)
+    }
+
+    fn lwp_block(&mut self, tid: Tid, pc: AppPc) -> Option<Block> {
+        let (space, family) = self.space_of(tid)?;
+        let (start, range) = space.code_at(family, tid, pc.0)?;
+        family.block(range.unit, tid, (start, range.end), pc, 0)
+    }
+
+    /// The instruction of `block` on which an event expires, if one does.
+    fn lwp_due_index(&mut self, tid: Tid, block: &Block) -> Option<u32> {
+        let lwp = self.threads.get(&tid)?.lwp.as_ref()?;
+        let [high, low, _] = lwp.room();
+        let selection = lwp.selection;
+        let (by_high, by_low) = lwp_dbt::countdown_of(block, &selection);
+        let last = block.instructions() - 1;
+        let first = match selection.instructions {
+            true => (i64::from(by_high) > high).then_some(high as u32),
+            false => (i64::from(by_high) > high).then_some(last),
+        };
+        let second = (i64::from(by_low) > low).then_some(last);
+        first.into_iter().chain(second).min()
+    }
+
+    /// The fault that storing the records of instruction `index` would meet.
+    fn lwp_would_fault(&mut self, tid: Tid, block: &Block, index: u32) -> Option<Fault> {
+        let lwp = self.threads.get(&tid)?.lwp.as_ref()?;
+        let mut unit = lwp.unit.clone();
+        let (mut core, mut reference) = (lwp.core.clone(), lwp.reference.clone());
+        let passed = u64::from(index);
+        let mut before = lwp_model::Occurrences::default();
+        if lwp.selection.instructions {
+            before.instructions = passed;
+            before.core_clocks = core.retire_many(passed);
+            before.reference_clocks = reference.advance(before.core_clocks);
+        }
+        unit.pass(&before);
+        let ip = instruction_pcs(block, index as usize + 1).last().copied()?;
+        let branch = (index as usize == block.insns.len()).then(|| branch_kind(block)).flatten();
+        let cycles = core.retire(&[], false);
+        let retired = lwp_arch::Retired {
+            branch: branch.map(|kind| lwp_arch::retired::Branch {
+                kind,
+                taken: true,
+                predicted: None,
+            }),
+            core_cycles: cycles,
+            reference_cycles: reference.advance(u64::from(cycles)) as u32,
+            ..lwp_arch::Retired::plain(lwp_arch::AppPc(ip), lwp_arch::AppPc(ip))
+        };
+        let mut memory = TraceeMemory::dry(tid);
+        unit.retire(&super::CPU, &retired, &mut memory, &mut lwp_model::Quiet).err()
+    }
+
+    /// Leads the thread to a cut fragment of `most` instructions.
+    fn lwp_cut(&mut self, tid: Tid, slot: usize, pc: AppPc, most: u32) -> Option<Backlog> {
+        let made = self.space_of(tid).and_then(|(space, family)| {
+            let (start, range) = space.code_at(family, tid, pc.0)?;
+            let bounds = (start, range.end);
+            let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
+            let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
+            Some((block, head, fragment))
+        });
+        let Some((block, head, fragment)) = made else {
+            self.ask_tracer(tid, Need::Step);
+            return None;
+        };
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = &mut thread.lwp
+        {
+            lwp.cut = Some(Cut {
+                fragment,
+                pcs: instruction_pcs(&block, block.instructions() as usize),
+                next: block.next().0,
+                branch: branch_kind(&block),
+                weights: lwp_dbt::weights_of(&block),
+            });
+        }
+        self.go(tid, slot, pc, head);
+        None
+    }
+
+    /// Executes the one instruction at `pc` that only the host can, and reports it.
+    fn lwp_emulate(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        block: &Block,
+        alone: bool,
+    ) -> Option<Backlog> {
+        let kind = match block.terminator {
+            Terminator::Emulate { kind: kind @ (RequestKind::Cpuid | RequestKind::Xgetbv) } => kind,
+            _ => {
+                self.contexts.context(slot).set(Slot::Kind, RequestKind::Step as u64);
+                self.ask_tracer(tid, Need::Step);
+                return None;
+            }
+        };
+        self.answer_for_processor(slot, kind);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.correction.add(lwp_dbt::weights_of(block), 1);
+        }
+        let next = block.next();
+        self.lwp_retire(tid, &Executed::plain(pc.0, next.0));
+        self.lwp_publish(tid);
+        self.after_instruction(tid, slot, pc, next.0 - pc.0, alone)
+    }
+
+    /// The last instruction of a cut fragment has retired and control is at `next`.
+    pub fn lwp_stepped(&mut self, tid: Tid, next: u64, taken: bool) {
+        let Some(cut) = self.take_cut(tid) else { return };
+        let Some(&last) = cut.pcs.last() else { return };
+        let mut weights = cut.weights;
+        if !taken {
+            weights.conditional_taken = 0;
+        }
+        self.lwp_pass_cut(tid, cut.pcs.len() as u32 - 1, weights);
+        let branch = cut.branch.map(|kind| (kind, taken));
+        self.lwp_retire(tid, &Executed { branch, ..Executed::plain(last, next) });
+        self.lwp_publish(tid);
+    }
+
+    /// A cut fragment was left after `executed` instructions and will not be gone on with.
+    pub fn lwp_abandon_cut(&mut self, tid: Tid, executed: u32, rip: u64) {
+        let Some(cut) = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.cut.as_ref())
+        else {
+            return;
+        };
+        if executed as usize >= cut.pcs.len() {
+            let taken =
+                cut.branch.is_some_and(|kind| kind != BranchKind::Conditional || rip != cut.next);
+            self.lwp_stepped(tid, rip, taken);
+            return;
+        }
+        self.take_cut(tid);
+        let weights = Weights { instructions: executed as i32, ..Weights::default() };
+        self.lwp_pass_cut(tid, executed, weights);
+        self.lwp_publish(tid);
+    }
+
+    /// How many instructions the cut fragment has that the thread is in, and whether `fragment` is it.
+    pub fn lwp_cut_of(&self, tid: Tid, fragment: Option<FragmentId>) -> Option<(u32, bool)> {
+        let cut = self.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?;
+        Some((cut.pcs.len() as u32, fragment == Some(cut.fragment)))
+    }
+
+    fn take_cut(&mut self, tid: Tid) -> Option<Cut> {
+        self.threads.get_mut(&tid)?.lwp.as_mut()?.cut.take()
+    }
+
+    /// `instructions` of a cut fragment have passed; it counts `weights` in all.
+    fn lwp_pass_cut(&mut self, tid: Tid, instructions: u32, weights: Weights) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        thread.correction.add(weights, 1);
+        let Some(lwp) = &mut thread.lwp else { return };
+        // Nothing has been dealt out since the cut was made, so nothing else has passed.
+        if lwp.selection.instructions {
+            lwp.pass(u64::from(instructions), 0, 0);
+        }
+    }
+
+    /// What precedes an LWP instruction at the end of a cut fragment has passed; true if it stands at
+    /// the end of one.
+    pub(super) fn lwp_reach_end_of_cut(&mut self, tid: Tid) -> bool {
+        let Some((instructions, _)) = self.lwp_cut_of(tid, None) else { return false };
+        if instructions > 1 {
+            let before = instructions - 1;
+            let weights = Weights { instructions: before as i32, ..Weights::default() };
+            self.lwp_pass_cut(tid, before, weights);
+            if let Some(thread) = self.threads.get_mut(&tid)
+                && let Some(cut) = thread.lwp.as_mut().and_then(|lwp| lwp.cut.as_mut())
+            {
+                cut.pcs.drain(..before as usize);
+                cut.weights.instructions = 1;
+            }
+        }
+        true
+    }
+}
+
+/// Whether the block's terminator can be the last instruction of a cut fragment.
+fn can_be_cut(block: &Block) -> bool {
+    !matches!(
+        block.terminator,
+        Terminator::Syscall { .. } | Terminator::Emulate { .. } | Terminator::Step
+    )
+}
+
+/// Addresses of the first `count` instructions.
+fn instruction_pcs(block: &Block, count: usize) -> Vec<u64> {
+    let offsets = block.insns.iter().map(|insn| u64::from(insn.offset));
+    let last = std::iter::once(u64::from(block.terminator_offset));
+    offsets.chain(last).take(count).map(|offset| block.pc.0 + offset).collect()
+}
+
+fn branch_kind(block: &Block) -> Option<BranchKind> {
+    Some(match block.terminator {
+        Terminator::Conditional { .. } | Terminator::CountedLoop { .. } => BranchKind::Conditional,
+        Terminator::Jump { .. } => BranchKind::DirectJump,
+        Terminator::Call { .. } => BranchKind::DirectCall,
+        Terminator::IndirectJump => BranchKind::IndirectJump,
+        Terminator::IndirectCall => BranchKind::IndirectCall,
+        Terminator::Return { .. } => BranchKind::Return,
+        _ => return None,
+    })
+}
+
+/// Whether an instruction enters or leaves user mode.
+pub(super) fn crosses_privilege(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{Int, Int1, Int3, Into, Iret, Iretd, Iretq, Syscall, Sysenter, Sysexit, Sysret};
+    matches!(
+        mnemonic,
+        Int | Int1 | Int3 | Into | Iret | Iretd | Iretq | Syscall | Sysenter | Sysexit | Sysret
+    )
+}

@@ -1,0 +1,274 @@
+//! The four LWP instructions, where the host executes them.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use lwp_arch::insn::Width;
+use lwp_arch::retired::BranchKind;
+use lwp_arch::{AppPc as Ip, Fault};
+use lwp_dbt::{AppPc, CachePc, RequestKind, Selection, Slot};
+use lwp_model::{Data1, Insert};
+use lwp_ptrace::Tid;
+
+use super::memory::TraceeMemory;
+use super::{CPU, Executed, ThreadLwp, due};
+use crate::machine::{Machine, Need};
+use crate::server::Backlog;
+
+/// An address that cannot be: touching it raises #GP(0).
+const NOT_CANONICAL: u64 = 1 << 63;
+/// How often a fault is handed to a program whose own access then succeeds.
+const MOST_TOUCHES: u32 = 3;
+
+/// What an instruction has done that is beyond its registers.
+enum Done {
+    /// LLWPCB: the old address, where the processor returns it.
+    Loaded(Option<u64>),
+    /// SLWPCB: the address of the block.
+    Stored(u64),
+    /// LWPINS: whether the ring was full.
+    Inserted(bool),
+    /// LWPVAL.
+    Sampled,
+}
+
+impl Machine {
+    /// Executes the LWP instruction at the request's pc.
+    pub fn lwp_instruction(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        kind: RequestKind,
+        alone: bool,
+    ) -> Option<Backlog> {
+        let pc = self.contexts.context(slot).get(Slot::Pc);
+        let Some(instruction) = decode(tid, pc) else {
+            self.ask_tracer(tid, Need::Step);
+            return None;
+        };
+        let in_cut = self.lwp_reach_end_of_cut(tid);
+        self.lwp_collect(tid);
+        match self.lwp_execute(tid, slot, kind, &instruction) {
+            Ok(done) => {
+                let charged = !in_cut && matches!(kind, RequestKind::Lwpins | RequestKind::Lwpval);
+                self.lwp_done(tid, in_cut, kind);
+                self.lwp_complete(tid, slot, &instruction, done, charged, alone)
+            }
+            Err(fault) => {
+                self.lwp_fault(tid, slot, fault);
+                None
+            }
+        }
+    }
+
+    fn lwp_execute(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        kind: RequestKind,
+        instruction: &Instruction,
+    ) -> Result<Done, Fault> {
+        let timestamp = self.lwp_timestamp();
+        let context = self.contexts.context(slot);
+        let (operand, data) = (context.get(Slot::LwpOperand), context.get(Slot::LwpData));
+        let (Some(thread), Some(config)) = (self.threads.get_mut(&tid), &self.config.lwp) else {
+            return Err(Fault::Ud);
+        };
+        let seed = self.config.seed;
+        let lwp = thread.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, seed)));
+        lwp.surroundings.timestamp = timestamp;
+        let width = match instruction.op0_register().is_gpr64() {
+            true => Width::W64,
+            false => Width::W32,
+        };
+        let mut memory = TraceeMemory::new(tid);
+        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        let insert = || Insert {
+            ip: Ip(instruction.ip()),
+            flags: instruction.immediate32() as u16,
+            data1: Data1::Register(data as u32),
+            data2: width.truncate(operand),
+        };
+        let done = match kind {
+            RequestKind::Llwpcb => {
+                let old = unit.llwpcb(&CPU, width.truncate(operand), &mut memory, signals);
+                let loaded = old.and_then(|old| unit.settle(&mut memory).map(|()| old));
+                if loaded.is_err() && !unit.is_on() {
+                    thread.lwp = None;
+                }
+                Done::Loaded(loaded?)
+            }
+            RequestKind::Slwpcb => Done::Stored(unit.slwpcb(&CPU, width, &mut memory, signals)?),
+            RequestKind::Lwpins => {
+                Done::Inserted(unit.lwpins(&CPU, &insert(), &mut memory, signals)?)
+            }
+            _ => {
+                unit.lwpval(&CPU, &insert(), &mut memory, signals)?;
+                Done::Sampled
+            }
+        };
+        Ok(done)
+    }
+
+    /// The instruction has been executed: a cut fragment that it ended is over.
+    fn lwp_done(&mut self, tid: Tid, in_cut: bool, kind: RequestKind) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        if in_cut {
+            let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
+            thread.correction.add(one, 1);
+        }
+        if let Some(lwp) = &mut thread.lwp {
+            lwp.cut = None;
+            lwp.touched = 0;
+            if kind == RequestKind::Llwpcb
+                && let Some(config) = &self.config.lwp
+            {
+                lwp.start(config);
+            }
+        }
+    }
+
+    /// Retires the instruction, if it has not been charged, and lets the thread go on behind it.
+    fn lwp_complete(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        instruction: &Instruction,
+        done: Done,
+        charged: bool,
+        alone: bool,
+    ) -> Option<Backlog> {
+        let (pc, next) = (instruction.ip(), instruction.next_ip());
+        if !charged {
+            self.lwp_retire(tid, &Executed::plain(pc, next));
+        }
+        self.lwp_interrupt(tid);
+        self.lwp_publish(tid);
+        let context = self.contexts.context(slot);
+        context.set(Slot::Pc, next);
+        context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        let after = CachePc(context.get(Slot::LwpAfter));
+        let (pending, data) = match done {
+            Done::Loaded(old) => {
+                if let Some(old) = old {
+                    context.set(Slot::Rax, old);
+                }
+                return self.lwp_switch(tid, slot, AppPc(next), alone);
+            }
+            Done::Inserted(full) => (1, u64::from(full)),
+            Done::Stored(block) => (2, block),
+            Done::Sampled => (0, 0),
+        };
+        context.set(Slot::LwpData, data);
+        context.set(Slot::LwpPending, pending);
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = &mut thread.lwp
+        {
+            lwp.result = Some(instruction.op0_register().full_register());
+        }
+        self.go(tid, slot, AppPc(next), after);
+        None
+    }
+
+    /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for it.
+    fn lwp_switch(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
+        let thread = self.threads.get_mut(&tid)?;
+        match &thread.lwp {
+            Some(lwp) if lwp.unit.is_on() => {
+                let selection = lwp.selection;
+                match self.lwp_side(tid, selection) {
+                    Some(side) => self.change_side(tid, Some(side)),
+                    None => {
+                        self.ask_tracer(tid, Need::Side);
+                        return None;
+                    }
+                }
+            }
+            _ => {
+                thread.lwp = None;
+                self.change_side(tid, None);
+            }
+        }
+        self.dispatch(tid, slot, pc, false, alone)
+    }
+
+    /// The side of a thread's address space on which `selection` is counted down.
+    pub fn lwp_side(&self, tid: Tid, selection: Selection) -> Option<usize> {
+        let base = self.processes.get(&self.threads.get(&tid)?.pid)?.space;
+        let sides = &self.spaces.get(base)?.as_ref()?.sides;
+        sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
+    }
+
+    /// Hands a fault of the unit to the program, at the request's pc: by touching what the unit could
+    /// not reach, or by executing what is not defined. Should the touch succeed, the request is made
+    /// again.
+    pub(super) fn lwp_fault(&mut self, tid: Tid, slot: usize, fault: Fault) {
+        let (address, write) = match fault {
+            Fault::Pf(fault) => (fault.address.0, fault.write),
+            Fault::Gp0 => (NOT_CANONICAL, false),
+            _ => {
+                self.ask_tracer(tid, Need::Step);
+                return;
+            }
+        };
+        let touched =
+            self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()).map(|lwp| {
+                lwp.touched += 1;
+                lwp.touched
+            });
+        let Some((_, family)) = self.space_of(tid) else { return };
+        let routines = family.translator.routines();
+        let tail = match write {
+            true => routines.lwp.touch_write,
+            false => routines.lwp.touch_read,
+        };
+        let tail = family.routine(tail);
+        if touched.is_some_and(|times| times > MOST_TOUCHES) {
+            // The program can reach it and the host cannot: such memory cannot hold a profile.
+            eprintln!("lwp: thread {tid}: cannot reach {address:#x} for it; its profile ends");
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.lwp = None;
+            }
+            self.change_side(tid, None);
+            self.ask_tracer(tid, Need::Step);
+            return;
+        }
+        let context = self.contexts.context(slot);
+        context.set(Slot::LwpTouch, address);
+        context.answer(tail);
+    }
+}
+
+/// The instruction at `pc`.
+fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
+    let mut bytes = [0; 15];
+    let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
+    let mut decoder = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    (!instruction.is_invalid()).then_some(instruction)
+}
+
+/// What the unit is told of an instruction that was executed natively.
+pub(super) fn classify(tid: Tid, pc: u64, next: u64) -> Executed {
+    let plain = Executed::plain(pc, next);
+    let Some(instruction) = decode(tid, pc) else { return plain };
+    if due::crosses_privilege(instruction.mnemonic()) {
+        return Executed { crosses_privilege: true, ..plain };
+    }
+    let far = instruction.is_jmp_far()
+        || instruction.is_call_far()
+        || instruction.is_jmp_far_indirect()
+        || instruction.is_call_far_indirect()
+        || instruction.mnemonic() == iced_x86::Mnemonic::Retf;
+    let direct = matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch64);
+    let kind = match instruction.flow_control() {
+        _ if far => BranchKind::FarTransfer,
+        FlowControl::ConditionalBranch => BranchKind::Conditional,
+        FlowControl::UnconditionalBranch if direct => BranchKind::DirectJump,
+        FlowControl::IndirectBranch => BranchKind::IndirectJump,
+        FlowControl::Call if direct => BranchKind::DirectCall,
+        FlowControl::IndirectCall => BranchKind::IndirectCall,
+        FlowControl::Return => BranchKind::Return,
+        _ => return plain,
+    };
+    let taken = kind != BranchKind::Conditional || next != instruction.next_ip();
+    Executed { branch: Some((kind, taken)), ..plain }
+}

@@ -1,0 +1,115 @@
+//! A thread with profiling on leaves translated code, wherever it is: what its countdown says is put right.
+
+use lwp_dbt::context::{LWP_LOW_MAX, LWP_SLOTS};
+use lwp_dbt::{Commit, FragmentId, RequestKind, Slot};
+use lwp_ptrace::Tid;
+use lwp_ptrace::regs::Raw;
+
+use crate::contexts::Context;
+use crate::machine::Machine;
+use crate::state::View;
+
+impl Machine {
+    /// Puts the countdown right for a thread that leaves translated code at `view`, and settles what a
+    /// cut fragment has executed. Returns whether there was one.
+    pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
+        if self.threads.get(&tid).is_none_or(|thread| thread.lwp.is_none()) {
+            return false;
+        }
+        let kind = match (view.state.commit, self.context(tid)) {
+            (Commit::Mailbox, Some(context)) => Some(context.kind()),
+            _ => None,
+        };
+        if view.state.commit == Commit::Dealing {
+            self.lwp_void_deal(tid);
+        }
+        let rip = view.app.0.rip;
+        if let Some((instructions, within)) = self.lwp_cut_of(tid, view.fragment) {
+            let reported = matches!(kind, Some(RequestKind::LwpStepped | RequestKind::LwpTaken))
+                || view.state.commit == Commit::LwpBranched;
+            let executed = match view.state.partial {
+                _ if reported => instructions,
+                _ if kind.is_some_and(is_lwp_instruction) => instructions - 1,
+                Some((index, _)) if within => index,
+                _ => 0,
+            };
+            self.lwp_abandon_cut(tid, executed, rip);
+            return true;
+        }
+        if let (Some(executed), Some(fragment)) = (view.state.countdown, view.fragment) {
+            let (high, low) = self.lwp_rest(tid, fragment, executed);
+            self.lwp_give_back(tid, high, low);
+        }
+        if kind.is_some_and(counts_and_waits) {
+            let counts = self
+                .threads
+                .get(&tid)
+                .and_then(|thread| thread.lwp.as_ref())
+                .is_some_and(|lwp| lwp.selection.instructions && lwp.selection.admits(rip));
+            self.lwp_give_back(tid, u32::from(counts), 0);
+        }
+        false
+    }
+
+    /// The countdown was being dealt out when the thread was stopped: the deal is void.
+    fn lwp_void_deal(&mut self, tid: Tid) {
+        let Some(context) = self.context(tid) else { return };
+        context.set(Slot::LwpHigh, context.get(Slot::LwpNewHigh));
+        context.set(Slot::LwpLow, context.get(Slot::LwpNewLow));
+        for index in 0..LWP_SLOTS {
+            context.set_lwp_word(index, LWP_LOW_MAX);
+        }
+        context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
+    }
+
+    /// Gives back to the countdown what a thread was charged for and has not executed.
+    fn lwp_give_back(&self, tid: Tid, high: u32, low: u32) {
+        let Some(context) = self.context(tid) else { return };
+        context.set(Slot::LwpHigh, context.get(Slot::LwpHigh).wrapping_add(u64::from(high)));
+        context.set(Slot::LwpLow, context.get(Slot::LwpLow).wrapping_add(u64::from(low)));
+    }
+
+    /// What the rest of `fragment`, of which `executed` instructions have been, counts.
+    fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
+        let by_instruction = self
+            .threads
+            .get(&tid)
+            .and_then(|thread| thread.lwp.as_ref())
+            .is_some_and(|lwp| lwp.selection.instructions);
+        let Some((_, family)) = self.space_of(tid) else { return (0, 0) };
+        let fragment = family.translator.fragment(fragment);
+        let (high, low) = (u32::from(fragment.countdown.0), u32::from(fragment.countdown.1));
+        if executed >= u32::from(fragment.instructions) {
+            return (0, 0);
+        }
+        let done = if by_instruction { executed.min(high) } else { 0 };
+        (high - done, low)
+    }
+
+    /// Sets what an LWP instruction that the host has executed leaves to be set.
+    pub fn lwp_set_result(&self, tid: Tid, context: Context<'_>, regs: &mut Raw) {
+        const CARRY: u64 = 1;
+        let data = context.get(Slot::LwpData);
+        match context.get(Slot::LwpPending) {
+            1 => regs.eflags = regs.eflags & !CARRY | data & CARRY,
+            2 => {
+                let lwp = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
+                if let Some(register) = lwp.and_then(|lwp| lwp.result) {
+                    crate::emulate::set_register(regs, register.number() as u8, data, true, false);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_lwp_instruction(kind: RequestKind) -> bool {
+    use RequestKind::{Llwpcb, Lwpins, Lwpval, Slwpcb};
+    matches!(kind, Llwpcb | Slwpcb | Lwpins | Lwpval)
+}
+
+/// Whether the instruction that waits for the host has been taken from the countdown already.
+fn counts_and_waits(kind: RequestKind) -> bool {
+    use RequestKind::{Cpuid, Lwpins, Lwpval, Random, Tsc, Xgetbv};
+    matches!(kind, Cpuid | Xgetbv | Tsc | Random | Lwpins | Lwpval)
+}
