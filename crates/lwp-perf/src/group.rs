@@ -107,7 +107,7 @@ pub enum ReadError {
     /// A pinned group found no free counters: it counts no more. Values are lost, never zero.
     #[error("the counters were lost to another user{}", if *.watchdog { "; the NMI watchdog holds one: sysctl kernel.nmi_watchdog=0" } else { "" })]
     Lost {
-        /// The NMI watchdog holds a counter.
+        /// The NMI watchdog held a counter when the group was opened.
         watchdog: bool,
     },
     /// read(2) failed.
@@ -132,6 +132,8 @@ pub struct Group {
     pages: Vec<Box<dyn Pages>>,
     /// Whether the group belongs to the thread that opened it and to it alone.
     own: bool,
+    /// Whether the NMI watchdog held a counter when the group was opened.
+    watchdog: bool,
     buffer: Vec<u64>,
 }
 
@@ -164,7 +166,8 @@ impl Group {
             return Err(Unavailable { event: "no event".into(), index: None, cause, errno: None });
         }
         let buffer = vec![0; 3 + 2 * events.len()];
-        let group = Self { kernel, events, pages: Vec::new(), own, buffer };
+        let watchdog = watchdog(&*kernel);
+        let group = Self { kernel, events, pages: Vec::new(), own, watchdog, buffer };
         if options.enabled {
             group.enable().map_err(|errno| Unavailable {
                 event: requests[0].event.name.clone(),
@@ -233,7 +236,8 @@ impl Group {
         Ok(reading)
     }
 
-    /// Reads all values by one system call, without allocating if `reading` was used before.
+    /// Reads all values by one system call, without allocating if `reading` was used before: a signal
+    /// handler may call it.
     ///
     /// Spec: perf_event_open(2), "Reading results", PERF_FORMAT_GROUP.
     pub fn read_into(&mut self, reading: &mut Reading) -> Result<(), ReadError> {
@@ -244,7 +248,7 @@ impl Group {
         let bytes = zerocopy::IntoBytes::as_mut_bytes(self.buffer.as_mut_slice());
         let read = self.kernel.read(leader, bytes).map_err(ReadError::Failed)?;
         if read == 0 {
-            return Err(ReadError::Lost { watchdog: watchdog(&*self.kernel) });
+            return Err(ReadError::Lost { watchdog: self.watchdog });
         }
         if read != 8 * self.buffer.len() || self.buffer[0] != events as u64 {
             return Err(ReadError::Shape { bytes: read, events });
