@@ -1,0 +1,22 @@
+//! Which counters this machine has.
+
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+
+/// What was found, and what was not.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Back ends in the order in which names are looked up.
+    pub(crate) backends: Vec<Box<dyn Backend>>,
+    /// Why another one is not there, one sentence each.
+    pub(crate) missing: Vec<String>,
+}
+
+/// Looks for every kind of counters.
+pub(crate) fn all() -> Result<Found> {
+    let found = Found::default();
+    if found.backends.is_empty() {
+        return Err(Error::described(libc::ENOTSUP, found.missing.join("; ")));
+    }
+    Ok(found)
+}
