@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
+use crate::lwp;
 
 /// What was found, and what was not.
 #[derive(Debug, Default)]
@@ -14,7 +15,11 @@ pub(crate) struct Found {
 
 /// Looks for every kind of counters.
 pub(crate) fn all() -> Result<Found> {
-    let found = Found::default();
+    let mut found = Found::default();
+    match lwp::detect() {
+        Ok(backend) => found.backends.push(Box::new(backend)),
+        Err(reason) => found.missing.push(reason),
+    }
     if found.backends.is_empty() {
         return Err(Error::described(libc::ENOTSUP, found.missing.join("; ")));
     }

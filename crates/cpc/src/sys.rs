@@ -144,6 +144,13 @@ pub(crate) fn notify_this_thread(event: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The time-stamp counter.
+pub(crate) fn time_stamp() -> u64 {
+    // SAFETY: RDTSC exists on every x86-64 processor. A system that forbids it raises SIGSEGV, as for
+    // any program.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
 /// Has children of `fork` forget what the forking thread had bound.
 pub(crate) fn forget_in_children() {
     extern "C" fn child() {
