@@ -54,7 +54,7 @@ pub struct Description {
     /// Every listed event, in the order of the lists.
     pub events: Vec<EventInfo>,
     /// Names of attributes, `picnum` not among them.
-    pub attributes: Vec<&'static str>,
+    pub attributes: Vec<String>,
     /// Special items its records can have.
     pub special_items: Vec<SpecialItem>,
 }

@@ -1,8 +1,10 @@
 //! Which counters this machine has.
 
+use std::sync::Arc;
+
 use crate::backend::Backend;
 use crate::error::{Error, Result};
-use crate::lwp;
+use crate::{lwp, perf};
 
 /// What was found, and what was not.
 #[derive(Debug, Default)]
@@ -20,6 +22,9 @@ pub(crate) fn all() -> Result<Found> {
         Ok(backend) => found.backends.push(Box::new(backend)),
         Err(reason) => found.missing.push(reason),
     }
+    let (backend, missing) = perf::detect(Arc::new(lwp_perf::Linux));
+    found.backends.extend(backend.map(|backend| Box::new(backend) as Box<dyn Backend>));
+    found.missing.extend(missing);
     if found.backends.is_empty() {
         return Err(Error::described(libc::ENOTSUP, found.missing.join("; ")));
     }

@@ -196,14 +196,14 @@ impl Cpc {
     }
 
     /// Names of the attributes, `picnum` last.
-    pub fn attributes(&self, walk: Walk) -> Vec<&'static str> {
+    pub fn attributes(&self, walk: Walk) -> Vec<&str> {
         let wanted = self.inner.wanted(walk);
-        let mut names = Vec::new();
+        let mut names: Vec<&str> = Vec::new();
         for backend in &self.inner.backends {
             for name in &backend.description().attributes {
                 let ours = *name != Attribute::SMPL_NRECS || wanted.contains(Walk::SMPL);
-                if ours && !names.contains(name) {
-                    names.push(*name);
+                if ours && !names.contains(&&**name) {
+                    names.push(name);
                 }
             }
         }
@@ -325,7 +325,7 @@ impl Handle {
         let known = |name: &str| {
             name == Attribute::PICNUM
                 || (self.smpl && name == Attribute::SMPL_NRECS)
-                || self.backends.iter().any(|b| b.description().attributes.contains(&name))
+                || self.backends.iter().any(|b| b.description().attributes.iter().any(|a| a == name))
         };
         match request.attributes.iter().find(|attribute| !known(&attribute.name)) {
             Some(unknown) => Err(Error::coded(

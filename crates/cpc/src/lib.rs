@@ -52,6 +52,7 @@ mod detect;
 mod error;
 mod handle;
 mod lwp;
+mod perf;
 mod records;
 mod request;
 mod set;

@@ -8,7 +8,6 @@
 #![allow(unsafe_code, reason = "see JUSTIFICATION")]
 
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -110,38 +109,9 @@ extern "C" fn on_overflow(_signal: c_int, info: *mut siginfo_t, context: *mut c_
     }
 }
 
-/// Has the kernel send this crate's signal to the calling thread when `event` is ready to be read.
-pub(crate) fn notify_this_thread(event: BorrowedFd<'_>) -> Result<()> {
-    /// `struct f_owner_ex`.
-    #[repr(C)]
-    struct Owner {
-        kind: c_int,
-        id: libc::pid_t,
-    }
-    /// `F_OWNER_TID`.
-    const THREAD: c_int = 0;
-    /// `F_SETOWN_EX`.
-    const SET_OWNER: c_int = 15;
-    /// `F_SETSIG`.
-    const SET_SIGNAL: c_int = 10;
-    let signal = overflow_signal()?;
-    let fd = event.as_raw_fd();
-    // SAFETY: `fd` is open for as long as it is borrowed; F_SETOWN_EX reads one f_owner_ex, the other
-    // commands take integers.
-    let failed = unsafe {
-        let owner = Owner { kind: THREAD, id: libc::syscall(libc::SYS_gettid) as libc::pid_t };
-        let flags = libc::fcntl(fd, libc::F_GETFL);
-        libc::fcntl(fd, SET_OWNER, &raw const owner) != 0
-            || libc::fcntl(fd, SET_SIGNAL, signal) != 0
-            || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC) != 0
-    };
-    if failed {
-        return Err(Error::described(
-            std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
-            format!("overflows cannot be signalled: {}", std::io::Error::last_os_error()),
-        ));
-    }
-    Ok(())
+/// The kernel's number of the calling thread.
+pub(crate) fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 /// The time-stamp counter.

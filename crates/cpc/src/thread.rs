@@ -131,6 +131,7 @@ pub(crate) fn with<T>(work: impl FnOnce(&mut Binding) -> T) -> Option<T> {
 
 /// Binds `set` to the calling thread, in place of what it had bound. Within [`enter`].
 pub(crate) fn bind(set: &Arc<SetState>, inherit: bool) -> Result<()> {
+    sys::forget_in_children();
     unbind_if(|_| true);
     let binding = Binding::new(set, Target::ThisThread)?;
     keep(binding, inherit);

@@ -127,9 +127,9 @@ impl Row {
 }
 
 /// Names of the attributes this unit has.
-pub(super) fn attributes(capabilities: &Capabilities, enabled: Features) -> Vec<&'static str> {
+pub(super) fn attributes(capabilities: &Capabilities, enabled: Features) -> Vec<String> {
     let had = ATTRIBUTES.iter().filter(|row| row.is_had(capabilities, enabled));
-    had.map(|row| row.name).collect()
+    had.map(|row| row.name.to_owned()).collect()
 }
 
 /// The values of the fields of the block that all events share.
