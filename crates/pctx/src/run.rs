@@ -92,8 +92,9 @@ pub trait Handlers {
     /// LWP `lwp` of process `parent` made the process that `child` controls.
     ///
     /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When it
-    /// returns, the child is released and the copy ends. Only the calling thread exists in the copy.
-    fn fork(&mut self, child: &Pctx, parent: Pid, lwp: LwpId) {}
+    /// returns, the copy ends, and the child runs on by itself. Only the calling thread exists in the
+    /// copy, and nothing that the original registered for its own end is run there.
+    fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {}
 
     /// Process `child` was to be followed and could not be; it runs on by itself.
     fn not_followed(&mut self, pctx: &Pctx, child: Pid, error: &Error) {}
@@ -309,8 +310,7 @@ impl Pctx {
                 // The parent is the original's to control. Nothing here may touch it again.
                 self.gone.set(true);
                 self.copies.borrow_mut().clear();
-                handlers.fork(&child, self.pid, maker);
-                drop(child);
+                handlers.fork(*child, self.pid, maker);
                 sys::exit_controller(0);
             }
             Err(error) => {

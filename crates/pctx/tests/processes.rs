@@ -107,7 +107,7 @@ impl Handlers for Log {
     fn follows_forks(&self) -> bool {
         self.fork
     }
-    fn fork(&mut self, child: &Pctx, parent: Pid, lwp: LwpId) {
+    fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {
         self.write(&format!("fork by {parent} {}", lwp.0));
         let end = child.run(None, None, self);
         self.write(&format!("child {end:?}"));
