@@ -17,8 +17,8 @@ const LEVELS: &[(u8, &[&str])] = &[
     (2,   &["lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile"]),     // pure logic
     (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-export"]),  // system and formats
     (4,   &["lwp-vcpu"]),                                             // engine
-    (5,   &["lwp", "cpc"]),                                           // product libraries
-    (6,   &["lwp-cli", "lwp-capi", "lwp-cpc"]),                       // edges
+    (5,   &["lwp", "cpc", "pctx"]),                                           // product libraries
+    (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
     (DEV, &["lwp-testkit", "lwp-tests", "xtask"]),
 ];
 

@@ -17,7 +17,10 @@ const BUDGET: &[&str] = &[
     "crates/lwp/src/insn.rs",         // the four instructions
     "crates/lwp/src/ring.rs",         // a ring shared with a processor
     "crates/lwp-capi/src/",           // pointers of C callers
+    "crates/cpc/src/sys.rs",          // signals of overflows, fork
+    "crates/cpc/src/lwp/insn.rs",     // LLWPCB and SLWPCB
     "crates/lwp-cpc/src/",            // pointers of C callers
+    "crates/lwp-pctx/src/",           // pointers of C callers
     "crates/lwp-testkit/src/",        // runs assembled snippets natively
     "tests/src/run.rs",               // starts and stops test programs with nothing inherited
 ];

@@ -208,6 +208,67 @@ pub fn wait_one(tid: i32) -> Result<i32> {
     }
 }
 
+/// waitpid for one child or tracee, without waiting. `None`: nothing to report.
+pub fn poll_one(tid: i32) -> Result<Option<i32>> {
+    let mut status = 0;
+    let flags = libc::__WALL | libc::WNOHANG;
+    // SAFETY: `status` lives through the call.
+    let changed = check(i64::from(unsafe { libc::waitpid(tid, &raw mut status, flags) }))?;
+    Ok((changed > 0).then_some(status))
+}
+
+/// What SIGCHLD did in this process before [`signal_child_events`].
+#[derive(Clone, Copy)]
+pub struct ChildDisposition(libc::sigaction);
+
+impl std::fmt::Debug for ChildDisposition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ChildDisposition")
+    }
+}
+
+impl ChildDisposition {
+    /// What SIGCHLD does now.
+    pub fn now() -> Self {
+        // SAFETY: the structure is plain data, for which zero is a value; the call only fills it in.
+        unsafe {
+            let mut action: libc::sigaction = zeroed();
+            libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action);
+            Self(action)
+        }
+    }
+
+    /// Makes SIGCHLD do this again.
+    pub fn restore(&self) {
+        // SAFETY: what is put back was valid in this process before.
+        unsafe { libc::sigaction(libc::SIGCHLD, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Forks this process as a controller of its own: `None` in the copy, its process id in the
+/// original. Output that the C library holds back is written before, or both would write it.
+///
+/// Only the calling thread lives on in the copy. Locks that other threads held stay held there, the
+/// allocator's excepted: the C library sees to that.
+pub fn fork_controller() -> Result<Option<i32>> {
+    // SAFETY: the copy goes on with this thread's own state; see above for what others held.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        let pid = check(i64::from(libc::fork()))? as i32;
+        Ok((pid != 0).then_some(pid))
+    }
+}
+
+/// Ends a copy made by [`fork_controller`]: what the C library holds back is written, and nothing that
+/// the original registered for its own end is run.
+pub fn exit_controller(code: i32) -> ! {
+    // SAFETY: fflush is given "all streams"; _exit does not return.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        libc::_exit(code)
+    }
+}
+
 /// The event descriptor that SIGCHLD signals; -1 while there is none.
 static CHILD_EVENT: AtomicI32 = AtomicI32::new(-1);
 /// Whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored: so are the

@@ -1,0 +1,299 @@
+//! Buffers: snapshots of a set's counters and records, and their arithmetic.
+
+use std::cell::Cell;
+
+use crate::error::{Error, Result};
+use crate::records::Records;
+
+/// What a request of a set leaves in a buffer.
+#[derive(Debug)]
+enum Slot {
+    /// The last value of a counter.
+    Count(Cell<u64>),
+    /// Collected records.
+    Records(Records),
+}
+
+/// Holds one sample of a set: a value for each counter, records for each SMPL request, and when it
+/// was taken.
+///
+/// Every operation works on shared references and none allocates, so a destination may also be an
+/// operand, and handlers of signals may calculate. A buffer belongs to one thread at a time.
+///
+/// Operations with several buffers ask that they have the same shape: as many requests, of the same
+/// kind. Where they do not, nothing happens, which is what the original does; [`Buf::fits`] tells.
+#[derive(Debug)]
+pub struct Buf {
+    slots: Box<[Slot]>,
+    hrtime_ns: Cell<i64>,
+    tick: Cell<u64>,
+}
+
+impl Buf {
+    /// A buffer of zeros: for each request `None` for a counter or how many records of how many items.
+    pub(crate) fn new(shape: impl Iterator<Item = Option<(usize, usize)>>) -> Self {
+        let slot = |shape| match shape {
+            None => Slot::Count(Cell::new(0)),
+            Some((records, items)) => Slot::Records(Records::new(records, items)),
+        };
+        Self { slots: shape.map(slot).collect(), hrtime_ns: Cell::new(0), tick: Cell::new(0) }
+    }
+
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the set had no request when the buffer was made.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Whether `other` has as many requests of the same kinds.
+    pub fn fits(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Slot, &Slot)| {
+            matches!(
+                (a, b),
+                (Slot::Count(_), Slot::Count(_)) | (Slot::Records(_), Slot::Records(_))
+            )
+        };
+        self.len() == other.len() && self.slots.iter().zip(&other.slots).all(same)
+    }
+
+    /// When the sample was taken: CLOCK_MONOTONIC in nanoseconds, 0 if none was.
+    pub fn hrtime_ns(&self) -> i64 {
+        self.hrtime_ns.get()
+    }
+
+    /// Clock cycles for which the set had been counting.
+    pub fn tick(&self) -> u64 {
+        self.tick.get()
+    }
+
+    fn counter(&self, index: usize) -> Result<&Cell<u64>> {
+        match self.slots.get(index) {
+            Some(Slot::Count(value)) => Ok(value),
+            Some(Slot::Records(_)) => Err(Error::invalid("the request is for SMPL, not for CPC")),
+            None => Err(Error::invalid("the buffer has no such request")),
+        }
+    }
+
+    /// The records of request `index`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such request, or it is a counter.
+    pub fn records(&self, index: usize) -> Result<&Records> {
+        match self.slots.get(index) {
+            Some(Slot::Records(records)) => Ok(records),
+            Some(Slot::Count(_)) => Err(Error::invalid("the request is for CPC, not for SMPL")),
+            None => Err(Error::invalid("the buffer has no such request")),
+        }
+    }
+
+    /// The value of counter `index` when last sampled or calculated.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such request, or it is for SMPL.
+    pub fn get(&self, index: usize) -> Result<u64> {
+        self.counter(index).map(Cell::get)
+    }
+
+    /// Replaces the value of counter `index` in the buffer; the counter itself goes on untouched.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such request, or it is for SMPL.
+    pub fn set(&self, index: usize, value: u64) -> Result<()> {
+        self.counter(index).map(|counter| counter.set(value))
+    }
+
+    /// `self[n] = a[n] op b[n]` for counters and tick; the later time of the two.
+    fn combine(&self, a: &Self, b: &Self, op: impl Fn(u64, u64) -> u64) {
+        if !self.fits(a) || !self.fits(b) {
+            return;
+        }
+        for ((slot, a), b) in self.slots.iter().zip(&a.slots).zip(&b.slots) {
+            if let (Slot::Count(slot), Slot::Count(a), Slot::Count(b)) = (slot, a, b) {
+                slot.set(op(a.get(), b.get()));
+            }
+        }
+        self.tick.set(op(a.tick(), b.tick()));
+        self.hrtime_ns.set(a.hrtime_ns().max(b.hrtime_ns()));
+    }
+
+    /// `self[n] = a[n] − b[n]` modulo 2^64, for every counter and the tick. The time is the later one.
+    /// Records are left alone.
+    pub fn sub(&self, a: &Self, b: &Self) {
+        self.combine(a, b, u64::wrapping_sub);
+    }
+
+    /// `self[n] = a[n] + b[n]` modulo 2^64, for every counter and the tick. The time is the later one.
+    /// Records are left alone.
+    pub fn add(&self, a: &Self, b: &Self) {
+        self.combine(a, b, u64::wrapping_add);
+    }
+
+    /// Takes over values, records, time and tick of `source`. Records that do not fit are left out,
+    /// the newest first.
+    pub fn copy(&self, source: &Self) {
+        if !self.fits(source) {
+            return;
+        }
+        for (slot, source) in self.slots.iter().zip(&source.slots) {
+            match (slot, source) {
+                (Slot::Count(slot), Slot::Count(source)) => slot.set(source.get()),
+                (Slot::Records(slot), Slot::Records(source)) => slot.copy(source),
+                _ => {}
+            }
+        }
+        self.stamp(source.hrtime_ns(), source.tick());
+    }
+
+    /// Zeroes values, time and tick, and forgets the records.
+    pub fn zero(&self) {
+        for slot in &self.slots {
+            match slot {
+                Slot::Count(value) => value.set(0),
+                Slot::Records(records) => records.clear(),
+            }
+        }
+        self.stamp(0, 0);
+    }
+
+    /// Sets time and tick.
+    pub(crate) fn stamp(&self, hrtime_ns: i64, tick: u64) {
+        self.hrtime_ns.set(hrtime_ns);
+        self.tick.set(tick);
+    }
+
+    /// Stores a sampled value, unless the request is for SMPL.
+    pub(crate) fn store(&self, index: usize, value: u64) {
+        if let Some(Slot::Count(slot)) = self.slots.get(index) {
+            slot.set(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A buffer of counters with these values.
+    fn buf(values: &[u64], hrtime_ns: i64, tick: u64) -> Buf {
+        let buf = Buf::new(values.iter().map(|_| None));
+        for (index, value) in values.iter().enumerate() {
+            buf.set(index, *value).unwrap();
+        }
+        buf.stamp(hrtime_ns, tick);
+        buf
+    }
+
+    fn content(buf: &Buf) -> (Vec<u64>, i64, u64) {
+        let values = (0..buf.len()).map(|index| buf.get(index).unwrap()).collect();
+        (values, buf.hrtime_ns(), buf.tick())
+    }
+
+    fn any_buf(len: usize) -> impl Strategy<Value = Buf> {
+        (prop::collection::vec(any::<u64>(), len), any::<i64>(), any::<u64>())
+            .prop_map(|(values, hrtime, tick)| buf(&values, hrtime, tick))
+    }
+
+    fn three() -> impl Strategy<Value = (Buf, Buf, Buf)> {
+        (0usize..20).prop_flat_map(|len| (any_buf(len), any_buf(len), any_buf(len)))
+    }
+
+    #[test]
+    fn a_new_buffer_is_zero() {
+        let buf = Buf::new([None, Some((4, 2)), None].into_iter());
+        assert_eq!((buf.len(), buf.hrtime_ns(), buf.tick()), (3, 0, 0));
+        assert_eq!((buf.get(0), buf.get(2)), (Ok(0), Ok(0)));
+        assert_eq!(buf.records(1).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn counters_and_records_are_not_mixed_up() {
+        let buf = Buf::new([None, Some((4, 2))].into_iter());
+        for error in [buf.get(1).unwrap_err(), buf.set(1, 5).unwrap_err(), buf.get(2).unwrap_err()]
+        {
+            assert_eq!((error.errno(), error.subcode()), (libc::EINVAL, None));
+        }
+        assert_eq!(buf.records(0).unwrap_err().errno(), libc::EINVAL);
+        assert_eq!(buf.records(2).unwrap_err().errno(), libc::EINVAL);
+    }
+
+    #[test]
+    fn other_shapes_are_left_alone() {
+        let (three, two) = (buf(&[1, 2, 3], 5, 6), buf(&[7, 8], 9, 10));
+        three.add(&three, &two);
+        three.sub(&two, &two);
+        three.copy(&two);
+        assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
+        let mixed = Buf::new([None, None, Some((1, 1))].into_iter());
+        three.copy(&mixed);
+        assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
+    }
+
+    proptest! {
+        #[test]
+        fn adding_undoes_subtracting((a, b, d) in three()) {
+            d.sub(&a, &b);
+            d.add(&d, &b);
+            let (values, hrtime, tick) = content(&d);
+            prop_assert_eq!((values, tick), (content(&a).0, a.tick()));
+            prop_assert_eq!(hrtime, a.hrtime_ns().max(b.hrtime_ns()));
+        }
+
+        #[test]
+        fn operations_are_element_by_element((a, b, d) in three()) {
+            d.sub(&a, &b);
+            for index in 0..a.len() {
+                let expected = a.get(index).unwrap().wrapping_sub(b.get(index).unwrap());
+                prop_assert_eq!(d.get(index).unwrap(), expected);
+            }
+            prop_assert_eq!(d.tick(), a.tick().wrapping_sub(b.tick()));
+        }
+
+        #[test]
+        fn addition_commutes_and_associates((a, b, c) in three()) {
+            let (x, y) = (buf(&vec![0; a.len()], 0, 0), buf(&vec![0; a.len()], 0, 0));
+            x.add(&a, &b);
+            y.add(&b, &a);
+            prop_assert_eq!(content(&x), content(&y));
+            x.add(&x, &c);
+            y.add(&b, &c);
+            y.add(&a, &y);
+            prop_assert_eq!(content(&x), content(&y));
+        }
+
+        #[test]
+        fn the_destination_may_be_an_operand((a, b, fresh) in three()) {
+            let (before_a, before_b) = (content(&a), content(&b));
+            fresh.sub(&a, &b);
+            a.sub(&a, &b);
+            prop_assert_eq!(content(&a), content(&fresh));
+            let again = buf(&before_a.0, before_a.1, before_a.2);
+            b.sub(&again, &b);
+            prop_assert_eq!(content(&b), content(&fresh));
+            b.add(&b, &b);
+            let doubled: Vec<u64> = content(&fresh).0.iter().map(|v| v.wrapping_mul(2)).collect();
+            prop_assert_eq!(content(&b).0, doubled);
+            prop_assert_eq!(before_b.0.len(), b.len());
+        }
+
+        #[test]
+        fn zero_is_neutral_and_copies_are_equal((a, z, d) in three()) {
+            z.zero();
+            prop_assert_eq!(content(&z), (vec![0; z.len()], 0, 0));
+            d.copy(&a);
+            prop_assert_eq!(content(&d), content(&a));
+            d.add(&a, &z);
+            prop_assert_eq!(content(&d).0, content(&a).0);
+            prop_assert_eq!(d.hrtime_ns(), a.hrtime_ns().max(0));
+            d.sub(&a, &a);
+            prop_assert_eq!((content(&d).0, d.tick()), (vec![0; a.len()], 0));
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The handle: which counters there are, what they count, and what is missing.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::{Backend, Known};
+use crate::detect;
+use crate::error::{Error, Result, Subcode};
+use crate::items;
+use crate::records::SpecialItem;
+use crate::request::{Attribute, Caps, Request, number};
+use crate::set::{Entry, Set};
+
+/// Which interface a client was written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// `CPC_VER_CURRENT`: counters, and records where there are any.
+    Current,
+    /// `CPC_VER_CPC_ONLY`: counters only.
+    CpcOnly,
+}
+
+impl Version {
+    /// The version with this number in the C interface. 3 means the same as 2: the value that later
+    /// systems gave to a `CPC_VER_CURRENT` with records is not public.
+    pub const fn from_number(number: i32) -> Option<Self> {
+        match number {
+            2 | 3 => Some(Self::Current),
+            0x1_0002 => Some(Self::CpcOnly),
+            _ => None,
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// Which events a walk is about. The values are this project's choice.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Walk: u32 {
+        /// `CPC_TARGET_CPC`: those that can be counted.
+        const CPC = 1;
+        /// `CPC_TARGET_SMPL`: those that can be recorded.
+        const SMPL = 2;
+    }
+}
+
+/// Whether a walk names events of this processor or generic ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Names {
+    /// Events of this processor.
+    Platform,
+    /// Names that mean the same everywhere; they start with `PAPI`.
+    Generic,
+}
+
+/// A way to the counters. Cheap to clone; handles are independent of each other.
+#[derive(Clone, Debug)]
+pub struct Cpc {
+    inner: Arc<Handle>,
+}
+
+/// What is behind a [`Cpc`].
+pub(crate) struct Handle {
+    backends: Vec<Box<dyn Backend>>,
+    /// Why a kind of counters is not among `backends`, one sentence each.
+    missing: Vec<String>,
+    cciname: String,
+    cpuref: String,
+    smpl: bool,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("cciname", &self.cciname).finish_non_exhaustive()
+    }
+}
+
+impl Cpc {
+    /// Looks for counters: an LWP unit, the processor's counters by way of the kernel, and the
+    /// kernel's own counters. All that are found are used.
+    ///
+    /// # Errors
+    ///
+    /// ENOTSUP, or EACCES if that is the reason, if there is none at all.
+    pub fn open(version: Version) -> Result<Self> {
+        let found = detect::all()?;
+        Ok(Self::with_backends(version, found.backends, found.missing))
+    }
+
+    /// A handle on these back ends.
+    pub(crate) fn with_backends(
+        version: Version,
+        backends: Vec<Box<dyn Backend>>,
+        missing: Vec<String>,
+    ) -> Self {
+        let join = |part: fn(&dyn Backend) -> &str, with: &str| {
+            let parts: Vec<&str> = backends.iter().map(|backend| part(&**backend)).collect();
+            parts.join(with)
+        };
+        let cciname = join(|backend| &backend.description().name, " + ");
+        let cpuref = join(|backend| &backend.description().reference, " ");
+        let records = |backend: &Box<dyn Backend>| backend.description().caps.contains(Caps::SMPL);
+        let smpl = version == Version::Current && backends.iter().any(records);
+        Self { inner: Arc::new(Handle { backends, missing, cciname, cpuref, smpl }) }
+    }
+
+    /// Number of counters.
+    pub fn npic(&self) -> u32 {
+        self.inner.backends.iter().map(|backend| backend.description().npic).sum()
+    }
+
+    /// What the counters can do: what one of them can.
+    pub fn caps(&self) -> Caps {
+        let all = self.inner.backends.iter().map(|backend| backend.description().caps);
+        let caps = all.fold(Caps::empty(), Caps::union);
+        if self.inner.smpl { caps } else { caps - Caps::SMPL }
+    }
+
+    /// Name of the counters.
+    pub fn cciname(&self) -> &str {
+        &self.inner.cciname
+    }
+
+    /// Where their events are described.
+    pub fn cpuref(&self) -> &str {
+        &self.inner.cpuref
+    }
+
+    /// Why a kind of counters is missing, one sentence each.
+    pub fn missing(&self) -> &[String] {
+        &self.inner.missing
+    }
+
+    /// Whether the handle can collect records.
+    pub fn has_smpl(&self) -> bool {
+        self.inner.smpl
+    }
+
+    /// Number of counters that can collect records; 0 if the handle cannot.
+    pub fn smpl_npic(&self) -> u32 {
+        if !self.inner.smpl {
+            return 0;
+        }
+        (0..self.npic()).filter(|pic| !self.names_of_pic(*pic, None, Walk::SMPL).is_empty()).count()
+            as u32
+    }
+
+    /// Name of what collects the records, if the handle can collect any.
+    pub fn smpl_iname(&self) -> Option<&str> {
+        if !self.inner.smpl {
+            return None;
+        }
+        let with = |backend: &&Box<dyn Backend>| backend.description().caps.contains(Caps::SMPL);
+        self.inner.backends.iter().find(with).map(|backend| &*backend.description().name)
+    }
+
+    /// Names of the events counter `pic` can count or record, in the order of the list; of both kinds
+    /// of names without `names`.
+    fn names_of_pic(&self, pic: u32, names: Option<Names>, walk: Walk) -> Vec<&str> {
+        let Some((backend, local)) = self.inner.locate(pic) else {
+            return Vec::new();
+        };
+        let wanted = self.inner.wanted(walk);
+        let events = self.inner.backends[backend].description().events.iter();
+        events
+            .filter(|event| event.pics >> local & 1 == 1)
+            .filter(|event| names.is_none_or(|n| (n == Names::Generic) == event.is_generic()))
+            .filter(|event| {
+                (wanted.contains(Walk::CPC) && event.counts)
+                    || (wanted.contains(Walk::SMPL) && event.records)
+            })
+            .map(|event| &*event.name)
+            .collect()
+    }
+
+    /// The events counter `pic` can count or record, in the order of its list.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such counter.
+    pub fn events_of_pic(&self, pic: u32, names: Names, walk: Walk) -> Result<Vec<&str>> {
+        if pic >= self.npic() {
+            return Err(Error::invalid("there is no such counter"));
+        }
+        Ok(self.names_of_pic(pic, Some(names), walk))
+    }
+
+    /// Every event once, in the reverse order of first appearance over all counters, which is the
+    /// order of the original.
+    pub fn events(&self, names: Names, walk: Walk) -> Vec<&str> {
+        let mut seen = HashSet::new();
+        let all = (0..self.npic()).flat_map(|pic| self.names_of_pic(pic, Some(names), walk));
+        let mut unique: Vec<&str> = all.filter(|name| seen.insert(*name)).collect();
+        unique.reverse();
+        unique
+    }
+
+    /// Names of the attributes, `picnum` last.
+    pub fn attributes(&self, walk: Walk) -> Vec<&str> {
+        let wanted = self.inner.wanted(walk);
+        let mut names: Vec<&str> = Vec::new();
+        for backend in &self.inner.backends {
+            for name in &backend.description().attributes {
+                let ours = *name != Attribute::SMPL_NRECS || wanted.contains(Walk::SMPL);
+                if ours && !names.contains(&&**name) {
+                    names.push(name);
+                }
+            }
+        }
+        if self.inner.smpl && wanted.contains(Walk::SMPL) {
+            names.push(Attribute::SMPL_NRECS);
+        }
+        names.push(Attribute::PICNUM);
+        names
+    }
+
+    /// Names of the items of a record, in the order of their indices; empty without SMPL.
+    pub fn record_items(&self) -> &'static [&'static str] {
+        if self.inner.smpl { &items::NAMES } else { &[] }
+    }
+
+    /// Index of the item that `special` stands for.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the records of this machine do not have it.
+    pub fn special_item(&self, special: SpecialItem) -> Result<usize> {
+        let has =
+            |backend: &Box<dyn Backend>| backend.description().special_items.contains(&special);
+        if self.inner.smpl && self.inner.backends.iter().any(has) {
+            return Ok(items::index_of_special(special));
+        }
+        Err(Error::invalid("records of this machine do not have the item"))
+    }
+
+    /// An empty set.
+    pub fn create_set(&self) -> Set {
+        Set::new(Arc::clone(&self.inner))
+    }
+
+    /// Whether `set` is one of this handle.
+    pub fn owns(&self, set: &Set) -> bool {
+        Arc::ptr_eq(&self.inner, set.handle())
+    }
+
+    /// Whether both are the same handle.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Handle {
+    /// The back ends, in the order of their counters.
+    pub(crate) fn backends(&self) -> &[Box<dyn Backend>] {
+        &self.backends
+    }
+
+    /// Whether records can be collected.
+    pub(crate) fn smpl(&self) -> bool {
+        self.smpl
+    }
+
+    /// What a walk is about, given whether the handle has records.
+    fn wanted(&self, walk: Walk) -> Walk {
+        if self.smpl { walk } else { walk - Walk::SMPL }
+    }
+
+    /// The back end that has counter `pic`, and its number there.
+    fn locate(&self, pic: u32) -> Option<(usize, u32)> {
+        let mut first = 0;
+        for (index, backend) in self.backends.iter().enumerate() {
+            let npic = backend.description().npic;
+            if pic < first + npic {
+                return Some((index, pic - first));
+            }
+            first += npic;
+        }
+        None
+    }
+
+    /// Finds out what counts `request`, and checks its attributes as far as that can be done before
+    /// the set is bound.
+    ///
+    /// # Errors
+    ///
+    /// Subcodes: invalid event, invalid attribute, invalid picnum, pic not capable.
+    pub(crate) fn resolve(&self, request: Request) -> Result<Entry> {
+        self.check_names(&request)?;
+        let pic = request.value_of(Attribute::PICNUM);
+        let located = pic.map(|pic| self.locate_picnum(pic)).transpose()?;
+        let mut candidates = Vec::new();
+        for (index, backend) in self.backends.iter().enumerate() {
+            candidates.extend(backend.look_up(&request.event).map(|known| (index, known)));
+        }
+        let fits = |(index, known): &(usize, Known)| match located {
+            Some((backend, pic)) => *index == backend && known.pics >> pic & 1 == 1,
+            None => true,
+        };
+        match candidates.iter().find(|candidate| fits(candidate)) {
+            Some((index, _)) => {
+                Ok(Entry { request, backend: Some(*index), pic: located.map(|(_, pic)| pic) })
+            }
+            None if !candidates.is_empty() => Err(Error::coded(
+                Subcode::PicNotCapable,
+                format!("counter {} cannot count \"{}\"", pic.unwrap_or(0), request.event),
+            )),
+            // A raw number is taken here, as in the original, and refused when the set is bound.
+            None if number(&request.event).is_some() => {
+                Ok(Entry { request, backend: None, pic: None })
+            }
+            None => Err(self.unknown_event(&request.event)),
+        }
+    }
+
+    fn locate_picnum(&self, pic: u64) -> Result<(usize, u32)> {
+        let located = u32::try_from(pic).ok().and_then(|pic| self.locate(pic));
+        located.ok_or_else(|| {
+            let npic: u32 = self.backends.iter().map(|b| b.description().npic).sum();
+            let reason = format!("picnum {pic}: the counters are 0 to {}", npic.saturating_sub(1));
+            Error::coded(Subcode::InvalidPicnum, reason)
+        })
+    }
+
+    fn check_names(&self, request: &Request) -> Result<()> {
+        let known = |name: &str| {
+            name == Attribute::PICNUM
+                || (self.smpl && name == Attribute::SMPL_NRECS)
+                || self.backends.iter().any(|b| b.description().attributes.iter().any(|a| a == name))
+        };
+        match request.attributes.iter().find(|attribute| !known(&attribute.name)) {
+            Some(unknown) => Err(Error::coded(
+                Subcode::InvalidAttribute,
+                format!("there is no attribute \"{}\" on this machine", unknown.name),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for an event no back end knows: why it may be so.
+    pub(crate) fn unknown_event(&self, event: &str) -> Error {
+        let mut reason = format!("event \"{event}\" cannot be counted on this machine");
+        for missing in &self.missing {
+            reason.push_str("; ");
+            reason.push_str(missing);
+        }
+        Error::coded(Subcode::InvalidEvent, reason)
+    }
+}

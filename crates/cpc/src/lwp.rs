@@ -1,0 +1,144 @@
+//! Counting by Lightweight Profiling: 64-bit counters built from the unit's 26-bit ones, and SMPL
+//! records that are the unit's event records.
+
+mod context;
+mod events;
+mod insn;
+mod memory;
+mod plan;
+mod unit;
+
+use std::sync::Arc;
+
+use lwp_arch::EventId;
+use lwp_arch::cpuid::fn8000_001c::{Ecx, Features};
+
+use crate::backend::{Backend, Context, Description, EventInfo, Known, Planned, Target};
+use crate::error::{Error, Result};
+use crate::records::SpecialItem;
+use crate::request::{Caps, number};
+
+use context::LwpContext;
+use unit::Unit;
+
+/// The back end of a processor with LWP.
+#[derive(Debug)]
+pub(crate) struct LwpBackend {
+    unit: Arc<dyn Unit>,
+    description: Description,
+}
+
+/// Looks for LWP in this processor.
+///
+/// # Errors
+///
+/// One sentence that says why there is none.
+pub(crate) fn detect() -> std::result::Result<LwpBackend, String> {
+    match insn::Hardware::detect() {
+        Some(unit) => Ok(LwpBackend::new(Arc::new(unit))),
+        None => {
+            Err("this processor has no Lightweight Profiling (run the program with `lwp run` to \
+                     give it one)"
+                .to_owned())
+        }
+    }
+}
+
+impl LwpBackend {
+    pub(crate) fn new(unit: Arc<dyn Unit>) -> Self {
+        let description = describe(&*unit);
+        Self { unit, description }
+    }
+
+    /// The event that `name`, or a raw EventId, stands for, if this unit counts it.
+    fn event(&self, name: &str) -> Option<EventId> {
+        let id = match events::by_name(name) {
+            Some(id) => id,
+            None => EventId(u8::try_from(number(name)?).ok()?),
+        };
+        events::has(self.unit.enabled(), id).then_some(id)
+    }
+
+    /// Counters that can count `id`: its own; any, for an event that has none.
+    fn pics(&self, id: EventId) -> u64 {
+        pics(self.description.npic, id)
+    }
+}
+
+fn pics(npic: u32, id: EventId) -> u64 {
+    match id {
+        EventId::PROGRAMMED => u64::MAX >> (64 - npic.clamp(1, 64)),
+        _ => 1 << (id.0 - 1),
+    }
+}
+
+fn describe(unit: &dyn Unit) -> Description {
+    let (capabilities, enabled) = (unit.capabilities(), unit.enabled());
+    let npic = u32::from(capabilities.ebx.max_events()).min(32);
+    let listed = events::TABLE.iter().filter(|row| events::has(enabled, row.id));
+    let events = listed
+        .flat_map(|row| row.names.iter().map(move |name| (row, name)))
+        .map(|(row, name)| EventInfo {
+            name: (*name).to_owned(),
+            pics: pics(npic, row.id),
+            counts: row.id != EventId::PROGRAMMED,
+            records: true,
+        })
+        .collect();
+    let mut special_items = vec![SpecialItem::Pc];
+    if enabled.contains(Features::LWP_DME) {
+        special_items.extend([SpecialItem::Lat, SpecialItem::Dsrc]);
+        if capabilities.ecx.contains(Ecx::LWP_DATA_ADDRESS) {
+            special_items.push(SpecialItem::Dlina);
+        }
+    }
+    let mut caps = Caps::SMPL;
+    if unit.interrupts() {
+        caps |= Caps::OVERFLOW_INTERRUPT | Caps::OVERFLOW_PRECISE;
+    }
+    Description {
+        name: format!("AMD Lightweight Profiling, version {}", capabilities.ecx.version()),
+        reference: "Events of Lightweight Profiling: AMD publication 43724, and chapter 13.4 of \
+                    publication 24593."
+            .to_owned(),
+        npic,
+        caps,
+        events,
+        attributes: plan::attributes(&capabilities, enabled),
+        special_items,
+    }
+}
+
+impl Backend for LwpBackend {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn look_up(&self, event: &str) -> Option<Known> {
+        Some(Known { pics: self.pics(self.event(event)?) })
+    }
+
+    fn record_event(&self, event: &str) -> Option<EventId> {
+        self.event(event)
+    }
+
+    fn program(&self, plan: &[Planned], target: Target) -> Result<Box<dyn Context>> {
+        if target != Target::ThisThread {
+            return Err(Error::new(
+                libc::ENOTSUP,
+                "Lightweight Profiling counts only the thread that asks for it",
+            ));
+        }
+        let id = |planned: &Planned| {
+            let name = &planned.request.event;
+            self.event(name)
+                .ok_or_else(|| Error::described(libc::EINVAL, format!("no event {name}")))
+        };
+        let ids = plan.iter().map(id).collect::<Result<Vec<_>>>()?;
+        let programmed = plan::build(&self.unit.capabilities(), self.unit.enabled(), plan, &ids)?;
+        Ok(Box::new(LwpContext::start(Arc::clone(&self.unit), programmed)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! A loaded control block: counts and records from its ring.
+
+use std::sync::Arc;
+
+use lwp_arch::lwpcb::{Lwpcb, sign_extend_26};
+use lwp_arch::ring::Ring;
+use lwp_arch::{EventId, Record, RingOffset};
+use rustix::time::{ClockId, clock_gettime};
+use zerocopy::FromZeros;
+
+use super::memory::Memory;
+use super::plan::{Program, Programmed, initial};
+use super::unit::Unit;
+use crate::backend::{Cause, Context, Moment};
+use crate::clock::Cycles;
+use crate::error::{Error, Result};
+
+/// A request that is being counted or recorded.
+#[derive(Debug)]
+struct Running {
+    programmed: Programmed,
+    /// Records of it that were made since the start.
+    expired: u64,
+    /// Records that wait to be handed out, oldest first.
+    queue: Vec<Record>,
+    /// Records for which `queue` had no room.
+    dropped: u64,
+}
+
+impl Running {
+    fn new(programmed: Programmed) -> Self {
+        let queue = Vec::with_capacity(programmed.records.unwrap_or(0));
+        Self { programmed, expired: 0, queue, dropped: 0 }
+    }
+
+    /// A record of this request came out of the ring.
+    fn take(&mut self, record: Record) {
+        self.expired += 1;
+        match self.programmed.records {
+            Some(room) if self.queue.len() < room => self.queue.push(record),
+            Some(_) => self.dropped += 1,
+            None => {}
+        }
+    }
+
+    /// Occurrences since the start. Each record stands for a whole interval, and what the counter
+    /// has come down by for the rest.
+    fn count(&self, memory: &Memory) -> u64 {
+        let Some(slot) = self.programmed.slot else {
+            return self.expired;
+        };
+        let interval = i64::from(self.programmed.interval);
+        let counter = i64::from(sign_extend_26(memory.slot(slot).counter.get()));
+        let rest = (interval - counter).cast_unsigned();
+        self.expired.wrapping_mul((interval + 1).cast_unsigned()).wrapping_add(rest)
+    }
+}
+
+/// A control block that is loaded in the thread that made it.
+#[derive(Debug)]
+pub(super) struct LwpContext {
+    unit: Arc<dyn Unit>,
+    memory: Arc<Memory>,
+    program: Program,
+    ring: Ring,
+    tail: RingOffset,
+    running: Vec<Running>,
+    /// The counter of reference clocks, if it belongs to no request.
+    clock: Option<Running>,
+    /// Which request counts the reference clocks, if one does.
+    clock_request: Option<usize>,
+    /// Time while counting, where the unit has no clock.
+    cycles: Cycles,
+    loaded: bool,
+    /// MissedEvents when last looked at.
+    missed: u64,
+    /// Records missed since the last drain.
+    lost: u64,
+    /// Counters have lost records: the counts are not known any more.
+    invalid: bool,
+}
+
+impl LwpContext {
+    /// Loads a block made from `program`.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN if the thread uses LWP already; ENOMEM.
+    pub(super) fn start(unit: Arc<dyn Unit>, program: Program) -> Result<Self> {
+        if unit.flush() != 0 {
+            return Err(Error::new(
+                libc::EAGAIN,
+                "the thread has a control block of its own loaded",
+            ));
+        }
+        let no_memory = Error::new(libc::ENOMEM, "no memory for the ring");
+        let ring_bytes = program.ring_records * Record::SIZE;
+        let memory = Memory::new(program.block_bytes, ring_bytes).ok_or(no_memory.clone())?;
+        let ring = Ring::new(ring_bytes as u32, Record::SIZE as u32).ok_or(no_memory)?;
+        let running: Vec<Running> = program.requests.iter().copied().map(Running::new).collect();
+        let clock_request = program.requests.iter().position(|r| Some(*r) == program.clock);
+        let clock = program.clock.filter(|_| clock_request.is_none()).map(Running::new);
+        let mut context = Self {
+            unit,
+            memory: Arc::new(memory),
+            program,
+            ring,
+            tail: RingOffset(0),
+            running,
+            clock,
+            clock_request,
+            cycles: Cycles::stopped(),
+            loaded: false,
+            missed: 0,
+            lost: 0,
+            invalid: false,
+        };
+        context.reset();
+        context.load();
+        Ok(context)
+    }
+
+    /// Writes the block as it is at the start.
+    fn reset(&mut self) {
+        let mut block = Lwpcb::new_zeroed();
+        block.flags = self.program.flags.bits().into();
+        block.set_buffer_size_random(self.memory.ring_bytes() as u32, self.program.random);
+        block.buffer_base = self.memory.ring_address().into();
+        // More than the ring holds: no interrupt.
+        block.threshold = u32::MAX.into();
+        block.filters = self.program.filters.bits().into();
+        block.base_ip = self.program.base_ip.into();
+        block.limit_ip = self.program.limit_ip.into();
+        self.memory.set_block(&block);
+        for running in self.running.iter_mut().chain(&mut self.clock) {
+            if let Some(slot) = running.programmed.slot {
+                self.memory.set_slot(slot, &initial(&running.programmed));
+            }
+            running.expired = 0;
+            running.queue.clear();
+            running.dropped = 0;
+        }
+        self.tail = RingOffset(0);
+        self.missed = 0;
+        self.lost = 0;
+        self.invalid = false;
+        self.cycles = Cycles::stopped();
+    }
+
+    fn load(&mut self) {
+        if self.program.clock.is_none() {
+            self.cycles.start();
+        }
+        self.loaded = true;
+        self.unit.load(&self.memory);
+    }
+
+    fn unload(&mut self) {
+        self.unit.unload(&self.memory);
+        self.loaded = false;
+        self.cycles.stop();
+    }
+
+    /// Brings block and ring up to date, and takes the records out of the ring.
+    fn gather(&mut self) -> Result<()> {
+        if self.loaded && self.unit.flush() != self.memory.address() {
+            self.invalid = true;
+            return Err(Error::new(libc::EAGAIN, "another control block has been loaded"));
+        }
+        let head = self.ring.reduce(self.memory.head().0);
+        while self.tail != head {
+            let record = self.memory.record(self.tail);
+            let id = EventId(record.event_id);
+            let mut all = self.running.iter_mut().chain(&mut self.clock);
+            if let Some(running) = all.find(|running| running.programmed.id == id) {
+                running.take(record);
+            }
+            self.tail = self.ring.next(self.tail);
+        }
+        self.memory.set_tail(self.tail);
+        let missed = self.memory.missed();
+        let lost = missed.wrapping_sub(self.missed);
+        self.missed = missed;
+        self.lost += lost;
+        // Which of the requests the lost records belong to is not known.
+        let counts = self.running.iter().any(|running| running.programmed.records.is_none());
+        self.invalid |= lost > 0 && counts;
+        Ok(())
+    }
+
+    fn tick(&self) -> u64 {
+        match (self.clock_request, &self.clock) {
+            (Some(index), _) => self.running[index].count(&self.memory),
+            (None, Some(clock)) => clock.count(&self.memory),
+            (None, None) => self.cycles.elapsed(),
+        }
+    }
+}
+
+impl Context for LwpContext {
+    fn read(&mut self, counts: &mut [u64]) -> Result<Moment> {
+        self.gather()?;
+        if self.invalid {
+            return Err(Error::new(
+                libc::EAGAIN,
+                "the ring was full and counts were lost: sample more often, or count and record in \
+                 different sets",
+            ));
+        }
+        for (count, running) in counts.iter_mut().zip(&self.running) {
+            *count = running.count(&self.memory);
+        }
+        let now = clock_gettime(ClockId::Monotonic);
+        Ok(Moment { hrtime_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec, tick: self.tick() })
+    }
+
+    fn restart(&mut self, _presets: &[u64]) -> Result<()> {
+        self.unload();
+        self.reset();
+        self.load();
+        Ok(())
+    }
+
+    fn set_running(&mut self, running: bool) -> Result<()> {
+        match (self.loaded, running) {
+            (true, false) => self.unload(),
+            (false, true) => self.load(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn overflowed(&mut self, _cause: Cause) -> Option<usize> {
+        None
+    }
+
+    fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
+        let Some(running) = self.running.get_mut(index) else {
+            return Ok(0);
+        };
+        let mut handed = 0;
+        for record in &running.queue {
+            handed += 1;
+            if !sink(record) {
+                break;
+            }
+        }
+        running.queue.drain(..handed);
+        let dropped = std::mem::take(&mut running.dropped);
+        Ok(dropped + std::mem::take(&mut self.lost))
+    }
+}
+
+impl Drop for LwpContext {
+    fn drop(&mut self) {
+        if self.loaded {
+            self.unload();
+        }
+    }
+}

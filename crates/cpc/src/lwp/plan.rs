@@ -1,0 +1,342 @@
+//! From requests to a control block.
+
+use lwp_arch::cpuid::Capabilities;
+use lwp_arch::cpuid::fn8000_001c::{Ecx, Features};
+use lwp_arch::filters::{Filters, LATENCY_STEP};
+use lwp_arch::lwpcb::{COUNTER_MAX, EventSlot, slot_offset};
+use lwp_arch::{EventFlags, EventId, Record};
+
+use crate::backend::Planned;
+use crate::error::{Error, Result, Subcode};
+use crate::request::{Attribute, Request, RequestFlags};
+use crate::set::{DEFAULT_RECORDS, MAX_RECORDS};
+
+/// Records the ring has room for when something is counted: each stands for 2^25 occurrences, so an
+/// event fills it after 2^43 of them.
+const COUNTING_RECORDS: usize = 1 << 18;
+/// Most records a ring is made for; BufferSize has 28 bits.
+const MOST_RECORDS: usize = (1 << 28) / Record::SIZE - 1;
+
+/// What one request becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Programmed {
+    pub(super) id: EventId,
+    /// Where its slot is in the block; LWPINS has none.
+    pub(super) slot: Option<u64>,
+    /// EventInterval.
+    pub(super) interval: i32,
+    /// Records to keep between two samples; `None` for a counter.
+    pub(super) records: Option<usize>,
+}
+
+/// What a set becomes.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) requests: Vec<Programmed>,
+    pub(super) flags: EventFlags,
+    pub(super) filters: Filters,
+    pub(super) base_ip: u64,
+    pub(super) limit_ip: u64,
+    pub(super) random: u32,
+    pub(super) ring_records: usize,
+    pub(super) block_bytes: usize,
+    /// Where the reference clocks are counted: by a request, or beside them. They are the tick.
+    pub(super) clock: Option<Programmed>,
+}
+
+/// For which events an attribute means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    CacheMisses,
+    Branches,
+    All,
+    Records,
+}
+
+/// What an attribute sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    /// Bits of Filters, set by 1.
+    Bits(Filters),
+    /// MinLatency in cycles.
+    MinLatency,
+    BaseIp,
+    LimitIp,
+    Random,
+    Timestamp,
+}
+
+/// An attribute, and what the unit must have for it.
+struct Row {
+    name: &'static str,
+    class: Class,
+    field: Field,
+    filter: Option<Ecx>,
+    feature: Option<Features>,
+}
+
+const LEVEL: Option<Ecx> = Some(Ecx::LWP_CACHE_LEVELS);
+const PREDICTION: Option<Ecx> = Some(Ecx::LWP_BRANCH_PREDICTION);
+const ADDRESS: Option<Ecx> = Some(Ecx::LWP_IP_FILTERING);
+const PTSC: Option<Features> = Some(Features::LWP_PTSC);
+
+/// The attributes: the filters of the unit under the names AMD gave them.
+#[rustfmt::skip] // One attribute a line.
+const ATTRIBUTES: &[Row] = &[
+    row("min_latency", Class::CacheMisses, Field::MinLatency,          Some(Ecx::LWP_CACHE_LATENCY), None),
+    row("nbc",         Class::CacheMisses, Field::Bits(Filters::NBC),  LEVEL,      None),
+    row("rdc",         Class::CacheMisses, Field::Bits(Filters::RDC),  LEVEL,      None),
+    row("ram",         Class::CacheMisses, Field::Bits(Filters::RAM),  LEVEL,      None),
+    row("oth",         Class::CacheMisses, Field::Bits(Filters::OTH),  LEVEL,      None),
+    row("nmb",         Class::Branches,    Field::Bits(Filters::NMB),  PREDICTION, None),
+    row("npb",         Class::Branches,    Field::Bits(Filters::NPB),  PREDICTION, None),
+    row("nab",         Class::Branches,    Field::Bits(Filters::NAB),  None,       None),
+    row("ncb",         Class::Branches,    Field::Bits(Filters::NCB),  None,       None),
+    row("nrb",         Class::Branches,    Field::Bits(Filters::NRB),  None,       None),
+    row("base_ip",     Class::All,         Field::BaseIp,              ADDRESS,    None),
+    row("limit_ip",    Class::All,         Field::LimitIp,             ADDRESS,    None),
+    row("ipi",         Class::All,         Field::Bits(Filters::IPI),  ADDRESS,    None),
+    row("random",      Class::Records,     Field::Random,              None,       None),
+    row("ptsc",        Class::Records,     Field::Timestamp,           None,       PTSC),
+];
+
+const fn row(
+    name: &'static str,
+    class: Class,
+    field: Field,
+    filter: Option<Ecx>,
+    feature: Option<Features>,
+) -> Row {
+    Row { name, class, field, filter, feature }
+}
+
+impl Row {
+    fn is_had(&self, capabilities: &Capabilities, enabled: Features) -> bool {
+        self.filter.is_none_or(|filter| capabilities.ecx.contains(filter))
+            && self.feature.is_none_or(|feature| enabled.contains(feature))
+    }
+
+    fn is_for(&self, id: EventId, request: &Request) -> bool {
+        match self.class {
+            Class::CacheMisses => id == EventId::DCACHE_MISSES,
+            Class::Branches => id == EventId::BRANCHES_RETIRED,
+            Class::All => id != EventId::PROGRAMMED,
+            Class::Records => request.is_smpl() && id != EventId::PROGRAMMED,
+        }
+    }
+}
+
+/// Names of the attributes this unit has.
+pub(super) fn attributes(capabilities: &Capabilities, enabled: Features) -> Vec<String> {
+    let had = ATTRIBUTES.iter().filter(|row| row.is_had(capabilities, enabled));
+    had.map(|row| row.name.to_owned()).collect()
+}
+
+/// The values of the fields of the block that all events share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shared {
+    bits: u32,
+    min_latency: Option<u64>,
+    base_ip: Option<u64>,
+    limit_ip: Option<u64>,
+    random: Option<u64>,
+    timestamp: bool,
+}
+
+impl Shared {
+    /// Takes over one attribute of a request. Equal requests agree; others contradict each other.
+    fn take(&mut self, row: &Row, value: u64) -> Result<()> {
+        let once = |field: &mut Option<u64>| match field.replace(value) {
+            Some(before) if before != value => Err(Error::coded(
+                Subcode::ConflictingRequests,
+                format!("\"{}\" is {before} for one request and {value} for another", row.name),
+            )),
+            _ => Ok(()),
+        };
+        let most = match row.field {
+            Field::Bits(_) | Field::Timestamp => 1,
+            Field::MinLatency => u64::from(u8::MAX) * u64::from(LATENCY_STEP),
+            Field::BaseIp | Field::LimitIp => u64::MAX,
+            Field::Random => 15,
+        };
+        if value > most {
+            let reason = format!("\"{}\" is at most {most}, not {value}", row.name);
+            return Err(Error::coded(Subcode::AttributeOutOfRange, reason));
+        }
+        match row.field {
+            Field::Bits(bits) if value == 1 => self.bits |= bits.bits(),
+            Field::Bits(_) => {}
+            Field::Timestamp => self.timestamp |= value == 1,
+            Field::MinLatency => once(&mut self.min_latency)?,
+            Field::BaseIp => once(&mut self.base_ip)?,
+            Field::LimitIp => once(&mut self.limit_ip)?,
+            Field::Random => once(&mut self.random)?,
+        }
+        Ok(())
+    }
+
+    fn filters(&self) -> Filters {
+        let mut filters = Filters::from_bits_retain(self.bits);
+        let levels = Filters::NBC | Filters::RDC | Filters::RAM | Filters::OTH;
+        filters.set(Filters::CLF, filters.intersects(levels));
+        filters.set(Filters::IPF, self.base_ip.is_some() || self.limit_ip.is_some());
+        let steps = self.min_latency.unwrap_or(0).div_ceil(u64::from(LATENCY_STEP));
+        filters.with_min_latency(steps as u8)
+    }
+}
+
+/// Turns requests into the content of a control block.
+///
+/// # Errors
+///
+/// Subcodes: invalid flags, attribute out of range, invalid attribute, resource unavailable,
+/// conflicting requests.
+pub(super) fn build(
+    capabilities: &Capabilities,
+    enabled: Features,
+    plan: &[Planned],
+    ids: &[EventId],
+) -> Result<Program> {
+    let mut shared = Shared::default();
+    let mut requests = Vec::with_capacity(plan.len());
+    for (index, (planned, id)) in plan.iter().zip(ids).enumerate() {
+        let request = &planned.request;
+        check_flags(request)?;
+        if ids[..index].contains(id) {
+            let reason = "Lightweight Profiling has one counter for each event, and two requests \
+                          ask for the same";
+            return Err(Error::coded(Subcode::ResourceUnavailable, reason));
+        }
+        take_attributes(&mut shared, capabilities, enabled, request, *id)?;
+        requests.push(programmed(capabilities, request, *id)?);
+    }
+    check_random(&shared, plan)?;
+    Ok(assemble(capabilities, enabled, requests, &shared))
+}
+
+fn check_flags(request: &Request) -> Result<()> {
+    let kernel = RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV;
+    if request.flags.intersects(kernel) || !request.flags.contains(RequestFlags::COUNT_USER) {
+        let reason = "Lightweight Profiling counts in user mode only";
+        return Err(Error::coded(Subcode::InvalidFlags, reason));
+    }
+    Ok(())
+}
+
+/// With random intervals the occurrences between two records are not known, so nothing can be counted.
+fn check_random(shared: &Shared, plan: &[Planned]) -> Result<()> {
+    let counts = plan.iter().any(|planned| !planned.request.is_smpl());
+    if counts && shared.random.unwrap_or(0) > 0 {
+        let reason = "\"random\" changes every interval of the set, so its counters would be wrong";
+        return Err(Error::coded(Subcode::ConflictingRequests, reason));
+    }
+    Ok(())
+}
+
+fn take_attributes(
+    shared: &mut Shared,
+    capabilities: &Capabilities,
+    enabled: Features,
+    request: &Request,
+    id: EventId,
+) -> Result<()> {
+    for attribute in &request.attributes {
+        if matches!(&*attribute.name, Attribute::PICNUM | Attribute::SMPL_NRECS) {
+            continue;
+        }
+        let row = ATTRIBUTES.iter().find(|row| row.name == attribute.name);
+        let row = row.filter(|row| row.is_had(capabilities, enabled) && row.is_for(id, request));
+        let Some(row) = row else {
+            let reason = format!(
+                "attribute \"{}\" means nothing for \"{}\" with Lightweight Profiling",
+                attribute.name, request.event
+            );
+            return Err(Error::coded(Subcode::InvalidAttribute, reason));
+        };
+        shared.take(row, attribute.value)?;
+    }
+    Ok(())
+}
+
+fn programmed(capabilities: &Capabilities, request: &Request, id: EventId) -> Result<Programmed> {
+    let records = request.is_smpl().then(|| {
+        let asked = request.value_of(Attribute::SMPL_NRECS);
+        asked.map_or(DEFAULT_RECORDS, |n| n.clamp(1, MAX_RECORDS) as usize)
+    });
+    let most = COUNTER_MAX as u64 + 1;
+    let interval = match (records, id, request.interval()) {
+        (None, _, _) | (_, EventId::PROGRAMMED, _) => most,
+        (Some(_), _, Some(interval)) if interval <= most => interval,
+        _ => {
+            let reason = format!("records are at most {most} occurrences apart: preset too small");
+            return Err(Error::coded(Subcode::AttributeOutOfRange, reason));
+        }
+    };
+    let interval = (interval - 1) as i32;
+    Ok(Programmed { id, slot: slot_of(capabilities, id), interval, records })
+}
+
+fn slot_of(capabilities: &Capabilities, id: EventId) -> Option<u64> {
+    let ebx = capabilities.ebx;
+    slot_offset(ebx.event_offset().into(), ebx.max_events(), id)
+}
+
+fn assemble(
+    capabilities: &Capabilities,
+    enabled: Features,
+    requests: Vec<Programmed>,
+    shared: &Shared,
+) -> Program {
+    let of_event =
+        |id: EventId| EventFlags::from_bits_truncate(1u32.checked_shl(id.0.into()).unwrap_or(0));
+    let mut flags: EventFlags = requests.iter().map(|request| of_event(request.id)).collect();
+    flags.set(EventFlags::PTSC, shared.timestamp);
+    let clock = clock(capabilities, enabled, &requests, shared);
+    flags |= clock.map_or(EventFlags::empty(), |clock| of_event(clock.id));
+    let counts = requests.iter().any(|request| request.records.is_none());
+    let kept: usize = requests.iter().filter_map(|request| request.records).sum();
+    let least = (capabilities.min_ring_bytes() as usize).div_ceil(Record::SIZE);
+    // One slot of a ring never holds a record that can be read.
+    let wanted = kept + 1 + if counts { COUNTING_RECORDS } else { 0 };
+    Program {
+        requests,
+        flags,
+        filters: shared.filters(),
+        base_ip: shared.base_ip.unwrap_or(0),
+        limit_ip: shared.limit_ip.unwrap_or(u64::MAX),
+        random: shared.random.unwrap_or(0) as u32,
+        ring_records: wanted.clamp(least.max(2), MOST_RECORDS),
+        block_bytes: capabilities.ebx.lwpcb_bytes() as usize,
+        clock,
+    }
+}
+
+/// The counter of reference clocks: that of a request, or one beside them. None where the unit has no
+/// such event, where a filter would distort it, and where records of it or random intervals would.
+fn clock(
+    capabilities: &Capabilities,
+    enabled: Features,
+    requests: &[Programmed],
+    shared: &Shared,
+) -> Option<Programmed> {
+    let id = EventId::REFERENCE_CLOCKS;
+    let filtered = shared.base_ip.is_some() || shared.limit_ip.is_some();
+    if !enabled.contains(Features::LWP_RNH) || filtered || shared.random.unwrap_or(0) > 0 {
+        return None;
+    }
+    match requests.iter().find(|request| request.id == id) {
+        Some(request) => Some(*request).filter(|request| request.records.is_none()),
+        None if requests.iter().any(|request| request.records.is_none()) => Some(Programmed {
+            id,
+            slot: slot_of(capabilities, id),
+            interval: COUNTER_MAX,
+            records: None,
+        }),
+        None => None,
+    }
+}
+
+/// The slot a request starts with: the first record after a whole interval.
+pub(super) fn initial(programmed: &Programmed) -> EventSlot {
+    EventSlot::new(programmed.interval, programmed.interval)
+}

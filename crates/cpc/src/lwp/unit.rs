@@ -1,0 +1,31 @@
+//! What counts: an LWP unit, real or modelled.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use lwp_arch::cpuid::Capabilities;
+use lwp_arch::cpuid::fn8000_001c::Features;
+
+use super::memory::Memory;
+
+/// The LWP unit of the processor a thread runs on. Each thread has state of its own in it.
+pub(crate) trait Unit: Debug + Send + Sync {
+    /// The static half of its CPUID leaf.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What a program may use.
+    fn enabled(&self) -> Features;
+
+    /// Whether the threshold interrupt reaches the program.
+    fn interrupts(&self) -> bool;
+
+    /// LLWPCB: the calling thread's events go to `memory`, which lives at least until they no longer do.
+    fn load(&self, memory: &Arc<Memory>);
+
+    /// LLWPCB of 0, if `memory` is the active block of the calling thread: counters and head are
+    /// flushed, and nothing is counted any more.
+    fn unload(&self, memory: &Arc<Memory>);
+
+    /// SLWPCB: flushes, and returns the address of the active block, 0 without one.
+    fn flush(&self) -> u64;
+}

@@ -1,0 +1,272 @@
+//! Requests that the kernel counts: one group for the counters, one ring for each SMPL request.
+
+use std::sync::Arc;
+
+use lwp_arch::{EventKind, Record};
+use lwp_perf::group::{Group, Options, ReadError, Reading, Target};
+use lwp_perf::kernel::{Control, Handle, Kernel};
+use lwp_perf::sampler::{Sampler, SamplerOptions};
+use lwp_perf::{Errno, Event, Modes, SampleFormat, decode};
+
+use super::refusal::Refusal;
+use crate::backend::{Cause, Context, Moment};
+use crate::clock::{cycles, monotonic_ns};
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// Bytes that a sample takes in the ring at most, with its header.
+const SAMPLE_BYTES: u64 = 96;
+
+/// An SMPL request.
+#[derive(Clone, Debug)]
+pub(super) struct Sampling {
+    /// Its index in the plan.
+    pub(super) index: usize,
+    pub(super) event: Event,
+    pub(super) kind: EventKind,
+    pub(super) modes: Modes,
+    pub(super) period: u64,
+    pub(super) format: SampleFormat,
+    /// Records to hold between two samples.
+    pub(super) records: u64,
+}
+
+/// A ring that is being filled.
+#[derive(Debug)]
+struct Ring {
+    index: usize,
+    kind: EventKind,
+    sampler: Sampler,
+    /// Losses already reported.
+    lost: u64,
+}
+
+/// The group of the counters.
+#[derive(Debug)]
+struct Counters {
+    group: Group,
+    /// Index in the plan of each member.
+    plan: Vec<usize>,
+    /// Which members signal their overflow.
+    notifies: Vec<bool>,
+    reading: Reading,
+    /// Where values go that are read without a system call.
+    values: Vec<u64>,
+    /// The leader stops the group by itself at its next overflow.
+    stops: bool,
+}
+
+/// What the kernel counts for one binding.
+#[derive(Debug)]
+pub(super) struct PerfContext {
+    counters: Option<Counters>,
+    rings: Vec<Ring>,
+}
+
+/// The distance to the overflow that the kernel is asked for. It takes 63 bits; what is farther away
+/// never comes.
+pub(super) fn period(preset: u64) -> u64 {
+    const MOST: u64 = i64::MAX as u64;
+    match preset.wrapping_neg() {
+        0 => MOST,
+        distance => distance.min(MOST),
+    }
+}
+
+impl PerfContext {
+    /// Opens everything, then lets it run.
+    pub(super) fn start(
+        kernel: Arc<dyn Kernel>,
+        target: Target,
+        requests: usize,
+        mut counted: Vec<(usize, lwp_perf::Request)>,
+        sampled: &[Sampling],
+    ) -> std::result::Result<Self, Refusal> {
+        // A member that overflows stops the others fastest if it leads them.
+        counted.sort_by_key(|(_, request)| request.period.is_none());
+        let mut counters = None;
+        if !counted.is_empty() {
+            counters = Some(Counters::open(Arc::clone(&kernel), target, counted)?);
+        }
+        let open = |sampling: &Sampling| Ring::open(Arc::clone(&kernel), target, sampling);
+        let rings = sampled.iter().map(open).collect::<std::result::Result<Vec<_>, Refusal>>()?;
+        let mut context = Self { counters, rings };
+        debug_assert_eq!(requests, context.requests());
+        context.run(true).map_err(errno)?;
+        Ok(context)
+    }
+
+    fn requests(&self) -> usize {
+        self.counters.as_ref().map_or(0, |counters| counters.plan.len()) + self.rings.len()
+    }
+
+    fn run(&mut self, running: bool) -> std::result::Result<(), Errno> {
+        if let Some(counters) = &mut self.counters {
+            if running {
+                counters.group.enable()?;
+            } else {
+                counters.group.disable()?;
+            }
+        }
+        for ring in &self.rings {
+            if running {
+                ring.sampler.enable()?;
+            } else {
+                ring.sampler.disable()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A failure of a call that handlers may make: nothing is put together for it.
+fn errno(errno: Errno) -> Error {
+    Error::new(errno.raw_os_error(), "the kernel refused to control the counters")
+}
+
+impl Counters {
+    fn open(
+        kernel: Arc<dyn Kernel>,
+        target: Target,
+        counted: Vec<(usize, lwp_perf::Request)>,
+    ) -> std::result::Result<Self, Refusal> {
+        let (plan, requests): (Vec<usize>, Vec<_>) = counted.into_iter().unzip();
+        let mut group = Group::open(kernel, Options::new(target), &requests)?;
+        // Without the pages, of which there is a limit, the group is read by a system call.
+        let _ = group.map();
+        let notifies: Vec<bool> = requests.iter().map(|request| request.period.is_some()).collect();
+        for (member, _) in notifies.iter().enumerate().filter(|(_, notifies)| **notifies) {
+            let notify = Control::Notify { signal: sys::overflow_signal()?, tid: sys::thread_id() };
+            group.control(member, notify).map_err(errno)?;
+        }
+        let mut counters = Self {
+            values: vec![0; plan.len()],
+            reading: Reading { values: Vec::with_capacity(plan.len()), ..Reading::default() },
+            group,
+            plan,
+            notifies,
+            stops: false,
+        };
+        counters.arm().map_err(errno)?;
+        Ok(counters)
+    }
+
+    /// Has the leader stop the group at its next overflow, if it signals it.
+    fn arm(&mut self) -> std::result::Result<(), Errno> {
+        if self.notifies.first() == Some(&true) && !self.stops {
+            // Also starts the leader; it is stopped again so that all start together.
+            self.group.control(0, Control::Refresh(1))?;
+            self.group.disable()?;
+            self.group.reset()?;
+            self.stops = true;
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, presets: &[u64]) -> std::result::Result<(), Errno> {
+        self.group.disable()?;
+        for (member, index) in self.plan.iter().enumerate() {
+            if self.notifies[member] {
+                self.group.control(member, Control::Period(period(presets[*index])))?;
+            }
+        }
+        self.arm()?;
+        self.group.reset()
+    }
+
+    /// Reads every member into `counts`, by plan. Returns for how long they have counted, in ns.
+    fn read(&mut self, counts: &mut [u64]) -> Result<u64> {
+        self.group.read_into(&mut self.reading).map_err(|error| match error {
+            ReadError::Lost { watchdog: true } => Error::new(
+                libc::EAGAIN,
+                "the counters were lost to another user; sysctl kernel.nmi_watchdog=0 frees one",
+            ),
+            ReadError::Lost { .. } => {
+                Error::new(libc::EAGAIN, "the counters were lost to another user")
+            }
+            ReadError::Failed(failed) => errno(failed),
+            _ => Error::new(libc::EIO, "the kernel returned counts in another form than asked for"),
+        })?;
+        for (value, index) in self.reading.values.iter().zip(&self.plan) {
+            counts[*index] = *value;
+        }
+        Ok(self.reading.running_ns)
+    }
+}
+
+impl Ring {
+    fn open(
+        kernel: Arc<dyn Kernel>,
+        target: Target,
+        sampling: &Sampling,
+    ) -> std::result::Result<Self, Refusal> {
+        let bytes = sampling.records.saturating_mul(SAMPLE_BYTES);
+        let pages = bytes.div_ceil(4096).clamp(1, 1 << 16).next_power_of_two();
+        let mut options = SamplerOptions::new(sampling.event.clone(), sampling.period, target);
+        options.modes = sampling.modes;
+        options.format = sampling.format;
+        options.ring_pages = pages as usize;
+        let sampler = Sampler::open(kernel, &options)?;
+        Ok(Self { index: sampling.index, kind: sampling.kind, sampler, lost: 0 })
+    }
+
+    /// Hands out records until `sink` has enough. Samples that lack what a record needs are no records.
+    fn drain(&mut self, sink: &mut dyn FnMut(&Record) -> bool) -> u64 {
+        loop {
+            match self.sampler.next_record() {
+                Ok(None) => break,
+                Ok(Some(lwp_perf::Record::Sample(sample))) => {
+                    let record = decode::lwp_record(&sample, self.kind);
+                    if record.is_some_and(|record| !sink(&record)) {
+                        break;
+                    }
+                }
+                // Counted as lost or damaged by the sampler.
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        let losses = self.sampler.losses();
+        let lost = losses.lost + losses.damaged;
+        lost - std::mem::replace(&mut self.lost, lost)
+    }
+}
+
+impl Context for PerfContext {
+    fn read(&mut self, counts: &mut [u64]) -> Result<Moment> {
+        let running_ns = match &mut self.counters {
+            Some(counters) => counters.read(counts)?,
+            None => 0,
+        };
+        Ok(Moment { hrtime_ns: monotonic_ns().cast_signed(), tick: cycles(running_ns) })
+    }
+
+    fn restart(&mut self, presets: &[u64]) -> Result<()> {
+        if let Some(counters) = &mut self.counters {
+            counters.restart(presets).map_err(errno)?;
+        }
+        Ok(())
+    }
+
+    fn set_running(&mut self, running: bool) -> Result<()> {
+        self.run(running).map_err(errno)
+    }
+
+    fn overflowed(&mut self, cause: Cause) -> Option<usize> {
+        use std::os::fd::AsRawFd;
+        let Cause::Descriptor(descriptor) = cause else {
+            return None;
+        };
+        let counters = self.counters.as_mut()?;
+        let is = |event: &Handle| event.fd().is_some_and(|fd| fd.as_raw_fd() == descriptor);
+        let member = counters.group.events().iter().position(is)?;
+        if member == 0 {
+            counters.stops = false;
+        }
+        counters.plan.get(member).copied()
+    }
+
+    fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
+        let ring = self.rings.iter_mut().find(|ring| ring.index == index);
+        Ok(ring.map_or(0, |ring| ring.drain(sink)))
+    }
+}

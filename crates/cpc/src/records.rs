@@ -1,0 +1,207 @@
+//! Records in a buffer: what SMPL requests collect.
+
+use std::cell::Cell;
+
+use crate::error::{Error, Result};
+
+/// An item every kind of record should have, whatever its index is. The numbers are this project's
+/// choice: they are negative, so none is the index of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum SpecialItem {
+    /// `SMPL_REC_ITEM_PC`: address of the instruction.
+    Pc = -1,
+    /// `SMPL_REC_ITEM_DLINA`: linear address of the datum.
+    Dlina = -2,
+    /// `SMPL_REC_ITEM_LAT`: latency in clock cycles.
+    Lat = -3,
+    /// `SMPL_REC_ITEM_DSRC`: where the datum came from.
+    Dsrc = -4,
+}
+
+impl SpecialItem {
+    /// The special item with this number.
+    pub const fn from_number(number: i32) -> Option<Self> {
+        match number {
+            -1 => Some(Self::Pc),
+            -2 => Some(Self::Dlina),
+            -3 => Some(Self::Lat),
+            -4 => Some(Self::Dsrc),
+            _ => None,
+        }
+    }
+
+    /// The name of the item it stands for.
+    pub const fn item(self) -> &'static str {
+        match self {
+            Self::Pc => "pc",
+            Self::Dlina => "dlina",
+            Self::Lat => "lat",
+            Self::Dsrc => "dsrc",
+        }
+    }
+}
+
+/// The records of one SMPL request in a buffer, oldest first. Each is as many 64-bit numbers as the
+/// handle lists record items. Reading consumes nothing.
+#[derive(Debug)]
+pub struct Records {
+    words: Box<[Cell<u64>]>,
+    items: usize,
+    len: Cell<usize>,
+    lost: Cell<u64>,
+}
+
+impl Records {
+    /// Room for `capacity` records of `items` items each.
+    pub(crate) fn new(capacity: usize, items: usize) -> Self {
+        let words = (0..capacity * items).map(|_| Cell::new(0)).collect();
+        Self { words, items, len: Cell::new(0), lost: Cell::new(0) }
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Items of each record.
+    pub fn items(&self) -> usize {
+        self.items
+    }
+
+    /// Records that were lost before the sample, because there was no room.
+    pub fn lost(&self) -> u64 {
+        self.lost.get()
+    }
+
+    /// The items of record `index`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such record.
+    pub fn get(&self, index: usize) -> Result<&[Cell<u64>]> {
+        if index >= self.len() {
+            return Err(Error::invalid("the buffer has no such record"));
+        }
+        Ok(&self.words[index * self.items..][..self.items])
+    }
+
+    /// Item `item` of record `index`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such record or item.
+    pub fn item(&self, index: usize, item: usize) -> Result<u64> {
+        let record = self.get(index)?;
+        record.get(item).map(Cell::get).ok_or(Error::invalid("a record has no such item"))
+    }
+
+    /// Forgets all records.
+    pub(crate) fn clear(&self) {
+        self.len.set(0);
+        self.lost.set(0);
+    }
+
+    /// Whether another record fits.
+    pub(crate) fn has_room(&self) -> bool {
+        self.items > 0 && (self.len() + 1) * self.items <= self.words.len()
+    }
+
+    /// Appends a record; items it lacks are 0. Returns whether yet another fits.
+    pub(crate) fn push(&self, record: &[u64]) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let place = &self.words[self.len() * self.items..][..self.items];
+        for (index, word) in place.iter().enumerate() {
+            word.set(record.get(index).copied().unwrap_or(0));
+        }
+        self.len.set(self.len() + 1);
+        self.has_room()
+    }
+
+    /// Notes how many records were lost before this sample.
+    pub(crate) fn set_lost(&self, lost: u64) {
+        self.lost.set(lost);
+    }
+
+    /// Becomes equal to `source`, as far as there is room.
+    pub(crate) fn copy(&self, source: &Self) {
+        if std::ptr::eq(self, source) || self.items != source.items {
+            return;
+        }
+        let len = source.len().min(self.words.len().checked_div(self.items).unwrap_or(0));
+        for (to, from) in self.words.iter().zip(&source.words[..len * source.items]) {
+            to.set(from.get());
+        }
+        self.len.set(len);
+        self.lost.set(source.lost() + (source.len() - len) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> Records {
+        let records = Records::new(2, 3);
+        assert!(records.push(&[1, 2, 3]), "one more fits");
+        assert!(!records.push(&[4, 5]), "then it is full");
+        records
+    }
+
+    #[test]
+    fn records_are_read_without_being_consumed() {
+        let records = two();
+        for _ in 0..2 {
+            assert_eq!(
+                (records.item(0, 2), records.item(1, 1), records.item(1, 2)),
+                (Ok(3), Ok(5), Ok(0))
+            );
+        }
+        assert!(!records.push(&[7]));
+        assert_eq!(records.len(), 2);
+    }
+
+    #[test]
+    fn wrong_indices_are_errors() {
+        let records = two();
+        assert_eq!(records.item(2, 0).unwrap_err().errno(), libc::EINVAL);
+        assert_eq!(records.item(0, 3).unwrap_err().errno(), libc::EINVAL);
+        records.clear();
+        assert!(records.get(0).is_err());
+    }
+
+    #[test]
+    fn copies_say_what_did_not_fit() {
+        let (small, large) = (Records::new(1, 3), Records::new(5, 3));
+        small.copy(&two());
+        large.copy(&two());
+        assert_eq!((small.len(), small.lost(), small.item(0, 0)), (1, 1, Ok(1)));
+        assert_eq!((large.len(), large.lost(), large.item(1, 1)), (2, 0, Ok(5)));
+        let alone = two();
+        alone.copy(&alone);
+        assert_eq!(alone.len(), 2);
+    }
+
+    #[test]
+    fn a_request_without_room_takes_nothing() {
+        let none = Records::new(0, 3);
+        assert!(!none.has_room() && !none.push(&[1]));
+        assert!(!Records::new(4, 0).has_room());
+    }
+
+    #[test]
+    fn special_items_have_no_index_of_an_item() {
+        for number in -4..=-1 {
+            assert_eq!(SpecialItem::from_number(number).map(|item| item as i32), Some(number));
+        }
+        assert_eq!(SpecialItem::from_number(0), None);
+        assert_eq!(SpecialItem::from_number(-5), None);
+    }
+}

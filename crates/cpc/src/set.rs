@@ -1,0 +1,378 @@
+//! Sets: requests that are counted together.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::Target;
+use crate::binding::Binding;
+use crate::buf::Buf;
+use crate::cpu;
+use crate::error::{Error, Function, Result, Subcode};
+use crate::handle::Handle;
+use crate::items;
+use crate::request::{Attribute, BindFlags, Request, RequestFlags};
+use crate::thread;
+
+/// Records an SMPL request holds between two samples, if it does not say.
+pub const DEFAULT_RECORDS: usize = 1024;
+/// Most records an SMPL request can hold.
+pub const MAX_RECORDS: u64 = 1 << 22;
+
+/// A request of a set, and what counts it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The request.
+    pub(crate) request: Request,
+    /// Which back end; `None` for a raw number nothing here can count.
+    pub(crate) backend: Option<usize>,
+    /// The counter asked for, numbered by the back end.
+    pub(crate) pic: Option<u32>,
+}
+
+impl Entry {
+    /// How many records the request holds; none for a counter.
+    fn records(&self) -> Option<usize> {
+        if !self.request.is_smpl() {
+            return None;
+        }
+        let asked = self.request.value_of(Attribute::SMPL_NRECS);
+        Some(asked.map_or(DEFAULT_RECORDS, |n| n.clamp(1, MAX_RECORDS) as usize))
+    }
+}
+
+/// What is behind a [`Set`]; bindings share it.
+#[derive(Debug)]
+pub(crate) struct SetState {
+    handle: Arc<Handle>,
+    entries: Mutex<Vec<Entry>>,
+    /// Threads that have bound the set to themselves.
+    threads: AtomicUsize,
+    /// The binding to a thread of another process or to a processor.
+    elsewhere: Mutex<Option<Elsewhere>>,
+    /// Set once the owner has given the set up; bindings of other threads then end.
+    destroyed: AtomicBool,
+}
+
+/// A binding that is not the calling thread's own.
+#[derive(Debug)]
+struct Elsewhere {
+    // Before `pin`: the counters are given back before the thread may leave the processor.
+    binding: Binding,
+    pin: Option<cpu::Pin>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing behind these locks is left half changed by a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SetState {
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    pub(crate) fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        lock(&self.entries)
+    }
+
+    /// A thread has bound the set.
+    pub(crate) fn thread_bound(&self) {
+        self.threads.fetch_add(1, SeqCst);
+    }
+
+    /// A thread has given up its binding.
+    pub(crate) fn thread_unbound(&self) {
+        self.threads.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether the owner has given the set up.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.destroyed.load(SeqCst)
+    }
+}
+
+/// Requests that are counted together.
+///
+/// A set may be bound by many threads at once. Each has counters of its own, and sampling, restarting
+/// and unbinding are about those of the calling thread. Dropping a set unbinds it.
+#[derive(Debug)]
+pub struct Set {
+    state: Arc<SetState>,
+}
+
+impl Set {
+    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        let state = SetState {
+            handle,
+            entries: Mutex::default(),
+            threads: AtomicUsize::new(0),
+            elsewhere: Mutex::default(),
+            destroyed: AtomicBool::new(false),
+        };
+        Self { state: Arc::new(state) }
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.state.handle
+    }
+
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.state.entries().len()
+    }
+
+    /// Whether there is no request.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether some thread, or this set's owner elsewhere, has it bound.
+    pub fn is_bound(&self) -> bool {
+        self.state.threads.load(SeqCst) > 0 || lock(&self.state.elsewhere).is_some()
+    }
+
+    /// Adds a request and returns its index: 0, 1, 2 in the order of the calls.
+    ///
+    /// Flags and preset are looked at when the set is bound, as in the original.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the set is bound or full. Subcodes: invalid event, invalid attribute, invalid picnum,
+    /// pic not capable.
+    pub fn add(&self, request: Request) -> Result<usize> {
+        let _guard = thread::enter()?;
+        if self.is_bound() {
+            return Err(Error::invalid("the set is bound"));
+        }
+        if request.attributes.len() > Request::MAX_ATTRIBUTES {
+            return Err(Error::invalid("a request has at most 50 attributes"));
+        }
+        if request.event.is_empty() || request.event.len() >= Request::MAX_EVENT_LEN {
+            let reason = "the name of an event has 1 to 511 characters";
+            return Err(Error::coded(Subcode::InvalidEvent, reason));
+        }
+        let entry = self.state.handle.resolve(request)?;
+        let mut entries = self.state.entries();
+        if entries.len() >= Request::MAX_REQUESTS {
+            return Err(Error::invalid("a set has at most 100 requests"));
+        }
+        entries.push(entry);
+        Ok(entries.len() - 1)
+    }
+
+    /// The requests in the order of their indices.
+    pub fn requests(&self) -> Vec<Request> {
+        self.state.entries().iter().map(|entry| entry.request.clone()).collect()
+    }
+
+    /// A buffer for the requests the set has now.
+    pub fn create_buf(&self) -> Buf {
+        let shape = |entry: &Entry| entry.records().map(|records| (records, items::COUNT));
+        Buf::new(self.state.entries().iter().map(shape))
+    }
+
+    /// The items that mean something in the records of request `index`, as indices.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such request, or it is a counter.
+    pub fn record_items_of(&self, index: usize) -> Result<Vec<usize>> {
+        let entries = self.state.entries();
+        let entry = entries.get(index).ok_or(Error::invalid("the set has no such request"))?;
+        if !entry.request.is_smpl() || !self.state.handle.smpl() {
+            return Err(Error::invalid("the request is for CPC, not for SMPL"));
+        }
+        let backend = entry.backend.and_then(|b| self.state.handle.backends().get(b));
+        let id = backend.and_then(|backend| backend.record_event(&entry.request.event));
+        Ok(id.map_or_else(|| vec![0], |id| items::of_event(id).to_vec()))
+    }
+
+    /// What is wrong with binding the set with these flags, before counters are asked for.
+    fn check(&self, flags: BindFlags, allowed: BindFlags) -> Result<()> {
+        if !allowed.contains(flags) {
+            return Err(Error::invalid("unknown bind flags, or flags this binding does not take"));
+        }
+        if self.is_empty() {
+            return Err(Error::invalid("the set is empty"));
+        }
+        Ok(())
+    }
+
+    /// Counts in the calling thread, from the presets. What the thread had bound before is unbound
+    /// first, also if this fails.
+    ///
+    /// With [`BindFlags::LWP_INHERIT`] threads that the thread creates count on a copy of their own;
+    /// see [`crate::inherit`] for what "creates" means.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for unknown flags or an empty set; EINVAL or EACCES with a subcode if the requests cannot
+    /// be counted; ENOTSUP if an overflow is to be signalled and the counters cannot; EAGAIN if the
+    /// counters are taken.
+    pub fn bind_thread(&self, flags: BindFlags) -> Result<()> {
+        let _guard = thread::enter()?;
+        self.check(flags, BindFlags::LWP_INHERIT)?;
+        thread::bind(&self.state, flags.contains(BindFlags::LWP_INHERIT))
+    }
+
+    /// Counts in a thread of another process, or another thread of this one, by its kernel number.
+    /// A binding the set had elsewhere is replaced.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH if there is no such thread; EACCES or EPERM if it may not be observed; else as
+    /// [`Self::bind_thread`].
+    pub fn bind_lwp(&self, tid: i32, flags: BindFlags) -> Result<()> {
+        let _guard = thread::enter()?;
+        self.check(flags, BindFlags::empty())?;
+        if tid <= 0 {
+            return Err(Error::new(libc::ESRCH, "there is no such thread"));
+        }
+        let mut elsewhere = lock(&self.state.elsewhere);
+        *elsewhere = None;
+        let binding = Binding::new(&self.state, Target::Thread(tid))?;
+        *elsewhere = Some(Elsewhere { binding, pin: None });
+        Ok(())
+    }
+
+    /// Counts everything that runs on processor `id`, and keeps the calling thread on it until the
+    /// set is unbound.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there is no such processor, ENOSYS if it is offline; EAGAIN if this process has
+    /// bound a set to it already; the subcode [`Subcode::PbindFailed`] if the thread cannot be kept
+    /// there; EACCES if counting whole processors takes a right the caller lacks; else as
+    /// [`Self::bind_thread`].
+    pub fn bind_cpu(&self, id: i32, flags: BindFlags) -> Result<()> {
+        let _guard = thread::enter()?;
+        self.check(flags, BindFlags::empty())?;
+        let mut elsewhere = lock(&self.state.elsewhere);
+        if elsewhere.is_some() {
+            return Err(Error::invalid("the set is bound"));
+        }
+        let id = cpu::check(id)?;
+        let pin = cpu::Pin::new(id)?;
+        let binding = Binding::new(&self.state, Target::Cpu(id))?;
+        *elsewhere = Some(Elsewhere { binding, pin: Some(pin) });
+        Ok(())
+    }
+
+    /// Does `work` with the binding this call is about: the set's own elsewhere, or the calling
+    /// thread's if it is of this set.
+    fn with<T>(&self, work: impl FnOnce(&mut Binding) -> Result<T>) -> Result<T> {
+        let _guard = thread::enter()?;
+        let mut work = Some(work);
+        let of_thread = thread::with(|binding| {
+            if !binding.is_of(&self.state) {
+                return None;
+            }
+            work.take().map(|work| work(binding))
+        });
+        if let Some(result) = of_thread.flatten() {
+            return result;
+        }
+        let mut elsewhere = lock(&self.state.elsewhere);
+        let (Some(work), Some(elsewhere)) = (work, elsewhere.as_mut()) else {
+            return Err(Error::invalid("the set is not bound by this thread"));
+        };
+        if let Some(pin) = &elsewhere.pin {
+            pin.check_here()?;
+        }
+        work(&mut elsewhere.binding)
+    }
+
+    /// Takes a snapshot: the values of the counters, and the records collected since the last one.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the set is not bound by this thread or `buf` has another shape; EAGAIN if the counts
+    /// were lost, or the thread has left the processor it is bound to.
+    pub fn sample(&self, buf: &Buf) -> Result<()> {
+        self.with(|binding| binding.sample(buf))
+    }
+
+    /// Starts every counter from its preset again, also if the set was frozen. Like the original, this
+    /// is about the set the calling thread has bound, whichever that is; only if it has none, about
+    /// this one elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if nothing is bound; EAGAIN if the counts were lost.
+    pub fn restart(&self) -> Result<()> {
+        let guard = thread::enter()?;
+        if let Some(result) = thread::with(Binding::restart) {
+            return result;
+        }
+        drop(guard);
+        self.with(Binding::restart)
+    }
+
+    /// Changes the preset of request `index` in the copy of the set the calling thread has bound, from
+    /// the next restart on.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the thread has not bound this set, or there is no such request.
+    pub fn set_preset(&self, index: usize, preset: u64) -> Result<()> {
+        self.with(|binding| binding.set_preset(index, preset))
+    }
+
+    /// Stops counting and gives the counters back.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the set is not bound by this thread; EAGAIN if it was bound to a processor by another
+    /// thread. The set is unbound then too.
+    pub fn unbind(&self) -> Result<()> {
+        let _guard = thread::enter()?;
+        if thread::unbind_if(|binding| binding.is_of(&self.state)) {
+            return Ok(());
+        }
+        let elsewhere = lock(&self.state.elsewhere).take();
+        match elsewhere {
+            None => Err(Error::invalid("the set is not bound by this thread")),
+            Some(Elsewhere { binding, pin }) => {
+                drop(binding);
+                pin.map_or(Ok(()), cpu::Pin::release)
+            }
+        }
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        self.state.destroyed.store(true, SeqCst);
+        // From a handler that interrupted this library nothing can be given back now; the counters
+        // then go with the thread.
+        if let Ok(_guard) = thread::enter() {
+            thread::unbind_if(|binding| binding.is_of(&self.state));
+            drop(lock(&self.state.elsewhere).take());
+        }
+    }
+}
+
+/// The function of the C interface that binds to `target`.
+pub const fn binder(target: Target) -> Function {
+    match target {
+        Target::ThisThread => Function::BindCurlwp,
+        Target::Thread(_) => Function::BindPctx,
+        Target::Cpu(_) => Function::BindCpu,
+    }
+}
+
+/// What is wrong with the flags of `request`, whatever counts it.
+pub(crate) fn check_flags(request: &Request, smpl: bool) -> Result<()> {
+    let refuse = |reason: &'static str| Err(Error::coded(Subcode::InvalidFlags, reason));
+    if !RequestFlags::KNOWN.contains(request.flags) {
+        return refuse("unknown request flags");
+    }
+    let modes = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV;
+    if !request.flags.intersects(modes) {
+        return refuse("a request must count in user mode, in the kernel or in the hypervisor");
+    }
+    if request.is_smpl() && !smpl {
+        return refuse("records cannot be collected here, or the handle was opened for CPC only");
+    }
+    Ok(())
+}

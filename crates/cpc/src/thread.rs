@@ -1,0 +1,239 @@
+//! What the calling thread has bound.
+//!
+//! A thread has at most one set of its own. Handlers of signals may call this crate, so no call waits
+//! for another one of the same thread: a handler that interrupts a call gets EAGAIN. The handler by
+//! which this crate itself hears of overflows does not even run into that: it leaves a note, and the
+//! interrupted call deals with it before it returns.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use crate::backend::{Cause, Target};
+use crate::binding::Binding;
+use crate::error::{Error, Result};
+use crate::set::SetState;
+use crate::sys;
+
+/// A note of the handler: what happened, and at which instruction.
+type Note = Cell<Option<(Cause, u64)>>;
+
+struct State {
+    /// A call of this crate is under way.
+    busy: Cell<bool>,
+    /// What happened meanwhile, by kind.
+    descriptor: Note,
+    threshold: Note,
+    bound: RefCell<Option<Bound>>,
+}
+
+/// The set a thread has bound to itself.
+struct Bound {
+    binding: Binding,
+    inherit: bool,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.binding.set().thread_unbound();
+    }
+}
+
+thread_local! {
+    static STATE: State = const {
+        State {
+            busy: Cell::new(false),
+            descriptor: Cell::new(None),
+            threshold: Cell::new(None),
+            bound: RefCell::new(None),
+        }
+    };
+}
+
+/// A call of this crate that is under way. When it ends, what happened meanwhile is dealt with.
+pub(crate) struct Guard(());
+
+/// Begins a call.
+///
+/// # Errors
+///
+/// EAGAIN if the thread is in a call already: this one comes from a handler that interrupted it.
+pub(crate) fn enter() -> Result<Guard> {
+    STATE.with(|state| {
+        if state.busy.replace(true) {
+            return Err(Error::new(
+                libc::EAGAIN,
+                "called by a handler that interrupted this library",
+            ));
+        }
+        Ok(Guard(()))
+    })
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Fails only while the thread ends.
+        let _ = STATE.try_with(|state| {
+            loop {
+                state.busy.set(false);
+                // An overflow from here on finds the thread not busy and is dealt with at once.
+                let note = state.descriptor.take().or_else(|| state.threshold.take());
+                let Some((cause, pc)) = note else {
+                    break;
+                };
+                state.busy.set(true);
+                if state.attend(cause) {
+                    state.busy.set(false);
+                    sys::raise_emt(pc);
+                }
+            }
+        });
+    }
+}
+
+impl State {
+    /// Deals with `cause`; returns whether the application is to be signalled.
+    fn attend(&self, cause: Cause) -> bool {
+        let Ok(mut bound) = self.bound.try_borrow_mut() else {
+            return false;
+        };
+        bound.as_mut().is_some_and(|bound| bound.binding.attend(cause))
+    }
+}
+
+/// Called by the handler of this crate's own signal. Returns whether the application is to be
+/// signalled now.
+pub(crate) fn interrupted(cause: Cause, pc: u64) -> bool {
+    let attend = |state: &State| {
+        if state.busy.get() {
+            let note = match cause {
+                Cause::Descriptor(_) => &state.descriptor,
+                Cause::Threshold => &state.threshold,
+            };
+            note.set(Some((cause, pc)));
+            return false;
+        }
+        state.attend(cause)
+    };
+    STATE.try_with(attend).unwrap_or(false)
+}
+
+/// Does `work` with the binding of the calling thread, if it has one and its owner has not given the
+/// set up. Within [`enter`].
+pub(crate) fn with<T>(work: impl FnOnce(&mut Binding) -> T) -> Option<T> {
+    STATE.with(|state| {
+        let mut bound = state.bound.borrow_mut();
+        if bound.as_ref().is_some_and(|bound| bound.binding.set().is_destroyed()) {
+            *bound = None;
+        }
+        bound.as_mut().map(|bound| work(&mut bound.binding))
+    })
+}
+
+/// Binds `set` to the calling thread, in place of what it had bound. Within [`enter`].
+pub(crate) fn bind(set: &Arc<SetState>, inherit: bool) -> Result<()> {
+    sys::forget_in_children();
+    unbind_if(|_| true);
+    let binding = Binding::new(set, Target::ThisThread)?;
+    keep(binding, inherit);
+    Ok(())
+}
+
+fn keep(binding: Binding, inherit: bool) {
+    binding.set().thread_bound();
+    STATE.with(|state| *state.bound.borrow_mut() = Some(Bound { binding, inherit }));
+}
+
+/// Ends the binding of the calling thread if it is one `which` means. Within [`enter`].
+pub(crate) fn unbind_if(which: impl FnOnce(&Binding) -> bool) -> bool {
+    let unbind = |state: &State| {
+        let mut bound = state.bound.borrow_mut();
+        let meant = bound.as_ref().is_some_and(|bound| which(&bound.binding));
+        if meant {
+            *bound = None;
+        }
+        meant
+    };
+    STATE.try_with(unbind).unwrap_or(false)
+}
+
+/// Forgets what the thread that called `fork` had bound: its counters are the parent's.
+pub(crate) fn forget_after_fork() {
+    let _ = STATE.try_with(|state| {
+        state.descriptor.set(None);
+        state.threshold.set(None);
+        if let Ok(mut bound) = state.bound.try_borrow_mut() {
+            *bound = None;
+        }
+    });
+}
+
+/// What a thread hands to the threads it creates.
+#[derive(Debug)]
+pub struct Inheritance {
+    set: Arc<SetState>,
+    presets: Vec<u64>,
+}
+
+/// What threads that the calling thread creates now are to bind: its set, if it was bound with
+/// [`crate::BindFlags::LWP_INHERIT`].
+///
+/// Rust programs call it before they create a thread and [`Inheritance::bind`] first in that thread.
+/// The C library does both for every `pthread_create`.
+pub fn inherit() -> Option<Inheritance> {
+    let _guard = enter().ok()?;
+    STATE.with(|state| {
+        let bound = state.bound.borrow();
+        let bound = bound.as_ref().filter(|bound| bound.inherit)?;
+        if bound.binding.set().is_destroyed() {
+            return None;
+        }
+        let presets = bound.binding.presets().to_vec();
+        Some(Inheritance { set: Arc::clone(bound.binding.set()), presets })
+    })
+}
+
+impl Inheritance {
+    /// Binds a copy of the set to the calling thread, which hands it on in turn. If overflows are
+    /// signalled, the thread is signalled at once, with the counters one short of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Set::bind_thread`].
+    pub fn bind(self) -> Result<()> {
+        let guard = enter()?;
+        unbind_if(|_| true);
+        let mut binding = Binding::new(&self.set, Target::ThisThread)?;
+        binding.inherit(&self.presets)?;
+        let frozen = binding.is_frozen();
+        keep(binding, true);
+        drop(guard);
+        if frozen {
+            sys::raise_emt(0);
+        }
+        Ok(())
+    }
+}
+
+/// Lets the counters that the calling thread has bound run (`cpc_enable`) or stand still
+/// (`cpc_disable`). Values are kept.
+///
+/// # Errors
+///
+/// EINVAL if the thread has bound nothing, or they do so already; EAGAIN if the counts were lost.
+pub fn enable(running: bool) -> Result<()> {
+    let _guard = enter()?;
+    let result = with(|binding| binding.enable(running));
+    result.unwrap_or(Err(Error::invalid("the thread has no counters")))
+}
+
+/// Changes the preset of request `index` of the set the calling thread has bound, whichever that is,
+/// from its next restart on (`cpc_request_preset`).
+///
+/// # Errors
+///
+/// EINVAL if the thread has bound nothing, or there is no such request.
+pub fn request_preset(index: usize, preset: u64) -> Result<()> {
+    let _guard = enter()?;
+    let result = with(|binding| binding.set_preset(index, preset));
+    result.unwrap_or(Err(Error::invalid("the thread has no counters")))
+}

@@ -1,0 +1,86 @@
+//! What a `pctx_t *` points to.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pctx::{Pctx, Terminator};
+
+use crate::events::Table;
+use crate::report::Reporter;
+
+/// A process under control and what its C client gave with it.
+pub(crate) struct Context {
+    pub(crate) pctx: Pctx,
+    pub(crate) terminator: Terminator,
+    pub(crate) handlers: Cell<Table>,
+    pub(crate) arg: *mut c_void,
+    pub(crate) reporter: Reporter,
+}
+
+impl Context {
+    pub(crate) fn new(pctx: Pctx, arg: *mut c_void, reporter: Reporter) -> Self {
+        let terminator = pctx.terminator();
+        Self { pctx, terminator, handlers: Cell::default(), arg, reporter }
+    }
+}
+
+/// What a live object begins with: "pctx" and a number.
+const LIVE: u64 = 0x7063_7478_0000_0001;
+
+/// A `pctx_t`. Its memory is never given back: a late `pctx_terminate` must be able to look.
+#[repr(C)]
+pub struct PctxT {
+    tag: AtomicU64,
+    context: UnsafeCell<Option<Context>>,
+}
+
+impl PctxT {
+    pub(crate) fn create(context: Context) -> *mut Self {
+        let context = UnsafeCell::new(Some(context));
+        Box::into_raw(Box::new(Self { tag: AtomicU64::new(LIVE), context }))
+    }
+
+    /// Takes the context out; `None` if there is none any more.
+    ///
+    /// # Safety
+    ///
+    /// `object` is NULL or was made by [`PctxT::create`]; no call uses it, save `pctx_terminate`, which
+    /// looks at the tag first.
+    pub(crate) unsafe fn destroy(object: *mut Self) -> Option<Context> {
+        if object.is_null() {
+            return None;
+        }
+        // SAFETY: the memory is never given back; who changes the tag owns the context.
+        unsafe {
+            if (*object).tag.swap(0, Ordering::AcqRel) != LIVE {
+                return None;
+            }
+            (*(*object).context.get()).take()
+        }
+    }
+}
+
+/// The context behind `object`, unless it was released.
+///
+/// # Safety
+///
+/// `object` is NULL or was made by [`PctxT::create`], and is not released while the result is used.
+pub(crate) unsafe fn get<'a>(object: *mut PctxT) -> Option<&'a Context> {
+    if object.is_null() {
+        return None;
+    }
+    // SAFETY: the memory is never given back; a live object's context is not written.
+    unsafe {
+        if (*object).tag.load(Ordering::Acquire) != LIVE {
+            return None;
+        }
+        (*(*object).context.get()).as_ref()
+    }
+}
+
+impl std::fmt::Debug for PctxT {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("pctx_t")
+    }
+}

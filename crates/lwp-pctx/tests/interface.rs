@@ -1,0 +1,163 @@
+//! libpctx.so.1 as C programs see it: names, versions, header, behaviour.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn here() -> PathBuf {
+    env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
+}
+
+/// The library of the same build as this test.
+fn library() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let profile = test.parent().unwrap().parent().unwrap();
+    let library = profile.join("liblwp_pctx.so");
+    assert!(library.exists(), "{}: built with the rlib", library.display());
+    library
+}
+
+/// A folder of one test's own, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = env::temp_dir().join(format!("lwp-pctx-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        // As it is installed.
+        fs::copy(library(), folder.join("libpctx.so.1")).unwrap();
+        std::os::unix::fs::symlink("libpctx.so.1", folder.join("libpctx.so")).unwrap();
+        Self(folder)
+    }
+
+    fn client(&self) -> PathBuf {
+        let program = self.0.join("client");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-Wall", "-Werror", "-Wno-unused-parameter", "-I"]);
+        compiler.arg(here().join("include")).arg(here().join("tests/client.c"));
+        compiler.arg("-o").arg(&program).arg("-L").arg(&self.0).arg("-lpctx");
+        compiler.arg(format!("-Wl,-rpath,{}", self.0.display()));
+        assert!(compiler.status().unwrap().success());
+        program
+    }
+
+    /// Runs the client under a timeout and returns what it printed.
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "60"]).arg(self.client()).args(words);
+        command.output().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn printed(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(str::to_owned).collect()
+}
+
+fn readelf(option: &str, file: &Path) -> String {
+    let output = Command::new("readelf").args(["-W", option]).arg(file).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn names_and_versions_are_the_list_s() {
+    let symbols = readelf("--dyn-syms", &library());
+    let mut names: Vec<&str> = symbols
+        .lines()
+        .filter(|line| line.contains(" GLOBAL ") && !line.contains(" UND "))
+        .filter_map(|line| line.split_whitespace().nth(7))
+        .filter(|name| name.contains('@'))
+        .collect();
+    names.sort_unstable();
+    let list = fs::read_to_string(here().join("abi/libpctx.syms")).unwrap();
+    assert_eq!(names, list.lines().collect::<Vec<_>>());
+    assert!(readelf("-d", &library()).contains("[libpctx.so.1]"));
+}
+
+#[test]
+fn the_header_stands_alone() {
+    for (compiler, standard) in [
+        ("cc", "-std=c99"),
+        ("cc", "-std=c11"),
+        ("cc", "-std=gnu17"),
+        ("c++", "-std=c++11"),
+        ("c++", "-std=c++17"),
+    ] {
+        let mut command = Command::new(compiler);
+        command.args([standard, "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]);
+        if compiler == "cc" {
+            command.args(["-Wstrict-prototypes", "-pedantic", "-x", "c"]);
+        } else {
+            command.args(["-x", "c++"]);
+        }
+        let status = command.arg(here().join("include/libpctx.h")).status().unwrap();
+        assert!(status.success(), "{compiler} {standard}");
+    }
+}
+
+#[test]
+fn seven_handlers_are_called_in_order() {
+    let folder = Folder::new("all");
+    let output = folder.run(&["all", "sh", "-c", "exec sh -c 'exit 3'"]);
+    let expected = [
+        "error in set_events: there is no event 77",
+        "init_lwp 1",
+        "fini_lwp 1",
+        "exec 1 sh -c exit 3",
+        "init_lwp 1",
+        "fini_lwp 1",
+        "exit 1 0x300",
+        "run 0",
+    ];
+    assert_eq!(printed(&output), expected);
+    assert!(output.status.success());
+}
+
+/// The handler runs in a copy of the controller, with a context of its own. Buffered output is written
+/// once.
+#[test]
+fn forks_are_handled_in_a_copy() {
+    let folder = Folder::new("fork");
+    let output = folder.run(&["fork", "sh", "-c", "(exit 5); exit $?"]);
+    let lines = printed(&output);
+    for once in ["fork 1", "child 0", "run 0"] {
+        assert_eq!(lines.iter().filter(|line| *line == once).count(), 1, "{once}: {lines:?}");
+    }
+    assert_eq!(lines.iter().filter(|line| *line == "exit 1 0x500").count(), 2, "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("error in")).count(), 1, "{lines:?}");
+}
+
+#[test]
+fn an_exec_that_nobody_follows_ends_the_run() {
+    let folder = Folder::new("plain");
+    let output = folder.run(&["plain", "sh", "-c", "exec true"]);
+    assert_eq!(printed(&output).last().unwrap(), "run 0");
+}
+
+#[test]
+fn ticks_are_counted_and_can_end_the_run() {
+    let folder = Folder::new("ticks");
+    let last = |what| printed(&folder.run(&[what, "sleep", "0.3"])).split_off(1);
+    assert_eq!(last("ticks"), ["ticks 3", "run 0"]);
+    assert_eq!(last("stop"), ["run -1"]);
+    assert_eq!(last("terminate"), ["run 0"]);
+}
+
+#[test]
+fn refusals_are_told_and_set_errno() {
+    let folder = Folder::new("refused");
+    let output = folder.run(&["refused", "x"]);
+    let lines = printed(&output);
+    assert_eq!(lines[0], "error in create: no-such-program: not found");
+    assert_eq!(lines[1], "error in capture: a process cannot control itself");
+    assert_eq!(output.status.code(), Some(0), "{lines:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told, "libpctx: pctx_create: no-such-program: not found\n");
+}

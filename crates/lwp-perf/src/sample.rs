@@ -1,0 +1,290 @@
+//! What a record in the ring says.
+
+use crate::ring::RawRecord;
+
+bitflags::bitflags! {
+    /// What a sample consists of, in the order in which it lies in the record, save that
+    /// `IDENTIFIER` is first.
+    ///
+    /// Spec: perf_event_open(2), "sample_type".
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct SampleFormat: u64 {
+        /// Instruction pointer.
+        const IP = 1 << 0;
+        /// Process and thread.
+        const TID = 1 << 1;
+        /// Time stamp.
+        const TIME = 1 << 2;
+        /// Data address.
+        const ADDR = 1 << 3;
+        /// Call chain.
+        const CALLCHAIN = 1 << 5;
+        /// The event's id.
+        const ID = 1 << 6;
+        /// Processor.
+        const CPU = 1 << 7;
+        /// Period of this sample.
+        const PERIOD = 1 << 8;
+        /// Id of the event's own instance.
+        const STREAM_ID = 1 << 9;
+        /// What the PMU says beyond perf's fields: the IBS registers.
+        const RAW = 1 << 10;
+        /// Cost of the sampled access.
+        const WEIGHT = 1 << 14;
+        /// Where the data came from.
+        const DATA_SRC = 1 << 15;
+        /// The event's id, at a fixed place.
+        const IDENTIFIER = 1 << 16;
+        /// Transaction state.
+        const TRANSACTION = 1 << 17;
+        /// Physical data address.
+        const PHYS_ADDR = 1 << 19;
+        /// Cost of the sampled access, in three parts.
+        const WEIGHT_STRUCT = 1 << 24;
+    }
+}
+
+/// One sample. Fields that were not asked for are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Id of the event.
+    pub id: Option<u64>,
+    /// Instruction pointer.
+    pub ip: Option<u64>,
+    /// Whether the pointer is the instruction that caused the sample, without skid.
+    pub exact_ip: bool,
+    /// Whether the processor was in user mode.
+    pub user_mode: bool,
+    /// Process and thread.
+    pub pid_tid: Option<(u32, u32)>,
+    /// Time stamp, ns.
+    pub time_ns: Option<u64>,
+    /// Data address.
+    pub address: Option<u64>,
+    /// Processor.
+    pub cpu: Option<u32>,
+    /// Events since the sample before.
+    pub period: Option<u64>,
+    /// Call chain, innermost first, context markers included.
+    pub callchain: Vec<u64>,
+    /// Raw data of the PMU.
+    pub raw: Vec<u8>,
+    /// Cost of the access, in cycles; of the structured form its first part.
+    pub weight: Option<u64>,
+    /// Where the data came from, as `union perf_mem_data_src`.
+    pub data_source: Option<u64>,
+    /// Transaction state.
+    pub transaction: Option<u64>,
+    /// Physical data address.
+    pub physical_address: Option<u64>,
+}
+
+/// A record, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// A sample.
+    Sample(Box<Sample>),
+    /// The ring was full, and this many records of the event were lost.
+    Lost {
+        /// Id of the event.
+        id: u64,
+        /// How many.
+        records: u64,
+    },
+    /// This many samples were lost by the PMU itself.
+    LostSamples {
+        /// How many.
+        samples: u64,
+    },
+    /// Too many interrupts: the kernel has stopped sampling for a while.
+    Throttled {
+        /// When, ns.
+        time_ns: u64,
+    },
+    /// It goes on.
+    Unthrottled {
+        /// When, ns.
+        time_ns: u64,
+    },
+    /// A process or thread was made.
+    Fork {
+        /// The new process and thread.
+        pid_tid: (u32, u32),
+        /// Its maker's process and thread.
+        parent: (u32, u32),
+    },
+    /// A process or thread has ended.
+    Exit {
+        /// The process and thread.
+        pid_tid: (u32, u32),
+    },
+    /// A kind that is not read here.
+    Other {
+        /// `PERF_RECORD_*`.
+        kind: u32,
+    },
+}
+
+/// `PERF_RECORD_*`.
+///
+/// Spec: perf_event_open(2), "MMAP layout".
+mod record {
+    pub const LOST: u32 = 2;
+    pub const EXIT: u32 = 4;
+    pub const THROTTLE: u32 = 5;
+    pub const UNTHROTTLE: u32 = 6;
+    pub const FORK: u32 = 7;
+    pub const SAMPLE: u32 = 9;
+    pub const LOST_SAMPLES: u32 = 13;
+}
+
+/// Low bits of `misc`: the mode of the processor.
+const MISC_MODE: u16 = 7;
+const MISC_USER: u16 = 2;
+const MISC_GUEST_USER: u16 = 5;
+const MISC_EXACT_IP: u16 = 1 << 14;
+
+/// A record that is shorter than its kind and the sample format say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("record of kind {kind} is too short: {bytes} bytes")]
+pub struct Truncated {
+    /// `PERF_RECORD_*`.
+    pub kind: u32,
+    /// Length of its body.
+    pub bytes: usize,
+}
+
+/// Reads a body from the front.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn u32(&mut self) -> Option<u32> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*word))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*word))
+    }
+
+    fn pair(&mut self) -> Option<(u32, u32)> {
+        Some((self.u32()?, self.u32()?))
+    }
+
+    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+}
+
+impl Record {
+    /// Understands `raw`, whose samples have `format`.
+    pub fn parse(raw: RawRecord<'_>, format: SampleFormat) -> Result<Self, Truncated> {
+        let truncated = Truncated { kind: raw.kind, bytes: raw.body.len() };
+        Self::read(raw, format).ok_or(truncated)
+    }
+
+    fn read(raw: RawRecord<'_>, format: SampleFormat) -> Option<Self> {
+        let mut body = Cursor(raw.body);
+        Some(match raw.kind {
+            record::SAMPLE => Self::Sample(Box::new(Sample::read(raw, format)?)),
+            record::LOST => Self::Lost { id: body.u64()?, records: body.u64()? },
+            record::LOST_SAMPLES => Self::LostSamples { samples: body.u64()? },
+            record::THROTTLE => Self::Throttled { time_ns: body.u64()? },
+            record::UNTHROTTLE => Self::Unthrottled { time_ns: body.u64()? },
+            record::FORK | record::EXIT => {
+                let (pid, parent_pid) = body.pair()?;
+                let (tid, parent_tid) = body.pair()?;
+                match raw.kind {
+                    record::FORK => {
+                        Self::Fork { pid_tid: (pid, tid), parent: (parent_pid, parent_tid) }
+                    }
+                    _ => Self::Exit { pid_tid: (pid, tid) },
+                }
+            }
+            kind => Self::Other { kind },
+        })
+    }
+}
+
+impl Sample {
+    /// Reads the fields in the kernel's order.
+    ///
+    /// Spec: perf_event_open(2), "PERF_RECORD_SAMPLE".
+    fn read(raw: RawRecord<'_>, format: SampleFormat) -> Option<Self> {
+        use SampleFormat as F;
+        let mut body = Cursor(raw.body);
+        let mut sample = Self {
+            exact_ip: raw.misc & MISC_EXACT_IP != 0,
+            user_mode: matches!(raw.misc & MISC_MODE, MISC_USER | MISC_GUEST_USER),
+            ..Self::default()
+        };
+        let has = |field| format.contains(field);
+        if has(F::IDENTIFIER) {
+            sample.id = Some(body.u64()?);
+        }
+        if has(F::IP) {
+            sample.ip = Some(body.u64()?);
+        }
+        if has(F::TID) {
+            sample.pid_tid = Some(body.pair()?);
+        }
+        if has(F::TIME) {
+            sample.time_ns = Some(body.u64()?);
+        }
+        if has(F::ADDR) {
+            sample.address = Some(body.u64()?);
+        }
+        if has(F::ID) {
+            sample.id = Some(body.u64()?);
+        }
+        if has(F::STREAM_ID) {
+            body.u64()?;
+        }
+        if has(F::CPU) {
+            sample.cpu = Some(body.pair()?.0);
+        }
+        if has(F::PERIOD) {
+            sample.period = Some(body.u64()?);
+        }
+        sample.read_tail(&mut body, format)?;
+        Some(sample)
+    }
+
+    /// The fields of variable length and what follows them.
+    fn read_tail(&mut self, body: &mut Cursor<'_>, format: SampleFormat) -> Option<()> {
+        use SampleFormat as F;
+        if format.contains(F::CALLCHAIN) {
+            let length = usize::try_from(body.u64()?).ok()?;
+            let words = body.bytes(length.checked_mul(8)?)?;
+            let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            self.callchain = words.chunks_exact(8).map(word).collect();
+        }
+        if format.contains(F::RAW) {
+            let length = usize::try_from(body.u32()?).ok()?;
+            self.raw = body.bytes(length)?.to_vec();
+        }
+        if format.contains(F::WEIGHT) {
+            self.weight = Some(body.u64()?);
+        }
+        if format.contains(F::WEIGHT_STRUCT) {
+            // var1_dw, var2_w, var3_w: the whole latency is in the first.
+            self.weight = Some(body.u64()? & 0xffff_ffff);
+        }
+        if format.contains(F::DATA_SRC) {
+            self.data_source = Some(body.u64()?);
+        }
+        if format.contains(F::TRANSACTION) {
+            self.transaction = Some(body.u64()?);
+        }
+        if format.contains(F::PHYS_ADDR) {
+            self.physical_address = Some(body.u64()?);
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,129 @@
+//! Why a process could not be taken under control.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use lwp_ptrace::Errno;
+use lwp_ptrace::spawn::SpawnError;
+
+use crate::Pid;
+
+/// Why a process could not be taken under control.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No file of this name.
+    #[error("{}: not found", .0.display())]
+    NotFound(OsString),
+    /// The file cannot be executed.
+    #[error("{}: cannot be executed: {cause}", program.display())]
+    NotExecutable {
+        /// The program.
+        program: OsString,
+        /// The kernel's reason.
+        cause: Errno,
+    },
+    /// An argument contains a NUL byte.
+    #[error("{}: an argument contains a NUL byte", .0.display())]
+    Nul(OsString),
+    /// No such process.
+    #[error("no process {0}")]
+    NoProcess(Pid),
+    /// The process has ended and waits for its parent.
+    #[error("process {0} has ended: it is a zombie")]
+    Zombie(Pid),
+    /// The process is traced by someone else.
+    #[error("process {pid} is traced already, by process {tracer}")]
+    Traced {
+        /// The process.
+        pid: Pid,
+        /// Who traces it.
+        tracer: Pid,
+    },
+    /// The process is another user's, privileged, or protected by the system.
+    #[error(
+        "no permission to control process {0}: it is another user's or privileged, or \
+             kernel.yama.ptrace_scope forbids it"
+    )]
+    Permission(Pid),
+    /// A kernel thread.
+    #[error("process {0} is a part of the kernel")]
+    KernelThread(Pid),
+    /// A process cannot control itself.
+    #[error("a process cannot control itself")]
+    Ourselves,
+    /// The machine refuses.
+    #[error("the system refuses: {0}")]
+    System(Errno),
+}
+
+impl Error {
+    pub(crate) fn from_spawn(program: &OsStr, error: SpawnError) -> Self {
+        let program = program.to_owned();
+        match error {
+            SpawnError::Exec(Errno(libc::ENOENT)) => Self::NotFound(program),
+            SpawnError::Exec(cause) => Self::NotExecutable { program, cause },
+            SpawnError::Nul => Self::Nul(program),
+            SpawnError::Trace(error) => Self::System(error),
+        }
+    }
+
+    /// What the refusal of a seizure means, by what the process says about itself.
+    pub(crate) fn from_attach(pid: Pid, error: Errno) -> Self {
+        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+            return Self::NoProcess(pid);
+        };
+        if field(&status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+            return Self::Zombie(pid);
+        }
+        let tracer = field(&status, "TracerPid:").and_then(|tracer| tracer.parse().ok());
+        match tracer {
+            Some(tracer) if tracer != 0 => Self::Traced { pid, tracer },
+            _ if field(&status, "VmSize:").is_none() => Self::KernelThread(pid),
+            _ if error.0 == libc::EPERM || error.0 == libc::EACCES => Self::Permission(pid),
+            _ => Self::System(error),
+        }
+    }
+
+    /// The error number that C callers see.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotFound(_) => libc::ENOENT,
+            Self::NotExecutable { cause, .. } | Self::System(cause) => cause.0,
+            Self::Nul(_) | Self::Ourselves => libc::EINVAL,
+            Self::NoProcess(_) | Self::Zombie(_) => libc::ESRCH,
+            Self::Traced { .. } => libc::EBUSY,
+            Self::Permission(_) | Self::KernelThread(_) => libc::EPERM,
+        }
+    }
+}
+
+/// The value of a line of a status file.
+pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Finds `program` as a shell does: as it stands if it has a slash, else in `PATH`.
+pub(crate) fn search(program: &OsStr) -> Result<PathBuf, Error> {
+    if program.as_bytes().contains(&b'/') {
+        return Ok(program.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut denied = None;
+    for folder in std::env::split_paths(&path) {
+        let file = folder.join(program);
+        let file = if folder.as_os_str().is_empty() { Path::new(".").join(program) } else { file };
+        let Ok(metadata) = fs::metadata(&file) else {
+            continue;
+        };
+        if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
+            return Ok(file);
+        }
+        denied = denied.or(metadata.is_file().then_some(file));
+    }
+    // The kernel says what is wrong with a file that is there.
+    denied.ok_or_else(|| Error::NotFound(program.into()))
+}

@@ -1,0 +1,181 @@
+//! Process contexts after Solaris' libpctx: a process under control, and what happens to it.
+//!
+//! [`Pctx::create`] starts a program, [`Pctx::capture`] takes over a live process. [`Pctx::run`] lets it
+//! run and calls [`Handlers`] when a thread starts or ends, when the process forks, executes another
+//! program or exits, and at regular ticks. Threads are known as LWPs: small numbers from 1.
+//!
+//! # Order of the calls
+//!
+//! | what happens | calls |
+//! | --- | --- |
+//! | a run begins | `init_lwp` for every LWP |
+//! | a thread starts | `init_lwp`, `lwp_create`, before its first instruction |
+//! | a thread ends | `fini_lwp`, `lwp_exit` |
+//! | exec | `fini_lwp` for every LWP, `exec`, `init_lwp` for LWP 1 |
+//! | fork | `fork`, in a copy of the controller; see [`Handlers::fork`] |
+//! | exit | `fini_lwp` for every LWP, `exit` |
+//! | every period | `tick` for every LWP |
+//!
+//! # What differs from Solaris
+//!
+//! * The process is not stopped for a tick. Counters of another thread can be read while it runs, and a
+//!   stop would make some system calls of the program return EINTR.
+//! * A stop by job control does not end the run; the process stays stopped until it is continued.
+//! * `exec` comes when the new image is loaded: a failed exec is not seen.
+//! * A process that a signal kills is reported by `exit` as well; the status says which signal.
+//!
+//! ptrace belongs to a thread: a context stays on the thread that made it.
+#![forbid(unsafe_code)]
+
+mod child;
+mod error;
+mod lwps;
+mod run;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{OsStr, OsString};
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lwp_ptrace::tracee::OPTIONS;
+use lwp_ptrace::{spawn, sys};
+
+pub use error::Error;
+pub use lwps::LwpId;
+pub use run::{End, Flow, Handlers, Status};
+
+use lwps::Lwps;
+
+/// A process id, a thread id.
+pub type Pid = i32;
+
+/// A process under control.
+#[derive(Debug)]
+pub struct Pctx {
+    pid: Pid,
+    /// Whether it dies with us.
+    created: Cell<bool>,
+    lwps: RefCell<Lwps>,
+    gone: Cell<bool>,
+    /// What the leader ended with, where it ended before others.
+    leader_status: Cell<Option<i32>>,
+    wake: Arc<Wake>,
+    /// Copies of this controller that follow children.
+    copies: RefCell<Vec<Pid>>,
+    /// ptrace knows threads, so this value must not leave its own.
+    thread: PhantomData<*const ()>,
+}
+
+/// How others wake a run.
+#[derive(Debug)]
+struct Wake {
+    fd: OwnedFd,
+    terminate: AtomicBool,
+}
+
+/// Ends a run from a signal handler or another thread.
+#[derive(Clone, Debug)]
+pub struct Terminator(Arc<Wake>);
+
+impl Terminator {
+    /// Makes [`Pctx::run`] return as soon as it can. Async-signal-safe.
+    pub fn terminate(&self) {
+        self.0.terminate.store(true, Ordering::Relaxed);
+        sys::event_signal(&self.0.fd);
+    }
+}
+
+impl Pctx {
+    /// Starts `program`, searched for in `PATH` unless its name has a slash, with the whole argument
+    /// vector `argv`. It stands before its first instruction, and is killed if this process dies.
+    pub fn create(program: &OsStr, argv: &[OsString]) -> Result<Self, Error> {
+        let file = error::search(program)?;
+        let tracee = spawn::spawn(file.as_os_str(), argv, false, 0)
+            .map_err(|error| Error::from_spawn(program, error))?;
+        Self::new(tracee.0, true, &[tracee.0])
+    }
+
+    /// Takes over the live process `pid`, which stands still afterwards. It lives on if this process
+    /// dies.
+    pub fn capture(pid: Pid) -> Result<Self, Error> {
+        if pid == std::process::id().cast_signed() {
+            return Err(Error::Ourselves);
+        }
+        let threads = spawn::attach(pid).map_err(|error| Error::from_attach(pid, error))?;
+        let mut tids: Vec<Pid> = threads.iter().map(|tracee| tracee.0).collect();
+        // The leader is LWP 1.
+        tids.sort_by_key(|tid| (*tid != pid, *tid));
+        for tid in &tids {
+            let _ = sys::set_options(*tid, OPTIONS & !libc::PTRACE_O_EXITKILL);
+        }
+        Self::new(pid, false, &tids)
+    }
+
+    fn new(pid: Pid, created: bool, stopped: &[Pid]) -> Result<Self, Error> {
+        let fd = sys::event_fd().map_err(Error::System)?;
+        Ok(Self {
+            pid,
+            created: Cell::new(created),
+            lwps: RefCell::new(Lwps::stopped(stopped)),
+            gone: Cell::new(false),
+            leader_status: Cell::new(None),
+            wake: Arc::new(Wake { fd, terminate: AtomicBool::new(false) }),
+            copies: RefCell::default(),
+            thread: PhantomData,
+        })
+    }
+
+    /// The process's id.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The kernel's number of LWP `lwp`, if it lives.
+    pub fn tid(&self, lwp: LwpId) -> Option<Pid> {
+        self.lwps.borrow().tid(lwp)
+    }
+
+    /// The LWPs that live, in the order in which they started.
+    pub fn lwps(&self) -> Vec<LwpId> {
+        self.lwps.borrow().ids()
+    }
+
+    /// Whether the process has ended.
+    pub fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// What ends a run from elsewhere.
+    pub fn terminator(&self) -> Terminator {
+        Terminator(Arc::clone(&self.wake))
+    }
+
+    /// Waits for the copies of this controller that follow children.
+    pub fn wait_for_copies(&self) {
+        for copy in self.copies.take() {
+            let _ = sys::wait_one(copy);
+        }
+    }
+
+    /// Kills the process, if it is this controller's own.
+    pub fn kill(&self) {
+        if self.created.get() && !self.gone.get() {
+            let _ = sys::kill(self.pid, libc::SIGKILL);
+        }
+    }
+
+    /// Lets the process go. It runs on by itself.
+    pub fn release(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Pctx {
+    fn drop(&mut self) {
+        if !self.gone.get() {
+            self.let_go();
+        }
+    }
+}

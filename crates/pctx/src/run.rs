@@ -1,0 +1,479 @@
+//! Letting the process run and telling what happens to it.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lwp_ptrace::{Errno, Stop, Tracee, sys};
+
+use crate::child::{self, Followed};
+use crate::lwps::{Lwp, Lwps, State};
+use crate::{Error, LwpId, Pctx, Pid};
+use std::sync::atomic::Ordering;
+
+/// What a handler wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// End the run: [`End::Handler`].
+    Stop,
+}
+
+/// A wait status, as of wait(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(pub i32);
+
+impl Status {
+    /// The exit code, if the process exited.
+    pub fn code(self) -> Option<i32> {
+        libc::WIFEXITED(self.0).then(|| libc::WEXITSTATUS(self.0))
+    }
+
+    /// The signal, if one killed the process.
+    pub fn signal(self) -> Option<i32> {
+        libc::WIFSIGNALED(self.0).then(|| libc::WTERMSIG(self.0))
+    }
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The process has ended.
+    Exited(Status),
+    /// All ticks asked for were made; the process stands still.
+    Ticks,
+    /// [`crate::Terminator::terminate`] was called; the process stands still.
+    Terminated,
+    /// The process executed another program, which nobody wants to follow; it stands still before
+    /// the program's first instruction.
+    Exec,
+    /// A handler said [`Flow::Stop`].
+    Handler,
+}
+
+/// What to do when something happens. Every method has a default: nothing.
+#[allow(unused_variables, reason = "the defaults ignore what happened")]
+pub trait Handlers {
+    /// LWP `lwp` is there, before its first instruction or when the run begins.
+    fn init_lwp(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        Flow::Continue
+    }
+
+    /// LWP `lwp` will execute nothing more of this program.
+    fn fini_lwp(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        Flow::Continue
+    }
+
+    /// LWP `lwp` was made by another.
+    fn lwp_create(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        Flow::Continue
+    }
+
+    /// LWP `lwp` ends, and others go on.
+    fn lwp_exit(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        Flow::Continue
+    }
+
+    /// Whether the run goes on when another program is executed.
+    fn follows_exec(&self) -> bool {
+        false
+    }
+
+    /// Another program was executed; `command` is its command line. LWP 1 is its only one.
+    fn exec(&mut self, pctx: &Pctx, lwp: LwpId, command: &str) -> Flow {
+        Flow::Continue
+    }
+
+    /// Whether children are taken over. Those that are not run on by themselves.
+    fn follows_forks(&self) -> bool {
+        false
+    }
+
+    /// LWP `lwp` of process `parent` made the process that `child` controls.
+    ///
+    /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When it
+    /// returns, the copy ends, and the child runs on by itself. Only the calling thread exists in the
+    /// copy, and nothing that the original registered for its own end is run there.
+    fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {}
+
+    /// Process `child` was to be followed and could not be; it runs on by itself.
+    fn not_followed(&mut self, pctx: &Pctx, child: Pid, error: &Error) {}
+
+    /// The process ends; LWP `lwp` is its last.
+    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: Status) {}
+
+    /// Another period has passed. The process runs meanwhile.
+    fn tick(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        Flow::Continue
+    }
+}
+
+/// Nothing is wanted.
+struct Ignore;
+
+impl Handlers for Ignore {}
+
+/// How long a thread that is being let go may take to stop.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A wait is never longer, whatever became of its wake-up.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// The ticks of a run.
+struct Ticks {
+    period: Duration,
+    next: Instant,
+    left: Option<u32>,
+}
+
+impl Ticks {
+    /// Sets the next deadline behind `now`. Deadlines that were missed use up ticks, save the last.
+    /// False if that was the last.
+    fn advance(&mut self, now: Instant) -> bool {
+        let late = now.saturating_duration_since(self.next).as_nanos();
+        let missed = u32::try_from(late / self.period.as_nanos().max(1)).unwrap_or(u32::MAX);
+        self.next += self.period.saturating_mul(missed.saturating_add(1));
+        let Some(left) = &mut self.left else {
+            return true;
+        };
+        *left -= 1;
+        *left -= missed.min(left.saturating_sub(1));
+        *left != 0
+    }
+}
+
+impl Pctx {
+    /// Lets the process run, with a tick every `period`, at most `ticks` of them, until something ends
+    /// the run; see [`End`].
+    ///
+    /// SIGCHLD's disposition is changed for the duration of the run.
+    pub fn run(
+        &self,
+        period: Option<Duration>,
+        ticks: Option<u32>,
+        handlers: &mut dyn Handlers,
+    ) -> Result<End, Error> {
+        if self.is_gone() {
+            return Err(Error::NoProcess(self.pid));
+        }
+        let before = sys::ChildDisposition::now();
+        sys::signal_child_events(&self.wake.fd).map_err(Error::System)?;
+        let now = Instant::now();
+        let ticks = period.filter(|period| !period.is_zero()).map(|period| Ticks {
+            period,
+            next: now + period,
+            left: ticks.filter(|ticks| *ticks != 0),
+        });
+        let end = self.supervise(ticks, handlers);
+        sys::forget_child_events();
+        before.restore();
+        Ok(end)
+    }
+
+    fn supervise(&self, mut ticks: Option<Ticks>, handlers: &mut dyn Handlers) -> End {
+        for lwp in self.lwps() {
+            if handlers.init_lwp(self, lwp) == Flow::Stop {
+                return End::Handler;
+            }
+        }
+        loop {
+            self.resume();
+            sys::event_clear(&self.wake.fd);
+            if let Some(end) = self.dispatch(handlers) {
+                return end;
+            }
+            if self.wake.terminate.swap(false, Ordering::Relaxed) {
+                return self.stop_all(handlers, LONGEST_WAIT).unwrap_or(End::Terminated);
+            }
+            let now = Instant::now();
+            let mut wait = LONGEST_WAIT;
+            if let Some(ticks) = &mut ticks {
+                if now >= ticks.next {
+                    for lwp in self.lwps() {
+                        if handlers.tick(self, lwp) == Flow::Stop {
+                            return End::Handler;
+                        }
+                    }
+                    if !ticks.advance(Instant::now()) {
+                        return self.stop_all(handlers, LONGEST_WAIT).unwrap_or(End::Ticks);
+                    }
+                }
+                wait = wait.min(ticks.next.saturating_duration_since(Instant::now()));
+            }
+            if !self.any_stopped() {
+                sys::wait_readable(&self.wake.fd, Some(wait));
+            }
+        }
+    }
+
+    fn any_stopped(&self) -> bool {
+        self.threads().iter().any(|lwp| matches!(lwp.state, State::Stopped(_)))
+    }
+
+    /// Continues every thread that is stopped.
+    fn resume(&self) {
+        for lwp in self.threads() {
+            if let State::Stopped(signal) = lwp.state {
+                // Where that fails it was killed meanwhile, and its status comes by itself.
+                let _ = sys::cont(lwp.tid, signal);
+                self.lwps.borrow_mut().set(lwp.tid, State::Running);
+            }
+        }
+    }
+
+    /// Every thread ptrace knows, as it is now.
+    fn threads(&self) -> Vec<Lwp> {
+        self.lwps.borrow().all()
+    }
+
+    /// Takes every status there is.
+    fn dispatch(&self, handlers: &mut dyn Handlers) -> Option<End> {
+        loop {
+            let mut progress = false;
+            for lwp in self.threads() {
+                match sys::poll_one(lwp.tid) {
+                    Ok(None) => {}
+                    Ok(Some(status)) => {
+                        progress = true;
+                        if let Some(end) = self.event(lwp.tid, status, handlers) {
+                            return Some(end);
+                        }
+                    }
+                    // An exec by another thread took its place.
+                    Err(_) => self.lwps.borrow_mut().remove(lwp.tid),
+                }
+            }
+            if self.threads().is_empty() {
+                // Somebody else has waited for it.
+                self.gone.set(true);
+                return Some(End::Exited(Status(0)));
+            }
+            if !progress {
+                return None;
+            }
+        }
+    }
+
+    fn event(&self, tid: Pid, status: i32, handlers: &mut dyn Handlers) -> Option<End> {
+        let lwp = self.lwps.borrow().get(tid)?;
+        match Stop::from_status(status) {
+            Stop::Exited(_) | Stop::Killed { .. } => {
+                return self.ended(tid, Status(status), handlers);
+            }
+            Stop::Exiting => return self.exiting(tid, handlers),
+            Stop::Exec => return self.executed(handlers),
+            Stop::Child => {
+                self.lwps.borrow_mut().set(tid, State::Stopped(0));
+                if let Ok(new) = sys::event_message(tid) {
+                    self.born(new as Pid, lwp.id, handlers);
+                }
+            }
+            Stop::Group(_) => {
+                let _ = sys::listen(tid);
+                self.lwps.borrow_mut().set(tid, State::Listening);
+            }
+            Stop::Signal(signal) => self.lwps.borrow_mut().set(tid, State::Stopped(signal)),
+            Stop::Interrupted | Stop::Syscall | Stop::Other(_) => {
+                self.lwps.borrow_mut().set(tid, State::Stopped(0));
+                if lwp.state == State::New {
+                    let started = handlers.init_lwp(self, lwp.id) == Flow::Stop
+                        || handlers.lwp_create(self, lwp.id) == Flow::Stop;
+                    return started.then_some(End::Handler);
+                }
+            }
+        }
+        None
+    }
+
+    /// A thread or a process was made by `maker`.
+    fn born(&self, new: Pid, maker: LwpId, handlers: &mut dyn Handlers) {
+        if child::is_thread(self.pid, new) {
+            self.lwps.borrow_mut().add(new, State::New);
+            return;
+        }
+        let tracee = Tracee(new);
+        loop {
+            match tracee.wait() {
+                Ok(Stop::Interrupted) => break,
+                Ok(Stop::Exited(_) | Stop::Killed { .. }) | Err(_) => return,
+                Ok(_) => {
+                    let _ = tracee.cont(0);
+                }
+            }
+        }
+        if !handlers.follows_forks() {
+            let _ = sys::detach(new, 0);
+            return;
+        }
+        match child::follow(new, self.created.get()) {
+            Ok(Followed::Original(copy)) => self.copies.borrow_mut().push(copy),
+            Ok(Followed::Copy(child)) => {
+                // The parent is the original's to control. Nothing here may touch it again.
+                self.gone.set(true);
+                self.copies.borrow_mut().clear();
+                handlers.fork(*child, self.pid, maker);
+                sys::exit_controller(0);
+            }
+            Err(error) => {
+                let _ = sys::detach(new, 0);
+                handlers.not_followed(self, new, &error);
+            }
+        }
+    }
+
+    /// Another program was loaded, and the thread that asked for it is the only one left.
+    fn executed(&self, handlers: &mut dyn Handlers) -> Option<End> {
+        for lwp in self.lwps() {
+            if handlers.fini_lwp(self, lwp) == Flow::Stop {
+                return Some(End::Handler);
+            }
+        }
+        *self.lwps.borrow_mut() = Lwps::stopped(&[self.pid]);
+        if !handlers.follows_exec() {
+            return Some(End::Exec);
+        }
+        let (first, command) = (LwpId(1), child::command_line(self.pid));
+        let stop = handlers.exec(self, first, &command) == Flow::Stop
+            || handlers.init_lwp(self, first) == Flow::Stop;
+        stop.then_some(End::Handler)
+    }
+
+    /// A thread is about to end; what it counted can still be read.
+    fn exiting(&self, tid: Pid, handlers: &mut dyn Handlers) -> Option<End> {
+        let status = sys::event_message(tid).unwrap_or(0) as i32;
+        // exit(2) ends a thread; exit_group(2), a signal or another thread's exec end them all.
+        let alone = Tracee(tid).regs().is_ok_and(|regs| regs.0.orig_rax == libc::SYS_exit as u64);
+        if alone && tid == self.pid {
+            self.leader_status.set(Some(status));
+        }
+        let status = if alone { self.leader_status.get().unwrap_or(status) } else { status };
+        let stop = self.last_words(tid, alone, Status(status), handlers);
+        let _ = sys::cont(tid, 0);
+        stop
+    }
+
+    /// Calls what is to be called when thread `tid` ends; afterwards it is [`State::Exiting`].
+    fn last_words(
+        &self,
+        tid: Pid,
+        alone: bool,
+        status: Status,
+        handlers: &mut dyn Handlers,
+    ) -> Option<End> {
+        let lwp = self.lwps.borrow().get(tid)?;
+        let started = lwp.state != State::New;
+        let mut flow = Flow::Continue;
+        if started {
+            flow = handlers.fini_lwp(self, lwp.id);
+        }
+        self.lwps.borrow_mut().set(tid, State::Exiting);
+        if !self.lwps.borrow().any_alive() {
+            handlers.exit(self, lwp.id, status);
+        } else if alone && started && flow == Flow::Continue {
+            flow = handlers.lwp_exit(self, lwp.id);
+        }
+        (flow == Flow::Stop).then_some(End::Handler)
+    }
+
+    /// A thread is gone.
+    fn ended(&self, tid: Pid, status: Status, handlers: &mut dyn Handlers) -> Option<End> {
+        let silent = self.lwps.borrow().get(tid).is_some_and(|lwp| lwp.state != State::Exiting);
+        let mut end = None;
+        if silent {
+            // SIGKILL need not pass the exit event.
+            end = self.last_words(tid, false, status, handlers);
+        }
+        self.lwps.borrow_mut().remove(tid);
+        if tid == self.pid {
+            self.gone.set(true);
+            return Some(End::Exited(status));
+        }
+        end
+    }
+
+    /// Stops every thread. One that sleeps beyond reach, as in vfork, is left to stop later.
+    fn stop_all(&self, handlers: &mut dyn Handlers, patience: Duration) -> Option<End> {
+        let deadline = Instant::now() + patience;
+        for lwp in self.threads() {
+            if matches!(lwp.state, State::Running | State::Listening) {
+                let _ = sys::interrupt(lwp.tid);
+            }
+        }
+        loop {
+            sys::event_clear(&self.wake.fd);
+            if let Some(end) = self.dispatch(handlers) {
+                return Some(end);
+            }
+            let all = self.threads();
+            let moving = all.iter().any(|lwp| match lwp.state {
+                State::Running => !is_unreachable(self.pid, lwp.tid),
+                State::New => true,
+                _ => false,
+            });
+            if !moving || Instant::now() >= deadline {
+                return None;
+            }
+            sys::wait_readable(&self.wake.fd, Some(Duration::from_millis(10)));
+        }
+    }
+
+    /// Detaches from every thread.
+    pub(crate) fn let_go(&self) {
+        let _ = self.stop_all(&mut Ignore, PATIENCE);
+        // A thread in vfork stops once its child is on its way; detaching takes a stop.
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_gone() && self.any_running() && Instant::now() < deadline {
+            sys::wait_readable(&self.wake.fd, Some(Duration::from_millis(10)));
+            if self.dispatch(&mut Ignore).is_some() {
+                break;
+            }
+        }
+        for lwp in self.threads() {
+            let signal = match lwp.state {
+                State::Stopped(signal) => signal,
+                _ => 0,
+            };
+            // Where it is gone there is nothing to let go.
+            let _: Result<(), Errno> = sys::detach(lwp.tid, signal);
+        }
+    }
+
+    fn any_running(&self) -> bool {
+        let all = self.threads();
+        all.iter().any(|lwp| matches!(lwp.state, State::Running | State::New))
+    }
+}
+
+/// Whether thread `tid` sleeps where no interruption reaches it.
+///
+/// Spec: proc_pid_stat(5), field 3, which follows the name in parentheses.
+fn is_unreachable(pid: Pid, tid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missed_deadlines_are_skipped_and_use_up_ticks() {
+        let start = Instant::now();
+        let period = Duration::from_millis(10);
+        let mut ticks = Ticks { period, next: start + period, left: Some(5) };
+        assert!(ticks.advance(start + Duration::from_millis(10)));
+        assert_eq!((ticks.next, ticks.left), (start + period * 2, Some(4)));
+        // 20 and 30 have passed: the second is skipped.
+        assert!(ticks.advance(start + Duration::from_millis(35)));
+        assert_eq!((ticks.next, ticks.left), (start + period * 4, Some(2)));
+        // Ever so late: the last tick is still made.
+        assert!(ticks.advance(start + Duration::from_secs(1)));
+        assert_eq!(ticks.left, Some(1));
+        assert!(!ticks.advance(start + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn statuses_are_read() {
+        assert_eq!((Status(7 << 8).code(), Status(7 << 8).signal()), (Some(7), None));
+        assert_eq!((Status(9).code(), Status(9).signal()), (None, Some(9)));
+    }
+}

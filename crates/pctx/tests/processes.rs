@@ -1,0 +1,509 @@
+//! Real programs under control: what is called, in which order, with what.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
+
+/// Runs share SIGCHLD, which a process has one of.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A folder of a test's own, removed with it.
+struct Folder(PathBuf);
+
+impl std::ops::Deref for Folder {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn folder(name: &str) -> Folder {
+    let folder = std::env::temp_dir().join(format!("pctx-{}-{name}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    Folder(folder)
+}
+
+/// Compiles a C program.
+fn compile(folder: &Path, text: &str) -> PathBuf {
+    let (source, program) = (folder.join("p.c"), folder.join("p"));
+    fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    program
+}
+
+fn create(words: &[&str]) -> Pctx {
+    let argv: Vec<OsString> = words.iter().map(OsString::from).collect();
+    Pctx::create(words[0].as_ref(), &argv).unwrap()
+}
+
+/// Writes down every call. The file is shared with copies of this process.
+struct Log {
+    path: PathBuf,
+    exec: bool,
+    fork: bool,
+    /// Answered instead of going on, at this call.
+    stop_at: Option<&'static str>,
+}
+
+impl Log {
+    fn new(folder: &Path) -> Self {
+        Self { path: folder.join("log"), exec: true, fork: false, stop_at: None }
+    }
+
+    fn write(&self, line: &str) -> Flow {
+        let mut file = OpenOptions::new().append(true).create(true).open(&self.path).unwrap();
+        file.write_all(format!("{line}\n").as_bytes()).unwrap();
+        match self.stop_at {
+            Some(call) if line.starts_with(call) => Flow::Stop,
+            _ => Flow::Continue,
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.path).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Handlers for Log {
+    fn init_lwp(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        assert!(pctx.tid(lwp).is_some());
+        self.write(&format!("init_lwp {}", lwp.0))
+    }
+    fn fini_lwp(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        assert!(pctx.tid(lwp).is_some(), "an LWP that ends can still be looked at");
+        self.write(&format!("fini_lwp {}", lwp.0))
+    }
+    fn lwp_create(&mut self, _: &Pctx, lwp: LwpId) -> Flow {
+        self.write(&format!("lwp_create {}", lwp.0))
+    }
+    fn lwp_exit(&mut self, _: &Pctx, lwp: LwpId) -> Flow {
+        self.write(&format!("lwp_exit {}", lwp.0))
+    }
+    fn follows_exec(&self) -> bool {
+        self.exec
+    }
+    fn exec(&mut self, _: &Pctx, lwp: LwpId, command: &str) -> Flow {
+        self.write(&format!("exec {} {command}", lwp.0))
+    }
+    fn follows_forks(&self) -> bool {
+        self.fork
+    }
+    fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {
+        self.write(&format!("fork by {parent} {}", lwp.0));
+        let end = child.run(None, None, self);
+        self.write(&format!("child {end:?}"));
+    }
+    fn exit(&mut self, _: &Pctx, lwp: LwpId, status: Status) {
+        self.write(&format!("exit {} {:?} {:?}", lwp.0, status.code(), status.signal()));
+    }
+    fn tick(&mut self, _: &Pctx, lwp: LwpId) -> Flow {
+        self.write(&format!("tick {}", lwp.0))
+    }
+}
+
+fn run(name: &str, words: &[&str]) -> (End, Vec<String>) {
+    let folder = folder(name);
+    let mut log = Log::new(&folder);
+    let end = create(words).run(None, None, &mut log).unwrap();
+    (end, log.lines())
+}
+
+/// Kills and reaps a child of the test when it is done.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process that lives, and the first letter of its state.
+fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_program_starts_and_exits() {
+    let _one = alone();
+    let (end, lines) = run("exits", &["sh", "-c", "exit 7"]);
+    assert_eq!(end, End::Exited(Status(7 << 8)));
+    assert_eq!(lines, ["init_lwp 1", "fini_lwp 1", "exit 1 Some(7) None"]);
+}
+
+#[test]
+fn a_signal_that_kills_is_an_exit() {
+    let _one = alone();
+    let (end, lines) = run("killed", &["sh", "-c", "kill -TERM $$"]);
+    assert_eq!(end, End::Exited(Status(15)));
+    assert_eq!(lines, ["init_lwp 1", "fini_lwp 1", "exit 1 None Some(15)"]);
+    let (end, lines) = run("killed9", &["sh", "-c", "kill -KILL $$"]);
+    assert_eq!(end, End::Exited(Status(9)));
+    assert_eq!(lines, ["init_lwp 1", "fini_lwp 1", "exit 1 None Some(9)"]);
+}
+
+#[test]
+fn an_exec_starts_over() {
+    let _one = alone();
+    let (end, lines) = run("exec", &["sh", "-c", "exec sh -c 'exit 3'"]);
+    assert_eq!(end, End::Exited(Status(3 << 8)));
+    let expected = ["init_lwp 1", "fini_lwp 1", "exec 1 sh -c exit 3", "init_lwp 1", "fini_lwp 1"];
+    assert_eq!(lines[..5], expected);
+    assert_eq!(lines[5..], ["exit 1 Some(3) None"]);
+}
+
+#[test]
+fn an_exec_that_nobody_follows_ends_the_run() {
+    let _one = alone();
+    let folder = folder("unfollowed");
+    let mut log = Log::new(&folder);
+    log.exec = false;
+    let pctx = create(&["sh", "-c", "exec sh -c 'exit 3'"]);
+    assert_eq!(pctx.run(None, None, &mut log), Ok(End::Exec));
+    assert_eq!(log.lines(), ["init_lwp 1", "fini_lwp 1"]);
+    // It can be gone on with.
+    assert_eq!(pctx.run(None, None, &mut log), Ok(End::Exited(Status(3 << 8))));
+    assert_eq!(log.lines()[2..], ["init_lwp 1", "fini_lwp 1", "exit 1 Some(3) None"]);
+    assert_eq!(pctx.run(None, None, &mut log), Err(Error::NoProcess(pctx.pid())));
+}
+
+const THREADS: &str = r"
+    #include <pthread.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    static void *work(void *x) { usleep(20000 * (long)x); return 0; }
+    static void *stay(void *x) { for (;;) pause(); }
+    int main(int argc, char **argv) {
+        pthread_t t[3];
+        for (long i = 0; i < 3; i++) {
+            pthread_create(&t[i], 0, work, (void *)(i + 1));
+            pthread_join(t[i], 0);
+        }
+        pthread_create(&t[0], 0, stay, 0);
+        pthread_create(&t[1], 0, stay, 0);
+        usleep(20000);
+        exit(5);
+    }";
+
+#[test]
+fn threads_are_small_numbers() {
+    let _one = alone();
+    let folder = folder("threads");
+    let program = compile(&folder, THREADS);
+    let (end, lines) = run("threads-run", &[program.to_str().unwrap()]);
+    assert_eq!(end, End::Exited(Status(5 << 8)));
+    let mut expected = vec!["init_lwp 1".to_owned()];
+    for lwp in 2..5 {
+        for call in ["init_lwp", "lwp_create", "fini_lwp", "lwp_exit"] {
+            expected.push(format!("{call} {lwp}"));
+        }
+    }
+    for lwp in 5..7 {
+        expected.push(format!("init_lwp {lwp}"));
+        expected.push(format!("lwp_create {lwp}"));
+    }
+    assert_eq!(lines[..expected.len()], expected);
+    // All of them end with the process, in any order, and then it does.
+    let mut last: Vec<&String> = lines[expected.len()..].iter().collect();
+    let exit = last.pop().unwrap();
+    assert!(exit.starts_with("exit ") && exit.ends_with(" Some(5) None"), "{exit}");
+    last.sort();
+    assert_eq!(last, ["fini_lwp 1", "fini_lwp 5", "fini_lwp 6"]);
+}
+
+/// A thread that is not the leader executes another program: the number starts again at 1.
+#[test]
+fn an_exec_by_any_thread_leaves_one() {
+    let _one = alone();
+    let folder = folder("threadexec");
+    let text = r#"
+        #include <pthread.h>
+        #include <unistd.h>
+        static void *stay(void *x) { for (;;) pause(); }
+        static void *go(void *x) {
+            usleep(20000);
+            execl("/bin/sh", "sh", "-c", "exit 4", (char *)0);
+            return 0;
+        }
+        int main(void) {
+            pthread_t t;
+            pthread_create(&t, 0, stay, 0);
+            pthread_create(&t, 0, go, 0);
+            for (;;) pause();
+        }"#;
+    let program = compile(&folder, text);
+    let (end, lines) = run("threadexec-run", &[program.to_str().unwrap()]);
+    assert_eq!(end, End::Exited(Status(4 << 8)), "{lines:?}");
+    let exec = lines.iter().position(|line| line == "exec 1 sh -c exit 4").unwrap();
+    let mut ends: Vec<&String> = lines[..exec].iter().rev().take(3).collect();
+    ends.sort();
+    assert_eq!(ends, ["fini_lwp 1", "fini_lwp 2", "fini_lwp 3"]);
+    assert_eq!(lines[exec + 1..], ["init_lwp 1", "fini_lwp 1", "exit 1 Some(4) None"]);
+}
+
+#[test]
+fn children_are_followed_by_a_copy() {
+    let _one = alone();
+    let folder = folder("fork");
+    let mut log = Log::new(&folder);
+    log.fork = true;
+    let pctx = create(&["sh", "-c", "(exit 3); exit $?"]);
+    let end = pctx.run(None, None, &mut log).unwrap();
+    pctx.wait_for_copies();
+    assert_eq!(end, End::Exited(Status(3 << 8)), "the parent still learns how its child ended");
+    let lines = log.lines();
+    let by = format!("fork by {} 1", pctx.pid());
+    let child: Vec<&String> = lines.iter().skip_while(|line| **line != by).collect();
+    assert_eq!(child[1], "init_lwp 1", "{lines:?}");
+    assert!(lines.contains(&"exit 1 Some(3) None".to_owned()), "{lines:?}");
+    let ended = "child Ok(Exited(Status(768)))".to_owned();
+    assert!(lines.contains(&ended), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| **line == "exit 1 Some(3) None").count(), 2);
+}
+
+/// Being handed over leaves no trace: registers, signal mask and what was pending are the program's.
+#[test]
+fn a_followed_child_notices_nothing() {
+    let _one = alone();
+    let folder = folder("unnoticed");
+    let text = r#"
+        #include <signal.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static volatile int stops;
+        static void child(int s, siginfo_t *i, void *x) {
+            if (i->si_code == CLD_STOPPED || i->si_code == CLD_CONTINUED) stops++;
+        }
+        static volatile int got;
+        static void usr(int s) { got++; }
+        int main(void) {
+            struct sigaction a = { .sa_sigaction = child, .sa_flags = SA_SIGINFO };
+            sigaction(SIGCHLD, &a, 0);
+            signal(SIGUSR1, usr);
+            sigset_t mask, now;
+            sigemptyset(&mask);
+            sigaddset(&mask, SIGUSR2);
+            sigprocmask(SIG_SETMASK, &mask, 0);
+            for (int i = 0; i < 20; i++) {
+                pid_t pid = i % 2 ? fork() : vfork();
+                if (pid == 0) {
+                    sigprocmask(SIG_SETMASK, 0, &now);
+                    if (memcmp(&now, &mask, 8)) _exit(1);
+                    if (i % 2) {
+                        raise(SIGUSR1);
+                        if (got != 1) _exit(2);
+                    }
+                    _exit(40 + i);
+                }
+                int status = 0;
+                while (waitpid(pid, &status, 0) < 0) ;
+                if (WEXITSTATUS(status) != 40 + i) return 100 + WEXITSTATUS(status);
+            }
+            return stops ? 3 : 0;
+        }"#;
+    let program = compile(&folder, text);
+    let mut log = Log::new(&folder);
+    log.fork = true;
+    let pctx = create(&[program.to_str().unwrap()]);
+    assert_eq!(pctx.run(None, None, &mut log), Ok(End::Exited(Status(0))));
+    pctx.wait_for_copies();
+    let forks = log.lines().iter().filter(|line| line.starts_with("fork by")).count();
+    assert_eq!(forks, 20);
+}
+
+/// Pipelines, grandchildren, vfork and exec at once.
+#[test]
+fn families_are_followed() {
+    let _one = alone();
+    let folder = folder("family");
+    let mut log = Log::new(&folder);
+    log.fork = true;
+    let script =
+        "printf 'b\\na\\n' | sort | (cat; /bin/true) > /dev/null; sh -c '/bin/true; exit 9'";
+    let pctx = create(&["sh", "-c", script]);
+    let end = pctx.run(None, None, &mut log).unwrap();
+    pctx.wait_for_copies();
+    assert_eq!(end, End::Exited(Status(9 << 8)));
+    let lines = log.lines();
+    let count = |prefix: &str| lines.iter().filter(|line| line.starts_with(prefix)).count();
+    assert!(count("fork by") >= 5, "{lines:?}");
+    assert_eq!(count("exit "), count("fork by") + 1, "every process ended: {lines:?}");
+    assert_eq!(count("exec 1 sort"), 1);
+}
+
+#[test]
+fn children_that_nobody_follows_run_on() {
+    let _one = alone();
+    let (end, lines) = run("nofork", &["sh", "-c", "(exit 3); exit $?"]);
+    assert_eq!(end, End::Exited(Status(3 << 8)));
+    assert_eq!(lines, ["init_lwp 1", "fini_lwp 1", "exit 1 Some(3) None"]);
+}
+
+#[test]
+fn ticks_come_while_it_runs_and_end_the_run() {
+    let _one = alone();
+    let folder = folder("ticks");
+    let mut log = Log::new(&folder);
+    let pctx = create(&["sleep", "100"]);
+    let pid = pctx.pid();
+    let started = Instant::now();
+    let end = pctx.run(Some(Duration::from_millis(20)), Some(3), &mut log).unwrap();
+    assert_eq!(end, End::Ticks);
+    assert!(started.elapsed() >= Duration::from_millis(60));
+    assert_eq!(log.lines(), ["init_lwp 1", "tick 1", "tick 1", "tick 1"]);
+    assert_eq!(state(pid), Some('t'), "left stopped");
+    pctx.release();
+    eventually("it sleeps on", || state(pid) == Some('S'));
+    Command::new("kill").arg("-KILL").arg(pid.to_string()).status().unwrap();
+}
+
+#[test]
+fn a_handler_can_end_the_run() {
+    let _one = alone();
+    for call in ["init_lwp", "tick", "fini_lwp", "exec"] {
+        let folder = folder(&format!("stop-{call}"));
+        let mut log = Log::new(&folder);
+        log.stop_at = Some(call);
+        let pctx = create(&["sh", "-c", "sleep 0.1; exec true"]);
+        let period = (call == "tick").then_some(Duration::from_millis(10));
+        assert_eq!(pctx.run(period, None, &mut log), Ok(End::Handler), "{call}");
+        assert!(log.lines().last().unwrap().starts_with(call));
+        pctx.kill();
+    }
+}
+
+#[test]
+fn a_run_can_be_ended_from_elsewhere() {
+    let _one = alone();
+    let folder = folder("terminate");
+    let mut log = Log::new(&folder);
+    let pctx = create(&["sleep", "100"]);
+    let terminator = pctx.terminator();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        terminator.terminate();
+    });
+    assert_eq!(pctx.run(None, None, &mut log), Ok(End::Terminated));
+    thread.join().unwrap();
+    assert_eq!(state(pctx.pid()), Some('t'));
+    pctx.kill();
+}
+
+#[test]
+fn a_live_process_is_captured_and_released_unharmed() {
+    let _one = alone();
+    let folder = folder("capture");
+    let program = compile(
+        &folder,
+        r"
+        #include <pthread.h>
+        #include <unistd.h>
+        static void *stay(void *x) { for (;;) pause(); }
+        int main(void) {
+            pthread_t t;
+            for (int i = 0; i < 3; i++) pthread_create(&t, 0, stay, 0);
+            write(1, &t, 1);
+            for (;;) pause();
+        }",
+    );
+    let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut byte = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+    let child = Killed(child);
+    let pid = child.0.id() as Pid;
+    let pctx = Pctx::capture(pid).unwrap();
+    assert_eq!(pctx.lwps(), [LwpId(1), LwpId(2), LwpId(3), LwpId(4)]);
+    assert_eq!(pctx.tid(LwpId(1)), Some(pid));
+    let mut log = Log::new(&folder);
+    let end = pctx.run(Some(Duration::from_millis(10)), Some(1), &mut log).unwrap();
+    assert_eq!(end, End::Ticks);
+    assert_eq!(log.lines().iter().filter(|line| line.starts_with("tick")).count(), 4);
+    let busy = Pctx::capture(pid).unwrap_err();
+    assert!(matches!(busy, Error::Traced { .. }), "{busy}");
+    pctx.release();
+    eventually("it sleeps on", || state(pid) == Some('S'));
+    let again = Pctx::capture(pid).unwrap();
+    again.release();
+}
+
+#[test]
+fn refusals_say_why() {
+    let _one = alone();
+    let create = |name: &str| Pctx::create(name.as_ref(), &[name.into()]).map(drop).unwrap_err();
+    assert_eq!(create("no-such-program"), Error::NotFound("no-such-program".into()));
+    assert_eq!(create("/no/such/program"), Error::NotFound("/no/such/program".into()));
+    assert!(matches!(create("/etc"), Error::NotExecutable { .. }));
+    let nul = Pctx::create("true".as_ref(), &["a\0b".into()]).map(drop).unwrap_err();
+    assert_eq!(nul, Error::Nul("true".into()));
+    let capture = |pid| Pctx::capture(pid).map(drop).unwrap_err();
+    assert_eq!(capture(std::process::id() as Pid), Error::Ourselves);
+    assert_eq!(capture(i32::MAX - 7), Error::NoProcess(i32::MAX - 7));
+    let zombie = Killed(Command::new("true").spawn().unwrap());
+    let pid = zombie.0.id() as Pid;
+    eventually("it ends", || state(pid) == Some('Z'));
+    assert_eq!(capture(pid), Error::Zombie(pid));
+    if let Ok(stat) = fs::read_to_string("/proc/2/status")
+        && !stat.contains("VmSize:")
+    {
+        let refused = capture(2);
+        assert!(matches!(refused, Error::KernelThread(2)), "{refused}");
+    }
+}
+
+/// Stops of job control are the program's own affair.
+#[test]
+fn a_stopped_program_stays_stopped_until_continued() {
+    let _one = alone();
+    let folder = folder("jobs");
+    let mut log = Log::new(&folder);
+    let script = "(sleep 0.2; kill -CONT $$) & kill -STOP $$; exit 6";
+    let pctx = create(&["sh", "-c", script]);
+    let end = pctx.run(Some(Duration::from_millis(50)), None, &mut log).unwrap();
+    assert_eq!(end, End::Exited(Status(6 << 8)));
+    let ticks = log.lines().iter().filter(|line| line.starts_with("tick")).count();
+    assert!(ticks >= 2, "it was stopped for four of them");
+}
+
+/// The dispositions of this process are as before.
+#[test]
+fn sigchld_is_put_back() {
+    let _one = alone();
+    let before = fs::read_to_string("/proc/self/status").unwrap();
+    run("sigchld", &["true"]);
+    let after = fs::read_to_string("/proc/self/status").unwrap();
+    let caught = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("SigCgt:")).unwrap();
+        line.to_owned()
+    };
+    assert_eq!(caught(&before), caught(&after));
+}
