@@ -19,7 +19,7 @@ const LEVELS: &[(u8, &[&str])] = &[
     (4,   &["lwp-vcpu"]),                                             // engine
     (5,   &["lwp", "cpc"]),                                           // product libraries
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc"]),                       // edges
-    (DEV, &["lwp-testkit", "lwp-tests", "xtask"]),
+    (DEV, &["lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 
 /// One package depending on another of the workspace.
