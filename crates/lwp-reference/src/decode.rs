@@ -4,7 +4,7 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
     Register, UsedMemory,
 };
-use lwp_arch::insn::{self, CodeSize, Gpr};
+use lwp_arch::insn::{self, CodeSize, Gpr, Operands};
 use lwp_arch::retired::{AccessKind, BranchKind};
 use lwp_arch::{AppPc, LinearAddr};
 use lwp_ptrace::regs::Raw;
@@ -68,14 +68,20 @@ impl Decoded {
         let repeats = instruction.has_rep_prefix() | instruction.has_repne_prefix()
             && instruction.is_string_instruction();
         let mut operands = Vec::new();
+        // What LLWPCB and SLWPCB do to the block is the unit's traffic, not the instruction's.
+        let of_block =
+            matches!(&action, Action::Lwp(lwp) if matches!(lwp.operands, Operands::Block(_)));
         if repeats {
             let none_left = address_width(&instruction, regs.rcx) == 0;
             if !none_left {
                 operands = string_operands(&instruction, regs);
             }
-        } else {
+        } else if !of_block {
             for used in info.used_memory() {
-                push_operands(used, mnemonic, regs, &mut operands);
+                push_operands(used, regs, &mut operands);
+            }
+            if is_prefetch(mnemonic) {
+                operands.extend(prefetched(&instruction, regs));
             }
         }
         let branch = branch_kind(&instruction).map(|kind| (kind, taken(&instruction, regs)));
@@ -223,27 +229,25 @@ fn element_bytes(mnemonic: Mnemonic) -> u32 {
 }
 
 /// The loads and stores of one memory operand.
-fn push_operands(used: &UsedMemory, mnemonic: Mnemonic, regs: &Raw, out: &mut Vec<Operand>) {
+fn push_operands(used: &UsedMemory, regs: &Raw, out: &mut Vec<Operand>) {
     let (loads, stores) = match used.access() {
         OpAccess::Read | OpAccess::CondRead => (true, false),
         OpAccess::Write | OpAccess::CondWrite => (false, true),
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
         _ => (false, false),
     };
-    let prefetches = is_prefetch(mnemonic);
-    if !(loads || stores || prefetches) {
-        return;
-    }
     let address = used.virtual_address(0, |register, _, _| value(register, regs));
     let Some(address) = address.map(LinearAddr) else { return };
     let bytes = u32::try_from(used.memory_size().size()).unwrap_or(1).max(1);
-    let wanted = [
-        (prefetches, AccessKind::Prefetch),
-        (loads && !prefetches, AccessKind::Load),
-        (stores && !prefetches, AccessKind::Store),
-    ];
-    let made = wanted.into_iter().filter(|(made, _)| *made);
+    let made = [(loads, AccessKind::Load), (stores, AccessKind::Store)];
+    let made = made.into_iter().filter(|(made, _)| *made);
     out.extend(made.map(|(_, kind)| Operand { kind, address, bytes }));
+}
+
+/// The line that a prefetch asks for, which the decoder does not take for an access.
+fn prefetched(instruction: &iced_x86::Instruction, regs: &Raw) -> Option<Operand> {
+    let address = instruction.virtual_address(0, 0, |register, _, _| value(register, regs))?;
+    Some(Operand { kind: AccessKind::Prefetch, address: LinearAddr(address), bytes: 1 })
 }
 
 fn is_prefetch(mnemonic: Mnemonic) -> bool {

@@ -211,8 +211,11 @@ impl Runner {
         loop {
             let Some(thread) = self.threads.get_mut(&tid) else { return sys::cont(tid, 0) };
             let decoded = Decoded::new(&read_code(tid, regs.0.rip), &regs.0);
-            // A signal of ours comes before the next instruction.
-            let signal_first = thread.fault.is_some() || std::mem::take(&mut thread.interrupted);
+            // A signal comes before the next instruction.
+            let ours = !matches!(decoded.action, Action::Step | Action::Xgetbv);
+            let signal_first = thread.fault.is_some()
+                || std::mem::take(&mut thread.interrupted)
+                || (ours && signal_is_due(tid));
             if signal_first || !self.carry_out(tid, &decoded, &mut regs)? {
                 self.prepare(tid, decoded, regs)?;
                 return sys::single_step(tid, 0);
@@ -315,9 +318,23 @@ fn read_code(tid: Tid, pc: u64) -> Vec<u8> {
     bytes
 }
 
+/// Whether a signal that the thread does not block waits for it: the kernel delivers it before it lets
+/// the thread execute anything, so nothing may be carried out either.
+fn signal_is_due(tid: Tid) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let set = |name: &str| {
+        let digits = field(&text, name).unwrap_or_default();
+        u64::from_str_radix(digits, 16).unwrap_or(0)
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
+
 /// The process a thread belongs to.
 fn process_of(tid: Tid) -> i32 {
     let text = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(tid)
+    field(&text, "Tgid:").and_then(|digits| digits.parse().ok()).unwrap_or(tid)
+}
+
+fn field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
