@@ -17,6 +17,8 @@ const BLOCK_BYTES: usize = 192;
 const RING_BYTES: usize = 4096;
 const LOG_BYTES: usize = 64;
 const RECORD_BYTES: usize = 32;
+/// What a program shows: block, ring and log.
+pub const SHOWN_BYTES: usize = BLOCK_BYTES + RING_BYTES + LOG_BYTES;
 /// Bit 30 of Flags: records carry time stamps, which differ from one processor to the next.
 const TIME_STAMPS: u32 = 1 << 30;
 
@@ -96,8 +98,7 @@ fn number(bytes: &[u8]) -> u64 {
 /// Replaces time stamps by 1, so that only their presence is compared.
 pub fn without_time_stamps(stdout: &[u8]) -> Vec<u8> {
     let mut bytes = stdout.to_vec();
-    let unit = BLOCK_BYTES + RING_BYTES + LOG_BYTES;
-    for shown in bytes.chunks_exact_mut(unit) {
+    for shown in bytes.chunks_exact_mut(SHOWN_BYTES) {
         if number(&shown[..4]) as u32 & TIME_STAMPS == 0 {
             continue;
         }

@@ -20,6 +20,7 @@
 //! | `LWP_TEST_TIMEOUT` | factor on every time limit; default 1 |
 
 pub mod asm;
+pub mod asm_random;
 mod compare;
 mod compile;
 mod directives;
