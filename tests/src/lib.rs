@@ -19,6 +19,8 @@
 //! | `LWP_TEST_SHOW` | if set, the native output of real programs is shown (with `--nocapture`) |
 //! | `LWP_TEST_TIMEOUT` | factor on every time limit; default 1 |
 
+pub mod asm;
+pub mod asm_random;
 mod compare;
 mod compile;
 mod directives;

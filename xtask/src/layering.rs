@@ -19,7 +19,7 @@ const LEVELS: &[(u8, &[&str])] = &[
     (4,   &["lwp-vcpu"]),                                             // engine
     (5,   &["lwp", "cpc", "pctx"]),                                           // product libraries
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
-    (DEV, &["lwp-testkit", "lwp-tests", "xtask"]),
+    (DEV, &["lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 
 /// One package depending on another of the workspace.

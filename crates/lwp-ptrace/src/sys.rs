@@ -109,6 +109,27 @@ pub fn set_regs(tid: i32, regs: &libc::user_regs_struct) -> Result<()> {
     ptrace(libc::PTRACE_SETREGS, tid, 0, (&raw const *regs).addr()).map(drop)
 }
 
+/// Note type of the register set that XSAVE knows.
+const NT_X86_XSTATE: usize = 0x202;
+/// More than any processor's XSAVE image takes.
+const EXTENDED_BYTES: usize = 16 * 1024;
+
+/// PTRACE_GETREGSET of the floating-point and vector state, as an XSAVE image.
+pub fn get_extended_state(tid: i32) -> Result<Vec<u8>> {
+    let mut image = vec![0u8; EXTENDED_BYTES];
+    let mut io = libc::iovec { iov_base: image.as_mut_ptr().cast(), iov_len: image.len() };
+    ptrace(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, (&raw mut io).addr())?;
+    image.truncate(io.iov_len);
+    Ok(image)
+}
+
+/// PTRACE_SETREGSET of what [`get_extended_state`] returned.
+pub fn set_extended_state(tid: i32, image: &[u8]) -> Result<()> {
+    let base = image.as_ptr().cast_mut().cast();
+    let mut io = libc::iovec { iov_base: base, iov_len: image.len() };
+    ptrace(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, (&raw mut io).addr()).map(drop)
+}
+
 /// Writes one word of the user area: a register by its offset in `struct user`.
 pub fn poke_user(tid: i32, offset: usize, value: u64) -> Result<()> {
     ptrace(libc::PTRACE_POKEUSER, tid, offset, value as usize).map(drop)
@@ -153,6 +174,15 @@ impl SigInfo {
         unsafe { self.0.si_addr() as u64 }
     }
 
+    /// What the kernel tells of a fault: signal, code and address.
+    pub fn fault(signo: i32, code: i32, address: u64) -> Self {
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut info = Self(unsafe { zeroed() });
+        (info.0.si_signo, info.0.si_code) = (signo, code);
+        info.set_address(address);
+        info
+    }
+
     /// Sets si_addr.
     pub fn set_address(&mut self, address: u64) {
         let raw = (&raw mut self.0).cast::<u64>();
@@ -193,6 +223,19 @@ pub fn wait_any() -> Result<Option<(i32, i32)>> {
     // SAFETY: `status` lives through the call.
     let tid = check(i64::from(unsafe { libc::waitpid(-1, &raw mut status, flags) }))?;
     Ok((tid > 0).then_some((tid as i32, status)))
+}
+
+/// waitpid for any child or tracee, threads included, waiting.
+pub fn wait_for_any() -> Result<(i32, i32)> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` lives through the call.
+        match check(i64::from(unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) })) {
+            Ok(tid) => return Ok((tid as i32, status)),
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// waitpid for one child or tracee, waiting.

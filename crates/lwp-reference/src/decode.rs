@@ -1,0 +1,306 @@
+//! What an instruction is going to do, as far as a unit wants to know.
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register, UsedMemory,
+};
+use lwp_arch::insn::{self, CodeSize, Gpr, Operands};
+use lwp_arch::retired::{AccessKind, BranchKind};
+use lwp_arch::{AppPc, LinearAddr};
+use lwp_ptrace::regs::Raw;
+use lwp_uarch::{Operand, Step};
+
+/// Longest instruction in bytes.
+pub const LONGEST: usize = 15;
+const ZERO_FLAG: u64 = 1 << 6;
+
+/// An instruction that is about to be executed with known registers.
+#[derive(Clone, Debug)]
+pub struct Decoded {
+    /// Its address.
+    pub ip: u64,
+    /// Address of the byte behind it.
+    pub fall_through: u64,
+    /// What has to be done about it.
+    pub action: Action,
+    /// The kind of branch and whether it will be taken.
+    pub branch: Option<(BranchKind, bool)>,
+    /// Memory operands in the order of access; of a REP string instruction, those of one iteration.
+    pub operands: Vec<Operand>,
+    /// A REP string instruction: it may take several steps to retire.
+    pub repeats: bool,
+    /// It may change registers other than the general ones.
+    pub vector: bool,
+    /// It enters the kernel.
+    pub crosses_privilege: bool,
+    /// It pushes the flags, and the trap flag of stepping with them.
+    pub pushes_flags: bool,
+}
+
+/// Who carries an instruction out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The processor.
+    Step,
+    /// The unit.
+    Lwp(insn::Instruction),
+    /// The runner: CPUID.
+    Cpuid,
+    /// The processor, and the runner lays LWP over the result: XGETBV.
+    Xgetbv,
+}
+
+impl Decoded {
+    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with.
+    pub fn new(code: &[u8], regs: &Raw) -> Self {
+        let mut decoder = Decoder::with_ip(64, code, regs.rip, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        let mnemonic = instruction.mnemonic();
+        let action = match (mnemonic, insn::decode(code, CodeSize::Bits64)) {
+            (_, Ok(lwp)) => Action::Lwp(lwp),
+            (Mnemonic::Cpuid, _) => Action::Cpuid,
+            (Mnemonic::Xgetbv, _) => Action::Xgetbv,
+            _ => Action::Step,
+        };
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(&instruction);
+        let vector = info.used_registers().iter().any(|used| !is_general(used.register()));
+        let repeats = instruction.has_rep_prefix() | instruction.has_repne_prefix()
+            && instruction.is_string_instruction();
+        let mut operands = Vec::new();
+        // What LLWPCB and SLWPCB do to the block is the unit's traffic, not the instruction's.
+        let of_block =
+            matches!(&action, Action::Lwp(lwp) if matches!(lwp.operands, Operands::Block(_)));
+        if repeats {
+            let none_left = address_width(&instruction, regs.rcx) == 0;
+            if !none_left {
+                operands = string_operands(&instruction, regs);
+            }
+        } else if !of_block {
+            for used in info.used_memory() {
+                push_operands(used, regs, &mut operands);
+            }
+            if is_prefetch(mnemonic) {
+                operands.extend(prefetched(&instruction, regs));
+            }
+        }
+        let branch = branch_kind(&instruction).map(|kind| (kind, taken(&instruction, regs)));
+        Self {
+            ip: regs.rip,
+            fall_through: instruction.next_ip(),
+            action,
+            branch,
+            operands,
+            repeats,
+            vector: vector || mnemonic == Mnemonic::INVALID,
+            crosses_privilege: crosses_privilege(&instruction),
+            pushes_flags: matches!(mnemonic, Mnemonic::Pushf | Mnemonic::Pushfq),
+        }
+    }
+
+    /// The instruction as the models want it, with `operands` and continued at `next_ip`.
+    pub fn step<'a>(&self, operands: &'a [Operand], next_ip: u64) -> Step<'a> {
+        Step {
+            ip: AppPc(self.ip),
+            fall_through: AppPc(self.fall_through),
+            next_ip: AppPc(next_ip),
+            branch: self.branch,
+            operands,
+            crosses_privilege: self.crosses_privilege,
+        }
+    }
+}
+
+fn is_general(register: Register) -> bool {
+    register.is_gpr() || register.is_segment_register() || register.is_ip()
+}
+
+/// Jumps, calls and returns. SYSCALL and its like are calls to the decoder only.
+fn branch_kind(instruction: &iced_x86::Instruction) -> Option<BranchKind> {
+    let far = instruction.is_jmp_far_indirect() || instruction.is_call_far_indirect();
+    match instruction.flow_control() {
+        _ if crosses_privilege(instruction) => None,
+        _ if far => Some(BranchKind::FarTransfer),
+        FlowControl::UnconditionalBranch => Some(BranchKind::DirectJump),
+        FlowControl::IndirectBranch => Some(BranchKind::IndirectJump),
+        FlowControl::ConditionalBranch => Some(BranchKind::Conditional),
+        FlowControl::Call => Some(BranchKind::DirectCall),
+        FlowControl::IndirectCall => Some(BranchKind::IndirectCall),
+        FlowControl::Return => match instruction.mnemonic() {
+            Mnemonic::Ret => Some(BranchKind::Return),
+            // IRET between two places of user code is a far transfer like RETF.
+            _ => Some(BranchKind::FarTransfer),
+        },
+        _ => None,
+    }
+}
+
+fn crosses_privilege(instruction: &iced_x86::Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Syscall
+            | Mnemonic::Sysenter
+            | Mnemonic::Int
+            | Mnemonic::Int1
+            | Mnemonic::Int3
+            | Mnemonic::Into
+    )
+}
+
+/// Whether a branch is going to be taken. Looking at where it went would not do: both ways of a
+/// conditional jump may lead to the same place.
+fn taken(instruction: &iced_x86::Instruction, regs: &Raw) -> bool {
+    let zero = regs.eflags & ZERO_FLAG != 0;
+    let count = address_width(instruction, regs.rcx);
+    let left = address_width(instruction, regs.rcx.wrapping_sub(1)) != 0;
+    match instruction.mnemonic() {
+        Mnemonic::Jrcxz | Mnemonic::Jecxz => count == 0,
+        Mnemonic::Loop => left,
+        Mnemonic::Loope => left && zero,
+        Mnemonic::Loopne => left && !zero,
+        _ if instruction.flow_control() == FlowControl::ConditionalBranch => {
+            condition_holds(instruction.condition_code() as u8, regs.eflags)
+        }
+        _ => true,
+    }
+}
+
+/// `rcx` as LOOP, JRCXZ and REP see it: 32 bits wide after an address size prefix.
+fn address_width(instruction: &iced_x86::Instruction, rcx: u64) -> u64 {
+    use iced_x86::Code::{Jecxz_rel8_64, Loop_rel8_64_ECX, Loope_rel8_64_ECX, Loopne_rel8_64_ECX};
+    let narrow_branch = matches!(
+        instruction.code(),
+        Jecxz_rel8_64 | Loop_rel8_64_ECX | Loope_rel8_64_ECX | Loopne_rel8_64_ECX
+    );
+    let narrow_string = (0..instruction.op_count())
+        .any(|n| matches!(instruction.op_kind(n), OpKind::MemoryESEDI | OpKind::MemorySegESI));
+    if narrow_branch || narrow_string { rcx & 0xFFFF_FFFF } else { rcx }
+}
+
+/// iced's condition codes: none, o, no, b, ae, e, ne, be, a, s, ns, p, np, l, ge, le, g.
+fn condition_holds(code: u8, flags: u64) -> bool {
+    let [cf, pf, zf, sf, of] = [0, 2, 6, 7, 11].map(|bit| flags >> bit & 1 != 0);
+    let Some(code) = code.checked_sub(1) else { return true };
+    let value = [of, cf, zf, cf || zf, sf, pf, sf != of, zf || sf != of][usize::from(code / 2) % 8];
+    value != (code & 1 != 0)
+}
+
+/// Operands of one iteration.
+fn string_operands(instruction: &iced_x86::Instruction, regs: &Raw) -> Vec<Operand> {
+    use iced_x86::OpKind::{MemoryESEDI, MemoryESRDI, MemorySegESI, MemorySegRSI};
+    let bytes = element_bytes(instruction.mnemonic());
+    let mut out = Vec::new();
+    // The source comes first, as the processor reads it first.
+    for n in (0..instruction.op_count()).rev() {
+        let (base, is_source) = match instruction.op_kind(n) {
+            MemorySegRSI => (regs.rsi, true),
+            MemorySegESI => (regs.rsi & 0xFFFF_FFFF, true),
+            MemoryESRDI => (regs.rdi, false),
+            MemoryESEDI => (regs.rdi & 0xFFFF_FFFF, false),
+            _ => continue,
+        };
+        let segment = match (is_source, instruction.segment_prefix()) {
+            (true, Register::FS) => regs.fs_base,
+            (true, Register::GS) => regs.gs_base,
+            _ => 0,
+        };
+        use Mnemonic::{Cmpsb, Cmpsd, Cmpsq, Cmpsw, Scasb, Scasd, Scasq, Scasw};
+        let compares = matches!(
+            instruction.mnemonic(),
+            Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq
+        );
+        let kind = if is_source || compares { AccessKind::Load } else { AccessKind::Store };
+        out.push(Operand { kind, address: LinearAddr(base.wrapping_add(segment)), bytes });
+    }
+    out
+}
+
+fn element_bytes(mnemonic: Mnemonic) -> u32 {
+    use Mnemonic::{
+        Cmpsd, Cmpsq, Cmpsw, Insd, Insw, Lodsd, Lodsq, Lodsw, Movsd, Movsq, Movsw, Outsd, Outsw,
+        Scasd, Scasq, Scasw, Stosd, Stosq, Stosw,
+    };
+    match mnemonic {
+        Cmpsw | Lodsw | Movsw | Scasw | Stosw | Insw | Outsw => 2,
+        Cmpsd | Lodsd | Movsd | Scasd | Stosd | Insd | Outsd => 4,
+        Cmpsq | Lodsq | Movsq | Scasq | Stosq => 8,
+        _ => 1,
+    }
+}
+
+/// The loads and stores of one memory operand.
+fn push_operands(used: &UsedMemory, regs: &Raw, out: &mut Vec<Operand>) {
+    let (loads, stores) = match used.access() {
+        OpAccess::Read | OpAccess::CondRead => (true, false),
+        OpAccess::Write | OpAccess::CondWrite => (false, true),
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+        _ => (false, false),
+    };
+    let address = used.virtual_address(0, |register, _, _| value(register, regs));
+    let Some(address) = address.map(LinearAddr) else { return };
+    let bytes = u32::try_from(used.memory_size().size()).unwrap_or(1).max(1);
+    let made = [(loads, AccessKind::Load), (stores, AccessKind::Store)];
+    let made = made.into_iter().filter(|(made, _)| *made);
+    out.extend(made.map(|(_, kind)| Operand { kind, address, bytes }));
+}
+
+/// The line that a prefetch asks for, which the decoder does not take for an access.
+fn prefetched(instruction: &iced_x86::Instruction, regs: &Raw) -> Option<Operand> {
+    let address = instruction.virtual_address(0, 0, |register, _, _| value(register, regs))?;
+    Some(Operand { kind: AccessKind::Prefetch, address: LinearAddr(address), bytes: 1 })
+}
+
+fn is_prefetch(mnemonic: Mnemonic) -> bool {
+    matches!(
+        mnemonic,
+        Mnemonic::Prefetch
+            | Mnemonic::Prefetchw
+            | Mnemonic::Prefetchwt1
+            | Mnemonic::Prefetchnta
+            | Mnemonic::Prefetcht0
+            | Mnemonic::Prefetcht1
+            | Mnemonic::Prefetcht2
+    )
+}
+
+/// A register in an address. 64-bit code knows no segment bases but those of FS and GS.
+fn value(register: Register, regs: &Raw) -> Option<u64> {
+    match register {
+        Register::FS => return Some(regs.fs_base),
+        Register::GS => return Some(regs.gs_base),
+        _ if register.is_segment_register() => return Some(0),
+        _ if !register.is_gpr() => return None,
+        _ => {}
+    }
+    let full = Gpr::new(register.full_register().number() as u8).map(|gpr| gpr_value(gpr, regs))?;
+    let bits = register.size() * 8;
+    Some(if bits >= 64 { full } else { full & ((1 << bits) - 1) })
+}
+
+/// A general register.
+pub fn gpr_value(register: Gpr, regs: &Raw) -> u64 {
+    let mut regs = *regs;
+    *gpr_place(register, &mut regs)
+}
+
+/// Where a general register lies.
+pub fn gpr_place(register: Gpr, regs: &mut Raw) -> &mut u64 {
+    match register.number() {
+        0 => &mut regs.rax,
+        1 => &mut regs.rcx,
+        2 => &mut regs.rdx,
+        3 => &mut regs.rbx,
+        4 => &mut regs.rsp,
+        5 => &mut regs.rbp,
+        6 => &mut regs.rsi,
+        7 => &mut regs.rdi,
+        8 => &mut regs.r8,
+        9 => &mut regs.r9,
+        10 => &mut regs.r10,
+        11 => &mut regs.r11,
+        12 => &mut regs.r12,
+        13 => &mut regs.r13,
+        14 => &mut regs.r14,
+        _ => &mut regs.r15,
+    }
+}

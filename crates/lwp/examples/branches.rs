@@ -1,0 +1,36 @@
+//! Every thousandth branch of a loop, with where it went.
+//!
+//!     lwp run -- target/debug/examples/branches
+#![forbid(unsafe_code)]
+
+use lwp::arch::{Error, Event, EventKind, Lwp, Revision, RingOffset};
+
+fn main() -> Result<(), Error> {
+    let lwp = Lwp::detect()?;
+    let (mut profile, mut reader) =
+        lwp.profile().event(EventKind::BranchesRetired, 1000).ring_records(4096).build()?;
+
+    let running = profile.start()?;
+    let longest = (1..2_000u64).max_by_key(|&n| collatz(n));
+    running.stop();
+
+    for record in reader.drain() {
+        if let Ok(Event::BranchesRetired { target, .. }) =
+            record.decode(Revision::Shipped, RingOffset(0))
+        {
+            println!("{} -> {target}", record.ip());
+        }
+    }
+    println!("longest {longest:?}, records lost: {}", reader.missed());
+    Ok(())
+}
+
+/// Steps of the Collatz sequence from `n` to 1.
+fn collatz(mut n: u64) -> u32 {
+    let mut steps = 0;
+    while n != 1 {
+        n = if n.is_multiple_of(2) { n / 2 } else { 3 * n + 1 };
+        steps += 1;
+    }
+    steps
+}

@@ -1,0 +1,134 @@
+//! Asking the processor for LWP.
+
+use std::arch::x86_64::__cpuid_count;
+
+use lwp_arch::EventFlags;
+use lwp_arch::cpuid::fn8000_001c::{Ebx, Ecx, Features};
+use lwp_arch::cpuid::{Capabilities, fn8000_0001, fn8000_001c};
+use lwp_arch::xsave::COMPONENT;
+
+use crate::block::ProfileBuilder;
+use crate::error::Error;
+
+/// The LWP of this processor, switched on by the system. Having one is proof that the instructions can
+/// be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lwp {
+    capabilities: Capabilities,
+    enabled: Features,
+}
+
+impl Lwp {
+    /// Asks CPUID. No LWP instruction is executed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoLwp`] and [`Error::NotEnabled`]; [`Error::Inconsistent`] if the leaf describes an
+    /// impossible control block.
+    ///
+    /// Spec: LWP §1.1, §1.2.
+    pub fn detect() -> Result<Self, Error> {
+        Self::from_cpuid(|leaf, subleaf| {
+            let result = __cpuid_count(leaf, subleaf);
+            [result.eax, result.ebx, result.ecx, result.edx]
+        })
+    }
+
+    /// As [`Self::detect`], with someone else's CPUID.
+    fn from_cpuid(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Result<Self, Error> {
+        if cpuid(0x8000_0000, 0)[0] < fn8000_001c::LEAF
+            || cpuid(fn8000_0001::LEAF, 0)[2] & fn8000_0001::ECX_LWP == 0
+        {
+            return Err(Error::NoLwp);
+        }
+        let [eax, ebx, ecx, edx] = cpuid(fn8000_001c::LEAF, 0);
+        let enabled = Features::from_bits_retain(eax);
+        if !enabled.contains(Features::LWP_AVAIL) {
+            return Err(Error::NotEnabled);
+        }
+        let capabilities = Capabilities {
+            features: Features::from_bits_retain(edx),
+            ebx: Ebx(ebx),
+            ecx: Ecx::from_bits_retain(ecx),
+            xsave_offset: cpuid(0xD, COMPONENT)[1],
+        };
+        capabilities.validate().map_err(Error::Inconsistent)?;
+        Ok(Self { capabilities, enabled })
+    }
+
+    /// What the processor has.
+    pub const fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// The events and modes that the system has switched on: what a control block is granted.
+    ///
+    /// Spec: LWP §1.2.
+    pub const fn enabled(&self) -> EventFlags {
+        EventFlags::from_bits_retain(self.enabled.bits() & !Features::LWP_AVAIL.bits())
+    }
+
+    /// Starts to describe a profile.
+    pub fn profile(self) -> ProfileBuilder {
+        ProfileBuilder::new(self)
+    }
+
+    /// Whether a profile runs on this thread. Flushes it.
+    pub fn is_active(self) -> bool {
+        self.slwpcb() != 0
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use lwp_arch::cpuid::presets;
+    use lwp_arch::msr::LwpCfg;
+    use lwp_arch::xsave::XCR0_LWP;
+
+    fn machine(part: Capabilities, max_leaf: u32, present: bool, xcr0: u64) -> Result<Lwp, Error> {
+        let all = EventFlags::from_bits_retain(part.features.bits() & !1);
+        let leaf = part.leaf(xcr0, LwpCfg::new(all, 0, 0));
+        Lwp::from_cpuid(|number, subleaf| match (number, subleaf) {
+            (0x8000_0000, _) => [max_leaf, 0, 0, 0],
+            (0x8000_0001, _) => [0, 0, u32::from(present) << 15, 0],
+            (0x8000_001C, _) => [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx],
+            (0xD, 62) => [128, part.xsave_offset, 0, 0],
+            _ => [0; 4],
+        })
+    }
+
+    /// A processor of this kind, everything switched on. Only for what executes nothing.
+    pub(crate) fn part(capabilities: Capabilities) -> Lwp {
+        machine(capabilities, 0x8000_001C, true, XCR0_LWP).unwrap()
+    }
+
+    /// Spec: LWP §1.1
+    #[test]
+    fn lwp_spec_1_1_absence_is_an_error() {
+        let part = presets::FULL;
+        assert_eq!(machine(part, 0x8000_0008, true, XCR0_LWP), Err(Error::NoLwp));
+        assert_eq!(machine(part, 0x8000_001C, false, XCR0_LWP), Err(Error::NoLwp));
+        assert_eq!(machine(part, 0x8000_001C, true, 0), Err(Error::NotEnabled));
+    }
+
+    /// Spec: LWP §1.3
+    #[test]
+    fn lwp_spec_1_3_real_processors_are_understood() {
+        for (name, capabilities) in presets::ALL {
+            let lwp = part(capabilities);
+            assert_eq!(lwp.capabilities(), &capabilities, "{name}");
+            assert_eq!(lwp.enabled().bits(), capabilities.features.bits() & !1, "{name}");
+        }
+    }
+
+    /// Spec: LWP §1.2
+    #[test]
+    fn lwp_spec_1_2_contradictions_are_an_error() {
+        let broken = Capabilities { ebx: Ebx(0x8006_2001), ..presets::FULL };
+        assert!(matches!(
+            machine(broken, 0x8000_001C, true, XCR0_LWP),
+            Err(Error::Inconsistent(_))
+        ));
+    }
+}

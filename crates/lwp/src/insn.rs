@@ -1,0 +1,112 @@
+//! The four instructions, behind a proof that they exist.
+//!
+//! # Safety
+//!
+//! JUSTIFICATION: the instructions exist in assembly only. All four raise an invalid opcode exception
+//! where LWP is missing or not enabled, so the functions here want a [`Lwp`], which only detection makes.
+//! LLWPCB lets the processor write memory on its own; [`Active`] keeps that memory alive for as long.
+#![allow(unsafe_code, reason = "inline assembly; see the module's safety section")]
+
+use std::arch::asm;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::detect::Lwp;
+use crate::ring::Region;
+
+/// LLWPCB with a 64-bit operand.
+///
+/// # Safety
+///
+/// LWP is available. `address` is 0, or that of a control block that, with the ring it names, stays
+/// mapped and is accessed as shared memory only, until LLWPCB is executed again on this thread.
+unsafe fn llwpcb(address: u64) {
+    // SAFETY: by the contract of this function. Without `nomem`: the processor writes memory.
+    unsafe { asm!("llwpcb {}", in(reg) address, options(nostack, preserves_flags)) };
+}
+
+/// A control block that is active on this thread. Dropping it ends profiling; forgetting it leaves the
+/// processor writing to memory that is then never freed.
+#[derive(Debug)]
+pub struct Active {
+    lwp: Lwp,
+    region: Arc<Region>,
+    /// LLWPCB works on the thread that executes it.
+    _bound_to_thread: PhantomData<*mut ()>,
+}
+
+impl Active {
+    /// Executes LLWPCB with the block in `region`.
+    ///
+    /// Spec: LWP §5.3.
+    pub fn load(lwp: Lwp, region: Arc<Region>) -> Self {
+        // SAFETY: `lwp` is proof of LWP. The region begins with a block whose ring lies in the region
+        // (`Region::write_block` sees to that), gives out atomics only, and lives while `self` does.
+        unsafe { llwpcb(region.address()) };
+        Self { lwp, region, _bound_to_thread: PhantomData }
+    }
+}
+
+impl Drop for Active {
+    /// Executes LLWPCB with 0, unless somebody else's block has taken the place of this one.
+    fn drop(&mut self) {
+        if self.lwp.slwpcb() == self.region.address() {
+            // SAFETY: `self.lwp` is proof of LWP, and 0 names no memory.
+            unsafe { llwpcb(0) };
+        }
+    }
+}
+
+impl Lwp {
+    /// Flushes the active profile to memory and returns the address of its control block; 0 if none is
+    /// active on this thread.
+    ///
+    /// Spec: LWP §5.4.
+    pub fn slwpcb(self) -> u64 {
+        let address;
+        // SAFETY: `self` is proof of LWP. The processor writes to the active block and its ring, which
+        // whoever activated them keeps for it.
+        unsafe { asm!("slwpcb {}", out(reg) address, options(nostack, preserves_flags)) };
+        address
+    }
+
+    /// Inserts a record with EventId 255: `FLAGS` in Flags, `data1` in Data1, `data2` in Data2. Does
+    /// nothing if no profile is active on this thread. Returns whether the ring was full, in which case
+    /// the record is lost.
+    ///
+    /// Spec: LWP §5.5.
+    pub fn lwpins<const FLAGS: u16>(self, data2: u64, data1: u32) -> bool {
+        let full: u8;
+        // SAFETY: `self` is proof of LWP; the operands are registers. Of the flags only carry changes.
+        unsafe {
+            asm!(
+                "lwpins {data2}, {data1:e}, {flags}",
+                "setc {full}",
+                data2 = in(reg) data2,
+                data1 = in(reg) data1,
+                flags = const FLAGS,
+                full = lateout(reg_byte) full,
+                options(nostack),
+            );
+        }
+        full != 0
+    }
+
+    /// Counts a value sample. Where the counter of EventId 1 expires a record is made of it: `FLAGS` in
+    /// Flags, `data1` in Data1, `data2` in Data2. Does nothing unless the active profile asked for the
+    /// event.
+    ///
+    /// Spec: LWP §5.6.
+    pub fn lwpval<const FLAGS: u16>(self, data2: u64, data1: u32) {
+        // SAFETY: `self` is proof of LWP; the operands are registers, and no flag changes.
+        unsafe {
+            asm!(
+                "lwpval {data2}, {data1:e}, {flags}",
+                data2 = in(reg) data2,
+                data1 = in(reg) data1,
+                flags = const FLAGS,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}

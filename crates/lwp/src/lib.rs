@@ -1,0 +1,38 @@
+//! A program that profiles itself, with AMD's Lightweight Profiling (LWP).
+//!
+//! The processor writes a record for every so many instructions, branches or other events into a ring in
+//! the program's own memory. No system call, no signal and no copy is involved. Processors that have LWP
+//! are rare; `lwp run` gives every x86-64 Linux machine one.
+//!
+//! ```no_run
+//! use lwp::arch::{Error, EventKind, Lwp, Revision};
+//!
+//! fn main() -> Result<(), Error> {
+//!     let lwp = Lwp::detect()?;
+//!     let (mut profile, mut reader) =
+//!         lwp.profile().event(EventKind::BranchesRetired, 1000).ring_records(4096).build()?;
+//!     let running = profile.start()?;
+//!     let sum: u64 = (0..1_000_000u64).filter(|n| n % 3 == 0).sum();
+//!     running.stop();
+//!     for record in reader.drain() {
+//!         println!("{} {:?}", record.ip(), record.kind(Revision::Shipped));
+//!     }
+//!     println!("sum {sum}, {} records lost", reader.missed());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Layers
+//!
+//! [`arch`] is the raw layer: the four instructions, the control block and the ring, made safe and
+//! nothing else. It never executes an LWP instruction before CPUID has said that there is one.
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+pub mod arch;
+mod block;
+mod detect;
+mod drain;
+mod error;
+mod insn;
+mod profile;
+mod ring;

@@ -1,0 +1,15 @@
+# Without CLF the level bits mean nothing.
+#@ spec: LWP §3.3
+#@ record: 4 @load flags=0x7000 data1=240 data2=@word
+.include "lwp.inc"
+    BLOCK flags=DME, filters=1<<9
+    EVENTS
+    BEGIN
+    START
+load:
+    mov word(%rip), %eax
+    STOP
+    FINISH
+    .data
+    .balign 64
+word: .quad 0

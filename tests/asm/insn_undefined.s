@@ -1,0 +1,32 @@
+# L or pp set, a digit above 1, memory or vvvv in map 9, and forbidden prefixes raise #UD at the opcode.
+#@ spec: LWP §5.1
+#@ head: 0
+#@ log: 8 4 2 @last @last
+.include "lwp.inc"
+    BLOCK
+    EVENTS
+    BEGIN
+    HANDLE SIGILL, count
+    START
+    .byte 0x8f,0xe9,0xfc,0x12,0xc0
+    .byte 0x8f,0xe9,0xf9,0x12,0xc0
+    .byte 0x8f,0xe9,0xf8,0x12,0xd0
+    .byte 0x8f,0xe9,0xf8,0x12,0x00
+    .byte 0x8f,0xe9,0x80,0x12,0xc0
+    .byte 0x66,0x8f,0xe9,0xf8,0x12
+    .byte 0xf3,0x8f,0xe9,0xf8,0x12
+last:
+    .byte 0x48,0x8f,0xe9,0xf8,0x12
+    STOP
+    FINISH
+count:
+    incq (%rbx)
+    mov %rdi, 8(%rbx)
+    movslq 8(%rsi), %rax
+    mov %rax, 16(%rbx)
+    mov 16(%rsi), %rax
+    mov %rax, 24(%rbx)
+    mov UCONTEXT_RIP(%rdx), %rax
+    mov %rax, 32(%rbx)
+    addq $5, UCONTEXT_RIP(%rdx)
+    ret

@@ -1,0 +1,102 @@
+//! Random programs on the reference runner and, if there is one, on a second processor.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `LWP_RANDOM_FIRST` | number of the first case; default 1 |
+//! | `LWP_RANDOM_CASES` | how many cases; default 240 |
+
+use lwp_tests::asm::{SecondRunner, SHOWN_BYTES, assemble, run, without_time_stamps};
+use lwp_tests::asm_random::{Events, random_program};
+use lwp_tests::{End, Outcome, TempDir};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+const REFERENCE: &str = env!("CARGO_BIN_EXE_lwp-reference");
+/// Cases in one program.
+const BATCH: u64 = 40;
+
+fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number")),
+        Err(_) => default,
+    }
+}
+
+/// Builds the cases from `first` on and runs them on the reference.
+fn reference(events: Events, first: u64, count: u64, dir: &Path) -> (OsString, Outcome) {
+    let source = dir.join(format!("{events:?}-{first}.s"));
+    fs::write(&source, random_program(events, first, count)).expect("write a program");
+    let program = source.with_extension("");
+    assemble(&source, &program);
+    let program = program.into_os_string();
+    let outcome = run(vec![REFERENCE.into(), "--".into(), program.clone()], dir);
+    let stderr = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.end, End::Code(0), "cases from {first} on: {stderr}");
+    assert_eq!(outcome.stdout.len() as u64, count * SHOWN_BYTES as u64);
+    (program, outcome)
+}
+
+/// The cases of which two outputs differ.
+fn different(first: u64, one: &[u8], other: &[u8]) -> Vec<u64> {
+    let pairs = one.chunks(SHOWN_BYTES).zip(other.chunks(SHOWN_BYTES));
+    let numbered = pairs.enumerate().filter(|(_, (a, b))| a != b);
+    numbered.map(|(index, _)| first + index as u64).collect()
+}
+
+fn check(events: Events) {
+    let dir = TempDir::new();
+    let second = SecondRunner::find(dir.path());
+    let (start, cases) = (setting("LWP_RANDOM_FIRST", 1), setting("LWP_RANDOM_CASES", 240));
+    let (mut faults, mut records) = (String::new(), 0);
+    let mut first = start;
+    while first < start + cases {
+        let count = BATCH.min(start + cases - first);
+        let (program, outcome) = reference(events, first, count, dir.path());
+        records += outcome.stdout.chunks(SHOWN_BYTES).filter(|shown| moved(shown)).count() as u64;
+        let command = second.as_ref().and_then(|second| second.command("full", program.as_ref()));
+        if let Some(command) = command {
+            let other = run(command, dir.path());
+            let ours = without_time_stamps(&outcome.stdout);
+            let theirs = without_time_stamps(&other.stdout);
+            if other.end != End::Code(0) || ours.len() != theirs.len() {
+                faults += &format!("cases from {first} on ended with {:?}\n", other.end);
+            }
+            for case in different(first, &ours, &theirs) {
+                faults += &format!("case {case} differs (LWP_RANDOM_FIRST={case} LWP_RANDOM_CASES=1)\n");
+            }
+        }
+        first += count;
+    }
+    assert!(records * 2 > cases, "{records} of {cases} cases record anything: no test");
+    assert!(faults.is_empty(), "\n{faults}");
+}
+
+/// Whether a case recorded: something lies in its ring.
+fn moved(shown: &[u8]) -> bool {
+    shown[192..192 + 4096].iter().any(|byte| *byte != 0)
+}
+
+/// Value samples, programmed events, instructions, branches.
+#[test]
+fn random_programs_record_the_same() {
+    check(Events::Facts);
+}
+
+/// Cache misses and clocks too.
+#[test]
+fn random_programs_record_the_same_of_the_models() {
+    check(Events::Modelled);
+}
+
+/// A case depends on its number only: alone it shows what it shows among others.
+#[test]
+fn a_case_is_the_same_alone() {
+    let dir = TempDir::new();
+    let (_, all) = reference(Events::Facts, 1, 5, dir.path());
+    let (_, alone) = reference(Events::Facts, 3, 1, dir.path());
+    let among = &all.stdout[2 * SHOWN_BYTES..3 * SHOWN_BYTES];
+    // Addresses differ; kinds, flags and counts do not.
+    assert_eq!(among[16..24], alone.stdout[16..24], "head");
+    assert_eq!(among[128..192], alone.stdout[128..192], "intervals and counters");
+}
