@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_vcpu::{Config, CpuModel, Plan, Target};
 
+use crate::commands::record::RecordArgs;
+use crate::commands::report::ReportArgs;
 use crate::failure::{self, Failure};
 
 /// Counts what unmodified programs execute, exactly, without a hardware counter.
@@ -31,6 +33,10 @@ pub enum Command {
     Stat(StatArgs),
     /// Run a program on the virtual CPU without counting
     Run(RunArgs),
+    /// Run a program and record where its instructions and branches are executed
+    Record(RecordArgs),
+    /// Show a recording as a table, by function, line or whatever it is asked by
+    Report(ReportArgs),
     /// List the events that `lwp stat -e` counts
     List,
     /// Check what this machine allows, and say what to do about the rest

@@ -3,6 +3,8 @@
 mod completions;
 mod doctor;
 mod list;
+pub mod record;
+pub mod report;
 mod run;
 mod stat;
 
@@ -17,6 +19,8 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
     match line.command {
         Command::Stat(args) => stat::execute(&args),
         Command::Run(args) => run::execute(&args),
+        Command::Record(args) => record::execute(&args),
+        Command::Report(args) => report::execute(&args),
         Command::List => list::execute(),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),
