@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_vcpu::{Config, CpuModel, Plan, Target};
 
+use crate::commands::export::ExportArgs;
+use crate::commands::flamegraph::FlamegraphArgs;
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::failure::{self, Failure};
@@ -37,6 +39,10 @@ pub enum Command {
     Record(RecordArgs),
     /// Show a recording as a table, by function, line or whatever it is asked by
     Report(ReportArgs),
+    /// Draw a recording as a flame graph
+    Flamegraph(FlamegraphArgs),
+    /// Convert a recording for other tools: perf, pprof, KCachegrind, Firefox Profiler …
+    Export(ExportArgs),
     /// List the events that `lwp stat -e` counts
     List,
     /// Check what this machine allows, and say what to do about the rest

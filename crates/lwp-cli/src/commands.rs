@@ -2,6 +2,8 @@
 
 mod completions;
 mod doctor;
+pub mod export;
+pub mod flamegraph;
 mod list;
 pub mod record;
 pub mod report;
@@ -21,6 +23,8 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Run(args) => run::execute(&args),
         Command::Record(args) => record::execute(&args),
         Command::Report(args) => report::execute(&args),
+        Command::Export(args) => export::execute(&args),
+        Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::List => list::execute(),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),
@@ -29,7 +33,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
 }
 
 /// Writes `text` to standard output. A reader that has seen enough is not an error.
-fn print(text: &[u8]) -> Result<(), Failure> {
+pub fn print(text: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -85,3 +85,11 @@ pub fn event(profile: &Profile, name: Option<&str>) -> Result<usize, Failure> {
         )
     })
 }
+
+/// Writes `bytes` to the file at `path`; `-` is standard output.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        return crate::commands::print(bytes);
+    }
+    std::fs::write(path, bytes).map_err(|error| Failure::io(path.display(), &error))
+}

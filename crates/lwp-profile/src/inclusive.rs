@@ -77,6 +77,12 @@ impl Inclusive {
         Self { of, exact: true, ..Self::default() }
     }
 
+    /// Whether two functions call each other in a circle.
+    pub fn same_group(&self, a: FunctionId, b: FunctionId) -> bool {
+        let component = |id: FunctionId| self.component.get(id.index());
+        component(a).is_some() && component(a) == component(b)
+    }
+
     /// What `count` calls of `callee` from outside its group cost, by the assumption above.
     pub fn of_calls(&self, callee: FunctionId, count: u64) -> f64 {
         let Some(&number) = self.component.get(callee.index()) else { return 0.0 };

@@ -19,6 +19,7 @@ mod merge;
 mod profile;
 mod recording;
 mod stacks;
+mod tree;
 mod wire;
 
 pub use builder::{Builder, StackKey};
@@ -36,3 +37,4 @@ pub use recording::{
     RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 pub use stacks::{Inferred, InferredStack};
+pub use tree::{Node, Tree};

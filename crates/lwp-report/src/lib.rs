@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod escape;
+pub mod flame;
 pub mod number;
 pub mod table;
 pub mod text;

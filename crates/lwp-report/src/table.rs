@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use lwp_profile::{CallGraph, FunctionId, Inclusive, LocationId, Origin, Profile, Sample};
-use lwp_symbols::demangle;
+use lwp_profile::{CallGraph, FunctionId, Inclusive, LocationId, Profile, Sample};
+use lwp_symbols::function_name;
 
 /// What the rows of a table are told apart by; the names are perf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -290,16 +290,4 @@ fn unknown() -> String {
 
 fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// What a function is called in reports.
-pub fn function_name(profile: &Profile, id: FunctionId, demangled: bool) -> String {
-    let function = profile.function(id);
-    match function.origin {
-        Origin::Unknown if function.name.is_empty() => "[unknown]".to_owned(),
-        Origin::Unknown => format!("[{}]", function.name),
-        _ if function.name.is_empty() => "[inlined]".to_owned(),
-        _ if demangled => demangle(&function.name),
-        _ => function.name.clone(),
-    }
 }
