@@ -1,13 +1,18 @@
 //! The subcommands.
 
+pub mod annotate;
+pub mod archive;
 mod completions;
+pub mod diff;
 mod doctor;
 pub mod export;
 pub mod flamegraph;
+pub mod gate;
 mod list;
 pub mod record;
 pub mod report;
 mod run;
+pub mod script;
 mod stat;
 
 use std::io::{self, Write};
@@ -25,6 +30,11 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Report(args) => report::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
+        Command::Annotate(args) => annotate::execute(&args),
+        Command::Diff(args) => diff::execute(&args),
+        Command::Gate(args) => gate::execute(&args),
+        Command::Script(args) => script::execute(&args),
+        Command::Archive(args) => archive::execute(&args),
         Command::List => list::execute(),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),

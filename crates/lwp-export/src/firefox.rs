@@ -49,10 +49,15 @@ pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8>
             let frame = document.intern_frame(thread, frame);
             handle = Some(document.intern_stack(thread, handle, frame));
         }
-        let time = Timestamp::from_nanos_since_reference(at);
-        let weight = i32::try_from(value).unwrap_or(i32::MAX);
-        document.add_sample(thread, time, handle, CpuDelta::ZERO, weight);
-        at += 1000;
+        // A sample's weight has 32 bits; what is more stands in several samples.
+        let mut left = value;
+        while left > 0 {
+            let weight = i32::try_from(left).unwrap_or(i32::MAX);
+            let time = Timestamp::from_nanos_since_reference(at);
+            document.add_sample(thread, time, handle, CpuDelta::ZERO, weight);
+            left -= u64::from(weight.unsigned_abs());
+            at += 1000;
+        }
     }
     serde_json::to_vec(&document).unwrap_or_default()
 }

@@ -4,8 +4,14 @@
 //! escaped for whatever they are written into.
 #![forbid(unsafe_code)]
 
+pub mod annotate;
+pub mod annotate_text;
+mod arrows;
+pub mod diff;
 pub mod escape;
 pub mod flame;
+pub mod gate;
+pub mod machine;
 pub mod number;
 pub mod table;
 pub mod text;

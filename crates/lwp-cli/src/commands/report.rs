@@ -51,6 +51,14 @@ pub struct ReportArgs {
     #[arg(long)]
     pub no_demangle: bool,
 
+    /// Print JSON
+    #[arg(short, long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// Print CSV
+    #[arg(long)]
+    pub csv: bool,
+
     /// Print text, also on a terminal
     #[arg(long)]
     pub stdio: bool,
@@ -68,8 +76,18 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         percent_limit: args.percent_limit,
         inline: args.inline,
     };
-    let table = Table::new(&profile, &options);
-    super::print(lwp_report::text::table(&table, args.limit).as_bytes())?;
+    let mut table = Table::new(&profile, &options);
+    if args.json || args.csv {
+        let rows = args.limit.unwrap_or(usize::MAX).min(table.rows.len());
+        table.hidden += table.rows.len() - rows;
+        table.rows.truncate(rows);
+    }
+    let text = match (args.json, args.csv) {
+        (true, _) => lwp_report::machine::json(&table),
+        (_, true) => lwp_report::machine::csv(&table),
+        _ => lwp_report::text::table(&table, args.limit),
+    };
+    super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)
 }
 
