@@ -18,7 +18,7 @@ const LEVELS: &[(u8, &[&str])] = &[
     (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-export"]),  // system and formats
     (4,   &["lwp-vcpu"]),                                             // engine
     (5,   &["lwp", "cpc", "pctx"]),                                           // product libraries
-    (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
+    (6,   &["lwp-cli", "lwp-report", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
     (DEV, &["lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 

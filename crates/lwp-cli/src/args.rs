@@ -7,6 +7,15 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_vcpu::{Config, CpuModel, Plan, Target};
 
+use crate::commands::annotate::AnnotateArgs;
+use crate::commands::archive::ArchiveArgs;
+use crate::commands::diff::DiffArgs;
+use crate::commands::export::ExportArgs;
+use crate::commands::flamegraph::FlamegraphArgs;
+use crate::commands::gate::GateArgs;
+use crate::commands::record::RecordArgs;
+use crate::commands::report::ReportArgs;
+use crate::commands::script::ScriptArgs;
 use crate::failure::{self, Failure};
 
 /// Counts what unmodified programs execute, exactly, without a hardware counter.
@@ -31,6 +40,24 @@ pub enum Command {
     Stat(StatArgs),
     /// Run a program on the virtual CPU without counting
     Run(RunArgs),
+    /// Run a program and record where its instructions and branches are executed
+    Record(RecordArgs),
+    /// Show a recording as a table, by function, line or whatever it is asked by
+    Report(ReportArgs),
+    /// Show a function's source and instructions with counts
+    Annotate(AnnotateArgs),
+    /// Compare two recordings
+    Diff(DiffArgs),
+    /// Draw a recording as a flame graph
+    Flamegraph(FlamegraphArgs),
+    /// Convert a recording for other tools: perf, pprof, KCachegrind, Firefox Profiler …
+    Export(ExportArgs),
+    /// Fail when a program does more than it may
+    Gate(GateArgs),
+    /// Print a recording as lines of text, for scripts
+    Script(ScriptArgs),
+    /// Put a recording and the files that it needs into one file
+    Archive(ArchiveArgs),
     /// List the events that `lwp stat -e` counts
     List,
     /// Check what this machine allows, and say what to do about the rest

@@ -1,9 +1,18 @@
 //! The subcommands.
 
+pub mod annotate;
+pub mod archive;
 mod completions;
+pub mod diff;
 mod doctor;
+pub mod export;
+pub mod flamegraph;
+pub mod gate;
 mod list;
+pub mod record;
+pub mod report;
 mod run;
+pub mod script;
 mod stat;
 
 use std::io::{self, Write};
@@ -17,6 +26,15 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
     match line.command {
         Command::Stat(args) => stat::execute(&args),
         Command::Run(args) => run::execute(&args),
+        Command::Record(args) => record::execute(&args),
+        Command::Report(args) => report::execute(&args),
+        Command::Export(args) => export::execute(&args),
+        Command::Flamegraph(args) => flamegraph::execute(&args),
+        Command::Annotate(args) => annotate::execute(&args),
+        Command::Diff(args) => diff::execute(&args),
+        Command::Gate(args) => gate::execute(&args),
+        Command::Script(args) => script::execute(&args),
+        Command::Archive(args) => archive::execute(&args),
         Command::List => list::execute(),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),
@@ -25,7 +43,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
 }
 
 /// Writes `text` to standard output. A reader that has seen enough is not an error.
-fn print(text: &[u8]) -> Result<(), Failure> {
+pub fn print(text: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

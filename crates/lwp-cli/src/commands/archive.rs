@@ -1,0 +1,68 @@
+//! `lwp archive`: a recording with everything that is needed to look at it elsewhere.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::PathBuf;
+
+use clap::Args;
+use lwp_profile::{Profile, RecordedFile, Recording, Writer};
+
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::profiles::{self, InputArgs};
+
+/// `lwp archive`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ArchiveArgs {
+    /// The recording.
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// Write the archive to FILE
+    #[arg(short, long, value_name = "FILE", default_value = "lwp.archive")]
+    pub output: PathBuf,
+
+    /// Leave source files out
+    #[arg(long)]
+    pub no_sources: bool,
+}
+
+/// Copies the recording and adds the files it needs.
+pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
+    let bytes = std::fs::read(&args.input.input)
+        .map_err(|error| Failure::io(args.input.input.display(), &error))?;
+    let recording = profiles::read(&args.input.input)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
+    let failed = |error| Failure::io(args.output.display(), &error);
+    let mut file = File::create(&args.output).map_err(failed)?;
+    std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
+    let mut writer = Writer::resume(file);
+    let mut kept = 0;
+    for path in paths(args, &recording, &profile) {
+        // What cannot be read is missing here as it would be there.
+        if let Ok(bytes) = std::fs::read(&path) {
+            writer.file(&RecordedFile { path, bytes }).map_err(failed)?;
+            kept += 1;
+        }
+    }
+    writer.end().map_err(failed)?;
+    eprintln!("lwp: wrote {} with {kept} files", args.output.display());
+    Ok(Ending::SUCCESS)
+}
+
+/// The files to keep: modules as they were recorded, their debug files, and sources.
+fn paths(args: &ArchiveArgs, recording: &Recording, profile: &Profile) -> BTreeSet<String> {
+    let known: BTreeSet<&str> = recording.files.iter().map(|file| file.path.as_str()).collect();
+    let modules = recording
+        .modules
+        .values()
+        .filter(|module| !module.is_anonymous())
+        .map(|module| module.path.clone());
+    let sources = profile
+        .locations
+        .iter()
+        .flat_map(|location| &location.frames)
+        .map(|frame| frame.file.clone())
+        .filter(|file| !args.no_sources && !file.is_empty());
+    modules.chain(sources).filter(|path| !known.contains(path.as_str())).collect()
+}

@@ -1,0 +1,90 @@
+//! `lwp diff`: two recordings compared.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lwp_profile::diff::{By, compare};
+use lwp_profile::{FunctionId, Origin, Profile};
+use lwp_report::diff::{self, View};
+use lwp_symbols::{function_name, stable_name};
+
+use crate::args::usage_error;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::profiles::{self, NameArgs};
+
+/// `lwp diff`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DiffArgs {
+    /// The recording from before [default: lwp.data.old]
+    #[arg(value_name = "BEFORE", default_value = "lwp.data.old")]
+    pub before: PathBuf,
+
+    /// The recording from after [default: lwp.data]
+    #[arg(value_name = "AFTER", default_value = profiles::DEFAULT_FILE)]
+    pub after: PathBuf,
+
+    /// The event to compare [default: the recording's first]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// What is compared: sym, srcline or dso
+    #[arg(short, long, value_name = "KEY", default_value = "sym")]
+    pub sort: String,
+
+    /// Order by the relative change
+    #[arg(long)]
+    pub relative: bool,
+
+    /// Show at most N rows
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<usize>,
+
+    /// Print JSON
+    #[arg(short, long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// Print CSV
+    #[arg(long)]
+    pub csv: bool,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: NameArgs,
+}
+
+/// Compares.
+pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
+    let by = match args.sort.as_str() {
+        "sym" | "symbol" | "function" => By::Function,
+        "srcline" | "line" => By::Line,
+        "dso" | "module" => By::Module,
+        other => {
+            let cause = format!("profiles cannot be compared by '{other}'");
+            return Err(usage_error(cause, "keys are: sym, srcline, dso"));
+        }
+    };
+    let before = profiles::open(&args.before, &args.names)?;
+    let after = profiles::open(&args.after, &args.names)?;
+    let event = profiles::event(&before, args.event.as_deref())?;
+    let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
+    profiles::event(&after, Some(&name))?;
+    let compared = compare(&before, &after, by, &function_key);
+    let view =
+        View { diff: Some(&compared), event, name, limit: args.limit, relative: args.relative };
+    let text = match (args.json, args.csv) {
+        (true, _) => diff::json(&view),
+        (_, true) => diff::csv(&view),
+        _ => diff::text(&view),
+    };
+    super::print(text.as_bytes())?;
+    Ok(Ending::SUCCESS)
+}
+
+/// What a function is called in every build.
+pub fn function_key(profile: &Profile, id: FunctionId) -> String {
+    match profile.function(id).origin {
+        Origin::Unknown => function_name(profile, id, true),
+        _ => stable_name(&profile.function(id).name),
+    }
+}

@@ -1,0 +1,58 @@
+//! `lwp export`: a recording in the format of another tool.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lwp_export::Format;
+
+use crate::args::usage_error;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::profiles::{self, InputArgs};
+
+/// `lwp export`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ExportArgs {
+    /// The recording.
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// The format [default: what the name of the output suggests]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Option<String>,
+
+    /// Write to FILE; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+
+    /// The event, for formats that have only one [default: the recording's first]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+}
+
+/// Converts.
+pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
+    let format = format(args)?;
+    let recording = profiles::read(&args.input.input)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
+    let event = profiles::event(&profile, args.event.as_deref())?;
+    profiles::write(&args.output, &format.write(&recording, &profile, event))?;
+    Ok(Ending::SUCCESS)
+}
+
+fn format(args: &ExportArgs) -> Result<Format, Failure> {
+    let known = || {
+        let rows = Format::ALL.iter();
+        rows.map(|row| format!("\n  {:<11} {}", row.1, row.3)).collect::<String>()
+    };
+    let name = args.output.file_name().map(|name| name.to_string_lossy().into_owned());
+    match &args.format {
+        Some(name) => Format::named(name).ok_or_else(|| {
+            usage_error(format!("no format is called '{name}'"), format!("formats are:{}", known()))
+        }),
+        None => name
+            .as_deref()
+            .and_then(Format::of_file)
+            .ok_or_else(|| usage_error("which format?", format!("name one with -f:{}", known()))),
+    }
+}

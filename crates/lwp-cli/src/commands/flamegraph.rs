@@ -1,0 +1,68 @@
+//! `lwp flamegraph`: a recording as a picture.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lwp_report::flame::{self, Graph, Style};
+
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::profiles::{self, InputArgs};
+
+/// `lwp flamegraph`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FlamegraphArgs {
+    /// The recording.
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// Write to FILE, an SVG picture or, if its name ends so, an .html page; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "flamegraph.svg")]
+    pub output: PathBuf,
+
+    /// The event that widths stand for [default: the recording's first]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Colour by what has changed since this recording
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+
+    /// Outermost functions at the top
+    #[arg(long)]
+    pub icicle: bool,
+
+    /// Title [default: the command]
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+
+    /// Leave out what is narrower than this many pixels of 1200
+    #[arg(long, value_name = "PIXELS", default_value_t = 0.3)]
+    pub min_width: f64,
+}
+
+/// Draws.
+pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
+    let profile = profiles::open(&args.input.input, &args.input.names)?;
+    let event = profiles::event(&profile, args.event.as_deref())?;
+    let style = Style {
+        title: args.title.clone().unwrap_or_else(|| profile.command.clone()),
+        icicle: args.icicle,
+        least: args.min_width.max(0.0),
+        ..Style::default()
+    };
+    let graph = match &args.baseline {
+        None => Graph::of(&profile, event, &style),
+        Some(path) => {
+            let before = profiles::open(path, &args.input.names)?;
+            Graph::compared(&before, &profile, event, &style)
+        }
+    };
+    let page = args.output.extension().is_some_and(|end| end == "html" || end == "htm");
+    let text = if page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) };
+    profiles::write(&args.output, text.as_bytes())?;
+    if args.output.as_os_str() != "-" {
+        eprintln!("lwp: wrote {}", args.output.display());
+    }
+    Ok(Ending::SUCCESS)
+}

@@ -1,0 +1,216 @@
+//! `lwp record`: the program on the virtual CPU, and where its instructions were executed.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use lwp_profile::Recording;
+use lwp_report::{Options, Table};
+use lwp_vcpu::config::Request;
+use lwp_vcpu::{Config, Outcome, Plan, Target};
+
+use crate::args::{MachineArgs, usage_error};
+use crate::ending::Ending;
+use crate::failure::{Failure, OWN_FAILURE};
+use crate::profiles::{self, DEFAULT_FILE, NameArgs};
+use crate::program;
+use crate::recorder::Recorder;
+use crate::requests::Requests;
+use crate::signals;
+use crate::stat::control;
+
+/// `lwp record`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RecordArgs {
+    /// Write the recording to FILE; an older one is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub output: PathBuf,
+
+    /// Do not print the hottest functions at the end
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Take over a running process; records until it ends or lwp is interrupted
+    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
+    pub pid: Option<i32>,
+
+    /// Do not follow child processes; they run natively
+    #[arg(long)]
+    pub no_inherit: bool,
+
+    /// Where another program switches recording on and off
+    #[arg(
+        long,
+        value_name = "WHERE",
+        help = "Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]"
+    )]
+    pub control: Option<String>,
+
+    /// Start recording after MS milliseconds; -1 starts disabled
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
+    pub delay: Option<i64>,
+
+    /// The processor and its surroundings.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "pid")]
+    pub command: Vec<OsString>,
+}
+
+/// Functions printed at the end.
+const HOTTEST: usize = 10;
+
+/// Records, and says what was found and what to do next.
+pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
+    let config = configuration(args)?;
+    let recorder = Recorder::create(&args.output)?;
+    recorder.info(&info(args));
+    let requests = Arc::new(Requests::default());
+    if let Some(place) = &args.control {
+        control::serve(place, Arc::clone(&requests))?;
+    }
+    let connected = requests.connect();
+    signals::answer(Arc::clone(&requests), args.pid.is_some())?;
+    schedule(args, &requests);
+    let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()))?;
+    recorder.finish(&outcome)?;
+    if !args.quiet {
+        // What follows is a courtesy: the recording is safe whatever becomes of it.
+        match summary(&args.output, &outcome) {
+            Ok(text) => {
+                let _ = std::io::stderr().write_all(text.as_bytes());
+            }
+            Err(failure) => drop(failure.report()),
+        }
+    }
+    Ok(match args.pid {
+        Some(_) => Ending::SUCCESS,
+        None => outcome.status.into(),
+    })
+}
+
+fn configuration(args: &RecordArgs) -> Result<Config, Failure> {
+    if args.delay.is_some_and(|delay| delay < -1) {
+        return Err(usage_error(
+            "the delay is negative",
+            "give milliseconds, or -1 to wait for --control",
+        ));
+    }
+    let target = match args.pid {
+        Some(pid) => Target::Attach { pid },
+        None => program::launch(&args.command)?,
+    };
+    let mut config = args.machine.config(target, Plan::Exact);
+    config.follow_children = !args.no_inherit;
+    config.start_enabled = args.delay.is_none();
+    if args.pid.is_some() {
+        config.timeout = None;
+    }
+    Ok(config)
+}
+
+/// Starts the clocks of `--delay` and, when attached, of `--timeout`.
+fn schedule(args: &RecordArgs, requests: &Requests) {
+    let delay = args.delay.and_then(|ms| u64::try_from(ms).ok());
+    let stop = args.machine.timeout().filter(|_| args.pid.is_some());
+    let times = [(delay.map(Duration::from_millis), Request::Enable), (stop, Request::Stop)];
+    for (time, request) in times {
+        if let (Some(time), Some(sender)) = (time, requests.current()) {
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                let _ = sender.send(request);
+            });
+        }
+    }
+}
+
+/// What ran, for the recording.
+fn info(args: &RecordArgs) -> Vec<(&'static str, String)> {
+    let words: Vec<String> =
+        args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = match args.pid {
+        Some(pid) => format!("process {pid}"),
+        None => words.join(" "),
+    };
+    let read = |path: &str| {
+        std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+    };
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let directory = std::env::current_dir().unwrap_or_default();
+    let cpu = args.machine.cpu.map_or("default".to_owned(), |cpu| format!("{cpu:?}"));
+    vec![
+        ("command", command),
+        ("mode", "exact".to_owned()),
+        ("lwp", env!("CARGO_PKG_VERSION").to_owned()),
+        ("started", started.to_string()),
+        ("host", read("/proc/sys/kernel/hostname")),
+        ("kernel", read("/proc/sys/kernel/osrelease")),
+        ("directory", directory.display().to_string()),
+        ("cpu", cpu),
+        ("deterministic", args.machine.deterministic.to_string()),
+    ]
+}
+
+/// The hottest functions, and what to type next.
+fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
+    let recording = profiles::read(path)?;
+    check(&recording, outcome)?;
+    let profile = profiles::resolve(path, &recording, &NameArgs::default())?;
+    let table = Table::new(&profile, &Options::default());
+    let mut text = String::from("\n");
+    text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));
+    let file = match path == Path::new(DEFAULT_FILE) {
+        true => String::new(),
+        false => format!(" -i {}", shell_word(path)),
+    };
+    let hottest = table.rows.first().and_then(|row| row.keys.last()).cloned().unwrap_or_default();
+    text.push_str(&format!("\nlwp: wrote {}. Next:\n", path.display()));
+    text.push_str(&format!("  lwp report{file}\n"));
+    if !hottest.is_empty() {
+        let hottest = shell_word(Path::new(&lwp_report::escape::printable(&hottest)));
+        text.push_str(&format!("  lwp annotate{file} {hottest}\n"));
+    }
+    text.push_str(&format!("  lwp flamegraph{file} -o flame.html\n"));
+    Ok(text)
+}
+
+/// The recording must say the same as the counts.
+fn check(recording: &Recording, outcome: &Outcome) -> Result<(), Failure> {
+    let (recorded, counted) = (recording.instructions(), outcome.counts().instructions);
+    if recorded == counted {
+        return Ok(());
+    }
+    Err(Failure::new(
+        OWN_FAILURE,
+        format!("the recording has {recorded} instructions, but {counted} were counted"),
+    )
+    .with_remedy("this is an error in lwp; `lwp stat` has the true sum"))
+}
+
+/// `path` as a word of a shell's command line.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_the_shell() {
+        assert_eq!(shell_word(Path::new("a/b-c.data")), "a/b-c.data");
+        assert_eq!(shell_word(Path::new("f(int)")), "'f(int)'");
+        assert_eq!(shell_word(Path::new("it's")), "'it'\\''s'");
+        assert_eq!(shell_word(Path::new("")), "''");
+    }
+}

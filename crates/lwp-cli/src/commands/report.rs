@@ -1,0 +1,102 @@
+//! `lwp report`: a recording as a table.
+
+use clap::Args;
+use lwp_report::{Options, SortKey, Table};
+
+use crate::args::usage_error;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::profiles::{self, InputArgs};
+
+/// `lwp report`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ReportArgs {
+    /// The recording.
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// The event to show [default: the recording's first]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// What rows are told apart by: comm, pid, tid, dso, sym, srcfile, srcline, addr
+    #[arg(short, long, value_name = "KEYS", default_value = "dso,sym")]
+    pub sort: String,
+
+    /// Order by what was done for a function, not by what it did itself
+    #[arg(long, overrides_with = "no_children")]
+    pub children: bool,
+
+    /// Order by what a function did itself (the default)
+    #[arg(long, overrides_with = "children")]
+    pub no_children: bool,
+
+    /// Leave out what has less than PERCENT of the whole
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    pub percent_limit: f64,
+
+    /// Show at most N rows
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<usize>,
+
+    /// Count inlined functions on their own
+    #[arg(long, overrides_with = "no_inline")]
+    pub inline: bool,
+
+    /// Count inlined functions with the function they are inlined into (the default)
+    #[arg(long, overrides_with = "inline")]
+    pub no_inline: bool,
+
+    /// Show names as the linker knows them
+    #[arg(long)]
+    pub no_demangle: bool,
+
+    /// Print JSON
+    #[arg(short, long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// Print CSV
+    #[arg(long)]
+    pub csv: bool,
+
+    /// Print text, also on a terminal
+    #[arg(long)]
+    pub stdio: bool,
+}
+
+/// Prints the table.
+pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
+    let sort = sort_keys(&args.sort)?;
+    let profile = profiles::open(&args.input.input, &args.input.names)?;
+    let options = Options {
+        sort,
+        event: profiles::event(&profile, args.event.as_deref())?,
+        children: args.children,
+        demangle: !args.no_demangle,
+        percent_limit: args.percent_limit,
+        inline: args.inline,
+    };
+    let mut table = Table::new(&profile, &options);
+    if args.json || args.csv {
+        let rows = args.limit.unwrap_or(usize::MAX).min(table.rows.len());
+        table.hidden += table.rows.len() - rows;
+        table.rows.truncate(rows);
+    }
+    let text = match (args.json, args.csv) {
+        (true, _) => lwp_report::machine::json(&table),
+        (_, true) => lwp_report::machine::csv(&table),
+        _ => lwp_report::text::table(&table, args.limit),
+    };
+    super::print(text.as_bytes())?;
+    Ok(Ending::SUCCESS)
+}
+
+fn sort_keys(text: &str) -> Result<Vec<SortKey>, Failure> {
+    text.split(',')
+        .map(|key| {
+            key.trim().parse().map_err(|error: lwp_report::table::UnknownKey| {
+                usage_error(error.to_string(), format!("keys are: {}", SortKey::NAMES))
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,81 @@
+//! `lwp script`: a recording as lines of text, for scripts.
+
+use std::io::{BufWriter, Write};
+
+use clap::Args;
+use lwp_profile::{Location, Profile};
+use lwp_report::escape::printable;
+use lwp_symbols::function_name;
+
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::profiles::{self, InputArgs};
+
+/// `lwp script`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ScriptArgs {
+    /// The recording.
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// Only this event [default: all]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+}
+
+/// Prints a line for each thread, instruction and event, like `perf script`:
+/// `comm tid: count event: address function+offset (module)`. Stacks follow, indented, and then an
+/// empty line.
+pub fn execute(args: &ScriptArgs) -> Result<Ending, Failure> {
+    let profile = profiles::open(&args.input.input, &args.input.names)?;
+    let only =
+        args.event.as_deref().map(|name| profiles::event(&profile, Some(name))).transpose()?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    match write(&mut out, &profile, only).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::io("standard output", &error))
+        }
+        _ => Ok(Ending::SUCCESS),
+    }
+}
+
+fn write(out: &mut dyn Write, profile: &Profile, only: Option<usize>) -> std::io::Result<()> {
+    for sample in &profile.samples {
+        let thread = &profile.threads[sample.thread.index()];
+        let stack = &profile.stacks[sample.stack.index()];
+        let deep = stack.locations.len() > 1;
+        for (event, &value) in sample.values.0.iter().enumerate() {
+            if value == 0 || only.is_some_and(|only| only != event) {
+                continue;
+            }
+            let name = &profile.events[event].name;
+            let comm = printable(&thread.comm);
+            let leaf = profile.location(stack.locations[0]);
+            write!(out, "{comm} {}: {value} {name}:", thread.tid)?;
+            if !deep {
+                writeln!(out, " {}", place(profile, leaf))?;
+                continue;
+            }
+            writeln!(out)?;
+            for id in &stack.locations {
+                writeln!(out, "\t{}", place(profile, profile.location(*id)))?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// `address function+offset (module) file:line`.
+fn place(profile: &Profile, location: &Location) -> String {
+    let id = location.function();
+    let function = profile.function(id);
+    let offset = location.address.wrapping_sub(function.address);
+    let name = printable(&function_name(profile, id, true));
+    let module = printable(&profile.modules[location.module.index()].path);
+    let line = match location.frames.first().filter(|frame| frame.line != 0) {
+        Some(frame) => format!(" {}:{}", printable(&frame.file), frame.line),
+        None => String::new(),
+    };
+    format!("{:x} {name}+{offset:#x} ({module}){line}", location.address)
+}

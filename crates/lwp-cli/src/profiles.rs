@@ -1,0 +1,95 @@
+//! Opening recordings: what every command that looks at a profile does first.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lwp_profile::{Profile, Recording};
+use lwp_symbols::{Options, Resolved};
+
+use crate::args::usage_error;
+use crate::failure::{Failure, OWN_FAILURE};
+
+/// Where recordings are written to and read from unless something else is said.
+pub const DEFAULT_FILE: &str = "lwp.data";
+
+/// Where a profile comes from.
+#[derive(Args, Clone, Debug, Default)]
+pub struct InputArgs {
+    /// Read this recording
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub input: PathBuf,
+
+    #[command(flatten)]
+    pub names: NameArgs,
+}
+
+/// Where names come from.
+#[derive(Args, Clone, Debug, Default)]
+pub struct NameArgs {
+    /// Look for debug files in DIR, laid out like /usr/lib/debug, before the system's
+    #[arg(long = "debug-dir", value_name = "DIR")]
+    pub debug_dirs: Vec<PathBuf>,
+}
+
+/// Reads the recording at `path`, and says on standard error what could not be read.
+pub fn read(path: &Path) -> Result<Recording, Failure> {
+    let bytes = std::fs::read(path).map_err(|error| {
+        let failure = Failure::io(path.display(), &error);
+        match error.kind() {
+            std::io::ErrorKind::NotFound => failure
+                .with_remedy("make a recording first: lwp record -- PROGRAM, or name one with -i"),
+            _ => failure,
+        }
+    })?;
+    let recording = Recording::parse(&bytes).map_err(|error| {
+        Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
+            .with_remedy("recordings are made by `lwp record`")
+    })?;
+    Ok(recording)
+}
+
+/// Reads a recording and finds its names.
+pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
+    resolve(path, &read(path)?, names)
+}
+
+/// Finds the names of a recording, and says on standard error what could not be found.
+pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Result<Profile, Failure> {
+    let options = Options { debug_roots: names.debug_dirs.clone(), ..Options::default() };
+    let Resolved { profile, warnings } = lwp_symbols::profile(recording, &options);
+    for warning in &warnings {
+        eprintln!("lwp: {}: {}", path.display(), lwp_report::escape::printable(warning));
+    }
+    for image in recording.images.values() {
+        if let Some(reason) = &image.uncounted {
+            let comm = lwp_report::escape::printable(&image.comm);
+            eprintln!("lwp: {comm}-{} was not counted: {reason}", image.pid);
+        }
+    }
+    Ok(profile)
+}
+
+/// The index of the event called `name`; the first one if there is no name.
+pub fn event(profile: &Profile, name: Option<&str>) -> Result<usize, Failure> {
+    let Some(name) = name else { return Ok(0) };
+    let name = match name.split(':').next().unwrap_or(name) {
+        "branch-instructions" => "branches",
+        "taken-branches" => "branches-taken",
+        name => name,
+    };
+    profile.event(name).ok_or_else(|| {
+        let known: Vec<&str> = profile.events.iter().map(|event| event.name.as_str()).collect();
+        usage_error(
+            format!("the recording has no event called '{name}'"),
+            format!("it has: {}", known.join(", ")),
+        )
+    })
+}
+
+/// Writes `bytes` to the file at `path`; `-` is standard output.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        return crate::commands::print(bytes);
+    }
+    std::fs::write(path, bytes).map_err(|error| Failure::io(path.display(), &error))
+}

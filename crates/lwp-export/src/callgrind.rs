@@ -1,0 +1,195 @@
+//! Callgrind's output (format version 1): `callgrind_annotate`, KCachegrind.
+//!
+//! Own costs and numbers of calls are true counts. The inclusive cost of a call is an estimate: it
+//! assumes that every call of a function costs the same. Calls inside a group of functions that call
+//! each other are written with an inclusive cost of zero, because the group's cost is its entries'.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+
+use lwp_profile::{Call, CallGraph, FunctionId, Inclusive, LocationId, Profile, Values};
+use lwp_symbols::function_name;
+
+use crate::{INFERRED, one_line};
+
+/// Callgrind's short names for our events, and what they are called in full.
+#[rustfmt::skip] // A table: one event a line.
+const EVENTS: [(&str, &str, &str); 8] = [
+    ("instructions",         "Ir",      "Instructions retired"),
+    ("branches",             "Br",      "Branches retired"),
+    ("branches-taken",       "BrTaken", "Branches taken"),
+    ("conditional-branches", "Bc",      "Conditional branches"),
+    ("conditional-taken",    "BcTaken", "Conditional branches taken"),
+    ("calls",                "Calls",   "Calls"),
+    ("returns",              "Rets",    "Returns"),
+    ("indirect-branches",    "Bi",      "Indirect branches"),
+];
+
+/// The profile as callgrind would write it.
+pub fn render(profile: &Profile) -> String {
+    let mut out = Output::new(profile);
+    out.header();
+    out.functions();
+    out.text
+}
+
+struct Output<'a> {
+    profile: &'a Profile,
+    text: String,
+    names: HashMap<(char, String), usize>,
+    graph: CallGraph,
+    inclusive: Vec<Inclusive>,
+    values: Vec<Values>,
+}
+
+impl<'a> Output<'a> {
+    fn new(profile: &'a Profile) -> Self {
+        let graph = CallGraph::of(profile);
+        let inclusive =
+            (0..profile.events.len()).map(|event| Inclusive::of(profile, &graph, event)).collect();
+        Self {
+            profile,
+            text: String::new(),
+            names: HashMap::new(),
+            graph,
+            inclusive,
+            values: profile.by_location(),
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    fn header(&mut self) {
+        let profile = self.profile;
+        self.line(format_args!("# callgrind format"));
+        self.line(format_args!("version: 1"));
+        self.line(format_args!("creator: lwp-{}", env!("CARGO_PKG_VERSION")));
+        let pid = profile.threads.first().map_or(0, |thread| thread.pid);
+        self.line(format_args!("pid: {pid}"));
+        self.line(format_args!("cmd: {}", one_line(&profile.command)));
+        self.line(format_args!("part: 1"));
+        self.line(format_args!("desc: Inclusive costs: estimated; {INFERRED}"));
+        self.line(format_args!("positions: instr line"));
+        let mut shorts = Vec::new();
+        for event in &profile.events {
+            let row = EVENTS.iter().find(|row| row.0 == event.name);
+            let (short, long) = match row {
+                Some(row) => (row.1.to_owned(), row.2.to_owned()),
+                None => (event.name.replace([' ', ':', '-'], "_"), event.name.clone()),
+            };
+            self.line(format_args!("event: {short} : {long}"));
+            shorts.push(short);
+        }
+        self.line(format_args!("events: {}", shorts.join(" ")));
+        let total = costs(&profile.total().0);
+        self.line(format_args!("summary: {total}"));
+    }
+
+    /// A name with its number, written out the first time. Files and objects have numbers of their
+    /// own kind.
+    fn name(&mut self, kind: char, name: &str) -> String {
+        let name = one_line(name);
+        let next = self.names.len() + 1;
+        match self.names.get(&(kind, name.clone())) {
+            Some(number) => format!("({number})"),
+            None => {
+                self.names.insert((kind, name.clone()), next);
+                format!("({next}) {name}")
+            }
+        }
+    }
+
+    fn functions(&mut self) {
+        let profile = self.profile;
+        let mut by_function: BTreeMap<FunctionId, Vec<LocationId>> = BTreeMap::new();
+        for (index, location) in profile.locations.iter().enumerate() {
+            let id = LocationId(index as u32);
+            by_function.entry(location.function()).or_default().push(id);
+        }
+        let mut calls: HashMap<LocationId, Vec<&Call>> = HashMap::new();
+        for call in &profile.calls {
+            if let Some(from) = call.from {
+                calls.entry(from).or_default().push(call);
+            }
+        }
+        for (function, locations) in by_function {
+            self.function(function, &locations, &calls);
+        }
+    }
+
+    fn function(
+        &mut self,
+        function: FunctionId,
+        locations: &[LocationId],
+        calls: &HashMap<LocationId, Vec<&Call>>,
+    ) {
+        let profile = self.profile;
+        let object = self.name('o', &profile.module_of(function).path);
+        let own_file = file_of(profile, function);
+        let file = self.name('f', &own_file);
+        let name = self.name('n', &function_name(profile, function, true));
+        self.line(format_args!("\nob={object}\nfl={file}\nfn={name}"));
+        let mut current = own_file.clone();
+        for &id in locations {
+            let location = profile.location(id);
+            let frame = location.frames.first();
+            let (file, line) = frame.map_or(("", 0), |frame| (frame.file.as_str(), frame.line));
+            let file = if file.is_empty() { own_file.as_str() } else { file };
+            if file != current {
+                let kind = if file == own_file { "fe" } else { "fi" };
+                current = file.to_owned();
+                let name = self.name('f', file);
+                self.line(format_args!("{kind}={name}"));
+            }
+            let address = location.address;
+            let values = costs(&self.values[id.index()].0);
+            if !values.is_empty() {
+                self.line(format_args!("{address:#x} {line} {values}"));
+            }
+            for call in calls.get(&id).into_iter().flatten() {
+                self.call(call, function, address, line);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Call, from: FunctionId, address: u64, line: u32) {
+        let profile = self.profile;
+        let callee = profile.function(call.to);
+        let object = self.name('o', &profile.module_of(call.to).path);
+        let file = self.name('f', &file_of(profile, call.to));
+        let name = self.name('n', &function_name(profile, call.to, true));
+        self.line(format_args!("cob={object}\ncfi={file}\ncfn={name}"));
+        self.line(format_args!("calls={} {:#x} {}", call.count, callee.address, callee.line));
+        let together = from == call.to || self.same_group(from, call.to);
+        let values: Vec<u64> = self
+            .inclusive
+            .iter()
+            .map(|inclusive| match together {
+                true => 0,
+                false => inclusive.of_calls(call.to, call.count).round() as u64,
+            })
+            .collect();
+        let values = costs(&values);
+        let values = if values.is_empty() { "0" } else { &values };
+        self.line(format_args!("{address:#x} {line} {values}"));
+    }
+
+    fn same_group(&self, a: FunctionId, b: FunctionId) -> bool {
+        self.inclusive.first().is_some_and(|inclusive| inclusive.same_group(a, b))
+            && !self.graph.edges.is_empty()
+    }
+}
+
+fn file_of(profile: &Profile, function: FunctionId) -> String {
+    let file = &profile.function(function).file;
+    if file.is_empty() { "???".to_owned() } else { file.clone() }
+}
+
+/// Costs with zeros at the end left out, as the format allows; empty where all are zero.
+fn costs(values: &[u64]) -> String {
+    let len = values.iter().rposition(|value| *value != 0).map_or(0, |at| at + 1);
+    let words: Vec<String> = values[..len].iter().map(u64::to_string).collect();
+    words.join(" ")
+}

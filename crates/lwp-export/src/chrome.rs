@@ -1,0 +1,49 @@
+//! Chrome's trace events: contexts side by side, their width in events where others have time.
+
+use lwp_profile::{Node, Profile, Tree};
+use lwp_symbols::function_name;
+use serde_json::{Value, json};
+
+use crate::{INFERRED, one_line};
+
+/// The contexts of one event as complete events.
+pub fn render(profile: &Profile, event: usize) -> String {
+    let tree = Tree::of(profile, event);
+    let mut events = vec![json!({
+        "ph": "M", "pid": 1, "tid": 1, "name": "process_name",
+        "args": { "name": one_line(&profile.command) },
+    })];
+    children(profile, &tree.root, event, 0, &mut events);
+    let mut words = format!(
+        "widths are {}, not time",
+        profile.events.get(event).map_or("", |event| event.name.as_str())
+    );
+    if !tree.recorded {
+        words.push_str("; ");
+        words.push_str(INFERRED);
+    }
+    json!({
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": { "generator": format!("lwp {}", env!("CARGO_PKG_VERSION")), "note": words },
+    })
+    .to_string()
+}
+
+fn children(profile: &Profile, node: &Node, event: usize, start: u64, out: &mut Vec<Value>) {
+    let mut at = start;
+    for (function, child) in &node.children {
+        let width = child.total.get(event);
+        if width == 0 {
+            continue;
+        }
+        out.push(json!({
+            "ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": width,
+            "name": function_name(profile, *function, true),
+            "cat": profile.module_of(*function).name(),
+            "args": { "own": child.own.get(event) },
+        }));
+        children(profile, child, event, at, out);
+        at += width;
+    }
+}

@@ -1,0 +1,76 @@
+//! One JSON object a line: functions, then lines, then calls, for scripts and databases.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use lwp_profile::{CallGraph, CallKind, FunctionId, Profile, Values};
+use lwp_symbols::function_name;
+use serde_json::{Map, Value, json};
+
+/// The profile as lines. Every object has a `"kind"`.
+pub fn render(profile: &Profile) -> String {
+    let mut out = String::new();
+    let mut line = |value: Value| {
+        let _ = writeln!(out, "{value}");
+    };
+    line(json!({
+        "kind": "profile",
+        "command": profile.command,
+        "exact": profile.mode == lwp_profile::Mode::Exact,
+        "total": counts(profile, &profile.total()),
+    }));
+    let graph = CallGraph::of(profile);
+    for (index, own) in graph.own.iter().enumerate().filter(|(_, own)| !own.is_zero()) {
+        let id = FunctionId(index as u32);
+        let function = profile.function(id);
+        line(json!({
+            "kind": "function",
+            "function": function_name(profile, id, true),
+            "symbol": function.name,
+            "module": profile.module_of(id).path,
+            "build_id": profile.module_of(id).build_id_hex(),
+            "address": function.address,
+            "file": function.file,
+            "line": function.line,
+            "called": graph.calls_of(id),
+            "own": counts(profile, own),
+        }));
+    }
+    for ((file, number), values) in lines(profile) {
+        line(json!({
+            "kind": "line", "file": file, "line": number, "own": counts(profile, &values),
+        }));
+    }
+    for call in &profile.calls {
+        let from = call.from.map(|id| profile.location(id));
+        line(json!({
+            "kind": "call",
+            "caller": from.map(|from| function_name(profile, from.function(), true)),
+            "address": from.map(|from| from.address),
+            "callee": function_name(profile, call.to, true),
+            "how": match call.kind {
+                CallKind::Direct => "direct",
+                CallKind::Tail => "tail",
+                CallKind::Import => "import",
+                CallKind::Indirect => "indirect",
+            },
+            "count": call.count,
+        }));
+    }
+    out
+}
+
+fn counts(profile: &Profile, values: &Values) -> Value {
+    let pairs = profile.events.iter().zip(&values.0);
+    Value::Object(pairs.map(|(event, n)| (event.name.clone(), json!(n))).collect::<Map<_, _>>())
+}
+
+fn lines(profile: &Profile) -> BTreeMap<(String, u32), Values> {
+    let mut sums: BTreeMap<(String, u32), Values> = BTreeMap::new();
+    for (location, values) in profile.locations.iter().zip(profile.by_location()) {
+        let Some(frame) = location.frames.first().filter(|frame| frame.line != 0) else { continue };
+        let key = (frame.file.clone(), frame.line);
+        sums.entry(key).or_insert_with(|| Values::zero(values.0.len())).add(&values);
+    }
+    sums
+}

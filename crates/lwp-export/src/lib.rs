@@ -1,0 +1,87 @@
+//! Profiles in the formats of other tools, one file a format.
+//!
+//! Own counts are what was counted in every format. Where a format wants call stacks and the profile
+//! has none, because every execution was counted, the stacks are inferred from numbers of calls (see
+//! [`lwp_profile::Inferred`]), and the output says so wherever it has a place for words.
+#![forbid(unsafe_code)]
+
+pub mod callgrind;
+pub mod chrome;
+pub mod firefox;
+pub mod folded;
+pub mod json_lines;
+pub mod perf_data;
+pub mod pprof;
+pub mod speedscope;
+
+use lwp_profile::{Profile, Recording};
+
+/// A format of another tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Folded stacks: `main;f;g 42`.
+    Folded,
+    /// Callgrind's output.
+    Callgrind,
+    /// pprof's protocol buffer, compressed.
+    Pprof,
+    /// perf's recording.
+    PerfData,
+    /// Firefox Profiler's processed format.
+    Firefox,
+    /// Speedscope's JSON.
+    Speedscope,
+    /// Chrome's trace events.
+    Chrome,
+    /// One JSON object a line.
+    JsonLines,
+}
+
+impl Format {
+    /// Every format: name, usual end of file names, what reads it.
+    #[rustfmt::skip] // A table: one format a line.
+    pub const ALL: &[(Self, &'static str, &'static str, &'static str)] = &[
+        (Self::Folded,     "folded",     ".folded",         "flame graph scripts; event of -e only"),
+        (Self::Callgrind,  "callgrind",  "callgrind.out",   "callgrind_annotate, KCachegrind"),
+        (Self::Pprof,      "pprof",      ".pb.gz",          "go tool pprof, Pyroscope, Parca"),
+        (Self::PerfData,   "perf",       "perf.data",       "perf report, hotspot"),
+        (Self::Firefox,    "firefox",    ".profile.json",   "profiler.firefox.com, which loads local files; event of -e only"),
+        (Self::Speedscope, "speedscope", ".speedscope.json","speedscope"),
+        (Self::Chrome,     "chrome",     ".trace.json",     "chrome://tracing, Perfetto; event of -e only"),
+        (Self::JsonLines,  "jsonl",      ".jsonl",          "jq, DuckDB, scripts"),
+    ];
+
+    /// The format called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        let row = Self::ALL.iter().find(|row| row.1 == name);
+        row.map(|row| row.0)
+    }
+
+    /// The format that a file's name suggests.
+    pub fn of_file(name: &str) -> Option<Self> {
+        let row = Self::ALL.iter().find(|row| name.ends_with(row.2) || name.starts_with(row.2));
+        row.map(|row| row.0)
+    }
+
+    /// Writes the format. `event` is the index of the event for formats that have only one.
+    pub fn write(self, recording: &Recording, profile: &Profile, event: usize) -> Vec<u8> {
+        match self {
+            Self::Folded => folded::render(profile, event).into_bytes(),
+            Self::Callgrind => callgrind::render(profile).into_bytes(),
+            Self::Pprof => pprof::encode(recording, profile),
+            Self::PerfData => perf_data::encode(recording, profile),
+            Self::Firefox => firefox::render(recording, profile, event),
+            Self::Speedscope => speedscope::render(profile).into_bytes(),
+            Self::Chrome => chrome::render(profile, event).into_bytes(),
+            Self::JsonLines => json_lines::render(profile).into_bytes(),
+        }
+    }
+}
+
+/// Said where stacks are inferred.
+pub const INFERRED: &str = "own counts are exact; stacks are inferred from numbers of calls";
+
+/// `text` without control characters.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

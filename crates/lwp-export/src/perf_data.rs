@@ -1,0 +1,318 @@
+//! perf's recording, as `perf report -i` and `perf script -i` read it.
+//!
+//! One sample stands for all executions of an instruction by a thread; its period is their number.
+//! Addresses and mappings are those of the run, so perf finds the symbols by itself.
+//!
+//! The layout is the kernel's `perf_event.h` and `perf.data-file-format.txt`: a header, attributes
+//! with their ids, data records, then feature sections.
+
+use std::collections::BTreeMap;
+
+use lwp_profile::{BlockEnd, Event, Profile, RecordedModule, Recording};
+
+const ATTR_BYTES: u64 = 128;
+const HEADER_BYTES: u64 = 104;
+/// IP, TID, TIME, PERIOD, IDENTIFIER; with CALLCHAIN where stacks were recorded.
+const SAMPLE_TYPE: u64 = 0x1 | 0x2 | 0x4 | 0x100 | 0x1_0000;
+const CALLCHAIN: u64 = 0x20;
+const TYPE_HARDWARE: u32 = 0;
+const TYPE_RAW: u32 = 4;
+/// `sample_id_all` is off; `mmap`, `comm`, `task`, `mmap2`, `exclude_kernel` and `exclude_hv` on.
+const ATTR_FLAGS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23;
+const RECORD_COMM: u32 = 3;
+const RECORD_SAMPLE: u32 = 9;
+const RECORD_MMAP2: u32 = 10;
+const RECORD_FINISHED_INIT: u32 = 82;
+const USER: u16 = 2;
+const FEATURE_BUILD_ID: usize = 2;
+const FEATURE_HOSTNAME: usize = 3;
+const FEATURE_CMDLINE: usize = 11;
+const FEATURE_EVENT_DESC: usize = 12;
+
+/// The recording as perf would have written it.
+pub fn encode(recording: &Recording, profile: &Profile) -> Vec<u8> {
+    let events = &profile.events;
+    let stacks = !recording.samples.is_empty();
+    let attrs: Vec<Vec<u8>> = (0..events.len()).map(|index| attr(events, index, stacks)).collect();
+    let data = records(recording, profile);
+    let ids_at = HEADER_BYTES + attrs.len() as u64 * (ATTR_BYTES + 16);
+    let data_at = ids_at + 8 * attrs.len() as u64;
+    let mut out = Vec::new();
+    out.extend(b"PERFILE2");
+    long(&mut out, HEADER_BYTES);
+    long(&mut out, ATTR_BYTES + 16);
+    section(&mut out, HEADER_BYTES, attrs.len() as u64 * (ATTR_BYTES + 16));
+    section(&mut out, data_at, data.len() as u64);
+    section(&mut out, 0, 0); // event types: no longer used
+    let features = features(recording, events, &attrs);
+    let mut bits = [0u64; 4];
+    for (feature, _) in &features {
+        bits[feature / 64] |= 1 << (feature % 64);
+    }
+    bits.iter().for_each(|word| long(&mut out, *word));
+    for (index, attr) in attrs.iter().enumerate() {
+        out.extend(attr);
+        section(&mut out, ids_at + 8 * index as u64, 8);
+    }
+    (0..attrs.len()).for_each(|index| long(&mut out, id(index)));
+    out.extend(data);
+    let mut at = out.len() as u64 + 16 * features.len() as u64;
+    for (_, bytes) in &features {
+        section(&mut out, at, bytes.len() as u64);
+        at += bytes.len() as u64;
+    }
+    features.into_iter().for_each(|(_, bytes)| out.extend(bytes));
+    out
+}
+
+fn long(out: &mut Vec<u8>, value: u64) {
+    out.extend(value.to_le_bytes());
+}
+
+fn word(out: &mut Vec<u8>, value: u32) {
+    out.extend(value.to_le_bytes());
+}
+
+fn section(out: &mut Vec<u8>, at: u64, len: u64) {
+    long(out, at);
+    long(out, len);
+}
+
+fn id(event: usize) -> u64 {
+    event as u64 + 1
+}
+
+/// `struct perf_event_attr`.
+fn attr(events: &[Event], index: usize, stacks: bool) -> Vec<u8> {
+    let (kind, config) = match events[index].name.as_str() {
+        "instructions" => (TYPE_HARDWARE, 1),
+        "branches" => (TYPE_HARDWARE, 4),
+        // perf shows the name from the event description.
+        _ => (TYPE_RAW, index as u64),
+    };
+    let mut out = Vec::with_capacity(ATTR_BYTES as usize);
+    word(&mut out, kind);
+    word(&mut out, ATTR_BYTES as u32);
+    long(&mut out, config);
+    long(&mut out, events[index].interval.unwrap_or(1));
+    long(&mut out, SAMPLE_TYPE | if stacks { CALLCHAIN } else { 0 });
+    long(&mut out, 0); // read_format
+    long(&mut out, ATTR_FLAGS);
+    out.resize(ATTR_BYTES as usize, 0);
+    out
+}
+
+/// A record: type, misc, length, content padded to eight bytes.
+fn record(out: &mut Vec<u8>, kind: u32, misc: u16, mut content: Vec<u8>) {
+    content.resize(content.len().next_multiple_of(8), 0);
+    word(out, kind);
+    out.extend(misc.to_le_bytes());
+    out.extend((content.len() as u16 + 8).to_le_bytes());
+    out.extend(content);
+}
+
+/// A string, its end and padding.
+fn string(out: &mut Vec<u8>, text: &str) {
+    // A record's length has 16 bits; paths are far shorter.
+    let bytes: Vec<u8> = text.bytes().filter(|byte| *byte != 0).take(4095).collect();
+    out.extend(bytes);
+    out.push(0);
+}
+
+fn records(recording: &Recording, profile: &Profile) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut processes: BTreeMap<i32, String> = BTreeMap::new();
+    for thread in recording.threads.values() {
+        processes.entry(thread.pid).or_insert_with(|| thread.comm.clone());
+        let mut comm = Vec::new();
+        word(&mut comm, thread.pid as u32);
+        word(&mut comm, thread.tid as u32);
+        string(&mut comm, &thread.comm.chars().take(15).collect::<String>());
+        record(&mut out, RECORD_COMM, USER, comm);
+    }
+    for pid in processes.keys() {
+        for module in recording.modules.values() {
+            mappings(&mut out, *pid, module);
+        }
+    }
+    record(&mut out, RECORD_FINISHED_INIT, 0, Vec::new());
+    let mut time = 1;
+    match recording.samples.is_empty() {
+        true => executions(&mut out, recording, profile.events.len(), &mut time),
+        false => samples(&mut out, recording),
+    }
+    out
+}
+
+fn mappings(out: &mut Vec<u8>, pid: i32, module: &RecordedModule) {
+    for mapping in &module.mappings {
+        let mut body = Vec::new();
+        word(&mut body, pid as u32);
+        word(&mut body, pid as u32);
+        long(&mut body, mapping.start);
+        long(&mut body, mapping.end.wrapping_sub(mapping.start));
+        long(&mut body, mapping.offset);
+        word(&mut body, 0); // device, major
+        word(&mut body, 0); // device, minor
+        long(&mut body, 0); // inode
+        long(&mut body, 0); // inode generation
+        word(&mut body, 5); // readable, executable
+        word(&mut body, 2); // private
+        let name = if module.path.is_empty() { "//anon" } else { &module.path };
+        string(&mut body, name);
+        record(out, RECORD_MMAP2, USER, body);
+    }
+}
+
+/// Where and how much: address, then the counts of the exact events.
+type Sums = BTreeMap<u64, [i64; Event::EXACT.len()]>;
+
+/// A sample for each instruction and event of each thread.
+fn executions(out: &mut Vec<u8>, recording: &Recording, events: usize, time: &mut u64) {
+    for thread in recording.threads.values() {
+        let mut sums = Sums::new();
+        for count in &thread.blocks {
+            let block = &recording.blocks[&count.block];
+            let mut address = block.address;
+            let counted = usize::from(block.counted).min(block.lengths.len());
+            for (index, len) in block.lengths.iter().take(counted).enumerate() {
+                let sum = sums.entry(address).or_default();
+                sum[0] += count.runs as i64;
+                if index + 1 == block.lengths.len() {
+                    branch(sum, block.end, count.runs as i64, count.not_taken as i64);
+                }
+                address = address.wrapping_add(u64::from(*len));
+            }
+        }
+        for &(block, instructions, times) in &thread.partial {
+            let block = &recording.blocks[&block];
+            let mut address = block.address;
+            for len in block.lengths.iter().take(usize::from(instructions)) {
+                sums.entry(address).or_default()[0] += times as i64;
+                address = address.wrapping_add(u64::from(*len));
+            }
+        }
+        for &(_, address, times) in &thread.steps {
+            sums.entry(address).or_default()[0] += times;
+        }
+        for (address, sums) in sums {
+            for (event, &value) in sums.iter().enumerate().take(events) {
+                if let Some(period) = u64::try_from(value).ok().filter(|value| *value > 0) {
+                    let who = (thread.pid, thread.tid);
+                    sample(out, event, address, who, *time, period, None);
+                    *time += 1;
+                }
+            }
+        }
+    }
+}
+
+fn branch(sum: &mut [i64; Event::EXACT.len()], end: BlockEnd, runs: i64, not_taken: i64) {
+    let is = |yes: bool| i64::from(yes);
+    let conditional = is(end == BlockEnd::Conditional);
+    let taken = runs - not_taken * conditional;
+    let any = is(end != BlockEnd::Other);
+    let indirect = is(matches!(end, BlockEnd::IndirectCall | BlockEnd::IndirectJump));
+    sum[1] += runs * any;
+    sum[2] += taken * any;
+    sum[3] += runs * conditional;
+    sum[4] += taken * conditional;
+    sum[5] += runs * is(matches!(end, BlockEnd::Call | BlockEnd::IndirectCall));
+    sum[6] += runs * is(end == BlockEnd::Return);
+    sum[7] += runs * indirect;
+}
+
+fn samples(out: &mut Vec<u8>, recording: &Recording) {
+    for recorded in &recording.samples {
+        let Some(thread) = recording.threads.get(&recorded.serial) else { continue };
+        let Some(&address) = recorded.stack.first() else { continue };
+        let event = recorded.event as usize;
+        let period = recording.events[event].interval.max(1);
+        let who = (thread.pid, thread.tid);
+        sample(out, event, address, who, recorded.time_ns, period, Some(&recorded.stack));
+    }
+}
+
+fn sample(
+    out: &mut Vec<u8>,
+    event: usize,
+    address: u64,
+    (pid, tid): (i32, i32),
+    time: u64,
+    period: u64,
+    stack: Option<&[u64]>,
+) {
+    /// Marks what follows in a call chain as user space.
+    const CONTEXT_USER: u64 = -512i64 as u64;
+    let mut body = Vec::with_capacity(48);
+    long(&mut body, id(event));
+    long(&mut body, address);
+    word(&mut body, pid as u32);
+    word(&mut body, tid as u32);
+    long(&mut body, time);
+    long(&mut body, period);
+    if let Some(stack) = stack {
+        let stack = &stack[..stack.len().min(4096)];
+        long(&mut body, stack.len() as u64 + 1);
+        long(&mut body, CONTEXT_USER);
+        stack.iter().for_each(|address| long(&mut body, *address));
+    }
+    record(out, RECORD_SAMPLE, USER, body);
+}
+
+fn features(recording: &Recording, events: &[Event], attrs: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
+    let mut build_ids = Vec::new();
+    for module in recording.modules.values().filter(|module| !module.build_id.is_empty()) {
+        build_id(&mut build_ids, module);
+    }
+    let mut command = Vec::new();
+    let words: Vec<&str> = recording.info("command").split(' ').collect();
+    word(&mut command, words.len() as u32);
+    words.iter().for_each(|text| header_string(&mut command, text));
+    let mut host = Vec::new();
+    header_string(&mut host, recording.info("host"));
+    let mut descriptions = Vec::new();
+    word(&mut descriptions, events.len() as u32);
+    word(&mut descriptions, ATTR_BYTES as u32);
+    for (index, event) in events.iter().enumerate() {
+        descriptions.extend(&attrs[index]);
+        word(&mut descriptions, 1);
+        header_string(&mut descriptions, &event.name);
+        long(&mut descriptions, id(index));
+    }
+    vec![
+        (FEATURE_BUILD_ID, build_ids),
+        (FEATURE_HOSTNAME, host),
+        (FEATURE_CMDLINE, command),
+        (FEATURE_EVENT_DESC, descriptions),
+    ]
+}
+
+/// A string in a feature: its padded length first.
+fn header_string(out: &mut Vec<u8>, text: &str) {
+    let mut bytes = Vec::new();
+    string(&mut bytes, text);
+    bytes.resize(bytes.len().next_multiple_of(64), 0);
+    word(out, bytes.len() as u32);
+    out.extend(bytes);
+}
+
+/// `struct build_id_event`: header, pid, 20 bytes of id with its length, file name.
+fn build_id(out: &mut Vec<u8>, module: &RecordedModule) {
+    /// The length of the id is given.
+    const BUILD_ID_SIZE: u16 = 1 << 15;
+    let mut body = Vec::new();
+    word(&mut body, u32::MAX); // any process
+    let mut id = module.build_id.clone();
+    id.truncate(20);
+    let len = id.len() as u8;
+    id.resize(20, 0);
+    body.extend(id);
+    body.extend([len, 0, 0, 0]);
+    string(&mut body, &module.path);
+    body.resize(body.len().next_multiple_of(8), 0);
+    word(out, 0);
+    out.extend((USER | BUILD_ID_SIZE).to_le_bytes());
+    out.extend((body.len() as u16 + 8).to_le_bytes());
+    out.extend(body);
+}

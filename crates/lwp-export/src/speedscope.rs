@@ -1,0 +1,68 @@
+//! Speedscope's file format: one profile an event.
+
+use lwp_profile::{Inferred, Profile};
+use lwp_symbols::function_name;
+use serde_json::{Value, json};
+
+use crate::{INFERRED, one_line};
+
+const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
+
+/// The profile as JSON.
+pub fn render(profile: &Profile) -> String {
+    let inferred = Inferred::of(profile, 0);
+    let frames: Vec<Value> = (0..profile.functions.len())
+        .map(|index| {
+            let id = lwp_profile::FunctionId(index as u32);
+            let function = profile.function(id);
+            let mut frame = json!({ "name": function_name(profile, id, true) });
+            if !function.file.is_empty() {
+                frame["file"] = json!(function.file);
+                if function.line > 0 {
+                    frame["line"] = json!(function.line);
+                }
+            }
+            frame
+        })
+        .collect();
+    let profiles: Vec<Value> =
+        (0..profile.events.len()).filter_map(|event| sampled(profile, &inferred, event)).collect();
+    let mut name = one_line(&profile.command);
+    if !inferred.recorded {
+        name.push_str(&format!(" ({INFERRED})"));
+    }
+    let file = json!({
+        "$schema": SCHEMA,
+        "exporter": format!("lwp@{}", env!("CARGO_PKG_VERSION")),
+        "name": name,
+        "activeProfileIndex": 0,
+        "shared": { "frames": frames },
+        "profiles": profiles,
+    });
+    file.to_string()
+}
+
+fn sampled(profile: &Profile, inferred: &Inferred, event: usize) -> Option<Value> {
+    let (mut samples, mut weights) = (Vec::new(), Vec::new());
+    let mut end = 0u64;
+    for stack in &inferred.stacks {
+        let value = stack.values.get(event);
+        if value > 0 {
+            let indices: Vec<u32> = stack.functions.iter().map(|id| id.0).collect();
+            samples.push(indices);
+            weights.push(value);
+            end += value;
+        }
+    }
+    (!samples.is_empty()).then(|| {
+        json!({
+            "type": "sampled",
+            "name": profile.events[event].name,
+            "unit": "none",
+            "startValue": 0,
+            "endValue": end,
+            "samples": samples,
+            "weights": weights,
+        })
+    })
+}

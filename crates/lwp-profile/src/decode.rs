@@ -1,0 +1,377 @@
+//! Reading a recording: whatever is whole is used, and what is not is said.
+
+use crate::chunk::{self, Kind, ReadError, Step};
+use crate::recording::{
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedModule, RecordedSample,
+    RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+};
+use crate::wire::{Input, WireError};
+
+impl Recording {
+    /// Reads a recording. Damage ends the reading and becomes a warning; only a file that is no
+    /// recording at all is an error.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ReadError> {
+        let minor = chunk::read_header(bytes)?;
+        let mut recording = Self::default();
+        for step in chunk::chunks(bytes) {
+            match step {
+                Step::Chunk { at, kind, payload } => recording.chunk(at, kind, payload, minor)?,
+                Step::Damage { at, what } => {
+                    let left = bytes.len() - at;
+                    recording.warnings.push(format!(
+                        "{what} at byte {at}: the last {left} of {} bytes are left out",
+                        bytes.len()
+                    ));
+                }
+            }
+        }
+        if !recording.complete && recording.warnings.is_empty() {
+            recording.warnings.push(
+                "the recorder did not come to its end: counts go up to its last checkpoint".into(),
+            );
+        }
+        recording.drop_dangling();
+        Ok(recording)
+    }
+
+    fn chunk(
+        &mut self,
+        at: usize,
+        kind: Kind,
+        payload: &[u8],
+        minor: u16,
+    ) -> Result<(), ReadError> {
+        let input = Input::new(payload);
+        let read = match kind {
+            Kind::INFO => self.read_info(input),
+            Kind::MODULE => self.read_module(input),
+            Kind::BLOCKS => self.read_blocks(input),
+            Kind::THREAD => self.read_thread(input),
+            Kind::IMAGE => self.read_image(input),
+            Kind::SYMBOLS => self.read_symbols(input),
+            Kind::EVENTS => self.read_events(input),
+            Kind::SAMPLES => self.read_samples(input),
+            Kind::FILE => self.read_file(input),
+            Kind::END => {
+                self.complete = true;
+                Ok(())
+            }
+            kind if kind.is_optional() => Ok(()),
+            _ => return Err(ReadError::Newer { major: chunk::MAJOR, minor }),
+        };
+        if let Err(error) = read {
+            self.warnings.push(format!("chunk {kind} at byte {at}: {error}; it is left out"));
+        }
+        Ok(())
+    }
+
+    fn read_info(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let key = input.text()?;
+            self.info.insert(key, input.text()?);
+        }
+        Ok(())
+    }
+
+    fn read_module(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let id = input.narrow()?;
+        let path = input.text()?;
+        let build_id = input.bytes()?.to_vec();
+        let known = input.number()? != 0;
+        let version = (input.number()?, input.signed()?);
+        let pid = input.signed()? as i32;
+        let mut mappings = Vec::new();
+        for _ in 0..input.number()? {
+            let start = input.number()?;
+            let end = start.wrapping_add(input.number()?);
+            mappings.push(Mapping { start, end, offset: input.number()? });
+        }
+        let version = known.then_some(version);
+        let module = RecordedModule { id, path, build_id, version, pid, mappings };
+        self.modules.insert(id, module);
+        Ok(())
+    }
+
+    fn read_blocks(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let mut record = Input::new(input.bytes()?);
+            let id = record.narrow()?;
+            let module = record.narrow()?;
+            let address = record.number()?;
+            let lengths = record.bytes()?.to_vec();
+            let counted = record.narrow()?;
+            let end = BlockEnd::from_raw(record.number()?);
+            let known = record.number()? != 0;
+            let target = Some(record.number()?).filter(|_| known);
+            let bytes = record.bytes()?.to_vec();
+            let block = Block { id, module, address, lengths, counted, end, target, bytes };
+            self.blocks.insert(id, block);
+        }
+        Ok(())
+    }
+
+    fn read_thread(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let mut thread = ThreadExecutions {
+            serial: input.narrow()?,
+            image: input.narrow()?,
+            pid: input.signed()? as i32,
+            tid: input.signed()? as i32,
+            comm: input.text()?,
+            ..ThreadExecutions::default()
+        };
+        for _ in 0..input.number()? {
+            thread.blocks.push(BlockCount {
+                block: input.narrow()?,
+                runs: input.number()?,
+                not_taken: input.number()?,
+            });
+        }
+        for _ in 0..input.number()? {
+            thread.partial.push((input.narrow()?, input.narrow()?, input.number()?));
+        }
+        for _ in 0..input.number()? {
+            let at: u64 = input.number()?;
+            let module = at.checked_sub(1).and_then(|module| u32::try_from(module).ok());
+            thread.steps.push((module, input.number()?, input.signed()?));
+        }
+        self.threads.insert(thread.serial, thread);
+        Ok(())
+    }
+
+    fn read_image(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let id = input.narrow()?;
+        let pid = input.signed()? as i32;
+        let parent = input.signed()? as i32;
+        let comm = input.text()?;
+        let known = input.number()? != 0;
+        let uncounted = Some(input.text()?).filter(|_| known);
+        self.images.insert(id, Image { id, pid, parent, comm, uncounted });
+        Ok(())
+    }
+
+    fn read_symbols(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let pid = input.signed()? as i32;
+            let address = input.number()?;
+            let size = input.number()?;
+            self.symbols.push(RecordedSymbol { pid, address, size, name: input.text()? });
+        }
+        Ok(())
+    }
+
+    fn read_events(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let name = input.text()?;
+            let interval = input.number()?;
+            self.events.push(SampledEvent { name, interval, modelled: input.number()? != 0 });
+        }
+        Ok(())
+    }
+
+    fn read_samples(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let mut sample = RecordedSample {
+                serial: input.narrow()?,
+                event: input.narrow()?,
+                time_ns: input.number()?,
+                record: input.bytes()?.to_vec(),
+                stack: Vec::new(),
+            };
+            let mut last = 0u64;
+            for _ in 0..input.number()? {
+                last = last.wrapping_add(input.signed()? as u64);
+                sample.stack.push(last);
+            }
+            self.samples.push(sample);
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let path = input.text()?;
+        self.files.push(RecordedFile { path, bytes: input.bytes()?.to_vec() });
+        Ok(())
+    }
+
+    /// Leaves out what refers to something that is missing.
+    fn drop_dangling(&mut self) {
+        let mut dropped = 0;
+        for thread in self.threads.values_mut() {
+            let before = thread.blocks.len() + thread.partial.len();
+            thread.blocks.retain(|count| self.blocks.contains_key(&count.block));
+            thread.partial.retain(|(block, ..)| self.blocks.contains_key(block));
+            dropped += before - thread.blocks.len() - thread.partial.len();
+        }
+        if dropped > 0 {
+            self.warnings.push(format!("{dropped} counts of blocks that are missing are left out"));
+        }
+        let before = self.samples.len();
+        let events = self.events.len();
+        self.samples.retain(|sample| (sample.event as usize) < events);
+        if self.samples.len() < before {
+            let dropped = before - self.samples.len();
+            self.warnings.push(format!("{dropped} samples of unknown events are left out"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Writer;
+
+    fn recording() -> Recording {
+        let module = RecordedModule {
+            id: 0,
+            path: "/bin/true".into(),
+            build_id: vec![1, 2, 3],
+            version: Some((4096, -5)),
+            pid: 7,
+            mappings: vec![Mapping { start: 0x1000, end: 0x3000, offset: 0x1000 }],
+        };
+        let block = Block {
+            id: 3,
+            module: 0,
+            address: 0x1010,
+            lengths: vec![1, 2],
+            counted: 2,
+            end: BlockEnd::Conditional,
+            target: Some(0x1000),
+            bytes: vec![0x90, 0x75, 0xed],
+        };
+        let thread = ThreadExecutions {
+            serial: 1,
+            image: 0,
+            pid: 7,
+            tid: 8,
+            comm: "true".into(),
+            blocks: vec![BlockCount { block: 3, runs: 1 << 40, not_taken: 2 }],
+            partial: vec![(3, 1, 4)],
+            steps: vec![(Some(0), 0x1020, -1), (None, 0x2000, 3)],
+        };
+        let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
+        let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };
+        let event = SampledEvent { name: "instructions".into(), interval: 997, modelled: false };
+        let sample = RecordedSample {
+            serial: 1,
+            event: 0,
+            time_ns: 12,
+            record: vec![2; 32],
+            stack: vec![0x1010, 0xffff_ffff_ffff_fff0, 0x20],
+        };
+        let file = RecordedFile { path: "/src/a.c".into(), bytes: b"int x;".to_vec() };
+        Recording {
+            info: [("command".to_owned(), "true".to_owned())].into(),
+            modules: [(0, module)].into(),
+            blocks: [(3, block)].into(),
+            threads: [(1, thread)].into(),
+            images: [(0, image)].into(),
+            symbols: vec![symbol],
+            events: vec![event],
+            samples: vec![sample],
+            files: vec![file],
+            complete: true,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn written(recording: &Recording) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        writer.info(recording.info.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap();
+        for module in recording.modules.values() {
+            writer.module(module).unwrap();
+        }
+        let blocks: Vec<Block> = recording.blocks.values().cloned().collect();
+        writer.blocks(&blocks).unwrap();
+        for thread in recording.threads.values() {
+            writer.thread(thread).unwrap();
+        }
+        for image in recording.images.values() {
+            writer.image(image).unwrap();
+        }
+        writer.symbols(&recording.symbols).unwrap();
+        writer.events(&recording.events).unwrap();
+        writer.samples(&recording.samples).unwrap();
+        for file in &recording.files {
+            writer.file(file).unwrap();
+        }
+        writer.end().unwrap();
+        writer.into_inner()
+    }
+
+    #[test]
+    fn a_recording_is_read_as_it_was_written() {
+        let recording = recording();
+        assert_eq!(Recording::parse(&written(&recording)).unwrap(), recording);
+        assert_eq!(recording.instructions(), (1 << 41) + 4 - 1 + 3);
+    }
+
+    #[test]
+    fn every_truncation_is_read_up_to_the_damage() {
+        let bytes = written(&recording());
+        for len in chunk::HEADER_BYTES..bytes.len() {
+            let read = Recording::parse(&bytes[..len]).unwrap();
+            assert!(!read.warnings.is_empty(), "{len} bytes read without a warning");
+            assert!(!read.complete);
+        }
+        for len in 0..chunk::HEADER_BYTES {
+            assert!(Recording::parse(&bytes[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn unknown_chunks_are_skipped_or_refused() {
+        let mut bytes = written(&recording());
+        bytes.extend(chunk::frame(Kind(*b"note"), b"anything"));
+        assert_eq!(Recording::parse(&bytes).unwrap(), recording());
+        bytes.extend(chunk::frame(Kind(*b"NOTE"), b"anything"));
+        assert!(matches!(Recording::parse(&bytes), Err(ReadError::Newer { .. })));
+    }
+
+    #[test]
+    fn a_later_report_of_a_thread_replaces_the_earlier() {
+        let mut recording = recording();
+        let mut writer = Writer::resume(written(&recording));
+        let thread = recording.threads.get_mut(&1).unwrap();
+        thread.blocks[0].runs += 5;
+        writer.thread(thread).unwrap();
+        assert_eq!(Recording::parse(&writer.into_inner()).unwrap(), recording);
+    }
+
+    proptest! {
+        /// Whatever a chunk says behind its correct checksum, reading ends without a panic.
+        #[test]
+        fn any_payload_is_read(
+            kind in prop::sample::select(vec![
+                Kind::INFO, Kind::MODULE, Kind::BLOCKS, Kind::THREAD, Kind::IMAGE, Kind::SYMBOLS,
+                Kind::EVENTS, Kind::SAMPLES, Kind::FILE,
+            ]),
+            payload in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let mut bytes = chunk::header().to_vec();
+            bytes.extend(chunk::frame(kind, &payload));
+            let recording = Recording::parse(&bytes).unwrap();
+            let _ = recording.instructions();
+        }
+
+        #[test]
+        fn any_flipped_byte_is_noticed(at in 0usize..2000, bit in 0u8..8) {
+            let bytes = written(&recording());
+            let at = chunk::HEADER_BYTES + at % (bytes.len() - chunk::HEADER_BYTES);
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            let read = Recording::parse(&damaged).unwrap();
+            prop_assert!(!read.warnings.is_empty());
+        }
+
+        #[test]
+        fn any_file_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let mut file = chunk::header().to_vec();
+            file.extend(&bytes);
+            let _ = Recording::parse(&file);
+            let _ = Recording::parse(&bytes);
+        }
+    }
+}

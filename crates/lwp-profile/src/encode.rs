@@ -1,0 +1,200 @@
+//! Writing a recording.
+
+use std::io::{self, Write};
+
+use crate::chunk::{self, Kind};
+use crate::recording::{
+    Block, Image, RecordedFile, RecordedModule, RecordedSample, RecordedSymbol, SampledEvent,
+    ThreadExecutions,
+};
+use crate::wire::Output;
+
+/// Appends chunks to a file.
+///
+/// Each chunk is one write, so that a recorder that is killed leaves whole chunks behind, or a last
+/// one that its checksum gives away.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a recording.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(&chunk::header())?;
+        Ok(Self { out })
+    }
+
+    /// Goes on with a recording whose header has been written.
+    pub fn resume(out: W) -> Self {
+        Self { out }
+    }
+
+    /// The file.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    fn chunk(&mut self, kind: Kind, output: &Output) -> io::Result<()> {
+        self.out.write_all(&chunk::frame(kind, &output.0))
+    }
+
+    /// Keys and values.
+    pub fn info<'a>(
+        &mut self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> io::Result<()> {
+        let mut output = Output::default();
+        for (key, value) in pairs {
+            output.text(key);
+            output.text(value);
+        }
+        self.chunk(Kind::INFO, &output)
+    }
+
+    /// A module, or more of one that has been written before.
+    pub fn module(&mut self, module: &RecordedModule) -> io::Result<()> {
+        let mut output = Output::default();
+        output.number(module.id);
+        output.text(&module.path);
+        output.bytes(&module.build_id);
+        let (size, mtime) = module.version.unwrap_or_default();
+        output.number(u8::from(module.version.is_some()));
+        output.number(size);
+        output.signed(mtime);
+        output.signed(module.pid.into());
+        output.number(module.mappings.len() as u64);
+        for mapping in &module.mappings {
+            output.number(mapping.start);
+            output.number(mapping.end.wrapping_sub(mapping.start));
+            output.number(mapping.offset);
+        }
+        self.chunk(Kind::MODULE, &output)
+    }
+
+    /// Blocks.
+    pub fn blocks(&mut self, blocks: &[Block]) -> io::Result<()> {
+        // Keep chunks small enough for one damaged one to cost little.
+        for part in blocks.chunks(4096) {
+            let mut output = Output::default();
+            for block in part {
+                let mut record = Output::default();
+                record.number(block.id);
+                record.number(block.module);
+                record.number(block.address);
+                record.bytes(&block.lengths);
+                record.number(block.counted);
+                record.number(block.end as u8);
+                record.number(u8::from(block.target.is_some()));
+                record.number(block.target.unwrap_or(0));
+                record.bytes(&block.bytes);
+                output.bytes(&record.0);
+            }
+            self.chunk(Kind::BLOCKS, &output)?;
+        }
+        Ok(())
+    }
+
+    /// A thread; replaces what was written of it before.
+    pub fn thread(&mut self, thread: &ThreadExecutions) -> io::Result<()> {
+        let mut output = Output::default();
+        output.number(thread.serial);
+        output.number(thread.image);
+        output.signed(thread.pid.into());
+        output.signed(thread.tid.into());
+        output.text(&thread.comm);
+        output.number(thread.blocks.len() as u64);
+        for count in &thread.blocks {
+            output.number(count.block);
+            output.number(count.runs);
+            output.number(count.not_taken);
+        }
+        output.number(thread.partial.len() as u64);
+        for &(block, instructions, times) in &thread.partial {
+            output.number(block);
+            output.number(instructions);
+            output.number(times);
+        }
+        output.number(thread.steps.len() as u64);
+        for &(module, address, times) in &thread.steps {
+            // 0 stands for no module.
+            output.number(module.map_or(0, |module| u64::from(module) + 1));
+            output.number(address);
+            output.signed(times);
+        }
+        self.chunk(Kind::THREAD, &output)
+    }
+
+    /// A process image.
+    pub fn image(&mut self, image: &Image) -> io::Result<()> {
+        let mut output = Output::default();
+        output.number(image.id);
+        output.signed(image.pid.into());
+        output.signed(image.parent.into());
+        output.text(&image.comm);
+        output.number(u8::from(image.uncounted.is_some()));
+        output.text(image.uncounted.as_deref().unwrap_or(""));
+        self.chunk(Kind::IMAGE, &output)
+    }
+
+    /// Names of generated code.
+    pub fn symbols(&mut self, symbols: &[RecordedSymbol]) -> io::Result<()> {
+        for part in symbols.chunks(16384) {
+            let mut output = Output::default();
+            for symbol in part {
+                output.signed(symbol.pid.into());
+                output.number(symbol.address);
+                output.number(symbol.size);
+                output.text(&symbol.name);
+            }
+            self.chunk(Kind::SYMBOLS, &output)?;
+        }
+        Ok(())
+    }
+
+    /// The events that samples refer to.
+    pub fn events(&mut self, events: &[SampledEvent]) -> io::Result<()> {
+        let mut output = Output::default();
+        for event in events {
+            output.text(&event.name);
+            output.number(event.interval);
+            output.number(u8::from(event.modelled));
+        }
+        self.chunk(Kind::EVENTS, &output)
+    }
+
+    /// Samples.
+    pub fn samples(&mut self, samples: &[RecordedSample]) -> io::Result<()> {
+        for part in samples.chunks(4096) {
+            let mut output = Output::default();
+            for sample in part {
+                output.number(sample.serial);
+                output.number(sample.event);
+                output.number(sample.time_ns);
+                output.bytes(&sample.record);
+                output.number(sample.stack.len() as u64);
+                let mut last = 0u64;
+                for &address in &sample.stack {
+                    output.signed(address.wrapping_sub(last) as i64);
+                    last = address;
+                }
+            }
+            self.chunk(Kind::SAMPLES, &output)?;
+        }
+        Ok(())
+    }
+
+    /// A file to keep.
+    pub fn file(&mut self, file: &RecordedFile) -> io::Result<()> {
+        let mut output = Output::default();
+        output.text(&file.path);
+        output.bytes(&file.bytes);
+        self.chunk(Kind::FILE, &output)
+    }
+
+    /// The end of a complete recording.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.chunk(Kind::END, &Output::default())?;
+        self.out.flush()
+    }
+}

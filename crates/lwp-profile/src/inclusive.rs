@@ -1,0 +1,94 @@
+//! Inclusive counts, propagated along the call graph.
+//!
+//! Own counts and numbers of calls are exact. How much of a callee's work was done for which caller
+//! is not recorded in an exact profile; it is *estimated* by assuming that every call of a function
+//! costs the same, as gprof does. Functions that call each other in a circle form a group: the
+//! group's work is shared out by the calls that enter it.
+
+use crate::graph::CallGraph;
+use crate::profile::{FunctionId, Profile};
+
+/// Inclusive counts of one event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inclusive {
+    /// Of each function: what it did itself and what was done for it.
+    pub of: Vec<f64>,
+    /// Whether the numbers are true, because the profile has stacks.
+    pub exact: bool,
+    /// Component of each function.
+    component: Vec<usize>,
+    /// Inclusive count of each component.
+    of_component: Vec<f64>,
+    /// Calls that enter each component from outside it.
+    entries: Vec<u64>,
+}
+
+impl Inclusive {
+    /// Inclusive counts of `event`.
+    pub fn of(profile: &Profile, graph: &CallGraph, event: usize) -> Self {
+        if profile.calls.is_empty() && profile.has_stacks() {
+            return Self::from_stacks(profile, event);
+        }
+        let (component, members) = graph.components();
+        let mut entries = vec![0u64; members.len()];
+        for edge in &graph.edges {
+            let to = component[edge.to.index()];
+            if edge.from.is_none_or(|from| component[from.index()] != to) {
+                entries[to] = entries[to].saturating_add(edge.count);
+            }
+        }
+        let mut of_component = vec![0.0; members.len()];
+        let mut of = vec![0.0; component.len()];
+        // Callees come before callers.
+        for (number, functions) in members.iter().enumerate() {
+            let mut sum = 0.0;
+            for &function in functions {
+                let own = graph.own[function.index()].get(event) as f64;
+                let mut inclusive = own;
+                for &(callee, count) in &graph.callees[function.index()] {
+                    let to = component[callee.index()];
+                    if to != number && entries[to] > 0 {
+                        inclusive += of_component[to] * count as f64 / entries[to] as f64;
+                    }
+                }
+                of[function.index()] = inclusive;
+                sum += inclusive;
+            }
+            of_component[number] = sum;
+        }
+        Self { of, exact: false, component, of_component, entries }
+    }
+
+    /// True inclusive counts: each sample counts once for every function on its stack.
+    fn from_stacks(profile: &Profile, event: usize) -> Self {
+        let mut of = vec![0.0; profile.functions.len()];
+        for sample in &profile.samples {
+            let value = sample.values.get(event) as f64;
+            let mut seen: Vec<FunctionId> = Vec::new();
+            for &location in &profile.stacks[sample.stack.index()].locations {
+                for frame in &profile.location(location).frames {
+                    if !seen.contains(&frame.function) {
+                        seen.push(frame.function);
+                        of[frame.function.index()] += value;
+                    }
+                }
+            }
+        }
+        Self { of, exact: true, ..Self::default() }
+    }
+
+    /// Whether two functions call each other in a circle.
+    pub fn same_group(&self, a: FunctionId, b: FunctionId) -> bool {
+        let component = |id: FunctionId| self.component.get(id.index());
+        component(a).is_some() && component(a) == component(b)
+    }
+
+    /// What `count` calls of `callee` from outside its group cost, by the assumption above.
+    pub fn of_calls(&self, callee: FunctionId, count: u64) -> f64 {
+        let Some(&number) = self.component.get(callee.index()) else { return 0.0 };
+        match self.entries[number] {
+            0 => 0.0,
+            entries => self.of_component[number] * count as f64 / entries as f64,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Recordings and profiles.
+//!
+//! A *recording* is bytes on disk: what a run of a program has executed, as it was learnt, in chunks
+//! that are only ever appended ([`Writer`], [`Recording`]). A *profile* is the model in memory
+//! ([`Profile`]): functions, lines, stacks and calls with counts per event, which can be merged and
+//! compared. In between lies symbolization, which is another crate's task.
+//!
+//! The format of recordings is described in `docs/recording-format.md`.
+#![forbid(unsafe_code)]
+
+mod builder;
+pub mod chunk;
+mod decode;
+pub mod diff;
+mod encode;
+mod graph;
+mod inclusive;
+mod merge;
+mod profile;
+mod recording;
+mod stacks;
+mod tree;
+mod wire;
+
+pub use builder::{Builder, StackKey};
+pub use chunk::{Kind, ReadError};
+pub use encode::Writer;
+pub use graph::{CallGraph, Callee, Caller, Edge};
+pub use inclusive::Inclusive;
+pub use merge::MergeError;
+pub use profile::{
+    Call, CallKind, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
+    ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
+};
+pub use recording::{
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedModule, RecordedSample,
+    RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+};
+pub use stacks::{Inferred, InferredStack};
+pub use tree::{Node, Tree};

@@ -1,0 +1,332 @@
+//! The profile: functions, lines, stacks and calls with counts per event.
+
+/// Whether every execution was counted, or every N-th event was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Every execution of every block was counted: values are true counts.
+    #[default]
+    Exact,
+    /// Values are samples times their interval.
+    Sampled,
+}
+
+/// An event of a profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Event {
+    /// Its name, as `lwp list` has it.
+    pub name: String,
+    /// Events per sample; `None` where every event was counted.
+    pub interval: Option<u64>,
+    /// Whether a model supplied the events instead of a measurement.
+    pub modelled: bool,
+}
+
+impl Event {
+    /// The events of an exact profile, in the order of their values.
+    pub const EXACT: [&'static str; 8] = [
+        "instructions",
+        "branches",
+        "branches-taken",
+        "conditional-branches",
+        "conditional-taken",
+        "calls",
+        "returns",
+        "indirect-branches",
+    ];
+
+    /// The events of an exact profile.
+    pub fn exact() -> Vec<Self> {
+        let event = |name: &&str| Self { name: (*name).to_owned(), ..Self::default() };
+        Self::EXACT.iter().map(event).collect()
+    }
+}
+
+/// Counts, one for each event of the profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Values(pub Vec<u64>);
+
+impl Values {
+    /// No events at all.
+    pub fn zero(events: usize) -> Self {
+        Self(vec![0; events])
+    }
+
+    /// Adds `other`, saturating.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, value) in self.0.iter_mut().zip(&other.0) {
+            *sum = sum.saturating_add(*value);
+        }
+    }
+
+    /// The value of the event with this index, 0 if there is none.
+    pub fn get(&self, event: usize) -> u64 {
+        self.0.get(event).copied().unwrap_or(0)
+    }
+
+    /// Whether all are zero.
+    pub fn is_zero(&self) -> bool {
+        self.0.iter().all(|value| *value == 0)
+    }
+}
+
+macro_rules! index {
+    // index!(ModuleId, "a module") makes a number that only indexes the profile's modules.
+    ($($Name:ident, $what:literal;)*) => { $(
+        #[doc = concat!("The index of ", $what, " in its profile.")]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $Name(pub u32);
+
+        impl $Name {
+            /// As an index.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )* };
+}
+
+index! {
+    ModuleId, "a module";
+    FunctionId, "a function";
+    LocationId, "a location";
+    StackId, "a stack";
+    ThreadId, "a thread";
+}
+
+/// A file whose code was executed, or generated code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Module {
+    /// Its path as the program saw it; `[vdso]`, `[generated]` where there is no file.
+    pub path: String,
+    /// GNU build id, empty where there is none.
+    pub build_id: Vec<u8>,
+}
+
+impl Module {
+    /// The last part of the path.
+    pub fn name(&self) -> &str {
+        match self.path.rsplit('/').next() {
+            Some(name) if !name.is_empty() => name,
+            _ => &self.path,
+        }
+    }
+
+    /// The build id in hexadecimal.
+    pub fn build_id_hex(&self) -> String {
+        use std::fmt::Write;
+        self.build_id.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
+/// Where a function's name comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// Nothing names it: an address stands for it.
+    #[default]
+    Unknown,
+    /// A symbol table.
+    Symbol,
+    /// Debug information only: an inlined function.
+    Debug,
+    /// The program's own list of the code it generates.
+    Generated,
+    /// The stub through which another module's function is called.
+    Stub,
+}
+
+/// A function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Function {
+    /// Its module.
+    pub module: ModuleId,
+    /// Its name as the linker knows it (mangled).
+    pub name: String,
+    /// Its first address as the file has it; for an inlined function 0.
+    pub address: u64,
+    /// Its bytes, 0 where they are not known.
+    pub size: u64,
+    /// Where its name comes from.
+    pub origin: Origin,
+    /// Where it is declared, if that is known.
+    pub file: String,
+    /// Line of the declaration, 0 where it is not known.
+    pub line: u32,
+}
+
+/// A function at a place in its source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frame {
+    /// The function.
+    pub function: FunctionId,
+    /// Source file, empty where it is not known.
+    pub file: String,
+    /// Line, 0 where it is not known.
+    pub line: u32,
+}
+
+/// An instruction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location {
+    /// Its module.
+    pub module: ModuleId,
+    /// Its address as the file has it; for generated code, in the process.
+    pub address: u64,
+    /// Its bytes; empty where they are not known.
+    pub bytes: Vec<u8>,
+    /// What it belongs to: inlined functions, innermost first, then the function that they were
+    /// inlined into.
+    pub frames: Vec<Frame>,
+}
+
+impl Location {
+    /// The function that was not inlined: the one with a symbol.
+    pub fn function(&self) -> FunctionId {
+        self.frames.last().map_or(FunctionId(0), |frame| frame.function)
+    }
+}
+
+/// A call stack: the place of the event, then the places it returns to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stack {
+    /// Locations, innermost first. Never empty.
+    pub locations: Vec<LocationId>,
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Thread {
+    /// Name.
+    pub comm: String,
+    /// Process id.
+    pub pid: i32,
+    /// Thread id.
+    pub tid: i32,
+}
+
+/// Counts of one stack in one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sample {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The stack; of one location in an exact profile.
+    pub stack: StackId,
+    /// The counts.
+    pub values: Values,
+}
+
+/// How control came to a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CallKind {
+    /// A direct call.
+    #[default]
+    Direct,
+    /// A direct jump from another function: a tail call.
+    Tail,
+    /// The jump in a stub, led by the name of the symbol it imports.
+    Import,
+    /// An indirect call or jump whose place is not known: what is left of the executions of a
+    /// function's first instruction when everything else is taken away.
+    Indirect,
+}
+
+/// Calls of one function from one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Call {
+    /// The calling instruction; `None` where it is not known.
+    pub from: Option<LocationId>,
+    /// The function called.
+    pub to: FunctionId,
+    /// How.
+    pub kind: CallKind,
+    /// How often: a true count.
+    pub count: u64,
+}
+
+/// A profile. Built by [`crate::Builder`], which keeps everything in canonical order: equal content
+/// is equal memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// What ran.
+    pub command: String,
+    /// Whether values are counts or estimates.
+    pub mode: Mode,
+    /// Events, in the order of all values.
+    pub events: Vec<Event>,
+    /// Modules.
+    pub modules: Vec<Module>,
+    /// Functions.
+    pub functions: Vec<Function>,
+    /// Locations.
+    pub locations: Vec<Location>,
+    /// Stacks.
+    pub stacks: Vec<Stack>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// Counts.
+    pub samples: Vec<Sample>,
+    /// Calls; only in exact profiles.
+    pub calls: Vec<Call>,
+}
+
+impl Profile {
+    /// The index of the event called `name`.
+    pub fn event(&self, name: &str) -> Option<usize> {
+        self.events.iter().position(|event| event.name == name)
+    }
+
+    /// The function with this number.
+    pub fn function(&self, id: FunctionId) -> &Function {
+        &self.functions[id.index()]
+    }
+
+    /// The module of a function.
+    pub fn module_of(&self, id: FunctionId) -> &Module {
+        &self.modules[self.function(id).module.index()]
+    }
+
+    /// The location with this number.
+    pub fn location(&self, id: LocationId) -> &Location {
+        &self.locations[id.index()]
+    }
+
+    /// The innermost location of a sample.
+    pub fn leaf(&self, sample: &Sample) -> LocationId {
+        self.stacks[sample.stack.index()].locations[0]
+    }
+
+    /// Whether samples have call stacks.
+    pub fn has_stacks(&self) -> bool {
+        self.stacks.iter().any(|stack| stack.locations.len() > 1)
+    }
+
+    /// The sum of everything.
+    pub fn total(&self) -> Values {
+        let mut total = Values::zero(self.events.len());
+        for sample in &self.samples {
+            total.add(&sample.values);
+        }
+        total
+    }
+
+    /// Counts of every location on its own, by location.
+    pub fn by_location(&self) -> Vec<Values> {
+        let mut sums = vec![Values::zero(self.events.len()); self.locations.len()];
+        for sample in &self.samples {
+            sums[self.leaf(sample).index()].add(&sample.values);
+        }
+        sums
+    }
+
+    /// Counts of every function's own code, what was inlined into it included.
+    pub fn by_function(&self) -> Vec<Values> {
+        let mut sums = vec![Values::zero(self.events.len()); self.functions.len()];
+        for sample in &self.samples {
+            let function = self.location(self.leaf(sample)).function();
+            sums[function.index()].add(&sample.values);
+        }
+        sums
+    }
+}

@@ -1,0 +1,252 @@
+//! What a recording holds, as it was learnt while the program ran.
+
+use std::collections::BTreeMap;
+
+/// A mapping of a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Offset of `start` in the file.
+    pub offset: u64,
+}
+
+/// A file whose code was executed, or anonymous code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedModule {
+    /// Its number.
+    pub id: u32,
+    /// The file as the program named it; `[vdso]`; empty for anonymous code.
+    pub path: String,
+    /// The GNU build id, empty where there is none.
+    pub build_id: Vec<u8>,
+    /// Size and modification time (nanoseconds since 1970) of the file: whether it has changed.
+    pub version: Option<(u64, i64)>,
+    /// A process that had it mapped.
+    pub pid: i32,
+    /// Its executable mappings.
+    pub mappings: Vec<Mapping>,
+}
+
+impl RecordedModule {
+    /// Whether this is code without a file.
+    pub fn is_anonymous(&self) -> bool {
+        self.path.is_empty() || self.path.starts_with("//") || self.path.starts_with('[')
+    }
+
+    /// What stays the same when the module is mapped elsewhere: the offset in its file. Anonymous
+    /// code has no file: its address stands for itself.
+    pub fn offset_of(&self, address: u64) -> u64 {
+        if self.is_anonymous() && self.path != "[vdso]" {
+            return address;
+        }
+        let mapping = self.mappings.iter().find(|m| (m.start..m.end).contains(&address));
+        mapping.map_or(address, |m| (address - m.start).wrapping_add(m.offset))
+    }
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum BlockEnd {
+    /// Not in a branch.
+    #[default]
+    Other = 0,
+    /// Direct jump.
+    Jump = 1,
+    /// Conditional branch.
+    Conditional = 2,
+    /// Direct call.
+    Call = 3,
+    /// Indirect jump.
+    IndirectJump = 4,
+    /// Indirect call.
+    IndirectCall = 5,
+    /// Return.
+    Return = 6,
+}
+
+impl BlockEnd {
+    /// The end with this number; unknown ones read as [`Self::Other`].
+    pub fn from_raw(raw: u64) -> Self {
+        let all = [
+            Self::Other,
+            Self::Jump,
+            Self::Conditional,
+            Self::Call,
+            Self::IndirectJump,
+            Self::IndirectCall,
+            Self::Return,
+        ];
+        usize::try_from(raw).ok().and_then(|raw| all.get(raw).copied()).unwrap_or_default()
+    }
+}
+
+/// A basic block: straight code that was entered at its first instruction. Blocks may overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Its number.
+    pub id: u32,
+    /// Its module.
+    pub module: u32,
+    /// Address of its first instruction in the process.
+    pub address: u64,
+    /// Lengths of its instructions, in bytes.
+    pub lengths: Vec<u8>,
+    /// How many of the instructions a run executes; others are reported as steps.
+    pub counted: u16,
+    /// How it ends.
+    pub end: BlockEnd,
+    /// Where its direct branch leads.
+    pub target: Option<u64>,
+    /// Its bytes; empty where they could not be read.
+    pub bytes: Vec<u8>,
+}
+
+/// How often a thread has executed a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCount {
+    /// The block.
+    pub block: u32,
+    /// Complete executions.
+    pub runs: u64,
+    /// Of these, how often its conditional branch was not taken.
+    pub not_taken: u64,
+}
+
+/// What a thread has executed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadExecutions {
+    /// Its number in the run.
+    pub serial: u32,
+    /// Number of its process image.
+    pub image: u32,
+    /// Process id.
+    pub pid: i32,
+    /// Thread id.
+    pub tid: i32,
+    /// Name.
+    pub comm: String,
+    /// Complete executions of blocks.
+    pub blocks: Vec<BlockCount>,
+    /// Executions cut short: block, instructions executed, how often.
+    pub partial: Vec<(u32, u16, u64)>,
+    /// Instructions executed one at a time: module, address, how often; negative numbers correct
+    /// what a block counts.
+    pub steps: Vec<(Option<u32>, u64, i64)>,
+}
+
+/// A process image: an exec starts a new one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Its number.
+    pub id: u32,
+    /// Process id.
+    pub pid: i32,
+    /// Parent's process id; 0 for the first.
+    pub parent: i32,
+    /// Name.
+    pub comm: String,
+    /// Why it was not counted, if so.
+    pub uncounted: Option<String>,
+}
+
+/// A name of generated code, as a perf map or a jitdump file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedSymbol {
+    /// The process it belongs to.
+    pub pid: i32,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Name.
+    pub name: String,
+}
+
+/// An event that was sampled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SampledEvent {
+    /// Its name.
+    pub name: String,
+    /// Events per sample.
+    pub interval: u64,
+    /// Whether a model supplied the events instead of a measurement.
+    pub modelled: bool,
+}
+
+/// A sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedSample {
+    /// Number of the thread.
+    pub serial: u32,
+    /// Index of the event.
+    pub event: u32,
+    /// When, in nanoseconds since the start of the run.
+    pub time_ns: u64,
+    /// The LWP event record, byte for byte; empty where there is none.
+    pub record: Vec<u8>,
+    /// Addresses, innermost first: the sampled instruction, then return addresses.
+    pub stack: Vec<u64>,
+}
+
+/// A file kept with the recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedFile {
+    /// The path that it stands for.
+    pub path: String,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+/// A recording, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// What ran, as keys and values; see `docs/recording-format.md` for the keys.
+    pub info: BTreeMap<String, String>,
+    /// Modules by number.
+    pub modules: BTreeMap<u32, RecordedModule>,
+    /// Blocks by number.
+    pub blocks: BTreeMap<u32, Block>,
+    /// Threads by number.
+    pub threads: BTreeMap<u32, ThreadExecutions>,
+    /// Process images by number.
+    pub images: BTreeMap<u32, Image>,
+    /// Names of generated code.
+    pub symbols: Vec<RecordedSymbol>,
+    /// Events that were sampled.
+    pub events: Vec<SampledEvent>,
+    /// Samples, in the order they were written.
+    pub samples: Vec<RecordedSample>,
+    /// Files kept with it.
+    pub files: Vec<RecordedFile>,
+    /// Whether the recorder came to its end.
+    pub complete: bool,
+    /// What the reader had to leave out, in words.
+    pub warnings: Vec<String>,
+}
+
+impl Recording {
+    /// The value of an info key, empty where there is none.
+    pub fn info(&self, key: &str) -> &str {
+        self.info.get(key).map_or("", String::as_str)
+    }
+
+    /// Retired instructions of all threads.
+    pub fn instructions(&self) -> u64 {
+        let sum: i64 = self.threads.values().map(|thread| self.thread_instructions(thread)).sum();
+        u64::try_from(sum).unwrap_or(0)
+    }
+
+    fn thread_instructions(&self, thread: &ThreadExecutions) -> i64 {
+        let runs = thread.blocks.iter().map(|count| {
+            let counted = self.blocks.get(&count.block).map_or(0, |block| block.counted);
+            (count.runs as i64).wrapping_mul(i64::from(counted))
+        });
+        let partial = thread.partial.iter().map(|&(_, n, times)| i64::from(n) * times as i64);
+        let steps = thread.steps.iter().map(|&(_, _, times)| times);
+        runs.chain(partial).chain(steps).fold(0, i64::wrapping_add)
+    }
+}

@@ -1,0 +1,224 @@
+//! Stacks for pictures: the recorded ones, or a tree inferred from the call graph.
+//!
+//! An exact profile knows who called whom how often, but not in which context. The tree inferred
+//! here shares the own counts of every function out among its contexts in proportion to the calls
+//! that lead there. Totals, and each function's own total, are exact; how they are split between
+//! contexts is an estimate.
+
+use crate::graph::CallGraph;
+use crate::inclusive::Inclusive;
+use crate::profile::{FunctionId, Profile, Values};
+
+/// Stacks with values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inferred {
+    /// The stacks.
+    pub stacks: Vec<InferredStack>,
+    /// Whether the stacks were recorded; otherwise contexts are estimates.
+    pub recorded: bool,
+}
+
+/// One stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InferredStack {
+    /// Functions, outermost first.
+    pub functions: Vec<FunctionId>,
+    /// What was counted in the innermost function in this context.
+    pub values: Values,
+}
+
+/// Contexts that hold less than this part of the whole are not opened up.
+const FINEST: f64 = 1.0 / 20_000.0;
+/// Deepest inferred stack.
+const DEEPEST: usize = 200;
+
+impl Inferred {
+    /// The stacks of `profile`; contexts of less than a twenty-thousandth of the whole (by the event
+    /// with index `event`) stay closed.
+    pub fn of(profile: &Profile, event: usize) -> Self {
+        if profile.calls.is_empty() {
+            return Self { stacks: recorded(profile), recorded: true };
+        }
+        let graph = CallGraph::of(profile);
+        let inclusive = Inclusive::of(profile, &graph, event);
+        let total = profile.total();
+        let mut tree = Tree::new(profile, &graph, &inclusive, event, &total);
+        tree.grow();
+        Self { stacks: tree.stacks, recorded: false }
+    }
+}
+
+/// Recorded stacks by function, inlined ones included.
+fn recorded(profile: &Profile) -> Vec<InferredStack> {
+    profile
+        .samples
+        .iter()
+        .map(|sample| {
+            let stack = &profile.stacks[sample.stack.index()];
+            let frames = stack.locations.iter().flat_map(|id| &profile.location(*id).frames);
+            let mut functions: Vec<FunctionId> = frames.map(|frame| frame.function).collect();
+            functions.reverse();
+            InferredStack { functions, values: sample.values.clone() }
+        })
+        .collect()
+}
+
+/// Entering a group of functions that call each other, at one of them.
+struct Visit {
+    path: Vec<FunctionId>,
+    entry: FunctionId,
+    /// The part of the group's work that is done in this context.
+    part: f64,
+}
+
+struct Tree<'a> {
+    graph: &'a CallGraph,
+    component: Vec<usize>,
+    members: Vec<Vec<FunctionId>>,
+    entries: Vec<u64>,
+    inclusive: Vec<f64>,
+    /// Inclusive counts of each group, every event.
+    whole: Vec<Vec<f64>>,
+    least: f64,
+    /// Exact sums emitted so far, per function and event, so that rounding never adds up.
+    emitted: Vec<Vec<(f64, u64)>>,
+    stacks: Vec<InferredStack>,
+    events: usize,
+}
+
+impl<'a> Tree<'a> {
+    fn new(
+        profile: &Profile,
+        graph: &'a CallGraph,
+        inclusive: &Inclusive,
+        event: usize,
+        total: &Values,
+    ) -> Self {
+        let (component, members) = graph.components();
+        let mut entries = vec![0u64; members.len()];
+        for edge in &graph.edges {
+            let to = component[edge.to.index()];
+            if edge.from.is_none_or(|from| component[from.index()] != to) {
+                entries[to] = entries[to].saturating_add(edge.count);
+            }
+        }
+        let events = profile.events.len();
+        let sum = |functions: &Vec<FunctionId>| -> f64 {
+            functions.iter().map(|function| inclusive.of[function.index()]).sum()
+        };
+        Self {
+            graph,
+            inclusive: members.iter().map(sum).collect(),
+            whole: Vec::new(),
+            component,
+            members,
+            entries,
+            least: total.get(event) as f64 * FINEST,
+            emitted: vec![vec![(0.0, 0); events]; profile.functions.len()],
+            stacks: Vec::new(),
+            events,
+        }
+    }
+
+    fn grow(&mut self) {
+        let mut queue = self.roots();
+        while let Some(visit) = queue.pop() {
+            self.enter(visit, &mut queue);
+        }
+        self.remainders();
+    }
+
+    /// Where control came from nowhere known: by the kernel, or by indirect calls.
+    fn roots(&self) -> Vec<Visit> {
+        let mut roots = Vec::new();
+        for (number, members) in self.members.iter().enumerate() {
+            let unknown = |function: &FunctionId| {
+                let callers = &self.graph.callers[function.index()];
+                callers.iter().filter(|(from, _)| from.is_none()).map(|(_, count)| *count).sum()
+            };
+            if self.entries[number] == 0 {
+                roots.push(Visit { path: Vec::new(), entry: members[0], part: 1.0 });
+                continue;
+            }
+            for &entry in members {
+                let count: u64 = unknown(&entry);
+                if count > 0 {
+                    let part = count as f64 / self.entries[number] as f64;
+                    roots.push(Visit { path: Vec::new(), entry, part });
+                }
+            }
+        }
+        roots
+    }
+
+    /// Places a group's work below `visit.path`, as a breadth-first tree from its entry.
+    fn enter(&mut self, visit: Visit, queue: &mut Vec<Visit>) {
+        let number = self.component[visit.entry.index()];
+        if visit.path.len() >= DEEPEST {
+            return;
+        }
+        let mut paths: Vec<(FunctionId, Vec<FunctionId>)> = Vec::new();
+        let mut reached = vec![visit.entry];
+        paths.push((visit.entry, extended(&visit.path, visit.entry)));
+        let mut at = 0;
+        while at < paths.len() {
+            let (function, path) = paths[at].clone();
+            at += 1;
+            for &(callee, _) in &self.graph.callees[function.index()] {
+                if self.component[callee.index()] == number && !reached.contains(&callee) {
+                    reached.push(callee);
+                    paths.push((callee, extended(&path, callee)));
+                }
+            }
+        }
+        for (function, path) in paths {
+            self.emit(function, &path, visit.part);
+            for &(callee, count) in &self.graph.callees[function.index()] {
+                let to = self.component[callee.index()];
+                if to == number || self.entries[to] == 0 {
+                    continue;
+                }
+                let part = visit.part * count as f64 / self.entries[to] as f64;
+                if self.inclusive[to] * part >= self.least {
+                    queue.push(Visit { path: path.clone(), entry: callee, part });
+                }
+            }
+        }
+    }
+
+    fn emit(&mut self, function: FunctionId, path: &[FunctionId], part: f64) {
+        let own = &self.graph.own[function.index()];
+        let mut values = Values::zero(self.events);
+        for event in 0..self.events {
+            let (sum, given) = &mut self.emitted[function.index()][event];
+            *sum += own.get(event) as f64 * part;
+            let upto = (sum.round() as u64).min(own.get(event));
+            values.0[event] = upto.saturating_sub(*given);
+            *given = upto.max(*given);
+        }
+        if !values.is_zero() {
+            self.stacks.push(InferredStack { functions: path.to_vec(), values });
+        }
+    }
+
+    /// What belongs to contexts too fine to be opened stands as a root of its own.
+    fn remainders(&mut self) {
+        for (index, own) in self.graph.own.iter().enumerate() {
+            let mut values = own.clone();
+            for (event, value) in values.0.iter_mut().enumerate() {
+                *value -= self.emitted[index][event].1.min(*value);
+            }
+            if !values.is_zero() {
+                let functions = vec![FunctionId(index as u32)];
+                self.stacks.push(InferredStack { functions, values });
+            }
+        }
+        self.whole.clear();
+    }
+}
+
+fn extended(path: &[FunctionId], function: FunctionId) -> Vec<FunctionId> {
+    let mut path = path.to_vec();
+    path.push(function);
+    path
+}

@@ -1,0 +1,273 @@
+//! One function's code with counts: source lines, instructions, and where branches went.
+
+use std::collections::{BTreeMap, HashMap};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction};
+use iced_x86::{IntelFormatter, OpKind};
+use lwp_profile::{FunctionId, LocationId, Profile};
+use lwp_symbols::{demangle, function_name, short_name, stable_name};
+
+use crate::arrows::{Arrows, Jump};
+
+/// How a listing looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Index of the event whose counts are shown.
+    pub event: usize,
+    /// Intel's syntax instead of AT&T's.
+    pub intel: bool,
+}
+
+/// Where source code is read: line by number, counted from one.
+pub trait Sources {
+    /// The text of a line, if the file can be read.
+    fn line(&mut self, file: &str, line: u32) -> Option<String>;
+}
+
+/// One line of a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// A source line that the following instructions belong to.
+    Source {
+        /// File.
+        file: String,
+        /// Line.
+        line: u32,
+        /// Its text, if the file could be read.
+        text: Option<String>,
+        /// Inlined functions it belongs to, outermost first.
+        inlined: Vec<String>,
+    },
+    /// An instruction.
+    Instruction {
+        /// Its address as the file has it.
+        address: u64,
+        /// Its text.
+        text: String,
+        /// The event's count.
+        count: u64,
+        /// Executions.
+        executed: u64,
+        /// Of a conditional branch: how often it was taken.
+        taken: Option<u64>,
+        /// Jump arrows.
+        arrows: String,
+        /// What it called, and how often.
+        calls: Vec<(String, u64)>,
+    },
+    /// Bytes that were never executed.
+    Gap {
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// A function's listing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// The function's name.
+    pub name: String,
+    /// Its module.
+    pub module: String,
+    /// The event's name.
+    pub event: String,
+    /// The function's own count.
+    pub total: u64,
+    /// The whole profile's count.
+    pub whole: u64,
+    /// Whether executions of every instruction are known.
+    pub exact: bool,
+    /// Lines.
+    pub lines: Vec<Line>,
+}
+
+/// The functions that `name` can mean: by full name, else by a shorter form, else by a part of it.
+pub fn find(profile: &Profile, name: &str) -> Vec<FunctionId> {
+    let with_code: Vec<FunctionId> = {
+        let mut all: Vec<FunctionId> =
+            profile.locations.iter().map(lwp_profile::Location::function).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let matching = |test: &dyn Fn(FunctionId, &str) -> bool| -> Vec<FunctionId> {
+        let symbol = |id: FunctionId| profile.function(id).name.as_str();
+        with_code.iter().copied().filter(|id| test(*id, symbol(*id))).collect()
+    };
+    let tests: [&dyn Fn(FunctionId, &str) -> bool; 4] = [
+        &|id, symbol| symbol == name || function_name(profile, id, true) == name,
+        &|_, symbol| stable_name(symbol) == name || short_name(symbol) == name,
+        &|_, symbol| demangle(symbol).rsplit("::").next() == Some(name),
+        &|_, symbol| demangle(symbol).contains(name),
+    ];
+    tests.iter().map(|test| matching(test)).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// The listing of one function.
+pub fn function(
+    profile: &Profile,
+    id: FunctionId,
+    options: Options,
+    sources: &mut dyn Sources,
+) -> Listing {
+    let mut locations: Vec<LocationId> = (0..profile.locations.len() as u32)
+        .map(LocationId)
+        .filter(|location| profile.location(*location).function() == id)
+        .collect();
+    locations.sort_unstable_by_key(|location| profile.location(*location).address);
+    let mut work = Work::new(profile, options, &locations);
+    let mut listing = Listing {
+        name: function_name(profile, id, true),
+        module: profile.module_of(id).name().to_owned(),
+        event: profile.events.get(options.event).map_or(String::new(), |e| e.name.clone()),
+        whole: profile.total().get(options.event),
+        exact: profile.mode == lwp_profile::Mode::Exact,
+        ..Listing::default()
+    };
+    let mut last: Option<(String, u32)> = None;
+    let mut next: Option<u64> = None;
+    for (index, &location) in locations.iter().enumerate() {
+        let place = profile.location(location);
+        if let Some(gap) = next.and_then(|next| place.address.checked_sub(next)).filter(|n| *n > 0)
+        {
+            listing.lines.push(Line::Gap { bytes: gap });
+        }
+        if let Some(frame) = place.frames.first().filter(|frame| frame.line != 0) {
+            let here = (frame.file.clone(), frame.line);
+            if last.as_ref() != Some(&here) {
+                listing.lines.push(Line::Source {
+                    text: sources.line(&frame.file, frame.line),
+                    file: frame.file.clone(),
+                    line: frame.line,
+                    inlined: inlined(profile, place),
+                });
+                last = Some(here);
+            }
+        }
+        let line = work.instruction(location, index);
+        if let Line::Instruction { count, .. } = &line {
+            listing.total = listing.total.saturating_add(*count);
+        }
+        listing.lines.push(line);
+        // Where the length is not known, no gap can be told.
+        let bytes = place.bytes.len() as u64;
+        next = (bytes > 0).then(|| place.address.wrapping_add(bytes));
+    }
+    listing
+}
+
+fn inlined(profile: &Profile, place: &lwp_profile::Location) -> Vec<String> {
+    let inner = &place.frames[..place.frames.len() - 1];
+    inner.iter().rev().map(|frame| function_name(profile, frame.function, true)).collect()
+}
+
+/// A listing in progress.
+struct Work<'a> {
+    profile: &'a Profile,
+    options: Options,
+    executed: usize,
+    conditional: Option<usize>,
+    taken: Option<usize>,
+    values: HashMap<LocationId, lwp_profile::Values>,
+    calls: HashMap<LocationId, Vec<(String, u64)>>,
+    instructions: Vec<Option<Instruction>>,
+    arrows: Arrows,
+}
+
+impl<'a> Work<'a> {
+    fn new(profile: &'a Profile, options: Options, locations: &[LocationId]) -> Self {
+        let all = profile.by_location();
+        let values = locations.iter().map(|id| (*id, all[id.index()].clone())).collect();
+        let mut calls: HashMap<LocationId, BTreeMap<String, u64>> = HashMap::new();
+        for call in &profile.calls {
+            if let Some(from) = call.from.filter(|from| {
+                locations
+                    .binary_search_by_key(&profile.location(*from).address, |id| {
+                        profile.location(*id).address
+                    })
+                    .is_ok()
+            }) {
+                let name = function_name(profile, call.to, true);
+                *calls.entry(from).or_default().entry(name).or_default() += call.count;
+            }
+        }
+        let instructions: Vec<Option<Instruction>> =
+            locations.iter().map(|id| decoded(profile, *id)).collect();
+        Self {
+            profile,
+            options,
+            executed: profile.event("instructions").unwrap_or(options.event),
+            conditional: profile.event("conditional-branches"),
+            taken: profile.event("conditional-taken"),
+            values,
+            calls: calls.into_iter().map(|(id, calls)| (id, calls.into_iter().collect())).collect(),
+            arrows: Arrows::new(&jumps(profile, locations, &instructions), locations.len()),
+            instructions,
+        }
+    }
+
+    fn instruction(&mut self, id: LocationId, index: usize) -> Line {
+        let values = &self.values[&id];
+        let conditional = self.conditional.is_some_and(|event| values.get(event) > 0);
+        Line::Instruction {
+            address: self.profile.location(id).address,
+            text: match &self.instructions[index] {
+                Some(instruction) => text(instruction, self.options.intel),
+                None => "(bytes not recorded)".to_owned(),
+            },
+            count: values.get(self.options.event),
+            executed: values.get(self.executed),
+            taken: self.taken.filter(|_| conditional).map(|event| values.get(event)),
+            arrows: self.arrows.row(index),
+            calls: self.calls.remove(&id).unwrap_or_default(),
+        }
+    }
+}
+
+fn decoded(profile: &Profile, id: LocationId) -> Option<Instruction> {
+    let place = profile.location(id);
+    let mut decoder = Decoder::with_ip(64, &place.bytes, place.address, DecoderOptions::NONE);
+    decoder.can_decode().then(|| decoder.decode()).filter(|one| !one.is_invalid())
+}
+
+/// Jumps from one line of the listing to another.
+fn jumps(
+    profile: &Profile,
+    locations: &[LocationId],
+    instructions: &[Option<Instruction>],
+) -> Vec<Jump> {
+    let mut out = Vec::new();
+    for (from, instruction) in instructions.iter().enumerate() {
+        let Some(instruction) = instruction else { continue };
+        let flow = instruction.flow_control();
+        let direct =
+            matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
+                && instruction.op0_kind() == OpKind::NearBranch64;
+        if !direct {
+            continue;
+        }
+        let target = instruction.near_branch64();
+        let to = locations.binary_search_by_key(&target, |id| profile.location(*id).address);
+        out.extend(to.ok().map(|to| Jump { from, to }));
+    }
+    out
+}
+
+fn text(instruction: &Instruction, intel: bool) -> String {
+    let mut out = String::new();
+    match intel {
+        true => {
+            let mut formatter = IntelFormatter::new();
+            formatter.options_mut().set_space_after_operand_separator(true);
+            formatter.options_mut().set_hex_prefix("0x");
+            formatter.options_mut().set_hex_suffix("");
+            formatter.format(instruction, &mut out);
+        }
+        false => {
+            let mut formatter = GasFormatter::new();
+            formatter.options_mut().set_space_after_operand_separator(true);
+            formatter.format(instruction, &mut out);
+        }
+    }
+    out
+}

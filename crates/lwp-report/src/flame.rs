@@ -1,0 +1,12 @@
+//! Flame graphs: contexts as boxes, as wide as what was counted in them.
+//!
+//! The pictures need nothing from elsewhere and can be looked at in any browser, also without
+//! scripts; with scripts they can be searched and zoomed into. Names are escaped.
+
+mod graph;
+mod html;
+mod svg;
+
+pub use graph::{Box, Graph, Style};
+pub use html::html;
+pub use svg::svg;

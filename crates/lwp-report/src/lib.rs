@@ -1,0 +1,19 @@
+//! Profiles as people look at them: tables, annotated code, flame graphs.
+//!
+//! Everything here is pure: a profile comes in, text goes out. Names come from programs and are
+//! escaped for whatever they are written into.
+#![forbid(unsafe_code)]
+
+pub mod annotate;
+pub mod annotate_text;
+mod arrows;
+pub mod diff;
+pub mod escape;
+pub mod flame;
+pub mod gate;
+pub mod machine;
+pub mod number;
+pub mod table;
+pub mod text;
+
+pub use table::{Options, Row, SortKey, Table};

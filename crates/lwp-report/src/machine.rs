@@ -1,0 +1,70 @@
+//! Tables for programs: JSON and CSV. Counts are whole numbers in both.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use crate::escape::csv as field;
+use crate::table::Table;
+
+/// The table as one JSON document.
+pub fn json(table: &Table) -> String {
+    let rows: Vec<Value> = table
+        .rows
+        .iter()
+        .map(|row| {
+            let mut object = Map::new();
+            for (key, value) in table.sort.iter().zip(&row.keys) {
+                object.insert(key.name().to_owned(), json!(value));
+            }
+            object.insert("self".to_owned(), json!(row.own));
+            if let Some(inclusive) = row.inclusive {
+                let name = if table.inclusive_exact { "total" } else { "total_estimated" };
+                object.insert(name.to_owned(), json!(inclusive.round() as u64));
+            }
+            if let Some(calls) = row.calls {
+                object.insert("calls".to_owned(), json!(calls));
+            }
+            Value::Object(object)
+        })
+        .collect();
+    let document = json!({
+        "command": table.command,
+        "event": table.event,
+        "exact": table.interval.is_none(),
+        "modelled": table.modelled,
+        "interval": table.interval,
+        "total": table.total,
+        "rows": rows,
+        "rows_left_out": table.hidden,
+    });
+    format!("{document:#}\n")
+}
+
+/// The table as CSV with a line of headings.
+pub fn csv(table: &Table) -> String {
+    let mut out = String::new();
+    let mut heads: Vec<&str> = vec!["self"];
+    let inclusive = table.rows.iter().any(|row| row.inclusive.is_some());
+    let calls = table.rows.iter().any(|row| row.calls.is_some());
+    if inclusive {
+        heads.push(if table.inclusive_exact { "total" } else { "total_estimated" });
+    }
+    if calls {
+        heads.push("calls");
+    }
+    heads.extend(table.sort.iter().map(|key| key.name()));
+    let _ = writeln!(out, "{}", heads.join(","));
+    for row in &table.rows {
+        let mut cells = vec![row.own.to_string()];
+        if inclusive {
+            cells.push(row.inclusive.map_or(String::new(), |n| (n.round() as u64).to_string()));
+        }
+        if calls {
+            cells.push(row.calls.map_or(String::new(), |calls| calls.to_string()));
+        }
+        cells.extend(row.keys.iter().map(|key| field(key)));
+        let _ = writeln!(out, "{}", cells.join(","));
+    }
+    out
+}

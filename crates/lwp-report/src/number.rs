@@ -1,0 +1,46 @@
+//! Numbers as people read them.
+
+/// With thousands separated by commas.
+pub fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A signed number, its sign always written.
+pub fn signed(value: i128) -> String {
+    let sign = if value < 0 { '-' } else { '+' };
+    let magnitude = u64::try_from(value.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", grouped(magnitude))
+}
+
+/// `part` of `whole` in percent, with two digits; nothing where there is no whole.
+pub fn percent(part: f64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        whole => format!("{:.2}%", 100.0 * part / whole as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(signed(-1000), "-1,000");
+        assert_eq!(signed(0), "+0");
+        assert_eq!(percent(1.0, 3), "33.33%");
+        assert_eq!(percent(1.0, 0), "-");
+    }
+}

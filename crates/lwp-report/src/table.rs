@@ -1,0 +1,293 @@
+//! A table of what was executed, by whatever it is asked by.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use lwp_profile::{CallGraph, FunctionId, Inclusive, LocationId, Profile, Sample};
+use lwp_symbols::function_name;
+
+/// What the rows of a table are told apart by; the names are perf's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SortKey {
+    /// Name of the thread.
+    Comm,
+    /// Process id.
+    Pid,
+    /// Thread id.
+    Tid,
+    /// Module: program, shared library.
+    Dso,
+    /// Function.
+    Sym,
+    /// Source file.
+    SrcFile,
+    /// Source line.
+    SrcLine,
+    /// Address.
+    Address,
+}
+
+/// A sort key that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownKey(pub String);
+
+impl fmt::Display for UnknownKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no sort key is called {:?}", self.0)
+    }
+}
+
+impl FromStr for SortKey {
+    type Err = UnknownKey;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKey> {
+        Ok(match text {
+            "comm" => Self::Comm,
+            "pid" => Self::Pid,
+            "tid" => Self::Tid,
+            "dso" | "module" => Self::Dso,
+            "sym" | "symbol" | "func" | "function" => Self::Sym,
+            "srcfile" | "file" => Self::SrcFile,
+            "srcline" | "line" => Self::SrcLine,
+            "addr" | "ip" | "address" | "inst" => Self::Address,
+            _ => return Err(UnknownKey(text.to_owned())),
+        })
+    }
+}
+
+impl SortKey {
+    /// All names, for messages.
+    pub const NAMES: &'static str = "comm, pid, tid, dso, sym, srcfile, srcline, addr";
+
+    /// The heading of the column.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Comm => "Command",
+            Self::Pid => "Pid",
+            Self::Tid => "Tid",
+            Self::Dso => "Module",
+            Self::Sym => "Function",
+            Self::SrcFile => "Source file",
+            Self::SrcLine => "Source line",
+            Self::Address => "Address",
+        }
+    }
+
+    /// The name of the column in JSON and CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Comm => "comm",
+            Self::Pid => "pid",
+            Self::Tid => "tid",
+            Self::Dso => "dso",
+            Self::Sym => "sym",
+            Self::SrcFile => "srcfile",
+            Self::SrcLine => "srcline",
+            Self::Address => "addr",
+        }
+    }
+}
+
+/// What a table shows.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Keys, the first the most significant.
+    pub sort: Vec<SortKey>,
+    /// Index of the event.
+    pub event: usize,
+    /// Sort by what was done for a function instead of what it did itself.
+    pub children: bool,
+    /// Names as programmers write them instead of the linker's.
+    pub demangle: bool,
+    /// Leave rows below this part of the whole out.
+    pub percent_limit: f64,
+    /// Count inlined functions on their own.
+    pub inline: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            sort: vec![SortKey::Dso, SortKey::Sym],
+            event: 0,
+            children: false,
+            demangle: true,
+            percent_limit: 0.0,
+            inline: false,
+        }
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// The values of the sort keys.
+    pub keys: Vec<String>,
+    /// Counted here.
+    pub own: u64,
+    /// Counted here and in what was called from here.
+    pub inclusive: Option<f64>,
+    /// How often it was called.
+    pub calls: Option<u64>,
+    /// The function, where the row stands for one.
+    pub function: Option<FunctionId>,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// What ran.
+    pub command: String,
+    /// The event's name.
+    pub event: String,
+    /// Whether a model supplied the event.
+    pub modelled: bool,
+    /// Events per sample, where not every event was counted.
+    pub interval: Option<u64>,
+    /// Keys.
+    pub sort: Vec<SortKey>,
+    /// Rows, greatest first.
+    pub rows: Vec<Row>,
+    /// Rows left out.
+    pub hidden: usize,
+    /// Sum over all rows.
+    pub total: u64,
+    /// Whether inclusive counts are true; otherwise they are estimates.
+    pub inclusive_exact: bool,
+    /// Whether rows are ordered by inclusive counts.
+    pub by_inclusive: bool,
+}
+
+impl Table {
+    /// Makes the table.
+    pub fn new(profile: &Profile, options: &Options) -> Self {
+        let mut names = Names::new(profile, options);
+        let functions_only =
+            options.sort.iter().all(|key| matches!(key, SortKey::Dso | SortKey::Sym))
+                && options.sort.contains(&SortKey::Sym)
+                && !options.inline;
+        let mut sums: BTreeMap<(Vec<String>, Option<FunctionId>), u64> = BTreeMap::new();
+        for sample in &profile.samples {
+            let value = sample.values.get(options.event);
+            let leaf = profile.leaf(sample);
+            let function = functions_only.then(|| profile.location(leaf).function());
+            let keys = match function {
+                Some(_) => Vec::new(),
+                None => names.keys(sample, leaf),
+            };
+            let sum = sums.entry((keys, function)).or_default();
+            *sum = sum.saturating_add(value);
+        }
+        let mut table = Self {
+            command: profile.command.clone(),
+            event: profile.events.get(options.event).map_or(String::new(), |e| e.name.clone()),
+            modelled: profile.events.get(options.event).is_some_and(|e| e.modelled),
+            interval: profile.events.get(options.event).and_then(|e| e.interval),
+            sort: options.sort.clone(),
+            total: sums.values().fold(0, |sum, value| sum.saturating_add(*value)),
+            by_inclusive: options.children && functions_only,
+            ..Self::default()
+        };
+        table.rows = sums
+            .into_iter()
+            .map(|((keys, function), own)| Row { keys, own, function, ..Row::default() })
+            .collect();
+        if functions_only {
+            table.add_calls(profile, options, &mut names);
+        }
+        table.arrange(options);
+        table
+    }
+
+    /// Adds what is known of functions only: calls and inclusive counts.
+    fn add_calls(&mut self, profile: &Profile, options: &Options, names: &mut Names<'_>) {
+        let graph = CallGraph::of(profile);
+        let inclusive = Inclusive::of(profile, &graph, options.event);
+        self.inclusive_exact = inclusive.exact;
+        for row in &mut self.rows {
+            let Some(function) = row.function else { continue };
+            row.keys = names.function_keys(function);
+            row.inclusive = Some(inclusive.of[function.index()]);
+            row.calls = (!profile.calls.is_empty()).then(|| graph.calls_of(function));
+        }
+    }
+
+    fn arrange(&mut self, options: &Options) {
+        let by_inclusive = self.by_inclusive;
+        let weight = |row: &Row| match by_inclusive {
+            true => row.inclusive.unwrap_or(0.0),
+            false => row.own as f64,
+        };
+        self.rows.sort_by(|a, b| {
+            weight(b).total_cmp(&weight(a)).then(b.own.cmp(&a.own)).then(a.keys.cmp(&b.keys))
+        });
+        let before = self.rows.len();
+        let least = self.total as f64 * options.percent_limit / 100.0;
+        self.rows.retain(|row| weight(row) > 0.0 && weight(row) >= least);
+        self.hidden = before - self.rows.len();
+    }
+}
+
+/// Names of things, each made once.
+struct Names<'a> {
+    profile: &'a Profile,
+    options: &'a Options,
+    functions: Vec<Option<String>>,
+}
+
+impl<'a> Names<'a> {
+    fn new(profile: &'a Profile, options: &'a Options) -> Self {
+        Self { profile, options, functions: vec![None; profile.functions.len()] }
+    }
+
+    fn function(&mut self, id: FunctionId) -> String {
+        let (profile, demangled) = (self.profile, self.options.demangle);
+        self.functions[id.index()]
+            .get_or_insert_with(|| function_name(profile, id, demangled))
+            .clone()
+    }
+
+    fn function_keys(&mut self, id: FunctionId) -> Vec<String> {
+        let keys = self.options.sort.clone();
+        let key = |key| match key {
+            SortKey::Dso => self.profile.module_of(id).name().to_owned(),
+            _ => self.function(id),
+        };
+        keys.into_iter().map(key).collect()
+    }
+
+    fn keys(&mut self, sample: &Sample, leaf: LocationId) -> Vec<String> {
+        let profile = self.profile;
+        let location = profile.location(leaf);
+        let thread = &profile.threads[sample.thread.index()];
+        let innermost = location.frames.first();
+        let options = self.options;
+        let key = |key: &SortKey| match key {
+            SortKey::Comm => thread.comm.clone(),
+            SortKey::Pid => thread.pid.to_string(),
+            SortKey::Tid => thread.tid.to_string(),
+            SortKey::Dso => profile.modules[location.module.index()].name().to_owned(),
+            SortKey::Sym => match innermost.filter(|_| options.inline) {
+                Some(frame) => self.function(frame.function),
+                None => self.function(location.function()),
+            },
+            SortKey::SrcFile => innermost
+                .filter(|frame| !frame.file.is_empty())
+                .map_or_else(unknown, |frame| frame.file.clone()),
+            SortKey::SrcLine => innermost
+                .filter(|frame| frame.line != 0)
+                .map_or_else(unknown, |frame| format!("{}:{}", base(&frame.file), frame.line)),
+            SortKey::Address => format!("{:#x}", location.address),
+        };
+        options.sort.iter().map(key).collect()
+    }
+}
+
+fn unknown() -> String {
+    "??".to_owned()
+}
+
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

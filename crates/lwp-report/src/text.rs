@@ -1,0 +1,81 @@
+//! Tables as text.
+
+use std::fmt::Write;
+
+use crate::escape::printable;
+use crate::number::{grouped, percent};
+use crate::table::{Row, Table};
+
+/// The table for a terminal or a file; at most `limit` rows.
+pub fn table(table: &Table, limit: Option<usize>) -> String {
+    let mut out = String::new();
+    heading(&mut out, table);
+    let rows = &table.rows[..limit.unwrap_or(usize::MAX).min(table.rows.len())];
+    let columns = columns(table, rows);
+    let widths: Vec<usize> = columns
+        .iter()
+        .map(|column| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .collect();
+    let last = columns.len() - 1;
+    for line in 0..=rows.len() {
+        let mut text = String::new();
+        for (index, column) in columns.iter().enumerate() {
+            let (cell, width) = (&column[line], widths[index]);
+            let name = index + table.sort.len() > last;
+            let _ = match (name, index == last) {
+                (true, true) => write!(text, "  {cell}"),
+                (true, false) => write!(text, "  {cell:<width$}"),
+                (false, _) => write!(text, "  {cell:>width$}"),
+            };
+        }
+        let mark = if line == 0 { "#" } else { " " };
+        let _ = writeln!(out, "{mark}{}", text.trim_end());
+    }
+    let left = table.rows.len() - rows.len() + table.hidden;
+    if left > 0 {
+        let _ = writeln!(out, "# {left} more not shown");
+    }
+    out
+}
+
+fn heading(out: &mut String, table: &Table) {
+    if !table.command.is_empty() {
+        let _ = writeln!(out, "# {}", printable(&table.command));
+    }
+    let how = match table.interval {
+        None => "every event counted".to_owned(),
+        Some(interval) => format!("sampled, one in {}", grouped(interval)),
+    };
+    let modelled = if table.modelled { ", from a model" } else { "" };
+    let _ = writeln!(out, "# {}: {} ({how}{modelled})", table.event, grouped(table.total));
+    let estimated = table.rows.iter().any(|row| row.inclusive.is_some()) && !table.inclusive_exact;
+    if estimated {
+        let _ = writeln!(
+            out,
+            "# Self and Calls are counts; Total~ is an estimate: shared out by numbers of calls"
+        );
+    }
+    let _ = writeln!(out, "#");
+}
+
+/// Columns of cells, headings included.
+fn columns(table: &Table, rows: &[Row]) -> Vec<Vec<String>> {
+    let mut columns = Vec::new();
+    let mut column = |heading: &str, cell: &dyn Fn(&Row) -> String| {
+        let cells = std::iter::once(heading.to_owned()).chain(rows.iter().map(cell));
+        columns.push(cells.collect());
+    };
+    column("Self", &|row| percent(row.own as f64, table.total));
+    if rows.iter().any(|row| row.inclusive.is_some()) {
+        let heading = if table.inclusive_exact { "Total" } else { "Total~" };
+        column(heading, &|row| percent(row.inclusive.unwrap_or(0.0), table.total));
+    }
+    column(&table.event, &|row| grouped(row.own));
+    if rows.iter().any(|row| row.calls.is_some()) {
+        column("Calls", &|row| row.calls.map_or(String::new(), grouped));
+    }
+    for (index, key) in table.sort.iter().enumerate() {
+        column(key.heading(), &|row| printable(&row.keys[index]));
+    }
+    columns
+}

@@ -1,0 +1,299 @@
+//! Symbol tables, segments and stubs of an ELF file.
+
+use std::collections::HashMap;
+
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{
+    LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget,
+    SymbolKind, elf,
+};
+
+/// A function by its symbol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbol {
+    /// First address, as the file has it.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Name, mangled as it stands.
+    pub name: String,
+    /// A stub that jumps to another module's function of this name.
+    pub stub: bool,
+    /// The address is that of a resolver, which chooses the function when the program starts.
+    pub indirect: bool,
+}
+
+/// Why a file is of no use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ElfError {
+    /// Not an ELF file of this machine, or a damaged one.
+    #[error("not a usable ELF file: {0}")]
+    Malformed(String),
+}
+
+/// What is needed of an ELF file's tables.
+#[derive(Clone, Debug, Default)]
+pub struct Elf {
+    /// Build id, empty where there is none.
+    pub build_id: Vec<u8>,
+    /// Functions by address, not overlapping where the file does not say so.
+    functions: Vec<Symbol>,
+    /// Loaded segments: file offset, bytes in the file, address.
+    segments: Vec<(u64, u64, u64)>,
+    /// Imported symbols by the address of the word that holds their address.
+    imports: HashMap<u64, String>,
+    /// Functions that other modules can import.
+    exports: HashMap<String, (u64, bool)>,
+    /// The debug link: a file name.
+    pub debug_link: Option<String>,
+}
+
+impl Elf {
+    /// Reads the tables. Functions in a debug file complement those in the file itself: see
+    /// [`Self::add_symbols`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, ElfError> {
+        let malformed = |error: object::Error| ElfError::Malformed(error.to_string());
+        let file = ElfFile64::<LittleEndian>::parse(bytes).map_err(malformed)?;
+        let header = file.elf_header();
+        let segments = header
+            .program_headers(LittleEndian, bytes)
+            .map_err(malformed)?
+            .iter()
+            .filter(|segment| segment.p_type(LittleEndian) == elf::PT_LOAD)
+            .map(|segment| {
+                (
+                    segment.p_offset(LittleEndian),
+                    segment.p_filesz(LittleEndian),
+                    segment.p_vaddr(LittleEndian),
+                )
+            })
+            .collect();
+        let mut out = Self {
+            build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec).unwrap_or_default(),
+            segments,
+            debug_link: file
+                .gnu_debuglink()
+                .ok()
+                .flatten()
+                .map(|(name, _)| String::from_utf8_lossy(name).into_owned()),
+            ..Self::default()
+        };
+        out.read_imports(&file);
+        out.read_stubs(&file);
+        out.read_symbols(&file);
+        out.settle();
+        Ok(out)
+    }
+
+    /// Adds the functions of a debug file, whose addresses are the same.
+    pub fn add_symbols(&mut self, bytes: &[u8]) {
+        if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
+            self.read_symbols(&file);
+            self.settle();
+        }
+    }
+
+    /// Whether the file names its own functions beyond what it exports.
+    pub fn is_stripped(bytes: &[u8]) -> bool {
+        ElfFile64::<LittleEndian>::parse(bytes).is_ok_and(|file| {
+            file.symbol_table().is_none_or(|table| {
+                use object::ObjectSymbolTable;
+                table.symbols().next().is_none()
+            })
+        })
+    }
+
+    fn read_symbols(&mut self, file: &ElfFile64<'_, LittleEndian>) {
+        for (symbol, dynamic) in
+            file.symbols().map(|s| (s, false)).chain(file.dynamic_symbols().map(|s| (s, true)))
+        {
+            let indirect = symbol.elf_symbol().st_info.st_type() == elf::STT_GNU_IFUNC;
+            let function = symbol.kind() == SymbolKind::Text || indirect;
+            let label = symbol.kind() == SymbolKind::Label || symbol.kind() == SymbolKind::Unknown;
+            if !symbol.is_definition() && !(label && symbol.section_index().is_some()) {
+                continue;
+            }
+            if !function && !(label && in_code(file, &symbol)) {
+                continue;
+            }
+            let Ok(name) = symbol.name_bytes() else { continue };
+            let name = String::from_utf8_lossy(name).into_owned();
+            if name.is_empty() || name.starts_with('$') || name.starts_with(".L") {
+                continue;
+            }
+            if dynamic && function {
+                self.exports.insert(name.clone(), (symbol.address(), indirect));
+            }
+            let (address, size) = (symbol.address(), symbol.size());
+            self.functions.push(Symbol { address, size, name, stub: false, indirect });
+        }
+    }
+
+    fn read_imports(&mut self, file: &ElfFile64<'_, LittleEndian>) {
+        use object::ObjectSymbolTable;
+        let Some(relocations) = file.dynamic_relocations() else { return };
+        let Some(table) = file.dynamic_symbol_table() else { return };
+        for (address, relocation) in relocations {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+            if r_type != elf::R_X86_64_JUMP_SLOT && r_type != elf::R_X86_64_GLOB_DAT {
+                continue;
+            }
+            let RelocationTarget::Symbol(index) = relocation.target() else { continue };
+            if let Ok(name) = table.symbol_by_index(index).and_then(|symbol| symbol.name_bytes()) {
+                self.imports.insert(address, String::from_utf8_lossy(name).into_owned());
+            }
+        }
+    }
+
+    /// Finds the stubs of the procedure linkage table by what they do: jump through a word that
+    /// holds an imported address.
+    fn read_stubs(&mut self, file: &ElfFile64<'_, LittleEndian>) {
+        for (section, entry) in [(".plt", 16), (".plt.sec", 16), (".plt.got", 8)] {
+            let Some(section) = file.section_by_name(section) else { continue };
+            let Ok(bytes) = section.data() else { continue };
+            // With control-flow protection the entries of .plt.got are longer.
+            let entry =
+                if entry == 8 && bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 16 } else { entry };
+            for (index, code) in bytes.chunks_exact(entry).enumerate() {
+                let address = section.address() + (index * entry) as u64;
+                let Some(word) = jump_through(code, address) else { continue };
+                let Some(name) = self.imports.get(&word) else { continue };
+                let (name, size) = (format!("{name}@plt"), entry as u64);
+                self.functions.push(Symbol { address, size, name, stub: true, indirect: false });
+            }
+        }
+    }
+
+    /// Sorts, keeps the best of several names, and gives labels without a size one.
+    fn settle(&mut self) {
+        self.functions.sort_by(|a, b| {
+            a.address.cmp(&b.address).then_with(|| rank(a).cmp(&rank(b))).then(a.name.cmp(&b.name))
+        });
+        // Of names with and without a size at one address, one with a size is first.
+        self.functions.dedup_by_key(|symbol| symbol.address);
+        let starts: Vec<u64> = self.functions.iter().map(|symbol| symbol.address).collect();
+        for (index, symbol) in self.functions.iter_mut().enumerate() {
+            if symbol.size == 0 {
+                let segment = self
+                    .segments
+                    .iter()
+                    .find(|(_, len, address)| {
+                        (*address..address.saturating_add(*len)).contains(&symbol.address)
+                    })
+                    .map_or(symbol.address, |(_, len, address)| address + len);
+                let next = starts.get(index + 1).copied().unwrap_or(segment);
+                symbol.size = next.min(segment.max(symbol.address)) - symbol.address;
+            }
+        }
+    }
+
+    /// The function at `address`: the one that starts last before it and reaches it.
+    pub fn function_at(&self, address: u64) -> Option<&Symbol> {
+        let upto = self.functions.partition_point(|symbol| symbol.address <= address);
+        // A few steps back: a function may contain the symbol of its own part.
+        self.functions[..upto]
+            .iter()
+            .rev()
+            .take(8)
+            .find(|symbol| address - symbol.address < symbol.size.max(1))
+    }
+
+    /// The address of what lies at `offset` in the file.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let (start, _, address) = self
+            .segments
+            .iter()
+            .find(|(start, len, _)| (*start..start.saturating_add(*len)).contains(&offset))?;
+        Some(address.wrapping_add(offset - start))
+    }
+
+    /// The symbol whose address the word at `address` holds.
+    pub fn import_at(&self, address: u64) -> Option<&str> {
+        self.imports.get(&address).map(String::as_str)
+    }
+
+    /// The address of an exported function, and whether it is that of a resolver.
+    pub fn export(&self, name: &str) -> Option<(u64, bool)> {
+        self.exports.get(name).copied()
+    }
+}
+
+fn in_code(
+    file: &ElfFile64<'_, LittleEndian>,
+    symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>,
+) -> bool {
+    let kind = symbol.elf_symbol().st_info.st_type();
+    let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
+    kind == elf::STT_NOTYPE
+        && section.is_some_and(|section| section.kind() == object::SectionKind::Text)
+}
+
+/// Which of several names for one address is shown: functions before labels, public names before
+/// private ones.
+fn rank(symbol: &Symbol) -> (bool, bool, usize, usize) {
+    let underscores = symbol.name.bytes().take_while(|byte| *byte == b'_').count();
+    // Mangled names start with an underscore too.
+    let mangled = symbol.name.starts_with("_Z") || symbol.name.starts_with("_R");
+    let underscores = if mangled { 0 } else { underscores };
+    (symbol.stub, symbol.size == 0, underscores, symbol.name.len())
+}
+
+/// The word through which `code` at `address` jumps: `jmp *word(%rip)`, perhaps after `endbr64` and
+/// with a `bnd` prefix.
+pub fn jump_through(code: &[u8], address: u64) -> Option<u64> {
+    let at = code.windows(2).position(|pair| pair == [0xff, 0x25])?;
+    word_after(code, at, address)
+}
+
+/// The word through which the instruction `code` at `address` calls or jumps, where it is addressed
+/// relative to the instruction pointer.
+pub fn branch_through(code: &[u8], address: u64) -> Option<u64> {
+    let at = code.iter().position(|byte| *byte == 0xff)?;
+    matches!(code.get(at + 1), Some(0x25 | 0x15)).then(|| word_after(code, at, address))?
+}
+
+fn word_after(code: &[u8], at: usize, address: u64) -> Option<u64> {
+    let displacement = i32::from_le_bytes(code.get(at + 2..at + 6)?.try_into().ok()?);
+    Some(address.wrapping_add(at as u64 + 6).wrapping_add(i64::from(displacement) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_program_is_read() {
+        let path = std::env::current_exe().unwrap();
+        let elf = Elf::parse(&std::fs::read(path).unwrap()).unwrap();
+        let main = elf.functions.iter().find(|symbol| symbol.name == "main").unwrap();
+        assert_eq!(elf.function_at(main.address).map(|s| s.name.as_str()), Some("main"));
+        assert_eq!(elf.function_at(main.address + main.size - 1).unwrap().address, main.address);
+        assert!(
+            elf.segments
+                .iter()
+                .any(|(offset, _, address)| { elf.address_of(*offset) == Some(*address) })
+        );
+        assert!(elf.imports.values().any(|name| name == "write" || name == "__libc_start_main"));
+    }
+
+    #[test]
+    fn other_files_are_errors() {
+        assert!(Elf::parse(b"").is_err());
+        assert!(Elf::parse(b"#!/bin/sh\n").is_err());
+        let mut truncated = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        truncated.truncate(200);
+        let _ = Elf::parse(&truncated);
+    }
+
+    #[test]
+    fn stubs_are_known_by_their_jump() {
+        // endbr64; bnd jmp *0x2f75(%rip); nopl
+        let code =
+            [0xf3, 0x0f, 0x1e, 0xfa, 0xf2, 0xff, 0x25, 0x75, 0x2f, 0, 0, 0x0f, 0x1f, 0x44, 0, 0];
+        assert_eq!(jump_through(&code, 0x1050), Some(0x1050 + 11 + 0x2f75));
+        // call *0x10(%rip)
+        assert_eq!(branch_through(&[0xff, 0x15, 0x10, 0, 0, 0], 0x100), Some(0x116));
+        assert_eq!(branch_through(&[0xff, 0xe0], 0x100), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! From addresses to functions, lines and inlined functions.
+//!
+//! [`profile`] turns a recording into a profile. It looks for names where the system keeps them: in
+//! the file's symbol tables, in debug files found by build id or debug link, in the program's own list
+//! of generated code, in the kernel's vdso. A file that has changed since the recording is not used,
+//! because its names would be wrong; a warning says so.
+#![forbid(unsafe_code)]
+
+mod build_id;
+mod calls;
+mod debug_file;
+mod demangle;
+mod dwarf;
+mod elf;
+mod generated;
+mod jitdump;
+mod module;
+mod naming;
+mod perf_map;
+mod resolve;
+mod vdso;
+
+pub use build_id::build_id_of;
+pub use demangle::{demangle, short_name, stable_name};
+pub use elf::{Elf, ElfError, Symbol};
+pub use jitdump::parse as parse_jitdump;
+pub use naming::function_name;
+pub use perf_map::parse as parse_perf_map;
+pub use resolve::{Options, Resolved, profile};
+pub use vdso::vdso_bytes;

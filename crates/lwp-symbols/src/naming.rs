@@ -1,0 +1,17 @@
+//! What functions of a profile are called.
+
+use lwp_profile::{FunctionId, Origin, Profile};
+
+use crate::demangle::demangle;
+
+/// What a function is called in reports.
+pub fn function_name(profile: &Profile, id: FunctionId, demangled: bool) -> String {
+    let function = profile.function(id);
+    match function.origin {
+        Origin::Unknown if function.name.is_empty() => "[unknown]".to_owned(),
+        Origin::Unknown => format!("[{}]", function.name),
+        _ if function.name.is_empty() => "[inlined]".to_owned(),
+        _ if demangled => demangle(&function.name),
+        _ => function.name.clone(),
+    }
+}

@@ -1,0 +1,314 @@
+//! A recording becomes a profile.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use lwp_profile::{
+    Block, BlockEnd, Builder, Event, Frame, Function, FunctionId, Location, LocationId, Mode,
+    Module, ModuleId, Origin, Profile, Recording, Thread, Values,
+};
+
+use crate::calls;
+use crate::generated::Generated;
+use crate::module::ModuleNames;
+
+/// Where to look for names.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Directories laid out like `/usr/lib/debug`, searched before it.
+    pub debug_roots: Vec<PathBuf>,
+    /// Leave lines and inlined functions out.
+    pub functions_only: bool,
+}
+
+/// A profile, and what could not be found out.
+#[derive(Clone, Debug, Default)]
+pub struct Resolved {
+    /// The profile.
+    pub profile: Profile,
+    /// What is missing, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Finds the names for everything in `recording`.
+pub fn profile(recording: &Recording, options: &Options) -> Resolved {
+    let sampled = !recording.samples.is_empty();
+    let (mode, events) = match sampled {
+        true => (Mode::Sampled, sampled_events(recording)),
+        false => (Mode::Exact, Event::exact()),
+    };
+    let mut resolver = Resolver::new(recording, options, mode, events);
+    if sampled {
+        resolver.samples();
+    } else {
+        resolver.executions();
+        calls::add(&mut resolver);
+    }
+    let mut warnings = recording.warnings.clone();
+    warnings.extend(resolver.names.values().filter_map(|names| names.warning.clone()));
+    warnings.dedup();
+    Resolved { profile: resolver.builder.finish(), warnings }
+}
+
+fn sampled_events(recording: &Recording) -> Vec<Event> {
+    let event = |event: &lwp_profile::SampledEvent| Event {
+        name: event.name.clone(),
+        interval: Some(event.interval),
+        modelled: event.modelled,
+    };
+    recording.events.iter().map(event).collect()
+}
+
+/// Signed sums of the exact events: corrections may come before what they correct.
+type Sums = [i64; Event::EXACT.len()];
+
+/// The work in progress.
+pub struct Resolver<'a> {
+    /// The recording.
+    pub recording: &'a Recording,
+    /// The profile being built.
+    pub builder: Builder,
+    /// Names by module number.
+    pub names: BTreeMap<u32, ModuleNames>,
+    generated: Generated,
+    modules: HashMap<u32, ModuleId>,
+    functions: HashMap<(u32, u64), FunctionId>,
+    locations: HashMap<(u32, u64), LocationId>,
+    options: &'a Options,
+}
+
+impl<'a> Resolver<'a> {
+    fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
+        let find = |module: &lwp_profile::RecordedModule| {
+            ModuleNames::find(module, &recording.files, &options.debug_roots)
+        };
+        // A module that is mapped at several places is several times in the recording.
+        Self {
+            recording,
+            builder: Builder::new(recording.info("command"), mode, events),
+            names: recording.modules.iter().map(|(&id, module)| (id, find(module))).collect(),
+            generated: Generated::new(&recording.symbols),
+            modules: HashMap::new(),
+            functions: HashMap::new(),
+            locations: HashMap::new(),
+            options,
+        }
+    }
+
+    fn module(&mut self, id: u32) -> ModuleId {
+        if let Some(&module) = self.modules.get(&id) {
+            return module;
+        }
+        let recorded = self.recording.modules.get(&id);
+        let module = match recorded {
+            Some(recorded) if !recorded.is_anonymous() || recorded.path == "[vdso]" => {
+                Module { path: recorded.path.clone(), build_id: recorded.build_id.clone() }
+            }
+            Some(_) => Module { path: "[generated]".into(), build_id: Vec::new() },
+            None => Module { path: "[unknown]".into(), build_id: Vec::new() },
+        };
+        let module = self.builder.module(module);
+        self.modules.insert(id, module);
+        module
+    }
+
+    /// The address that stands for `address` of the process: the file's own, or itself.
+    pub fn file_address(&self, module: u32, address: u64) -> u64 {
+        let Some(recorded) = self.recording.modules.get(&module) else { return address };
+        let offset = recorded.offset_of(address);
+        self.names.get(&module).map_or(offset, |names| names.address_of(offset))
+    }
+
+    /// The function with code at a file's `address`, and its start.
+    pub fn function_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
+        let (start, size, name, origin) = self.name_at(module, address);
+        if let Some(&function) = self.functions.get(&(module, start)) {
+            return (function, start);
+        }
+        let frames = match self.options.functions_only {
+            true => Vec::new(),
+            false => {
+                self.names.get(&module).map(|names| names.frames_at(start)).unwrap_or_default()
+            }
+        };
+        let (file, line) =
+            frames.last().map(|frame| (frame.file.clone(), frame.line)).unwrap_or_default();
+        let module_id = self.module(module);
+        let function = self.builder.function(Function {
+            module: module_id,
+            name,
+            address: start,
+            size,
+            origin,
+            file,
+            line,
+        });
+        self.functions.insert((module, start), function);
+        (function, start)
+    }
+
+    fn name_at(&self, module: u32, address: u64) -> (u64, u64, String, Origin) {
+        if let Some(symbol) = self.names.get(&module).and_then(|names| names.function_at(address)) {
+            let origin = if symbol.stub { Origin::Stub } else { Origin::Symbol };
+            return (symbol.address, symbol.size, symbol.name.clone(), origin);
+        }
+        if self.recording.modules.get(&module).is_none_or(|module| module.is_anonymous())
+            && let Some(symbol) = self.generated.at(address)
+        {
+            return (symbol.address, symbol.size, symbol.name.clone(), Origin::Generated);
+        }
+        // Without names, 4 KiB of code stand for a function.
+        let page = address & !0xfff;
+        (page, 0x1000, format!("{page:#x}"), Origin::Unknown)
+    }
+
+    /// The location of the instruction at a file's `address`.
+    pub fn location(&mut self, module: u32, address: u64, bytes: &[u8]) -> LocationId {
+        if let Some(&location) = self.locations.get(&(module, address)) {
+            return location;
+        }
+        let (function, _) = self.function_at(module, address);
+        let module_id = self.module(module);
+        let found = match self.options.functions_only {
+            true => Vec::new(),
+            false => {
+                self.names.get(&module).map(|names| names.frames_at(address)).unwrap_or_default()
+            }
+        };
+        let mut frames = Vec::with_capacity(found.len().max(1));
+        for (index, frame) in found.iter().enumerate() {
+            let inlined = index + 1 < found.len();
+            let function = match inlined {
+                false => function,
+                true => self.builder.function(Function {
+                    module: module_id,
+                    name: frame.name.clone(),
+                    origin: Origin::Debug,
+                    ..Function::default()
+                }),
+            };
+            frames.push(Frame { function, file: frame.file.clone(), line: frame.line });
+        }
+        if frames.is_empty() {
+            frames.push(Frame { function, file: String::new(), line: 0 });
+        }
+        let bytes = bytes.to_vec();
+        let location =
+            self.builder.location(Location { module: module_id, address, bytes, frames });
+        self.locations.insert((module, address), location);
+        location
+    }
+
+    /// Counts of every instruction, by thread.
+    fn executions(&mut self) {
+        let recording = self.recording;
+        for thread in recording.threads.values() {
+            let mut sums: HashMap<LocationId, Sums> = HashMap::new();
+            for count in &thread.blocks {
+                let block = &recording.blocks[&count.block];
+                self.block(block, count.runs, count.not_taken, &mut sums);
+            }
+            for &(block, instructions, times) in &thread.partial {
+                let block = &recording.blocks[&block];
+                for (location, _) in self.instructions(block, usize::from(instructions)) {
+                    sums.entry(location).or_default()[0] += times as i64;
+                }
+            }
+            for &(module, address, times) in &thread.steps {
+                let module = module.unwrap_or(u32::MAX);
+                let address = self.file_address(module, address);
+                let location = self.location(module, address, &[]);
+                sums.entry(location).or_default()[0] += times;
+            }
+            let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
+            let thread = self.builder.thread(Thread { comm, pid, tid });
+            for (location, sums) in sums {
+                let values = Values(sums.iter().map(|&n| u64::try_from(n).unwrap_or(0)).collect());
+                if !values.is_zero() {
+                    let stack = self.builder.stack(vec![location]);
+                    self.builder.sample(thread, stack, &values);
+                }
+            }
+        }
+    }
+
+    fn block(
+        &mut self,
+        block: &Block,
+        runs: u64,
+        not_taken: u64,
+        sums: &mut HashMap<LocationId, Sums>,
+    ) {
+        let all = block.lengths.len();
+        let counted = usize::from(block.counted).min(all);
+        let (runs, not_taken) = (runs as i64, not_taken as i64);
+        for (location, last) in self.instructions(block, counted) {
+            let sum = sums.entry(location).or_default();
+            sum[0] += runs;
+            if !last || counted < all || block.end == BlockEnd::Other {
+                continue;
+            }
+            let conditional = i64::from(block.end == BlockEnd::Conditional);
+            let taken = runs - not_taken * conditional;
+            sum[1] += runs;
+            sum[2] += taken;
+            sum[3] += runs * conditional;
+            sum[4] += taken * conditional;
+            sum[5] +=
+                runs * i64::from(matches!(block.end, BlockEnd::Call | BlockEnd::IndirectCall));
+            sum[6] += runs * i64::from(block.end == BlockEnd::Return);
+            let indirect = matches!(block.end, BlockEnd::IndirectCall | BlockEnd::IndirectJump);
+            sum[7] += runs * i64::from(indirect);
+        }
+    }
+
+    /// The first `count` instructions of a block, and which one is its last.
+    pub fn instructions(&mut self, block: &Block, count: usize) -> Vec<(LocationId, bool)> {
+        let start = self.file_address(block.module, block.address);
+        let mut offset = 0usize;
+        let mut out = Vec::with_capacity(count);
+        for (index, &len) in block.lengths.iter().take(count).enumerate() {
+            let bytes = block.bytes.get(offset..offset + usize::from(len)).unwrap_or(&[]);
+            let address = start.wrapping_add(offset as u64);
+            let location = self.location(block.module, address, bytes);
+            out.push((location, index + 1 == block.lengths.len()));
+            offset += usize::from(len);
+        }
+        out
+    }
+
+    /// Samples with their stacks.
+    fn samples(&mut self) {
+        let recording = self.recording;
+        for sample in &recording.samples {
+            let Some(thread) = recording.threads.get(&sample.serial) else { continue };
+            let mut stack = Vec::with_capacity(sample.stack.len());
+            for (index, &address) in sample.stack.iter().enumerate() {
+                // A return address belongs to the call before it.
+                let place = if index == 0 { address } else { address.wrapping_sub(1) };
+                let module = self.module_at(place);
+                let address = self.file_address(module, place);
+                stack.push(self.location(module, address, &[]));
+            }
+            if stack.is_empty() {
+                continue;
+            }
+            let mut values = Values::zero(recording.events.len());
+            let event = sample.event as usize;
+            values.0[event] = recording.events[event].interval.max(1);
+            let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
+            let thread = self.builder.thread(Thread { comm, pid, tid });
+            let stack = self.builder.stack(stack);
+            self.builder.sample(thread, stack, &values);
+        }
+    }
+
+    /// The module that has `address` mapped.
+    pub fn module_at(&self, address: u64) -> u32 {
+        let has = |module: &lwp_profile::RecordedModule| {
+            module.mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&address))
+        };
+        let found = self.recording.modules.iter().find(|(_, module)| has(module));
+        found.map_or(u32::MAX, |(id, _)| *id)
+    }
+}
