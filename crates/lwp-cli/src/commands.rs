@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod cache;
 mod completions;
 mod doctor;
 mod list;
@@ -18,6 +19,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Stat(args) => stat::execute(&args),
         Command::Run(args) => run::execute(&args),
         Command::List => list::execute(),
+        Command::Cache(command) => cache::execute(&command),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),
         Command::Man { dir } => completions::manual(&dir),

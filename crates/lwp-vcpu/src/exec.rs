@@ -243,6 +243,7 @@ impl Machine {
         }
         let mut family =
             Family::new(index, self.plan(), self.emulated, &arenas, self.memory.clone());
+        family.store = self.store.clone();
         family.origins = self.profiler.is_some().then(crate::profile::Origins::default);
         if index == self.families.len() {
             self.families.push(Some(family));

@@ -16,14 +16,18 @@ mod emulate;
 mod events;
 mod exec;
 mod family;
+mod identity;
+mod keep;
 mod machine;
 mod maps;
 mod memory_map;
 pub mod outcome;
+mod pagemap;
 pub mod profile;
 mod server;
 mod space;
 mod state;
+pub mod store;
 mod syscalls;
 
 use std::path::Path;
@@ -33,7 +37,7 @@ use std::time::Instant;
 use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
 
-pub use config::{Config, Control, CpuModel, Plan, Request, Target};
+pub use config::{Cache, Config, Control, CpuModel, Plan, Request, Target};
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
 use events::Tracer;
@@ -69,6 +73,7 @@ pub fn run_profiled(
     let start = Start::new(config)?;
     let mut machine = Machine::new(config.clone(), memory.clone(), wake);
     machine.profiler = sink.map(profile::Profiler::new);
+    machine.store = keep::store_for(config, machine.profiler.is_some());
     let machine = Mutex::new(machine);
     let status = std::thread::scope(|scope| {
         let server = std::thread::Builder::new()
@@ -87,10 +92,12 @@ pub fn run_profiled(
     for report in &mut machine.reports {
         report.threads.sort_by_key(|thread| thread.tid);
     }
+    let elapsed = started.elapsed();
+    machine.keep();
     Ok(Outcome {
         status,
         processes: machine.reports,
-        elapsed: started.elapsed(),
+        elapsed,
         user: after[0].0.saturating_sub(before[0].0),
         system: after[0].1.saturating_sub(before[0].1),
         host: (after[1].0 + after[1].1).saturating_sub(before[1].0 + before[1].1),
