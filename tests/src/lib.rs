@@ -30,5 +30,5 @@ mod run;
 pub use compare::{Comparison, Normalize, check_program, differences};
 pub use compile::{Executable, compile, compile_tool, find_tool, programs_dir, source_files};
 pub use directives::{Compare, Directives, Variant};
-pub use lwp::{Mode, lwp_binary, modes, repeat};
+pub use lwp::{Mode, lwp_binary, modes, repeat, translations};
 pub use run::{End, Job, Outcome, TempDir};

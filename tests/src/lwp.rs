@@ -14,6 +14,10 @@ pub enum Mode {
     Run,
     /// `lwp stat`: translation with exact counting.
     Stat,
+    /// `lwp stat` with a cache, which learns what it does not have yet.
+    Learn,
+    /// The same again: little or nothing is left to translate.
+    Warm,
 }
 
 impl Mode {
@@ -23,6 +27,8 @@ impl Mode {
             Self::Native => "native",
             Self::Run => "run",
             Self::Stat => "stat",
+            Self::Learn => "learn",
+            Self::Warm => "warm",
         }
     }
 
@@ -31,12 +37,20 @@ impl Mode {
     pub fn command(self, argv: &[OsString], scratch: &Path) -> Vec<OsString> {
         let mut line: Vec<OsString> = match self {
             Self::Native => Vec::new(),
-            Self::Run => vec![lwp_binary().into(), "run".into(), "--".into()],
-            Self::Stat => {
+            Self::Run => vec![lwp_binary().into(), "run".into(), "--no-cache".into()],
+            Self::Stat | Self::Learn | Self::Warm => {
                 let counts = scratch.join("counts").into_os_string();
-                vec![lwp_binary().into(), "stat".into(), "-o".into(), counts, "--".into()]
+                let mut line = vec![lwp_binary().into(), "stat".into(), "-o".into(), counts];
+                match self {
+                    Self::Stat => line.push("--no-cache".into()),
+                    _ => line.extend(["--cache-dir".into(), translations().into()]),
+                }
+                line
             }
         };
+        if self != Self::Native {
+            line.push("--".into());
+        }
         line.extend(argv.iter().cloned());
         line
     }
@@ -44,7 +58,7 @@ impl Mode {
 
 /// The modes to run, native first.
 pub fn modes() -> Vec<Mode> {
-    let all = [Mode::Native, Mode::Run, Mode::Stat];
+    let all = [Mode::Native, Mode::Run, Mode::Stat, Mode::Learn, Mode::Warm];
     let Ok(wanted) = std::env::var("LWP_TEST_MODES") else { return all.to_vec() };
     for word in wanted.split(',') {
         assert!(all.iter().any(|m| m.name() == word), "LWP_TEST_MODES: unknown mode {word:?}");
@@ -77,9 +91,22 @@ pub fn lwp_binary() -> &'static Path {
     })
 }
 
-fn newest() -> Option<PathBuf> {
+/// The cache that all tests share, from one session to the next: each finds what others have left.
+pub fn translations() -> PathBuf {
+    match target() {
+        Some(target) => target.join("tmp/translations"),
+        None => std::env::temp_dir().join("lwp-tests-translations"),
+    }
+}
+
+fn target() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok()?;
     let target = exe.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
+    Some(target.to_owned())
+}
+
+fn newest() -> Option<PathBuf> {
+    let target = target()?;
     let candidates = ["release", "debug"].map(|profile| target.join(profile).join("lwp"));
     let built = candidates.into_iter().filter(|p| p.is_file());
     built.max_by_key(|p| p.metadata().and_then(|m| m.modified()).ok())

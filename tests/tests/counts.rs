@@ -1,6 +1,8 @@
 //! Counts of `lwp stat` against single-stepping the native process.
 
-use lwp_tests::{End, Executable, Job, Outcome, TempDir, compile, compile_tool, lwp_binary};
+use lwp_tests::{
+    End, Executable, Job, Outcome, TempDir, compile, compile_tool, lwp_binary, translations,
+};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -69,12 +71,18 @@ fn stepped((program, exit): &Command) -> (Counts, Outcome) {
     (counts_in(&file), outcome)
 }
 
-fn counted((program, exit): &Command) -> (Counts, Outcome) {
+/// Counts on the virtual CPU, with translations of earlier runs or without.
+fn counted((program, exit): &Command, kept: bool) -> (Counts, Outcome) {
     let dir = TempDir::new();
     let file = dir.path().join("counts");
     let mut argv: Vec<OsString> = vec![lwp_binary().into(), "stat".into(), "-j".into()];
     argv.extend(["-o".into(), file.clone().into_os_string()]);
-    argv.extend(["-e".into(), EVENTS.join(",").into(), "--".into()]);
+    argv.extend(["-e".into(), EVENTS.join(",").into()]);
+    match kept {
+        true => argv.extend(["--cache-dir".into(), translations().into()]),
+        false => argv.push("--no-cache".into()),
+    }
+    argv.push("--".into());
     argv.extend(program.iter().cloned());
     let outcome = run(argv, *exit, dir.path());
     (counts_in(&file), outcome)
@@ -86,7 +94,8 @@ fn command(executable: &Executable) -> Command {
     (argv, executable.directives.exit)
 }
 
-/// Every variant of a program has the same counts stepped and on the virtual CPU, twice.
+/// Every variant of a program has the same counts stepped and on the virtual CPU: translated in
+/// the run, kept for the next one, and found there.
 fn check(name: &str) {
     let mut report = String::new();
     for executable in compile(name) {
@@ -95,8 +104,8 @@ fn check(name: &str) {
         for event in EVENTS {
             assert!(want.contains_key(event), "stepcount has no {event}");
         }
-        for round in 0..2 {
-            let (got, here) = counted(&command);
+        for round in 0..4 {
+            let (got, here) = counted(&command, round > 0);
             assert_eq!(native.stdout, here.stdout, "output of {command:?}");
             for event in EVENTS {
                 if got.get(event) != Some(&want[event]) {
@@ -158,10 +167,10 @@ fn stepcount_is_right_about_known_programs() {
 fn asynchronous_signals_add_only_their_handlers() {
     let executable = &compile("counts/interrupted")[0];
     let quiet = (vec![executable.path.clone().into_os_string()], 0);
-    let (base, _) = counted(&quiet);
+    let (base, _) = counted(&quiet, false);
     let mut most = 0;
-    for round in 0..5 {
-        let (got, outcome) = counted(&command(executable));
+    for round in 0..8 {
+        let (got, outcome) = counted(&command(executable), round >= 3);
         let text = String::from_utf8(outcome.stdout).expect("the program prints text");
         let digits = text.trim().strip_prefix("# signals ").expect("a line with the signals");
         let signals = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
@@ -179,9 +188,9 @@ fn asynchronous_signals_add_only_their_handlers() {
 fn counts_repeat() {
     for executable in compile("counts/sorting") {
         let command = command(&executable);
-        let first = counted(&command).0;
-        for _ in 0..4 {
-            assert_eq!(counted(&command).0, first);
+        let first = counted(&command, false).0;
+        for round in 0..6 {
+            assert_eq!(counted(&command, round >= 2).0, first);
         }
     }
 }

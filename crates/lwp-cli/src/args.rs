@@ -1,11 +1,11 @@
 //! The command line, as clap sees it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use lwp_vcpu::{Config, CpuModel, Plan, Target};
+use lwp_vcpu::{Cache, Config, CpuModel, Plan, Target};
 
 use crate::commands::annotate::AnnotateArgs;
 use crate::commands::archive::ArchiveArgs;
@@ -60,6 +60,9 @@ pub enum Command {
     Archive(ArchiveArgs),
     /// List the events that `lwp stat -e` counts
     List,
+    /// Show or empty the cache of translations, which makes the second run of a program start faster
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Check what this machine allows, and say what to do about the rest
     Doctor,
     /// Print a shell completion script
@@ -72,6 +75,19 @@ pub enum Command {
         /// Where to write them; created if missing.
         dir: PathBuf,
     },
+}
+
+/// `lwp cache`.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum CacheCommand {
+    /// List what is kept, last used first
+    List,
+    /// Read every file in full and remove those that are damaged; exit code 1 if there were any
+    Verify,
+    /// Remove what has not been used for longest, down to the limit (LWP_CACHE_LIMIT, 2G)
+    Prune,
+    /// Remove everything
+    Clear,
 }
 
 /// `lwp stat`.
@@ -173,6 +189,14 @@ pub struct MachineArgs {
     #[arg(long)]
     pub aslr: bool,
 
+    /// Neither use nor keep translations from run to run (see `lwp cache`)
+    #[arg(long)]
+    pub no_cache: bool,
+
+    /// Keep translations in DIR instead of the user's cache
+    #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
+    pub cache_dir: Option<PathBuf>,
+
     /// End the run after MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
@@ -228,11 +252,31 @@ impl MachineArgs {
         config.target = target;
         config.cpu = self.cpu_model();
         config.aslr = self.aslr;
+        config.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
         config.deterministic = self.deterministic;
         config.seed = self.seed;
         config.timeout = self.timeout();
         config
     }
+}
+
+/// Where translations are kept, unless in `dir`, and how much of them: `LWP_CACHE_LIMIT` bytes, with
+/// K, M or G for larger units. `None` where there is no place.
+pub fn cache(dir: Option<&Path>) -> Option<Cache> {
+    let place = dir.map(Path::to_owned).or_else(lwp_vcpu::store::default_place)?;
+    let limit = std::env::var("LWP_CACHE_LIMIT").ok().and_then(|text| bytes(&text));
+    Some(Cache { place, limit: limit.unwrap_or(lwp_vcpu::store::DEFAULT_LIMIT) })
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.bytes().last()?.to_ascii_uppercase() {
+        b'K' => 10,
+        b'M' => 20,
+        b'G' => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// Reads the process's command line. Help and version texts end the process here, successfully.
@@ -290,6 +334,15 @@ mod tests {
     fn delay_takes_minus_one() {
         assert_eq!(stat(&["-D", "-1", "true"]).delay, Some(-1));
         assert_eq!(stat(&["--delay", "250", "true"]).delay, Some(250));
+    }
+
+    #[test]
+    fn limits_have_units() {
+        assert_eq!(
+            [bytes("4096"), bytes("2k"), bytes("3G")],
+            [Some(4096), Some(2048), Some(3 << 30)]
+        );
+        assert_eq!([bytes(""), bytes("M"), bytes("-1"), bytes("99999999999G")], [None; 4]);
     }
 
     #[test]

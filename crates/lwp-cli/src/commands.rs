@@ -2,6 +2,7 @@
 
 pub mod annotate;
 pub mod archive;
+mod cache;
 mod completions;
 pub mod diff;
 mod doctor;
@@ -36,6 +37,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Script(args) => script::execute(&args),
         Command::Archive(args) => archive::execute(&args),
         Command::List => list::execute(),
+        Command::Cache(command) => cache::execute(&command),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),
         Command::Man { dir } => completions::manual(&dir),

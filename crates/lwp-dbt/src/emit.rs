@@ -31,6 +31,7 @@ use crate::block::{Block, Carry, Insn};
 use crate::context::{Layout, RequestKind, Slot, SyscallClass, counter_displacement};
 use crate::fragment::FragmentId;
 use crate::recipe::{Point, bits};
+use crate::relocation::Relocation;
 use crate::routines::{Routines, SIGFRAME_RIP};
 
 mod lwp;
@@ -94,6 +95,8 @@ pub(crate) struct Emitter<'a> {
     pub trips: Vec<Trip>,
     /// Return addresses to be pushed: displacement offset, value.
     pub constants: Vec<(usize, u64)>,
+    /// Offsets of the displacements that depend on where the code and its counters lie.
+    pub relocations: Vec<(usize, Relocation)>,
     /// Points of the fragment being emitted; offsets relative to `piece_start`.
     pub points: Vec<Point>,
     pub piece_start: usize,
@@ -120,6 +123,7 @@ impl<'a> Emitter<'a> {
             asks: Vec::new(),
             trips: Vec::new(),
             constants: Vec::new(),
+            relocations: Vec::new(),
             points: Vec::new(),
             piece_start: 0,
             fragment: None,
@@ -152,6 +156,7 @@ impl<'a> Emitter<'a> {
         self.asks.retain(|ask| ask.at < len);
         self.trips.retain(|trip| trip.at < len);
         self.constants.retain(|(at, _)| *at < len);
+        self.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;
         self.points.retain(|point| point.at < at);
         self.app = 0;
@@ -252,6 +257,11 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// The four bytes appended last depend on where the code or its counters lie.
+    fn relocated(&mut self, kind: Relocation) {
+        self.relocations.push((self.code.len() - 4, kind));
+    }
+
     fn displacement_to(&mut self, target: u64) {
         let next = self.base + self.code.len() as u64 + 4;
         self.imm32(target.wrapping_sub(next) as u32);
@@ -333,6 +343,7 @@ impl<'a> Emitter<'a> {
     fn jump_chain(&mut self, chain_slot: u64) {
         self.bytes(&[0xff, 0x24, 0x25]);
         self.imm32(chain_slot as u32);
+        self.relocated(Relocation::Chain);
     }
 
     /// Adds one to a counter. `before` is the state until it has been counted, without its two
@@ -348,12 +359,15 @@ impl<'a> Emitter<'a> {
         if flags_dead {
             self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
             self.imm32(displacement);
+            self.relocated(Relocation::Counter);
         } else {
             self.spill_rcx();
             self.point(before | bits::SPILL_RCX);
             self.load_rcx(displacement);
+            self.relocated(Relocation::Counter);
             self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
             self.store_rcx(displacement);
+            self.relocated(Relocation::Counter);
             self.point(after | bits::SPILL_RCX);
             self.reload_rcx();
         }
@@ -464,6 +478,7 @@ impl<'a> Emitter<'a> {
         let at = self.code.len() + usize::from(displacement_at);
         self.bytes(bytes);
         self.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+        self.relocations.push((at, Relocation::Application));
         true
     }
 
@@ -700,6 +715,7 @@ impl<'a> Emitter<'a> {
                 return false;
             };
             self.imm32(displacement as u32);
+            self.relocated(Relocation::Application);
             return true;
         }
         self.encode(&load)
@@ -861,6 +877,7 @@ impl<'a> Emitter<'a> {
         self.mov_r11(target.0);
         let ask = self.routines_at + u64::from(self.routines.ask_r11);
         self.jump_to(CachePc(ask));
+        self.relocated(Relocation::Routines);
     }
 
     /// The stub of a request other than "continue at": restores what was spilled, names the kind.

@@ -1,9 +1,13 @@
 //! What has been translated: fragments, indirect entries, and the module they belong to.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
+use crate::image::Placed;
 use crate::plan::{Checks, Weights};
+use crate::relocation::{PlacedSite, Relocation};
 
 /// A fragment's number in its [`crate::Translator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +18,7 @@ pub struct FragmentId(pub u32);
 pub struct EntryId(pub u32);
 
 /// A translated basic block.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// Its first instruction in the application.
     pub pc: AppPc,
@@ -73,6 +77,10 @@ pub struct Unit {
     pub(crate) cuts: FxHashMap<(AppPc, u8), CutFragment>,
     /// Application bytes of each fragment, kept where they may change.
     pub(crate) bytes: FxHashMap<FragmentId, Box<[u8]>>,
+    /// What was translated in an earlier run; the maps above hold only what is new.
+    pub(crate) placed: Option<Arc<Placed>>,
+    /// Places in its new code that depend on where it lies.
+    pub(crate) relocations: Vec<PlacedSite>,
 }
 
 impl Unit {
@@ -86,6 +94,59 @@ impl Unit {
             stubs: FxHashMap::default(),
             cuts: FxHashMap::default(),
             bytes: FxHashMap::default(),
+            placed: None,
+            relocations: Vec::new(),
+        }
+    }
+
+    /// The fragment at `pc`.
+    pub fn fragment_at(&self, pc: AppPc) -> Option<FragmentId> {
+        let new = self.fragments.get(&pc).copied();
+        new.or_else(|| self.placed.as_ref()?.fragment_at(pc))
+    }
+
+    /// Whether there is a fragment at `pc`.
+    pub fn has_fragment(&self, pc: AppPc) -> bool {
+        self.fragment_at(pc).is_some()
+    }
+
+    /// The indirect entry of `pc`.
+    pub fn entry_at(&self, pc: AppPc) -> Option<EntryId> {
+        let new = self.entries.get(&pc).copied();
+        new.or_else(|| self.placed.as_ref()?.entry_at(pc))
+    }
+
+    /// How many fragments were translated since the unit was made or restored.
+    pub fn new_fragments(&self) -> usize {
+        self.fragments.len()
+    }
+
+    /// How many fragments were restored.
+    pub fn restored_fragments(&self) -> usize {
+        self.placed.as_ref().map_or(0, |placed| placed.fragments())
+    }
+
+    /// The stub of exits to `target`.
+    pub(crate) fn stub_of(&self, target: AppPc) -> Option<CachePc> {
+        let new = self.stubs.get(&target).copied();
+        new.or_else(|| self.placed.as_ref()?.stub_of(target))
+    }
+
+    /// The exits that wait for `target`, which has just been translated.
+    pub(crate) fn take_pending(&mut self, target: AppPc) -> Vec<CachePc> {
+        let mut sites = self.pending.remove(&target).unwrap_or_default();
+        if let Some(placed) = &self.placed {
+            sites.extend(placed.pending(target));
+        }
+        sites
+    }
+
+    /// Notes the places in code appended at `base` that depend on where it lies. Only the units of
+    /// files are ever moved.
+    pub(crate) fn relocated(&mut self, base: u64, sites: &[(usize, Relocation)]) {
+        if self.checks == Checks::None {
+            let placed = |&(at, kind)| PlacedSite { at: CachePc(base + at as u64), kind };
+            self.relocations.extend(sites.iter().map(placed));
         }
     }
 

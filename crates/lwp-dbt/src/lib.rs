@@ -6,24 +6,47 @@
 //!
 //! Reading order: [`context`] (what emitted code may touch), [`block`] (finding a basic block),
 //! [`emit`] (the rules), [`region`] (which blocks are translated together), [`recipe`] (what the
-//! application's registers are at any translated instruction), [`routines`] (the mailbox).
+//! application's registers are at any translated instruction), [`routines`] (the mailbox), [`image`] (a unit
+//! as bytes, for another run).
 #![forbid(unsafe_code)]
 
 pub mod addr;
 pub mod block;
 pub mod context;
+pub mod counters;
 pub mod emit;
 pub mod flags;
 pub mod fragment;
+pub mod freeze;
+pub mod image;
 pub mod plan;
 pub mod recipe;
 pub mod region;
+pub mod relocation;
 pub mod routines;
 
 pub use addr::{AppPc, CachePc};
 pub use block::CodeSource;
 pub use context::{Layout, RequestKind, Slot};
+pub use counters::Counters;
 pub use fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+pub use image::{Image, ImageError, Placement};
 pub use plan::{Checks, IpFilter, Lwp, Plan, Role, Selection, Weights};
 pub use recipe::{AppState, Commit, PcSource, Spills};
 pub use region::{CodeSink, Region, RegionLimits, Translator, countdown_of, weights_of};
+
+/// A hash of this crate's source and of the version of the decoder it uses: images are only as good as
+/// the translator that made them.
+pub const VERSION: u64 = source_hash();
+
+/// The number that the build script has left, in decimal.
+const fn source_hash() -> u64 {
+    let digits = env!("LWP_DBT_SOURCE_HASH").as_bytes();
+    let mut value = 0u64;
+    let mut at = 0;
+    while at < digits.len() {
+        value = value.wrapping_mul(10).wrapping_add((digits[at] - b'0') as u64);
+        at += 1;
+    }
+    value
+}

@@ -12,9 +12,11 @@ use rustc_hash::FxHashMap;
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Decoding, Emulated, Terminator};
 use crate::context::{Layout, RequestKind, SyscallClass};
+use crate::counters::Counters;
 use crate::emit::{Charge, Countdown, Emitter};
 use crate::flags::ARITHMETIC;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::image::Placed;
 use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
 use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
 use crate::routines::Routines;
@@ -60,34 +62,38 @@ pub struct Region {
 
 /// A contiguous piece of translated code with one point table.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    len: u32,
+pub(crate) struct Piece {
+    pub len: u32,
     /// The pc that the points' application offsets count from.
-    pc: AppPc,
+    pub pc: AppPc,
     /// The fragment it belongs to; none for exit stubs.
-    fragment: Option<FragmentId>,
+    pub fragment: Option<FragmentId>,
     /// Offset and length of its points in the translator's table.
-    points: (u32, u16),
+    pub points: (u32, u16),
 }
 
 /// Everything that has been translated for a family of address spaces of one layout.
 #[derive(Debug)]
 pub struct Translator {
-    plan: Plan,
+    pub(crate) plan: Plan,
     lwp: Lwp,
-    layout: Layout,
+    pub(crate) layout: Layout,
     /// Shared, so that a translation can hold them while the translator changes.
     routines: Arc<Routines>,
     emulated: Emulated,
     classes: Box<[SyscallClass; 512]>,
-    fragments: Vec<Fragment>,
-    entries: Vec<Entry>,
-    counters: Vec<Weights>,
+    pub(crate) fragments: Vec<Fragment>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) counters: Counters,
     /// What each counter counts.
-    roles: Vec<Role>,
-    points: Vec<u8>,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) points: Vec<u8>,
     /// Every piece of code by its start address.
-    pieces: std::collections::BTreeMap<u64, Piece>,
+    pub(crate) pieces: std::collections::BTreeMap<u64, Piece>,
+    /// Images in place, ascending by their first fragment.
+    pub(crate) placed: Vec<Arc<Placed>>,
+    /// Heads made for fragments of images.
+    pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
     /// Blocks decoded for this region: also looked at for the liveness of flags.
     decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
 }
@@ -154,10 +160,12 @@ impl Translator {
             classes,
             fragments: Vec::new(),
             entries: Vec::new(),
-            counters: Vec::new(),
+            counters: Counters::default(),
             roles: Vec::new(),
             points: Vec::new(),
             pieces: std::collections::BTreeMap::new(),
+            placed: Vec::new(),
+            late_heads: FxHashMap::default(),
             decoded: FxHashMap::default(),
         }
     }
@@ -187,9 +195,25 @@ impl Translator {
         matches!(self.lwp, Lwp::On(_))
     }
 
+    /// What is answered instead of executed.
+    pub fn emulated(&self) -> Emulated {
+        self.emulated
+    }
+
     /// The fragment with this number.
-    pub fn fragment(&self, id: FragmentId) -> &Fragment {
-        &self.fragments[id.0 as usize]
+    pub fn fragment(&self, id: FragmentId) -> Fragment {
+        match self.placed_of(id) {
+            Some(placed) => placed.fragment(id, self.late_heads.get(&id).copied()),
+            None => self.fragments[id.0 as usize],
+        }
+    }
+
+    /// Where a direct branch enters a fragment, if it has such a place.
+    pub fn head_of(&self, id: FragmentId) -> Option<CachePc> {
+        match self.placed_of(id) {
+            Some(placed) => self.late_heads.get(&id).copied().or_else(|| placed.head(id)),
+            None => self.fragments[id.0 as usize].head,
+        }
     }
 
     /// The entry with this number.
@@ -208,11 +232,12 @@ impl Translator {
     }
 
     /// What one increment of each counter stands for, by counter.
-    pub fn counters(&self) -> &[Weights] {
+    pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What each counter counts, by counter.
+    /// What each counter counts, by counter; only where nothing was restored, because images keep no
+    /// roles.
     pub fn roles(&self) -> &[Role] {
         &self.roles
     }
@@ -249,7 +274,7 @@ impl Translator {
             }
             let wanted_entry = entry && next == pc;
             self.trace(&mut work, next, wanted_entry, limits);
-            if next == pc && !work.unit.fragments.contains_key(&pc) {
+            if next == pc && !work.unit.has_fragment(pc) {
                 self.decoded.clear();
                 return Region::default();
             }
@@ -258,18 +283,14 @@ impl Translator {
         if entry {
             self.entry_on_demand(&mut work, pc);
         }
-        let Some(&id) = work.unit.fragments.get(&pc) else { return Region::default() };
+        let Some(id) = work.unit.fragment_at(pc) else { return Region::default() };
         let head = self.head(&mut work, id);
         self.finish(&mut work, sink);
         Region {
             head: Some(head),
             entries: work.entries,
             fragments: self.fragments.len() - before,
-            rest: work
-                .queue
-                .into_iter()
-                .filter(|pc| !work.unit.fragments.contains_key(pc))
-                .collect(),
+            rest: work.queue.into_iter().filter(|pc| !work.unit.has_fragment(*pc)).collect(),
         }
     }
 
@@ -280,7 +301,7 @@ impl Translator {
         let mut entry = entry;
         let mut length = 0;
         loop {
-            if work.unit.fragments.contains_key(&pc) {
+            if work.unit.has_fragment(pc) {
                 self.fall_off(work, pc, arrival);
                 return;
             }
@@ -412,7 +433,7 @@ impl Translator {
             }
         }
         work.emitter.jump_link(pc);
-        if !work.unit.fragments.contains_key(&pc) {
+        if !work.unit.has_fragment(pc) {
             work.queue.push_back(pc);
         }
         self.close_fragment(work);
@@ -425,9 +446,8 @@ impl Translator {
     }
 
     fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {
-        self.counters.push(weights);
         self.roles.push(role);
-        self.counters.len() as u32 - 1
+        self.counters.push(weights)
     }
 
     /// Emits one block. Returns what follows it, if control can fall out of it.
@@ -504,10 +524,11 @@ impl Translator {
             // and the host counts.
             work.emitter.rewind(join);
             if let Some(charge) = charge {
-                self.counters[charge.counter as usize] = match merged {
+                let left = match merged {
                     true => NOT_TAKEN,
                     false => Weights::default(),
                 };
+                self.counters.set(charge.counter, left);
                 work.emitter.count(charge.counter, false, charge.before);
             }
             work.emitter.ask(RequestKind::Step, block.pc);
@@ -579,12 +600,12 @@ impl Translator {
             }
             Terminator::Jump { target } => {
                 emitter.point(0);
-                if work.unit.fragments.contains_key(&target)
+                if work.unit.has_fragment(target)
                     || target == block.pc
                     || work.unit.checks != Checks::None
                 {
                     emitter.jump_link(target);
-                    if !work.unit.fragments.contains_key(&target) {
+                    if !work.unit.has_fragment(target) {
                         work.queue.push_back(target);
                     }
                     return Ok(None);
@@ -703,14 +724,13 @@ impl Translator {
 
     /// The head of a fragment, made now if it has none.
     fn head(&mut self, work: &mut Work<'_>, id: FragmentId) -> CachePc {
-        if let Some(head) = self.fragments[id.0 as usize].head {
+        if let Some(head) = self.head_of(id) {
             return head;
         }
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
         // that edge: the head gives back the branch that was then not "not taken".
         let counter = self.new_counter(NOT_TAKEN.negated(), Role::Head(id));
-        let (pc, join) = (self.fragment(id).pc, self.fragment(id).join);
-        let flags_dead = self.fragment(id).flags_dead;
+        let Fragment { pc, join, flags_dead, .. } = self.fragment(id);
         let head = work.emitter.here();
         work.emitter.start_piece();
         // The fragment's own charge is still to come.
@@ -718,16 +738,19 @@ impl Translator {
         work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, after);
         work.emitter.jump_to(join);
         self.close_piece(&work.emitter, head, pc, Some(id));
-        self.fragments[id.0 as usize].head = Some(head);
+        match self.placed_of(id) {
+            Some(_) => drop(self.late_heads.insert(id, head)),
+            None => self.fragments[id.0 as usize].head = Some(head),
+        }
         head
     }
 
     /// An entry for a fragment that was laid out without one.
     fn entry_on_demand(&mut self, work: &mut Work<'_>, pc: AppPc) {
-        if work.unit.entries.contains_key(&pc) {
+        if work.unit.entry_at(pc).is_some() {
             return;
         }
-        let Some(&id) = work.unit.fragments.get(&pc) else { return };
+        let Some(id) = work.unit.fragment_at(pc) else { return };
         let head = self.head(work, id);
         let entry = self.new_entry(work, pc);
         let chain = self.layout.chain_slot(entry.0);
@@ -744,7 +767,7 @@ impl Translator {
         let links = std::mem::take(&mut work.emitter.links);
         let mut at_target = Vec::with_capacity(links.len());
         for link in &links {
-            let known = work.unit.fragments.get(&link.target).copied();
+            let known = work.unit.fragment_at(link.target);
             at_target.push(match known {
                 Some(id) => self.head(work, id),
                 None => self.pending_stub(work, *link),
@@ -768,12 +791,15 @@ impl Translator {
         let mut patches = Vec::new();
         for id in work.created.clone() {
             let pc = self.fragments[id.0 as usize].pc;
-            if let Some(sites) = work.unit.pending.remove(&pc) {
+            let sites = work.unit.take_pending(pc);
+            if !sites.is_empty() {
                 let head = self.head(work, id);
                 patches.extend(sites.into_iter().map(|site| (site, head)));
             }
         }
         self.constants(work);
+        let base = work.emitter.base;
+        work.unit.relocated(base, &work.emitter.relocations);
         sink.append(&work.emitter.code);
         // Publish last: only now may other threads be led here.
         for (site, head) in patches {
@@ -785,7 +811,7 @@ impl Translator {
     fn pending_stub(&mut self, work: &mut Work<'_>, link: crate::emit::Link) -> CachePc {
         let site = CachePc(work.emitter.base + link.at as u64);
         work.unit.pending.entry(link.target).or_default().push(site);
-        if let Some(&stub) = work.unit.stubs.get(&link.target) {
+        if let Some(stub) = work.unit.stub_of(link.target) {
             return stub;
         }
         let stub = work.emitter.exit_stub(link.target);
@@ -842,6 +868,11 @@ impl Translator {
 
     /// The application's state at `pc` in an arena, and the fragment it belongs to.
     pub fn state_at(&self, pc: CachePc) -> Option<(AppState, Option<FragmentId>)> {
+        if let Some(placed) = self.placed.iter().find(|placed| placed.contains(pc)) {
+            let (base, point, id) = placed.point_at(pc)?;
+            let fragment = id.map(|id| self.fragment(id));
+            return Some((app_state(base, fragment.as_ref(), point, self.profiles()), id));
+        }
         let (&start, piece) = self.pieces.range(..=pc.0).next_back()?;
         let offset = (pc.0 - start) as u32;
         if offset >= piece.len {
@@ -851,7 +882,7 @@ impl Translator {
         let encoded = &self.points[at as usize..at as usize + usize::from(len)];
         let point = recipe::lookup(encoded, offset)?;
         let fragment = piece.fragment.map(|id| self.fragment(id));
-        Some((app_state(piece.pc, fragment, point, self.profiles()), piece.fragment))
+        Some((app_state(piece.pc, fragment.as_ref(), point, self.profiles()), piece.fragment))
     }
 }
 

@@ -137,7 +137,7 @@ fn check(bench: &Bench) -> usize {
         let fragment = bench.translator.fragment(id);
         if fragment.weights == Weights::default() {
             // Left to the host: it must have a reason.
-            assert!(needs_the_host(bench, fragment), "{fragment:?} could be translated");
+            assert!(needs_the_host(bench, &fragment), "{fragment:?} could be translated");
             continue;
         }
         let mut app = App { start: bench.app.start, bytes: bench.app.bytes.clone() };
@@ -156,8 +156,7 @@ fn check(bench: &Bench) -> usize {
         expected = expected.plus(totals(&block));
     }
     if bench.translator.plan() == Plan::Exact {
-        let mut sum =
-            bench.translator.counters().iter().fold(Weights::default(), |a, b| a.plus(*b));
+        let mut sum = bench.translator.counters().iter().fold(Weights::default(), Weights::plus);
         // Edges and heads take it back and give it again.
         sum.conditional_taken = 0;
         assert_eq!(sum, expected);
@@ -276,7 +275,7 @@ fn an_operand_out_of_reach_is_left_to_the_host() {
         assert!(bench.translate(far, true, 8).head.is_some());
         let fragment = bench.translator.fragment(FragmentId(0));
         assert_eq!(fragment.weights, Weights::default());
-        assert!(bench.translator.counters().iter().all(|weights| *weights == Weights::default()));
+        assert!(bench.translator.counters().iter().all(|weights| weights == Weights::default()));
     }
 }
 

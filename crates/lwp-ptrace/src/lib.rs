@@ -12,7 +12,7 @@ pub mod sys;
 pub mod tracee;
 
 pub use regs::Regs;
-pub use shm::SharedMemory;
+pub use shm::{FileMap, SharedMemory};
 pub use stop::Stop;
 pub use sys::Errno;
 pub use tracee::{Tid, Tracee};

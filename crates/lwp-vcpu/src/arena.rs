@@ -1,9 +1,14 @@
 //! Arenas: regions of the machine's memory that translated code is appended to.
+//!
+//! Every unit has its own part of an arena, a *lot*, so that its code can be kept and put elsewhere as
+//! one piece.
 
 use lwp_dbt::{CachePc, CodeSink};
 use lwp_ptrace::SharedMemory;
 
 use crate::memory_map::REACH;
+
+const PAGE: u64 = 4096;
 
 /// One arena: the same bytes at one file offset and, in every tracee of its family, one address.
 #[derive(Clone, Debug)]
@@ -14,7 +19,26 @@ pub struct Arena {
     pub offset: u64,
     /// Its size.
     pub bytes: u64,
+    /// How much of it has been given away.
     used: u64,
+}
+
+/// A part of an arena that belongs to one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lot {
+    /// Address in the tracees; a multiple of the page size.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes of code in it.
+    pub used: u64,
+}
+
+impl Lot {
+    /// Bytes that are free.
+    pub fn room(&self) -> u64 {
+        self.bytes - self.used
+    }
 }
 
 impl Arena {
@@ -27,7 +51,7 @@ impl Arena {
         routines: &[u8],
     ) -> Self {
         memory.write(offset, routines);
-        let used = (routines.len() as u64).next_multiple_of(64);
+        let used = (routines.len() as u64).next_multiple_of(PAGE);
         Self { address, offset, bytes, used }
     }
 
@@ -42,32 +66,52 @@ impl Arena {
         (self.address..self.address + self.bytes).contains(&address)
     }
 
-    /// As a sink for the translator.
-    pub fn sink<'a>(&'a mut self, memory: &'a SharedMemory) -> ArenaSink<'a> {
-        ArenaSink { arena: self, memory }
+    /// Gives away a lot of `bytes`, or of half of what is left, if that is less, but of at least
+    /// `least`.
+    pub fn lot(&mut self, bytes: u64, least: u64) -> Option<Lot> {
+        let left = self.bytes - self.used;
+        let bytes = bytes.min((left / 2).max(least)).next_multiple_of(PAGE);
+        if bytes > left {
+            return None;
+        }
+        let lot = Lot { address: self.address + self.used, bytes, used: 0 };
+        self.used += bytes;
+        Some(lot)
+    }
+
+    /// Takes back the lot given away last.
+    pub fn give_back(&mut self, lot: Lot) {
+        if lot.address + lot.bytes == self.address + self.used {
+            self.used -= lot.bytes;
+        }
+    }
+
+    /// Where in the machine's memory `pc` lies.
+    pub fn offset_of(&self, pc: CachePc) -> u64 {
+        pc.0 - self.address + self.offset
+    }
+
+    /// A lot as a sink for the translator.
+    pub fn sink<'a>(&'a self, lot: &'a mut Lot, memory: &'a SharedMemory) -> ArenaSink<'a> {
+        ArenaSink { arena: self, lot, memory }
     }
 }
 
-/// An arena and the memory it lies in.
+/// A lot and the memory it lies in.
 #[derive(Debug)]
 pub struct ArenaSink<'a> {
-    arena: &'a mut Arena,
+    arena: &'a Arena,
+    lot: &'a mut Lot,
     memory: &'a SharedMemory,
-}
-
-impl ArenaSink<'_> {
-    fn offset_of(&self, pc: CachePc) -> u64 {
-        pc.0 - self.arena.address + self.arena.offset
-    }
 }
 
 impl CodeSink for ArenaSink<'_> {
     fn position(&self) -> CachePc {
-        CachePc(self.arena.address + self.arena.used)
+        CachePc(self.lot.address + self.lot.used)
     }
 
     fn room(&self) -> usize {
-        (self.arena.bytes - self.arena.used) as usize
+        self.lot.room() as usize
     }
 
     fn routines_at(&self) -> CachePc {
@@ -75,16 +119,16 @@ impl CodeSink for ArenaSink<'_> {
     }
 
     fn append(&mut self, code: &[u8]) {
-        self.memory.write(self.arena.offset + self.arena.used, code);
-        self.arena.used += code.len() as u64;
+        self.memory.write(self.arena.offset_of(self.position()), code);
+        self.lot.used += code.len() as u64;
     }
 
     fn patch(&mut self, at: CachePc, displacement: i32) {
-        self.memory.store_code_u32(self.offset_of(at), displacement as u32);
+        self.memory.store_code_u32(self.arena.offset_of(at), displacement as u32);
     }
 
     fn patch_head(&mut self, head: CachePc, target: CachePc) {
-        let offset = self.offset_of(head);
+        let offset = self.arena.offset_of(head);
         let word = offset & !7;
         let mut bytes = self.memory.load(word).to_le_bytes();
         let at = (offset - word) as usize;

@@ -100,6 +100,15 @@ impl Default for Interrupt {
     }
 }
 
+/// A place for translations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// The directory; made if it is missing.
+    pub place: PathBuf,
+    /// Most bytes in it.
+    pub limit: u64,
+}
+
 /// A run of the virtual CPU.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -121,6 +130,9 @@ pub struct Config {
     pub seed: u64,
     /// Count from the start; when false, counting waits for [`Request::Enable`].
     pub start_enabled: bool,
+    /// Where translations are kept from run to run; see [`crate::store`]. Not used where addresses are
+    /// random, for a process taken over, or where a profile is wanted.
+    pub cache: Option<Cache>,
     /// Kill the program (SIGTERM, then SIGKILL) after this long.
     pub timeout: Option<Duration>,
 }
@@ -138,6 +150,7 @@ impl Config {
             deterministic: false,
             seed: 0,
             start_enabled: true,
+            cache: None,
             timeout: None,
         }
     }

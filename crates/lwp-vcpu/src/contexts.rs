@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::{APPLY_MAX, CONTEXT_BYTES};
-use lwp_dbt::{RequestKind, Slot, Weights};
+use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
 
 use crate::memory_map::{CONTEXTS_AT, DOOR_SLEEP, SLOT_BYTES, SLOTS, slot_address, slot_offset};
@@ -198,8 +198,8 @@ impl Context<'_> {
     }
 
     /// Adds the thread's counters, weighted, to `sum`.
-    pub fn collect(&self, weights: &[Weights], sum: &mut Sum) {
-        self.for_each_counter(weights.len(), |index, count| sum.add(weights[index], count));
+    pub fn collect(&self, weights: &Counters, sum: &mut Sum) {
+        self.for_each_counter(weights.len(), |index, count| sum.add(weights.weights(index), count));
     }
 
     /// Calls `each` with number and value of every counter below `counters` that is not zero.

@@ -295,6 +295,9 @@ impl Machine {
             return Err("too many different address space layouts at a time".into());
         }
         let mut family = Family::new(index, &kind, self.emulated, self.memory.clone());
+        // What is translated for a profile is good for this profile.
+        let profiles = matches!(family.translator.lwp(), Lwp::On(_));
+        family.store = self.store.clone().filter(|_| !profiles);
         family.origins = self.profiler.is_some().then(crate::profile::Origins::default);
         if index == self.families.len() {
             self.families.push(Some(family));

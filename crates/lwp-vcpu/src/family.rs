@@ -10,9 +10,11 @@ use lwp_dbt::{
 use lwp_ptrace::{SharedMemory, memory};
 use rustc_hash::FxHashMap;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Lot};
+use crate::keep::Kept;
 use crate::memory_map::family_offset;
 use crate::profile::Origins;
+use crate::store::Store;
 use crate::syscalls;
 
 /// Which file is mapped where: what a shared translation belongs to.
@@ -39,11 +41,29 @@ pub struct Module {
     pub extent: (u64, u64),
     /// Its entries, in the order they were made.
     pub entries: Vec<EntryId>,
+    /// Bytes of its code, as far as they are known.
+    pub code_bytes: u64,
+    /// Where its code lies: the lot in use, and whether it is the only one.
+    pub lot: Option<(Lot, bool)>,
+    /// What is needed to keep it beyond the run.
+    pub kept: Option<Kept>,
     /// Application code read so far, by page; only where it cannot change.
     pages: FxHashMap<u64, Box<[u8; PAGE]>>,
 }
 
 const PAGE: usize = 4096;
+/// Room that one region may need.
+const REGION_ROOM: u64 = 128 << 10;
+/// The smallest lot that is worth having, and the one that code which is not kept gets at a time.
+pub const LEAST_LOT: u64 = 512 << 10;
+const PRIVATE_LOT: u64 = 2 << 20;
+
+/// How large a lot a module gets: so that all of its code fits as a rule, because only a unit that
+/// lies in one lot can be kept.
+pub fn lot_for(code_bytes: u64) -> u64 {
+    code_bytes.saturating_mul(4).max(LEAST_LOT)
+}
+
 /// Pages kept per module.
 const PAGES_KEPT: usize = 1024;
 
@@ -72,13 +92,16 @@ pub struct Family {
     /// Its modules.
     pub modules: Vec<Module>,
     files: FxHashMap<FileKey, UnitId>,
-    memory: Arc<SharedMemory>,
+    /// The machine's memory.
+    pub memory: Arc<SharedMemory>,
+    /// Where units outlive the run.
+    pub store: Option<Arc<Store>>,
     /// Chain slots whose template page has been filled.
     chain_filled: u32,
     /// Where its fragments come from, if a profile is wanted.
     pub origins: Option<Origins>,
-    /// Entries by the address of their stub.
-    pub stubs: FxHashMap<u64, EntryId>,
+    /// Entries made in this run by the address of their stub.
+    stubs: FxHashMap<u64, EntryId>,
 }
 
 impl Family {
@@ -98,6 +121,7 @@ impl Family {
             modules: Vec::new(),
             files: FxHashMap::default(),
             memory,
+            store: None,
             chain_filled: 0,
             origins: None,
             stubs: FxHashMap::default(),
@@ -150,7 +174,7 @@ impl Family {
 
     /// Makes sure that the chain slots below `entries` lead to the mailbox, a page at a time, before
     /// any address space can have touched the page.
-    fn fill_chains(&mut self, entries: u32) {
+    pub fn fill_chains(&mut self, entries: u32) {
         let low = self.layout();
         let miss = self.routine(self.translator.routines().ask_rcx);
         while self.chain_filled < entries {
@@ -162,12 +186,15 @@ impl Family {
         }
     }
 
-    /// The unit of a mapped file, made if it is new.
-    pub fn file_unit(&mut self, key: FileKey, extent: (u64, u64)) -> UnitId {
-        if let Some(&id) = self.files.get(&key) {
-            return id;
-        }
+    /// The unit of a mapped file, if there is one.
+    pub fn known_file(&self, key: &FileKey) -> Option<UnitId> {
+        self.files.get(key).copied()
+    }
+
+    /// Makes the unit of a mapped file, which has `code_bytes` of code.
+    pub fn file_unit(&mut self, key: FileKey, extent: (u64, u64), code_bytes: u64) -> UnitId {
         let id = self.new_unit(Checks::None, extent);
+        self.modules[id.0 as usize].code_bytes = code_bytes;
         self.files.insert(key, id);
         id
     }
@@ -178,6 +205,9 @@ impl Family {
             unit: Unit::new(checks),
             extent,
             entries: Vec::new(),
+            code_bytes: 0,
+            lot: None,
+            kept: None,
             pages: FxHashMap::default(),
         });
         UnitId(self.modules.len() as u32 - 1)
@@ -189,7 +219,7 @@ impl Family {
     }
 
     /// The arena for code near `extent`, if there is one.
-    fn arena_near(&self, extent: (u64, u64)) -> Option<usize> {
+    pub fn arena_near(&self, extent: (u64, u64)) -> Option<usize> {
         self.arenas.iter().position(|arena| arena.reaches(extent.0, extent.1))
     }
 
@@ -216,15 +246,20 @@ impl Family {
         {
             return Region::default();
         }
+        if !self.find_lot(id, arena) {
+            return Region::default();
+        }
         // Entries made by this translation must find their chain slots filled.
         self.fill_chains(self.translator.entry_count() + 2048);
         let module = &mut self.modules[id.0 as usize];
         let mut source = ModuleCode {
             tid,
             range,
+            kept: module.kept.as_ref(),
             pages: (module.unit.checks == Checks::None).then_some(&mut module.pages),
         };
-        let mut sink = self.arenas[arena].sink(&self.memory);
+        let Some((lot, _)) = &mut module.lot else { return Region::default() };
+        let mut sink = self.arenas[arena].sink(lot, &self.memory);
         let region =
             self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
         if let Some(origins) = &mut self.origins {
@@ -252,7 +287,7 @@ impl Family {
         pc: AppPc,
         most: usize,
     ) -> Option<Block> {
-        let mut source = ModuleCode { tid, range, pages: None };
+        let mut source = ModuleCode { tid, range, kept: None, pages: None };
         self.translator.block(&self.modules[id.0 as usize].unit, &mut source, pc, most)
     }
 
@@ -266,19 +301,51 @@ impl Family {
         most: usize,
     ) -> Option<(CachePc, FragmentId)> {
         let arena = self.arena_near(self.modules[id.0 as usize].extent)?;
-        let mut source = ModuleCode { tid, range, pages: None };
-        let mut sink = self.arenas[arena].sink(&self.memory);
-        let unit = &mut self.modules[id.0 as usize].unit;
-        self.translator.cut(unit, &mut source, &mut sink, pc, most)
+        if !self.find_lot(id, arena) {
+            return None;
+        }
+        let mut source = ModuleCode { tid, range, kept: None, pages: None };
+        let module = &mut self.modules[id.0 as usize];
+        let (lot, _) = module.lot.as_mut()?;
+        let mut sink = self.arenas[arena].sink(lot, &self.memory);
+        self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most)
+    }
+
+    /// The entry with its stub at `address`.
+    pub fn entry_of_stub(&self, address: u64) -> Option<EntryId> {
+        let new = self.stubs.get(&address).copied();
+        new.or_else(|| self.translator.restored_entry(CachePc(address)))
+    }
+
+    /// Makes sure that there is room for a region of this unit in one of its lots.
+    fn find_lot(&mut self, id: UnitId, arena: usize) -> bool {
+        let module = &mut self.modules[id.0 as usize];
+        if module.lot.is_some_and(|(lot, _)| lot.room() >= REGION_ROOM) {
+            return true;
+        }
+        let wanted = match module.lot {
+            _ if module.unit.checks != Checks::None => PRIVATE_LOT,
+            None => lot_for(module.code_bytes),
+            Some((lot, _)) => lot.bytes,
+        };
+        let only = module.lot.is_none();
+        match self.arenas[arena].lot(wanted, LEAST_LOT) {
+            Some(lot) => {
+                module.lot = Some((lot, only));
+                true
+            }
+            None => false,
+        }
     }
 
     /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
     pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
         let Some(arena) = self.arena_near(self.modules[id.0 as usize].extent) else { return };
         let module = &mut self.modules[id.0 as usize];
-        let Some(&fragment) = module.unit.fragments.get(&pc) else { return };
+        let Some(fragment) = module.unit.fragment_at(pc) else { return };
         if differs(tid, pc, module.unit.bytes_of(fragment)) {
-            let mut sink = self.arenas[arena].sink(&self.memory);
+            let Some((lot, _)) = &mut module.lot else { return };
+            let mut sink = self.arenas[arena].sink(lot, &self.memory);
             self.translator.invalidate(&mut module.unit, &mut sink, fragment);
         }
     }
@@ -300,7 +367,8 @@ impl Family {
             })
             .map(|(_, id)| *id)
             .collect();
-        let mut sink = self.arenas[arena].sink(&self.memory);
+        let Some((lot, _)) = &mut module.lot else { return 0 };
+        let mut sink = self.arenas[arena].sink(lot, &self.memory);
         for &fragment in &stale {
             self.translator.invalidate(&mut module.unit, &mut sink, fragment);
         }
@@ -348,6 +416,8 @@ mod libc_prot {
 struct ModuleCode<'a> {
     tid: i32,
     range: (u64, u64),
+    /// The file that the code comes from, where translations are kept: they must be the file's.
+    kept: Option<&'a Kept>,
     pages: Option<&'a mut FxHashMap<u64, Box<[u8; PAGE]>>>,
 }
 
@@ -360,7 +430,7 @@ impl CodeSource for ModuleCode<'_> {
         let buffer = &mut buffer[..want];
         match &mut self.pages {
             None => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
-            Some(pages) => read_cached(pages, self.tid, pc.0, buffer),
+            Some(pages) => read_cached(pages, self.tid, self.kept, pc.0, buffer),
         }
     }
 }
@@ -368,6 +438,7 @@ impl CodeSource for ModuleCode<'_> {
 fn read_cached(
     pages: &mut FxHashMap<u64, Box<[u8; PAGE]>>,
     tid: i32,
+    kept: Option<&Kept>,
     address: u64,
     buffer: &mut [u8],
 ) -> usize {
@@ -377,7 +448,11 @@ fn read_cached(
         let page = at & !(PAGE as u64 - 1);
         if !pages.contains_key(&page) {
             let mut bytes = Box::new([0; PAGE]);
-            if memory::read_exact(tid, page, &mut bytes[..]).is_err() {
+            let read = match kept {
+                Some(kept) => kept.read(page, &mut bytes[..]),
+                None => memory::read_exact(tid, page, &mut bytes[..]).is_ok(),
+            };
+            if !read {
                 return done;
             }
             if pages.len() >= PAGES_KEPT {

@@ -16,15 +16,19 @@ mod emulate;
 mod events;
 mod exec;
 mod family;
+mod identity;
+mod keep;
 mod lwp;
 mod machine;
 mod maps;
 mod memory_map;
 pub mod outcome;
+mod pagemap;
 pub mod profile;
 mod server;
 mod space;
 mod state;
+pub mod store;
 mod syscalls;
 
 use std::path::Path;
@@ -34,7 +38,9 @@ use std::time::Instant;
 use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
 
-pub use config::{Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
+pub use config::{
+    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target,
+};
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
 use events::Tracer;
@@ -76,6 +82,7 @@ pub fn run_profiled(
     let mut machine = Machine::new(config, memory.clone(), wake);
     machine.started = started;
     machine.profiler = sink.map(profile::Profiler::new);
+    machine.store = keep::store_for(&machine.config, machine.profiler.is_some());
     let machine = Mutex::new(machine);
     let status = std::thread::scope(|scope| {
         let server = std::thread::Builder::new()
@@ -94,10 +101,12 @@ pub fn run_profiled(
     for report in &mut machine.reports {
         report.threads.sort_by_key(|thread| thread.tid);
     }
+    let elapsed = started.elapsed();
+    machine.keep();
     Ok(Outcome {
         status,
         processes: machine.reports,
-        elapsed: started.elapsed(),
+        elapsed,
         user: after[0].0.saturating_sub(before[0].0),
         system: after[0].1.saturating_sub(before[0].1),
         host: (after[1].0 + after[1].1).saturating_sub(before[1].0 + before[1].1),

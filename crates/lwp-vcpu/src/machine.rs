@@ -22,6 +22,7 @@ use crate::outcome::{ProcessReport, ThreadReport};
 use crate::profile::{Profiler, ThreadProfile};
 use crate::server::Pace;
 use crate::space::Space;
+use crate::store::Store;
 use crate::syscalls::Pending;
 
 /// What the tracer must do for a thread that the server cannot.
@@ -145,6 +146,8 @@ pub struct Machine {
     pub random_file: Option<(SharedMemory, String)>,
     /// Whether counting is on.
     pub enabled: bool,
+    /// Where translations outlive the run.
+    pub store: Option<Arc<Store>>,
     /// Who wants to know where the counts arose.
     pub profiler: Option<Profiler>,
     /// Whether hand-offs are cheap at the moment.
@@ -189,6 +192,7 @@ impl Machine {
             random: config.seed,
             tsc: 1 << 32,
             enabled: config.start_enabled,
+            store: None,
             profiler: None,
             pace: Pace::default(),
             filtered: false,

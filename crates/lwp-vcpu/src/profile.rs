@@ -323,7 +323,7 @@ impl Profiler {
             None => (UnitId(u32::MAX), Vec::new()),
         };
         let module = self.module(family, pid, unit);
-        fresh.push(describe(family.translator.fragment(id), number, module, bytes));
+        fresh.push(describe(&family.translator.fragment(id), number, module, bytes));
         number
     }
 

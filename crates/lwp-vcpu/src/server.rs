@@ -283,11 +283,11 @@ impl Machine {
         }
         let (start, range) = space.code_at(family, tid, pc.0)?;
         let unit = &family.modules[range.unit.0 as usize].unit;
-        if let Some(&id) = unit.fragments.get(&pc)
-            && let Some(head) = family.translator.fragment(id).head
+        if let Some(id) = unit.fragment_at(pc)
+            && let Some(head) = family.translator.head_of(id)
         {
-            match unit.entries.get(&pc) {
-                Some(&entry) if indirect => {
+            match unit.entry_at(pc) {
+                Some(entry) if indirect => {
                     space.fresh.push(entry);
                     return Some((head, Vec::new()));
                 }
@@ -333,7 +333,7 @@ impl Machine {
         let Some((space, family)) = self.space_of(tid) else { return false };
         let Some((start, range)) = space.code_at(family, tid, pc.0) else { return true };
         let limits = RegionLimits { fragments: FIRST };
-        if family.module(range.unit).unit.fragments.contains_key(&pc) {
+        if family.module(range.unit).unit.has_fragment(pc) {
             return true;
         }
         let region = family.translate(range.unit, tid, (start, range.end), pc, false, limits);
@@ -475,7 +475,7 @@ pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
                 let _ = write_u64(tid, chain, miss);
                 break;
             }
-            match family.stubs.get(&at) {
+            match family.entry_of_stub(at) {
                 Some(other) => place = family.layout().chain_slot(other.0),
                 None => break,
             }

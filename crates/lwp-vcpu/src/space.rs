@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::family::{Family, FileKey, UnitId};
 use crate::maps::{self, Mapping};
+use crate::pagemap;
 
 /// An executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,22 +229,17 @@ impl Space {
                 .zip(mappings[index..].iter().skip(1).map(Some).chain([None]))
                 .find(|(a, b)| b.is_none_or(|b| !continues(a, b)))
                 .map_or(mapping.end, |(a, _)| a.end);
-            let extent = (mappings[group_start].start, end);
-            self.add_code(family, tid, mapping, &mappings[group_start], extent);
+            let group_end =
+                index + mappings[index..].iter().take_while(|other| other.end <= end).count();
+            let group = &mappings[group_start..group_end];
+            self.add_code(family, tid, mapping, group);
         }
     }
 
     /// Takes an executable mapping in: a file's as a whole, anonymous memory by 1 GiB of address, so
-    /// that a translation can lie near it.
-    fn add_code(
-        &mut self,
-        family: &mut Family,
-        tid: i32,
-        mapping: &Mapping,
-        first: &Mapping,
-        extent: (u64, u64),
-    ) {
-        if let Some(unit) = self.shared_unit(family, tid, mapping, first, extent) {
+    /// that a translation can lie near it. `group` are the mappings of its module.
+    fn add_code(&mut self, family: &mut Family, tid: i32, mapping: &Mapping, group: &[Mapping]) {
+        if let Some(unit) = self.shared_unit(family, tid, mapping, group) {
             self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
@@ -279,24 +275,33 @@ impl Space {
         family: &mut Family,
         tid: i32,
         mapping: &Mapping,
-        first: &Mapping,
-        extent: (u64, u64),
+        group: &[Mapping],
     ) -> Option<UnitId> {
+        let first = group.first()?;
         let touched =
             self.written.iter().any(|written| written.0 < mapping.end && mapping.start < written.1);
         let vdso = mapping.name == "[vdso]";
-        if !mapping.write && !mapping.shared && !touched && (mapping.inode != 0 || vdso) {
-            let version = if vdso { Some((0, 0)) } else { file_version(tid, mapping) };
-            if let Some(version) = version {
-                let key = FileKey {
-                    file: (mapping.device, mapping.inode),
-                    version,
-                    base: (first.start, first.offset),
-                };
-                return Some(family.file_unit(key, extent));
-            }
+        if mapping.write || mapping.shared || touched || (mapping.inode == 0 && !vdso) {
+            return None;
         }
-        None
+        if !vdso && pagemap::has_private_pages(tid, (mapping.start, mapping.end)) {
+            return None;
+        }
+        let version = if vdso { (0, 0) } else { file_version(tid, mapping)? };
+        let key = FileKey {
+            file: (mapping.device, mapping.inode),
+            version,
+            base: (first.start, first.offset),
+        };
+        if let Some(id) = family.known_file(&key) {
+            return Some(id);
+        }
+        let code = group.iter().filter(|mapping| mapping.execute);
+        let code_bytes = code.map(|mapping| mapping.end - mapping.start).sum();
+        let extent = (first.start, group.last()?.end);
+        let id = family.file_unit(key, extent, code_bytes);
+        family.restore(id, tid, group);
+        Some(id)
     }
 }
 

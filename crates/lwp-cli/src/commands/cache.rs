@@ -1,0 +1,115 @@
+//! `lwp cache`: the translations kept from run to run.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use lwp_vcpu::store::{Item, Store};
+
+use super::print;
+use crate::args::CacheCommand;
+use crate::ending::Ending;
+use crate::failure::{Failure, OWN_FAILURE};
+
+/// Carries out one of the cache's commands.
+pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
+    let store = open()?;
+    match command {
+        CacheCommand::List => print(list(&items(&store)?).as_bytes())?,
+        CacheCommand::Verify => return verify(&store),
+        CacheCommand::Prune => removed(store.prune().map_err(failed)?)?,
+        CacheCommand::Clear => removed(store.clear().map_err(failed)?)?,
+    }
+    Ok(Ending::SUCCESS)
+}
+
+fn open() -> Result<Store, Failure> {
+    let remedy = "set XDG_CACHE_HOME to a directory of your own; runs work without a cache";
+    let config = crate::args::cache(None).ok_or_else(|| {
+        Failure::new(OWN_FAILURE, "there is no place for a cache: neither XDG_CACHE_HOME nor HOME")
+            .with_remedy(remedy)
+    })?;
+    Store::open(&config.place, config.limit)
+        .map_err(|error| Failure::new(OWN_FAILURE, error.to_string()).with_remedy(remedy))
+}
+
+fn failed(error: std::io::Error) -> Failure {
+    Failure::io("the cache", &error)
+}
+
+fn items(store: &Store) -> Result<Vec<Item>, Failure> {
+    store.items().map_err(failed)
+}
+
+/// One line for each kept translation, last used first, and a sum.
+fn list(items: &[Item]) -> String {
+    let mut text = String::new();
+    for item in items {
+        let age = SystemTime::now().duration_since(item.used).unwrap_or_default();
+        let _ = write!(text, "{:>9}  {:>5}", size(item.bytes), ago(age.as_secs()));
+        let _ = match &item.header {
+            Ok(header) => writeln!(
+                text,
+                "  {:>7} fragments at {:#014x}  {}",
+                header.fragments, header.address, header.path
+            ),
+            Err(fault) => writeln!(text, "  {fault}: {}", item.name.to_string_lossy()),
+        };
+    }
+    let bytes = items.iter().map(|item| item.bytes).sum();
+    let _ = writeln!(text, "{:>9}  in {} files", size(bytes), items.len());
+    text
+}
+
+/// Checks every file; the exit code is 1 if one was faulty.
+fn verify(store: &Store) -> Result<Ending, Failure> {
+    let items = items(store)?;
+    let mut text = String::new();
+    let mut faulty = 0;
+    for item in &items {
+        if let Err(fault) = store.verify(item) {
+            faulty += 1;
+            let name = item.name.to_string_lossy();
+            let what = item.header.as_ref().map_or(&*name, |header| &header.path);
+            let _ = writeln!(text, "{what}: {fault}; removed");
+        }
+    }
+    let _ = writeln!(text, "{} files, {faulty} faulty", items.len());
+    print(text.as_bytes())?;
+    Ok(Ending::Code(u8::from(faulty > 0)))
+}
+
+fn removed((files, bytes): (usize, u64)) -> Result<(), Failure> {
+    print(format!("{files} files removed, {}\n", size(bytes)).as_bytes())
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let step = (bytes.max(1).ilog2() / 10).min(3);
+    let whole = bytes >> (10 * step);
+    let tenth = if step == 0 { 0 } else { (bytes >> (10 * (step - 1))) % 1024 * 10 / 1024 };
+    match step {
+        0 => format!("{whole} B"),
+        _ => format!("{whole}.{tenth} {}", UNITS[step as usize]),
+    }
+}
+
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..600 => "now".into(),
+        600..7200 => format!("{} m", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_ages_are_short() {
+        let sizes = [0, 1023, 1024, 1536, 22_498_332, 3 << 30].map(size);
+        assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "21.4 MiB", "3.0 GiB"]);
+        assert_eq!([0, 600, 7200, 200_000].map(ago), ["now", "10 m", "2 h", "2 d"]);
+    }
+}

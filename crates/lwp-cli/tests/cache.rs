@@ -1,0 +1,309 @@
+//! The cache of translations: it changes how long a run takes and nothing else.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+const EVENTS: &str = "instructions,branches,conditional-branches,branches-taken,calls,returns";
+
+/// A directory of a test's own.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cache-{name}"));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a directory");
+        Self(dir)
+    }
+
+    fn units(&self) -> PathBuf {
+        self.0.join("lwp/units")
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.units()).into_iter().flatten();
+        let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        files.sort();
+        files
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "120", LWP]).args(arguments).stdin(Stdio::null());
+        command.env("XDG_CACHE_HOME", &self.0).env_remove("LWP_CACHE_LIMIT");
+        command
+    }
+
+    fn lwp(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("lwp starts")
+    }
+
+    /// `lwp cache COMMAND`: what it prints.
+    fn cache(&self, command: &str) -> String {
+        let output = self.lwp(&["cache", command]);
+        assert!(output.status.success(), "{command}: {}", text(&output.stdout));
+        text(&output.stdout)
+    }
+
+    /// Counts `program`: what it prints, and each event's count.
+    fn count(&self, options: &[&str], program: &[&str]) -> (Output, Vec<(String, String)>) {
+        let report = self.0.join(format!("report-{:?}", thread::current().id()));
+        let mut arguments = vec!["stat", "-j", "-e", EVENTS, "-o", report.to_str().expect("text")];
+        arguments.extend(options);
+        arguments.extend(program);
+        let output = self.lwp(&arguments);
+        let text = fs::read_to_string(&report).unwrap_or_default();
+        let counts = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+            .map(|row| (row["event"].to_string(), row["counter-value"].to_string()))
+            .collect();
+        (output, counts)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A loop in one process: counted the same every time.
+const LOOP: &str = "i=0; while [ $i -lt 200 ]; do case $i in *7) x=\"$x.\";; esac; i=$((i + 1)); \
+                    done; echo $x; exit 7";
+
+/// Forks, execs, pipes, signals: prints the same every time; a shell's own counts depend on process
+/// ids and on when its children end.
+const SCRIPT: &str = "i=0; while [ $i -lt 8 ]; do (exit 3); x=$(echo $i); /bin/true; \
+                      i=$((i + 1)); done; trap 'echo caught' USR1; kill -USR1 $$; \
+                      echo done | cat; exit 7";
+
+#[test]
+fn counts_and_output_are_the_same_from_the_cache() {
+    let dir = Dir::new("same");
+    for program in [&["true"][..], &["ls", "-d", "/"], &["sh", "-c", LOOP], &["sh", "-c", SCRIPT]] {
+        let exact = !program.contains(&SCRIPT);
+        let (cold, cold_counts) = dir.count(&["--no-cache"], program);
+        let before = dir.files().len();
+        assert_eq!(cold_counts.len(), 6, "{program:?}: {}", text(&cold.stderr));
+        for run in 0..3 {
+            let (warm, counts) = dir.count(&[], program);
+            assert_eq!(warm.status, cold.status, "{program:?}, run {run}");
+            assert_eq!(text(&warm.stdout), text(&cold.stdout), "{program:?}, run {run}");
+            assert!(!exact || counts == cold_counts, "{program:?}: {counts:?} {cold_counts:?}");
+        }
+        assert!(dir.files().len() > before, "{program:?}: nothing was kept");
+    }
+    assert!(dir.cache("list").contains("/ld-linux"), "{}", dir.cache("list"));
+    assert!(dir.cache("verify").contains(" 0 faulty"));
+    // The plain plan keeps its own translations.
+    let counted = dir.files().len();
+    let run = dir.lwp(&["run", "ls", "-d", "/"]);
+    assert_eq!(text(&run.stdout), "/\n");
+    assert!(dir.files().len() >= counted + 2, "translations without counters were not kept");
+    let again = dir.lwp(&["run", "ls", "-d", "/"]);
+    assert_eq!(text(&again.stdout), "/\n");
+    assert!(dir.cache("clear").contains("files removed"));
+    assert_eq!(dir.files(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn runs_without_a_place_do_without() {
+    let dir = Dir::new("none");
+    // A file in its place, a directory of others, no home, a relative one, a limit that nothing fits.
+    let file = dir.0.join("file");
+    fs::write(&file, "").unwrap();
+    let open = dir.0.join("open");
+    fs::create_dir_all(open.join("lwp")).unwrap();
+    fs::set_permissions(open.join("lwp"), Permissions::from_mode(0o777)).unwrap();
+    let small = dir.0.join("small");
+    fs::create_dir(&small).unwrap();
+    let places = [Some(&file), Some(&open), None, Some(&small)];
+    for (number, place) in places.into_iter().enumerate() {
+        for _ in 0..2 {
+            let mut command = dir.command(&["stat", "-x,", "-e", "instructions", "true"]);
+            command.env_remove("HOME").env_remove("XDG_CACHE_HOME");
+            command.env("LWP_CACHE_LIMIT", if number == 3 { "1K" } else { "1G" });
+            if let Some(place) = place {
+                command.env("XDG_CACHE_HOME", place);
+            }
+            let output = command.output().expect("lwp starts");
+            assert!(output.status.success(), "{place:?}: {}", text(&output.stderr));
+            let line = text(&output.stderr);
+            let count = line.split(',').next().expect("a count").parse::<u64>();
+            assert!(count.is_ok_and(|count| count > 10_000), "{place:?}: {line}");
+        }
+    }
+    assert_eq!(fs::read_dir(open.join("lwp")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(small.join("lwp/units")).unwrap().count(), 0);
+    let mut refused = dir.command(&["cache", "list"]);
+    let refused = refused.env("XDG_CACHE_HOME", &open).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("remedy:"));
+}
+
+#[test]
+fn damaged_files_are_replaced_and_never_executed() {
+    let dir = Dir::new("damage");
+    let program = ["sh", "-c", LOOP];
+    let (cold, expected) = dir.count(&[], &program);
+    let files = dir.files();
+    assert!(files.len() >= 3, "{files:?}");
+    let good: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+    // Header fields, the path, the hash, and all over the image, code included.
+    let mut runs = 0;
+    for step in 0..24usize {
+        for (file, good) in files.iter().zip(&good) {
+            let mut bad = good.clone();
+            let at = match step {
+                0..8 => step * 20,
+                8..10 => 4096 - 16 * (step - 7),
+                _ => 4096 + (good.len() - 4096) * (step - 10) / 14,
+            };
+            match step {
+                22 => bad.truncate(at),
+                23 => bad.clear(),
+                _ => bad[at] = !bad[at],
+            }
+            fs::write(file, bad).unwrap();
+        }
+        let (run, counts) = dir.count(&[], &program);
+        assert_eq!((run.status, &run.stdout), (cold.status, &cold.stdout), "step {step}");
+        assert_eq!(counts, expected, "step {step}");
+        assert!(dir.cache("verify").contains(" 0 faulty"), "step {step}");
+        assert_eq!(dir.files(), files, "step {step}: not replaced");
+        runs += 1;
+    }
+    assert_eq!(runs, 24);
+    fs::write(&files[0], "nonsense").unwrap();
+    let verify = dir.lwp(&["cache", "verify"]);
+    assert_eq!(verify.status.code(), Some(1));
+    assert!(text(&verify.stdout).contains("1 faulty"), "{}", text(&verify.stdout));
+    assert!(!files[0].exists());
+}
+
+/// A program without anything: exits with `code`. No build id tells one from another.
+fn tiny(code: u8) -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    let mut out = b"\x7fELF\x02\x01\x01".to_vec();
+    out.resize(16, 0);
+    out.extend([2, 0, 62, 0, 1, 0, 0, 0]); // executable, x86-64
+    out.extend((BASE + 120).to_le_bytes()); // entry
+    out.extend(64u64.to_le_bytes()); // program headers
+    out.extend([0; 12]);
+    out.extend([64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    out.extend([1, 0, 0, 0, 5, 0, 0, 0]); // PT_LOAD, readable and executable
+    for word in [0, BASE, BASE, 136, 136, 0x1000] {
+        out.extend(u64::to_le_bytes(word));
+    }
+    out.extend([0xbf, code, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05]); // edi, eax, syscall
+    out.resize(136, 0);
+    out
+}
+
+#[test]
+fn a_changed_file_is_translated_anew() {
+    let dir = Dir::new("changed");
+    let program = dir.0.join("tiny");
+    let path = program.to_str().unwrap();
+    let run = || dir.count(&[], &[path]).0.status.code();
+    for code in [3u8, 9, 4] {
+        // In place: the same inode, the same size, the same path.
+        fs::write(&program, tiny(code)).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(run(), Some(i32::from(code)), "at once");
+        // Long enough ago for the file's times to tell that it has not changed again.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !dir.cache("list").contains(path) {
+            assert!(Instant::now() < deadline, "never kept");
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(run(), Some(i32::from(code)));
+        }
+        assert_eq!(run(), Some(i32::from(code)), "from the cache");
+        // Its modification time can be forged, the inode's cannot.
+        let times = fs::metadata(&program).unwrap().modified().unwrap();
+        fs::write(&program, tiny(code + 1)).unwrap();
+        let file = fs::File::options().write(true).open(&program).unwrap();
+        file.set_modified(times).unwrap();
+        drop(file);
+        assert_eq!(run(), Some(i32::from(code + 1)), "with its old time");
+    }
+    // The same content with new times is still the same.
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(run(), Some(5));
+    let file = fs::File::options().write(true).open(&program).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(1000)).unwrap();
+    drop(file);
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(run(), Some(5), "touched");
+    assert!(dir.cache("list").contains(path));
+}
+
+#[test]
+fn random_layouts_are_not_kept() {
+    let dir = Dir::new("aslr");
+    for _ in 0..2 {
+        let (run, _) = dir.count(&["--aslr"], &["true"]);
+        assert!(run.status.success());
+    }
+    assert_eq!(dir.files(), [] as [PathBuf; 0]);
+}
+
+/// What the runs of the next test execute: different programs, which share libraries.
+const SHORT: [&[&str]; 4] =
+    [&["true"], &["sh", "-c", "exit 0"], &["ls", "-d", "/"], &["sh", "-c", "(exit 1); true"]];
+
+#[test]
+fn a_thousand_runs_share_one_cache() {
+    let dir = Dir::new("crowd");
+    const LIMIT: u64 = 3 << 20;
+    thread::scope(|scope| {
+        for worker in 0..4usize {
+            let dir = &dir;
+            scope.spawn(move || {
+                for round in 0..250 {
+                    let program = SHORT[(worker + round) % SHORT.len()];
+                    let mut arguments = vec!["run", "--"];
+                    arguments.extend(program);
+                    let mut command = dir.command(&arguments);
+                    command.env("LWP_CACHE_LIMIT", LIMIT.to_string());
+                    // Some die, anywhere.
+                    if round % 25 == 24 {
+                        let mut child = command.stdout(Stdio::null()).spawn().expect("lwp starts");
+                        thread::sleep(Duration::from_millis(round as u64 % 17));
+                        let _ = child.kill();
+                        let _ = child.wait();
+                        continue;
+                    }
+                    // And one empties the cache under the others' hands.
+                    if round % 60 == 59 {
+                        dir.cache("clear");
+                    }
+                    let output = command.output().expect("lwp starts");
+                    assert!(output.status.success(), "{program:?}: {}", text(&output.stderr));
+                    assert_eq!(text(&output.stderr), "", "{program:?}");
+                }
+            });
+        }
+    });
+    assert!(dir.cache("verify").contains(" 0 faulty"));
+    let (run, _) = dir.count(&[], &["ls", "-d", "/"]);
+    assert!(run.status.success());
+    let mut prune = dir.command(&["cache", "prune"]);
+    assert!(prune.env("LWP_CACHE_LIMIT", LIMIT.to_string()).output().unwrap().status.success());
+    let bytes: u64 = dir.files().iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    assert!(bytes > 0 && bytes <= LIMIT, "{bytes}");
+}

@@ -1,0 +1,295 @@
+//! Freezing: a unit, as it has been translated so far, written as an image.
+
+use rustc_hash::FxHashMap;
+
+use crate::addr::{AppPc, CachePc};
+use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
+use crate::image::{self, FLAGS_DEAD, Header, NONE, Placement, detail, pack_weights, table};
+use crate::region::Translator;
+use crate::relocation::{Relocation, SITE_LIMIT, Site};
+
+/// A unit to be frozen.
+#[derive(Clone, Copy, Debug)]
+pub struct Freeze<'a> {
+    /// What was translated.
+    pub unit: &'a Unit,
+    /// Lowest address of its module.
+    pub module: AppPc,
+    /// Where its code lies.
+    pub at: Placement,
+    /// All of its code, from there.
+    pub code: &'a [u8],
+}
+
+/// The tables of an image in the making.
+struct Tables<'a> {
+    translator: &'a Translator,
+    input: Freeze<'a>,
+    /// By the order of their pcs.
+    fragments: Vec<(u32, FragmentId)>,
+    code: Vec<u8>,
+    tables: [Vec<u8>; table::BYTES.len()],
+}
+
+impl Translator {
+    /// Writes a unit as an image. `None` where it holds something that an image cannot express: a
+    /// part of its code elsewhere, or addresses too far apart.
+    pub fn freeze(&self, input: Freeze<'_>) -> Option<Vec<u8>> {
+        if input.code.len() >= SITE_LIMIT || !input.at.code.0.is_multiple_of(64) {
+            return None;
+        }
+        let mut out = Tables {
+            translator: self,
+            input,
+            fragments: Vec::new(),
+            code: input.code.to_vec(),
+            tables: std::array::from_fn(|_| Vec::new()),
+        };
+        out.fragments()?;
+        out.entries_and_sites()?;
+        out.exits()?;
+        out.pieces()?;
+        Some(out.finish())
+    }
+}
+
+impl Tables<'_> {
+    fn put(&mut self, table: usize, words: &[u32]) {
+        for word in words {
+            self.tables[table].extend_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// An address in the code, relative to its start.
+    fn offset(&self, pc: CachePc) -> Option<u32> {
+        let offset = pc.0.checked_sub(self.input.at.code.0)?;
+        (offset < self.code.len() as u64).then_some(offset as u32)
+    }
+
+    /// An application pc, relative to the module.
+    fn distance(&self, pc: AppPc) -> Option<u32> {
+        let distance = pc.0.wrapping_sub(self.input.module.0) as i64;
+        i32::try_from(distance).ok().map(i32::cast_unsigned)
+    }
+
+    fn fragments(&mut self) -> Option<()> {
+        let unit = self.input.unit;
+        let mut all = Vec::with_capacity(unit.restored_fragments() + unit.fragments.len());
+        if let Some(placed) = &unit.placed {
+            for record in placed.image().records(table::FRAGS) {
+                let word = u32::from_le_bytes([record[0], record[1], record[2], record[3]]);
+                let index = all.len() as u32;
+                all.push((word, placed.id(index)));
+            }
+        }
+        for (&pc, &id) in &unit.fragments {
+            all.push((self.distance(pc)?, id));
+        }
+        all.sort_unstable_by_key(|(pc, _)| *pc);
+        for &(pc, id) in &all {
+            let fragment = self.translator.fragment(id);
+            self.fragment(pc, &fragment)?;
+        }
+        self.fragments = all;
+        Some(())
+    }
+
+    fn fragment(&mut self, pc: u32, fragment: &Fragment) -> Option<()> {
+        let join = self.offset(fragment.join)?;
+        let head = match fragment.head {
+            Some(head) => self.offset(head)?,
+            None => NONE,
+        };
+        let dead = if fragment.flags_dead { FLAGS_DEAD } else { 0 };
+        self.put(table::FRAGS, &[pc, join | dead, head]);
+        let target = match fragment.target {
+            AppPc(0) => detail::NO_TARGET.cast_unsigned(),
+            target => self.distance(target)?,
+        };
+        let start = self.offset(fragment.start)?;
+        self.put(table::DETAILS, &[start, fragment.len, target]);
+        let details = &mut self.tables[table::DETAILS];
+        details.extend_from_slice(&pack_weights(fragment.weights)?);
+        details.extend_from_slice(&fragment.app_len.to_le_bytes());
+        details.extend_from_slice(&fragment.instructions.to_le_bytes());
+        Some(())
+    }
+
+    /// Numbers entries and counters anew, from zero, and writes the new numbers into the code.
+    fn entries_and_sites(&mut self) -> Option<()> {
+        let entries = self.entries()?;
+        let translator = self.translator;
+        let mut counters: FxHashMap<u32, u32> = FxHashMap::default();
+        for site in self.sites()? {
+            self.put(table::SITES, &[site.0]);
+            let at = site.at();
+            let kind = site.kind();
+            if !matches!(kind, Relocation::Counter | Relocation::Chain) {
+                continue;
+            }
+            let place = self.code.get_mut(at..at + 4)?;
+            let origin = image::origin(kind, translator.layout()) as u32;
+            let old = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
+            let number = old.checked_sub(origin)? / 8;
+            let new = match kind {
+                Relocation::Chain => *entries.get(&EntryId(number))?,
+                _ => {
+                    let next = counters.len() as u32;
+                    *counters.entry(number).or_insert(next)
+                }
+            };
+            place.copy_from_slice(&(origin + new * 8).to_le_bytes());
+        }
+        let mut by_number: Vec<(u32, u32)> =
+            counters.iter().map(|(&old, &new)| (new, old)).collect();
+        by_number.sort_unstable();
+        for (_, old) in by_number {
+            let weights = translator.counters().weights(old as usize);
+            self.tables[table::WEIGHTS].extend_from_slice(&pack_weights(weights)?);
+        }
+        Some(())
+    }
+
+    /// All relocations, by place.
+    fn sites(&self) -> Option<Vec<Site>> {
+        let unit = self.input.unit;
+        let mut sites = Vec::new();
+        if let Some(placed) = &unit.placed {
+            let old = placed.image().records(table::SITES);
+            sites.extend(old.map(|raw| Site(u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]))));
+        }
+        for site in &unit.relocations {
+            sites.push(Site::new(self.offset(site.at)? as usize, site.kind)?);
+        }
+        sites.sort_unstable_by_key(|site| site.at());
+        Some(sites)
+    }
+
+    /// Entries in the order they were made; returns their new numbers.
+    fn entries(&mut self) -> Option<FxHashMap<EntryId, u32>> {
+        let unit = self.input.unit;
+        let mut ids: Vec<EntryId> = unit.entries.values().copied().collect();
+        if let Some(placed) = &unit.placed {
+            let first = placed.first_entry();
+            ids.extend((0..placed.image().entries() as u32).map(|index| EntryId(first + index)));
+        }
+        ids.sort_unstable();
+        let mut by_pc = Vec::with_capacity(ids.len());
+        for (number, &id) in ids.iter().enumerate() {
+            let entry = *self.translator.entry(id);
+            let pc = self.distance(entry.pc)?;
+            let stub = self.offset(entry.stub)?;
+            self.put(table::ENTRIES, &[pc, stub]);
+            by_pc.push((pc, number as u32));
+        }
+        by_pc.sort_unstable();
+        for (_, number) in by_pc {
+            self.put(table::BY_PC, &[number]);
+        }
+        Some(ids.into_iter().enumerate().map(|(number, id)| (id, number as u32)).collect())
+    }
+
+    /// Exits that are not linked yet, and the stubs they lead to.
+    fn exits(&mut self) -> Option<()> {
+        let unit = self.input.unit;
+        let mut pending = Vec::new();
+        let mut stubs = Vec::new();
+        if let Some(placed) = &unit.placed {
+            for (target, site) in placed.pairs(table::PENDING) {
+                // What has been translated since is linked.
+                if !unit.fragments.contains_key(&target) {
+                    pending.push((self.distance(target)?, self.offset(site)?));
+                }
+            }
+            for (target, stub) in placed.pairs(table::STUBS) {
+                stubs.push((self.distance(target)?, self.offset(stub)?));
+            }
+        }
+        for (&target, sites) in &unit.pending {
+            for &site in sites {
+                pending.push((self.distance(target)?, self.offset(site)?));
+            }
+        }
+        for (&target, &stub) in &unit.stubs {
+            stubs.push((self.distance(target)?, self.offset(stub)?));
+        }
+        for (number, mut pairs) in [(table::PENDING, pending), (table::STUBS, stubs)] {
+            pairs.sort_unstable();
+            for (key, value) in pairs {
+                self.put(number, &[key, value]);
+            }
+        }
+        Some(())
+    }
+
+    /// Pieces of code and their points.
+    fn pieces(&mut self) -> Option<()> {
+        let mut order: FxHashMap<FragmentId, u32> = FxHashMap::default();
+        order.reserve(self.fragments.len());
+        order.extend(self.fragments.iter().enumerate().map(|(at, (_, id))| (*id, at as u32)));
+        let mut known: FxHashMap<Vec<u8>, u32> = FxHashMap::default();
+        let old_end = match &self.input.unit.placed {
+            Some(placed) => {
+                for piece in placed.pieces() {
+                    let id = piece.fragment;
+                    let words = [piece.start, piece.len, piece.pc];
+                    self.piece(words, id.map(|id| order[&id]), piece.points, &mut known);
+                }
+                placed.code_start().offset(placed.image().code_len() as u64)
+            }
+            None => self.input.at.code,
+        };
+        let end = self.input.at.code.offset(self.code.len() as u64);
+        let translator = self.translator;
+        for (&start, piece) in translator.pieces.range(old_end.0..end.0) {
+            let (at, len) = (piece.points.0 as usize, usize::from(piece.points.1));
+            let words = [self.offset(CachePc(start))?, piece.len, self.distance(piece.pc)?];
+            let fragment = match piece.fragment {
+                Some(id) => Some(*order.get(&id)?),
+                None => None,
+            };
+            self.piece(words, fragment, &translator.points[at..at + len], &mut known);
+        }
+        Some(())
+    }
+
+    fn piece(
+        &mut self,
+        words: [u32; 3],
+        fragment: Option<u32>,
+        points: &[u8],
+        known: &mut FxHashMap<Vec<u8>, u32>,
+    ) {
+        let at = match known.get(points) {
+            Some(&at) => at,
+            None => {
+                let at = self.tables[table::POINTS].len() as u32;
+                self.tables[table::POINTS].extend_from_slice(points);
+                known.insert(points.to_vec(), at);
+                at
+            }
+        };
+        self.put(table::PIECES, &words);
+        self.put(table::PIECES, &[fragment.unwrap_or(NONE), at, points.len() as u32]);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.tables[table::CODE] = std::mem::take(&mut self.code);
+        let mut header = Header {
+            module: self.input.module.0,
+            code: self.input.at.code.0,
+            routines: self.input.at.routines.0,
+            ..Header::default()
+        };
+        for ((count, table), width) in header.counts.iter_mut().zip(&self.tables).zip(table::BYTES)
+        {
+            *count = (table.len() / width) as u64;
+        }
+        let mut out = header.to_bytes();
+        out.reserve(self.tables.iter().map(Vec::len).sum());
+        for table in &self.tables {
+            out.extend_from_slice(table);
+        }
+        out
+    }
+}

@@ -1,0 +1,593 @@
+//! Images: what has been translated of one unit, as bytes that outlive the run.
+//!
+//! An image is looked up where it lies: tables are sorted by what is searched for, so that putting
+//! one in place costs its relocations and nothing for each fragment. Addresses are relative, to the
+//! module or to the unit's code; counters and entries are numbered from zero. [`crate::freeze`]
+//! writes images, [`Translator::restore`] puts one in place.
+//!
+//! ```text
+//! header      HEADER_WORDS words of 8 bytes, see `Header`
+//! frags       pc, join (bit 31: flags dead on entry), head        by pc          12 bytes each
+//! entries     pc, stub                                            by number       8
+//! by pc       number of an entry                                  by its pc       4
+//! pending     target, place of a displacement                     by target       8
+//! stubs       target, stub                                        by target       8
+//! sites       relocations                                         by place        4
+//! weights     instructions (2 bytes), six more (1 byte each)      by counter      8
+//! details     of a fragment, see `detail`                         as frags       24
+//! pieces      start, length, pc, fragment, points                 by start       24
+//! points      point tables
+//! code
+//! ```
+//!
+//! The bytes must have been checked for damage before. Images are still read with care: no content
+//! makes a lookup panic or leads outside the unit's code.
+
+use crate::addr::{AppPc, CachePc};
+use crate::context::{CONTEXT_BYTES, Layout};
+use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::plan::Weights;
+use crate::recipe::{self, Point};
+use crate::region::Translator;
+use crate::relocation::{Relocation, SITE_LIMIT, Site};
+
+/// Why bytes are not an image, or cannot be put where they are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The tables do not fill the bytes.
+    #[error("{found} bytes instead of {expected}")]
+    Size {
+        /// What the header says.
+        expected: u64,
+        /// How many there are.
+        found: u64,
+    },
+    /// A table holds something that lies outside the code.
+    #[error("an address outside the code in table {table}")]
+    Outside {
+        /// The table's number.
+        table: usize,
+    },
+    /// A displacement does not reach from the new place.
+    #[error("a displacement at {at:#x} does not reach")]
+    Reach {
+        /// Its offset in the code.
+        at: usize,
+    },
+    /// The code could not be written to its place.
+    #[error("the code could not be written")]
+    NotWritten,
+    /// The unit has been translated already.
+    #[error("the unit is not empty")]
+    NotEmpty,
+}
+
+/// Bytes of code that are relocated at a time.
+const PIECE: usize = 64 << 10;
+/// Words of the header.
+pub(crate) const HEADER_WORDS: usize = 16;
+/// Fragments of images are numbered from here.
+pub(crate) const FIRST_ID: u32 = 1 << 31;
+/// In a table: none.
+pub(crate) const NONE: u32 = u32::MAX;
+/// In a `join`: the flags are dead on entry.
+pub(crate) const FLAGS_DEAD: u32 = 1 << 31;
+
+/// The tables, in order; the number of each is its place in the header's counts.
+pub(crate) mod table {
+    pub const FRAGS: usize = 0;
+    pub const ENTRIES: usize = 1;
+    pub const BY_PC: usize = 2;
+    pub const PENDING: usize = 3;
+    pub const STUBS: usize = 4;
+    pub const SITES: usize = 5;
+    pub const WEIGHTS: usize = 6;
+    pub const DETAILS: usize = 7;
+    pub const PIECES: usize = 8;
+    pub const POINTS: usize = 9;
+    pub const CODE: usize = 10;
+    /// Bytes of a record of each table.
+    pub const BYTES: [usize; 11] = [12, 8, 4, 8, 8, 4, 8, 24, 24, 1, 1];
+}
+
+/// The fixed part of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Lowest address of the module; application pcs are relative to it.
+    pub module: u64,
+    /// Where the code lay.
+    pub code: u64,
+    /// Where its arena's routines lay.
+    pub routines: u64,
+    /// Records of each table.
+    pub counts: [u64; table::BYTES.len()],
+}
+
+impl Header {
+    pub fn to_bytes(self) -> Vec<u8> {
+        let mut words = vec![self.module, self.code, self.routines];
+        words.extend(self.counts);
+        words.resize(HEADER_WORDS, 0);
+        words.into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut words = bytes.get(..HEADER_WORDS * 8)?.chunks_exact(8).map(|word| u64_at(word, 0));
+        let [module, code, routines] = [words.next()?, words.next()?, words.next()?];
+        let mut counts = [0; table::BYTES.len()];
+        for count in &mut counts {
+            *count = words.next()?;
+        }
+        Some(Self { module, code, routines, counts })
+    }
+}
+
+/// Bytes in memory of any kind.
+pub type Bytes = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+/// One frozen unit.
+pub struct Image {
+    bytes: Bytes,
+    header: Header,
+    /// First byte of each table.
+    starts: [usize; table::BYTES.len()],
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Image").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    /// Takes `bytes` as an image.
+    pub fn parse(bytes: Bytes) -> Result<Self, ImageError> {
+        let all = (*bytes).as_ref();
+        let found = all.len() as u64;
+        let too_short = ImageError::Size { expected: HEADER_WORDS as u64 * 8, found };
+        let header = Header::parse(all).ok_or(too_short)?;
+        let mut starts = [0; table::BYTES.len()];
+        let mut end = HEADER_WORDS as u64 * 8;
+        for ((start, count), width) in starts.iter_mut().zip(header.counts).zip(table::BYTES) {
+            *start = end as usize;
+            end = end.saturating_add(count.saturating_mul(width as u64));
+        }
+        if end != found {
+            return Err(ImageError::Size { expected: end, found });
+        }
+        let image = Self { bytes, header, starts };
+        if image.count(table::FRAGS) != image.count(table::DETAILS)
+            || image.count(table::ENTRIES) != image.count(table::BY_PC)
+        {
+            return Err(ImageError::Outside { table: table::DETAILS });
+        }
+        if image.code_len() >= SITE_LIMIT {
+            return Err(ImageError::Outside { table: table::CODE });
+        }
+        Ok(image)
+    }
+
+    /// Bytes of its code.
+    pub fn code_len(&self) -> usize {
+        self.count(table::CODE)
+    }
+
+    /// How many fragments it holds.
+    pub fn fragments(&self) -> usize {
+        self.count(table::FRAGS)
+    }
+
+    /// How many entries, and chain slots, it needs.
+    pub fn entries(&self) -> usize {
+        self.count(table::ENTRIES)
+    }
+
+    /// How many counters it needs.
+    pub fn counters(&self) -> usize {
+        self.count(table::WEIGHTS)
+    }
+
+    pub(crate) fn count(&self, table: usize) -> usize {
+        self.header.counts[table] as usize
+    }
+
+    /// A record of a table.
+    pub(crate) fn record(&self, table: usize, index: usize) -> Option<&[u8]> {
+        if index >= self.count(table) {
+            return None;
+        }
+        let width = table::BYTES[table];
+        let at = self.starts[table] + index * width;
+        (*self.bytes).as_ref().get(at..at + width)
+    }
+
+    /// A table as it stands.
+    fn table(&self, table: usize) -> &[u8] {
+        let start = self.starts[table];
+        &(*self.bytes).as_ref()[start..start + self.count(table) * table::BYTES[table]]
+    }
+
+    /// All records of a table.
+    pub(crate) fn records(&self, table: usize) -> std::slice::ChunksExact<'_, u8> {
+        self.table(table).chunks_exact(table::BYTES[table])
+    }
+
+    /// The first record of a sorted table whose key is not below `key`.
+    fn search(&self, table: usize, key: u32, key_of: impl Fn(&[u8]) -> u32) -> usize {
+        let (mut low, mut high) = (0, self.count(table));
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.record(table, middle) {
+                Some(record) if key_of(record) < key => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
+    }
+
+    /// The first record of a table sorted by its first field whose field is not below `key`.
+    fn first(&self, table: usize, key: u32) -> usize {
+        self.search(table, key, |record| u32_at(record, 0))
+    }
+
+    pub(crate) fn weights(&self, index: usize) -> Weights {
+        self.record(table::WEIGHTS, index).map(unpack_weights).unwrap_or_default()
+    }
+}
+
+/// Weights in eight bytes; `None` where they do not fit.
+pub(crate) fn pack_weights(weights: Weights) -> Option<[u8; 8]> {
+    let mut out = [0; 8];
+    out[..2].copy_from_slice(&i16::try_from(weights.instructions).ok()?.to_le_bytes());
+    for (byte, value) in out[2..].iter_mut().zip([
+        weights.branches,
+        weights.conditional,
+        weights.conditional_taken,
+        weights.calls,
+        weights.returns,
+        weights.indirect,
+    ]) {
+        *byte = i8::try_from(value).ok()?.cast_unsigned();
+    }
+    Some(out)
+}
+
+fn unpack_weights(bytes: &[u8]) -> Weights {
+    let small = |at: usize| i32::from(bytes[at].cast_signed());
+    Weights {
+        instructions: i32::from(u16_at(bytes, 0).cast_signed()),
+        branches: small(2),
+        conditional: small(3),
+        conditional_taken: small(4),
+        calls: small(5),
+        returns: small(6),
+        indirect: small(7),
+    }
+}
+
+/// What the rarely needed record of a fragment holds.
+pub(crate) mod detail {
+    pub const START: usize = 0;
+    pub const LEN: usize = 4;
+    /// Signed distance of the target from the module; `NO_TARGET` where there is none.
+    pub const TARGET: usize = 8;
+    pub const WEIGHTS: usize = 12;
+    pub const APP_LEN: usize = 20;
+    pub const INSTRUCTIONS: usize = 22;
+    pub const NO_TARGET: i32 = i32::MIN;
+}
+
+/// Where an image is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Address of its code; a multiple of 64.
+    pub code: CachePc,
+    /// Where that arena's copy of the routines lies.
+    pub routines: CachePc,
+}
+
+/// A piece as it stands in the table: offsets, and a pc relative to the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PieceRecord<'a> {
+    pub start: u32,
+    pub len: u32,
+    pub pc: u32,
+    pub fragment: Option<FragmentId>,
+    pub points: &'a [u8],
+}
+
+/// An image in place.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    image: Image,
+    code: u64,
+    first_fragment: u32,
+    first_entry: u32,
+}
+
+impl Placed {
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub fn code_start(&self) -> CachePc {
+        CachePc(self.code)
+    }
+
+    pub fn first_entry(&self) -> u32 {
+        self.first_entry
+    }
+
+    pub fn fragments(&self) -> usize {
+        self.image.fragments()
+    }
+
+    pub fn contains(&self, pc: CachePc) -> bool {
+        pc.0.wrapping_sub(self.code) < self.image.code_len() as u64
+    }
+
+    /// A fragment's place in the tables.
+    pub fn index(&self, id: FragmentId) -> usize {
+        id.0.wrapping_sub(self.first_fragment) as usize
+    }
+
+    /// The number of the fragment at `index` in the tables.
+    pub fn id(&self, index: u32) -> FragmentId {
+        FragmentId(self.first_fragment + index)
+    }
+
+    /// The application pcs and places of a table of pairs.
+    pub fn pairs(&self, table: usize) -> impl Iterator<Item = (AppPc, CachePc)> + '_ {
+        let records = self.image.records(table);
+        records
+            .filter_map(|record| Some((self.pc(u32_at(record, 0)), self.place(u32_at(record, 4))?)))
+    }
+
+    /// All pieces, as they stand in the table.
+    pub fn pieces(&self) -> impl Iterator<Item = PieceRecord<'_>> {
+        self.image.records(table::PIECES).map(|record| PieceRecord {
+            start: u32_at(record, 0),
+            len: u32_at(record, 4),
+            pc: u32_at(record, 8),
+            fragment: self.fragment_of(record),
+            points: self.points_of(record).unwrap_or_default(),
+        })
+    }
+
+    fn fragment_of(&self, piece: &[u8]) -> Option<FragmentId> {
+        let index = u32_at(piece, 12);
+        ((index as usize) < self.fragments()).then(|| self.id(index))
+    }
+
+    fn points_of(&self, piece: &[u8]) -> Option<&[u8]> {
+        let (at, len) = (u32_at(piece, 16) as usize, u32_at(piece, 20) as usize);
+        self.image.table(table::POINTS).get(at..at.checked_add(len)?)
+    }
+
+    fn pc(&self, offset: u32) -> AppPc {
+        AppPc(self.image.header.module.wrapping_add(i64::from(offset.cast_signed()) as u64))
+    }
+
+    fn key(&self, pc: AppPc) -> Option<u32> {
+        let distance = pc.0.wrapping_sub(self.image.header.module) as i64;
+        i32::try_from(distance).ok().map(i32::cast_unsigned)
+    }
+
+    /// A place in the code; `None` where the table holds none.
+    fn place(&self, offset: u32) -> Option<CachePc> {
+        let inside = (offset as usize) < self.image.code_len();
+        inside.then(|| CachePc(self.code + u64::from(offset)))
+    }
+
+    pub fn fragment_at(&self, pc: AppPc) -> Option<FragmentId> {
+        let key = self.key(pc)?;
+        let index = self.image.first(table::FRAGS, key);
+        let record = self.image.record(table::FRAGS, index)?;
+        (u32_at(record, 0) == key).then_some(FragmentId(self.first_fragment + index as u32))
+    }
+
+    pub fn head(&self, id: FragmentId) -> Option<CachePc> {
+        let record = self.image.record(table::FRAGS, self.index(id))?;
+        self.place(u32_at(record, 8))
+    }
+
+    /// The fragment with this number; `late` is a head made for it since.
+    pub fn fragment(&self, id: FragmentId, late: Option<CachePc>) -> Fragment {
+        let index = self.index(id);
+        let hot = self.image.record(table::FRAGS, index).unwrap_or(&[0; 12]);
+        let cold = self.image.record(table::DETAILS, index).unwrap_or(&[0; 24]);
+        let target = u32_at(cold, detail::TARGET);
+        let place = |offset| self.place(offset).unwrap_or(CachePc(self.code));
+        Fragment {
+            pc: self.pc(u32_at(hot, 0)),
+            app_len: u16_at(cold, detail::APP_LEN),
+            instructions: u16_at(cold, detail::INSTRUCTIONS),
+            start: place(u32_at(cold, detail::START)),
+            len: u32_at(cold, detail::LEN),
+            head: late.or_else(|| self.head(id)),
+            join: place(u32_at(hot, 4) & !FLAGS_DEAD),
+            target: match target.cast_signed() {
+                detail::NO_TARGET => AppPc(0),
+                _ => self.pc(target),
+            },
+            weights: unpack_weights(&cold[detail::WEIGHTS..]),
+            // Only code that counts nothing down is kept.
+            countdown: (0, 0),
+            flags_dead: u32_at(hot, 4) & FLAGS_DEAD != 0,
+        }
+    }
+
+    pub fn entry_at(&self, pc: AppPc) -> Option<EntryId> {
+        let key = self.key(pc)?;
+        let pc_of = |record: &[u8]| {
+            let number = u32_at(record, 0) as usize;
+            self.image.record(table::ENTRIES, number).map_or(0, |entry| u32_at(entry, 0))
+        };
+        let index = self.image.search(table::BY_PC, key, pc_of);
+        let record = self.image.record(table::BY_PC, index)?;
+        (pc_of(record) == key).then(|| EntryId(self.first_entry + u32_at(record, 0)))
+    }
+
+    pub fn stub_of(&self, target: AppPc) -> Option<CachePc> {
+        let key = self.key(target)?;
+        let record = self.image.record(table::STUBS, self.image.first(table::STUBS, key))?;
+        if u32_at(record, 0) == key { self.place(u32_at(record, 4)) } else { None }
+    }
+
+    /// The displacements of exits that waited for `target` when the image was made.
+    pub fn pending(&self, target: AppPc) -> Vec<CachePc> {
+        let Some(key) = self.key(target) else { return Vec::new() };
+        (self.image.first(table::PENDING, key)..self.image.count(table::PENDING))
+            .map_while(|index| self.image.record(table::PENDING, index))
+            .take_while(|record| u32_at(record, 0) == key)
+            .filter_map(|record| self.place(u32_at(record, 4)))
+            .filter(|site| (site.0 - self.code) as usize + 4 <= self.image.code_len())
+            .collect()
+    }
+
+    /// The point that holds at `pc`, the pc that it counts from, and the fragment.
+    pub fn point_at(&self, pc: CachePc) -> Option<(AppPc, Point, Option<FragmentId>)> {
+        let offset = (pc.0 - self.code) as u32;
+        let after = self.image.first(table::PIECES, offset + 1);
+        let record = self.image.record(table::PIECES, after.checked_sub(1)?)?;
+        let within = offset - u32_at(record, 0);
+        if within >= u32_at(record, 4) {
+            return None;
+        }
+        let point = recipe::lookup(self.points_of(record)?, within)?;
+        Some((self.pc(u32_at(record, 8)), point, self.fragment_of(record)))
+    }
+}
+
+impl Translator {
+    pub(crate) fn placed_of(&self, id: FragmentId) -> Option<&Placed> {
+        if id.0 < FIRST_ID {
+            return None;
+        }
+        let after = self.placed.partition_point(|placed| placed.first_fragment <= id.0);
+        self.placed[..after].last().map(|placed| &**placed)
+    }
+
+    /// Puts `image` in place as the content of `unit`, which is empty, and hands its code to
+    /// `write`, piece by piece with the offset of each. Its entries and counters get the next numbers.
+    ///
+    /// On an error nothing has changed here, but some of the code may have been written.
+    pub fn restore(
+        &mut self,
+        unit: &mut Unit,
+        image: Image,
+        at: Placement,
+        write: &mut dyn FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), ImageError> {
+        if !unit.fragments.is_empty() || unit.placed.is_some() {
+            return Err(ImageError::NotEmpty);
+        }
+        self.write_relocated(&image, at, write)?;
+        let first_entry = self.entry_count();
+        let first_fragment = self
+            .placed
+            .last()
+            .map_or(FIRST_ID, |last| last.first_fragment + last.fragments() as u32);
+        let placed = Placed { image, code: at.code.0, first_fragment, first_entry };
+        self.entries.reserve(placed.image.entries());
+        self.entries.extend(placed.image.records(table::ENTRIES).map(|record| Entry {
+            pc: placed.pc(u32_at(record, 0)),
+            stub: placed.place(u32_at(record, 4)).unwrap_or(at.code),
+        }));
+        let placed = std::sync::Arc::new(placed);
+        self.counters.restore(&placed);
+        unit.placed = Some(placed.clone());
+        self.placed.push(placed);
+        Ok(())
+    }
+
+    /// The restored entry with its stub at `stub`.
+    pub fn restored_entry(&self, stub: CachePc) -> Option<EntryId> {
+        let placed = self.placed.iter().find(|placed| placed.contains(stub))?;
+        let first = placed.first_entry as usize;
+        // Entries are numbered in the order in which their stubs were appended.
+        let entries = &self.entries[first..first + placed.image.entries()];
+        let index = entries.binary_search_by_key(&stub.0, |entry| entry.stub.0).ok()?;
+        Some(EntryId((first + index) as u32))
+    }
+
+    /// Writes the code of `image`, corrected for its new place and numbers.
+    fn write_relocated(
+        &self,
+        image: &Image,
+        at: Placement,
+        write: &mut dyn FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), ImageError> {
+        let deltas = self.deltas(&image.header, at);
+        let code = image.table(table::CODE);
+        let mut sites = image.records(table::SITES).map(|record| Site(u32_at(record, 0)));
+        let mut next = sites.next();
+        // Small enough to stay in the processor's cache; a site that straddles two pieces makes the
+        // first one longer.
+        let mut buffer: Vec<u8> = Vec::with_capacity(PIECE + 4);
+        let mut start = 0;
+        while start < code.len() {
+            let mut end = (start + PIECE).min(code.len());
+            buffer.clear();
+            buffer.extend_from_slice(&code[start..end]);
+            while let Some(site) = next.filter(|site| site.at() < end) {
+                if site.at() + 4 > end {
+                    let more = code.get(end..site.at() + 4);
+                    let more = more.ok_or(ImageError::Outside { table: table::SITES })?;
+                    buffer.extend_from_slice(more);
+                    end += more.len();
+                }
+                let within = site.at().checked_sub(start);
+                let within = within.ok_or(ImageError::Outside { table: table::SITES })?;
+                let new =
+                    i64::from(u32_at(&buffer, within).cast_signed()) + deltas[site.kind() as usize];
+                let new = i32::try_from(new).map_err(|_| ImageError::Reach { at: site.at() })?;
+                buffer[within..within + 4].copy_from_slice(&new.to_le_bytes());
+                next = sites.next();
+            }
+            if !write(start as u64, &buffer) {
+                return Err(ImageError::NotWritten);
+            }
+            start = end;
+        }
+        match next {
+            Some(_) => Err(ImageError::Outside { table: table::SITES }),
+            None => Ok(()),
+        }
+    }
+
+    /// What is added to the displacements of each kind.
+    fn deltas(&self, header: &Header, at: Placement) -> [i64; Relocation::KINDS] {
+        let moved = at.code.0.wrapping_sub(header.code) as i64;
+        let mut deltas = [0i64; Relocation::KINDS];
+        deltas[Relocation::Counter as usize] = self.counters.len() as i64 * 8;
+        deltas[Relocation::Chain as usize] =
+            (self.layout.chain_slot(self.entry_count()) - self.layout.chain_slot(0)) as i64;
+        deltas[Relocation::Application as usize] = moved.wrapping_neg();
+        deltas[Relocation::Routines as usize] =
+            (at.routines.0.wrapping_sub(header.routines) as i64).wrapping_sub(moved);
+        deltas
+    }
+}
+
+/// gs-relative displacement of counter 0, and address of chain slot 0: what the numbers in an image
+/// count from.
+pub(crate) fn origin(kind: Relocation, layout: Layout) -> u64 {
+    match kind {
+        Relocation::Counter => CONTEXT_BYTES,
+        _ => layout.chain_slot(0),
+    }
+}

@@ -1,0 +1,54 @@
+//! Relocations: the displacements of translated code that depend on where the code, the arena's
+//! routines, its counters and its chain slots lie. Everything else in a unit's code is relative to
+//! the unit itself, or depends only on where the application's module lies.
+
+use crate::addr::CachePc;
+
+/// What a four-byte displacement depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Relocation {
+    /// gs-relative displacement of a counter.
+    Counter = 0,
+    /// Absolute address of a chain slot.
+    Chain = 1,
+    /// rip-relative displacement of an operand of the application.
+    Application = 2,
+    /// rip-relative displacement of a routine of the arena.
+    Routines = 3,
+}
+
+impl Relocation {
+    const ALL: [Self; 4] = [Self::Counter, Self::Chain, Self::Application, Self::Routines];
+    /// How many kinds there are.
+    pub(crate) const KINDS: usize = Self::ALL.len();
+}
+
+/// A relocation and its place, relative to the start of a unit's code, in one word: the place in the
+/// low 30 bits, the kind above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Site(pub u32);
+
+/// Most bytes of code that sites can point into.
+pub(crate) const SITE_LIMIT: usize = 1 << 30;
+
+impl Site {
+    pub(crate) fn new(at: usize, kind: Relocation) -> Option<Self> {
+        (at < SITE_LIMIT).then_some(Self(at as u32 | (kind as u32) << 30))
+    }
+
+    pub(crate) fn at(self) -> usize {
+        (self.0 & (SITE_LIMIT as u32 - 1)) as usize
+    }
+
+    pub(crate) fn kind(self) -> Relocation {
+        Relocation::ALL[(self.0 >> 30) as usize]
+    }
+}
+
+/// A relocation at an address of the tracee.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacedSite {
+    pub at: CachePc,
+    pub kind: Relocation,
+}

@@ -1,0 +1,236 @@
+//! Images: a unit put elsewhere is what translating it there would have given, and no bytes at all make
+//! an image do harm.
+
+mod common;
+
+use common::{App, Bench, CACHE, PLANS};
+use lwp_dbt::block::Emulated;
+use lwp_dbt::context::SyscallClass;
+use lwp_dbt::freeze::Freeze;
+use lwp_dbt::{AppPc, CachePc, Checks, CodeSink, EntryId, Image, Placement, Plan, Unit};
+use lwp_testkit::generate::{Data, Generator};
+
+const CODE: u64 = 0x1_0000_0000;
+const DATA: Data = Data { start: 0xc000_0000 };
+const PAGE: usize = 4096;
+
+/// Runs of random instructions with branches, calls and returns between them.
+fn random_code(seed: u64) -> Vec<u8> {
+    let mut generator = Generator::new(seed, DATA);
+    let mut bytes = Vec::new();
+    for _ in 0..240 {
+        match generator.rng.below(12) {
+            0 => {
+                bytes.extend([0x70 | generator.rng.below(16) as u8, generator.rng.below(40) as u8])
+            }
+            1 => bytes.extend([0xe8, generator.rng.below(200) as u8, 0, 0, 0]),
+            2 => bytes.extend([0xe2, generator.rng.below(8) as u8]),
+            3 => bytes.extend([0xff, 0x15, 0, 0x10, 0, 0]), // call [rip + 0x1000]
+            4 => bytes.extend([0x8b, 0x05, 0x20, 0x10, 0, 0]), // mov eax, [rip + 0x1020]
+            _ => bytes.extend(generator.any(CODE + bytes.len() as u64)),
+        }
+    }
+    bytes.extend([0xc3; 16]);
+    bytes
+}
+
+/// A bench for the code, whose unit starts at a page boundary.
+fn bench(plan: Plan, bytes: &[u8]) -> Bench {
+    let classes = Box::new([SyscallClass::Native; 512]);
+    let mut bench = Bench::with(plan, Checks::None, CODE, bytes, Emulated::default(), classes);
+    pad(&mut bench);
+    bench
+}
+
+/// A bench in which other code has been translated before, so that places and numbers differ.
+fn shifted(plan: Plan, bytes: &[u8]) -> Bench {
+    let mut bench = bench(plan, bytes);
+    let other: Vec<u8> = [0x48, 0xff, 0xc0, 0xe8, 1, 0, 0, 0, 0x75, 0xc3, 0xc3].repeat(7);
+    let mut app = App { start: CODE + 0x10_0000, bytes: other };
+    let mut unit = Unit::new(Checks::None);
+    let limits = lwp_dbt::RegionLimits { fragments: 20 };
+    let pc = AppPc(app.start);
+    let translator = &mut bench.translator;
+    let region = translator.translate(&mut unit, &mut app, &mut bench.cache, pc, true, limits);
+    assert!(region.fragments > 2 && !region.entries.is_empty());
+    pad(&mut bench);
+    bench
+}
+
+fn pad(bench: &mut Bench) {
+    let len = bench.cache.bytes.len().next_multiple_of(PAGE);
+    bench.cache.bytes.resize(len, 0xcc);
+}
+
+fn freeze(bench: &Bench, start: CachePc) -> Vec<u8> {
+    let at = Placement { code: start, routines: bench.cache.routines_at() };
+    let code = &bench.cache.bytes[(start.0 - CACHE) as usize..];
+    let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code };
+    bench.translator.freeze(input).expect("an image")
+}
+
+fn restore(bench: &mut Bench, image: Vec<u8>) {
+    let image = Image::parse(Box::new(image)).expect("an image");
+    let at = Placement { code: bench.cache.position(), routines: bench.cache.routines_at() };
+    let mut code = Vec::new();
+    let mut write = |offset: u64, piece: &[u8]| {
+        assert_eq!(offset, code.len() as u64);
+        code.extend_from_slice(piece);
+        true
+    };
+    bench.translator.restore(&mut bench.unit, image, at, &mut write).expect("it fits");
+    bench.cache.bytes.extend(code);
+}
+
+/// Two regions, each at a place that the code may or may not have led to.
+const FIRST: [u64; 3] = [0, 7, 40];
+const SECOND: [u64; 4] = [90, 13, 150, 300];
+
+fn translate(bench: &mut Bench, offsets: &[u64]) {
+    for &offset in offsets {
+        bench.translate(CODE + offset, offset % 2 == 0, 6);
+    }
+}
+
+/// What two translators say about the same unit.
+fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
+    for pc in (CODE..CODE + 1200).map(AppPc) {
+        let ids = [a.unit.fragment_at(pc), b.unit.fragment_at(pc)];
+        assert_eq!(ids[0].is_some(), ids[1].is_some(), "{pc:?}");
+        if let [Some(x), Some(y)] = ids {
+            assert_eq!(a.translator.fragment(x), b.translator.fragment(y));
+            assert_eq!(a.translator.head_of(x), b.translator.head_of(y));
+        }
+        assert_eq!(a.unit.entry_at(pc), b.unit.entry_at(pc), "{pc:?}");
+    }
+    for pc in (code.0..code.1).map(CachePc) {
+        let [x, y] = [a, b].map(|bench| bench.translator.state_at(pc));
+        assert_eq!(x.map(|(state, _)| state), y.map(|(state, _)| state), "{pc:?}");
+        let [x, y] = [(a, x), (b, y)].map(|(bench, found)| {
+            found.and_then(|(_, id)| id).map(|id| bench.translator.fragment(id))
+        });
+        assert_eq!(x, y, "{pc:?}");
+    }
+    for id in (0..a.translator.entry_count()).map(EntryId) {
+        assert_eq!(a.translator.entry(id), b.translator.entry(id));
+    }
+    let weights = |bench: &Bench| bench.translator.counters().iter().collect::<Vec<_>>();
+    assert_eq!(weights(a), weights(b));
+}
+
+#[test]
+fn an_image_is_what_translating_in_its_place_gives() {
+    for seed in 0..150 {
+        for plan in PLANS {
+            let bytes = random_code(seed);
+            // Translated at one place and frozen.
+            let mut origin = bench(plan, &bytes);
+            let start = origin.cache.position();
+            translate(&mut origin, &FIRST);
+            let image = freeze(&origin, start);
+            // Restored at another, and the same translated there.
+            let mut moved = shifted(plan, &bytes);
+            let mut there = shifted(plan, &bytes);
+            let start = there.cache.position();
+            assert_eq!(start, moved.cache.position());
+            restore(&mut moved, image);
+            translate(&mut there, &FIRST);
+            let end = there.cache.position();
+            assert!(end.0 > start.0 + 100, "seed {seed}: nothing translated");
+            assert_eq!(moved.cache.bytes, there.cache.bytes, "seed {seed}");
+            assert_alike(&moved, &there, (start.0, end.0));
+            for (_, id) in there.unit.entries.iter() {
+                let stub = there.translator.entry(*id).stub;
+                assert_eq!(moved.translator.restored_entry(stub), Some(*id));
+            }
+            // Both go on alike, and are frozen alike.
+            translate(&mut moved, &SECOND);
+            translate(&mut there, &SECOND);
+            let end = there.cache.position();
+            assert_eq!(moved.cache.bytes, there.cache.bytes, "seed {seed}, going on");
+            assert_alike(&moved, &there, (start.0, end.0));
+            assert_eq!(freeze(&moved, start), freeze(&there, start), "seed {seed}, again");
+        }
+    }
+}
+
+#[test]
+fn displacements_that_do_not_reach_are_refused() {
+    let bytes = random_code(1);
+    let mut origin = bench(Plan::Exact, &bytes);
+    let start = origin.cache.position();
+    translate(&mut origin, &FIRST);
+    let image = freeze(&origin, start);
+    let mut far = bench(Plan::Exact, &bytes);
+    let at = Placement { code: CachePc(start.0 + (3 << 32)), routines: CachePc(CACHE) };
+    let parsed = Image::parse(Box::new(image)).unwrap();
+    let refused = far.translator.restore(&mut far.unit, parsed, at, &mut |_, _| true);
+    assert!(matches!(refused, Err(lwp_dbt::ImageError::Reach { .. })), "{refused:?}");
+    // Nothing has changed.
+    assert!(far.translator.counters().is_empty() && far.translator.entry_count() == 0);
+    assert!(!far.unit.has_fragment(AppPc(CODE)));
+}
+
+/// A checksum stands before the image; but what if it does not help?
+#[test]
+fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
+    let bytes = random_code(2);
+    let mut origin = bench(Plan::Exact, &bytes);
+    let start = origin.cache.position();
+    translate(&mut origin, &FIRST);
+    let good = freeze(&origin, start);
+    let mut rng = Generator::new(5, DATA);
+    let mut restored = 0;
+    for round in 0..4000usize {
+        let mut image = good.clone();
+        for _ in 0..1 + round % 3 {
+            let at = match round % 4 {
+                // The header is small and matters most.
+                0 => rng.rng.below(128) as usize,
+                _ => rng.rng.below(image.len() as u64) as usize,
+            };
+            image[at] = rng.rng.below(256) as u8;
+        }
+        if round % 10 == 0 {
+            image.truncate(rng.rng.below(image.len() as u64 + 1) as usize);
+        }
+        let Ok(parsed) = Image::parse(Box::new(image)) else { continue };
+        let mut bench = shifted(Plan::Exact, &bytes);
+        let at = Placement { code: bench.cache.position(), routines: CachePc(CACHE) };
+        let mut code: Vec<u8> = Vec::new();
+        let mut write = |_: u64, piece: &[u8]| {
+            code.extend_from_slice(piece);
+            true
+        };
+        if bench.translator.restore(&mut bench.unit, parsed, at, &mut write).is_err() {
+            continue;
+        }
+        restored += 1;
+        let inside = |pc: CachePc| (at.code.0..at.code.0 + code.len() as u64).contains(&pc.0);
+        for pc in (CODE..CODE + 1200).step_by(3).map(AppPc) {
+            if let Some(id) = bench.unit.fragment_at(pc) {
+                let fragment = bench.translator.fragment(id);
+                assert!(inside(fragment.join) && fragment.head.is_none_or(inside));
+            }
+            if let Some(id) = bench.unit.entry_at(pc)
+                && id.0 < bench.translator.entry_count()
+            {
+                let stub = bench.translator.entry(id).stub;
+                assert!(inside(stub) || stub.0 < at.code.0);
+            }
+        }
+        for pc in (at.code.0..at.code.0 + code.len() as u64).map(CachePc) {
+            bench.translator.state_at(pc);
+        }
+        assert_eq!(bench.translator.counters().iter().count(), bench.translator.counters().len());
+        bench.cache.bytes.extend(&code);
+        let end = bench.cache.bytes.len().next_multiple_of(64);
+        bench.cache.bytes.resize(end, 0xcc);
+        translate(&mut bench, &SECOND);
+        // Freezing may refuse, but nothing more.
+        let whole = &bench.cache.bytes[(at.code.0 - CACHE) as usize..];
+        let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code: whole };
+        let _ = bench.translator.freeze(input);
+    }
+    assert!(restored > 1000, "only {restored} of the images were tried in earnest");
+}

@@ -1,0 +1,290 @@
+//! Keeping translations from run to run: between the units of a family and the store.
+//!
+//! What is kept of a unit is a function of the module's file, where it is mapped, and the translator;
+//! the key says all of it. While a module may be kept, its code is read from the file and not from
+//! the process: nothing that a process has done to its own copy can get into the store.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+
+use lwp_dbt::freeze::Freeze;
+use lwp_dbt::{AppPc, CachePc, Image, Placement, Plan};
+use lwp_ptrace::{FileMap, memory};
+use twox_hash::XxHash3_128;
+
+use crate::config::{Config, Target};
+use crate::family::{Family, LEAST_LOT, UnitId, lot_for};
+use crate::identity::{self, Segment, Stamp};
+use crate::machine::Machine;
+use crate::maps::Mapping;
+use crate::memory_map::MAX_COUNTERS;
+use crate::store::{Description, Header, Key, Store};
+use crate::syscalls;
+
+/// What is needed to keep one unit.
+#[derive(Debug)]
+pub struct Kept {
+    key: Key,
+    source: Source,
+    segments: Vec<Segment>,
+    path: String,
+    /// What was found in the store.
+    found: Option<Header>,
+}
+
+/// Where a module's code is read.
+#[derive(Debug)]
+enum Source {
+    /// A file, and its stamp when it was opened.
+    File(File, Stamp),
+    /// The vdso, which is no file.
+    Bytes(Box<[u8]>),
+}
+
+/// Fewer new fragments than this, or than this part of what there was, are not worth writing.
+const FEW: usize = 4;
+const FEW_PART: usize = 200;
+
+/// The store that a run uses, if it uses one.
+pub fn store_for(config: &Config, profiled: bool) -> Option<Arc<Store>> {
+    let launched = matches!(config.target, Target::Launch { .. });
+    let cache = config.cache.as_ref().filter(|_| launched && !config.aslr && !profiled)?;
+    // A store that cannot be had costs time and nothing else.
+    Store::open(&cache.place, cache.limit).ok().map(Arc::new)
+}
+
+impl Machine {
+    /// Writes what this run has translated to the store.
+    pub fn keep(&mut self) {
+        let mut written = false;
+        for family in self.families.iter().flatten() {
+            written |= family.keep();
+        }
+        if let Some(store) = self.store.as_ref().filter(|_| written) {
+            let _ = store.prune();
+        }
+    }
+}
+
+impl Kept {
+    /// Reads a page of the module's code. False where there is none.
+    pub fn read(&self, page: u64, buffer: &mut [u8]) -> bool {
+        let covers = |segment: &&Segment| (segment.start..segment.end).contains(&page);
+        let Some(segment) = self.segments.iter().find(covers) else { return false };
+        let mut at = page - segment.start;
+        let mut rest = buffer;
+        match &self.source {
+            Source::Bytes(bytes) => {
+                let Some(bytes) = bytes.get(at as usize..) else { return false };
+                let len = bytes.len().min(rest.len());
+                rest[..len].copy_from_slice(&bytes[..len]);
+                true
+            }
+            Source::File(file, _) => {
+                at += segment.offset;
+                while !rest.is_empty() {
+                    match file.read_at(rest, at) {
+                        // The last page is zero behind the file's end.
+                        Ok(0) => return rest.len() < 4096,
+                        Ok(got) => {
+                            at += got as u64;
+                            rest = &mut rest[got..];
+                        }
+                        Err(_) => return false,
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    /// Whether what the store has is a translation of this very module.
+    fn fits(&self, header: &Header) -> bool {
+        match &self.source {
+            Source::Bytes(_) => true,
+            Source::File(_, stamp) if header.stamp == *stamp => true,
+            // The same content elsewhere, or touched.
+            Source::File(file, _) => {
+                identity::content(file, &self.segments) == Some(header.content)
+            }
+        }
+    }
+
+    /// What the store is to say about this unit; `None` where its file has changed meanwhile.
+    fn describe(&self, fragments: usize, address: u64) -> Option<Description> {
+        let (stamp, content) = match &self.source {
+            Source::Bytes(_) => (Stamp::default(), 0),
+            Source::File(file, stamp) => {
+                let known = self.found.as_ref().filter(|found| found.stamp == *stamp);
+                let content = match known {
+                    Some(found) => found.content,
+                    None => identity::content(file, &self.segments)?,
+                };
+                // Last, so that the code that was translated and hashed is that of the stamp.
+                if Stamp::of(file)? != *stamp {
+                    return None;
+                }
+                (*stamp, content)
+            }
+        };
+        let (fragments, path) = (fragments as u64, self.path.clone());
+        Some(Description { stamp, content, address, fragments, path })
+    }
+}
+
+/// Opens the file of a mapping, through the root of the process.
+fn open_module(tid: i32, first: &Mapping) -> Option<File> {
+    let file = File::open(format!("/proc/{tid}/root{}", first.name)).ok()?;
+    let metadata = file.metadata().ok()?;
+    (metadata.is_file() && metadata.ino() == first.inode).then_some(file)
+}
+
+impl Family {
+    /// Fills a new unit with what the store has of it, and prepares to keep it. `group` are the
+    /// mappings of its module.
+    pub fn restore(&mut self, id: UnitId, tid: i32, group: &[Mapping]) {
+        let Some(store) = self.store.clone() else { return };
+        let Some(mut kept) = self.identify(tid, group) else { return };
+        if let Some((header, image)) = store.load(kept.key, |header| kept.fits(header))
+            && self.place(id, image).is_some()
+        {
+            kept.found = Some(header);
+        }
+        self.module(id).kept = Some(kept);
+    }
+
+    /// What a module is, if it can be kept.
+    fn identify(&self, tid: i32, group: &[Mapping]) -> Option<Kept> {
+        let first = group.first()?;
+        let segments: Vec<Segment> = group
+            .iter()
+            .filter(|mapping| mapping.execute)
+            .map(|mapping| Segment {
+                start: mapping.start,
+                end: mapping.end,
+                offset: mapping.offset,
+            })
+            .collect();
+        let (source, name) = if first.inode == 0 {
+            let mut bytes = vec![0; (first.end - first.start) as usize];
+            memory::read_exact(tid, first.start, &mut bytes).ok()?;
+            let name = XxHash3_128::oneshot(&bytes);
+            (Source::Bytes(bytes.into()), name)
+        } else {
+            let file = open_module(tid, first)?;
+            let stamp = Stamp::of(&file).filter(Stamp::is_settled)?;
+            let mut name = identity::build_id(&file).unwrap_or_else(|| {
+                [stamp.device, stamp.inode].into_iter().flat_map(u64::to_le_bytes).collect()
+            });
+            name.extend(stamp.size.to_le_bytes());
+            (Source::File(file, stamp), XxHash3_128::oneshot(&name))
+        };
+        let extent = (first.start, group.last()?.end);
+        let key = self.key(name, extent, first.offset, &segments)?;
+        Some(Kept { key, source, segments, path: first.name.clone(), found: None })
+    }
+
+    /// The hash of everything that the translation of a module depends on.
+    fn key(
+        &self,
+        name: u128,
+        extent: (u64, u64),
+        offset: u64,
+        segments: &[Segment],
+    ) -> Option<Key> {
+        let plan = match self.translator.plan() {
+            Plan::Plain => 0u64,
+            Plan::Exact => 1,
+        };
+        let emulated = self.translator.emulated();
+        let mut bytes = Vec::with_capacity(1024);
+        bytes.extend(lwp_dbt::VERSION.to_le_bytes());
+        bytes.extend(name.to_le_bytes());
+        let flags = [emulated.xgetbv, emulated.tsc, emulated.random, emulated.lwp].map(u64::from);
+        for word in [plan, self.layout().low, extent.0, extent.1, offset].into_iter().chain(flags) {
+            bytes.extend(word.to_le_bytes());
+        }
+        for segment in segments {
+            for word in [segment.start, segment.end, segment.offset] {
+                bytes.extend(word.to_le_bytes());
+            }
+        }
+        bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));
+        bytes.extend(&self.translator.routines().code);
+        Some(Key(XxHash3_128::oneshot(&bytes)))
+    }
+
+    /// Puts an image into a lot of its own.
+    fn place(&mut self, id: UnitId, image: FileMap) -> Option<()> {
+        let image = Image::parse(Box::new(image)).ok()?;
+        let entries = u64::from(self.translator.entry_count()) + image.entries() as u64;
+        let counters = (self.translator.counters().len() + image.counters()) as u64;
+        if entries + 4096 > lwp_dbt::Layout::MAX_ENTRIES || counters + 4096 > MAX_COUNTERS {
+            return None;
+        }
+        let len = image.code_len() as u64;
+        let module = &self.modules[id.0 as usize];
+        let arena = self.arena_near(module.extent)?;
+        let least = (len + LEAST_LOT).next_multiple_of(4096);
+        let mut lot = self.arenas[arena].lot(lot_for(module.code_bytes).max(least), least)?;
+        let first = self.translator.entry_count();
+        self.fill_chains(first + image.entries() as u32 + 2048);
+        let at =
+            Placement { code: CachePc(lot.address), routines: CachePc(self.arenas[arena].address) };
+        let to = self.arenas[arena].offset_of(at.code);
+        let memory = self.memory.clone();
+        let module = &mut self.modules[id.0 as usize];
+        let mut write = |at: u64, code: &[u8]| memory.write_file(to + at, code).is_ok();
+        if self.translator.restore(&mut module.unit, image, at, &mut write).is_err() {
+            self.arenas[arena].give_back(lot);
+            return None;
+        }
+        lot.used = len.next_multiple_of(64);
+        let module = &mut self.modules[id.0 as usize];
+        module.lot = Some((lot, true));
+        let last = self.translator.entry_count();
+        module.entries.extend((first..last).map(lwp_dbt::EntryId));
+        Some(())
+    }
+
+    /// Writes the units that have grown. Returns whether any was written.
+    fn keep(&self) -> bool {
+        let Some(store) = &self.store else { return false };
+        let mut written = false;
+        for index in 0..self.modules.len() {
+            written |= self.keep_unit(store, index).is_some();
+        }
+        written
+    }
+
+    fn keep_unit(&self, store: &Store, index: usize) -> Option<()> {
+        let module = &self.modules[index];
+        let kept = module.kept.as_ref()?;
+        let (lot, true) = module.lot? else { return None };
+        let (new, old) = (module.unit.new_fragments(), module.unit.restored_fragments());
+        let moved = kept.found.as_ref().is_some_and(|found| match &kept.source {
+            Source::File(_, stamp) => found.stamp != *stamp,
+            Source::Bytes(_) => false,
+        });
+        if new == 0 && !moved || old > 0 && !moved && new < FEW.max(old / FEW_PART) {
+            return None;
+        }
+        // Another run may have written more in the meantime.
+        let there = store.header(kept.key).map_or(0, |header| header.fragments);
+        if there > old as u64 && there >= (old + new) as u64 {
+            return None;
+        }
+        let arena = self.arenas.iter().find(|arena| arena.contains(lot.address))?;
+        let mut code = vec![0; lot.used as usize];
+        self.memory.read_file(arena.offset_of(CachePc(lot.address)), &mut code).ok()?;
+        let image = self.translator.freeze(Freeze {
+            unit: &module.unit,
+            module: AppPc(module.extent.0),
+            at: Placement { code: CachePc(lot.address), routines: CachePc(arena.address) },
+            code: &code,
+        })?;
+        let about = kept.describe(old + new, module.extent.0)?;
+        store.save(kept.key, &about, &image).ok()
+    }
+}
