@@ -73,6 +73,16 @@ pub(crate) struct Charge {
     pub before: u8,
 }
 
+/// What an emitter collects, for the next one to use the memory again.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    code: Vec<u8>,
+    links: Vec<Link>,
+    asks: Vec<Ask>,
+    constants: Vec<(usize, u64)>,
+    points: Vec<Point>,
+}
+
 /// The only place that appends translated code.
 pub(crate) struct Emitter<'a> {
     pub code: Vec<u8>,
@@ -101,7 +111,7 @@ pub(crate) struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     pub fn new(base: u64, layout: Layout, routines: &'a Routines, routines_at: u64) -> Self {
         Self {
-            code: Vec::with_capacity(8192),
+            code: Vec::new(),
             base,
             layout,
             routines,
@@ -116,6 +126,23 @@ impl<'a> Emitter<'a> {
             index: 0,
             before: 0,
         }
+    }
+
+    /// Collects into the memory of an earlier emitter.
+    pub fn reuse(&mut self, mut buffers: Buffers) {
+        buffers.code.clear();
+        buffers.links.clear();
+        buffers.asks.clear();
+        buffers.constants.clear();
+        buffers.points.clear();
+        let Buffers { code, links, asks, constants, points } = buffers;
+        *self = Self { code, links, asks, constants, points, ..*self };
+    }
+
+    /// The memory, for [`Self::reuse`].
+    pub fn buffers(self) -> Buffers {
+        let Self { code, links, asks, constants, points, .. } = self;
+        Buffers { code, links, asks, constants, points }
     }
 
     /// Address of the next byte.

@@ -15,6 +15,7 @@ pub mod context;
 pub mod emit;
 pub mod flags;
 pub mod fragment;
+mod pieces;
 pub mod plan;
 pub mod recipe;
 pub mod region;

@@ -12,9 +12,10 @@ use rustc_hash::FxHashMap;
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Emulated, Terminator};
 use crate::context::{Layout, RequestKind, SyscallClass};
-use crate::emit::{Charge, Emitter};
+use crate::emit::{Buffers, Charge, Emitter};
 use crate::flags::ARITHMETIC;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::pieces::{Piece, Pieces};
 use crate::plan::{Checks, Plan, Role, Weights};
 use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
 use crate::routines::Routines;
@@ -58,18 +59,6 @@ pub struct Region {
     pub rest: Vec<AppPc>,
 }
 
-/// A contiguous piece of translated code with one point table.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    len: u32,
-    /// The pc that the points' application offsets count from.
-    pc: AppPc,
-    /// The fragment it belongs to; none for exit stubs.
-    fragment: Option<FragmentId>,
-    /// Offset and length of its points in the translator's table.
-    points: (u32, u16),
-}
-
 /// Everything that has been translated for a family of address spaces of one layout.
 #[derive(Debug)]
 pub struct Translator {
@@ -86,9 +75,13 @@ pub struct Translator {
     roles: Vec<Role>,
     points: Vec<u8>,
     /// Every piece of code by its start address.
-    pieces: std::collections::BTreeMap<u64, Piece>,
+    pub(crate) pieces: Pieces,
     /// Blocks decoded for this region: also looked at for the liveness of flags.
     decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
+    /// Blocks whose memory can be used again.
+    spare: Vec<Arc<Block>>,
+    /// The emitter's, likewise.
+    buffers: Buffers,
 }
 
 /// One region being translated.
@@ -154,7 +147,9 @@ impl Translator {
             counters: Vec::new(),
             roles: Vec::new(),
             points: Vec::new(),
-            pieces: std::collections::BTreeMap::new(),
+            pieces: Pieces::default(),
+            spare: Vec::new(),
+            buffers: Buffers::default(),
             decoded: FxHashMap::default(),
         }
     }
@@ -228,6 +223,7 @@ impl Translator {
             entries: Vec::new(),
             room: sink.room(),
         };
+        work.emitter.reuse(std::mem::take(&mut self.buffers));
         let before = self.fragments.len();
         while let Some(next) = work.queue.pop_front() {
             if work.created.len() >= limits.fragments {
@@ -237,17 +233,18 @@ impl Translator {
             let wanted_entry = entry && next == pc;
             self.trace(&mut work, next, wanted_entry, limits);
             if next == pc && !work.unit.fragments.contains_key(&pc) {
-                self.decoded.clear();
+                self.forget_decoded();
                 return Region::default();
             }
         }
-        self.decoded.clear();
+        self.forget_decoded();
         if entry {
             self.entry_on_demand(&mut work, pc);
         }
         let Some(&id) = work.unit.fragments.get(&pc) else { return Region::default() };
         let head = self.head(&mut work, id);
         self.finish(&mut work, sink);
+        self.buffers = work.emitter.buffers();
         Region {
             head: Some(head),
             entries: work.entries,
@@ -294,12 +291,26 @@ impl Translator {
     }
 
     fn decode(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
-        let emulated = self.emulated;
+        if let Some(known) = self.decoded.get(&pc) {
+            return known.clone();
+        }
         let changing = work.unit.checks == Checks::SelfCheck;
-        self.decoded
-            .entry(pc)
-            .or_insert_with(|| Block::decode(work.source, pc, emulated, changing).map(Arc::new))
-            .clone()
+        let mut block = self.spare.pop().unwrap_or_default();
+        let fresh = Arc::make_mut(&mut block);
+        let found = fresh.read(work.source, pc, self.emulated, changing).then_some(block);
+        self.decoded.insert(pc, found.clone());
+        found
+    }
+
+    /// Forgets the blocks decoded for a region, but keeps their memory.
+    fn forget_decoded(&mut self) {
+        for (_, block) in self.decoded.drain() {
+            if let Some(mut block) = block
+                && Arc::get_mut(&mut block).is_some()
+            {
+                self.spare.push(block);
+            }
+        }
     }
 
     /// The block before falls to `pc`, which is not laid behind it.
@@ -460,7 +471,7 @@ impl Translator {
         let offset = self.points.len();
         recipe::encode(&emitter.points, &mut self.points);
         let points = (offset as u32, (self.points.len() - offset) as u16);
-        self.pieces.insert(start.0, Piece { len, pc, fragment, points });
+        self.pieces.insert(emitter.routines_at, start, Piece { len, pc, fragment, points });
     }
 
     /// Emits the terminator. `Err` where an operand is out of reach.
@@ -630,19 +641,17 @@ impl Translator {
 
     /// Resolves links, emits stubs and constants, and publishes the region.
     fn finish(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink) {
-        let links = std::mem::take(&mut work.emitter.links);
-        let mut at_target = Vec::with_capacity(links.len());
-        for link in &links {
+        for index in 0..work.emitter.links.len() {
+            let link = work.emitter.links[index];
             let known = work.unit.fragments.get(&link.target).copied();
-            at_target.push(match known {
+            let target = match known {
                 Some(id) => self.head(work, id),
-                None => self.pending_stub(work, *link),
-            });
-        }
-        for (link, target) in links.iter().zip(at_target) {
+                None => self.pending_stub(work, link),
+            };
             set_displacement(&mut work.emitter, link.at, target);
         }
-        for ask in std::mem::take(&mut work.emitter.asks) {
+        for index in 0..work.emitter.asks.len() {
+            let ask = work.emitter.asks[index];
             let stub = work.emitter.ask_stub(&ask);
             let pc = AppPc(ask.pc.0 - u64::from(ask.app));
             self.close_piece(&work.emitter, stub, pc, ask.fragment);
@@ -650,7 +659,8 @@ impl Translator {
         }
         // Older exits that wanted one of the new fragments.
         let mut patches = Vec::new();
-        for id in work.created.clone() {
+        for index in 0..work.created.len() {
+            let id = work.created[index];
             let pc = self.fragments[id.0 as usize].pc;
             if let Some(sites) = work.unit.pending.remove(&pc) {
                 let head = self.head(work, id);
@@ -680,11 +690,11 @@ impl Translator {
 
     /// Return addresses that are pushed from memory, after all code of the region.
     fn constants(&mut self, work: &mut Work<'_>) {
-        let constants = std::mem::take(&mut work.emitter.constants);
         while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(8) {
             work.emitter.code.push(0xcc);
         }
-        for (at, value) in constants {
+        for index in 0..work.emitter.constants.len() {
+            let (at, value) = work.emitter.constants[index];
             let here = work.emitter.here();
             work.emitter.code.extend_from_slice(&value.to_le_bytes());
             set_displacement(&mut work.emitter, at, here);
@@ -726,8 +736,8 @@ impl Translator {
 
     /// The application's state at `pc` in an arena, and the fragment it belongs to.
     pub fn state_at(&self, pc: CachePc) -> Option<(AppState, Option<FragmentId>)> {
-        let (&start, piece) = self.pieces.range(..=pc.0).next_back()?;
-        let offset = (pc.0 - start) as u32;
+        let (start, piece) = self.pieces.at_or_before(pc)?;
+        let offset = (pc.0 - start.0) as u32;
         if offset >= piece.len {
             return None;
         }
