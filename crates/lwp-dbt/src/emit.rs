@@ -25,7 +25,7 @@ use iced_x86::{Code, Encoder, Instruction, MemorySize, OpKind, Register};
 
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn};
-use crate::context::{Layout, RequestKind, Slot, SyscallClass, counter_displacement};
+use crate::context::{Layout, RequestKind, Slot, SyscallClass, counter_displacement, wide_index};
 use crate::fragment::FragmentId;
 use crate::recipe::{Point, bits};
 use crate::routines::{Routines, SIGFRAME_RIP};
@@ -738,8 +738,14 @@ impl<'a> Emitter<'a> {
     fn dispatch(&mut self) {
         self.spill_r11();
         self.point(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
-        // movzx r11d, cx
-        self.bytes(&[0x44, 0x0f, 0xb7, 0xd9]);
+        if wide_index() {
+            // pext r11d, ecx, [mask]
+            self.bytes(&[0xc4, 0x62, 0x72, 0xf5, 0x1c, 0x25]);
+            self.imm32(self.layout.index_mask() as u32);
+        } else {
+            // movzx r11d, cx
+            self.bytes(&[0x44, 0x0f, 0xb7, 0xd9]);
+        }
         // jmp [r11*8 + table]
         self.bytes(&[0x42, 0xff, 0x24, 0xdd]);
         self.imm32(self.layout.table() as u32);
