@@ -274,7 +274,9 @@ impl Body {
             18 | 19 if depth > 0 => self.repeat(depth - 1),
             20..=22 if depth > 0 => self.forward(depth - 1),
             23 if self.random.one_in(3) => {
-                for line in ["mov $SYS_GETPID, %eax", "syscall", "xor %eax, %eax", "xor %r11d, %r11d"] {
+                for line in
+                    ["mov $SYS_GETPID, %eax", "syscall", "xor %eax, %eax", "xor %r11d, %r11d"]
+                {
                     self.line(line);
                 }
             }

@@ -5,7 +5,7 @@
 //! | `LWP_RANDOM_FIRST` | number of the first case; default 1 |
 //! | `LWP_RANDOM_CASES` | how many cases; default 240 |
 
-use lwp_tests::asm::{SecondRunner, SHOWN_BYTES, assemble, run, without_time_stamps};
+use lwp_tests::asm::{SHOWN_BYTES, SecondRunner, assemble, run, without_time_stamps};
 use lwp_tests::asm_random::{Events, random_program};
 use lwp_tests::{End, Outcome, TempDir};
 use std::ffi::OsString;
@@ -63,7 +63,8 @@ fn check(events: Events) {
                 faults += &format!("cases from {first} on ended with {:?}\n", other.end);
             }
             for case in different(first, &ours, &theirs) {
-                faults += &format!("case {case} differs (LWP_RANDOM_FIRST={case} LWP_RANDOM_CASES=1)\n");
+                faults +=
+                    &format!("case {case} differs (LWP_RANDOM_FIRST={case} LWP_RANDOM_CASES=1)\n");
             }
         }
         first += count;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// An address in the application's own code.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppPc(pub u64);
 
 /// An address in translated code, as the tracee sees it.

@@ -85,9 +85,10 @@ pub struct Insn {
 }
 
 /// How a block ends. Addresses are the application's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Terminator {
     /// Cut: control goes on at `next`.
+    #[default]
     Fall,
     /// `jmp rel`.
     Jump {
@@ -145,7 +146,7 @@ pub enum Terminator {
 }
 
 /// A decoded basic block.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Block {
     /// Where it starts.
     pub pc: AppPc,
@@ -200,41 +201,45 @@ impl Block {
 
     /// Decodes the block at `pc`; `None` where no byte can be executed.
     pub fn decode(source: &mut dyn CodeSource, pc: AppPc, how: Decoding) -> Option<Self> {
+        let mut block = Self::default();
+        block.read(source, pc, how).then_some(block)
+    }
+
+    /// Decodes the block at `pc` into this one's memory. False, and nothing of use in it, where no byte
+    /// can be executed.
+    pub fn read(&mut self, source: &mut dyn CodeSource, pc: AppPc, how: Decoding) -> bool {
         let emulated = how.emulated;
         let most = if how.most == 0 { MAX_INSTRUCTIONS } else { how.most.min(MAX_INSTRUCTIONS) };
         let admits = |ip: u64| how.ip.is_none_or(|filter| filter.admits(ip));
         let mut buffer = [0u8; MAX_BYTES + MAX_INSTRUCTION_BYTES];
         let available = source.read_code(pc, &mut buffer);
         if available == 0 {
-            return None;
+            return false;
         }
         let code = &buffer[..available];
         let mut decoder = Decoder::with_ip(64, code, pc.0, DecoderOptions::NONE);
-        let mut block = Self {
-            pc,
-            bytes: Vec::new(),
-            insns: Vec::with_capacity(8),
-            terminator: Terminator::Fall,
-            terminator_offset: 0,
-            last: Instruction::default(),
-            last_displacement: None,
-            flags: FlagUse::default(),
-            last_flags: FlagUse::default(),
-        };
+        let block = self;
+        block.pc = pc;
+        block.bytes.clear();
+        block.insns.clear();
+        block.last = Instruction::default();
+        block.last_displacement = None;
+        block.flags = FlagUse::default();
+        block.last_flags = FlagUse::default();
         let mut number = KnownRax::default();
         loop {
             let offset = decoder.position();
             let cut = offset > 0 && admits(decoder.ip()) != admits(pc.0);
             if offset >= MAX_BYTES || block.insns.len() >= most || cut {
-                return Some(block.finish(code, offset, offset, Terminator::Fall));
+                return block.finish(code, offset, offset, Terminator::Fall);
             }
             let instruction = decoder.decode();
             if instruction.is_invalid() {
                 if offset > 0 {
                     // Let what precedes run; the next block deals with the odd bytes.
-                    return Some(block.finish(code, offset, offset, Terminator::Fall));
+                    return block.finish(code, offset, offset, Terminator::Fall);
                 }
-                return Some(block.finish(code, 0, available.min(1), Terminator::Step));
+                return block.finish(code, 0, available.min(1), Terminator::Step);
             }
             let terminator = terminator(&instruction, emulated, number.value);
             let flags = FlagUse::of(&instruction);
@@ -246,7 +251,7 @@ impl Block {
                     let offsets = decoder.get_constant_offsets(&instruction);
                     block.last_displacement = Some(offsets.displacement_offset() as u8);
                 }
-                return Some(block.finish(code, offset, decoder.position(), terminator));
+                return block.finish(code, offset, decoder.position(), terminator);
             }
             number.step(&instruction);
             let carry = carry(&decoder, &instruction, emulated);
@@ -258,16 +263,16 @@ impl Block {
             });
             if how.changing && stores_nearby(&instruction) {
                 let end = decoder.position();
-                return Some(block.finish(code, end, end, Terminator::Fall));
+                return block.finish(code, end, end, Terminator::Fall);
             }
         }
     }
 
-    fn finish(mut self, code: &[u8], at: usize, end: usize, terminator: Terminator) -> Self {
+    fn finish(&mut self, code: &[u8], at: usize, end: usize, terminator: Terminator) -> bool {
         self.bytes.extend_from_slice(&code[..end]);
         self.terminator_offset = at as u16;
         self.terminator = terminator;
-        self
+        true
     }
 }
 

@@ -5,11 +5,12 @@
 //! that its tables can be reached with a 32-bit displacement and no base register.
 //!
 //! ```text
-//! gs base  +0x0000  context: spill slots, mailbox           low + 0x00000  indirect table, 64 Ki x 8
-//!          +0x1000  counters, 8 bytes each                      + 0x80000  system call classes, 64 Ki x 1
-//!                                                               + 0x90000  argument classes, 256 x 1
-//!                                                               + 0x91000  a copy of the routines
-//!                                                               + 0xa0000  chain slots, 8 bytes each
+//! gs base  +0x0000  context: spill slots, mailbox          low + 0x000000  indirect table, 256 Ki x 8
+//!          +0x1000  counters, 8 bytes each                     + 0x200000  system call classes, 64 Ki x 1
+//!                                                              + 0x210000  argument classes, 256 x 1
+//!                                                              + 0x210100  mask of the table's index
+//!                                                              + 0x211000  a copy of the routines
+//!                                                              + 0x220000  chain slots, 8 bytes each
 //! ```
 
 /// A field of the thread context: its byte offset from the gs base.
@@ -226,7 +227,21 @@ pub enum SyscallClass {
 }
 
 /// Number of slots in the indirect table.
-pub const TABLE_SLOTS: u64 = 0x1_0000;
+pub const TABLE_SLOTS: u64 = 0x4_0000;
+
+/// Which bits of a pc choose its slot, where PEXT is there and fast. The lowest ones are left out so
+/// that what lies close together shares a cache line of the table.
+pub const INDEX_MASK: u32 = (TABLE_SLOTS as u32 - 1) << INDEX_SHIFT;
+const INDEX_SHIFT: u32 = 3;
+
+/// Whether emitted code finds a pc's slot by PEXT with [`INDEX_MASK`], which no flag sees. Without it,
+/// the low 16 bits choose among the first 64 Ki slots.
+///
+/// Zen 1 and 2 have it in microcode: of AMD's processors, those with vector AES have it in hardware.
+pub fn wide_index() -> bool {
+    is_x86_feature_detected!("bmi2")
+        && (!is_x86_feature_detected!("sse4a") || is_x86_feature_detected!("vaes"))
+}
 
 /// Where the low window lies, and what lies where in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -237,7 +252,7 @@ pub struct Layout {
 
 impl Layout {
     /// Bytes before the chain slots.
-    pub const FIXED_BYTES: u64 = 0xa_0000;
+    pub const FIXED_BYTES: u64 = 0x22_0000;
     /// Most chain slots.
     pub const MAX_ENTRIES: u64 = 0x20_0000;
     /// Bytes of the whole window.
@@ -250,22 +265,31 @@ impl Layout {
 
     /// Address of the table slot that `pc` hashes to.
     pub fn table_slot(self, pc: u64) -> u64 {
-        self.table() + (pc & (TABLE_SLOTS - 1)) * 8
+        let index = match wide_index() {
+            true => (pc & u64::from(INDEX_MASK)) >> INDEX_SHIFT,
+            false => pc & 0xffff,
+        };
+        self.table() + index * 8
     }
 
     /// Address of the system call class table.
     pub fn syscall_classes(self) -> u64 {
-        self.low + 0x8_0000
+        self.low + 0x20_0000
     }
 
     /// Address of the table of third arguments (protections) by low byte.
     pub fn prot_classes(self) -> u64 {
-        self.low + 0x9_0000
+        self.low + 0x21_0000
+    }
+
+    /// Address of [`INDEX_MASK`], 4 bytes, for emitted code.
+    pub fn index_mask(self) -> u64 {
+        self.low + 0x21_0100
     }
 
     /// Address of the low copy of the routines.
     pub fn routines(self) -> u64 {
-        self.low + 0x9_1000
+        self.low + 0x21_1000
     }
 
     /// Address of chain slot `entry`.

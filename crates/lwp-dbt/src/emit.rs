@@ -28,7 +28,7 @@ use iced_x86::{Code, Encoder, Instruction, MemorySize, OpKind, Register};
 
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn};
-use crate::context::{Layout, RequestKind, Slot, SyscallClass, counter_displacement};
+use crate::context::{Layout, RequestKind, Slot, SyscallClass, counter_displacement, wide_index};
 use crate::fragment::FragmentId;
 use crate::recipe::{Point, bits};
 use crate::relocation::Relocation;
@@ -81,6 +81,18 @@ pub(crate) struct Charge {
     pub before: u8,
 }
 
+/// What an emitter collects, for the next one to use the memory again.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    code: Vec<u8>,
+    links: Vec<Link>,
+    asks: Vec<Ask>,
+    trips: Vec<Trip>,
+    constants: Vec<(usize, u64)>,
+    relocations: Vec<(usize, Relocation)>,
+    points: Vec<Point>,
+}
+
 /// The only place that appends translated code.
 pub(crate) struct Emitter<'a> {
     pub code: Vec<u8>,
@@ -114,7 +126,7 @@ pub(crate) struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     pub fn new(base: u64, layout: Layout, routines: &'a Routines, routines_at: u64) -> Self {
         Self {
-            code: Vec::with_capacity(8192),
+            code: Vec::new(),
             base,
             layout,
             routines,
@@ -132,6 +144,25 @@ impl<'a> Emitter<'a> {
             index: 0,
             before: 0,
         }
+    }
+
+    /// Collects into the memory of an earlier emitter.
+    pub fn reuse(&mut self, mut buffers: Buffers) {
+        buffers.code.clear();
+        buffers.links.clear();
+        buffers.asks.clear();
+        buffers.trips.clear();
+        buffers.constants.clear();
+        buffers.relocations.clear();
+        buffers.points.clear();
+        let Buffers { code, links, asks, trips, constants, relocations, points } = buffers;
+        *self = Self { code, links, asks, trips, constants, relocations, points, ..*self };
+    }
+
+    /// The memory, for [`Self::reuse`].
+    pub fn buffers(self) -> Buffers {
+        let Self { code, links, asks, trips, constants, relocations, points, .. } = self;
+        Buffers { code, links, asks, trips, constants, relocations, points }
     }
 
     /// Address of the next byte.
@@ -746,8 +777,14 @@ impl<'a> Emitter<'a> {
     fn dispatch(&mut self) {
         self.spill_r11();
         self.point(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
-        // movzx r11d, cx
-        self.bytes(&[0x44, 0x0f, 0xb7, 0xd9]);
+        if wide_index() {
+            // pext r11d, ecx, [mask]
+            self.bytes(&[0xc4, 0x62, 0x72, 0xf5, 0x1c, 0x25]);
+            self.imm32(self.layout.index_mask() as u32);
+        } else {
+            // movzx r11d, cx
+            self.bytes(&[0x44, 0x0f, 0xb7, 0xd9]);
+        }
         // jmp [r11*8 + table]
         self.bytes(&[0x42, 0xff, 0x24, 0xdd]);
         self.imm32(self.layout.table() as u32);

@@ -37,21 +37,18 @@ impl FlagUse {
     }
 }
 
+/// The arithmetic flags among `bits`, which are numbered as here.
 fn mask(bits: u32) -> u8 {
-    let mut out = 0;
-    for (bit, value) in [
-        (RflagsBits::OF, 1),
-        (RflagsBits::SF, 2),
-        (RflagsBits::ZF, 4),
-        (RflagsBits::AF, 8),
-        (RflagsBits::CF, 16),
-        (RflagsBits::PF, 32),
-    ] {
-        if bits & bit != 0 {
-            out |= value;
-        }
+    const {
+        let all = RflagsBits::OF
+            | RflagsBits::SF
+            | RflagsBits::ZF
+            | RflagsBits::AF
+            | RflagsBits::CF
+            | RflagsBits::PF;
+        assert!(all == ARITHMETIC as u32 && RflagsBits::AF == 8);
     }
-    out
+    bits as u8 & ARITHMETIC
 }
 
 /// The flags that an instruction certainly overwrites. What the manuals leave undefined may be the

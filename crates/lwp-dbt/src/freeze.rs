@@ -241,7 +241,7 @@ impl Tables<'_> {
         };
         let end = self.input.at.code.offset(self.code.len() as u64);
         let translator = self.translator;
-        for (&start, piece) in translator.pieces.range(old_end.0..end.0) {
+        for (start, piece) in translator.pieces.range(old_end.0..end.0) {
             let (at, len) = (piece.points.0 as usize, usize::from(piece.points.1));
             let words = [self.offset(CachePc(start))?, piece.len, self.distance(piece.pc)?];
             let fragment = match piece.fragment {

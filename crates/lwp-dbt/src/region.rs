@@ -13,10 +13,11 @@ use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Decoding, Emulated, Terminator};
 use crate::context::{Layout, RequestKind, SyscallClass};
 use crate::counters::Counters;
-use crate::emit::{Charge, Countdown, Emitter};
+use crate::emit::{Buffers, Charge, Countdown, Emitter};
 use crate::flags::ARITHMETIC;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::image::Placed;
+use crate::pieces::{Piece, Pieces};
 use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
 use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
 use crate::routines::Routines;
@@ -60,18 +61,6 @@ pub struct Region {
     pub rest: Vec<AppPc>,
 }
 
-/// A contiguous piece of translated code with one point table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    pub len: u32,
-    /// The pc that the points' application offsets count from.
-    pub pc: AppPc,
-    /// The fragment it belongs to; none for exit stubs.
-    pub fragment: Option<FragmentId>,
-    /// Offset and length of its points in the translator's table.
-    pub points: (u32, u16),
-}
-
 /// Everything that has been translated for a family of address spaces of one layout.
 #[derive(Debug)]
 pub struct Translator {
@@ -89,13 +78,17 @@ pub struct Translator {
     pub(crate) roles: Vec<Role>,
     pub(crate) points: Vec<u8>,
     /// Every piece of code by its start address.
-    pub(crate) pieces: std::collections::BTreeMap<u64, Piece>,
+    pub(crate) pieces: Pieces,
     /// Images in place, ascending by their first fragment.
     pub(crate) placed: Vec<Arc<Placed>>,
     /// Heads made for fragments of images.
     pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
     /// Blocks decoded for this region: also looked at for the liveness of flags.
     decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
+    /// Blocks whose memory can be used again.
+    spare: Vec<Arc<Block>>,
+    /// The emitter's, likewise.
+    buffers: Buffers,
 }
 
 /// One region being translated.
@@ -163,9 +156,11 @@ impl Translator {
             counters: Counters::default(),
             roles: Vec::new(),
             points: Vec::new(),
-            pieces: std::collections::BTreeMap::new(),
+            pieces: Pieces::default(),
             placed: Vec::new(),
             late_heads: FxHashMap::default(),
+            spare: Vec::new(),
+            buffers: Buffers::default(),
             decoded: FxHashMap::default(),
         }
     }
@@ -266,6 +261,7 @@ impl Translator {
             entries: Vec::new(),
             room: sink.room(),
         };
+        work.emitter.reuse(std::mem::take(&mut self.buffers));
         let before = self.fragments.len();
         while let Some(next) = work.queue.pop_front() {
             if work.created.len() >= limits.fragments {
@@ -275,17 +271,18 @@ impl Translator {
             let wanted_entry = entry && next == pc;
             self.trace(&mut work, next, wanted_entry, limits);
             if next == pc && !work.unit.has_fragment(pc) {
-                self.decoded.clear();
+                self.forget_decoded();
                 return Region::default();
             }
         }
-        self.decoded.clear();
+        self.forget_decoded();
         if entry {
             self.entry_on_demand(&mut work, pc);
         }
         let Some(id) = work.unit.fragment_at(pc) else { return Region::default() };
         let head = self.head(&mut work, id);
         self.finish(&mut work, sink);
+        self.buffers = work.emitter.buffers();
         Region {
             head: Some(head),
             entries: work.entries,
@@ -328,11 +325,26 @@ impl Translator {
     }
 
     fn decode(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
+        if let Some(known) = self.decoded.get(&pc) {
+            return known.clone();
+        }
         let how = self.decoding(work.unit, 0);
-        self.decoded
-            .entry(pc)
-            .or_insert_with(|| Block::decode(work.source, pc, how).map(Arc::new))
-            .clone()
+        let mut block = self.spare.pop().unwrap_or_default();
+        let fresh = Arc::make_mut(&mut block);
+        let found = fresh.read(work.source, pc, how).then_some(block);
+        self.decoded.insert(pc, found.clone());
+        found
+    }
+
+    /// Forgets the blocks decoded for a region, but keeps their memory.
+    fn forget_decoded(&mut self) {
+        for (_, block) in self.decoded.drain() {
+            if let Some(mut block) = block
+                && Arc::get_mut(&mut block).is_some()
+            {
+                self.spare.push(block);
+            }
+        }
     }
 
     /// How blocks of `unit` are decoded, of at most `most` instructions.
@@ -585,7 +597,7 @@ impl Translator {
         let offset = self.points.len();
         recipe::encode(&emitter.points, &mut self.points);
         let points = (offset as u32, (self.points.len() - offset) as u16);
-        self.pieces.insert(start.0, Piece { len, pc, fragment, points });
+        self.pieces.insert(start, Piece { len, pc, fragment, points });
     }
 
     /// Emits the terminator. `Err` where an operand is out of reach.
@@ -764,19 +776,17 @@ impl Translator {
 
     /// Resolves links, emits stubs and constants, and publishes the region.
     fn finish(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink) {
-        let links = std::mem::take(&mut work.emitter.links);
-        let mut at_target = Vec::with_capacity(links.len());
-        for link in &links {
+        for index in 0..work.emitter.links.len() {
+            let link = work.emitter.links[index];
             let known = work.unit.fragment_at(link.target);
-            at_target.push(match known {
+            let target = match known {
                 Some(id) => self.head(work, id),
-                None => self.pending_stub(work, *link),
-            });
-        }
-        for (link, target) in links.iter().zip(at_target) {
+                None => self.pending_stub(work, link),
+            };
             set_displacement(&mut work.emitter, link.at, target);
         }
-        for ask in std::mem::take(&mut work.emitter.asks) {
+        for index in 0..work.emitter.asks.len() {
+            let ask = work.emitter.asks[index];
             let stub = work.emitter.ask_stub(&ask);
             let pc = AppPc(ask.pc.0 - u64::from(ask.app));
             self.close_piece(&work.emitter, stub, pc, ask.fragment);
@@ -789,7 +799,8 @@ impl Translator {
         }
         // Older exits that wanted one of the new fragments.
         let mut patches = Vec::new();
-        for id in work.created.clone() {
+        for index in 0..work.created.len() {
+            let id = work.created[index];
             let pc = self.fragments[id.0 as usize].pc;
             let sites = work.unit.take_pending(pc);
             if !sites.is_empty() {
@@ -822,11 +833,11 @@ impl Translator {
 
     /// Return addresses that are pushed from memory, after all code of the region.
     fn constants(&mut self, work: &mut Work<'_>) {
-        let constants = std::mem::take(&mut work.emitter.constants);
         while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(8) {
             work.emitter.code.push(0xcc);
         }
-        for (at, value) in constants {
+        for index in 0..work.emitter.constants.len() {
+            let (at, value) = work.emitter.constants[index];
             let here = work.emitter.here();
             work.emitter.code.extend_from_slice(&value.to_le_bytes());
             set_displacement(&mut work.emitter, at, here);
@@ -873,8 +884,8 @@ impl Translator {
             let fragment = id.map(|id| self.fragment(id));
             return Some((app_state(base, fragment.as_ref(), point, self.profiles()), id));
         }
-        let (&start, piece) = self.pieces.range(..=pc.0).next_back()?;
-        let offset = (pc.0 - start) as u32;
+        let (start, piece) = self.pieces.at_or_before(pc)?;
+        let offset = (pc.0 - start.0) as u32;
         if offset >= piece.len {
             return None;
         }

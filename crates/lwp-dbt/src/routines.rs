@@ -1,8 +1,8 @@
 //! The routines that every arena starts with: the mailbox, its answers, and the way back from a
 //! signal handler.
 //!
-//! They are position independent and touch no flags: only `mov`, `lea`, `xchg`, `jrcxz`, `movzx` and
-//! `syscall`, which keeps them. Until an answer has been carried out, every instruction here means
+//! They are position independent and touch no flags: only `mov`, `lea`, `xchg`, `jrcxz`, `movzx`,
+//! `pext` and `syscall`, which keeps them. Until an answer has been carried out, every instruction here means
 //! "at the requested application pc, nothing executed", so a request can be dropped at any point.
 
 use iced_x86::IcedError;
@@ -11,7 +11,7 @@ use iced_x86::code_asm::{
     qword_ptr, r8, r9, r10, r10d, r11, r11d, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
-use crate::context::{Layout, RequestKind, Slot};
+use crate::context::{Layout, RequestKind, Slot, wide_index};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 
 mod lwp;
@@ -171,7 +171,10 @@ fn emit_landing(
         b.asm.mov(qword_ptr(r11 + SIGFRAME_RIP), rcx)?;
     }
     b.mark(state(pc, BOTH, Commit::None))?;
-    b.asm.movzx(r11d, cx)?;
+    match wide_index() {
+        true => b.asm.pext(r11d, ecx, dword_ptr(layout.index_mask() as i32))?,
+        false => b.asm.movzx(r11d, cx)?,
+    }
     b.asm.jmp(qword_ptr(r11 * 8 + layout.table() as i32))?;
     Ok(label)
 }

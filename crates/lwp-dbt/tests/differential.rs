@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard};
 
 use common::{Bench, CACHE, CHECKS, LAYOUT, PLANS};
-use lwp_dbt::context::{CONTEXT_BYTES, Slot};
+use lwp_dbt::context::{CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
 use lwp_dbt::{Checks, FragmentId, Plan, Weights};
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
@@ -140,7 +140,8 @@ impl Lab {
             (CACHE, bench.cache.bytes.clone()),
             (CONTEXT + Slot::AppGs as u64, DATA.gs().to_le_bytes().to_vec()),
             (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
-            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(0x1_0000)),
+            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
+            (LAYOUT.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
             (LAYOUT.routines(), bench.translator.routines().code.clone()),
         ];
         let landing = LAYOUT.table_slot(Machine::LANDING);

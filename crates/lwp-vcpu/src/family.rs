@@ -160,9 +160,12 @@ impl Family {
         let low = self.layout();
         let base = self.template_offset();
         let miss = self.routine(self.translator.routines().ask_rcx);
-        for slot in 0..lwp_dbt::context::TABLE_SLOTS {
-            self.memory.store(base + slot * 8, miss);
+        let empty: Vec<u8> = std::iter::repeat_n(miss.to_le_bytes(), PAGE / 8).flatten().collect();
+        for page in 0..lwp_dbt::context::TABLE_SLOTS * 8 / PAGE as u64 {
+            self.memory.write(base + page * PAGE as u64, &empty);
         }
+        let mask = lwp_dbt::context::INDEX_MASK.to_le_bytes();
+        self.memory.write(base + (low.index_mask() - low.low), &mask);
         let classes = syscalls::classes_for_table(emulated);
         self.memory.write(base + (low.syscall_classes() - low.low), &classes);
         let prot: Vec<u8> = (0..256u32).map(|prot| u8::from(prot & libc_prot::EXEC != 0)).collect();

@@ -38,9 +38,7 @@ use std::time::Instant;
 use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
 
-pub use config::{
-    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target,
-};
+pub use config::{Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
 use events::Tracer;

@@ -242,14 +242,17 @@ impl Machine {
         indirect: bool,
         alone: bool,
     ) -> Option<Backlog> {
-        let alone = alone || self.pace.crowded();
+        // A thread that spins is answered as soon as it can be, also where most do not: or else no
+        // probe would ever find that spinning pays again.
+        let spins = self.contexts.context(slot).get(Slot::Spin) != 0;
         let limits = RegionLimits {
-            fragments: match (alone, self.pace.crowded()) {
-                (_, true) => CROWDED_REGION,
-                (true, false) => REGION,
-                (false, false) => FIRST,
+            fragments: match (alone, spins) {
+                (true, _) => REGION,
+                (false, true) => FIRST,
+                (false, false) => CROWDED_REGION,
             },
         };
+        let alone = alone || !spins;
         let Some((head, rest)) = self.translation(tid, pc, indirect, limits) else {
             let need = self.why_not(tid, pc);
             self.ask_tracer(tid, need);
