@@ -378,7 +378,7 @@ fn symbols(path: &Path) -> HashMap<String, u64> {
 
 /// Runs a command with an environment that is the same everywhere.
 pub fn run(argv: Vec<OsString>, dir: &Path) -> Outcome {
-    let mut job = Job::new(argv, Duration::from_secs(60));
+    let mut job = Job::new(argv, Duration::from_secs(240));
     job.bare_env = true;
     job.env = vec![("GLIBC_TUNABLES".to_owned(), "glibc.pthread.rseq=0".into())];
     job.run(dir, dir)

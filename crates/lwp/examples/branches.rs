@@ -1,4 +1,4 @@
-//! Every thousandth branch of a loop, with where it went.
+//! Every hundredth branch of a loop, with where it went.
 //!
 //!     lwp run -- target/debug/examples/branches
 #![forbid(unsafe_code)]
@@ -8,10 +8,10 @@ use lwp::arch::{Error, Event, EventKind, Lwp, Revision, RingOffset};
 fn main() -> Result<(), Error> {
     let lwp = Lwp::detect()?;
     let (mut profile, mut reader) =
-        lwp.profile().event(EventKind::BranchesRetired, 1000).ring_records(4096).build()?;
+        lwp.profile().event(EventKind::BranchesRetired, 100).ring_records(4096).build()?;
 
     let running = profile.start()?;
-    let longest = (1..2_000u64).max_by_key(|&n| collatz(n));
+    let longest = (1..400u64).max_by_key(|&n| collatz(n));
     running.stop();
 
     for record in reader.drain() {

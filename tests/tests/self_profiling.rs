@@ -1,0 +1,189 @@
+//! Programs that profile themselves, in C and in Rust: on the reference runner, on a second processor if
+//! there is one, and natively, where they must say that there is no LWP and not die of it.
+
+use lwp_tests::asm::{SecondRunner, run};
+use lwp_tests::{End, Outcome, TempDir};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const REFERENCE: &str = env!("CARGO_BIN_EXE_lwp-reference");
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace").to_owned()
+}
+
+/// Compiles a C program with the header; warnings are errors.
+fn compile(compiler: &str, flags: &[&str], source: &str, dir: &Path) -> PathBuf {
+    let program = dir.join("program");
+    let mut include = OsString::from("-I");
+    include.push(workspace().join("include"));
+    let built = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-pedantic", "-Werror"])
+        .args(flags)
+        .arg(include)
+        .arg("-o")
+        .args([&program, &workspace().join(source)])
+        .output()
+        .expect("the compiler starts");
+    let messages = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{compiler} {flags:?} {source}: {messages}");
+    program
+}
+
+/// Runs a program on each processor that has LWP; all must print the same. Returns what they print.
+fn profiled(program: &Path, arguments: &[&str], dir: &Path) -> String {
+    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+    let reference = [REFERENCE.into(), "--".into(), program.as_os_str().to_owned()];
+    let mut commands = vec![reference.to_vec()];
+    let second = SecondRunner::find(dir);
+    commands.extend(second.and_then(|second| second.command("full", program)));
+    let mut printed = Vec::new();
+    for mut command in commands {
+        command.extend(arguments.iter().cloned());
+        let Outcome { end, stdout, stderr, .. } = run(command.clone(), dir);
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert_eq!(end, End::Code(0), "{command:?}: {stderr}");
+        printed.push(String::from_utf8_lossy(&stdout).into_owned());
+    }
+    for other in &printed[1..] {
+        assert_eq!(&printed[0], other, "the second processor differs");
+    }
+    printed.swap_remove(0)
+}
+
+/// Whether this machine has LWP itself.
+fn host_has_lwp(dir: &Path) -> bool {
+    let program = compile("gcc", &["-std=c11"], "tests/lwp/layout.c", dir);
+    run(vec![program.into_os_string()], dir).end == End::Code(0)
+}
+
+/// Spec: LWP §5.8, §3.1, §3.4
+#[test]
+fn lwp_spec_5_8_the_header_serves_every_dialect() {
+    let want = "1 cad0 1 badf00d\n255 4567 2 deadbeef\n1 cad1 3 badf00d0badf00d\n\
+                255 4568 4 deadbeefdeadbeef\n";
+    let dir = TempDir::new();
+    for (compiler, language) in [
+        ("gcc", "-std=c99"),
+        ("gcc", "-std=c11"),
+        ("gcc", "-std=gnu17"),
+        ("g++", "-std=c++11"),
+        ("g++", "-std=c++17"),
+    ] {
+        for optimisation in ["-O0", "-O2"] {
+            for lwp in [None, Some("-mlwp")] {
+                let mut flags = vec![language, optimisation];
+                flags.extend(lwp);
+                if compiler == "g++" {
+                    flags.extend(["-x", "c++"]);
+                }
+                let program = compile(compiler, &flags, "tests/lwp/layout.c", dir.path());
+                assert_eq!(profiled(&program, &[], dir.path()), want, "{compiler} {flags:?}");
+            }
+        }
+    }
+}
+
+/// Spec: LWP §10
+#[test]
+fn lwp_spec_10_the_published_sequence() {
+    let dir = TempDir::new();
+    for flags in [["-std=c99", "-O1"], ["-mlwp", "-O2"]] {
+        let program = compile("gcc", &flags, "tests/lwp/sequence.c", dir.path());
+        let printed = profiled(&program, &[], dir.path());
+        let mut lines = printed.lines();
+        assert_eq!(lines.next(), Some("flags 2 head 448 missed 0 counter 8"));
+        let records: Vec<&str> = lines.by_ref().take(17).collect();
+        let order = "I0 V0 I7 V10 I14 V20 I21 I28 V30 I0 I7 V9 I14 V19 I21 I28 V29";
+        for (index, (record, name)) in records.iter().zip(order.split(' ')).enumerate() {
+            let (flags, data2) = match (name.starts_with('I'), index < 9) {
+                (true, true) => ("4567", "deadbeef"),
+                (true, false) => ("4567", "deadbeefdeadbeef"),
+                (false, true) => ("cad", "badf00d"),
+                (false, false) => ("cad", "badf00d0badf00d"),
+            };
+            assert_eq!(*record, format!("{name} {flags} {data2} 0"));
+        }
+        let rest: Vec<&str> = lines.collect();
+        let summary =
+            ["17 entries in ring buffer", "7 LWPVAL instructions, 10 LWPINS instructions"];
+        assert_eq!(rest, summary);
+    }
+}
+
+/// Spec: LWP §7
+#[test]
+fn lwp_spec_7_the_c_example_prints_records() {
+    let dir = TempDir::new();
+    let program = compile("gcc", &["-std=c99", "-O1"], "examples/branches.c", dir.path());
+    let printed = profiled(&program, &[], dir.path());
+    let last = printed.lines().last().unwrap_or_default();
+    let records: u32 = last.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!(records > 100 && last.contains(" 0 lost; longest 231"), "{printed}");
+}
+
+/// The examples of crate lwp, built as cargo builds them.
+fn example(name: &str) -> PathBuf {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    let dir = DIR.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let reference = Path::new(REFERENCE);
+        let target = reference.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+        let target = target.expect("a target folder").to_owned();
+        let status = Command::new(cargo)
+            .args(["build", "--package", "lwp", "--examples", "--target-dir"])
+            .arg(&target)
+            .current_dir(workspace())
+            .status()
+            .expect("cargo starts");
+        assert!(status.success(), "building the examples failed");
+        target.join("debug/examples")
+    });
+    dir.join(name)
+}
+
+/// Spec: LWP §7
+#[test]
+fn lwp_spec_7_one_thread_drains_the_rings_of_others() {
+    let dir = TempDir::new();
+    let printed = profiled(&example("drain_many"), &["3", "60"], dir.path());
+    assert_eq!(printed, "3 threads, 60 records each: none lost, none torn\n");
+}
+
+/// Spec: LWP §7
+#[test]
+fn lwp_spec_7_a_second_process_drains_the_ring() {
+    let dir = TempDir::new();
+    let printed = profiled(&example("second_process"), &["40"], dir.path());
+    assert_eq!(printed, "40 records of another process: none lost, none torn\n");
+}
+
+/// Spec: LWP §7
+#[test]
+fn lwp_spec_7_the_rust_example_prints_records() {
+    let dir = TempDir::new();
+    let printed = profiled(&example("branches"), &[], dir.path());
+    assert!(printed.lines().count() > 10, "{printed}");
+    assert!(printed.ends_with("longest Some(327), records lost: 0\n"), "{printed}");
+}
+
+/// Spec: LWP §1.1
+#[test]
+fn lwp_spec_1_1_without_lwp_programs_say_so() {
+    let dir = TempDir::new();
+    if host_has_lwp(dir.path()) {
+        return;
+    }
+    for name in ["branches", "drain_many", "second_process"] {
+        let outcome = run(vec![example(name).into_os_string()], dir.path());
+        assert_eq!(outcome.end, End::Code(1), "{name}");
+        let stderr = String::from_utf8_lossy(&outcome.stderr);
+        assert!(stderr.contains("NoLwp"), "{name}: {stderr}");
+    }
+    let program = compile("gcc", &["-std=c99"], "examples/branches.c", dir.path());
+    let outcome = run(vec![program.into_os_string()], dir.path());
+    assert_eq!(outcome.end, End::Code(1));
+    assert!(String::from_utf8_lossy(&outcome.stderr).contains("no Lightweight Profiling"));
+}
