@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::workspace::{self, cargo};
-use crate::{layering, tree, unsafe_budget};
+use crate::{layering, spec_matrix, tree, unsafe_budget};
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
@@ -16,6 +16,7 @@ const CHECKS: &[Check] = &[
     ("layering", layering::check),
     ("unsafe budget", unsafe_budget::check),
     ("tree", tree::check),
+    ("spec matrix", spec_matrix::check),
     ("clippy", clippy),
     ("test", || workspace::run(cargo(&["test", "--workspace"]))),
     ("doc", documentation),

@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod layering;
+mod spec_matrix;
 mod tree;
 mod unsafe_budget;
 mod workspace;
@@ -30,6 +31,8 @@ enum Task {
     UnsafeBudget,
     /// Check file sizes and that no file names a place on one machine
     Tree,
+    /// List every section of the documents with its tests; fail where there is none
+    SpecMatrix(spec_matrix::Options),
     /// Measure the virtual CPU against native runs and print a Markdown table
     Bench(bench::Options),
 }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Task::Layering => layering::check(),
         Task::UnsafeBudget => unsafe_budget::check(),
         Task::Tree => tree::check(),
+        Task::SpecMatrix(options) => spec_matrix::print(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {
