@@ -11,6 +11,7 @@ mod inserts;
 mod llwpcb;
 mod machine;
 mod proposal;
+mod proposal_system;
 mod ring;
 mod sample_program;
 mod slwpcb;

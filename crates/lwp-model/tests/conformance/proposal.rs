@@ -13,8 +13,8 @@ use lwp_model::{Cpu, OnFault, Policy, Processor, Proposal, Simultaneous};
 use crate::inserts::{Gprs, execute};
 use crate::machine::{BLOCK, Machine, RING, branch, loads, miss, plain};
 
-const INSTRUCTIONS: EventId = EventId(1);
-const BRANCHES: EventId = EventId(2);
+pub const INSTRUCTIONS: EventId = EventId(1);
+pub const BRANCHES: EventId = EventId(2);
 const MISSES: EventId = EventId(3);
 
 /// A machine of the proposal with everything enabled and an empty ring of eight records.
@@ -22,14 +22,14 @@ pub fn machine() -> Machine {
     with(Processor::proposal(), Policy::default())
 }
 
-fn with(processor: Processor, policy: Policy) -> Machine {
+pub fn with(processor: Processor, policy: Policy) -> Machine {
     let mut m = Machine::with(processor, policy);
     block(&mut m, 8, &[(INSTRUCTIONS, 1, 1)]);
     m
 }
 
 /// Writes a control block: ring of `slots` records, events with interval and counter.
-fn block(m: &mut Machine, slots: u32, events: &[(EventId, u32, u32)]) {
+pub fn block(m: &mut Machine, slots: u32, events: &[(EventId, u32, u32)]) {
     let block = Lwpcb2007 {
         buffer_size_random: pack_buffer_size_random(slots * 32, 0).into(),
         buffer_base: RING.0.into(),
@@ -54,7 +54,7 @@ fn read(m: &Machine) -> Lwpcb2007 {
 }
 
 /// `(EventId, instruction address)` of the records from the start of the ring to the head.
-fn seen(m: &Machine) -> Vec<(u8, u64)> {
+pub fn seen(m: &Machine) -> Vec<(u8, u64)> {
     let head = read(m).buffer_head_offset.get() as usize;
     let ring = m.memory.peek(RING, head);
     let records = ring.chunks(32).map(|bytes| {
