@@ -1,5 +1,8 @@
 //! Which events an instruction causes, and how often, after the filters.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::retired::{AccessKind, CacheMiss};
 use lwp_arch::{EventKind, Retired};

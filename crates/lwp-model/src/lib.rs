@@ -2,7 +2,7 @@
 //!
 //! Faster implementations (code emitted by a translator, say) are right when they leave the same bytes
 //! in memory and the same state behind as this one. The model does no I/O, knows no time, starts no
-//! thread and contains no unsafe code; memory, interrupts, random bits and time stamps come in through
+//! thread and contains no unsafe code, needs an allocator and no operating system; memory, interrupts, random bits and time stamps come in through
 //! the traits [`LinearMemory`] and [`Signals`], faults go out as values.
 //!
 //! ```
@@ -44,7 +44,12 @@
 //! Where the documents leave something open the model takes one way and says so, with the number of the
 //! choice in `docs/deviations.md`. Where they allow several, [`Policy`] selects.
 
+#![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod bulk;
 mod count;

@@ -1,5 +1,8 @@
 //! LLWPCB: stop the running profile, validate a control block, start the one it describes.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use lwp_arch::event::EventFlags2007;
 use lwp_arch::lwpcb::{EventSlot, EventSlot2007, Lwpcb, Lwpcb2007};
 use lwp_arch::msr::LwpMsr0;

@@ -1,6 +1,8 @@
 //! Memory as the unit sees it.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use lwp_arch::{LinearAddr, PageFault};
 

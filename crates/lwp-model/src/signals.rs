@@ -1,5 +1,7 @@
 //! What the unit needs from, and tells to, the world around it.
 
+use alloc::vec::Vec;
+
 use lwp_arch::{Record, RingOffset};
 
 use crate::Xorshift32;

@@ -1,5 +1,7 @@
 //! Writes held back until an operation is certain to complete.
 
+use alloc::vec::Vec;
+
 use lwp_arch::{LinearAddr, PageFault};
 
 use crate::LinearMemory;

@@ -1,5 +1,7 @@
 //! The state of a unit as plain data, to be kept, compared and put back.
 
+use alloc::vec::Vec;
+
 use lwp_arch::msr::{LwpCfg, LwpMsr0};
 use lwp_arch::ring::Ring;
 use lwp_arch::{EventFlags, EventId, EventKind, LinearAddr, Record, Revision, RingOffset};
@@ -102,8 +104,8 @@ pub enum StateError {
     Both,
 }
 
-impl std::fmt::Display for StateError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for StateError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Ring => f.write_str("ring size or head is no multiple of a record"),
             Self::Slots => f.write_str("number of event slots differs from the processor's"),
@@ -113,7 +115,7 @@ impl std::fmt::Display for StateError {
     }
 }
 
-impl std::error::Error for StateError {}
+impl core::error::Error for StateError {}
 
 impl LwpUnit {
     /// What the unit remembers.

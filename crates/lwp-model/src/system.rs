@@ -1,6 +1,8 @@
 //! The unit as the system sees it: CPUID, MSRs, XCR0, XSAVE, and what a switch of context, guest or to
 //! SMM saves.
 
+use alloc::vec::Vec;
+
 use lwp_arch::cpuid::Leaf;
 use lwp_arch::lwpcb::{buffer_size, pack_buffer_size_random, random};
 use lwp_arch::msr::{LwpCbaddr, LwpCfg, LwpMsr0};

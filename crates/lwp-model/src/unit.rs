@@ -1,5 +1,7 @@
 //! The unit: its state, and what it does when an instruction retires.
 
+use alloc::vec::Vec;
+
 use lwp_arch::cpuid::fn8000_001c::Features;
 use lwp_arch::msr::{LwpCfg, LwpMsr0};
 use lwp_arch::record::Event;

@@ -65,8 +65,12 @@ fn p07_5_5_2_1_threads_that_take_turns_record_as_alone() {
         }
         let mut processor = Processor { unit: machine().unit };
         let (mut saved_a, mut saved_b) = (off(everything), off(everything));
-        processor.turn(&mut a, &mut saved_a, |m| drop(m.start()));
-        processor.turn(&mut b, &mut saved_b, |m| drop(m.start()));
+        processor.turn(&mut a, &mut saved_a, |m| {
+            m.start();
+        });
+        processor.turn(&mut b, &mut saved_b, |m| {
+            m.start();
+        });
         let mut at = 1;
         while at < 25 {
             let end = (at + length).min(25);
@@ -74,8 +78,12 @@ fn p07_5_5_2_1_threads_that_take_turns_record_as_alone() {
             processor.turn(&mut b, &mut saved_b, |m| work(m, at..end));
             at = end;
         }
-        processor.turn(&mut a, &mut saved_a, |m| drop(m.slwpcb().unwrap()));
-        processor.turn(&mut b, &mut saved_b, |m| drop(m.slwpcb().unwrap()));
+        processor.turn(&mut a, &mut saved_a, |m| {
+            m.slwpcb().unwrap();
+        });
+        processor.turn(&mut b, &mut saved_b, |m| {
+            m.slwpcb().unwrap();
+        });
         assert_eq!(a.memory, alone_a.memory, "turns of {length}");
         assert_eq!(b.memory, alone_b.memory, "turns of {length}");
     }
@@ -90,7 +98,9 @@ fn p07_5_5_2_2_guests_keep_their_own_enable_register_and_profile() {
     let (mut with_lwp, mut without) = (machine(), machine());
     let everything = with_lwp.unit.lwpmsr0();
     let (mut saved, mut none) = (off(everything), off(LwpMsr0::empty()));
-    processor.turn(&mut with_lwp, &mut saved, |m| drop(m.start().run(1, 3)));
+    processor.turn(&mut with_lwp, &mut saved, |m| {
+        m.start().run(1, 3);
+    });
     processor.turn(&mut without, &mut none, |m| {
         assert_eq!(m.unit.cpuid().eax, 0);
         assert_eq!(m.slwpcb(), Err(Fault::Ud));
@@ -116,7 +126,9 @@ fn p07_5_5_4_nothing_leaks_into_the_next_thread() {
     let mut processor = Processor { unit: machine().unit };
     let (mut first, mut second) = (machine(), machine());
     let (mut saved_first, mut saved_second) = (off(everything), off(everything));
-    processor.turn(&mut first, &mut saved_first, |m| drop(m.start().run(1, 2)));
+    processor.turn(&mut first, &mut saved_first, |m| {
+        m.start().run(1, 2);
+    });
     let (memory, fresh) = (first.memory.clone(), second.memory.clone());
     processor.turn(&mut second, &mut saved_second, |m| {
         assert_eq!(m.slwpcb(), Ok(0));
