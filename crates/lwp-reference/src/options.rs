@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u32,
 
-    /// The signal that stands for the threshold interrupt, by number
+    /// The signal that stands for the threshold interrupt, by number; sent if the program handles it
     #[arg(long, value_name = "N", default_value_t = libc::SIGSTKFLT)]
     pub threshold_signal: i32,
 
