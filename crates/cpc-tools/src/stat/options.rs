@@ -89,7 +89,7 @@ impl Options {
         if options.specs.is_empty() {
             return wrong("no events: give -c");
         }
-        let sensible = |seconds: f64| seconds >= 0.001 && seconds <= 1e6;
+        let sensible = |seconds: f64| (0.001..=1e6).contains(&seconds);
         if !sensible(options.interval) {
             return wrong("the interval is in seconds, from 0.001 to 1000000");
         }
