@@ -133,9 +133,9 @@ fn ticks_are_differences_and_the_exit_is_their_sum() {
     let ticks = tagged(&rows, "tick");
     assert!(ticks.len() >= 3, "{rows:?}");
     let exit = counts(tagged(&rows, "exit")[0], 3);
-    for column in 0..2 {
+    for (column, exit) in exit.iter().enumerate() {
         let sum: u64 = ticks.iter().map(|tick| counts(tick, 3)[column]).sum();
-        assert!(sum > 0 && sum <= exit[column], "{rows:?}");
+        assert!(sum > 0 && sum <= *exit, "{rows:?}");
     }
     let times: Vec<f64> = ticks.iter().map(|tick| words(tick)[0].parse().unwrap()).collect();
     assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "{times:?}");
@@ -351,7 +351,7 @@ fn help_lists_what_can_be_counted() {
 
 #[test]
 fn the_virtual_cpu_ticks_too() {
-    let script = "i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done";
+    let script = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
     let rows = rows(&["--lwp", "-T", "0.1", "-c", "instructions,branches", "sh", "-c", script]);
     let ticks = tagged(&rows, "tick");
     assert!(ticks.len() >= 3, "{rows:?}");
