@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lwp_vcpu::config::{Control, Request};
+use lwp_vcpu::config::{Cache, Control, Request};
 use lwp_vcpu::{Config, Counts, Outcome, Plan, ProcessReport, Target};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -155,6 +155,11 @@ fn configuration(options: &Options) -> Result<Config, Failure> {
     let mut config = Config::launch(PathBuf::new(), Vec::new(), Plan::Exact);
     config.target = target;
     config.follow_children = options.follow_fork;
+    // Where the command `lwp` keeps its translations, unless it is told how many to keep there.
+    if std::env::var_os("LWP_CACHE_LIMIT").is_none() {
+        let limit = lwp_vcpu::store::DEFAULT_LIMIT;
+        config.cache = lwp_vcpu::store::default_place().map(|place| Cache { place, limit });
+    }
     Ok(config)
 }
 
