@@ -14,15 +14,11 @@ use crate::error::{Error, Result};
 use crate::set::SetState;
 use crate::sys;
 
-/// A note of the handler: what happened, and at which instruction.
-type Note = Cell<Option<(Cause, u64)>>;
-
 struct State {
     /// A call of this crate is under way.
     busy: Cell<bool>,
-    /// What happened meanwhile, by kind.
-    descriptor: Note,
-    threshold: Note,
+    /// What happened meanwhile; of several overflows one is enough, because it stops the set.
+    note: Cell<Option<(Cause, u64)>>,
     bound: RefCell<Option<Bound>>,
 }
 
@@ -42,8 +38,7 @@ thread_local! {
     static STATE: State = const {
         State {
             busy: Cell::new(false),
-            descriptor: Cell::new(None),
-            threshold: Cell::new(None),
+            note: Cell::new(None),
             bound: RefCell::new(None),
         }
     };
@@ -76,8 +71,7 @@ impl Drop for Guard {
             loop {
                 state.busy.set(false);
                 // An overflow from here on finds the thread not busy and is dealt with at once.
-                let note = state.descriptor.take().or_else(|| state.threshold.take());
-                let Some((cause, pc)) = note else {
+                let Some((cause, pc)) = state.note.take() else {
                     break;
                 };
                 state.busy.set(true);
@@ -105,11 +99,7 @@ impl State {
 pub(crate) fn interrupted(cause: Cause, pc: u64) -> bool {
     let attend = |state: &State| {
         if state.busy.get() {
-            let note = match cause {
-                Cause::Descriptor(_) => &state.descriptor,
-                Cause::Threshold => &state.threshold,
-            };
-            note.set(Some((cause, pc)));
+            state.note.set(Some((cause, pc)));
             return false;
         }
         state.attend(cause)
@@ -159,8 +149,7 @@ pub(crate) fn unbind_if(which: impl FnOnce(&Binding) -> bool) -> bool {
 /// Forgets what the thread that called `fork` had bound: its counters are the parent's.
 pub(crate) fn forget_after_fork() {
     let _ = STATE.try_with(|state| {
-        state.descriptor.set(None);
-        state.threshold.set(None);
+        state.note.set(None);
         if let Ok(mut bound) = state.bound.try_borrow_mut() {
             *bound = None;
         }

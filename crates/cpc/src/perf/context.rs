@@ -50,8 +50,6 @@ struct Counters {
     /// Which members signal their overflow.
     notifies: Vec<bool>,
     reading: Reading,
-    /// Where values go that are read without a system call.
-    values: Vec<u64>,
     /// The leader stops the group by itself at its next overflow.
     stops: bool,
 }
@@ -102,11 +100,7 @@ impl PerfContext {
 
     fn run(&mut self, running: bool) -> std::result::Result<(), Errno> {
         if let Some(counters) = &mut self.counters {
-            if running {
-                counters.group.enable()?;
-            } else {
-                counters.group.disable()?;
-            }
+            counters.run(running)?;
         }
         for ring in &self.rings {
             if running {
@@ -140,7 +134,6 @@ impl Counters {
             group.control(member, notify).map_err(errno)?;
         }
         let mut counters = Self {
-            values: vec![0; plan.len()],
             reading: Reading { values: Vec::with_capacity(plan.len()), ..Reading::default() },
             group,
             plan,
@@ -151,12 +144,23 @@ impl Counters {
         Ok(counters)
     }
 
+    /// Lets the group run or stand still by its leader alone: members are on the counters only while
+    /// it is. (A member that is disabled and enabled itself may come back only with the next switch of
+    /// threads; Linux 6.18.)
+    fn run(&self, running: bool) -> std::result::Result<(), Errno> {
+        let control = match running {
+            true => Control::Enable { group: false },
+            false => Control::Disable { group: false },
+        };
+        self.group.control(0, control)
+    }
+
     /// Has the leader stop the group at its next overflow, if it signals it.
     fn arm(&mut self) -> std::result::Result<(), Errno> {
         if self.notifies.first() == Some(&true) && !self.stops {
             // Also starts the leader; it is stopped again so that all start together.
             self.group.control(0, Control::Refresh(1))?;
-            self.group.disable()?;
+            self.run(false)?;
             self.group.reset()?;
             self.stops = true;
         }
@@ -164,7 +168,7 @@ impl Counters {
     }
 
     fn restart(&mut self, presets: &[u64]) -> std::result::Result<(), Errno> {
-        self.group.disable()?;
+        self.run(false)?;
         for (member, index) in self.plan.iter().enumerate() {
             if self.notifies[member] {
                 self.group.control(member, Control::Period(period(presets[*index])))?;
@@ -253,9 +257,7 @@ impl Context for PerfContext {
 
     fn overflowed(&mut self, cause: Cause) -> Option<usize> {
         use std::os::fd::AsRawFd;
-        let Cause::Descriptor(descriptor) = cause else {
-            return None;
-        };
+        let Cause::Descriptor(descriptor) = cause;
         let counters = self.counters.as_mut()?;
         let is = |event: &Handle| event.fd().is_some_and(|fd| fd.as_raw_fd() == descriptor);
         let member = counters.group.events().iter().position(is)?;
