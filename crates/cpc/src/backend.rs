@@ -106,6 +106,8 @@ pub(crate) struct Moment {
 pub(crate) enum Cause {
     /// The kernel signalled for this descriptor.
     Descriptor(i32),
+    /// A processor signalled that a ring is filled to its threshold.
+    Threshold,
 }
 
 /// Requests that are programmed. Dropping it gives the counters back.

@@ -14,11 +14,15 @@ use crate::error::{Error, Result};
 use crate::set::SetState;
 use crate::sys;
 
+/// A note of the handler: what happened, and at which instruction.
+type Note = Cell<Option<(Cause, u64)>>;
+
 struct State {
     /// A call of this crate is under way.
     busy: Cell<bool>,
-    /// What happened meanwhile; of several overflows one is enough, because it stops the set.
-    note: Cell<Option<(Cause, u64)>>,
+    /// What happened meanwhile, by kind; of several of a kind one is enough.
+    descriptor: Note,
+    threshold: Note,
     bound: RefCell<Option<Bound>>,
 }
 
@@ -38,7 +42,8 @@ thread_local! {
     static STATE: State = const {
         State {
             busy: Cell::new(false),
-            note: Cell::new(None),
+            descriptor: Cell::new(None),
+            threshold: Cell::new(None),
             bound: RefCell::new(None),
         }
     };
@@ -71,7 +76,8 @@ impl Drop for Guard {
             loop {
                 state.busy.set(false);
                 // An overflow from here on finds the thread not busy and is dealt with at once.
-                let Some((cause, pc)) = state.note.take() else {
+                let note = state.descriptor.take().or_else(|| state.threshold.take());
+                let Some((cause, pc)) = note else {
                     break;
                 };
                 state.busy.set(true);
@@ -99,12 +105,25 @@ impl State {
 pub(crate) fn interrupted(cause: Cause, pc: u64) -> bool {
     let attend = |state: &State| {
         if state.busy.get() {
-            state.note.set(Some((cause, pc)));
+            let note = match cause {
+                Cause::Descriptor(_) => &state.descriptor,
+                Cause::Threshold => &state.threshold,
+            };
+            note.set(Some((cause, pc)));
             return false;
         }
         state.attend(cause)
     };
     STATE.try_with(attend).unwrap_or(false)
+}
+
+/// Whether a threshold has been signalled during the call that is under way.
+pub(crate) fn threshold_noted() -> bool {
+    STATE.with(|state| {
+        let note = state.threshold.take();
+        state.threshold.set(note);
+        note.is_some()
+    })
 }
 
 /// Does `work` with the binding of the calling thread, if it has one and its owner has not given the
@@ -149,7 +168,8 @@ pub(crate) fn unbind_if(which: impl FnOnce(&Binding) -> bool) -> bool {
 /// Forgets what the thread that called `fork` had bound: its counters are the parent's.
 pub(crate) fn forget_after_fork() {
     let _ = STATE.try_with(|state| {
-        state.note.set(None);
+        state.descriptor.set(None);
+        state.threshold.set(None);
         if let Ok(mut bound) = state.bound.try_borrow_mut() {
             *bound = None;
         }

@@ -1,5 +1,6 @@
 //! The back end on the reference LWP unit.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
@@ -9,11 +10,12 @@ use lwp_arch::insn::Width;
 use lwp_arch::record::DataSource;
 use lwp_arch::retired::{Access, AccessKind, BranchKind, CacheMiss, Retired};
 use lwp_arch::{AppPc, LinearAddr, PageFault};
-use lwp_model::{Cpu, LinearMemory, LwpUnit, Processor, Quiet};
+use lwp_model::{Cpu, Data1, Insert, LinearMemory, LwpUnit, Processor, Quiet, Seeded};
 
 use super::memory::Memory;
 use super::unit::Unit;
 use super::*;
+use crate::backend::Cause;
 use crate::error::Subcode;
 use crate::handle::{Cpc, Names, Version, Walk};
 use crate::request::{BindFlags, Request, RequestFlags};
@@ -22,6 +24,8 @@ use crate::{Buf, Set, items};
 /// The unit of the model, with the memory of one block. One thread uses it.
 struct Modelled {
     capabilities: Capabilities,
+    interrupts: bool,
+    raised: AtomicUsize,
     state: Mutex<(LwpUnit, Option<Arc<Memory>>)>,
 }
 
@@ -70,7 +74,9 @@ impl Modelled {
     fn new(capabilities: Capabilities) -> Arc<Self> {
         let mut unit = LwpUnit::new(Processor::shipped(capabilities));
         unit.enable_everything();
-        Arc::new(Self { capabilities, state: Mutex::new((unit, None)) })
+        let interrupts = capabilities.features.contains(Features::LWP_INT);
+        let state = Mutex::new((unit, None));
+        Arc::new(Self { capabilities, interrupts, raised: AtomicUsize::new(0), state })
     }
 
     fn llwpcb(&self, memory: Option<&Arc<Memory>>) {
@@ -83,8 +89,19 @@ impl Modelled {
     }
 
     fn retire(&self, retired: &Retired<'_>) {
+        let mut signals = Seeded::new(1);
         let (unit, active) = &mut *self.state.lock().unwrap();
-        unit.retire(&Cpu::user_64(), retired, &mut Bytes(active.as_deref()), &mut Quiet).unwrap();
+        let memory = &mut Bytes(active.as_deref());
+        unit.retire(&Cpu::user_64(), retired, memory, &mut signals).unwrap();
+        self.raised.fetch_add(signals.interrupts.len(), SeqCst);
+    }
+
+    /// Retires an instruction and delivers the interrupt, if there is one, as the handler does. Returns
+    /// whether the application is signalled.
+    fn retire_interrupted(&self, retired: &Retired<'_>) -> bool {
+        self.raised.store(0, SeqCst);
+        self.retire(retired);
+        self.raised.load(SeqCst) > 0 && crate::thread::interrupted(Cause::Threshold, 0)
     }
 
     /// Retires `number` instructions of which each is at the address of its number.
@@ -111,7 +128,11 @@ impl Unit for Modelled {
     }
 
     fn interrupts(&self) -> bool {
-        false
+        self.interrupts
+    }
+
+    fn hear(&self) -> bool {
+        self.interrupts
     }
 
     fn load(&self, memory: &Arc<Memory>) {
@@ -129,6 +150,18 @@ impl Unit for Modelled {
         let (unit, active) = &mut *self.state.lock().unwrap();
         let memory = &mut Bytes(active.as_deref());
         unit.slwpcb(&Cpu::user_64(), Width::W64, memory, &mut Quiet).unwrap()
+    }
+
+    fn insert(&self) {
+        let (unit, active) = &mut *self.state.lock().unwrap();
+        let insert = Insert { ip: AppPc(0), flags: 0, data1: Data1::Register(0), data2: 0 };
+        let mut signals = Seeded::new(1);
+        let memory = &mut Bytes(active.as_deref());
+        unit.lwpins(&Cpu::user_64(), &insert, memory, &mut signals).unwrap();
+        if !signals.interrupts.is_empty() {
+            // A call is under way: it is noted.
+            assert!(!crate::thread::interrupted(Cause::Threshold, 0));
+        }
     }
 }
 
@@ -326,11 +359,57 @@ fn what_the_unit_cannot_do_is_refused_with_its_subcode() {
     let random = [count, Request::records("lwp_bre", 64).attribute("random", 4)];
     assert_eq!(refusal(&cpc, &random), Some(Subcode::ConflictingRequests));
     assert_eq!(refusal(&cpc, &[Request::new("lwp_ins")]), Some(Subcode::InvalidEvent));
+    let both = [notifying(10), Request::records("lwp_bre", 64)];
+    assert_eq!(refusal(&cpc, &both), Some(Subcode::ConflictingRequests));
+}
+
+/// A request of instructions that signals after `distance` of them.
+fn notifying(distance: u64) -> Request {
+    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
+    Request::new("lwp_ire").preset(distance.wrapping_neg()).flags(flags)
+}
+
+#[test]
+fn an_overflow_freezes_the_set_and_signals_at_its_instruction() {
+    let (unit, cpc) = open(presets::FULL);
+    let (set, buf) = bound(&cpc, &[notifying(100), Request::new("lwp_bre").preset(7)]);
+    let plain = Retired::plain(AppPc(1), AppPc(2));
+    for round in 0..3 {
+        let hits: Vec<u64> = (1..=150).filter(|_| unit.retire_interrupted(&plain)).collect();
+        assert_eq!(hits, [100], "round {round}");
+        set.sample(&buf).unwrap();
+        assert_eq!((buf.get(0), buf.get(1)), (Ok(0), Ok(7)), "frozen at the wrap");
+        set.restart().unwrap();
+    }
+    crate::enable(false).unwrap();
+    assert!((0..150).all(|_| !unit.retire_interrupted(&plain)), "disabled");
+}
+
+/// The distance is many times what the unit's counter holds.
+#[test]
+fn a_far_overflow_is_signalled_at_its_occurrence() {
+    let (unit, cpc) = open(presets::FULL);
+    let distance = (1u64 << 27) + 12_345;
+    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
+    let request = Request::new("lwp_cnh").preset(distance.wrapping_neg()).flags(flags);
+    let (set, buf) = bound(&cpc, &[request]);
+    let step = |cycles: u32| {
+        let plain = Retired::plain(AppPc(0), AppPc(1));
+        unit.retire_interrupted(&Retired { core_cycles: cycles, ..plain })
+    };
+    // The unit forgets occurrences behind an expiry, so the steps end exactly there.
+    assert!(!step(12_345));
+    for quarter in 1..=16 {
+        assert_eq!(step(1 << 23), quarter == 16, "{quarter}");
+    }
+    set.sample(&buf).unwrap();
+    assert_eq!(buf.get(0), Ok(0));
 }
 
 #[test]
 fn overflow_needs_an_interrupt() {
-    let (_unit, cpc) = open(presets::FULL);
+    let features = presets::FULL.features - Features::LWP_INT;
+    let (_unit, cpc) = open(Capabilities { features, ..presets::FULL });
     let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
     let set = cpc.create_set();
     set.add(Request::new("lwp_ire").flags(flags)).unwrap();

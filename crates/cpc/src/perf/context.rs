@@ -257,7 +257,9 @@ impl Context for PerfContext {
 
     fn overflowed(&mut self, cause: Cause) -> Option<usize> {
         use std::os::fd::AsRawFd;
-        let Cause::Descriptor(descriptor) = cause;
+        let Cause::Descriptor(descriptor) = cause else {
+            return None;
+        };
         let counters = self.counters.as_mut()?;
         let is = |event: &Handle| event.fd().is_some_and(|fd| fd.as_raw_fd() == descriptor);
         let member = counters.group.events().iter().position(is)?;
