@@ -44,18 +44,15 @@ fn folder() -> &'static Path {
     })
 }
 
-/// Runs a scenario of the client, under `runner` if there is one.
-fn run(runner: Option<&Path>, seconds: u32, scenario: &str) -> Output {
+/// Runs a scenario of the client.
+fn run(seconds: u32, scenario: &str) -> Output {
     let mut command = Command::new("timeout");
     command.args(["-k", "1", &seconds.to_string()]);
-    if let Some(runner) = runner {
-        command.arg(runner).arg("--");
-    }
     command.arg(folder().join("client")).arg(scenario).output().unwrap()
 }
 
 fn succeeds(scenario: &str) {
-    let output = run(None, 120, scenario);
+    let output = run(120, scenario);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{scenario}: {:?}: {errors}", output.status);
     assert!(output.stdout.is_empty() && errors.is_empty(), "{scenario}: {errors}");
@@ -74,7 +71,7 @@ scenarios! {
 
 #[test]
 fn without_a_handler_messages_go_to_standard_error() {
-    let output = run(None, 30, "default_handler");
+    let output = run(30, "default_handler");
     assert!(output.status.success());
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -84,19 +81,37 @@ fn without_a_handler_messages_go_to_standard_error() {
     assert_eq!(text.lines().count(), 1);
 }
 
-/// The library counts by Lightweight Profiling on a processor that has it: the reference runner's,
-/// which single-steps. Where that was not built the scenario says that there is no LWP.
-#[test]
-fn counts_and_records_by_lightweight_profiling() {
-    let runner = built().join("lwp-reference");
-    if runner.exists() {
-        let output = run(Some(&runner), 900, "lwp");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{:?}: {errors}", output.status);
-    } else {
-        let code = run(None, 30, "lwp").status.code();
-        assert!(matches!(code, Some(0 | 77)), "{code:?}");
+/// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, and the reference runner,
+/// which single-steps, as far as they are built. Natively the scenario says that there is none.
+fn with_lwp(scenario: &str) {
+    let runners: [&[&str]; 2] = [&["lwp", "run"], &["lwp-reference", "--threshold-signal", "27"]];
+    for runner in runners {
+        let program = built().join(runner[0]);
+        if program.exists() {
+            let mut command = Command::new("timeout");
+            command.args(["-k", "1", "900"]).arg(program).args(&runner[1..]).arg("--");
+            let output = command.arg(folder().join("client")).arg(scenario).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{runner:?}: {:?}: {errors}", output.status);
+        }
     }
+    let code = run(30, scenario).status.code();
+    assert!(matches!(code, Some(0 | 77)), "{code:?}");
+}
+
+#[test]
+fn counts_by_lightweight_profiling() {
+    with_lwp("lwp_counts");
+}
+
+#[test]
+fn records_by_lightweight_profiling() {
+    with_lwp("lwp_records");
+}
+
+#[test]
+fn overflows_by_lightweight_profiling() {
+    with_lwp("lwp_overflow");
 }
 
 fn readelf(option: &str) -> String {
