@@ -1056,6 +1056,41 @@ static void lwp_counts(void)
     CHECK(cpc_close(cpc) == 0);
 }
 
+static void *lwp_counter(void *arg)
+{
+    cpc_buf_t *before = cpc_buf_create(shared.cpc, shared.set);
+    cpc_buf_t *after = cpc_buf_create(shared.cpc, shared.set);
+    uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
+    long n = (long)(intptr_t)arg;
+    pthread_barrier_wait(&shared.barrier);
+    CHECK(cpc_bind_curlwp(shared.cpc, shared.set, 0) == 0);
+    for (int round = 0; round < 12; round++) {
+        CHECK(cpc_set_sample(shared.cpc, shared.set, before) == 0);
+        turns(round % 2 ? 1 + n : 1);
+        CHECK(cpc_set_sample(shared.cpc, shared.set, after) == 0);
+        cpc_buf_sub(shared.cpc, after, after, before);
+        if (value(shared.cpc, after, 0) < least[round % 2])
+            least[round % 2] = value(shared.cpc, after, 0);
+    }
+    CHECK(least[1] - least[0] == 3 * (uint64_t)n);
+    return NULL; /* the thread's end unbinds */
+}
+
+/* Threads that share a set have units of their own. */
+static void lwp_threads(void)
+{
+    pthread_t thread[6];
+    shared.cpc = open_lwp();
+    shared.set = cpc_set_create(shared.cpc);
+    CHECK(add(shared.cpc, shared.set, "lwp_ire", USER, NULL, 0) == 0);
+    pthread_barrier_init(&shared.barrier, NULL, 6);
+    for (intptr_t i = 0; i < 6; i++)
+        CHECK(pthread_create(&thread[i], NULL, lwp_counter, (void *)(1000 * (i + 1))) == 0);
+    for (int i = 0; i < 6; i++)
+        CHECK(pthread_join(thread[i], NULL) == 0);
+    CHECK(cpc_close(shared.cpc) == 0);
+}
+
 /* Every tenth branch, and the items of its record. */
 static void lwp_records(void)
 {
@@ -1116,6 +1151,7 @@ int main(int argc, char **argv)
         {"hardware", hardware},   {"objects", objects},   {"cycles", cycles},
         {"processor", processor}, {"walkers", walkers},   {"records", records},
         {"lwp_counts", lwp_counts}, {"lwp_records", lwp_records}, {"lwp_overflow", lwp_overflow},
+        {"lwp_threads", lwp_threads},
         {"inherit_overflow", inherit_overflow},
         {"default_handler", default_handler},
 #ifdef _OPENMP

@@ -110,6 +110,11 @@ fn records_by_lightweight_profiling() {
 }
 
 #[test]
+fn threads_have_lightweight_profiling_of_their_own() {
+    with_lwp("lwp_threads");
+}
+
+#[test]
 fn overflows_by_lightweight_profiling() {
     with_lwp("lwp_overflow");
 }
