@@ -1058,35 +1058,34 @@ static void lwp_counts(void)
 
 static void *lwp_counter(void *arg)
 {
-    cpc_buf_t *before = cpc_buf_create(shared.cpc, shared.set);
-    cpc_buf_t *after = cpc_buf_create(shared.cpc, shared.set);
-    uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
+    cpc_buf_t *buf = cpc_buf_create(shared.cpc, shared.set);
     long n = (long)(intptr_t)arg;
     pthread_barrier_wait(&shared.barrier);
     CHECK(cpc_bind_curlwp(shared.cpc, shared.set, 0) == 0);
-    for (int round = 0; round < 12; round++) {
-        CHECK(cpc_set_sample(shared.cpc, shared.set, before) == 0);
-        turns(round % 2 ? 1 + n : 1);
-        CHECK(cpc_set_sample(shared.cpc, shared.set, after) == 0);
-        cpc_buf_sub(shared.cpc, after, after, before);
-        if (value(shared.cpc, after, 0) < least[round % 2])
-            least[round % 2] = value(shared.cpc, after, 0);
-    }
-    CHECK(least[1] - least[0] == 3 * (uint64_t)n);
+    turns(n);
+    CHECK(cpc_set_sample(shared.cpc, shared.set, buf) == 0);
+    CHECK(value(shared.cpc, buf, 0) == 3 * (uint64_t)n + 2);
+    turns(n);
+    turns(n);
+    CHECK(cpc_set_sample(shared.cpc, shared.set, buf) == 0);
+    CHECK(value(shared.cpc, buf, 0) == 3 * (3 * (uint64_t)n + 2));
     return NULL; /* the thread's end unbinds */
 }
 
-/* Threads that share a set have units of their own. */
+/* Threads that share a set have units of their own. The filter leaves the instructions of turns(). */
 static void lwp_threads(void)
 {
-    pthread_t thread[6];
+    enum { N = 6 };
+    pthread_t thread[N];
+    uint64_t start = (uint64_t)(uintptr_t)turns;
+    cpc_attr_t range[] = {{"base_ip", start}, {"limit_ip", start + 9}};
     shared.cpc = open_lwp();
     shared.set = cpc_set_create(shared.cpc);
-    CHECK(add(shared.cpc, shared.set, "lwp_ire", USER, NULL, 0) == 0);
-    pthread_barrier_init(&shared.barrier, NULL, 6);
-    for (intptr_t i = 0; i < 6; i++)
+    CHECK(cpc_set_add_request(shared.cpc, shared.set, "lwp_ire", 0, USER, 2, range) == 0);
+    pthread_barrier_init(&shared.barrier, NULL, N);
+    for (intptr_t i = 0; i < N; i++)
         CHECK(pthread_create(&thread[i], NULL, lwp_counter, (void *)(1000 * (i + 1))) == 0);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < N; i++)
         CHECK(pthread_join(thread[i], NULL) == 0);
     CHECK(cpc_close(shared.cpc) == 0);
 }

@@ -50,6 +50,8 @@ struct Counters {
     /// Which members signal their overflow.
     notifies: Vec<bool>,
     reading: Reading,
+    /// Where values go that are read without a system call.
+    values: Vec<u64>,
     /// The leader stops the group by itself at its next overflow.
     stops: bool,
 }
@@ -134,6 +136,7 @@ impl Counters {
             group.control(member, notify).map_err(errno)?;
         }
         let mut counters = Self {
+            values: vec![0; plan.len()],
             reading: Reading { values: Vec::with_capacity(plan.len()), ..Reading::default() },
             group,
             plan,
@@ -144,15 +147,9 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Lets the group run or stand still by its leader alone: members are on the counters only while
-    /// it is. (A member that is disabled and enabled itself may come back only with the next switch of
-    /// threads; Linux 6.18.)
+    /// Lets the group run or stand still.
     fn run(&self, running: bool) -> std::result::Result<(), Errno> {
-        let control = match running {
-            true => Control::Enable { group: false },
-            false => Control::Disable { group: false },
-        };
-        self.group.control(0, control)
+        if running { self.group.enable() } else { self.group.disable() }
     }
 
     /// Has the leader stop the group at its next overflow, if it signals it.
@@ -180,6 +177,12 @@ impl Counters {
 
     /// Reads every member into `counts`, by plan. Returns for how long they have counted, in ns.
     fn read(&mut self, counts: &mut [u64]) -> Result<u64> {
+        if let Some(running_ns) = self.group.read_user_timed(&mut self.values) {
+            for (value, index) in self.values.iter().zip(&self.plan) {
+                counts[*index] = *value;
+            }
+            return Ok(running_ns);
+        }
         self.group.read_into(&mut self.reading).map_err(|error| match error {
             ReadError::Lost { watchdog: true } => Error::new(
                 libc::EAGAIN,

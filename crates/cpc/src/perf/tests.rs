@@ -2,7 +2,8 @@
 
 use lwp_perf::Errno;
 use lwp_perf::kernel::Control;
-use lwp_perf::kernel::script::{Opened, Script};
+use lwp_perf::kernel::script::{Memory, Opened, Script};
+use lwp_perf::page::field;
 
 use super::*;
 use crate::handle::{Cpc, Names, Version, Walk};
@@ -69,6 +70,45 @@ fn a_set_is_one_pinned_group() {
     script.set_read(probes, Ok(vec![2, 1000, 1000, 50, 1, 60, 2]));
     set.sample(&buf).unwrap();
     assert_eq!((buf.get(0), buf.get(1)), (Ok(57), Ok(60)));
+}
+
+/// A metadata page of an event that is on counter 0, 48 bits wide, with `offset` counted before and a
+/// clock of one cycle a nanosecond.
+fn page(offset: u64, counter: u64) -> Memory {
+    let memory = Memory::new(0);
+    memory.set(field::CAPABILITIES, &(1u64 << 1 | 1 << 2 | 1 << 3).to_le_bytes());
+    memory.set(field::INDEX, &1u32.to_le_bytes());
+    memory.set(field::OFFSET, &offset.to_le_bytes());
+    memory.set(field::WIDTH_SHIFT, &48u32.to_le_bytes());
+    memory.set(field::TIME_MULT, &1u32.to_le_bytes());
+    memory.set(field::TIME_RUNNING, &500u64.to_le_bytes());
+    memory.set_pmc(0, counter);
+    memory.set_tsc(1000);
+    memory
+}
+
+/// Without a system call while every event is on a counter, by one as soon as one is not.
+#[test]
+fn counters_of_the_thread_are_read_in_user_space() {
+    let script = machine();
+    let cpc = open(&script);
+    let probes = script.opened().len();
+    let memories = [page(100, 11), page(200, 22)];
+    for (index, memory) in memories.iter().enumerate() {
+        script.set_pages(probes + index, Ok(memory.clone()));
+    }
+    // Any read(2) would fail: the script has none.
+    let requests = [Request::new("instructions").preset(1000), Request::new("cycles")];
+    let (set, buf) = set_of(&cpc, &requests);
+    set.bind_thread(BindFlags::empty()).unwrap();
+    set.sample(&buf).unwrap();
+    assert_eq!((buf.get(0), buf.get(1)), (Ok(1111), Ok(222)));
+    assert!(buf.tick() > 0);
+    memories[1].set(field::INDEX, &0u32.to_le_bytes());
+    assert!(set.sample(&buf).is_err(), "read(2) is asked");
+    script.set_read(probes, Ok(vec![2, 1000, 1000, 5, 1, 6, 2]));
+    set.sample(&buf).unwrap();
+    assert_eq!((buf.get(0), buf.get(1)), (Ok(1005), Ok(6)));
 }
 
 #[test]
