@@ -349,16 +349,18 @@ fn help_lists_what_can_be_counted() {
     assert!(text.contains("PAPI_tot_ins"), "{text}");
 }
 
+/// How much falls into one tick is the scheduler's business; that nothing is counted twice is not.
 #[test]
 fn the_virtual_cpu_ticks_too() {
     let script = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
-    let rows = rows(&["--lwp", "-T", "0.1", "-c", "instructions,branches", "sh", "-c", script]);
+    let rows = rows(&["--lwp", "-T", "0.02", "-c", "instructions,branches", "sh", "-c", script]);
     let ticks = tagged(&rows, "tick");
-    assert!(ticks.len() >= 3, "{rows:?}");
+    assert!(ticks.len() >= 2, "{rows:?}");
     let exit = counts(tagged(&rows, "exit")[0], 3);
-    let sum: u64 = ticks.iter().map(|tick| counts(tick, 3)[0]).sum();
-    assert!(sum <= exit[0] && sum > exit[0] / 4, "{rows:?}");
-    assert!(ticks.iter().skip(1).all(|tick| counts(tick, 3)[0] > 0), "{rows:?}");
+    for (column, exit) in exit.iter().enumerate() {
+        let sum: u64 = ticks.iter().map(|tick| counts(tick, 3)[column]).sum();
+        assert!(sum > 0 && sum <= *exit, "{rows:?}");
+    }
 }
 
 #[test]
