@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs libcpc, and libpctx where it was built, with headers, manual pages and pkg-config files.
+# Installs libcpc, and libpctx and the commands where they were built, with headers, manual pages and
+# pkg-config files.
 #
 #   cargo build --release -p lwp-cpc -p lwp-pctx
 #   DESTDIR=... PREFIX=/usr/local LIBDIR=... crates/lwp-cpc/install.sh [FOLDER]
@@ -62,4 +63,15 @@ if [ -f "$built/liblwp_pctx.so" ]; then
     library libpctx liblwp_pctx.so
     install -m 644 "$root/crates/lwp-pctx/include/libpctx.h" "$destdir$includedir/libpctx.h"
     package libpctx "Control of processes, after Solaris' libpctx" "-lpctx"
+    for page in "$root"/crates/lwp-pctx/man/*.3cpc "$root"/crates/lwp-pctx/man/*.3lib; do
+        install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
+    done
 fi
+# The commands, where they were built: cargo build --release -p cpc-tools
+for command in cputrack cpustat; do
+    if [ -f "$built/$command" ]; then
+        install -d "$destdir$prefix/bin" "$destdir$mandir/man1"
+        install -m 755 "$built/$command" "$destdir$prefix/bin/$command"
+        install -m 644 "$root/crates/cpc-tools/man/$command.1" "$destdir$mandir/man1/$command.1"
+    fi
+done
