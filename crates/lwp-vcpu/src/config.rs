@@ -10,6 +10,8 @@ use lwp_arch::cpuid::{Capabilities, Capabilities2007, Edx2007, presets};
 use lwp_model::{Processor, Proposal};
 use lwp_uarch::presets::Preset;
 
+use crate::outcome::ProcessReport;
+
 /// What runs on the virtual CPU.
 #[derive(Clone, Debug)]
 pub enum Target {
@@ -178,6 +180,9 @@ pub enum Request {
     Disable,
     /// End the run: detach from an attached process, or signal a launched one with SIGTERM.
     Stop,
+    /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile: counts
+    /// of one moment belong together only to within what it executes while they are read.
+    Report,
 }
 
 /// Where a run takes its requests from.
@@ -187,4 +192,7 @@ pub struct Control {
     pub requests: Receiver<Request>,
     /// Acknowledgements.
     pub done: std::sync::mpsc::Sender<Request>,
+    /// Where [`Request::Report`] is answered; each answer is as the run's processes would be if it
+    /// ended now.
+    pub reports: Option<std::sync::mpsc::Sender<Vec<ProcessReport>>>,
 }

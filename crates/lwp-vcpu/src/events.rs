@@ -171,6 +171,11 @@ impl<'a> Tracer<'a> {
                 Request::Stop => {
                     let _ = sys::kill(self.first, SIGTERM);
                 }
+                Request::Report => {
+                    if let Some(reports) = &control.reports {
+                        let _ = reports.send(lock(self.machine).so_far());
+                    }
+                }
             }
             let _ = control.done.send(request);
         }

@@ -347,6 +347,24 @@ impl Machine {
         self.contexts.release(thread.slot);
     }
 
+    /// The reports as they would be if every thread ended now.
+    pub fn so_far(&mut self) -> Vec<ProcessReport> {
+        let mut reports = self.reports.clone();
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let total = self.thread_sum(tid);
+            let Some(thread) = self.threads.get(&tid) else { continue };
+            let Some(process) = self.processes.get(&thread.pid) else { continue };
+            let report = &mut reports[process.report];
+            let counts = self.counted(thread, total).counts();
+            report.threads.push(ThreadReport { tid, comm: report.comm.clone(), counts });
+        }
+        for report in &mut reports {
+            report.threads.sort_by_key(|thread| thread.tid);
+        }
+        reports
+    }
+
     /// What a thread has counted while counting was on, given its total.
     fn counted(&self, thread: &Thread, total: Sum) -> Sum {
         let mut sum = thread.kept;
