@@ -259,6 +259,7 @@ fn text(instruction: &Instruction, intel: bool) -> String {
         true => {
             let mut formatter = IntelFormatter::new();
             formatter.options_mut().set_space_after_operand_separator(true);
+            formatter.options_mut().set_branch_leading_zeros(false);
             formatter.options_mut().set_hex_prefix("0x");
             formatter.options_mut().set_hex_suffix("");
             formatter.format(instruction, &mut out);
@@ -266,6 +267,7 @@ fn text(instruction: &Instruction, intel: bool) -> String {
         false => {
             let mut formatter = GasFormatter::new();
             formatter.options_mut().set_space_after_operand_separator(true);
+            formatter.options_mut().set_branch_leading_zeros(false);
             formatter.format(instruction, &mut out);
         }
     }
