@@ -411,6 +411,26 @@ fn every_format_holds_the_same_total() {
 }
 
 #[test]
+fn what_is_inferred_is_marked() {
+    let dir = fresh("marked");
+    lwp(&dir, &["record", "-q", "/bin/true"]);
+    let table = lwp(&dir, &["report"]);
+    assert!(table.contains("Total~ is an estimate"), "{table}");
+    assert!(lwp(&dir, &["report", "--csv"]).starts_with("self,total_estimated,calls,"));
+    let row = &rows(&dir, &["-n", "1"])[0];
+    assert!(row.get("total_estimated").is_some() && row.get("total").is_none(), "{row}");
+    lwp(&dir, &["flamegraph", "-o", "flame.svg"]);
+    let picture = std::fs::read_to_string(dir.join("flame.svg")).unwrap();
+    assert!(picture.contains("stacks are inferred from numbers of calls"));
+    for format in ["speedscope", "firefox", "chrome"] {
+        let text = lwp(&dir, &["export", "-f", format]);
+        assert!(text.contains("stacks are inferred"), "{format}");
+    }
+    let callgrind = lwp(&dir, &["export", "-f", "callgrind"]);
+    assert!(callgrind.contains("desc: Inclusive costs: estimated"));
+}
+
+#[test]
 fn a_function_s_code_is_annotated() {
     let dir = fresh("annotate");
     if !compile(&dir, "sorting.c", &["-O2"]) {
@@ -549,4 +569,31 @@ fn names_of_programs_cannot_reach_the_terminal_or_the_page() {
     let page = std::fs::read_to_string(dir.join("flame.html")).unwrap();
     assert!(!page.contains("<b onclick") && !page.contains('\u{1b}'));
     assert!(page.contains("&lt;b onclick=x&gt;"));
+}
+
+#[test]
+fn cargo_builds_what_lwp_records() {
+    let dir = fresh("cargo");
+    if !has("cargo") {
+        return;
+    }
+    std::fs::create_dir(dir.join("src")).unwrap();
+    let manifest = "[package]\nname = \"counted\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+                    [workspace]\n";
+    std::fs::write(dir.join("Cargo.toml"), manifest).unwrap();
+    let program = "#[inline(never)]\nfn work(n: u64) -> u64 { (0..n).fold(0, |a, b| a ^ b * 3) }\n\
+                   fn main() { println!(\"{}\", work(std::env::args().count() as u64 * 1000)); }\n";
+    std::fs::write(dir.join("src/main.rs"), program).unwrap();
+    let target = dir.join("target");
+    let output = Command::new("timeout")
+        .args(["-k", "1", LIMIT, env!("CARGO_BIN_EXE_cargo-lwp"), "lwp", "record", "--", "x"])
+        .current_dir(&dir)
+        .env("CARGO_TARGET_DIR", &target)
+        .env_remove("CARGO_BUILD_TARGET")
+        .output()
+        .expect("cargo-lwp starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!output.stdout.is_empty());
+    let work = rows(&dir, &[]).into_iter().find(|row| word(row, "sym").ends_with("::work"));
+    assert_eq!(number(&work.expect("work is recorded"), "calls"), 1);
 }

@@ -106,9 +106,6 @@ fn configuration(args: &RecordArgs) -> Result<Config, Failure> {
         None => program::launch(&args.command)?,
     };
     let mut config = args.machine.config(target, Plan::Exact);
-    // A program that profiles itself would run part of the time on translations of another kind, whose
-    // executions a recording does not hold: it is shown a processor without LWP.
-    config.lwp = None;
     config.follow_children = !args.no_inherit;
     config.start_enabled = args.delay.is_none();
     if args.pid.is_some() {
