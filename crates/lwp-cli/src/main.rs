@@ -15,6 +15,8 @@ mod recorder;
 mod requests;
 mod signals;
 mod stat;
+#[cfg(feature = "tui")]
+mod tui;
 
 use std::process::ExitCode;
 

@@ -144,8 +144,8 @@ impl<'a> Output<'a> {
                 self.line(format_args!("{kind}={name}"));
             }
             let address = location.address;
-            let values = costs(&self.values[id.index()].0);
-            if !values.is_empty() {
+            if !self.values[id.index()].is_zero() {
+                let values = costs(&self.values[id.index()].0);
                 self.line(format_args!("{address:#x} {line} {values}"));
             }
             for call in calls.get(&id).into_iter().flatten() {
@@ -172,7 +172,6 @@ impl<'a> Output<'a> {
             })
             .collect();
         let values = costs(&values);
-        let values = if values.is_empty() { "0" } else { &values };
         self.line(format_args!("{address:#x} {line} {values}"));
     }
 
@@ -187,9 +186,9 @@ fn file_of(profile: &Profile, function: FunctionId) -> String {
     if file.is_empty() { "???".to_owned() } else { file.clone() }
 }
 
-/// Costs with zeros at the end left out, as the format allows; empty where all are zero.
+/// Costs in the order of the events. The format allows zeros at the end to be left out, but
+/// `callgrind_annotate` complains.
 fn costs(values: &[u64]) -> String {
-    let len = values.iter().rposition(|value| *value != 0).map_or(0, |at| at + 1);
-    let words: Vec<String> = values[..len].iter().map(u64::to_string).collect();
+    let words: Vec<String> = values.iter().map(u64::to_string).collect();
     words.join(" ")
 }

@@ -44,6 +44,6 @@ fn children(profile: &Profile, node: &Node, event: usize, start: u64, out: &mut 
             "args": { "own": child.own.get(event) },
         }));
         children(profile, child, event, at, out);
-        at += width;
+        at = at.saturating_add(width);
     }
 }

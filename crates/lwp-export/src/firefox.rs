@@ -13,6 +13,9 @@ use lwp_symbols::function_name;
 
 use crate::{INFERRED, one_line};
 
+/// Most samples that one stack is written as.
+const MOST_SAMPLES: u64 = 10_000;
+
 /// The stacks of one event as JSON.
 pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8> {
     let inferred = Inferred::of(profile, event);
@@ -50,7 +53,8 @@ pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8>
             handle = Some(document.intern_stack(thread, handle, frame));
         }
         // A sample's weight has 32 bits; what is more stands in several samples.
-        let mut left = value;
+        // A count that would need more samples than anybody has is cut off.
+        let mut left = value.min(MOST_SAMPLES * i32::MAX as u64);
         while left > 0 {
             let weight = i32::try_from(left).unwrap_or(i32::MAX);
             let time = Timestamp::from_nanos_since_reference(at);

@@ -22,7 +22,8 @@ pub fn render(profile: &Profile, event: usize) -> String {
             // A semicolon separates functions.
             .map(|id| one_line(&function_name(profile, *id, true)).replace(';', ":"))
             .collect();
-        *lines.entry(names.join(";")).or_default() += value;
+        let sum = lines.entry(names.join(";")).or_default();
+        *sum = sum.saturating_add(value);
     }
     lines.iter().fold(String::new(), |mut out, (line, value)| {
         let _ = writeln!(out, "{line} {value}");

@@ -177,7 +177,7 @@ fn executions(out: &mut Vec<u8>, recording: &Recording, events: usize, time: &mu
             let counted = usize::from(block.counted).min(block.lengths.len());
             for (index, len) in block.lengths.iter().take(counted).enumerate() {
                 let sum = sums.entry(address).or_default();
-                sum[0] += count.runs as i64;
+                sum[0] = sum[0].wrapping_add(count.runs as i64);
                 if index + 1 == block.lengths.len() {
                     branch(sum, block.end, count.runs as i64, count.not_taken as i64);
                 }
@@ -188,12 +188,14 @@ fn executions(out: &mut Vec<u8>, recording: &Recording, events: usize, time: &mu
             let block = &recording.blocks[&block];
             let mut address = block.address;
             for len in block.lengths.iter().take(usize::from(instructions)) {
-                sums.entry(address).or_default()[0] += times as i64;
+                let sum = &mut sums.entry(address).or_default()[0];
+                *sum = sum.wrapping_add(times as i64);
                 address = address.wrapping_add(u64::from(*len));
             }
         }
         for &(_, address, times) in &thread.steps {
-            sums.entry(address).or_default()[0] += times;
+            let sum = &mut sums.entry(address).or_default()[0];
+            *sum = sum.wrapping_add(times);
         }
         for (address, sums) in sums {
             for (event, &value) in sums.iter().enumerate().take(events) {
@@ -210,16 +212,23 @@ fn executions(out: &mut Vec<u8>, recording: &Recording, events: usize, time: &mu
 fn branch(sum: &mut [i64; Event::EXACT.len()], end: BlockEnd, runs: i64, not_taken: i64) {
     let is = |yes: bool| i64::from(yes);
     let conditional = is(end == BlockEnd::Conditional);
-    let taken = runs - not_taken * conditional;
+    let taken = runs.wrapping_sub(not_taken * conditional);
     let any = is(end != BlockEnd::Other);
     let indirect = is(matches!(end, BlockEnd::IndirectCall | BlockEnd::IndirectJump));
-    sum[1] += runs * any;
-    sum[2] += taken * any;
-    sum[3] += runs * conditional;
-    sum[4] += taken * conditional;
-    sum[5] += runs * is(matches!(end, BlockEnd::Call | BlockEnd::IndirectCall));
-    sum[6] += runs * is(end == BlockEnd::Return);
-    sum[7] += runs * indirect;
+    let call = is(matches!(end, BlockEnd::Call | BlockEnd::IndirectCall));
+    let values = [
+        0,
+        runs * any,
+        taken * any,
+        runs * conditional,
+        taken * conditional,
+        runs * call,
+        runs * is(end == BlockEnd::Return),
+        runs * indirect,
+    ];
+    for (sum, value) in sum.iter_mut().zip(values) {
+        *sum = sum.wrapping_add(value);
+    }
 }
 
 fn samples(out: &mut Vec<u8>, recording: &Recording) {

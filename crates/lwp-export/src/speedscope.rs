@@ -51,7 +51,7 @@ fn sampled(profile: &Profile, inferred: &Inferred, event: usize) -> Option<Value
             let indices: Vec<u32> = stack.functions.iter().map(|id| id.0).collect();
             samples.push(indices);
             weights.push(value);
-            end += value;
+            end = end.saturating_add(value);
         }
     }
     (!samples.is_empty()).then(|| {

@@ -321,6 +321,36 @@ mod tests {
         }
     }
 
+    /// A disk with room for so many bytes.
+    #[derive(Debug)]
+    struct Disk(Vec<u8>, usize);
+
+    impl std::io::Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let room = (self.1 - self.0.len()).min(bytes.len());
+            if room == 0 {
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            self.0.extend_from_slice(&bytes[..room]);
+            Ok(room)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_loses_only_what_did_not_fit() {
+        let mut writer = Writer::new(Disk(Vec::new(), 200)).unwrap();
+        let thread = |serial| ThreadExecutions { serial, ..ThreadExecutions::default() };
+        let written = (0..100).take_while(|serial| writer.thread(&thread(*serial)).is_ok()).count();
+        let read = Recording::parse(&writer.into_inner().0).unwrap();
+        assert!(written > 3 && written < 100);
+        assert_eq!(read.threads.len(), written);
+        assert!(!read.complete && !read.warnings.is_empty());
+    }
+
     #[test]
     fn unknown_chunks_are_skipped_or_refused() {
         let mut bytes = written(&recording());

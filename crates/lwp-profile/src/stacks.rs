@@ -77,8 +77,6 @@ struct Tree<'a> {
     members: Vec<Vec<FunctionId>>,
     entries: Vec<u64>,
     inclusive: Vec<f64>,
-    /// Inclusive counts of each group, every event.
-    whole: Vec<Vec<f64>>,
     least: f64,
     /// Exact sums emitted so far, per function and event, so that rounding never adds up.
     emitted: Vec<Vec<(f64, u64)>>,
@@ -109,7 +107,6 @@ impl<'a> Tree<'a> {
         Self {
             graph,
             inclusive: members.iter().map(sum).collect(),
-            whole: Vec::new(),
             component,
             members,
             entries,
@@ -134,14 +131,15 @@ impl<'a> Tree<'a> {
         for (number, members) in self.members.iter().enumerate() {
             let unknown = |function: &FunctionId| {
                 let callers = &self.graph.callers[function.index()];
-                callers.iter().filter(|(from, _)| from.is_none()).map(|(_, count)| *count).sum()
+                let counts = callers.iter().filter(|(from, _)| from.is_none());
+                counts.fold(0u64, |sum, (_, count)| sum.saturating_add(*count))
             };
             if self.entries[number] == 0 {
                 roots.push(Visit { path: Vec::new(), entry: members[0], part: 1.0 });
                 continue;
             }
             for &entry in members {
-                let count: u64 = unknown(&entry);
+                let count = unknown(&entry);
                 if count > 0 {
                     let part = count as f64 / self.entries[number] as f64;
                     roots.push(Visit { path: Vec::new(), entry, part });
@@ -213,7 +211,6 @@ impl<'a> Tree<'a> {
                 self.stacks.push(InferredStack { functions, values });
             }
         }
-        self.whole.clear();
     }
 }
 

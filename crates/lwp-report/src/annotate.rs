@@ -90,17 +90,23 @@ pub fn find(profile: &Profile, name: &str) -> Vec<FunctionId> {
         all.dedup();
         all
     };
-    let matching = |test: &dyn Fn(FunctionId, &str) -> bool| -> Vec<FunctionId> {
-        let symbol = |id: FunctionId| profile.function(id).name.as_str();
-        with_code.iter().copied().filter(|id| test(*id, symbol(*id))).collect()
+    let symbol = |id: FunctionId| profile.function(id).name.as_str();
+    let matching = |test: &dyn Fn(FunctionId) -> bool| -> Vec<FunctionId> {
+        with_code.iter().copied().filter(|id| test(*id)).collect()
     };
-    let tests: [&dyn Fn(FunctionId, &str) -> bool; 4] = [
-        &|id, symbol| symbol == name || function_name(profile, id, true) == name,
-        &|_, symbol| stable_name(symbol) == name || short_name(symbol) == name,
-        &|_, symbol| demangle(symbol).rsplit("::").next() == Some(name),
-        &|_, symbol| demangle(symbol).contains(name),
-    ];
-    tests.iter().map(|test| matching(test)).find(|found| !found.is_empty()).unwrap_or_default()
+    let full = matching(&|id| symbol(id) == name || function_name(profile, id, true) == name);
+    if !full.is_empty() {
+        return full;
+    }
+    let short = matching(&|id| stable_name(symbol(id)) == name || short_name(symbol(id)) == name);
+    if !short.is_empty() {
+        return short;
+    }
+    let last = matching(&|id| short_name(symbol(id)).rsplit("::").next() == Some(name));
+    if !last.is_empty() {
+        return last;
+    }
+    matching(&|id| demangle(symbol(id)).contains(name))
 }
 
 /// The listing of one function.
@@ -259,6 +265,7 @@ fn text(instruction: &Instruction, intel: bool) -> String {
         true => {
             let mut formatter = IntelFormatter::new();
             formatter.options_mut().set_space_after_operand_separator(true);
+            formatter.options_mut().set_branch_leading_zeros(false);
             formatter.options_mut().set_hex_prefix("0x");
             formatter.options_mut().set_hex_suffix("");
             formatter.format(instruction, &mut out);
@@ -266,6 +273,7 @@ fn text(instruction: &Instruction, intel: bool) -> String {
         false => {
             let mut formatter = GasFormatter::new();
             formatter.options_mut().set_space_after_operand_separator(true);
+            formatter.options_mut().set_branch_leading_zeros(false);
             formatter.format(instruction, &mut out);
         }
     }

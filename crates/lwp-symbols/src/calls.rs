@@ -82,14 +82,18 @@ impl Calls<'_, '_> {
         let start = self.resolver.file_address(block.module, block.address);
         let mut offset = 0u64;
         for (index, &len) in block.lengths.iter().take(usize::from(block.counted)).enumerate() {
-            let address = start + offset;
+            let address = start.wrapping_add(offset);
             let (function, first) = self.resolver.function_at(block.module, address);
             if first == address {
-                let times = if index == 0 { total.runs + total.partial } else { total.runs };
+                let times = match index {
+                    0 => total.runs.saturating_add(total.partial),
+                    _ => total.runs,
+                };
                 let key = (block.module, address);
                 let entry = self.starts.entry(key).or_insert((function, Start::default()));
                 entry.1.executed = entry.1.executed.saturating_add(times);
-                *self.executed.entry(key).or_default() += times;
+                let executed = self.executed.entry(key).or_default();
+                *executed = executed.saturating_add(times);
                 if index > 0 {
                     // Straight code runs into it: from a label, or from the function before.
                     entry.1.explained = entry.1.explained.saturating_add(total.runs);
@@ -154,7 +158,7 @@ impl Calls<'_, '_> {
     /// Control runs from the end of a block into the start of a function.
     fn fall(&mut self, block: &Block, site: LocationId, count: u64) {
         let len: u64 = block.lengths.iter().map(|len| u64::from(*len)).sum();
-        let next = self.resolver.file_address(block.module, block.address) + len;
+        let next = self.resolver.file_address(block.module, block.address).wrapping_add(len);
         let key = (block.module, next);
         if count == 0 || !self.starts.contains_key(&key) {
             return;
@@ -173,7 +177,8 @@ impl Calls<'_, '_> {
         let Some((&len, before)) = block.lengths.split_last() else { return };
         let offset: usize = before.iter().map(|len| usize::from(*len)).sum();
         let Some(code) = block.bytes.get(offset..offset + usize::from(len)) else { return };
-        let address = self.resolver.file_address(block.module, block.address) + offset as u64;
+        let address =
+            self.resolver.file_address(block.module, block.address).wrapping_add(offset as u64);
         let Some(word) = branch_through(code, address) else { return };
         let elf = self.resolver.names.get(&block.module).and_then(|names| names.elf());
         let Some(name) = elf.and_then(|elf| elf.import_at(word)).map(str::to_owned) else {

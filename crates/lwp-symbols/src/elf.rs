@@ -111,10 +111,9 @@ impl Elf {
             let indirect = symbol.elf_symbol().st_info.st_type() == elf::STT_GNU_IFUNC;
             let function = symbol.kind() == SymbolKind::Text || indirect;
             let label = symbol.kind() == SymbolKind::Label || symbol.kind() == SymbolKind::Unknown;
-            if !symbol.is_definition() && !(label && symbol.section_index().is_some()) {
-                continue;
-            }
-            if !function && !(label && in_code(file, &symbol)) {
+            let defined = symbol.is_definition() || label && symbol.section_index().is_some();
+            let code = function || label && in_code(file, &symbol);
+            if !defined || !code {
                 continue;
             }
             let Ok(name) = symbol.name_bytes() else { continue };

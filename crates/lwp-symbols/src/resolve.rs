@@ -62,6 +62,11 @@ fn sampled_events(recording: &Recording) -> Vec<Event> {
 /// Signed sums of the exact events: corrections may come before what they correct.
 type Sums = [i64; Event::EXACT.len()];
 
+/// Adds without minding an overflow, which only a forged recording can cause.
+fn add(sum: &mut i64, value: i64) {
+    *sum = sum.wrapping_add(value);
+}
+
 /// The work in progress.
 pub struct Resolver<'a> {
     /// The recording.
@@ -211,14 +216,14 @@ impl<'a> Resolver<'a> {
             for &(block, instructions, times) in &thread.partial {
                 let block = &recording.blocks[&block];
                 for (location, _) in self.instructions(block, usize::from(instructions)) {
-                    sums.entry(location).or_default()[0] += times as i64;
+                    add(&mut sums.entry(location).or_default()[0], times as i64);
                 }
             }
             for &(module, address, times) in &thread.steps {
                 let module = module.unwrap_or(u32::MAX);
                 let address = self.file_address(module, address);
                 let location = self.location(module, address, &[]);
-                sums.entry(location).or_default()[0] += times;
+                add(&mut sums.entry(location).or_default()[0], times);
             }
             let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
             let thread = self.builder.thread(Thread { comm, pid, tid });
@@ -244,21 +249,21 @@ impl<'a> Resolver<'a> {
         let (runs, not_taken) = (runs as i64, not_taken as i64);
         for (location, last) in self.instructions(block, counted) {
             let sum = sums.entry(location).or_default();
-            sum[0] += runs;
+            add(&mut sum[0], runs);
             if !last || counted < all || block.end == BlockEnd::Other {
                 continue;
             }
             let conditional = i64::from(block.end == BlockEnd::Conditional);
-            let taken = runs - not_taken * conditional;
-            sum[1] += runs;
-            sum[2] += taken;
-            sum[3] += runs * conditional;
-            sum[4] += taken * conditional;
-            sum[5] +=
-                runs * i64::from(matches!(block.end, BlockEnd::Call | BlockEnd::IndirectCall));
-            sum[6] += runs * i64::from(block.end == BlockEnd::Return);
+            let taken = runs.wrapping_sub(not_taken * conditional);
+            add(&mut sum[1], runs);
+            add(&mut sum[2], taken);
+            add(&mut sum[3], runs * conditional);
+            add(&mut sum[4], taken * conditional);
+            let call = matches!(block.end, BlockEnd::Call | BlockEnd::IndirectCall);
             let indirect = matches!(block.end, BlockEnd::IndirectCall | BlockEnd::IndirectJump);
-            sum[7] += runs * i64::from(indirect);
+            add(&mut sum[5], runs * i64::from(call));
+            add(&mut sum[6], runs * i64::from(block.end == BlockEnd::Return));
+            add(&mut sum[7], runs * i64::from(indirect));
         }
     }
 

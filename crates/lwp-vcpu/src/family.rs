@@ -265,14 +265,7 @@ impl Family {
         let mut sink = self.arenas[arena].sink(lot, &self.memory);
         let region =
             self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
-        if let Some(origins) = &mut self.origins {
-            for number in origins.fragments()..self.translator.fragment_count() {
-                let fragment = self.translator.fragment(FragmentId(number as u32));
-                let mut bytes = vec![0; usize::from(fragment.app_len)];
-                let read = source.read_code(fragment.pc, &mut bytes);
-                origins.push(id, &bytes[..read]);
-            }
-        }
+        note_origins(&mut self.origins, &self.translator, id, &mut source);
         for &entry in &region.entries {
             module.entries.push(entry);
             self.stubs.insert(self.translator.entry(entry).stub.0, entry);
@@ -311,7 +304,9 @@ impl Family {
         let module = &mut self.modules[id.0 as usize];
         let (lot, _) = module.lot.as_mut()?;
         let mut sink = self.arenas[arena].sink(lot, &self.memory);
-        self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most)
+        let cut = self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most);
+        note_origins(&mut self.origins, &self.translator, id, &mut source);
+        cut
     }
 
     /// The entry with its stub at `address`.
@@ -400,6 +395,22 @@ impl Family {
             .chain(self.arenas.iter().map(|arena| arena.address))
             .find(|&start| (start..start + len).contains(&pc))
             .map(|start| (pc - start) as u32)
+    }
+}
+
+/// Takes in where fragments come from that have just been made of unit `id`.
+fn note_origins(
+    origins: &mut Option<Origins>,
+    translator: &Translator,
+    id: UnitId,
+    source: &mut ModuleCode<'_>,
+) {
+    let Some(origins) = origins else { return };
+    for number in origins.fragments()..translator.fragment_count() {
+        let fragment = translator.fragment(FragmentId(number as u32));
+        let mut bytes = vec![0; usize::from(fragment.app_len)];
+        let read = source.read_code(fragment.pc, &mut bytes);
+        origins.push(id, &bytes[..read]);
     }
 }
 

@@ -73,12 +73,7 @@ pub fn run_profiled(
     let started = Instant::now();
     let before = sys::cpu_times();
     let start = Start::new(config)?;
-    let mut config = config.clone();
-    if sink.is_some() {
-        // A profile is kept of one side of an address space.
-        config.lwp = None;
-    }
-    let mut machine = Machine::new(config, memory.clone(), wake);
+    let mut machine = Machine::new(config.clone(), memory.clone(), wake);
     machine.started = started;
     machine.profiler = sink.map(profile::Profiler::new);
     machine.store = keep::store_for(&machine.config, machine.profiler.is_some());

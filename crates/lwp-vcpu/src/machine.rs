@@ -397,6 +397,7 @@ impl Machine {
             return;
         }
         let slot = thread.slot;
+        self.close_report(tid);
         let sum = self.thread_sum(tid);
         self.contexts.context(slot).clear_counters();
         if let Some(thread) = self.threads.get_mut(&tid) {

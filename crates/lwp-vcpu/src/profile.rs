@@ -412,7 +412,7 @@ impl Machine {
     /// Everything that a thread has executed, by its counters and corrections.
     fn executions(&self, tid: Tid) -> Option<Executions> {
         let thread = self.threads.get(&tid)?;
-        let space = self.spaces.get(self.processes.get(&thread.pid)?.space)?.as_ref()?;
+        let space = self.spaces.get(self.space_index(tid)?)?.as_ref()?;
         let family = self.families.get(space.family)?.as_ref()?;
         let mut sum = thread.profile.places.clone();
         let roles = family.translator.roles();
@@ -465,7 +465,8 @@ impl Machine {
         }
         let (pid, serial) = (thread.pid, profile.serial);
         let Some(process) = self.processes.get(&pid) else { return };
-        let (image, space) = (process.report, process.space);
+        let image = process.report;
+        let Some(space) = self.space_index(tid) else { return };
         let comm = self.reports[image].comm.clone();
         let who = ThreadExecutions {
             serial,
@@ -479,6 +480,16 @@ impl Machine {
         let Some(Some(family)) = self.families.get_mut(space.family) else { return };
         if let Some(profiler) = &mut self.profiler {
             profiler.report(family, who, &counted);
+        }
+    }
+
+    /// A thread leaves its translations for others, and its counters start over: what they say is
+    /// reported, and what follows is another report's.
+    pub fn close_report(&mut self, tid: Tid) {
+        self.report_thread(tid);
+        let fresh = self.profiler.as_mut().map(Profiler::new_thread);
+        if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
+            thread.profile = fresh;
         }
     }
 

@@ -57,7 +57,7 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
     let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
     let event = profiles::event(&profile, args.event.as_deref())?;
     let id = chosen(&profile, event, args.function.as_deref())?;
-    let mut sources = Files { maps, kept: &recording.files, lines: HashMap::new() };
+    let mut sources = Files::new(maps, &recording.files);
     let options = Options { event, intel };
     let listing = annotate::function(&profile, id, options, &mut sources);
     super::print(annotate_text::listing(&listing).as_bytes())?;
@@ -102,13 +102,19 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
 }
 
 /// Source files, each read once.
-struct Files<'a> {
+#[derive(Debug)]
+pub struct Files<'a> {
     maps: Vec<(String, PathBuf)>,
     kept: &'a [RecordedFile],
     lines: HashMap<String, Option<Vec<String>>>,
 }
 
-impl Files<'_> {
+impl<'a> Files<'a> {
+    /// Files of a recording, or of this machine.
+    pub fn new(maps: Vec<(String, PathBuf)>, kept: &'a [RecordedFile]) -> Self {
+        Self { maps, kept, lines: HashMap::new() }
+    }
+
     fn read(&self, file: &str) -> Option<Vec<u8>> {
         if let Some(kept) = self.kept.iter().find(|kept| kept.path == file) {
             return Some(kept.bytes.clone());

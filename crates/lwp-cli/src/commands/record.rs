@@ -15,7 +15,7 @@ use lwp_vcpu::{Config, Outcome, Plan, Target};
 use crate::args::{MachineArgs, usage_error};
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
-use crate::profiles::{self, DEFAULT_FILE, NameArgs};
+use crate::profiles::{self, DEFAULT_FILE};
 use crate::program;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
@@ -160,7 +160,7 @@ fn info(args: &RecordArgs) -> Vec<(&'static str, String)> {
 fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     let recording = profiles::read(path)?;
     check(&recording, outcome)?;
-    let profile = profiles::resolve(path, &recording, &NameArgs::default())?;
+    let profile = profiles::resolve_functions(path, &recording)?;
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));

@@ -67,7 +67,8 @@ pub struct ReportArgs {
 /// Prints the table.
 pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     let sort = sort_keys(&args.sort)?;
-    let profile = profiles::open(&args.input.input, &args.input.names)?;
+    let recording = profiles::read(&args.input.input)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
     let options = Options {
         sort,
         event: profiles::event(&profile, args.event.as_deref())?,
@@ -76,6 +77,10 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         percent_limit: args.percent_limit,
         inline: args.inline,
     };
+    #[cfg(feature = "tui")]
+    if !args.stdio && !args.json && !args.csv && interactive() {
+        return crate::tui::run(&recording, &profile, options);
+    }
     let mut table = Table::new(&profile, &options);
     if args.json || args.csv {
         let rows = args.limit.unwrap_or(usize::MAX).min(table.rows.len());
@@ -89,6 +94,14 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     };
     super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)
+}
+
+/// Whether there is a terminal that an interactive view can be shown on.
+#[cfg(feature = "tui")]
+fn interactive() -> bool {
+    use std::io::IsTerminal;
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    !dumb && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
 }
 
 fn sort_keys(text: &str) -> Result<Vec<SortKey>, Failure> {

@@ -113,10 +113,10 @@ impl Graph {
 
 fn enter(profile: &Profile, node: &Node, into: &mut Context, event: usize, before: bool) {
     match before {
-        true => into.before += node.total.get(event),
+        true => into.before = into.before.saturating_add(node.total.get(event)),
         false => {
-            into.total += node.total.get(event);
-            into.own += node.own.get(event);
+            into.total = into.total.saturating_add(node.total.get(event));
+            into.own = into.own.saturating_add(node.own.get(event));
         }
     }
     for (function, child) in &node.children {

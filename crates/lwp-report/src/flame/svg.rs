@@ -30,12 +30,12 @@ pub fn element(out: &mut String, graph: &Graph, style: &Style, alone: bool) {
     let height = TOP + graph.depth as f64 * ROW + BOTTOM;
     let width = style.width;
     let title = markup(&style.title);
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"flame\" viewBox=\"0 0 {width} {height}\" \
          width=\"{width}\" height=\"{height}\" role=\"img\" aria-labelledby=\"flame-title\" \
          data-width=\"{width}\" data-row=\"{ROW}\" data-top=\"{TOP}\" data-depth=\"{}\" \
-         data-icicle=\"{}\">\n",
+         data-icicle=\"{}\">",
         graph.depth, style.icicle
     );
     let _ = writeln!(out, "<title id=\"flame-title\">{title}</title>");

@@ -141,6 +141,7 @@ impl Machine {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.correction.add(lwp_dbt::weights_of(block), 1);
         }
+        self.note_place(tid, |places| places.stepped(pc.0, 1));
         let next = block.next();
         self.lwp_retire(tid, &Executed::plain(pc.0, next.0));
         self.lwp_publish(tid);
@@ -158,6 +159,7 @@ impl Machine {
             weights.conditional_taken = 0;
         }
         self.lwp_pass_cut(tid, cut.pcs.len() as u32 - 1, weights);
+        self.lwp_note_cut(tid, &cut.pcs[..(weights.instructions as usize).min(cut.pcs.len())]);
         let branch = cut.branch.map(|kind| (kind, taken));
         self.lwp_retire(tid, &Executed { branch, ..Executed::plain(last, next) });
         self.lwp_publish(tid);
@@ -176,9 +178,10 @@ impl Machine {
             return;
         }
         self.lwp_collect(tid);
-        self.take_cut(tid);
+        let pcs = self.take_cut(tid).map(|cut| cut.pcs).unwrap_or_default();
         let weights = Weights { instructions: executed as i32, ..Weights::default() };
         self.lwp_pass_cut(tid, executed, weights);
+        self.lwp_note_cut(tid, &pcs[..(executed as usize).min(pcs.len())]);
         self.lwp_publish(tid);
     }
 
@@ -203,6 +206,12 @@ impl Machine {
         }
     }
 
+    /// Instructions of a cut fragment have been executed; the profile counts them one by one. What
+    /// its branch did is not noted.
+    fn lwp_note_cut(&mut self, tid: Tid, pcs: &[u64]) {
+        self.note_place(tid, |places| pcs.iter().for_each(|pc| places.stepped(*pc, 1)));
+    }
+
     /// What precedes an LWP instruction at the end of a cut fragment has passed; true if it stands at
     /// the end of one.
     pub(super) fn lwp_reach_end_of_cut(&mut self, tid: Tid) -> bool {
@@ -214,8 +223,9 @@ impl Machine {
             if let Some(thread) = self.threads.get_mut(&tid)
                 && let Some(cut) = thread.lwp.as_mut().and_then(|lwp| lwp.cut.as_mut())
             {
-                cut.pcs.drain(..before as usize);
+                let passed: Vec<u64> = cut.pcs.drain(..before as usize).collect();
                 cut.weights.instructions = 1;
+                self.lwp_note_cut(tid, &passed);
             }
         }
         true

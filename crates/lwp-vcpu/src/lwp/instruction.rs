@@ -112,6 +112,7 @@ impl Machine {
     /// The instruction has been executed: a cut fragment that it ended is over.
     fn lwp_done(&mut self, tid: Tid, in_cut: bool, kind: RequestKind) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let pc = thread.lwp.as_ref().and_then(|lwp| lwp.cut.as_ref()?.pcs.last().copied());
         if in_cut {
             let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
             thread.correction.add(one, 1);
@@ -124,6 +125,9 @@ impl Machine {
             {
                 lwp.start(config);
             }
+        }
+        if let Some(pc) = pc.filter(|_| in_cut) {
+            self.note_place(tid, |places| places.stepped(pc, 1));
         }
     }
 

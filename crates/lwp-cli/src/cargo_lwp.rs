@@ -1,0 +1,209 @@
+//! `cargo lwp`: builds with cargo and runs what was built on the virtual CPU.
+//!
+//! Cargo is told to start programs through `lwp`, by the environment variable that it has for that;
+//! so everything that `cargo run`, `cargo test` and `cargo bench` can be asked for works here too.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+Builds with cargo and runs the program, test or benchmark on the virtual CPU
+
+Usage: cargo lwp stat|record|flamegraph [CARGO OPTIONS] [-- PROGRAM ARGUMENTS]
+
+  stat         count its events
+  record       write lwp.data; see `lwp report`
+  flamegraph   write lwp.data and flamegraph.html
+
+With --test or --tests `cargo test` is run, with --bench or --benches `cargo bench`, otherwise
+`cargo run`. Programs are built with --release and line tables unless a profile is chosen:
+--dev, --release or --profile NAME. A test or benchmark should be named (--bench NAME): without a
+name cargo runs several programs, and the last one's recording is kept.
+";
+
+/// Where recording and picture go.
+const RECORDING: &str = "lwp.data";
+const PICTURE: &str = "flamegraph.html";
+/// lwp's own failure.
+const OWN_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    // Cargo passes its subcommand's name along.
+    let mut arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "lwp") {
+        arguments.remove(0);
+    }
+    let Some(plan) = Plan::new(&arguments) else {
+        let asked = arguments.iter().any(|word| word == "--help" || word == "-h");
+        print!("{HELP}");
+        return ExitCode::from(if asked { 0 } else { OWN_FAILURE });
+    };
+    match execute(&plan) {
+        Ok(code) => code,
+        Err(cause) => {
+            eprintln!("cargo-lwp: {cause}");
+            ExitCode::from(OWN_FAILURE)
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    verb: &'static str,
+    /// Cargo's subcommand and its arguments.
+    cargo: Vec<OsString>,
+}
+
+impl Plan {
+    fn new(arguments: &[OsString]) -> Option<Self> {
+        let (verb, rest) = arguments.split_first()?;
+        let verb = ["stat", "record", "flamegraph"].into_iter().find(|name| verb == name)?;
+        let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
+        let (options, program) = rest.split_at(end);
+        if options.iter().any(|word| word == "--help" || word == "-h") {
+            return None;
+        }
+        let has = |names: &[&str]| {
+            options.iter().any(|word| {
+                let word = word.to_string_lossy();
+                names.iter().any(|name| {
+                    word.strip_prefix(name)
+                        .is_some_and(|end| end.is_empty() || end.starts_with('='))
+                })
+            })
+        };
+        let subcommand = match () {
+            () if has(&["--bench", "--benches"]) => "bench",
+            () if has(&["--test", "--tests"]) => "test",
+            () => "run",
+        };
+        let mut cargo: Vec<OsString> = vec![subcommand.into()];
+        // A benchmark has its own profile.
+        let chosen = has(&["--release", "-r", "--profile", "--dev"]) || subcommand == "bench";
+        if !chosen {
+            cargo.push("--release".into());
+        }
+        cargo.extend(options.iter().filter(|word| *word != "--dev").cloned());
+        cargo.extend(program.iter().cloned());
+        Some(Self { verb, cargo })
+    }
+
+    /// The command that cargo starts programs with.
+    fn runner(&self, lwp: &Path, directory: &Path) -> Result<OsString, String> {
+        let recording = directory.join(RECORDING);
+        // Cargo splits the variable at spaces and knows no quotes.
+        for path in [lwp, &recording] {
+            if path.to_string_lossy().contains(char::is_whitespace) {
+                return Err(format!(
+                    "cargo cannot be given a path with spaces: {}",
+                    path.display()
+                ));
+            }
+        }
+        let mut runner = lwp.as_os_str().to_owned();
+        match self.verb {
+            "stat" => runner.push(" stat --"),
+            verb => {
+                runner.push(if verb == "record" { " record -o " } else { " record -q -o " });
+                runner.push(&recording);
+                runner.push(" --");
+            }
+        }
+        Ok(runner)
+    }
+}
+
+fn execute(plan: &Plan) -> Result<ExitCode, String> {
+    let lwp = lwp()?;
+    let directory = env::current_dir().map_err(|error| error.to_string())?;
+    let runner = plan.runner(&lwp, &directory)?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(&plan.cargo);
+    for target in ["X86_64_UNKNOWN_LINUX_GNU", "X86_64_UNKNOWN_LINUX_MUSL"] {
+        command.env(format!("CARGO_TARGET_{target}_RUNNER"), &runner);
+    }
+    for profile in ["RELEASE", "BENCH"] {
+        let name = format!("CARGO_PROFILE_{profile}_DEBUG");
+        if env::var_os(&name).is_none() {
+            command.env(name, "line-tables-only");
+        }
+    }
+    let code = status(&mut command)?;
+    if plan.verb == "flamegraph" && directory.join(RECORDING).exists() {
+        let mut draw = Command::new(&lwp);
+        draw.args(["flamegraph", "-i", RECORDING, "-o", PICTURE]);
+        if status(&mut draw)? != ExitCode::SUCCESS {
+            return Err("drawing the picture failed".into());
+        }
+    }
+    Ok(code)
+}
+
+/// Runs `command` to its end.
+fn status(command: &mut Command) -> Result<ExitCode, String> {
+    let name = command.get_program().to_owned();
+    let status =
+        command.status().map_err(|error| format!("{}: {error}", Path::new(&name).display()))?;
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(OWN_FAILURE)))
+}
+
+/// The lwp beside this program, or the one in the path.
+fn lwp() -> Result<PathBuf, String> {
+    let own = env::current_exe().map_err(|error| error.to_string())?;
+    let beside = own.with_file_name("lwp");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|dir| dir.join("lwp"))
+        .find(|file| file.is_file())
+        .ok_or_else(|| "lwp is neither beside cargo-lwp nor in the path".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words as arguments.
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn cargo(text: &str) -> String {
+        let plan = Plan::new(&words(text)).expect(text);
+        plan.cargo.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_subcommand_follows_the_options() {
+        assert_eq!(cargo("stat"), "run --release");
+        assert_eq!(cargo("record --bin x -- --bench a"), "run --release --bin x -- --bench a");
+        assert_eq!(cargo("stat --dev"), "run");
+        assert_eq!(cargo("stat --profile=dev -p x"), "run --profile=dev -p x");
+        assert_eq!(cargo("flamegraph --bench sum -- --quick"), "bench --bench sum -- --quick");
+        assert_eq!(cargo("record --test=end"), "test --release --test=end");
+        assert_eq!(Plan::new(&words("frobnicate")), None);
+        assert_eq!(Plan::new(&words("stat --help")), None);
+        assert_eq!(Plan::new(&[]), None);
+    }
+
+    #[test]
+    fn programs_are_started_through_lwp() {
+        let runner = |verb: &str, lwp: &str| {
+            let plan = Plan::new(&words(verb)).expect(verb);
+            plan.runner(Path::new(lwp), Path::new("/work"))
+        };
+        assert_eq!(runner("stat", "/bin/lwp"), Ok("/bin/lwp stat --".into()));
+        let recorded = "/bin/lwp record -q -o /work/lwp.data --";
+        assert_eq!(runner("flamegraph", "/bin/lwp"), Ok(recorded.into()));
+        assert!(runner("stat", "/my bin/lwp").is_err());
+    }
+}

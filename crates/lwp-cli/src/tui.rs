@@ -1,0 +1,36 @@
+//! The interactive view of a profile: a table to search, sort and open up, and the code of a function.
+
+mod app;
+mod draw;
+
+use lwp_profile::{Profile, Recording};
+use lwp_report::Options;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::commands::annotate::Files;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use app::App;
+
+/// Shows the profile until the user has seen enough.
+pub fn run(recording: &Recording, profile: &Profile, options: Options) -> Result<Ending, Failure> {
+    let mut app = App::new(profile, options, Files::new(Vec::new(), &recording.files));
+    let failed = |error: std::io::Error| Failure::io("the terminal", &error);
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let result = loop {
+        if let Err(error) = terminal.draw(|frame| draw::frame(frame, &mut app)) {
+            break Err(failed(error));
+        }
+        match event::read() {
+            Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                if app.key(key) {
+                    break Ok(Ending::SUCCESS);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => break Err(failed(error)),
+        }
+    };
+    ratatui::restore();
+    result
+}

@@ -1,0 +1,94 @@
+//! Drawing the interactive view.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Block, Clear, Paragraph};
+
+use super::app::{App, HELP, View};
+
+/// Draws everything.
+pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
+    let heading = app.heading.len() as u16;
+    let areas =
+        Layout::vertical([Constraint::Length(heading), Constraint::Min(1), Constraint::Length(1)]);
+    let [top, middle, bottom] = areas.areas(frame.area());
+    app.page = usize::from(middle.height.max(1));
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    let text: Text<'_> = app.heading.iter().map(|line| Line::from(line.as_str())).collect();
+    frame.render_widget(Paragraph::new(text).style(dim), top);
+    match &app.view {
+        View::Table => {
+            let lines: Vec<&str> = app.lines.iter().map(|line| line.text.as_str()).collect();
+            body(frame, middle, &lines, app.selected);
+        }
+        View::Listing { lines, at } => {
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            body(frame, middle, &lines, *at);
+        }
+    }
+    let (pattern, typing) = &app.search;
+    let foot = match typing {
+        true => format!("/{pattern}"),
+        false => " ? help   enter open   a code   / search   s table   t order   e event   q quit"
+            .to_owned(),
+    };
+    frame.render_widget(Paragraph::new(foot).style(Style::new().reversed()), bottom);
+    if app.help {
+        help(frame);
+    }
+}
+
+/// The lines around the selected one.
+fn body(frame: &mut Frame<'_>, area: Rect, lines: &[&str], selected: usize) {
+    let height = usize::from(area.height);
+    let first = selected.saturating_sub(height / 2).min(lines.len().saturating_sub(height));
+    let visible = lines.iter().enumerate().skip(first).take(height);
+    let text: Text<'_> = visible
+        .map(|(index, line)| {
+            let line = Line::from(*line);
+            if index == selected { line.style(Style::new().reversed()) } else { line }
+        })
+        .collect();
+    frame.render_widget(Paragraph::new(text), area);
+}
+
+fn help(frame: &mut Frame<'_>) {
+    let area = frame.area();
+    let width = 66.min(area.width);
+    let height = (HELP.lines().count() as u16 + 2).min(area.height);
+    let place = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
+    frame.render_widget(Clear, place);
+    frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title("keys")), place);
+}
+
+#[cfg(test)]
+mod tests {
+    use lwp_profile::Profile;
+    use lwp_report::Options;
+    use lwp_report::annotate::Sources;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    struct NoSources;
+
+    impl Sources for NoSources {
+        fn line(&mut self, _: &str, _: u32) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn every_size_of_terminal_is_drawn() {
+        let profile = Profile::default();
+        for (width, height) in [(1, 1), (10, 3), (80, 24), (300, 100)] {
+            let mut app = App::new(&profile, Options::default(), NoSources);
+            app.help = true;
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|area| frame(area, &mut app)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! Profiles of real programs: recorded, and held against what `lwp stat` and other tools say. A test
+//! whose foreign tool is missing is skipped and says so.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+/// Ends what hangs.
+const LIMIT: &str = "120";
+
+/// A directory of its own for a test.
+fn fresh(name: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("profile").join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("directory");
+    dir
+}
+
+/// Runs a command in `dir`, ended if it takes too long.
+fn run(dir: &Path, command: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["-k", "1", LIMIT])
+        .args(command)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs lwp, which must succeed, and returns what it printed.
+fn lwp(dir: &Path, arguments: &[&str]) -> String {
+    let output = run(dir, &[&[LWP], arguments].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Runs lwp, which must fail with `code`, and returns what it complained of.
+fn lwp_fails(dir: &Path, arguments: &[&str], code: i32) -> String {
+    let output = run(dir, &[&[LWP], arguments].concat());
+    let complaint = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {complaint}");
+    complaint
+}
+
+fn has(tool: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: no {tool}");
+    }
+    found
+}
+
+/// Compiles one of the programs into `dir`; false where there is no compiler.
+fn compile(dir: &Path, name: &str, flags: &[&str]) -> bool {
+    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
+    if !has(compiler) {
+        return false;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(name);
+    let source = source.to_str().expect("path is text");
+    let all = [&[compiler, "-g", "-o", "program", source], flags].concat();
+    let output = run(dir, &all);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    true
+}
+
+/// Rows of `lwp report` as JSON.
+fn rows(dir: &Path, arguments: &[&str]) -> Vec<Value> {
+    let json = lwp(dir, &[&["report", "--json"], arguments].concat());
+    let document: Value = serde_json::from_str(&json).expect("JSON");
+    document["rows"].as_array().expect("rows").clone()
+}
+
+fn number(row: &Value, key: &str) -> u64 {
+    row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"))
+}
+
+fn word<'a>(row: &'a Value, key: &str) -> &'a str {
+    row[key].as_str().unwrap_or_else(|| panic!("{key}: {row}"))
+}
+
+/// What callgrind says of one object.
+#[derive(Default)]
+struct Callgrind {
+    /// Executions of each instruction.
+    instructions: BTreeMap<u64, u64>,
+    /// Executions of each line, `file:line`.
+    lines: BTreeMap<String, u64>,
+    /// Calls of each function.
+    calls: BTreeMap<String, u64>,
+}
+
+/// Reads callgrind's output on `object`, which is linked at a fixed address. Callgrind files code
+/// outside all functions it knows (stubs, `_init`) under the object `???`.
+fn callgrind(file: &Path, object: &str) -> Callgrind {
+    let mut out = Callgrind::default();
+    let mut names: BTreeMap<(char, String), String> = BTreeMap::new();
+    let mut name = |kind: char, text: &str| match text.split_once(' ') {
+        Some((number, name)) if number.starts_with('(') => {
+            names.insert((kind, number.to_owned()), name.to_owned());
+            name.to_owned()
+        }
+        _ => names.get(&(kind, text.to_owned())).cloned().unwrap_or(text.to_owned()),
+    };
+    let (mut own, mut callee_own, mut source, mut callee) =
+        (false, None, String::new(), String::new());
+    let (mut address, mut line, mut inclusive) = (0u64, 0u64, false);
+    let is_own = |path: &str| path.ends_with(object) || path == "???";
+    for text in std::fs::read_to_string(file).expect("callgrind's output").lines() {
+        match text.split_once('=') {
+            Some(("ob", value)) => own = is_own(&name('o', value)),
+            Some(("cob", value)) => callee_own = Some(is_own(&name('o', value))),
+            Some(("fl" | "fi" | "fe", value)) => source = name('f', value),
+            Some(("cfi" | "cfl", value)) => drop(name('f', value)),
+            Some(("fn", value)) => drop(name('n', value)),
+            Some(("cfn", value)) => callee = name('n', value),
+            Some(("calls", value)) => {
+                let count: u64 =
+                    value.split(' ').next().and_then(|n| n.parse().ok()).expect("calls");
+                if callee_own.take().unwrap_or(own) {
+                    *out.calls.entry(callee.clone()).or_default() += count;
+                }
+                inclusive = true;
+            }
+            _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) => {
+                let mut words = text.split(' ');
+                address = position(words.next().expect("address"), address);
+                line = position(words.next().expect("line"), line);
+                let cost: u64 = words.next().map_or(0, |cost| cost.parse().expect("cost"));
+                if own && !inclusive && address < 0x80_0000 {
+                    *out.instructions.entry(address).or_default() += cost;
+                    let base = source.rsplit('/').next().unwrap_or(&source);
+                    *out.lines.entry(format!("{base}:{line}")).or_default() += cost;
+                }
+                inclusive = false;
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// A position: absolute, or relative to the one before.
+fn position(text: &str, last: u64) -> u64 {
+    let number = |digits: &str| match digits.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).expect("number"),
+        None => digits.parse().expect("number"),
+    };
+    match text.split_at(1) {
+        ("*", _) => last,
+        ("+", more) => last + number(more),
+        ("-", less) => last - number(less),
+        _ => number(text),
+    }
+}
+
+/// Compares everything of a program's own code with callgrind. The program must have no REP string
+/// instruction of its own: callgrind counts every iteration.
+fn agrees_with_callgrind(name: &str, flags: &[&str]) {
+    let dir = fresh(&format!("callgrind-{name}"));
+    if !has("valgrind") || !compile(&dir, name, &[&["-no-pie"], flags].concat()) {
+        return;
+    }
+    let output = run(
+        &dir,
+        &[
+            "valgrind",
+            "--tool=callgrind",
+            "--dump-instr=yes",
+            "--skip-plt=no",
+            "--callgrind-out-file=out",
+            "./program",
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let theirs = callgrind(&dir.join("out"), "/program");
+    lwp(&dir, &["record", "-q", "./program"]);
+
+    let mut ours = BTreeMap::new();
+    for row in rows(&dir, &["-s", "dso,addr"]) {
+        if word(&row, "dso") == "program" {
+            let address = word(&row, "addr").trim_start_matches("0x");
+            ours.insert(u64::from_str_radix(address, 16).unwrap(), number(&row, "self"));
+        }
+    }
+    assert!(ours.len() > 50, "{} instructions", ours.len());
+    let differ: Vec<_> = ours
+        .keys()
+        .chain(theirs.instructions.keys())
+        .filter(|address| ours.get(address) != theirs.instructions.get(address))
+        .map(|at| format!("{at:#x}: {:?} {:?}", ours.get(at), theirs.instructions.get(at)))
+        .collect();
+    assert!(differ.is_empty(), "{name}: ours, callgrind's: {differ:#?}");
+
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for row in rows(&dir, &["-s", "dso,srcline"]) {
+        if word(&row, "dso") == "program" {
+            *lines.entry(word(&row, "srcline").to_owned()).or_default() += number(&row, "self");
+        }
+    }
+    let mut compared = 0;
+    for (line, count) in lines.iter().filter(|(line, _)| line.starts_with(name)) {
+        assert_eq!(theirs.lines.get(line), Some(count), "{line}");
+        compared += 1;
+    }
+    assert!(compared >= 5, "{name}: {compared} lines");
+}
+
+/// How often each function of the program was called, against callgrind.
+fn calls_agree_with_callgrind(name: &str, functions: &[&str]) {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("profile")
+        .join(format!("callgrind-{name}"));
+    if !dir.join("out").exists() {
+        return;
+    }
+    let theirs = callgrind(&dir.join("out"), "/program");
+    let ours = rows(&dir, &["-s", "dso,sym"]);
+    for function in functions {
+        let row = ours.iter().find(|row| row["sym"] == *function && row["dso"] == "program");
+        let row = row.unwrap_or_else(|| panic!("{function} is missing"));
+        let stem = |name: &str| name.split('\'').next().unwrap_or(name).to_owned();
+        let calls: u64 = theirs
+            .calls
+            .iter()
+            .filter(|(name, _)| stem(name) == *function)
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(number(row, "calls"), calls, "calls of {function}");
+    }
+}
+
+#[test]
+fn sorting_agrees_with_callgrind() {
+    agrees_with_callgrind("sorting.c", &["-O2"]);
+    calls_agree_with_callgrind("sorting.c", &["compare", "hash", "main"]);
+}
+
+#[test]
+fn recursion_agrees_with_callgrind() {
+    agrees_with_callgrind("recursion.c", &["-O1"]);
+    calls_agree_with_callgrind("recursion.c", &["fib", "ackermann", "even", "odd"]);
+}
+
+#[test]
+fn dispatch_agrees_with_callgrind() {
+    agrees_with_callgrind("dispatch.c", &["-O2"]);
+    calls_agree_with_callgrind("dispatch.c", &["add", "sub", "mul", "mix", "select_by_switch"]);
+}
+
+#[test]
+fn matrix_agrees_with_callgrind() {
+    agrees_with_callgrind("matrix.c", &["-O2", "-fno-tree-vectorize"]);
+    calls_agree_with_callgrind("matrix.c", &["multiply"]);
+}
+
+#[test]
+fn words_agree_with_callgrind() {
+    agrees_with_callgrind("words.cpp", &["-O1"]);
+}
+
+/// Every event's sum in the recording is what `lwp stat` counts.
+fn agrees_with_stat(dir: &Path, program: &[&str]) {
+    const EVENTS: &str = "instructions,branches,branches-taken,conditional-branches,\
+                          conditional-taken,calls,returns,indirect-branches";
+    let fixed = ["--deterministic", "--seed", "1"];
+    lwp(dir, &[&["stat", "-j", "-o", "stat.json", "-e", EVENTS], &fixed[..], program].concat());
+    lwp(dir, &[&["record", "-q"], &fixed[..], program].concat());
+    let counted = std::fs::read_to_string(dir.join("stat.json")).expect("counts");
+    for line in counted.lines() {
+        let row: Value = serde_json::from_str(line).expect("JSON");
+        let event = word(&row, "event");
+        // perf writes counts with a decimal point.
+        let count = word(&row, "counter-value").split('.').next().expect("whole part");
+        let count: u64 = count.parse().expect("count");
+        let json = lwp(dir, &["report", "--json", "-s", "dso", "-e", event]);
+        let recorded: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(number(&recorded, "total"), count, "{program:?}: {event}");
+    }
+}
+
+#[test]
+fn totals_are_those_of_stat() {
+    let dir = fresh("stat");
+    agrees_with_stat(&dir, &["/bin/ls", "/"]);
+    agrees_with_stat(&dir, &["/bin/sh", "-c", "for i in 1 2 3; do /bin/echo $i; done; exit 0"]);
+    if compile(&dir, "dispatch.c", &["-O2", "-static"]) {
+        agrees_with_stat(&dir, &["./program"]);
+    }
+    if compile(&dir, "words.cpp", &["-O2"]) {
+        agrees_with_stat(&dir, &["./program"]);
+    }
+}
+
+#[test]
+fn threads_processes_and_signals_are_told_apart() {
+    let dir = fresh("threads");
+    if !compile(&dir, "threads.c", &["-O1", "-pthread"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    // Six instructions a round, whatever else the compiler does around the loop.
+    let spun: Vec<u64> = rows(&dir, &["-s", "tid,sym"])
+        .iter()
+        .filter(|row| row["sym"] == "spin")
+        .map(|row| number(row, "self"))
+        .collect();
+    assert_eq!(spun.len(), 4, "{spun:?}");
+    let per_round = (spun[0] - spun[1]) / 10_000;
+    let overhead = spun[0] - 30_000 * per_round;
+    let expected = [30_000, 20_000, 10_000, 5_000].map(|n| n * per_round + overhead);
+    assert_eq!(spun, expected);
+    let handler = rows(&dir, &[]).into_iter().find(|row| row["sym"] == "handler").expect("handler");
+    assert_eq!(number(&handler, "calls"), 20);
+    let pids: Vec<_> = rows(&dir, &["-s", "pid"]);
+    assert_eq!(pids.len(), 2);
+}
+
+#[test]
+fn callgrind_s_own_reader_reads_the_export() {
+    let dir = fresh("export-callgrind");
+    if !has("callgrind_annotate") || !compile(&dir, "sorting.c", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    lwp(&dir, &["export", "-o", "callgrind.out.1"]);
+    let output = run(&dir, &["callgrind_annotate", "--threshold=100", "callgrind.out.1"]);
+    let listing = text(&output.stdout);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    let total: u64 = rows(&dir, &[]).iter().map(|row| number(row, "self")).sum();
+    let line = listing.lines().find(|line| line.contains("PROGRAM TOTALS")).expect("totals");
+    assert_eq!(line.split(' ').next().unwrap().replace(',', ""), total.to_string());
+    let hash = rows(&dir, &[]).into_iter().find(|row| row["sym"] == "hash").expect("hash");
+    let line = listing.lines().find(|line| line.contains(":hash [")).expect("hash");
+    let count = line.split_whitespace().next().unwrap().replace(',', "");
+    assert_eq!(count, number(&hash, "self").to_string());
+}
+
+#[test]
+fn perf_reads_the_export() {
+    let dir = fresh("export-perf");
+    if !has("perf") || !compile(&dir, "sorting.c", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    lwp(&dir, &["export", "-f", "perf", "-o", "perf.data"]);
+    let command = ["perf", "script", "-i", "perf.data", "-F", "event,period,ip,sym,dso"];
+    let output = run(&dir, &command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for line in text(&output.stdout).lines() {
+        // period, event, address, symbol, (object)
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [period, event, _, symbol @ .., object] = words.as_slice() else {
+            panic!("{line}");
+        };
+        let object = object.trim_matches(['(', ')']).rsplit('/').next().unwrap_or("");
+        let name = if object == "program" { symbol.join(" ") } else { String::new() };
+        let event = event.trim_end_matches(':').to_owned();
+        *sums.entry((event, name)).or_default() += period.parse::<u64>().expect("period");
+    }
+    for event in ["instructions", "branches", "branches-taken", "calls"] {
+        let table = rows(&dir, &["-e", event]);
+        for function in ["hash", "compare"] {
+            let row = table.iter().find(|row| row["sym"] == function);
+            let key = (event.to_owned(), function.to_owned());
+            let (ours, theirs) = (row.map(|row| number(row, "self")), sums.get(&key).copied());
+            assert_eq!(ours, theirs, "{key:?}");
+        }
+        let total: u64 = table.iter().map(|row| number(row, "self")).sum();
+        let theirs: u64 = sums.iter().filter(|((e, _), _)| e == event).map(|(_, n)| n).sum();
+        assert_eq!(theirs, total, "{event}");
+    }
+}
+
+#[test]
+fn every_format_holds_the_same_total() {
+    let dir = fresh("formats");
+    lwp(&dir, &["record", "-q", "/bin/ls", "/"]);
+    let total: u64 = rows(&dir, &[]).iter().map(|row| number(row, "self")).sum();
+    let folded = lwp(&dir, &["export", "-f", "folded"]);
+    let count = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap();
+    assert_eq!(folded.lines().map(count).sum::<u64>(), total);
+    let json = |format: &str| -> Value {
+        serde_json::from_str(&lwp(&dir, &["export", "-f", format])).expect("JSON")
+    };
+    let sum = |values: &Value| -> u64 {
+        values.as_array().expect("array").iter().filter_map(Value::as_u64).sum()
+    };
+    let speedscope = json("speedscope");
+    assert_eq!(sum(&speedscope["profiles"][0]["weights"]), total);
+    let firefox = json("firefox");
+    assert_eq!(sum(&firefox["threads"][0]["samples"]["weight"]), total);
+    let chrome = json("chrome");
+    let own = chrome["traceEvents"].as_array().expect("events").iter();
+    assert_eq!(own.filter_map(|event| event["args"]["own"].as_u64()).sum::<u64>(), total);
+    let lines = lwp(&dir, &["export", "-f", "jsonl"]);
+    let objects = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let functions = objects.filter(|object| object["kind"] == "function");
+    assert_eq!(functions.map(|f| number(&f["own"], "instructions")).sum::<u64>(), total);
+    lwp(&dir, &["export", "-o", "x.pb.gz"]);
+    assert!(std::fs::read(dir.join("x.pb.gz")).unwrap().starts_with(&[0x1f, 0x8b]));
+}
+
+#[test]
+fn what_is_inferred_is_marked() {
+    let dir = fresh("marked");
+    lwp(&dir, &["record", "-q", "/bin/true"]);
+    let table = lwp(&dir, &["report"]);
+    assert!(table.contains("Total~ is an estimate"), "{table}");
+    assert!(lwp(&dir, &["report", "--csv"]).starts_with("self,total_estimated,calls,"));
+    let row = &rows(&dir, &["-n", "1"])[0];
+    assert!(row.get("total_estimated").is_some() && row.get("total").is_none(), "{row}");
+    lwp(&dir, &["flamegraph", "-o", "flame.svg"]);
+    let picture = std::fs::read_to_string(dir.join("flame.svg")).unwrap();
+    assert!(picture.contains("stacks are inferred from numbers of calls"));
+    for format in ["speedscope", "firefox", "chrome"] {
+        let text = lwp(&dir, &["export", "-f", format]);
+        assert!(text.contains("stacks are inferred"), "{format}");
+    }
+    let callgrind = lwp(&dir, &["export", "-f", "callgrind"]);
+    assert!(callgrind.contains("desc: Inclusive costs: estimated"));
+}
+
+#[test]
+fn a_function_s_code_is_annotated() {
+    let dir = fresh("annotate");
+    if !compile(&dir, "sorting.c", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    let listing = lwp(&dir, &["annotate", "hash"]);
+    assert!(listing.contains("for (int i = 0; i < length; i++)"), "{listing}");
+    assert!(listing.contains("ret"), "{listing}");
+    // The loop's branch: how often it was taken, and an arrow back to its start.
+    let back = listing.lines().find(|line| line.contains("╰─")).expect("an arrow");
+    assert!(back.contains('%') && back.contains(" j"), "{back}");
+    let main = lwp(&dir, &["annotate", "main", "-M", "intel"]);
+    assert!(main.contains("# hash x1,500"), "{main}");
+    lwp_fails(&dir, &["annotate", "nonsense"], 125);
+}
+
+#[test]
+fn a_regression_fails_the_gate_and_names_the_cause() {
+    let dir = fresh("gate");
+    fn program(n: &str) -> [&str; 4] {
+        ["/bin/sh", "-c", "i=0; while [ $i -lt $0 ]; do i=$((i+1)); done", n]
+    }
+    lwp(&dir, &[&["record", "-q", "-o", "before.data"], &program("50")[..]].concat());
+    lwp(&dir, &[&["record", "-q"], &program("50")[..]].concat());
+    let gate = ["gate", "--baseline", "before.data", "-l", "instructions=+0.5%"];
+    lwp(&dir, &gate);
+    lwp(&dir, &[&["record", "-q"], &program("500")[..]].concat());
+    lwp_fails(&dir, &gate, 3);
+    let output = run(&dir, &[&[LWP], &gate[..], &["-f", "json"]].concat());
+    let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(verdict["passes"], false);
+    assert!(!verdict["changed_most"].as_array().expect("suspects").is_empty());
+    std::fs::write(
+        dir.join("lwp.toml"),
+        "[gate]\nbaseline = \"before.data\"\n[gate.limits]\nbranches = \"+1%\"\n",
+    )
+    .unwrap();
+    lwp_fails(&dir, &["gate"], 3);
+    lwp_fails(&dir, &["gate", "--limit", "instructions=much"], 125);
+    let same = lwp(&dir, &["diff", "lwp.data", "lwp.data"]);
+    assert!(same.contains("nothing differs"), "{same}");
+}
+
+#[test]
+fn the_program_s_end_does_not_lose_the_profile() {
+    let dir = fresh("endings");
+    let script = "exit 7";
+    lwp_fails(&dir, &["record", "-q", "/bin/sh", "-c", script], 7);
+    assert!(!rows(&dir, &[]).is_empty());
+    let output = run(&dir, &[LWP, "record", "-q", "/bin/sh", "-c", "kill -9 $$"]);
+    assert!(!output.status.success());
+    assert!(!rows(&dir, &[]).is_empty());
+}
+
+#[test]
+fn bad_input_is_named_and_never_a_crash() {
+    let dir = fresh("bad");
+    let complaint = lwp_fails(&dir, &["report"], 125);
+    assert!(complaint.contains("lwp record -- PROGRAM"), "{complaint}");
+    for (content, words) in [
+        (&b""[..], "empty"),
+        (b"PERFILE2xxxxxxxxxxxx", "perf report -i"),
+        (b"hello, world, this is text", "not a recording"),
+        (b"\x89LWP\r\n\x1a\n\x09\0\0\0\0\0\0\0", "newer"),
+    ] {
+        std::fs::write(dir.join("lwp.data"), content).unwrap();
+        let complaint = lwp_fails(&dir, &["report"], 125);
+        assert!(complaint.contains(words), "{complaint}");
+    }
+    lwp(&dir, &["record", "-q", "/bin/true"]);
+    let whole = std::fs::read(dir.join("lwp.data")).unwrap();
+    std::fs::write(dir.join("cut.data"), &whole[..whole.len() * 2 / 3]).unwrap();
+    let output = run(&dir, &[LWP, "report", "-i", "cut.data"]);
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("left out"), "{}", text(&output.stderr));
+    lwp_fails(&dir, &["report", "-e", "cycles"], 125);
+    lwp_fails(&dir, &["report", "-s", "colour"], 125);
+    lwp_fails(&dir, &["record", "-o", "/nonexistent/x", "/bin/true"], 125);
+    lwp_fails(&dir, &["record", "/nonexistent/program"], 127);
+}
+
+#[test]
+fn a_changed_program_s_names_are_not_used() {
+    let dir = fresh("changed");
+    if !compile(&dir, "recursion.c", &["-O1"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    assert!(rows(&dir, &[]).iter().any(|row| row["sym"] == "fib"));
+    compile(&dir, "sorting.c", &["-O1"]);
+    let output = run(&dir, &[LWP, "report"]);
+    assert!(text(&output.stderr).contains("has changed since the recording"));
+    assert!(!rows(&dir, &[]).iter().any(|row| row["sym"] == "hash"));
+    std::fs::remove_file(dir.join("program")).unwrap();
+    let output = run(&dir, &[LWP, "report"]);
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("cannot be read"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_archive_needs_nothing_else() {
+    let dir = fresh("archive");
+    if !compile(&dir, "sorting.c", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    let before = (rows(&dir, &[]), lwp(&dir, &["annotate", "hash"]));
+    lwp(&dir, &["archive"]);
+    std::fs::remove_file(dir.join("program")).unwrap();
+    let after =
+        (rows(&dir, &["-i", "lwp.archive"]), lwp(&dir, &["annotate", "-i", "lwp.archive", "hash"]));
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_full_disk_is_reported_before_the_program_runs() {
+    let dir = fresh("full");
+    let touch = ["/usr/bin/touch", "ran"];
+    let complaint =
+        lwp_fails(&dir, &[&["record", "-q", "-o", "/dev/full"], &touch[..]].concat(), 125);
+    assert!(complaint.contains("No space left on device"), "{complaint}");
+    assert!(!dir.join("ran").exists());
+}
+
+#[test]
+fn names_of_programs_cannot_reach_the_terminal_or_the_page() {
+    let dir = fresh("names");
+    let name = "<b onclick=x>\u{1b}[31m&.sh";
+    let script = dir.join(name);
+    std::fs::copy("/bin/true", &script).unwrap();
+    lwp(&dir, &["record", "-q", &format!("./{name}")]);
+    let table = lwp(&dir, &["report", "-s", "comm,dso"]);
+    assert!(!table.contains('\u{1b}'), "{table:?}");
+    lwp(&dir, &["flamegraph", "-o", "flame.html"]);
+    let page = std::fs::read_to_string(dir.join("flame.html")).unwrap();
+    assert!(!page.contains("<b onclick") && !page.contains('\u{1b}'));
+    assert!(page.contains("&lt;b onclick=x&gt;"));
+}
+
+#[test]
+fn cargo_builds_what_lwp_records() {
+    let dir = fresh("cargo");
+    if !has("cargo") {
+        return;
+    }
+    std::fs::create_dir(dir.join("src")).unwrap();
+    let manifest = "[package]\nname = \"counted\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+                    [workspace]\n";
+    std::fs::write(dir.join("Cargo.toml"), manifest).unwrap();
+    let program = "#[inline(never)]\nfn work(n: u64) -> u64 { (0..n).fold(0, |a, b| a ^ b * 3) }\n\
+                   fn main() { println!(\"{}\", work(std::env::args().count() as u64 * 1000)); }\n";
+    std::fs::write(dir.join("src/main.rs"), program).unwrap();
+    let target = dir.join("target");
+    let output = Command::new("timeout")
+        .args(["-k", "1", LIMIT, env!("CARGO_BIN_EXE_cargo-lwp"), "lwp", "record", "--", "x"])
+        .current_dir(&dir)
+        .env("CARGO_TARGET_DIR", &target)
+        .env_remove("CARGO_BUILD_TARGET")
+        .output()
+        .expect("cargo-lwp starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!output.stdout.is_empty());
+    let work = rows(&dir, &[]).into_iter().find(|row| word(row, "sym").ends_with("::work"));
+    assert_eq!(number(&work.expect("work is recorded"), "calls"), 1);
+}
