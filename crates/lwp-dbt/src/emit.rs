@@ -908,6 +908,23 @@ impl<'a> Emitter<'a> {
         stub
     }
 
+    /// The stub of an exit to what is not of this mapping, such as from generated code to a library: it
+    /// will never be linked, so it finds its way through the table.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx; rcx := target; slot := r11; jump through the table
+    /// ```
+    pub fn far_stub(&mut self, target: AppPc) -> CachePc {
+        self.start_piece();
+        self.point(0);
+        let stub = self.here();
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        self.mov_rcx(target.0);
+        self.dispatch();
+        stub
+    }
+
     fn ask_about(&mut self, target: AppPc, state: u8, routine: u32) {
         self.spill_r11();
         self.point(state | bits::SPILL_R11);
