@@ -904,16 +904,32 @@ impl<'a> Emitter<'a> {
         self.start_piece();
         self.point(0);
         let stub = self.here();
-        self.ask_about(target, 0);
+        self.ask_about(target, 0, self.routines.ask_r11);
         stub
     }
 
-    fn ask_about(&mut self, target: AppPc, state: u8) {
+    /// The stub of an exit to what is not of this mapping, such as from generated code to a library: it
+    /// will never be linked, so it finds its way through the table.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx; rcx := target; slot := r11; jump through the table
+    /// ```
+    pub fn far_stub(&mut self, target: AppPc) -> CachePc {
+        self.start_piece();
+        self.point(0);
+        let stub = self.here();
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        self.mov_rcx(target.0);
+        self.dispatch();
+        stub
+    }
+
+    fn ask_about(&mut self, target: AppPc, state: u8, routine: u32) {
         self.spill_r11();
         self.point(state | bits::SPILL_R11);
         self.mov_r11(target.0);
-        let ask = self.routines_at + u64::from(self.routines.ask_r11);
-        self.jump_to(CachePc(ask));
+        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
         self.relocated(Relocation::Routines);
     }
 
@@ -938,7 +954,11 @@ impl<'a> Emitter<'a> {
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.imm32(Slot::Kind as u32);
         self.imm32(ask.kind as u32);
-        self.ask_about(ask.pc, state);
+        let routine = match ask.kind {
+            RequestKind::Cpuid => self.routines.ask_cpuid,
+            _ => self.routines.ask_r11,
+        };
+        self.ask_about(ask.pc, state, routine);
         stub
     }
 }

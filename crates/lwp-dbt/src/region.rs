@@ -825,7 +825,11 @@ impl Translator {
         if let Some(stub) = work.unit.stub_of(link.target) {
             return stub;
         }
-        let stub = work.emitter.exit_stub(link.target);
+        let inside = work.source.read_code(link.target, &mut [0]) != 0;
+        let stub = match inside {
+            true => work.emitter.exit_stub(link.target),
+            false => work.emitter.far_stub(link.target),
+        };
         self.close_piece(&work.emitter, stub, link.target, None);
         work.unit.stubs.insert(link.target, stub);
         stub

@@ -323,3 +323,18 @@ fn a_fragment_cut_off_leads_elsewhere() {
         assert_eq!(bench.cache.led_from(head.offset(1)), again);
     }
 }
+
+/// What is not of this mapping will never be linked: the exit must not ask the host every time.
+#[test]
+fn exits_to_elsewhere_go_through_the_table() {
+    // call rel32; ret; nop; ret
+    let jumps = |displacement: i32| {
+        let code = [&[0xe8], &displacement.to_le_bytes()[..], &[0xc3, 0x90, 0xc3]].concat();
+        let mut bench = bench(Plan::Exact, Checks::Notified, &code);
+        bench.translate(CODE, true, 1);
+        assert!(!bench.unit.has_fragment(AppPc(CODE + 6)), "the callee is not translated yet");
+        bench.cache.bytes.windows(4).filter(|bytes| *bytes == [0x42, 0xff, 0x24, 0xdd]).count()
+    };
+    let near = jumps(1);
+    assert_eq!(jumps(0x10_0000), near + 1);
+}
