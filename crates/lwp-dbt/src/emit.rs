@@ -79,6 +79,8 @@ pub(crate) struct Charge {
     pub flags_dead: bool,
     /// The state bits until then.
     pub before: u8,
+    /// By the terminator, in a register that it borrows anyway.
+    pub in_terminator: bool,
 }
 
 /// What an emitter collects, for the next one to use the memory again.
@@ -121,6 +123,8 @@ pub(crate) struct Emitter<'a> {
     index: u8,
     /// State bits of a body that has not been charged yet.
     before: u8,
+    /// A charge that the terminator is to make.
+    deferred: Option<Charge>,
 }
 
 impl<'a> Emitter<'a> {
@@ -143,6 +147,7 @@ impl<'a> Emitter<'a> {
             app: 0,
             index: 0,
             before: 0,
+            deferred: None,
         }
     }
 
@@ -190,6 +195,8 @@ impl<'a> Emitter<'a> {
         self.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;
         self.points.retain(|point| point.at < at);
+        self.before = 0;
+        self.deferred = None;
         self.app = 0;
         self.index = 0;
     }
@@ -485,8 +492,13 @@ impl<'a> Emitter<'a> {
         }
         self.app = block.terminator_offset as u8;
         self.index = block.insns.len() as u8;
-        self.charge(charge, block.insns.len());
-        self.before = 0;
+        match charge {
+            Some(charge) if charge.in_terminator => self.deferred = Some(charge),
+            _ => {
+                self.charge(charge, block.insns.len());
+                self.before = 0;
+            }
+        }
         true
     }
 
@@ -494,9 +506,25 @@ impl<'a> Emitter<'a> {
     fn charge(&mut self, charge: Option<Charge>, index: usize) {
         if let Some(charge) = charge
             && charge.at == index
+            && !charge.in_terminator
         {
             self.count(charge.counter, charge.flags_dead, charge.before);
             self.before = 0;
+        }
+    }
+
+    /// Charges the fragment in rcx, which the terminator has borrowed for its target and not loaded yet;
+    /// where the target's operand needs it, it has its own value again afterwards.
+    fn charge_in_terminator(&mut self, needed: bool) {
+        let Some(charge) = self.deferred.take() else { return };
+        let displacement = counter_displacement(charge.counter);
+        self.load_rcx(displacement);
+        self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
+        self.store_rcx(displacement);
+        self.before = 0;
+        self.point(bits::SPILL_RCX);
+        if needed {
+            self.reload_rcx();
         }
     }
 
@@ -706,9 +734,12 @@ impl<'a> Emitter<'a> {
 
     /// Rule 9 for jumps and calls. Returns false where the operand cannot be reached from here.
     pub fn indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
-        self.point(0);
+        self.point(self.before);
         self.spill_rcx();
-        self.point(bits::SPILL_RCX);
+        self.point(self.before | bits::SPILL_RCX);
+        let last = &block.last;
+        let operand = [last.op0_register(), last.memory_base(), last.memory_index()];
+        self.charge_in_terminator(operand.iter().any(|r| r.full_register() == Register::RCX));
         if !self.load_target(block) {
             return false;
         }
@@ -754,9 +785,10 @@ impl<'a> Emitter<'a> {
 
     /// Rule 9 for returns. The load comes first: it faults before anything has changed.
     pub fn ret(&mut self, release: u16) {
-        self.point(0);
+        self.point(self.before);
         self.spill_rcx();
-        self.point(bits::SPILL_RCX);
+        self.point(self.before | bits::SPILL_RCX);
+        self.charge_in_terminator(false);
         self.pop_target(release);
         self.complete(bits::SPILL_RCX | bits::PC_RCX);
         self.dispatch();

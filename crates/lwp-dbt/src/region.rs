@@ -524,7 +524,17 @@ impl Translator {
             // head which checks its bytes or may be cut off stands at the start.
             let first = flags_dead || private || profiles;
             let at = if first { None } else { block.first_dead_point(0) };
-            Charge { counter, at: at.unwrap_or(0), flags_dead: flags_dead || at.is_some(), before }
+            let borrows = matches!(
+                block.terminator,
+                Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
+            );
+            Charge {
+                counter,
+                at: at.unwrap_or(0),
+                flags_dead: flags_dead || at.is_some(),
+                before,
+                in_terminator: borrows && !first && at.is_none(),
+            }
         });
         let laid = match reached && work.emitter.body(block, charge) {
             true => self.terminate(work, block),
