@@ -393,23 +393,28 @@ impl<'a> Emitter<'a> {
     /// Adds one to a counter, which takes the state from `before` to `after`.
     pub fn count_between(&mut self, counter: u32, flags_dead: bool, before: u8, after: u8) {
         self.point(before);
-        let displacement = counter_displacement(counter);
         if flags_dead {
             self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
-            self.imm32(displacement);
+            self.imm32(counter_displacement(counter));
             self.relocated(Relocation::Counter);
         } else {
             self.spill_rcx();
             self.point(before | bits::SPILL_RCX);
-            self.load_rcx(displacement);
-            self.relocated(Relocation::Counter);
-            self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
-            self.store_rcx(displacement);
-            self.relocated(Relocation::Counter);
+            self.count_in_rcx(counter);
             self.point(after | bits::SPILL_RCX);
             self.reload_rcx();
         }
         self.point(after);
+    }
+
+    /// Adds one to a counter in rcx, which has been spilled. No flag changes.
+    fn count_in_rcx(&mut self, counter: u32) {
+        let displacement = counter_displacement(counter);
+        self.load_rcx(displacement);
+        self.relocated(Relocation::Counter);
+        self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
+        self.store_rcx(displacement);
+        self.relocated(Relocation::Counter);
     }
 
     /// Five bytes at a fragment's head that one aligned store can turn into a jump.
@@ -517,10 +522,7 @@ impl<'a> Emitter<'a> {
     /// where the target's operand needs it, it has its own value again afterwards.
     fn charge_in_terminator(&mut self, needed: bool) {
         let Some(charge) = self.deferred.take() else { return };
-        let displacement = counter_displacement(charge.counter);
-        self.load_rcx(displacement);
-        self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
-        self.store_rcx(displacement);
+        self.count_in_rcx(charge.counter);
         self.before = 0;
         self.point(bits::SPILL_RCX);
         if needed {
