@@ -125,6 +125,8 @@ pub(crate) struct Emitter<'a> {
     before: u8,
     /// A charge that the terminator is to make.
     deferred: Option<Charge>,
+    /// Whether the body begins with its charge.
+    pub charged_first: bool,
 }
 
 impl<'a> Emitter<'a> {
@@ -148,6 +150,7 @@ impl<'a> Emitter<'a> {
             index: 0,
             before: 0,
             deferred: None,
+            charged_first: false,
         }
     }
 
@@ -197,6 +200,7 @@ impl<'a> Emitter<'a> {
         self.points.retain(|point| point.at < at);
         self.before = 0;
         self.deferred = None;
+        self.charged_first = false;
         self.app = 0;
         self.index = 0;
     }
@@ -393,6 +397,7 @@ impl<'a> Emitter<'a> {
     /// Adds one to a counter, which takes the state from `before` to `after`.
     pub fn count_between(&mut self, counter: u32, flags_dead: bool, before: u8, after: u8) {
         self.point(before);
+        let start = self.here();
         if flags_dead {
             self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
             self.imm32(counter_displacement(counter));
@@ -404,7 +409,13 @@ impl<'a> Emitter<'a> {
             self.point(after | bits::SPILL_RCX);
             self.reload_rcx();
         }
+        debug_assert_eq!(self.here(), start.offset(Self::count_bytes(flags_dead)));
         self.point(after);
+    }
+
+    /// Bytes of the code that adds one to a counter.
+    pub fn count_bytes(flags_dead: bool) -> u64 {
+        if flags_dead { 9 } else { 9 + 9 + 4 + 9 + 9 }
     }
 
     /// Adds one to a counter in rcx, which has been spilled. No flag changes.
@@ -472,6 +483,7 @@ impl<'a> Emitter<'a> {
     pub fn body(&mut self, block: &Block, charge: Option<Charge>) -> bool {
         let uncharged = if self.uncharged { bits::UNCOUNTED } else { 0 };
         self.before = charge.map_or(uncharged, |charge| charge.before);
+        self.charged_first = false;
         for (index, insn) in block.insns.iter().enumerate() {
             self.app = insn.offset as u8;
             self.index = index as u8;
@@ -515,6 +527,7 @@ impl<'a> Emitter<'a> {
         {
             self.count(charge.counter, charge.flags_dead, charge.before);
             self.before = 0;
+            self.charged_first = index == 0;
         }
     }
 
