@@ -8,7 +8,7 @@ use common::{App, Bench, CACHE, CHECKS, PLANS};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use lwp_dbt::block::{Block, Decoding, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
-use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Weights};
+use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Role, Weights};
 use lwp_testkit::generate::{Data, Generator};
 
 const CODE: u64 = 0x1_0000_0000;
@@ -156,7 +156,16 @@ fn check(bench: &Bench) -> usize {
         expected = expected.plus(totals(&block));
     }
     if bench.translator.plan() == Plan::Exact {
-        let mut sum = bench.translator.counters().iter().fold(Weights::default(), Weights::plus);
+        let mut sum = Weights::default();
+        for (weights, role) in bench.translator.counters().iter().zip(bench.translator.roles()) {
+            match role {
+                // A head's, which charges instead of the fragment's own counter.
+                Role::Runs(id) if bench.translator.fragment(*id).charged_first => {
+                    assert_eq!(weights, bench.translator.fragment(*id).weights);
+                }
+                _ => sum = sum.plus(weights),
+            }
+        }
         // Edges and heads take it back and give it again.
         sum.conditional_taken = 0;
         assert_eq!(sum, expected);
