@@ -74,7 +74,8 @@ pub(crate) fn overflow_signal() -> Result<c_int> {
     signal.ok_or(Error::new(libc::EAGAIN, "every real-time signal has a handler already"))
 }
 
-/// The signal that `lwp run` sends a thread for the threshold interrupt of Lightweight Profiling.
+/// The signal this crate expects for the threshold interrupt of Lightweight Profiling, SIGPROF: the one
+/// `lwp run` sends unless told otherwise is the application's here ([`SIGEMT`]).
 const THRESHOLD: c_int = libc::SIGPROF;
 
 /// Whether [`hear_thresholds`] would find the signal free, or has taken it.

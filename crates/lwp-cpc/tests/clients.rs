@@ -84,7 +84,8 @@ fn without_a_handler_messages_go_to_standard_error() {
 /// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, and the reference runner,
 /// which single-steps, as far as they are built. Natively the scenario says that there is none.
 fn with_lwp(scenario: &str) {
-    let runners: [&[&str]; 2] = [&["lwp", "run"], &["lwp-reference", "--threshold-signal", "27"]];
+    let runners: [&[&str]; 2] =
+        [&["lwp", "run", "--interrupt", "27"], &["lwp-reference", "--threshold-signal", "27"]];
     for runner in runners {
         let program = built().join(runner[0]);
         if program.exists() {

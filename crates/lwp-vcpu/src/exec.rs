@@ -441,7 +441,8 @@ fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64>
     let page = 2u64 << 20;
     let mut best: Option<u64> = None;
     let mut previous_end = 1u64 << 20;
-    for mapping in mappings {
+    // The gap below the vsyscall page begins where user memory ends.
+    for mapping in mappings.iter().take_while(|mapping| mapping.start < 1 << 47) {
         let low = previous_end.next_multiple_of(page);
         let high = mapping.start / page * page;
         if high > low && high - low >= bytes {

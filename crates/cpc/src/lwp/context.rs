@@ -142,8 +142,8 @@ impl LwpContext {
         if !self.program.flags.contains(EventFlags::INT) {
             return Ok(());
         }
-        let unheard = "the threshold interrupt does not reach this thread as SIGPROF, or that signal \
-                       has a handler or is blocked";
+        let unheard = "the threshold interrupt does not reach this thread as SIGPROF (lwp run \
+                       --interrupt 27), or that signal has a handler or is blocked";
         if !self.unit.hear() {
             return Err(Error::new(libc::ENOTSUP, unheard));
         }
