@@ -248,6 +248,11 @@ impl Cpu {
         }
     }
 
+    /// Whether it is named for its LWP.
+    pub fn names_lwp(self) -> bool {
+        self.model().is_none()
+    }
+
     /// The processor otherwise, where it is not the default.
     fn model(self) -> Option<CpuModel> {
         match self {
@@ -281,7 +286,7 @@ impl MachineArgs {
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
         config.cpu = self.cpu_model();
-        config.lwp = self.lwp.config(self.cpu);
+        config.lwp = self.lwp.config(self.cpu, plan);
         config.aslr = self.aslr;
         config.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
         config.deterministic = self.deterministic;

@@ -1,7 +1,7 @@
 //! The options of Lightweight Profiling.
 
 use clap::{Args, ValueEnum};
-use lwp_vcpu::{Interrupt, LwpConfig, machine_named};
+use lwp_vcpu::{Interrupt, LwpConfig, Plan, machine_named};
 
 use crate::args::Cpu;
 
@@ -39,9 +39,11 @@ pub enum Revision {
 }
 
 impl LwpArgs {
-    /// The configuration that these options ask for.
-    pub fn config(&self, cpu: Option<Cpu>) -> Option<LwpConfig> {
-        if self.no_lwp {
+    /// The configuration that these options ask for. A program that is counted has LWP only if it was
+    /// asked for: what it does to find it would count too.
+    pub fn config(&self, cpu: Option<Cpu>, plan: Plan) -> Option<LwpConfig> {
+        let asked = self.revision == Revision::Proposal || cpu.is_some_and(Cpu::names_lwp);
+        if self.no_lwp || plan == Plan::Exact && !asked {
             return None;
         }
         let mut config = match self.revision {
@@ -98,9 +100,10 @@ mod tests {
     #[test]
     fn a_part_is_chosen_by_the_processor() {
         let args = LwpArgs::default();
-        let bulldozer = args.config(Some(Cpu::Bulldozer)).expect("there is LWP");
-        let full = args.config(None).expect("there is LWP");
+        let bulldozer = args.config(Some(Cpu::Bulldozer), Plan::Exact).expect("there is LWP");
+        let full = args.config(None, Plan::Plain).expect("there is LWP");
+        assert!(args.config(None, Plan::Exact).is_none());
         assert_ne!(bulldozer.processor, full.processor);
-        assert!(LwpArgs { no_lwp: true, ..LwpArgs::default() }.config(None).is_none());
+        assert!(LwpArgs { no_lwp: true, ..LwpArgs::default() }.config(None, Plan::Plain).is_none());
     }
 }

@@ -158,7 +158,8 @@ impl Config {
             target: Target::Launch { program, argv },
             plan,
             cpu: CpuModel::Host,
-            lwp: Some(LwpConfig::default()),
+            // Counts are those of the machine's own processor, which has no LWP to be detected.
+            lwp: (plan == Plan::Plain).then(LwpConfig::default),
             follow_children: true,
             aslr: false,
             deterministic: false,
