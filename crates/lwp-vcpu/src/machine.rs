@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::block::Emulated;
+use lwp_model::Xorshift32;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
@@ -71,6 +72,8 @@ pub struct Thread {
     pub slot: usize,
     /// Its profile, while LWP is on.
     pub lwp: Option<Box<ThreadLwp>>,
+    /// Where the random bits of its counters come from, while LWP is off.
+    pub lwp_random: Option<Xorshift32>,
     /// The side of its address space on which it runs, where that is not the process's own.
     pub side: Option<usize>,
     /// What it is doing.
@@ -309,6 +312,7 @@ impl Machine {
             pid,
             slot,
             lwp: None,
+            lwp_random: None,
             side: None,
             mode: Mode::New,
             need: None,
