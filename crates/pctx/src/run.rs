@@ -244,11 +244,12 @@ impl Pctx {
                             return Some(end);
                         }
                     }
-                    // An exec by another thread took its place.
+                    // It executed another program and is the leader now, whose exec event is next.
+                    Err(_) if lwp.tid != self.pid => {}
                     Err(_) => self.lwps.borrow_mut().remove(lwp.tid),
                 }
             }
-            if self.threads().is_empty() {
+            if self.lwps.borrow().get(self.pid).is_none() {
                 // Somebody else has waited for it.
                 self.gone.set(true);
                 return Some(End::Exited(Status(0)));
@@ -382,8 +383,15 @@ impl Pctx {
 
     /// A thread is gone.
     fn ended(&self, tid: Pid, status: Status, handlers: &mut dyn Handlers) -> Option<End> {
-        let silent = self.lwps.borrow().get(tid).is_some_and(|lwp| lwp.state != State::Exiting);
         let mut end = None;
+        if tid == self.pid {
+            // The leader's status comes last: threads that are still listed vanished unseen.
+            let others = self.threads().into_iter();
+            for lwp in others.filter(|lwp| lwp.tid != tid && lwp.state != State::Exiting) {
+                end = end.or(self.last_words(lwp.tid, false, status, handlers));
+            }
+        }
+        let silent = self.lwps.borrow().get(tid).is_some_and(|lwp| lwp.state != State::Exiting);
         if silent {
             // SIGKILL need not pass the exit event.
             end = self.last_words(tid, false, status, handlers);
