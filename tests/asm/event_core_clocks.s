@@ -1,5 +1,6 @@
 # The generic machine retires three instructions a cycle; a miss to memory exposes half of 236 cycles.
 #@ spec: LWP §4.2
+#@ only: reference
 #@ record: 5 @third
 #@ record: 5 @load
 #@ record: 5 @load+6

@@ -1,5 +1,6 @@
 # The leaf of a full processor, and the presence bit.
 #@ spec: LWP §1.1, §1.2, §1.3
+#@ only: reference
 #@ head: 0
 #@ log: 0xe000007f 0x80062016 0xf0010330 0xe000007f 1
 .include "lwp.inc"

@@ -1,5 +1,6 @@
 # XSAVE component 62: 128 bytes at 340h, in XCR0 and in leaf 0Dh.
 #@ spec: LWP §1.4, §6.1
+#@ only: reference
 #@ head: 0
 #@ log: 0x80 0x340 0 1 1
 .include "lwp.inc"

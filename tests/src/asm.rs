@@ -390,14 +390,14 @@ pub fn run(argv: Vec<OsString>, dir: &Path) -> Outcome {
 pub struct SecondRunner(Vec<String>);
 
 impl SecondRunner {
-    /// The one of `LWP_ASM_RUNNER` (`none` for none); else `lwp run --deterministic --`, if that has LWP.
+    /// The one of `LWP_ASM_RUNNER` (`none` for none); else `lwp run --deterministic --cpu {cpu} --`, if that has LWP.
     pub fn find(dir: &Path) -> Option<Self> {
         if let Ok(line) = std::env::var("LWP_ASM_RUNNER") {
             let words = line.split_whitespace().map(str::to_owned).collect();
             return (line != "none").then_some(Self(words));
         }
         let lwp = lwp_binary().to_string_lossy().into_owned();
-        let words = [&lwp, "run", "--deterministic", "--"].map(str::to_owned);
+        let words = [&lwp, "run", "--deterministic", "--cpu", "{cpu}", "--"].map(str::to_owned);
         let second = Self(words.to_vec());
         let detect = dir.join("detect");
         assemble(&asm_dir().join("detect.S"), &detect);

@@ -66,4 +66,5 @@ groups! {
     block,
     fault,
     system,
+    proposal,
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::workspace::{self, cargo};
-use crate::{layering, spec_matrix, tree, unsafe_budget};
+use crate::{abi, layering, spec_matrix, tree, unsafe_budget};
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
@@ -18,6 +18,7 @@ const CHECKS: &[Check] = &[
     ("tree", tree::check),
     ("spec matrix", spec_matrix::check),
     ("clippy", clippy),
+    ("abi", abi::check),
     ("test", || workspace::run(cargo(&["test", "--workspace"]))),
     ("doc", documentation),
 ];

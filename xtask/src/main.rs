@@ -1,6 +1,7 @@
 //! The workspace's own checks and measurements.
 #![forbid(unsafe_code)]
 
+mod abi;
 mod bench;
 mod ci;
 mod layering;
@@ -29,6 +30,8 @@ enum Task {
     Layering,
     /// Check that unsafe code occurs only where it may
     UnsafeBudget,
+    /// Check that the C libraries export what their lists say
+    AbiCheck,
     /// Check file sizes and that no file names a place on one machine
     Tree,
     /// List every section of the documents with its tests; fail where there is none
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(),
         Task::Layering => layering::check(),
         Task::UnsafeBudget => unsafe_budget::check(),
+        Task::AbiCheck => abi::check(),
         Task::Tree => tree::check(),
         Task::SpecMatrix(options) => spec_matrix::print(&options),
         Task::Bench(options) => bench::run(&options),

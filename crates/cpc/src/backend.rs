@@ -71,8 +71,6 @@ pub(crate) struct Known {
 pub(crate) struct Planned {
     /// The request.
     pub(crate) request: Request,
-    /// The counter `picnum` names, numbered by the back end.
-    pub(crate) pic: Option<u32>,
 }
 
 /// One place where events are counted.
@@ -108,7 +106,7 @@ pub(crate) struct Moment {
 pub(crate) enum Cause {
     /// The kernel signalled for this descriptor.
     Descriptor(i32),
-    /// A processor signalled the threshold of its ring.
+    /// A processor signalled that a ring is filled to its threshold.
     Threshold,
 }
 

@@ -275,7 +275,7 @@ fn plans(set: &SetState, entries: &[Entry]) -> Result<Vec<Plan>> {
         let Some(backend) = entry.backend else {
             return Err(set.handle().unknown_event(&entry.request.event));
         };
-        let planned = Planned { request: entry.request.clone(), pic: entry.pic };
+        let planned = Planned { request: entry.request.clone() };
         match plans.iter_mut().find(|plan| plan.0 == backend) {
             Some((_, plan, requests)) => {
                 plan.push(planned);

@@ -99,8 +99,8 @@ impl Cpc {
         };
         let cciname = join(|backend| &backend.description().name, " + ");
         let cpuref = join(|backend| &backend.description().reference, " ");
-        let records = |backend: &Box<dyn Backend>| backend.description().caps.contains(Caps::SMPL);
-        let smpl = version == Version::Current && backends.iter().any(records);
+        let mut descriptions = backends.iter().map(|backend| backend.description());
+        let smpl = version == Version::Current && descriptions.any(|d| d.caps.contains(Caps::SMPL));
         Self { inner: Arc::new(Handle { backends, missing, cciname, cpuref, smpl }) }
     }
 
@@ -150,8 +150,8 @@ impl Cpc {
         if !self.inner.smpl {
             return None;
         }
-        let with = |backend: &&Box<dyn Backend>| backend.description().caps.contains(Caps::SMPL);
-        self.inner.backends.iter().find(with).map(|backend| &*backend.description().name)
+        let mut descriptions = self.inner.backends.iter().map(|backend| backend.description());
+        descriptions.find(|d| d.caps.contains(Caps::SMPL)).map(|d| &*d.name)
     }
 
     /// Names of the events counter `pic` can count or record, in the order of the list; of both kinds
@@ -225,9 +225,8 @@ impl Cpc {
     ///
     /// EINVAL if the records of this machine do not have it.
     pub fn special_item(&self, special: SpecialItem) -> Result<usize> {
-        let has =
-            |backend: &Box<dyn Backend>| backend.description().special_items.contains(&special);
-        if self.inner.smpl && self.inner.backends.iter().any(has) {
+        let mut descriptions = self.inner.backends.iter().map(|backend| backend.description());
+        if self.inner.smpl && descriptions.any(|d| d.special_items.contains(&special)) {
             return Ok(items::index_of_special(special));
         }
         Err(Error::invalid("records of this machine do not have the item"))
@@ -325,7 +324,10 @@ impl Handle {
         let known = |name: &str| {
             name == Attribute::PICNUM
                 || (self.smpl && name == Attribute::SMPL_NRECS)
-                || self.backends.iter().any(|b| b.description().attributes.iter().any(|a| a == name))
+                || self
+                    .backends
+                    .iter()
+                    .any(|b| b.description().attributes.iter().any(|a| a == name))
         };
         match request.attributes.iter().find(|attribute| !known(&attribute.name)) {
             Some(unknown) => Err(Error::coded(

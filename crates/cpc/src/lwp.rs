@@ -136,7 +136,8 @@ impl Backend for LwpBackend {
         };
         let ids = plan.iter().map(id).collect::<Result<Vec<_>>>()?;
         let programmed = plan::build(&self.unit.capabilities(), self.unit.enabled(), plan, &ids)?;
-        Ok(Box::new(LwpContext::start(Arc::clone(&self.unit), programmed)?))
+        let presets: Vec<u64> = plan.iter().map(|planned| planned.request.preset).collect();
+        Ok(Box::new(LwpContext::start(Arc::clone(&self.unit), programmed, &presets)?))
     }
 }
 

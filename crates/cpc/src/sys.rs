@@ -68,13 +68,37 @@ pub(crate) fn raise_emt(pc: u64) {
 pub(crate) fn overflow_signal() -> Result<c_int> {
     static SIGNAL: OnceLock<Option<c_int>> = OnceLock::new();
     let signal = SIGNAL.get_or_init(|| {
-        (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| install(*signal))
+        let mut signals = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev();
+        signals.find(|signal| install(*signal, on_overflow))
     });
     signal.ok_or(Error::new(libc::EAGAIN, "every real-time signal has a handler already"))
 }
 
-/// Installs the handler for `signal` unless it has one. Returns whether it did.
-fn install(signal: c_int) -> bool {
+/// The signal that `lwp run` sends a thread for the threshold interrupt of Lightweight Profiling.
+const THRESHOLD: c_int = libc::SIGPROF;
+
+/// Whether [`hear_thresholds`] would find the signal free, or has taken it.
+pub(crate) fn can_hear_thresholds() -> bool {
+    // SAFETY: the structure is plain data for which zero is valid; nothing is changed.
+    unsafe {
+        let mut now: libc::sigaction = mem::zeroed();
+        libc::sigaction(THRESHOLD, ptr::null(), &raw mut now) == 0
+            && (now.sa_sigaction == libc::SIG_DFL
+                || now.sa_sigaction == on_threshold as *const () as usize)
+    }
+}
+
+/// Handles the signal of the threshold interrupt from now on. Returns whether the signal was free.
+pub(crate) fn hear_thresholds() -> bool {
+    static HEARD: OnceLock<bool> = OnceLock::new();
+    *HEARD.get_or_init(|| install(THRESHOLD, on_threshold)) && can_hear_thresholds()
+}
+
+/// A handler installed with SA_SIGINFO.
+type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Installs a handler for `signal` unless it has one. Returns whether it did.
+fn install(signal: c_int, handler: Handler) -> bool {
     // SAFETY: both structures are plain data for which zero is valid, the handler has the signature
     // that SA_SIGINFO asks for, and it is safe to run between any two instructions.
     unsafe {
@@ -85,7 +109,7 @@ fn install(signal: c_int) -> bool {
             return false;
         }
         let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = on_overflow as *const () as usize;
+        action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
         // The application's handler is to run after this one, on the context it interrupted.
         libc::sigemptyset(&raw mut action.sa_mask);
@@ -106,6 +130,14 @@ extern "C" fn on_overflow(_signal: c_int, info: *mut siginfo_t, context: *mut c_
     };
     if thread::interrupted(Cause::Descriptor(descriptor), pc) {
         raise_emt(pc);
+    }
+}
+
+extern "C" fn on_threshold(_signal: c_int, _info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel hands a handler installed with SA_SIGINFO a valid context.
+    let pc = unsafe { (*context.cast::<ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] };
+    if thread::interrupted(Cause::Threshold, pc as u64) {
+        raise_emt(pc as u64);
     }
 }
 

@@ -20,7 +20,7 @@ type Note = Cell<Option<(Cause, u64)>>;
 struct State {
     /// A call of this crate is under way.
     busy: Cell<bool>,
-    /// What happened meanwhile, by kind.
+    /// What happened meanwhile, by kind; of several of a kind one is enough.
     descriptor: Note,
     threshold: Note,
     bound: RefCell<Option<Bound>>,
@@ -115,6 +115,15 @@ pub(crate) fn interrupted(cause: Cause, pc: u64) -> bool {
         state.attend(cause)
     };
     STATE.try_with(attend).unwrap_or(false)
+}
+
+/// Whether a threshold has been signalled during the call that is under way.
+pub(crate) fn threshold_noted() -> bool {
+    STATE.with(|state| {
+        let note = state.threshold.take();
+        state.threshold.set(note);
+        note.is_some()
+    })
 }
 
 /// Does `work` with the binding of the calling thread, if it has one and its owner has not given the

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_vcpu::{Cache, Config, CpuModel, Plan, Target};
 
+use crate::lwp_args::LwpArgs;
+
 use crate::commands::annotate::AnnotateArgs;
 use crate::commands::archive::ArchiveArgs;
 use crate::commands::diff::DiffArgs;
@@ -173,6 +175,10 @@ pub struct RunArgs {
 /// What `stat` and `run` have in common.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MachineArgs {
+    /// Lightweight Profiling.
+    #[command(flatten)]
+    pub lwp: LwpArgs,
+
     /// The processor that the program sees [default: host; x86-64-v3 with --deterministic]
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<Cpu>,
@@ -217,15 +223,39 @@ pub enum Cpu {
     /// Up to AVX-512 F, BW, CD, DQ and VL
     #[value(name = "x86-64-v4")]
     V4,
+    /// The default one, with the Lightweight Profiling of a Bulldozer
+    #[value(name = "bulldozer")]
+    Bulldozer,
+    /// The default one, with the Lightweight Profiling of a Steamroller
+    #[value(name = "steamroller")]
+    Steamroller,
+    /// The default one, with the Lightweight Profiling of a 4700S
+    #[value(name = "4700s")]
+    Amd4700s,
+    /// The default one, with all of Lightweight Profiling; the same as not naming one
+    #[value(name = "full")]
+    Full,
 }
 
-impl From<Cpu> for CpuModel {
-    fn from(cpu: Cpu) -> Self {
-        match cpu {
-            Cpu::Host => Self::Host,
-            Cpu::V2 => Self::V2,
-            Cpu::V3 => Self::V3,
-            Cpu::V4 => Self::V4,
+impl Cpu {
+    /// The part whose LWP is shown.
+    pub fn lwp_part(self) -> &'static str {
+        match self {
+            Self::Bulldozer => "bulldozer",
+            Self::Steamroller => "steamroller",
+            Self::Amd4700s => "4700s",
+            Self::Host | Self::V2 | Self::V3 | Self::V4 | Self::Full => "full",
+        }
+    }
+
+    /// The processor otherwise, where it is not the default.
+    fn model(self) -> Option<CpuModel> {
+        match self {
+            Self::Host => Some(CpuModel::Host),
+            Self::V2 => Some(CpuModel::V2),
+            Self::V3 => Some(CpuModel::V3),
+            Self::V4 => Some(CpuModel::V4),
+            Self::Bulldozer | Self::Steamroller | Self::Amd4700s | Self::Full => None,
         }
     }
 }
@@ -239,8 +269,8 @@ impl MachineArgs {
     /// The processor to show. A deterministic run must not depend on the host's, so it has a fixed
     /// default.
     fn cpu_model(&self) -> CpuModel {
-        match self.cpu {
-            Some(cpu) => cpu.into(),
+        match self.cpu.and_then(Cpu::model) {
+            Some(model) => model,
             None if self.deterministic => CpuModel::V3,
             None => CpuModel::Host,
         }
@@ -251,6 +281,7 @@ impl MachineArgs {
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
         config.cpu = self.cpu_model();
+        config.lwp = self.lwp.config(self.cpu);
         config.aslr = self.aslr;
         config.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
         config.deterministic = self.deterministic;

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod ending;
 mod failure;
+mod lwp_args;
 mod profiles;
 mod program;
 mod recorder;

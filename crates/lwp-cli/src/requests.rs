@@ -22,7 +22,7 @@ impl Requests {
         let (done, acknowledgements) = mpsc::channel();
         *lock(&self.sender) = Some(sender);
         *lock(&self.done) = Some(acknowledgements);
-        Control { requests, done }
+        Control { requests, done, reports: None }
     }
 
     /// Ends the connection.

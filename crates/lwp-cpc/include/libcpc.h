@@ -24,6 +24,10 @@ typedef unsigned int uint_t;
 typedef long long hrtime_t; /* nanoseconds */
 typedef int processorid_t;
 #endif
+#if defined(__GLIBC__) && !defined(__id_t_defined)
+typedef __id_t id_t; /* hidden by a strict standard */
+#define __id_t_defined
+#endif
 
 #if defined(__has_include)
 #if __has_include(<libpctx.h>)

@@ -147,13 +147,15 @@ impl LwpUnit {
 
 impl Profile {
     fn room(&self, revision: Revision, kind: EventKind) -> u64 {
-        let Some(slot) = self.slot_of(Some(kind)).map(|index| self.slots[index]) else {
-            return Occurrences::UNLIMITED;
-        };
-        let counter = u64::try_from(slot.counter).unwrap_or(0);
-        match revision {
-            Revision::Shipped => counter,
-            Revision::Proposal2007 => counter.saturating_sub(1),
-        }
+        // In the proposal several slots can count one event.
+        let slots = self.slots.iter().filter(|slot| slot.kind == Some(kind));
+        let rooms = slots.map(|slot| {
+            let counter = u64::try_from(slot.counter).unwrap_or(0);
+            match revision {
+                Revision::Shipped => counter,
+                Revision::Proposal2007 => counter.saturating_sub(1),
+            }
+        });
+        rooms.min().unwrap_or(Occurrences::UNLIMITED)
     }
 }

@@ -207,14 +207,15 @@ impl Group {
         &self.events
     }
 
-    /// Starts counting, or goes on.
+    /// Starts counting, or goes on. Only the leader is switched: members count while it does. (One that
+    /// is switched off and on itself may stay off until the next switch of threads; Linux 6.18.)
     pub fn enable(&self) -> Result<(), Errno> {
-        self.kernel.control(self.leader(), Control::Enable { group: true })
+        self.kernel.control(self.leader(), Control::Enable { group: false })
     }
 
     /// Stops counting; values stay.
     pub fn disable(&self) -> Result<(), Errno> {
-        self.kernel.control(self.leader(), Control::Disable { group: true })
+        self.kernel.control(self.leader(), Control::Disable { group: false })
     }
 
     /// Sets every value to zero. Times go on.
@@ -276,6 +277,15 @@ impl Group {
             *value = count.value;
         }
         true
+    }
+
+    /// As [`Group::read_user`], and returns for how long the leader has been on the counters, in ns.
+    /// `None` where values or time cannot be read so just now.
+    #[inline]
+    pub fn read_user_timed(&self, values: &mut [u64]) -> Option<u64> {
+        let (leader, _) = self.pages.split_first()?;
+        let running_ns = leader.user_count()?.running_ns?;
+        self.read_user(values).then_some(running_ns)
     }
 
     fn leader(&self) -> &Handle {

@@ -151,7 +151,7 @@ fn the_leader_carries_the_group() {
     assert_eq!(opened[0].attr.flags(), user | Flags::PINNED | Flags::DISABLED);
     assert_eq!(opened[1].attr.flags(), user);
     assert!(opened.iter().all(|open| open.attr.read_format == 15));
-    assert_eq!(script.controls(), [(0, Control::Enable { group: true })]);
+    assert_eq!(script.controls(), [(0, Control::Enable { group: false })]);
 }
 
 #[test]

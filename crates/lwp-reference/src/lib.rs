@@ -15,7 +15,8 @@
 //! Every thread has a unit of its own, off when it starts: threads, fork and exec inherit nothing
 //! (DEV-39). Before each step the instruction is decoded; afterwards it is reported to the unit. A
 //! record that meets a page fault undoes the instruction and raises SIGSEGV at it (DEV-37). The
-//! threshold interrupt arrives as a signal, before the next instruction. A handler sees LWP as it is.
+//! threshold interrupt arrives as a signal, before the next instruction, if the program has a handler for
+//! it. A handler sees LWP as it is.
 //! The models of caches and clocks run while LWP is on and start cold whenever it is switched on.
 //!
 //! # What it does not

@@ -23,6 +23,10 @@ pub struct Options {
     #[arg(long, value_name = "PRESET", default_value = "generic", value_parser = lwp_uarch_preset)]
     pub cache: &'static Preset,
 
+    /// Accesses to memory never miss and take no time
+    #[arg(long)]
+    pub no_caches: bool,
+
     /// Model branch prediction too; without, records say that nothing is known of it
     #[arg(long)]
     pub predictor: bool,
@@ -31,7 +35,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u32,
 
-    /// The signal that stands for the threshold interrupt, by number
+    /// The signal that stands for the threshold interrupt, by number; sent if the program handles it
     #[arg(long, value_name = "N", default_value_t = libc::SIGSTKFLT)]
     pub threshold_signal: i32,
 

@@ -191,10 +191,12 @@ impl Runner {
         Ok(after)
     }
 
-    /// Delivers the threshold interrupt, if there is one. Returns whether there was.
+    /// Delivers the threshold interrupt, if there is one and the program has a handler for it: the
+    /// default action of most signals would end it. Returns whether there was.
     fn interrupt(&mut self, tid: Tid) -> Result<bool, Errno> {
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
-        let interrupted = std::mem::take(&mut thread.surroundings.interrupted);
+        let raised = std::mem::take(&mut thread.surroundings.interrupted);
+        let interrupted = raised && is_caught(tid, self.options.threshold_signal);
         if interrupted {
             sys::tgkill(self.pids[&tid], tid, self.options.threshold_signal)?;
         }
@@ -321,18 +323,27 @@ fn read_code(tid: Tid, pc: u64) -> Vec<u8> {
 /// Whether a signal that the thread does not block waits for it: the kernel delivers it before it lets
 /// the thread execute anything, so nothing may be carried out either.
 fn signal_is_due(tid: Tid) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let set = |name: &str| {
-        let digits = field(&text, name).unwrap_or_default();
-        u64::from_str_radix(digits, 16).unwrap_or(0)
-    };
+    let text = status(tid);
+    let set = |name| signal_set(&text, name);
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
+
+/// Whether the program has a handler for `signal`.
+fn is_caught(tid: Tid, signal: i32) -> bool {
+    (1..=64).contains(&signal) && signal_set(&status(tid), "SigCgt:") >> (signal - 1) & 1 != 0
+}
+
+fn signal_set(status: &str, name: &str) -> u64 {
+    u64::from_str_radix(field(status, name).unwrap_or_default(), 16).unwrap_or(0)
+}
+
+fn status(tid: Tid) -> String {
+    std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default()
 }
 
 /// The process a thread belongs to.
 fn process_of(tid: Tid) -> i32 {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    field(&text, "Tgid:").and_then(|digits| digits.parse().ok()).unwrap_or(tid)
+    field(&status(tid), "Tgid:").and_then(|digits| digits.parse().ok()).unwrap_or(tid)
 }
 
 fn field<'text>(status: &'text str, name: &str) -> Option<&'text str> {

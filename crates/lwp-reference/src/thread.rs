@@ -156,10 +156,26 @@ impl Thread {
         }
     }
 
+    /// Whether an instruction at `ip` passes the filter of the profile.
+    fn admits(&self, ip: u64) -> bool {
+        let range = self.unit.watched().and_then(|watched| watched.ip);
+        range.is_none_or(|range| (range.base <= ip && ip <= range.limit) != range.inverted)
+    }
+
     fn see(&mut self, decoded: &Decoded, next_ip: u64) -> Seen {
         let so_far = self.iterations.take().filter(|(ip, _)| *ip == decoded.ip);
         let mut operands = so_far.map_or_else(Vec::new, |(_, operands)| operands);
         operands.extend(&decoded.operands);
+        if self.options.no_caches {
+            operands.clear();
+        }
+        // Time passes with the instructions that the profile looks at: DEV-36.
+        if self.options.no_caches && !self.admits(decoded.ip) {
+            let branch = decoded.step(&operands, next_ip).branch;
+            let branch = branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
+            let accesses = Vec::new();
+            return Seen { ip: decoded.ip, branch, accesses, core_cycles: 0, reference_cycles: 0 };
+        }
         let retired = self.model.retire(&decoded.step(&operands, next_ip));
         Seen {
             ip: decoded.ip,

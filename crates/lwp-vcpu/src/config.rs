@@ -6,9 +6,11 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use lwp_arch::cpuid::fn8000_001c::Features;
-use lwp_arch::cpuid::{Capabilities, presets};
-use lwp_model::Processor;
+use lwp_arch::cpuid::{Capabilities, Capabilities2007, Edx2007, presets};
+use lwp_model::{Processor, Proposal};
 use lwp_uarch::presets::Preset;
+
+use crate::outcome::ProcessReport;
 
 /// What runs on the virtual CPU.
 #[derive(Clone, Debug)]
@@ -63,21 +65,33 @@ pub struct LwpConfig {
 }
 
 impl LwpConfig {
-    /// Everything that the virtual CPU can do of LWP: all but DCache misses.
-    pub const FULL: Capabilities = {
-        let full = presets::FULL;
-        let features = full.features.difference(Features::LWP_DME);
-        Capabilities { features, ..full }
-    };
+    /// The LWP of a real part by its name, or `full` for all that is documented, without what the
+    /// virtual CPU does not do: DCache misses.
+    ///
+    /// Spec: LWP §1.3.
+    pub fn part(name: &str) -> Option<Self> {
+        let (_, part) = presets::ALL.into_iter().find(|(known, _)| *known == name)?;
+        let features = part.features.difference(Features::LWP_DME);
+        Some(Self::of(Processor::shipped(Capabilities { features, ..part })))
+    }
+
+    /// LWP as it was proposed in 2007, likewise.
+    pub fn proposal() -> Self {
+        let full = Capabilities2007::FULL;
+        let features = full.features.difference(Edx2007::DME);
+        let capabilities = Capabilities2007 { features, ..full };
+        Self::of(Processor::Proposal(Proposal { capabilities, core_id: 0, vector: 0xff }))
+    }
+
+    fn of(processor: Processor) -> Self {
+        let machine = &lwp_uarch::presets::GENERIC;
+        Self { processor, machine, interrupt: Interrupt::default() }
+    }
 }
 
 impl Default for LwpConfig {
     fn default() -> Self {
-        Self {
-            processor: Processor::shipped(LwpConfig::FULL),
-            machine: &lwp_uarch::presets::ZEN4,
-            interrupt: Interrupt::default(),
-        }
+        Self::part("full").unwrap_or_else(Self::proposal)
     }
 }
 
@@ -93,10 +107,10 @@ pub enum Interrupt {
 }
 
 impl Default for Interrupt {
-    /// SIGPROF to the thread: the signal that profiling timers use. It is sent only where the control
-    /// block asks for interrupts and the thread has a handler for it.
+    /// SIGSTKFLT to the thread, which nothing else uses. It is sent only where the control block asks
+    /// for interrupts and the program has a handler for it.
     fn default() -> Self {
-        Self::Thread(27)
+        Self::Thread(16)
     }
 }
 
@@ -166,6 +180,9 @@ pub enum Request {
     Disable,
     /// End the run: detach from an attached process, or signal a launched one with SIGTERM.
     Stop,
+    /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile: counts
+    /// of one moment belong together only to within what it executes while they are read.
+    Report,
 }
 
 /// Where a run takes its requests from.
@@ -175,4 +192,7 @@ pub struct Control {
     pub requests: Receiver<Request>,
     /// Acknowledgements.
     pub done: std::sync::mpsc::Sender<Request>,
+    /// Where [`Request::Report`] is answered; each answer is as the run's processes would be if it
+    /// ended now.
+    pub reports: Option<std::sync::mpsc::Sender<Vec<ProcessReport>>>,
 }

@@ -77,7 +77,17 @@ pub fn set_register(
     wide: bool,
     half: bool,
 ) {
-    let place = match register {
+    let place = self::register(regs, register);
+    *place = match (wide, half) {
+        (true, _) => value,
+        (false, true) => *place & !0xffff | value & 0xffff,
+        (false, false) => value & 0xffff_ffff,
+    };
+}
+
+/// General register number `register`.
+pub fn register(regs: &mut lwp_ptrace::regs::Raw, register: u8) -> &mut u64 {
+    match register {
         0 => &mut regs.rax,
         1 => &mut regs.rcx,
         2 => &mut regs.rdx,
@@ -94,10 +104,5 @@ pub fn set_register(
         13 => &mut regs.r13,
         14 => &mut regs.r14,
         _ => &mut regs.r15,
-    };
-    *place = match (wide, half) {
-        (true, _) => value,
-        (false, true) => *place & !0xffff | value & 0xffff,
-        (false, false) => value & 0xffff_ffff,
-    };
+    }
 }

@@ -171,6 +171,11 @@ impl<'a> Tracer<'a> {
                 Request::Stop => {
                     let _ = sys::kill(self.first, SIGTERM);
                 }
+                Request::Report => {
+                    if let Some(reports) = &control.reports {
+                        let _ = reports.send(lock(self.machine).so_far());
+                    }
+                }
             }
             let _ = control.done.send(request);
         }
@@ -588,7 +593,11 @@ fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
 fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     Tracee(tid).set_regs(app)?;
     let thread = machine.threads.get(&tid).ok_or(Errno::ESRCH)?;
-    if let Some(selection) = thread.lwp.as_ref().map(|lwp| lwp.selection) {
+    let selection = thread.lwp.as_ref().map(|lwp| lwp.selection);
+    if selection.is_none() {
+        machine.change_side(tid, None);
+    }
+    if let Some(selection) = selection {
         let made = match machine.lwp_side(tid, selection) {
             Some(_) => Ok(()),
             None => machine.add_side(tid, selection),
@@ -596,7 +605,7 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         if let Err(reason) = made {
             eprintln!("lwp: thread {tid}: its profile ends: {reason}");
             if let Some(thread) = machine.threads.get_mut(&tid) {
-                thread.lwp = None;
+                thread.lwp_end();
             }
         }
         let side = machine.lwp_side(tid, selection);
@@ -624,6 +633,9 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 
 /// Executes one instruction natively, in place.
 fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    if let Some(next) = machine.lwp_step(tid, app) {
+        return make_side(machine, tid, &next);
+    }
     if let Some(next) = emulate(machine, tid, app) {
         machine.enter(tid, &next)?;
         return Tracee(tid).cont(0);

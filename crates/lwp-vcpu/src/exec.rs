@@ -10,8 +10,8 @@ use crate::family::{Family, Kind};
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, status_field};
 use crate::memory_map::{
-    CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, LOW, LOW_WINDOWS, family_offset, is_ours, low_window,
-    slot_address,
+    CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, FAMILY_BYTES, LOW, LOW_WINDOWS, family_offset, is_ours,
+    low_window, slot_address,
 };
 use crate::space::Space;
 
@@ -26,6 +26,7 @@ const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
 const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;
+const MAP_FIXED: u64 = 0x10;
 const MAP_NORESERVE: u64 = 0x4000;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const O_RDWR_CLOEXEC: u64 = 0o2_000_002;
@@ -73,7 +74,7 @@ impl Injector {
         fd: u64,
         offset: u64,
     ) -> Result<(), String> {
-        let flags = flags | MAP_FIXED_NOREPLACE | MAP_NORESERVE;
+        let flags = flags | MAP_NORESERVE;
         let got = self.call(SYS_MMAP, [address, bytes, prot, flags, fd, offset])?;
         if got != address {
             return Err(format!("no room at {address:#x} for {bytes:#x} bytes"));
@@ -165,16 +166,18 @@ impl Machine {
     fn map_into(&self, injector: &mut Injector, family: usize, regs: &Regs) -> Result<(), String> {
         let fd = self.open_memory(injector, regs)?;
         let rw = PROT_READ | PROT_WRITE;
-        injector.map(CONTEXTS_AT, CONTEXTS_BYTES, rw, MAP_SHARED, fd, 0)?;
-        self.map_family(injector, family, fd)?;
+        let flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+        injector.map(CONTEXTS_AT, CONTEXTS_BYTES, rw, flags, fd, 0)?;
+        self.map_family(injector, family, fd, MAP_FIXED_NOREPLACE)?;
         injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
         let _ = injector.call(SYS_MADVISE, [CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
         Ok(())
     }
 
-    /// Opens the machine's memory in the tracee, whose registers are `regs`.
+    /// Opens the machine's memory in the tracee, whose registers are `regs`: nothing of ours is mapped
+    /// there yet, so the path goes onto its stack for a moment.
     fn open_memory(&self, injector: &mut Injector, regs: &Regs) -> Result<u64, String> {
-        let path = format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd());
+        let path = self.memory_path();
         // Below the red zone of whatever runs there.
         let scratch = (regs.0.rsp - 512) & !15;
         let tid = injector.tracee.0;
@@ -189,17 +192,35 @@ impl Machine {
         fd
     }
 
+    /// The same where the thread's context is mapped already.
+    fn reopen_memory(&self, injector: &mut Injector) -> Result<u64, String> {
+        let context = self.context(injector.tracee.0).ok_or("no such thread")?;
+        let path = context.write_scratch(self.memory_path().as_bytes());
+        injector.call(SYS_OPEN, [path, O_RDWR_CLOEXEC, 0, 0, 0, 0])
+    }
+
+    fn memory_path(&self) -> String {
+        format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd())
+    }
+
     /// Maps a family's low window and arenas.
-    fn map_family(&self, injector: &mut Injector, family: usize, fd: u64) -> Result<(), String> {
+    fn map_family(
+        &self,
+        injector: &mut Injector,
+        family: usize,
+        fd: u64,
+        place: u64,
+    ) -> Result<(), String> {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
         };
         let (low, at) = (family.layout().low, family.template_offset());
         let prot = PROT_READ | PROT_WRITE | PROT_EXEC;
-        injector.map(low, Layout::BYTES, prot, MAP_PRIVATE, fd, at)?;
+        injector.map(low, Layout::BYTES, prot, MAP_PRIVATE | place, fd, at)?;
         for arena in &family.arenas {
             let prot = PROT_READ | PROT_EXEC;
-            injector.map(arena.address, arena.bytes, prot, MAP_SHARED, fd, arena.offset)?;
+            let flags = MAP_SHARED | place;
+            injector.map(arena.address, arena.bytes, prot, flags, fd, arena.offset)?;
         }
         Ok(())
     }
@@ -224,7 +245,6 @@ impl Machine {
             .ok_or("no room for translated code near the program's")?;
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let regs = Tracee(tid).regs().map_err(|error| error.to_string())?;
         let (_, family) = self.space_of(tid).ok_or("no such thread")?;
         let elsewhere = family
             .arenas
@@ -238,10 +258,11 @@ impl Machine {
         family.add_arena(address, ARENA_ELSEWHERE, offset);
         let index = family.index;
         let mut injector = Injector::new(tid, site);
-        let fd = self.open_memory(&mut injector, &regs)?;
+        let fd = self.reopen_memory(&mut injector)?;
         let at = family_offset(index) + offset;
         let prot = PROT_READ | PROT_EXEC;
-        injector.map(address, ARENA_ELSEWHERE, prot, MAP_SHARED, fd, at)?;
+        let flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+        injector.map(address, ARENA_ELSEWHERE, prot, flags, fd, at)?;
         injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
         Ok(())
     }
@@ -256,22 +277,24 @@ impl Machine {
             return Err("no such address space".into());
         };
         let window = space.sides.len() + 1;
-        if window >= LOW_WINDOWS {
-            return Err("too many different ways of profiling in one address space".into());
-        }
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let regs = Tracee(tid).regs().map_err(|error| error.to_string())?;
-        let family = self.family_for(Kind {
-            plan: self.plan(),
-            lwp: Lwp::On(selection),
-            layout: low_window(window),
-            arenas: plan_side(&mappings),
-        })?;
+        let (lwp, plan) = (Lwp::On(selection), self.plan());
+        let room = plan_side(&mappings).filter(|_| window < LOW_WINDOWS);
+        let (kind, place) = match room {
+            Some(arenas) => {
+                (Kind { plan, lwp, layout: low_window(window), arenas }, MAP_FIXED_NOREPLACE)
+            }
+            None => {
+                let Kind { layout, arenas, .. } = self.retire_side(base)?;
+                (Kind { plan, lwp, layout, arenas }, MAP_FIXED)
+            }
+        };
+        let family = self.family_for(kind)?;
         let mut injector = Injector::new(tid, site);
-        let fd = self.open_memory(&mut injector, &regs)?;
-        self.map_family(&mut injector, family, fd)?;
+        let fd = self.reopen_memory(&mut injector)?;
+        self.map_family(&mut injector, family, fd, place)?;
         injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
         let side = match self.spaces.get(base) {
             Some(Some(space)) => space.side(family),
@@ -282,6 +305,31 @@ impl Machine {
             space.sides.push((selection, index));
         }
         Ok(())
+    }
+
+    /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over it in
+    /// one step, since a thread may still wait in its routines, which are the same.
+    fn retire_side(&mut self, base: usize) -> Result<Kind, String> {
+        let in_use = |side: usize| self.threads.values().any(|thread| thread.side == Some(side));
+        let idle = self.spaces[base]
+            .as_ref()
+            .and_then(|space| space.sides.iter().position(|(_, side)| !in_use(*side)))
+            .ok_or("too many different ways of profiling at a time in one address space")?;
+        let side = match &mut self.spaces[base] {
+            Some(space) => space.sides.remove(idle).1,
+            None => return Err("no such address space".into()),
+        };
+        let family = self.spaces[side].take().map(|space| space.family);
+        let kind = self.layouts.iter().find(|(_, index)| Some(**index) == family);
+        let kind = kind.map(|(kind, _)| kind.clone()).ok_or("a side without a family")?;
+        if let Some(family) = family
+            && !self.spaces.iter().flatten().any(|space| space.family == family)
+        {
+            self.layouts.remove(&kind);
+            self.families[family] = None;
+            sys::punch_hole(self.memory.fd(), family_offset(family), FAMILY_BYTES);
+        }
+        Ok(kind)
     }
 
     /// The family of this kind, made if it is new.
@@ -338,6 +386,8 @@ fn read_auxv(tid: Tid, stack: u64) -> Vec<(u64, [u64; 2])> {
 }
 
 const ARENA_ELSEWHERE: u64 = 256 << 20;
+/// Where little but a measured part of the program runs.
+const ARENA_SIDE: u64 = 64 << 20;
 
 /// Where the arenas of a new address space go: below the libraries, and below the program.
 ///
@@ -366,8 +416,9 @@ fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
     out
 }
 
-/// Where the arenas of a side go: near the libraries, and near the program.
-fn plan_side(mappings: &[Mapping]) -> Vec<ArenaPlan> {
+/// Where the arenas of a side go: near the libraries, and near the program. `None` where there is no
+/// more room.
+fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
     let code = |m: &&Mapping| m.execute && m.inode != 0 && !is_ours(m) && m.start < 1 << 47;
     let extent = |high: bool| {
         let group =
@@ -377,12 +428,12 @@ fn plan_side(mappings: &[Mapping]) -> Vec<ArenaPlan> {
     let mut taken = mappings.to_vec();
     let mut out = Vec::new();
     for (place, extent) in [extent(true), extent(false)].into_iter().flatten().enumerate() {
-        let Some(at) = gap_near(&taken, extent, ARENA_ELSEWHERE) else { continue };
-        out.push((at, ARENA_ELSEWHERE, (place as u64 + 1) * GIB));
-        taken.push(Mapping { start: at, end: at + ARENA_ELSEWHERE, ..mappings[0].clone() });
+        let at = gap_near(&taken, extent, ARENA_SIDE)?;
+        out.push((at, ARENA_SIDE, (place as u64 + 1) * GIB));
+        taken.push(Mapping { start: at, end: at + ARENA_SIDE, ..mappings[0].clone() });
         taken.sort_by_key(|mapping| mapping.start);
     }
-    out
+    Some(out)
 }
 
 /// A gap of `bytes` from which `extent` can be reached.

@@ -39,6 +39,7 @@ use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
 
 pub use config::{Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
+pub use lwp_uarch::presets::by_name as machine_named;
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
 use events::Tracer;

@@ -26,7 +26,7 @@ use lwp_uarch::{CoreClock, ReferenceClock};
 
 use crate::config::{Interrupt, LwpConfig};
 use crate::contexts::Context;
-use crate::machine::Machine;
+use crate::machine::{Machine, Thread};
 use memory::TraceeMemory;
 
 /// The profile of a thread.
@@ -105,10 +105,9 @@ impl Signals for Surroundings {
 const CPU: Cpu = Cpu::user_64();
 
 impl ThreadLwp {
-    fn new(config: &LwpConfig, seed: u64) -> Self {
+    fn new(config: &LwpConfig, random: Xorshift32) -> Self {
         let mut unit = LwpUnit::new(config.processor);
         unit.enable_everything();
-        let random = Xorshift32::new(seed as u32);
         Self {
             unit,
             core: CoreClock::new(config.machine.clock),
@@ -239,6 +238,21 @@ fn countdown(context: Context<'_>) -> [i64; 2] {
         context.get(Slot::LwpHigh).wrapping_sub(counted >> LWP_SHIFT) as i64,
         context.get(Slot::LwpLow).wrapping_sub(counted & LWP_LOW_MAX) as i64,
     ]
+}
+
+impl Thread {
+    /// The thread's profile, made if there is none.
+    fn lwp_begin(&mut self, config: &LwpConfig, seed: u64) -> &mut ThreadLwp {
+        let random = self.lwp_random.unwrap_or(Xorshift32::new(seed as u32));
+        self.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, random)))
+    }
+
+    /// Forgets the thread's profile. Its random bits go on when there is another.
+    pub fn lwp_end(&mut self) {
+        if let Some(lwp) = self.lwp.take() {
+            self.lwp_random = Some(lwp.surroundings.random);
+        }
+    }
 }
 
 impl Machine {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::block::Emulated;
+use lwp_model::Xorshift32;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
@@ -71,6 +72,8 @@ pub struct Thread {
     pub slot: usize,
     /// Its profile, while LWP is on.
     pub lwp: Option<Box<ThreadLwp>>,
+    /// Where the random bits of its counters come from, while LWP is off.
+    pub lwp_random: Option<Xorshift32>,
     /// The side of its address space on which it runs, where that is not the process's own.
     pub side: Option<usize>,
     /// What it is doing.
@@ -309,6 +312,7 @@ impl Machine {
             pid,
             slot,
             lwp: None,
+            lwp_random: None,
             side: None,
             mode: Mode::New,
             need: None,
@@ -341,6 +345,24 @@ impl Machine {
         self.slots[thread.slot] = 0;
         self.slot_owner.insert(thread.slot, thread.pid);
         self.contexts.release(thread.slot);
+    }
+
+    /// The reports as they would be if every thread ended now.
+    pub fn so_far(&mut self) -> Vec<ProcessReport> {
+        let mut reports = self.reports.clone();
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let total = self.thread_sum(tid);
+            let Some(thread) = self.threads.get(&tid) else { continue };
+            let Some(process) = self.processes.get(&thread.pid) else { continue };
+            let report = &mut reports[process.report];
+            let counts = self.counted(thread, total).counts();
+            report.threads.push(ThreadReport { tid, comm: report.comm.clone(), counts });
+        }
+        for report in &mut reports {
+            report.threads.sort_by_key(|thread| thread.tid);
+        }
+        reports
     }
 
     /// What a thread has counted while counting was on, given its total.

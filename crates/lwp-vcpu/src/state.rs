@@ -150,6 +150,8 @@ impl Machine {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
             thread.pending = None;
+            // What the request needed of the tracer is void with it.
+            thread.need = None;
         }
     }
 

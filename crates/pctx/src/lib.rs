@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lwp_ptrace::tracee::OPTIONS;
 use lwp_ptrace::{spawn, sys};
 
-pub use error::Error;
+pub use error::{Error, search};
 pub use lwps::LwpId;
 pub use run::{End, Flow, Handlers, Status};
 

@@ -102,6 +102,12 @@ pub trait Handlers {
     /// The process ends; LWP `lwp` is its last.
     fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: Status) {}
 
+    /// Whether the run is to end, as by [`crate::Terminator`]. Asked whenever anything has happened, a
+    /// signal to this process included, and once a second.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// Another period has passed. The process runs meanwhile.
     fn tick(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
         Flow::Continue
@@ -181,7 +187,7 @@ impl Pctx {
             if let Some(end) = self.dispatch(handlers) {
                 return end;
             }
-            if self.wake.terminate.swap(false, Ordering::Relaxed) {
+            if self.wake.terminate.swap(false, Ordering::Relaxed) || handlers.is_over() {
                 return self.stop_all(handlers, LONGEST_WAIT).unwrap_or(End::Terminated);
             }
             let now = Instant::now();

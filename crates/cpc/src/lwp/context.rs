@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use lwp_arch::lwpcb::{Lwpcb, sign_extend_26};
 use lwp_arch::ring::Ring;
-use lwp_arch::{EventId, Record, RingOffset};
+use lwp_arch::{EventFlags, EventId, Record, RingOffset};
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromZeros;
 
 use super::memory::Memory;
-use super::plan::{Program, Programmed, initial};
+use super::plan::{Program, Programmed};
 use super::unit::Unit;
 use crate::backend::{Cause, Context, Moment};
 use crate::clock::Cycles;
 use crate::error::{Error, Result};
+use crate::thread;
 
 /// A request that is being counted or recorded.
 #[derive(Debug)]
@@ -25,12 +26,14 @@ struct Running {
     queue: Vec<Record>,
     /// Records for which `queue` had no room.
     dropped: u64,
+    /// Where the counter started.
+    preset: u64,
 }
 
 impl Running {
     fn new(programmed: Programmed) -> Self {
         let queue = Vec::with_capacity(programmed.records.unwrap_or(0));
-        Self { programmed, expired: 0, queue, dropped: 0 }
+        Self { programmed, expired: 0, queue, dropped: 0, preset: 0 }
     }
 
     /// A record of this request came out of the ring.
@@ -43,16 +46,25 @@ impl Running {
         }
     }
 
-    /// Occurrences since the start. Each record stands for a whole interval, and what the counter
-    /// has come down by for the rest.
+    /// Occurrences since the start. Each record stands for a whole interval, the first for what the
+    /// counter started with, and what it has come down by for the rest.
     fn count(&self, memory: &Memory) -> u64 {
         let Some(slot) = self.programmed.slot else {
             return self.expired;
         };
         let interval = i64::from(self.programmed.interval);
         let counter = i64::from(sign_extend_26(memory.slot(slot).counter.get()));
-        let rest = (interval - counter).cast_unsigned();
+        let first = i64::from(self.programmed.first(self.preset));
+        let rest = (first - counter).cast_unsigned();
         self.expired.wrapping_mul((interval + 1).cast_unsigned()).wrapping_add(rest)
+    }
+}
+
+impl Running {
+    /// Whether the counter has passed 2^64 since it was started and signals that.
+    fn overflowed(&self, memory: &Memory) -> bool {
+        let distance = self.preset.wrapping_neg();
+        self.programmed.notifies && distance != 0 && self.count(memory) >= distance
     }
 }
 
@@ -69,6 +81,8 @@ pub(super) struct LwpContext {
     clock: Option<Running>,
     /// Which request counts the reference clocks, if one does.
     clock_request: Option<usize>,
+    /// The tick up to the last start.
+    earlier_tick: u64,
     /// Time while counting, where the unit has no clock.
     cycles: Cycles,
     loaded: bool,
@@ -86,7 +100,7 @@ impl LwpContext {
     /// # Errors
     ///
     /// EAGAIN if the thread uses LWP already; ENOMEM.
-    pub(super) fn start(unit: Arc<dyn Unit>, program: Program) -> Result<Self> {
+    pub(super) fn start(unit: Arc<dyn Unit>, program: Program, presets: &[u64]) -> Result<Self> {
         if unit.flush() != 0 {
             return Err(Error::new(
                 libc::EAGAIN,
@@ -109,32 +123,59 @@ impl LwpContext {
             running,
             clock,
             clock_request,
+            earlier_tick: 0,
             cycles: Cycles::stopped(),
             loaded: false,
             missed: 0,
             lost: 0,
             invalid: false,
         };
-        context.reset();
+        context.reset(presets);
         context.load();
+        context.check_interrupt()?;
         Ok(context)
     }
 
+    /// If overflows are to be signalled: whether a record that is inserted is. Otherwise the thread
+    /// would wait for ever.
+    fn check_interrupt(&self) -> Result<()> {
+        if !self.program.flags.contains(EventFlags::INT) {
+            return Ok(());
+        }
+        let unheard = "the threshold interrupt does not reach this thread as SIGPROF, or that signal \
+                       has a handler or is blocked";
+        if !self.unit.hear() {
+            return Err(Error::new(libc::ENOTSUP, unheard));
+        }
+        self.unit.insert();
+        for _ in 0..100_000 {
+            if thread::threshold_noted() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        Err(Error::new(libc::ENOTSUP, unheard))
+    }
+
     /// Writes the block as it is at the start.
-    fn reset(&mut self) {
+    fn reset(&mut self, presets: &[u64]) {
         let mut block = Lwpcb::new_zeroed();
         block.flags = self.program.flags.bits().into();
         block.set_buffer_size_random(self.memory.ring_bytes() as u32, self.program.random);
         block.buffer_base = self.memory.ring_address().into();
-        // More than the ring holds: no interrupt.
-        block.threshold = u32::MAX.into();
+        // Each record interrupts, or none: more than the ring holds.
+        let interrupts = self.program.flags.contains(EventFlags::INT);
+        block.threshold = if interrupts { Record::SIZE as u32 } else { u32::MAX }.into();
         block.filters = self.program.filters.bits().into();
         block.base_ip = self.program.base_ip.into();
         block.limit_ip = self.program.limit_ip.into();
         self.memory.set_block(&block);
+        for (running, preset) in self.running.iter_mut().zip(presets) {
+            running.preset = *preset;
+        }
         for running in self.running.iter_mut().chain(&mut self.clock) {
             if let Some(slot) = running.programmed.slot {
-                self.memory.set_slot(slot, &initial(&running.programmed));
+                self.memory.set_slot(slot, &running.programmed.initial(running.preset));
             }
             running.expired = 0;
             running.queue.clear();
@@ -189,11 +230,18 @@ impl LwpContext {
     }
 
     fn tick(&self) -> u64 {
-        match (self.clock_request, &self.clock) {
+        let since = match (self.clock_request, &self.clock) {
             (Some(index), _) => self.running[index].count(&self.memory),
             (None, Some(clock)) => clock.count(&self.memory),
             (None, None) => self.cycles.elapsed(),
-        }
+        };
+        self.earlier_tick.wrapping_add(since)
+    }
+
+    /// Keeps the tick so far, before the counters start again.
+    fn gather_clock(&mut self) {
+        let _ = self.gather();
+        self.earlier_tick = self.tick();
     }
 }
 
@@ -214,9 +262,11 @@ impl Context for LwpContext {
         Ok(Moment { hrtime_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec, tick: self.tick() })
     }
 
-    fn restart(&mut self, _presets: &[u64]) -> Result<()> {
+    fn restart(&mut self, presets: &[u64]) -> Result<()> {
         self.unload();
-        self.reset();
+        // The tick goes on.
+        self.gather_clock();
+        self.reset(presets);
         self.load();
         Ok(())
     }
@@ -230,8 +280,13 @@ impl Context for LwpContext {
         Ok(())
     }
 
-    fn overflowed(&mut self, _cause: Cause) -> Option<usize> {
-        None
+    fn overflowed(&mut self, cause: Cause) -> Option<usize> {
+        if cause != Cause::Threshold {
+            return None;
+        }
+        // What is wrong with the ring the next sample says.
+        let _ = self.gather();
+        self.running.iter().position(|running| running.overflowed(&self.memory))
     }
 
     fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {

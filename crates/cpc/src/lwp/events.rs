@@ -33,7 +33,7 @@ pub(super) fn by_name(name: &str) -> Option<EventId> {
     let is = |known: &&str| {
         if known.starts_with("PAPI") { known.eq_ignore_ascii_case(name) } else { *known == name }
     };
-    TABLE.iter().find(|row| row.names.iter().any(|known| is(&known))).map(|row| row.id)
+    TABLE.iter().find(|row| row.names.iter().any(is)).map(|row| row.id)
 }
 
 /// Whether the unit lets a program use the event.

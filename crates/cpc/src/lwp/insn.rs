@@ -16,6 +16,7 @@ use lwp_arch::cpuid::{Capabilities, fn8000_0001};
 
 use super::memory::Memory;
 use super::unit::Unit;
+use crate::sys;
 
 /// The processor's own unit.
 #[derive(Debug)]
@@ -93,7 +94,11 @@ impl Unit for Hardware {
     }
 
     fn interrupts(&self) -> bool {
-        false
+        self.enabled.contains(Features::LWP_INT) && sys::can_hear_thresholds()
+    }
+
+    fn hear(&self) -> bool {
+        sys::hear_thresholds()
     }
 
     fn load(&self, memory: &Arc<Memory>) {
@@ -118,5 +123,11 @@ impl Unit for Hardware {
 
     fn flush(&self) -> u64 {
         slwpcb()
+    }
+
+    fn insert(&self) {
+        // SAFETY: writes only to the ring of the block that is active, which `llwpcb` allowed, and to
+        // the carry flag.
+        unsafe { asm!("lwpins {:e}, {:e}, 0", in(reg) 0, in(reg) 0, options(nostack)) }
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Programmed {
     pub(super) interval: i32,
     /// Records to keep between two samples; `None` for a counter.
     pub(super) records: Option<usize>,
+    /// An overflow is to be signalled.
+    pub(super) notifies: bool,
 }
 
 /// What a set becomes.
@@ -211,6 +213,7 @@ pub(super) fn build(
         requests.push(programmed(capabilities, request, *id)?);
     }
     check_random(&shared, plan)?;
+    check_interrupts(&requests)?;
     Ok(assemble(capabilities, enabled, requests, &shared))
 }
 
@@ -228,6 +231,16 @@ fn check_random(shared: &Shared, plan: &[Planned]) -> Result<()> {
     let counts = plan.iter().any(|planned| !planned.request.is_smpl());
     if counts && shared.random.unwrap_or(0) > 0 {
         let reason = "\"random\" changes every interval of the set, so its counters would be wrong";
+        return Err(Error::coded(Subcode::ConflictingRequests, reason));
+    }
+    Ok(())
+}
+
+/// Every record would interrupt.
+fn check_interrupts(requests: &[Programmed]) -> Result<()> {
+    let notifies = requests.iter().any(|request| request.notifies);
+    if notifies && requests.iter().any(|request| request.records.is_some()) {
+        let reason = "Lightweight Profiling signals overflows of sets without SMPL requests only";
         return Err(Error::coded(Subcode::ConflictingRequests, reason));
     }
     Ok(())
@@ -273,7 +286,8 @@ fn programmed(capabilities: &Capabilities, request: &Request, id: EventId) -> Re
         }
     };
     let interval = (interval - 1) as i32;
-    Ok(Programmed { id, slot: slot_of(capabilities, id), interval, records })
+    let notifies = request.notifies();
+    Ok(Programmed { id, slot: slot_of(capabilities, id), interval, records, notifies })
 }
 
 fn slot_of(capabilities: &Capabilities, id: EventId) -> Option<u64> {
@@ -291,6 +305,7 @@ fn assemble(
         |id: EventId| EventFlags::from_bits_truncate(1u32.checked_shl(id.0.into()).unwrap_or(0));
     let mut flags: EventFlags = requests.iter().map(|request| of_event(request.id)).collect();
     flags.set(EventFlags::PTSC, shared.timestamp);
+    flags.set(EventFlags::INT, requests.iter().any(|request| request.notifies));
     let clock = clock(capabilities, enabled, &requests, shared);
     flags |= clock.map_or(EventFlags::empty(), |clock| of_event(clock.id));
     let counts = requests.iter().any(|request| request.records.is_none());
@@ -331,12 +346,25 @@ fn clock(
             slot: slot_of(capabilities, id),
             interval: COUNTER_MAX,
             records: None,
+            notifies: false,
         }),
         None => None,
     }
 }
 
-/// The slot a request starts with: the first record after a whole interval.
-pub(super) fn initial(programmed: &Programmed) -> EventSlot {
-    EventSlot::new(programmed.interval, programmed.interval)
+impl Programmed {
+    /// Where EventCounter starts if the counter starts at `preset`: a request that signals its overflow
+    /// has a record made exactly there, any other one after each whole interval.
+    pub(super) fn first(&self, preset: u64) -> i32 {
+        if !self.notifies {
+            return self.interval;
+        }
+        let left = preset.wrapping_neg().wrapping_sub(1);
+        (left % (self.interval as u64 + 1)) as i32
+    }
+
+    /// The slot it starts with.
+    pub(super) fn initial(&self, preset: u64) -> EventSlot {
+        EventSlot::new(self.interval, self.first(preset))
+    }
 }

@@ -16,8 +16,11 @@ pub(crate) trait Unit: Debug + Send + Sync {
     /// What a program may use.
     fn enabled(&self) -> Features;
 
-    /// Whether the threshold interrupt reaches the program.
+    /// Whether the unit has a threshold interrupt that the program may hear of.
     fn interrupts(&self) -> bool;
+
+    /// Has the calling thread hear of threshold interrupts. Returns whether it can.
+    fn hear(&self) -> bool;
 
     /// LLWPCB: the calling thread's events go to `memory`, which lives at least until they no longer do.
     fn load(&self, memory: &Arc<Memory>);
@@ -28,4 +31,7 @@ pub(crate) trait Unit: Debug + Send + Sync {
 
     /// SLWPCB: flushes, and returns the address of the active block, 0 without one.
     fn flush(&self) -> u64;
+
+    /// LWPINS of nothing but zeros: a record of EventId 255.
+    fn insert(&self);
 }

@@ -102,11 +102,7 @@ impl PerfContext {
 
     fn run(&mut self, running: bool) -> std::result::Result<(), Errno> {
         if let Some(counters) = &mut self.counters {
-            if running {
-                counters.group.enable()?;
-            } else {
-                counters.group.disable()?;
-            }
+            counters.run(running)?;
         }
         for ring in &self.rings {
             if running {
@@ -151,12 +147,17 @@ impl Counters {
         Ok(counters)
     }
 
+    /// Lets the group run or stand still.
+    fn run(&self, running: bool) -> std::result::Result<(), Errno> {
+        if running { self.group.enable() } else { self.group.disable() }
+    }
+
     /// Has the leader stop the group at its next overflow, if it signals it.
     fn arm(&mut self) -> std::result::Result<(), Errno> {
         if self.notifies.first() == Some(&true) && !self.stops {
             // Also starts the leader; it is stopped again so that all start together.
             self.group.control(0, Control::Refresh(1))?;
-            self.group.disable()?;
+            self.run(false)?;
             self.group.reset()?;
             self.stops = true;
         }
@@ -164,7 +165,7 @@ impl Counters {
     }
 
     fn restart(&mut self, presets: &[u64]) -> std::result::Result<(), Errno> {
-        self.group.disable()?;
+        self.run(false)?;
         for (member, index) in self.plan.iter().enumerate() {
             if self.notifies[member] {
                 self.group.control(member, Control::Period(period(presets[*index])))?;
@@ -176,6 +177,12 @@ impl Counters {
 
     /// Reads every member into `counts`, by plan. Returns for how long they have counted, in ns.
     fn read(&mut self, counts: &mut [u64]) -> Result<u64> {
+        if let Some(running_ns) = self.group.read_user_timed(&mut self.values) {
+            for (value, index) in self.values.iter().zip(&self.plan) {
+                counts[*index] = *value;
+            }
+            return Ok(running_ns);
+        }
         self.group.read_into(&mut self.reading).map_err(|error| match error {
             ReadError::Lost { watchdog: true } => Error::new(
                 libc::EAGAIN,

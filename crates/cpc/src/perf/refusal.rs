@@ -36,10 +36,9 @@ pub(super) fn refused(refusal: Refusal) -> Error {
     let reason = format!("{unavailable}: {}", unavailable.remedy());
     let plain = |errno: i32, reason: String| Error::described(errno, reason);
     match unavailable.cause {
-        Cause::NoPmu
-        | Cause::NoPmuInVm
-        | Cause::NoSuchPmu { .. }
-        | Cause::NotOnThisProcessor => Error::coded(Subcode::InvalidEvent, reason),
+        Cause::NoPmu | Cause::NoPmuInVm | Cause::NoSuchPmu { .. } | Cause::NotOnThisProcessor => {
+            Error::coded(Subcode::InvalidEvent, reason)
+        }
         Cause::TooMany { .. } => Error::coded(Subcode::ResourceUnavailable, reason),
         Cause::NoModes => Error::coded(Subcode::InvalidFlags, reason),
         // The handler is to hear which knob it is.

@@ -150,6 +150,8 @@ impl Machine {
 
     /// The last instruction of a cut fragment has retired and control is at `next`.
     pub fn lwp_stepped(&mut self, tid: Tid, next: u64, taken: bool) {
+        // LWPVAL counts for itself, also in a cut fragment.
+        self.lwp_collect(tid);
         let Some(cut) = self.take_cut(tid) else { return };
         let Some(&last) = cut.pcs.last() else { return };
         let mut weights = cut.weights;
@@ -175,6 +177,7 @@ impl Machine {
             self.lwp_stepped(tid, rip, taken);
             return;
         }
+        self.lwp_collect(tid);
         let pcs = self.take_cut(tid).map(|cut| cut.pcs).unwrap_or_default();
         let weights = Weights { instructions: executed as i32, ..Weights::default() };
         self.lwp_pass_cut(tid, executed, weights);

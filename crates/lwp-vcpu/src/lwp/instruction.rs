@@ -1,15 +1,16 @@
 //! The four LWP instructions, where the host executes them.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
-use lwp_arch::insn::Width;
+use lwp_arch::insn::{self, CodeSize, Gpr, Segment, Width};
 use lwp_arch::retired::BranchKind;
 use lwp_arch::{AppPc as Ip, Fault};
 use lwp_dbt::{AppPc, CachePc, RequestKind, Selection, Slot};
-use lwp_model::{Data1, Insert};
+use lwp_model::{Data1, Insert, Registers};
 use lwp_ptrace::Tid;
+use lwp_ptrace::regs::{Raw, Regs};
 
 use super::memory::TraceeMemory;
-use super::{CPU, Executed, ThreadLwp, due};
+use super::{CPU, Executed, due};
 use crate::machine::{Machine, Need};
 use crate::server::Backlog;
 
@@ -73,7 +74,7 @@ impl Machine {
             return Err(Fault::Ud);
         };
         let seed = self.config.seed;
-        let lwp = thread.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, seed)));
+        let lwp = thread.lwp_begin(config, seed);
         lwp.surroundings.timestamp = timestamp;
         let width = match instruction.op0_register().is_gpr64() {
             true => Width::W64,
@@ -92,7 +93,7 @@ impl Machine {
                 let old = unit.llwpcb(&CPU, width.truncate(operand), &mut memory, signals);
                 let loaded = old.and_then(|old| unit.settle(&mut memory).map(|()| old));
                 if loaded.is_err() && !unit.is_on() {
-                    thread.lwp = None;
+                    thread.lwp_end();
                 }
                 Done::Loaded(loaded?)
             }
@@ -172,6 +173,44 @@ impl Machine {
         None
     }
 
+    /// Executes the LWP instruction at the application's pc, if it is one, where translated code cannot.
+    /// Returns the registers afterwards; `None` also where it faults, which executing it natively does
+    /// too.
+    pub fn lwp_step(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
+        self.config.lwp.as_ref()?;
+        let pc = app.0.rip;
+        let mut bytes = [0; 15];
+        let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
+        let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
+        self.lwp_collect(tid);
+        let (timestamp, seed) = (self.lwp_timestamp(), self.config.seed);
+        let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+        let mut registers = Stopped { regs: app.0, gs_base };
+        let config = self.config.lwp.as_ref()?;
+        let thread = self.threads.get_mut(&tid)?;
+        let lwp = thread.lwp_begin(config, seed);
+        lwp.surroundings.timestamp = timestamp;
+        let mut memory = TraceeMemory::new(tid);
+        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        let executed =
+            unit.execute(&CPU, &instruction, Ip(pc), &mut registers, &mut memory, signals);
+        let settled = executed.and_then(|()| lwp.unit.settle(&mut memory));
+        if instruction.mnemonic == insn::Mnemonic::Llwpcb {
+            lwp.start(config);
+        }
+        if !lwp.unit.is_on() {
+            thread.lwp_end();
+        }
+        settled.ok()?;
+        let next = pc + u64::from(instruction.length);
+        let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
+        thread.correction.add(one, 1);
+        self.lwp_retire(tid, &Executed::plain(pc, next));
+        self.lwp_publish(tid);
+        registers.regs.rip = next;
+        Some(Regs(registers.regs))
+    }
+
     /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for it.
     fn lwp_switch(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
         let thread = self.threads.get_mut(&tid)?;
@@ -187,7 +226,7 @@ impl Machine {
                 }
             }
             _ => {
-                thread.lwp = None;
+                thread.lwp_end();
                 self.change_side(tid, None);
             }
         }
@@ -229,7 +268,7 @@ impl Machine {
             // The program can reach it and the host cannot: such memory cannot hold a profile.
             eprintln!("lwp: thread {tid}: cannot reach {address:#x} for it; its profile ends");
             if let Some(thread) = self.threads.get_mut(&tid) {
-                thread.lwp = None;
+                thread.lwp_end();
             }
             self.change_side(tid, None);
             self.ask_tracer(tid, Need::Step);
@@ -238,6 +277,35 @@ impl Machine {
         let context = self.contexts.context(slot);
         context.set(Slot::LwpTouch, address);
         context.answer(tail);
+    }
+}
+
+/// The registers of a stopped thread.
+struct Stopped {
+    regs: Raw,
+    gs_base: u64,
+}
+
+impl Registers for Stopped {
+    fn gpr(&self, register: Gpr) -> u64 {
+        let mut regs = self.regs;
+        *crate::emulate::register(&mut regs, register.number())
+    }
+
+    fn set_gpr(&mut self, register: Gpr, value: u64) {
+        *crate::emulate::register(&mut self.regs, register.number()) = value;
+    }
+
+    fn segment_base(&self, segment: Segment) -> u64 {
+        match segment {
+            Segment::Fs => self.regs.fs_base,
+            Segment::Gs => self.gs_base,
+            _ => 0,
+        }
+    }
+
+    fn set_carry(&mut self, carry: bool) {
+        self.regs.eflags = self.regs.eflags & !1 | u64::from(carry);
     }
 }
 

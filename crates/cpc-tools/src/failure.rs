@@ -1,0 +1,42 @@
+//! How the commands fail: exit 1 with a reason, exit 2 with the usage.
+
+use std::process::ExitCode;
+
+/// Why a command ends without success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It was called wrongly.
+    Usage(String),
+    /// It could not do what it was asked to.
+    Runtime(String),
+    /// The failures were reported when they happened.
+    Reported,
+}
+
+impl Failure {
+    /// A failure at run time.
+    pub fn new(reason: impl std::fmt::Display) -> Self {
+        Self::Runtime(reason.to_string())
+    }
+
+    /// Prints the reason of `command`'s failure, and how to call it if it was called wrongly.
+    pub fn report(&self, command: &str, usage: &str) -> ExitCode {
+        match self {
+            Self::Usage(reason) => {
+                eprint!("{command}: {}\n{usage}", reason.trim_end());
+                ExitCode::from(2)
+            }
+            Self::Runtime(reason) => {
+                eprintln!("{command}: {}", reason.trim_end());
+                ExitCode::FAILURE
+            }
+            Self::Reported => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl From<pctx::Error> for Failure {
+    fn from(error: pctx::Error) -> Self {
+        Self::new(error)
+    }
+}

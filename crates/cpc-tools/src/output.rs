@@ -1,0 +1,49 @@
+//! Where rows go: one write(2) a row, so that rows of several processes do not mix.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// The place of the rows. Copies of the process write to the same place.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    broken: bool,
+}
+
+impl Output {
+    /// Standard output, or the file `path`, emptied.
+    pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        let file = match path {
+            None => {
+                let stdout: OwnedFd = io::stdout()
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .map_err(|error| Failure::new(format!("standard output: {error}")))?;
+                File::from(stdout)
+            }
+            Some(path) => {
+                let failure = |error| Failure::new(format!("{}: {error}", path.display()));
+                File::create(path).map_err(failure)?;
+                // Rows of followed children are appended by other processes.
+                OpenOptions::new().append(true).open(path).map_err(failure)?
+            }
+        };
+        Ok(Self { file, broken: false })
+    }
+
+    /// Writes one row or several lines that belong together.
+    pub fn write(&mut self, text: &str) {
+        if !self.broken && self.file.write_all(text.as_bytes()).is_err() {
+            self.broken = true;
+        }
+    }
+
+    /// Whether a row could not be written: nobody reads any more, or the disk is full.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+}

@@ -1,0 +1,386 @@
+//! `cputrack` as its users call it, on real programs.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const CPUTRACK: &str = env!("CARGO_BIN_EXE_cputrack");
+
+/// Runs it under a timeout: it must never hang.
+fn cputrack(words: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "1", "60", CPUTRACK]).args(words);
+    command.output().unwrap()
+}
+
+/// The rows, and that it ended well.
+fn rows(words: &[&str]) -> Vec<String> {
+    let output = cputrack(words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {errors}");
+    lines(&output.stdout)
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect()
+}
+
+fn words(row: &str) -> Vec<&str> {
+    row.split_whitespace().collect()
+}
+
+/// The counts of a row, behind its first `before` words.
+fn counts(row: &str, before: usize) -> Vec<u64> {
+    let numbers = words(row).into_iter().skip(before).take_while(|word| *word != "#");
+    numbers.map(|word| word.parse().unwrap_or_else(|_| panic!("{row}"))).collect()
+}
+
+fn tagged<'a>(rows: &'a [String], tag: &str) -> Vec<&'a String> {
+    rows.iter().filter(|row| words(row).contains(&tag)).collect()
+}
+
+/// A folder of one test's own, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("cputrack-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    /// Compiles a C program.
+    fn compile(&self, text: &str) -> PathBuf {
+        let (source, program) = (self.0.join("p.c"), self.0.join("p"));
+        fs::write(&source, text).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source);
+        assert!(compiler.status().unwrap().success());
+        program
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Touches as many fresh pages as its argument says, in each of two threads after one another.
+const PAGES: &str = r"
+    #include <pthread.h>
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+    static long pages;
+    static void *touch(void *x) {
+        char *p = mmap(0, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise(p, pages * 4096, MADV_NOHUGEPAGE);
+        for (long i = 0; i < pages; i++) p[i * 4096] = 1;
+        return 0;
+    }
+    int main(int argc, char **argv) {
+        pages = atol(argv[1]);
+        for (int i = 0; i < 2; i++) {
+            pthread_t t;
+            pthread_create(&t, 0, touch, 0);
+            pthread_join(t, 0);
+        }
+        return 0;
+    }";
+
+#[test]
+fn title_and_rows_have_the_documented_columns() {
+    let rows = rows(&["-T", "0", "-c", "page-faults,task-clock", "true"]);
+    assert_eq!(rows[0], "   time lwp      event      pic0      pic1");
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    let row = &rows[1];
+    assert_eq!(&row[7..12], "   1 ", "{row}");
+    assert_eq!(&row[12..23], "      exit ", "{row}");
+    assert_eq!(row.len(), 23 + 9 + 1 + 9, "{row}");
+    assert!(row[..7].trim().parse::<f64>().is_ok(), "{row}");
+    assert!(counts(row, 3)[0] > 10 && counts(row, 3)[1] > 0, "{row}");
+}
+
+/// Page faults of a program that touches known pages: threads have their own, the exit has the sum.
+#[test]
+fn threads_are_counted_on_their_own_and_together() {
+    let folder = Folder::new("threads");
+    let program = folder.compile(PAGES);
+    let rows = rows(&["-T", "0", "-c", "page-faults", program.to_str().unwrap(), "1000"]);
+    let exits = tagged(&rows, "lwp_exit");
+    assert_eq!(exits.len(), 2, "{rows:?}");
+    for (exit, lwp) in exits.iter().zip(["2", "3"]) {
+        assert_eq!(words(exit)[1], lwp);
+        let faults = counts(exit, 3)[0];
+        assert!((1000..1100).contains(&faults), "{exit}");
+    }
+    assert_eq!(tagged(&rows, "lwp_create").len(), 2);
+    let total = counts(tagged(&rows, "exit")[0], 3)[0];
+    assert!((2000..2600).contains(&total), "{total}");
+    let number = |rows: &[String], tag| tagged(rows, tag).len();
+    assert_eq!(number(&rows, "init_lwp") + number(&rows, "fini_lwp"), 0);
+    let rows = self::rows(&["-v", "-T0", "-c", "page-faults", program.to_str().unwrap(), "10"]);
+    assert_eq!((number(&rows, "init_lwp"), number(&rows, "fini_lwp")), (3, 3), "{rows:?}");
+}
+
+#[test]
+fn ticks_are_differences_and_the_exit_is_their_sum() {
+    let script = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); sleep 0.01; done";
+    let rows = rows(&["-T", "0.1", "-c", "task-clock,minor-faults", "sh", "-c", script]);
+    let ticks = tagged(&rows, "tick");
+    assert!(ticks.len() >= 2, "{rows:?}");
+    let exit = counts(tagged(&rows, "exit")[0], 3);
+    for (column, exit) in exit.iter().enumerate() {
+        let sum: u64 = ticks.iter().map(|tick| counts(tick, 3)[column]).sum();
+        assert!(sum > 0 && sum <= *exit, "{rows:?}");
+    }
+    let times: Vec<f64> = ticks.iter().map(|tick| words(tick)[0].parse().unwrap()).collect();
+    assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "{times:?}");
+}
+
+#[test]
+fn several_sets_take_turns() {
+    let sets = ["-T", "0.05", "-c", "task-clock", "-c", "page-faults,minor-faults"];
+    let rows = rows(&[&sets[..], &["sleep", "0.6"]].concat());
+    assert_eq!(rows[0], "   time lwp      event      pic0      pic1");
+    let ticks = tagged(&rows, "tick");
+    assert!(ticks.len() >= 2, "{rows:?}");
+    for (index, tick) in ticks.iter().enumerate() {
+        let spec = ["# task-clock", "# page-faults,minor-faults"][index % 2];
+        assert!(tick.ends_with(spec), "{rows:?}");
+    }
+    assert_eq!(tagged(&rows, "exit").len(), 2, "one total a set: {rows:?}");
+}
+
+#[test]
+fn the_clock_column_counts_while_the_thread_runs() {
+    let output = cputrack(&["-t", "-T", "0", "-c", "page-faults", "sleep", "0.2"]);
+    let rows = lines(&output.stdout);
+    assert_eq!(rows[0], "   time lwp      event       tsc      pic0");
+    let counts = counts(rows.last().unwrap(), 3);
+    assert_eq!(counts.len(), 2);
+    // 0.2 s asleep are hundreds of millions of cycles on any machine.
+    assert!(counts[0] > 0 && counts[0] < 200_000_000, "{rows:?}");
+}
+
+#[test]
+fn an_exec_ends_tracking_unless_followed() {
+    let script = "exec sh -c 'exit 0'";
+    let rows = rows(&["-T", "0", "-c", "page-faults", "sh", "-c", script]);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    assert_eq!(words(&rows[1])[2], "exec");
+    let rows = self::rows(&["-e", "-T", "0", "-c", "page-faults", "sh", "-c", script]);
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert_eq!(words(&rows[1])[2], "exec");
+    assert!(rows[2].ends_with("# 'sh -c exit 0'"), "{rows:?}");
+    assert_eq!(&rows[2][12..23], "      exec ");
+    assert_eq!(words(&rows[3])[2], "exit");
+}
+
+#[test]
+fn children_are_followed_if_asked_for() {
+    let script = "(exit 0); (exit 0); exit 0";
+    let rows = rows(&["-f", "-T", "0", "-c", "page-faults", "sh", "-c", script]);
+    assert_eq!(rows[0], "   time    pid lwp      event      pic0");
+    let forks = tagged(&rows, "fork");
+    assert_eq!(forks.len(), 2, "{rows:?}");
+    let exits = tagged(&rows, "exit");
+    assert_eq!(exits.len(), 3, "{rows:?}");
+    for fork in forks {
+        let child = words(fork).pop().unwrap();
+        let exit = exits.iter().find(|row| words(row)[1] == child).unwrap();
+        assert!(counts(exit, 4)[0] > 0, "the child's own: {exit}");
+    }
+    let rows = self::rows(&["-T", "0", "-c", "page-faults", "sh", "-c", script]);
+    assert_eq!(tagged(&rows, "exit").len(), 1);
+}
+
+/// The program runs on by itself, its output elsewhere so that ours ends.
+#[test]
+fn samples_can_be_limited() {
+    let script = "exec > /dev/null 2>&1; i=0; while [ $i -lt 20 ]; do i=$((i+1)); sleep 0.1; done";
+    let limits = ["-T", "0.05", "-N", "3", "-c", "page-faults", "sh", "-c", script];
+    let rows = rows(&limits);
+    // Deadlines that were missed use up samples.
+    let ticks = tagged(&rows, "tick").len();
+    assert!((1..=3).contains(&ticks) && rows.len() == 1 + ticks, "{rows:?}");
+}
+
+#[test]
+fn rows_go_where_they_are_sent() {
+    let folder = Folder::new("output");
+    let file = folder.0.join("rows");
+    fs::write(&file, "old").unwrap();
+    let name = file.to_str().unwrap();
+    let output = cputrack(&["-n", "-T0", "-o", name, "-c", "page-faults", "echo", "hello"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
+    let rows = fs::read_to_string(&file).unwrap();
+    assert_eq!(rows.lines().count(), 1, "no title, nothing old: {rows}");
+    assert_eq!(words(&rows)[2], "exit");
+    let output = cputrack(&["-o", "/no/such/folder/x", "-c", "page-faults", "true"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// Kills and reaps a child of the test when it is done.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['S', 'R']))
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_live_process_is_counted_and_left_alone() {
+    let target = Killed(Command::new("sleep").arg("100").spawn().unwrap());
+    let pid = target.0.id();
+    let rows = rows(&["-T", "0.02", "-N", "2", "-c", "task-clock", "-p", &pid.to_string()]);
+    assert!((1..=2).contains(&tagged(&rows, "tick").len()), "{rows:?}");
+    eventually("it goes on", || alive(pid));
+}
+
+/// A signal ends the run; its totals are printed first, and the program goes on.
+#[test]
+fn signals_end_a_run_with_its_totals() {
+    for signal in ["-TERM", "-INT", "-HUP", "-QUIT"] {
+        let target = Killed(Command::new("sleep").arg("100").spawn().unwrap());
+        let pid = target.0.id().to_string();
+        let mut track = Command::new(CPUTRACK);
+        track.args(["-T", "0.02", "-c", "task-clock", "-p", &pid]);
+        let mut track = Killed(track.stdout(Stdio::piped()).spawn().unwrap());
+        let mut stdout = track.0.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; 150]).unwrap();
+        Command::new("kill").args([signal, &track.0.id().to_string()]).status().unwrap();
+        eventually("it ends", || !alive(track.0.id()));
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        assert_eq!(track.0.wait().unwrap().code(), Some(0), "{signal}");
+        let last = rest.lines().last().unwrap();
+        assert_eq!(words(last)[2], "exit", "{signal}: {rest}");
+        eventually("the program goes on", || alive(target.0.id()));
+    }
+}
+
+#[test]
+fn wrong_calls_end_with_2_and_the_usage() {
+    for words in [
+        &[][..],
+        &["true"],
+        &["-c", "page-faults"],
+        &["-c", "no-such-event", "true"],
+        &["-c", "page-faults,umask=x", "true"],
+        &["-c", "pic0=page-faults,pic0=task-clock", "true"],
+        &["-c", "pic99=page-faults", "true"],
+        &["-c", "page-faults,sys5", "true"],
+        &["-r", "1", "-c", "page-faults", "true"],
+        &["-T", "never", "-c", "page-faults", "true"],
+        &["--lwp", "-c", "cycles", "true"],
+        &["--lwp", "-t", "-c", "branches", "true"],
+    ] {
+        let output = cputrack(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {errors}");
+        assert!(errors.starts_with("cputrack: ") && errors.contains("\nUsage:\n"), "{errors}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn failures_end_with_1_and_a_reason() {
+    for (words, reason) in [
+        (&["-c", "page-faults", "no-such-program"][..], "not found"),
+        (&["-c", "page-faults", "/etc"], "cannot be executed"),
+        (&["-c", "page-faults", "-p", "2147483640"], "no process"),
+        (&["-c", "context-switches", "true"], "CPC_COUNT_SYSTEM"),
+        (&["--lwp", "-c", "branches", "no-such-program"], "not found"),
+        (&["--lwp", "-c", "branches", "-p", "2147483640"], "not found"),
+    ] {
+        let output = cputrack(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");
+        assert!(errors.starts_with("cputrack: ") && errors.contains(reason), "{errors}");
+    }
+}
+
+/// An event that this machine cannot count says what is missing, and never counts zero.
+#[test]
+fn what_cannot_be_counted_is_never_a_zero() {
+    if Path::new("/sys/bus/event_source/devices/cpu").exists() {
+        return;
+    }
+    let output = cputrack(&["-c", "PAPI_tot_ins", "true"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("performance counters"), "{errors}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn help_lists_what_can_be_counted() {
+    let output = cputrack(&["-h"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("Usage:\n\tcputrack -c spec"));
+    // Scripts look for lines like these.
+    let lists = text.lines().filter(|line| {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        word.starts_with("event") && word.ends_with(':')
+    });
+    assert!(lists.count() >= 1, "{text}");
+    assert!(text.contains("attributes: ") && text.contains("page-faults"), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 90), "{text}");
+    let text = lines(&cputrack(&["--lwp", "-h"]).stdout).join("\n");
+    assert!(text.contains("PAPI_tot_ins"), "{text}");
+}
+
+/// How much falls into one tick is the scheduler's business; that nothing is counted twice is not.
+#[test]
+fn the_virtual_cpu_ticks_too() {
+    let script = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
+    let rows = rows(&["--lwp", "-T", "0.02", "-c", "instructions,branches", "sh", "-c", script]);
+    let ticks = tagged(&rows, "tick");
+    assert!(ticks.len() >= 2, "{rows:?}");
+    let exit = counts(tagged(&rows, "exit")[0], 3);
+    for (column, exit) in exit.iter().enumerate() {
+        let sum: u64 = ticks.iter().map(|tick| counts(tick, 3)[column]).sum();
+        assert!(sum > 0 && sum <= *exit, "{rows:?}");
+    }
+}
+
+#[test]
+fn the_virtual_cpu_follows_what_is_asked_for() {
+    let folder = Folder::new("virtual");
+    let program = folder.compile(PAGES);
+    let program = program.to_str().unwrap();
+    let rows = rows(&["--lwp", "-v", "-T0", "-c", "instructions", program, "50"]);
+    assert_eq!(tagged(&rows, "lwp_exit").len(), 2, "{rows:?}");
+    assert_eq!(tagged(&rows, "fini_lwp").len(), 3, "{rows:?}");
+    let parts: u64 = tagged(&rows, "fini_lwp").iter().map(|row| counts(row, 3)[0]).sum();
+    assert_eq!(counts(tagged(&rows, "exit")[0], 3)[0], parts);
+    let script = "(exit 0); exec sh -c 'exit 0'";
+    let run = |options: &[&str]| {
+        let rest = ["-T0", "-c", "instructions", "sh", "-c", script];
+        self::rows(&[&["--lwp"], options, &rest].concat())
+    };
+    let plain = run(&[]);
+    assert_eq!((tagged(&plain, "exec").len(), tagged(&plain, "exit").len()), (1, 0), "{plain:?}");
+    let all = run(&["-ef"]);
+    assert_eq!((tagged(&all, "exec").len(), tagged(&all, "exit").len()), (2, 2), "{all:?}");
+}

@@ -1,0 +1,239 @@
+//! The back end on scripted kernels.
+
+use lwp_perf::Errno;
+use lwp_perf::kernel::Control;
+use lwp_perf::kernel::script::{Memory, Opened, Script};
+use lwp_perf::page::field;
+
+use super::*;
+use crate::handle::{Cpc, Names, Version, Walk};
+use crate::request::{BindFlags, Request};
+use crate::{Buf, Set};
+
+const DEVICES: &str = "/sys/bus/event_source/devices";
+
+/// A machine with the core PMU of an AMD Family 17h processor.
+fn machine() -> Script {
+    let amd = [0x8000_0022, 0x6874_7541, 0x444d_4163, 0x6974_6e65];
+    Script::new()
+        .file(&format!("{DEVICES}/cpu/type"), "4\n")
+        .file(&format!("{DEVICES}/cpu/format/event"), "config:0-7,32-35\n")
+        .file(&format!("{DEVICES}/cpu/format/umask"), "config:8-15\n")
+        .file(&format!("{DEVICES}/cpu/format/cmask"), "config:24-31\n")
+        .file(&format!("{DEVICES}/cpu/events/ex_ret_instr"), "event=0xc0\n")
+        .file("/proc/sys/kernel/perf_event_paranoid", "2\n")
+        .file("/proc/sys/kernel/nmi_watchdog", "1\n")
+        .with_cpuid(0, 0, amd)
+        .with_cpuid(0x8000_0000, 0, amd)
+        .with_cpuid(0x8000_0001, 0, [0, 0, 1 << 23, 0])
+}
+
+fn open(script: &Script) -> Cpc {
+    let (backend, missing) = detect(Arc::new(script.clone()));
+    let backends: Vec<Box<dyn Backend>> =
+        backend.into_iter().map(|backend| Box::new(backend) as Box<dyn Backend>).collect();
+    Cpc::with_backends(Version::Current, backends, missing.into_iter().collect())
+}
+
+/// What the kernel's own event answered when the handle was opened.
+fn opened_since(script: &Script, probes: usize) -> Vec<Opened> {
+    script.opened().split_off(probes)
+}
+
+fn set_of(cpc: &Cpc, requests: &[Request]) -> (Set, Buf) {
+    let set = cpc.create_set();
+    for (index, request) in requests.iter().enumerate() {
+        assert_eq!(set.add(request.clone()), Ok(index));
+    }
+    let buf = set.create_buf();
+    (set, buf)
+}
+
+#[test]
+fn a_set_is_one_pinned_group() {
+    let script = machine();
+    let cpc = open(&script);
+    let probes = script.opened().len();
+    let raw = Request::new("0x1c1").attribute("umask", 3).flags(RequestFlags::COUNT_SYSTEM);
+    let (set, buf) = set_of(&cpc, &[Request::new("PAPI_tot_ins").preset(7), raw]);
+    set.bind_thread(BindFlags::empty()).unwrap();
+    let opened = opened_since(&script, probes);
+    assert_eq!(opened.len(), 2);
+    use lwp_perf::attr::Flags;
+    assert!(opened[0].attr.flags().contains(Flags::PINNED | Flags::EXCLUDE_KERNEL));
+    assert_eq!((opened[0].pid, opened[0].cpu, opened[1].leader), (0, -1, Some(probes)));
+    assert_eq!(
+        opened[1].attr.flags() & (Flags::EXCLUDE_USER | Flags::EXCLUDE_KERNEL),
+        Flags::EXCLUDE_USER
+    );
+    assert_eq!((opened[1].attr.kind, opened[1].attr.config), (4, 0x3c1));
+    script.set_read(probes, Ok(vec![2, 1000, 1000, 50, 1, 60, 2]));
+    set.sample(&buf).unwrap();
+    assert_eq!((buf.get(0), buf.get(1)), (Ok(57), Ok(60)));
+}
+
+/// A metadata page of an event that is on counter 0, 48 bits wide, with `offset` counted before and a
+/// clock of one cycle a nanosecond.
+fn page(offset: u64, counter: u64) -> Memory {
+    let memory = Memory::new(0);
+    memory.set(field::CAPABILITIES, &(1u64 << 1 | 1 << 2 | 1 << 3).to_le_bytes());
+    memory.set(field::INDEX, &1u32.to_le_bytes());
+    memory.set(field::OFFSET, &offset.to_le_bytes());
+    memory.set(field::WIDTH_SHIFT, &48u32.to_le_bytes());
+    memory.set(field::TIME_MULT, &1u32.to_le_bytes());
+    memory.set(field::TIME_RUNNING, &500u64.to_le_bytes());
+    memory.set_pmc(0, counter);
+    memory.set_tsc(1000);
+    memory
+}
+
+/// Without a system call while every event is on a counter, by one as soon as one is not.
+#[test]
+fn counters_of_the_thread_are_read_in_user_space() {
+    let script = machine();
+    let cpc = open(&script);
+    let probes = script.opened().len();
+    let memories = [page(100, 11), page(200, 22)];
+    for (index, memory) in memories.iter().enumerate() {
+        script.set_pages(probes + index, Ok(memory.clone()));
+    }
+    // Any read(2) would fail: the script has none.
+    let requests = [Request::new("instructions").preset(1000), Request::new("cycles")];
+    let (set, buf) = set_of(&cpc, &requests);
+    set.bind_thread(BindFlags::empty()).unwrap();
+    set.sample(&buf).unwrap();
+    assert_eq!((buf.get(0), buf.get(1)), (Ok(1111), Ok(222)));
+    assert!(buf.tick() > 0);
+    memories[1].set(field::INDEX, &0u32.to_le_bytes());
+    assert!(set.sample(&buf).is_err(), "read(2) is asked");
+    script.set_read(probes, Ok(vec![2, 1000, 1000, 5, 1, 6, 2]));
+    set.sample(&buf).unwrap();
+    assert_eq!((buf.get(0), buf.get(1)), (Ok(1005), Ok(6)));
+}
+
+#[test]
+fn lost_counters_are_eagain_and_stay_bound() {
+    let script = machine();
+    let cpc = open(&script);
+    let probes = script.opened().len();
+    let (set, buf) = set_of(&cpc, &[Request::new("instructions")]);
+    set.bind_thread(BindFlags::empty()).unwrap();
+    script.set_read(probes, Ok(Vec::new()));
+    let error = set.sample(&buf).unwrap_err();
+    assert_eq!((error.errno(), error.subcode()), (libc::EAGAIN, None));
+    assert!(error.reason().contains("nmi_watchdog"), "{error}");
+    set.unbind().unwrap();
+}
+
+#[test]
+fn restart_sets_periods_and_starts_by_the_leader() {
+    let script = machine();
+    let cpc = open(&script);
+    let probes = script.opened().len();
+    let emt = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
+    let requests =
+        [Request::new("cycles"), Request::new("instructions").preset(u64::MAX - 99).flags(emt)];
+    let (set, _buf) = set_of(&cpc, &requests);
+    set.bind_thread(BindFlags::empty()).unwrap();
+    let opened = opened_since(&script, probes);
+    assert_eq!(opened[0].attr.config, 1, "the one that signals leads");
+    assert_eq!(opened[0].attr.sample_period, 100);
+    let before = script.controls().len();
+    set.set_preset(1, u64::MAX - 9).unwrap();
+    set.restart().unwrap();
+    let controls = script.controls().split_off(before);
+    assert!(controls.contains(&(probes, Control::Period(10))));
+    assert_eq!(controls.last(), Some(&(probes, Control::Enable { group: false })));
+}
+
+#[test]
+fn refusals_name_the_cause() {
+    let answers: [(Errno, i32, Option<Subcode>, &str); 4] = [
+        (Errno::ACCESS, libc::EACCES, Some(Subcode::ResourceUnavailable), "perf_event_paranoid"),
+        (Errno::NOSPC, libc::EINVAL, Some(Subcode::ResourceUnavailable), "nmi_watchdog"),
+        (Errno::NOENT, libc::EINVAL, Some(Subcode::InvalidEvent), "no such event"),
+        (Errno::BUSY, libc::EAGAIN, None, "exclusively"),
+    ];
+    for (errno, expected, subcode, text) in answers {
+        let script = machine().answering(move |opened| match opened.attr.kind {
+            1 => Ok(()),
+            _ => Err(errno),
+        });
+        let script = script.file("/proc/sys/kernel/perf_event_paranoid", "3\n");
+        let cpc = open(&script);
+        let (set, _buf) = set_of(&cpc, &[Request::new("instructions")]);
+        let error = set.bind_thread(BindFlags::empty()).unwrap_err();
+        assert_eq!((error.errno(), error.subcode()), (expected, subcode), "{error}");
+        assert!(error.reason().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn without_a_pmu_hardware_events_say_so_and_software_events_count() {
+    let script = Script::new()
+        .with_cpuid(1, 0, [0, 0, 1 << 31, 0])
+        .answering(|opened| if opened.attr.kind == 1 { Ok(()) } else { Err(Errno::NOENT) });
+    let cpc = open(&script);
+    let set = cpc.create_set();
+    for event in ["PAPI_tot_ins", "instructions", "cpu/event=1/", "nonsense"] {
+        let error = set.add(Request::new(event)).unwrap_err();
+        assert_eq!((error.errno(), error.subcode()), (libc::EINVAL, Some(Subcode::InvalidEvent)));
+        assert!(error.reason().contains("no performance counters"), "{error}");
+    }
+    assert_eq!(set.add(Request::new("0xc0")), Ok(0), "numbers are looked at when binding");
+    let error = set.bind_thread(BindFlags::empty()).unwrap_err();
+    assert_eq!(error.subcode(), Some(Subcode::InvalidEvent));
+    let set = cpc.create_set();
+    assert_eq!(set.add(Request::new("page-faults")), Ok(0));
+    assert!(cpc.events(Names::Generic, Walk::CPC).is_empty());
+}
+
+#[test]
+fn a_kernel_that_lets_nothing_count_is_no_back_end() {
+    let script = Script::new()
+        .file("/proc/sys/kernel/perf_event_paranoid", "4\n")
+        .answering(|_| Err(Errno::ACCESS));
+    let (backend, missing) = detect(Arc::new(script));
+    assert!(backend.is_none());
+    assert!(missing.unwrap().contains("kernel.perf_event_paranoid is 4"));
+}
+
+#[test]
+fn attributes_follow_the_format_of_the_pmu() {
+    let cpc = open(&machine());
+    assert_eq!(cpc.attributes(Walk::CPC), ["cmask", "umask", "picnum"]);
+    assert_eq!(cpc.npic(), 6 + SOFTWARE_PICS);
+    let subcode = |request: Request| {
+        let (set, _buf) = set_of(&cpc, &[request]);
+        set.bind_thread(BindFlags::empty()).unwrap_err().subcode()
+    };
+    let wide = Request::new("ex_ret_instr").attribute("umask", 0x100);
+    assert_eq!(subcode(wide), Some(Subcode::AttributeOutOfRange));
+    let generic = Request::new("PAPI_tot_ins").attribute("umask", 1);
+    assert_eq!(subcode(generic), Some(Subcode::AttributeOutOfRange));
+    let perf = Request::new("instructions").attribute("umask", 1);
+    assert_eq!(subcode(perf), Some(Subcode::InvalidAttribute));
+}
+
+#[test]
+fn events_that_happen_in_the_kernel_are_not_counted_as_zero() {
+    let cpc = open(&machine());
+    let (set, _buf) = set_of(&cpc, &[Request::new("context-switches")]);
+    let error = set.bind_thread(BindFlags::empty()).unwrap_err();
+    assert_eq!(error.subcode(), Some(Subcode::InvalidFlags));
+    let both = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM;
+    let (set, _buf) = set_of(&cpc, &[Request::new("context-switches").flags(both)]);
+    set.bind_thread(BindFlags::empty()).unwrap();
+}
+
+#[test]
+fn two_requests_for_one_counter_are_refused() {
+    let cpc = open(&machine());
+    let on_two = |event: &str| Request::new(event).attribute("picnum", 2);
+    let (set, _buf) = set_of(&cpc, &[on_two("cycles"), on_two("instructions")]);
+    let error = set.bind_thread(BindFlags::empty()).unwrap_err();
+    assert_eq!((error.errno(), error.subcode()), (libc::EINVAL, None));
+    let set = cpc.create_set();
+    let error = set.add(Request::new("task-clock").attribute("picnum", 0)).unwrap_err();
+    assert_eq!(error.subcode(), Some(Subcode::PicNotCapable));
+}

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Installs libcpc, and libpctx and the commands where they were built, with headers, manual pages and
+# pkg-config files.
+#
+#   cargo build --release -p lwp-cpc -p lwp-pctx
+#   DESTDIR=... PREFIX=/usr/local LIBDIR=... crates/lwp-cpc/install.sh [FOLDER]
+#
+# FOLDER holds the built libraries: target/release if it is not given.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+built=${1:-${CARGO_TARGET_DIR:-$root/target}/release}
+prefix=${PREFIX:-/usr/local}
+libdir=${LIBDIR:-$prefix/lib}
+includedir=${INCLUDEDIR:-$prefix/include}
+mandir=${MANDIR:-$prefix/share/man}
+destdir=${DESTDIR:-}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
+
+# library NAME BUILT-AS: the file and its links.
+library() {
+    if [ ! -f "$built/$2" ]; then
+        echo "install: $built/$2 does not exist; build it first" >&2
+        return 1
+    fi
+    install -d "$destdir$libdir"
+    install -m 755 "$built/$2" "$destdir$libdir/$1.so.1.0.0"
+    ln -sf "$1.so.1.0.0" "$destdir$libdir/$1.so.1"
+    ln -sf "$1.so.1" "$destdir$libdir/$1.so"
+}
+
+# package NAME DESCRIPTION FLAGS: the pkg-config file.
+package() {
+    install -d "$destdir$libdir/pkgconfig"
+    cat > "$destdir$libdir/pkgconfig/$1.pc" <<END
+prefix=$prefix
+libdir=$libdir
+includedir=$includedir
+
+Name: $1
+Description: $2
+Version: $version
+Libs: -L\${libdir} $3
+Cflags: -I\${includedir}
+END
+}
+
+library libcpc liblwp_cpc.so
+install -d "$destdir$includedir" "$destdir$mandir/man3"
+install -m 644 "$here/include/libcpc.h" "$destdir$includedir/libcpc.h"
+package libcpc "CPU performance counters, after Solaris' libcpc" "-lcpc"
+for page in "$here"/man/*.3cpc; do
+    install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
+done
+if [ -n "${COMPAT:-}" ]; then
+    # Headers of Solaris that ports include; only where they are asked for.
+    install -d "$destdir$includedir/libcpc-compat/sys"
+    install -m 644 "$here"/compat/*.h "$destdir$includedir/libcpc-compat/"
+    install -m 644 "$here"/compat/sys/*.h "$destdir$includedir/libcpc-compat/sys/"
+fi
+if [ -f "$built/liblwp_pctx.so" ]; then
+    library libpctx liblwp_pctx.so
+    install -m 644 "$root/crates/lwp-pctx/include/libpctx.h" "$destdir$includedir/libpctx.h"
+    package libpctx "Control of processes, after Solaris' libpctx" "-lpctx"
+    for page in "$root"/crates/lwp-pctx/man/*.3cpc "$root"/crates/lwp-pctx/man/*.3lib; do
+        install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
+    done
+fi
+# The commands, where they were built: cargo build --release -p cpc-tools
+for command in cputrack cpustat; do
+    if [ -f "$built/$command" ]; then
+        install -d "$destdir$prefix/bin" "$destdir$mandir/man1"
+        install -m 755 "$built/$command" "$destdir$prefix/bin/$command"
+        install -m 644 "$root/crates/cpc-tools/man/$command.1" "$destdir$mandir/man1/$command.1"
+    fi
+done

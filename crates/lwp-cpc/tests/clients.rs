@@ -1,0 +1,181 @@
+//! libcpc.so.1 as C programs see it: names, versions, header, and a program for each scenario.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+fn here() -> PathBuf {
+    env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
+}
+
+/// Where the build of this test put its libraries and programs.
+fn built() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    test.parent().unwrap().parent().unwrap().to_owned()
+}
+
+/// The library of the same build as this test.
+fn library() -> PathBuf {
+    let library = built().join("liblwp_cpc.so");
+    assert!(library.exists(), "{}: built with the rlib", library.display());
+    library
+}
+
+/// A folder with the library as it is installed, and the compiled client.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lwp-cpc-client");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::copy(library(), folder.join("libcpc.so.1")).unwrap();
+        symlink("libcpc.so.1", folder.join("libcpc.so")).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-pthread"]);
+        compiler.args(["-Wno-missing-field-initializers", "-I"]).arg(here().join("include"));
+        compiler.arg(here().join("tests/client.c")).arg("-o").arg(folder.join("client"));
+        compiler.arg("-L").arg(&folder).arg("-lcpc");
+        compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+        assert!(compiler.status().unwrap().success());
+        folder
+    })
+}
+
+/// Runs a scenario of the client.
+fn run(seconds: u32, scenario: &str) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "1", &seconds.to_string()]);
+    command.arg(folder().join("client")).arg(scenario).output().unwrap()
+}
+
+fn succeeds(scenario: &str) {
+    let output = run(120, scenario);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{scenario}: {:?}: {errors}", output.status);
+    assert!(output.stdout.is_empty() && errors.is_empty(), "{scenario}: {errors}");
+}
+
+macro_rules! scenarios {
+    ($($scenario:ident),* $(,)?) => {
+        $(#[test] fn $scenario() { succeeds(stringify!($scenario)); })*
+    };
+}
+
+scenarios! {
+    overflow, frozen, presets, rebind, threads, openmp, crowd, inherit, inherit_overflow, enable,
+    rotate, forked, buffers, errors, hardware, objects, cycles, processor, walkers, records,
+}
+
+#[test]
+fn without_a_handler_messages_go_to_standard_error() {
+    let output = run(30, "default_handler");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.starts_with("libcpc: cpc_set_add_request: event \"no-such-event\" cannot"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1);
+}
+
+/// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, and the reference runner,
+/// which single-steps, as far as they are built. Natively the scenario says that there is none.
+fn with_lwp(scenario: &str) {
+    let runners: [&[&str]; 2] = [&["lwp", "run"], &["lwp-reference", "--threshold-signal", "27"]];
+    for runner in runners {
+        let program = built().join(runner[0]);
+        if program.exists() {
+            let mut command = Command::new("timeout");
+            command.args(["-k", "1", "900"]).arg(program).args(&runner[1..]).arg("--");
+            let output = command.arg(folder().join("client")).arg(scenario).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{runner:?}: {:?}: {errors}", output.status);
+        }
+    }
+    let code = run(30, scenario).status.code();
+    assert!(matches!(code, Some(0 | 77)), "{code:?}");
+}
+
+#[test]
+fn counts_by_lightweight_profiling() {
+    with_lwp("lwp_counts");
+}
+
+#[test]
+fn records_by_lightweight_profiling() {
+    with_lwp("lwp_records");
+}
+
+#[test]
+fn threads_have_lightweight_profiling_of_their_own() {
+    with_lwp("lwp_threads");
+}
+
+#[test]
+fn overflows_by_lightweight_profiling() {
+    with_lwp("lwp_overflow");
+}
+
+fn readelf(option: &str) -> String {
+    let output = Command::new("readelf").args(["-W", option]).arg(library()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn names_and_versions_are_the_list_s() {
+    let symbols = readelf("--dyn-syms");
+    let mut names: Vec<&str> = symbols
+        .lines()
+        .filter(|line| line.contains(" GLOBAL ") && !line.contains(" UND "))
+        .filter_map(|line| line.split_whitespace().nth(7))
+        .filter(|name| name.contains('@') || name.chars().next().is_some_and(char::is_lowercase))
+        .collect();
+    names.sort_unstable();
+    let list = fs::read_to_string(here().join("abi/libcpc.syms")).unwrap();
+    assert_eq!(names, list.lines().collect::<Vec<_>>());
+    assert!(readelf("-d").contains("[libcpc.so.1]"));
+}
+
+/// Every function of the header is exported, and every exported one declared.
+#[test]
+fn the_header_declares_what_is_exported() {
+    let header = fs::read_to_string(here().join("include/libcpc.h")).unwrap();
+    let list = fs::read_to_string(here().join("abi/libcpc.syms")).unwrap();
+    let exported: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.split('@').next())
+        .filter(|name| name.starts_with("cpc_"))
+        .collect();
+    let declared =
+        |name: &str| header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}("));
+    for name in &exported {
+        assert!(declared(name), "{name} is not declared");
+    }
+    let declarations = header.lines().filter(|line| line.starts_with("extern "));
+    let functions = declarations.filter(|line| !line.starts_with("extern \""));
+    assert_eq!(functions.count(), exported.len());
+}
+
+#[test]
+fn the_header_stands_alone() {
+    let source = folder().join("header.c");
+    fs::write(&source, "#include <libcpc.h>\nint main(void) { return SIGEMT == 0; }\n").unwrap();
+    for (compiler, standard) in [
+        ("cc", "-std=c99"),
+        ("cc", "-std=c11"),
+        ("cc", "-std=gnu17"),
+        ("c++", "-std=c++11"),
+        ("c++", "-std=c++17"),
+    ] {
+        let mut command = Command::new(compiler);
+        command.args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]);
+        if compiler == "c++" {
+            command.args(["-x", "c++"]);
+        }
+        command.arg("-I").arg(here().join("include")).arg(&source);
+        assert!(command.status().unwrap().success(), "{compiler} {standard}");
+    }
+}
