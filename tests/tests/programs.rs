@@ -42,7 +42,7 @@ programs! {
         rewritten_in_place two_mappings write_xor_execute
     }
     counts { branch_kinds faults interrupted raised rewriting sorting string_iterations }
-    cpu { identification instruction_mix other_entries trap_flag }
+    cpu { identification instruction_mix other_entries same_question trap_flag }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
         overlapping_code recursion rip_relative stack_forms

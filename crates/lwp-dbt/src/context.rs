@@ -10,6 +10,7 @@
 //!                                                              + 0x210000  argument classes, 256 x 1
 //!                                                              + 0x210100  mask of the table's index
 //!                                                              + 0x211000  a copy of the routines
+//!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
 //! ```
 
@@ -243,6 +244,49 @@ pub fn wide_index() -> bool {
         && (!is_x86_feature_detected!("sse4a") || is_x86_feature_detected!("vaes"))
 }
 
+/// An answer to CPUID that does not change, as emitted code finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownCpuid {
+    /// The leaf asked for.
+    pub leaf: u32,
+    /// The subleaf, where the answer depends on it.
+    pub subleaf: Option<u32>,
+    /// eax, ebx, ecx, edx.
+    pub answer: [u32; 4],
+}
+
+impl KnownCpuid {
+    /// Offset of the first from [`Layout::known_cpuids`].
+    pub const FIRST: u64 = 8;
+    /// Bytes of one.
+    pub const BYTES: u64 = 40;
+    /// Most of them.
+    pub const MOST: u64 = 64;
+    /// Offset of the leaf, negated.
+    pub(crate) const MINUS_LEAF: i32 = 0;
+    /// Offset of a word that is 0 where the subleaf does not matter.
+    pub(crate) const BY_SUBLEAF: i32 = 8;
+    /// Offset of the subleaf, negated.
+    pub(crate) const MINUS_SUBLEAF: i32 = 16;
+    /// Offset of the answer.
+    pub(crate) const ANSWER: i32 = 24;
+
+    /// As it stands in memory.
+    pub fn to_bytes(self) -> [u8; Self::BYTES as usize] {
+        let mut out = [0; Self::BYTES as usize];
+        let minus = |number: u32| u64::from(number).wrapping_neg().to_le_bytes();
+        out[..8].copy_from_slice(&minus(self.leaf));
+        if let Some(subleaf) = self.subleaf {
+            out[8] = 1;
+            out[16..24].copy_from_slice(&minus(subleaf));
+        }
+        for (word, value) in out[24..].chunks_exact_mut(4).zip(self.answer) {
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+        out
+    }
+}
+
 /// Where the low window lies, and what lies where in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
@@ -290,6 +334,12 @@ impl Layout {
     /// Address of the low copy of the routines.
     pub fn routines(self) -> u64 {
         self.low + 0x21_1000
+    }
+
+    /// Address of the known answers to CPUID: their number, 8 bytes, and [`KnownCpuid::MOST`] of
+    /// [`KnownCpuid`].
+    pub fn known_cpuids(self) -> u64 {
+        self.low + 0x21_f000
     }
 
     /// Address of chain slot `entry`.

@@ -79,6 +79,8 @@ pub(crate) struct Charge {
     pub flags_dead: bool,
     /// The state bits until then.
     pub before: u8,
+    /// By the terminator, in a register that it borrows anyway.
+    pub in_terminator: bool,
 }
 
 /// What an emitter collects, for the next one to use the memory again.
@@ -121,6 +123,10 @@ pub(crate) struct Emitter<'a> {
     index: u8,
     /// State bits of a body that has not been charged yet.
     before: u8,
+    /// A charge that the terminator is to make.
+    deferred: Option<Charge>,
+    /// Whether the body begins with its charge.
+    pub charged_first: bool,
 }
 
 impl<'a> Emitter<'a> {
@@ -143,6 +149,8 @@ impl<'a> Emitter<'a> {
             app: 0,
             index: 0,
             before: 0,
+            deferred: None,
+            charged_first: false,
         }
     }
 
@@ -190,6 +198,9 @@ impl<'a> Emitter<'a> {
         self.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;
         self.points.retain(|point| point.at < at);
+        self.before = 0;
+        self.deferred = None;
+        self.charged_first = false;
         self.app = 0;
         self.index = 0;
     }
@@ -386,23 +397,35 @@ impl<'a> Emitter<'a> {
     /// Adds one to a counter, which takes the state from `before` to `after`.
     pub fn count_between(&mut self, counter: u32, flags_dead: bool, before: u8, after: u8) {
         self.point(before);
-        let displacement = counter_displacement(counter);
+        let start = self.here();
         if flags_dead {
             self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
-            self.imm32(displacement);
+            self.imm32(counter_displacement(counter));
             self.relocated(Relocation::Counter);
         } else {
             self.spill_rcx();
             self.point(before | bits::SPILL_RCX);
-            self.load_rcx(displacement);
-            self.relocated(Relocation::Counter);
-            self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
-            self.store_rcx(displacement);
-            self.relocated(Relocation::Counter);
+            self.count_in_rcx(counter);
             self.point(after | bits::SPILL_RCX);
             self.reload_rcx();
         }
+        debug_assert_eq!(self.here(), start.offset(Self::count_bytes(flags_dead)));
         self.point(after);
+    }
+
+    /// Bytes of the code that adds one to a counter.
+    pub fn count_bytes(flags_dead: bool) -> u64 {
+        if flags_dead { 9 } else { 9 + 9 + 4 + 9 + 9 }
+    }
+
+    /// Adds one to a counter in rcx, which has been spilled. No flag changes.
+    fn count_in_rcx(&mut self, counter: u32) {
+        let displacement = counter_displacement(counter);
+        self.load_rcx(displacement);
+        self.relocated(Relocation::Counter);
+        self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
+        self.store_rcx(displacement);
+        self.relocated(Relocation::Counter);
     }
 
     /// Five bytes at a fragment's head that one aligned store can turn into a jump.
@@ -460,6 +483,7 @@ impl<'a> Emitter<'a> {
     pub fn body(&mut self, block: &Block, charge: Option<Charge>) -> bool {
         let uncharged = if self.uncharged { bits::UNCOUNTED } else { 0 };
         self.before = charge.map_or(uncharged, |charge| charge.before);
+        self.charged_first = false;
         for (index, insn) in block.insns.iter().enumerate() {
             self.app = insn.offset as u8;
             self.index = index as u8;
@@ -485,8 +509,13 @@ impl<'a> Emitter<'a> {
         }
         self.app = block.terminator_offset as u8;
         self.index = block.insns.len() as u8;
-        self.charge(charge, block.insns.len());
-        self.before = 0;
+        match charge {
+            Some(charge) if charge.in_terminator => self.deferred = Some(charge),
+            _ => {
+                self.charge(charge, block.insns.len());
+                self.before = 0;
+            }
+        }
         true
     }
 
@@ -494,9 +523,23 @@ impl<'a> Emitter<'a> {
     fn charge(&mut self, charge: Option<Charge>, index: usize) {
         if let Some(charge) = charge
             && charge.at == index
+            && !charge.in_terminator
         {
             self.count(charge.counter, charge.flags_dead, charge.before);
             self.before = 0;
+            self.charged_first = index == 0;
+        }
+    }
+
+    /// Charges the fragment in rcx, which the terminator has borrowed for its target and not loaded yet;
+    /// where the target's operand needs it, it has its own value again afterwards.
+    fn charge_in_terminator(&mut self, needed: bool) {
+        let Some(charge) = self.deferred.take() else { return };
+        self.count_in_rcx(charge.counter);
+        self.before = 0;
+        self.point(bits::SPILL_RCX);
+        if needed {
+            self.reload_rcx();
         }
     }
 
@@ -706,9 +749,12 @@ impl<'a> Emitter<'a> {
 
     /// Rule 9 for jumps and calls. Returns false where the operand cannot be reached from here.
     pub fn indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
-        self.point(0);
+        self.point(self.before);
         self.spill_rcx();
-        self.point(bits::SPILL_RCX);
+        self.point(self.before | bits::SPILL_RCX);
+        let last = &block.last;
+        let operand = [last.op0_register(), last.memory_base(), last.memory_index()];
+        self.charge_in_terminator(operand.iter().any(|r| r.full_register() == Register::RCX));
         if !self.load_target(block) {
             return false;
         }
@@ -754,9 +800,10 @@ impl<'a> Emitter<'a> {
 
     /// Rule 9 for returns. The load comes first: it faults before anything has changed.
     pub fn ret(&mut self, release: u16) {
-        self.point(0);
+        self.point(self.before);
         self.spill_rcx();
-        self.point(bits::SPILL_RCX);
+        self.point(self.before | bits::SPILL_RCX);
+        self.charge_in_terminator(false);
         self.pop_target(release);
         self.complete(bits::SPILL_RCX | bits::PC_RCX);
         self.dispatch();
@@ -904,16 +951,32 @@ impl<'a> Emitter<'a> {
         self.start_piece();
         self.point(0);
         let stub = self.here();
-        self.ask_about(target, 0);
+        self.ask_about(target, 0, self.routines.ask_r11);
         stub
     }
 
-    fn ask_about(&mut self, target: AppPc, state: u8) {
+    /// The stub of an exit to what is not of this mapping, such as from generated code to a library: it
+    /// will never be linked, so it finds its way through the table.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx; rcx := target; slot := r11; jump through the table
+    /// ```
+    pub fn far_stub(&mut self, target: AppPc) -> CachePc {
+        self.start_piece();
+        self.point(0);
+        let stub = self.here();
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        self.mov_rcx(target.0);
+        self.dispatch();
+        stub
+    }
+
+    fn ask_about(&mut self, target: AppPc, state: u8, routine: u32) {
         self.spill_r11();
         self.point(state | bits::SPILL_R11);
         self.mov_r11(target.0);
-        let ask = self.routines_at + u64::from(self.routines.ask_r11);
-        self.jump_to(CachePc(ask));
+        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
         self.relocated(Relocation::Routines);
     }
 
@@ -938,7 +1001,11 @@ impl<'a> Emitter<'a> {
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.imm32(Slot::Kind as u32);
         self.imm32(ask.kind as u32);
-        self.ask_about(ask.pc, state);
+        let routine = match ask.kind {
+            RequestKind::Cpuid => self.routines.ask_cpuid,
+            _ => self.routines.ask_r11,
+        };
+        self.ask_about(ask.pc, state, routine);
         stub
     }
 }

@@ -35,6 +35,9 @@ pub struct Fragment {
     pub head: Option<CachePc>,
     /// Where it is entered already charged.
     pub join: CachePc,
+    /// Whether it was laid behind a not-taken edge and charges itself, in the shorter or the longer way
+    /// that its flags allow, before anything else: then who charges it instead can enter behind that.
+    pub charged_first: bool,
     /// The target of its direct terminator.
     pub target: AppPc,
     /// What one execution counts, a conditional terminator as taken.

@@ -4,7 +4,9 @@ use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
-use crate::image::{self, FLAGS_DEAD, Header, NONE, Placement, detail, pack_weights, table};
+use crate::image::{
+    self, CHARGED_FIRST, FLAGS_DEAD, Header, NONE, Placement, detail, pack_weights, table,
+};
 use crate::region::Translator;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 
@@ -101,7 +103,8 @@ impl Tables<'_> {
             None => NONE,
         };
         let dead = if fragment.flags_dead { FLAGS_DEAD } else { 0 };
-        self.put(table::FRAGS, &[pc, join | dead, head]);
+        let first = if fragment.charged_first { CHARGED_FIRST } else { 0 };
+        self.put(table::FRAGS, &[pc, join | dead | first, head]);
         let target = match fragment.target {
             AppPc(0) => detail::NO_TARGET.cast_unsigned(),
             target => self.distance(target)?,

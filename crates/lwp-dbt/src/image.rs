@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! header      HEADER_WORDS words of 8 bytes, see `Header`
-//! frags       pc, join (bit 31: flags dead on entry), head        by pc          12 bytes each
+//! frags       pc, join (bit 31: flags dead on entry,
+//!             bit 30: begins with its charge), head               by pc          12 bytes each
 //! entries     pc, stub                                            by number       8
 //! by pc       number of an entry                                  by its pc       4
 //! pending     target, place of a displacement                     by target       8
@@ -73,6 +74,8 @@ pub(crate) const FIRST_ID: u32 = 1 << 31;
 pub(crate) const NONE: u32 = u32::MAX;
 /// In a `join`: the flags are dead on entry.
 pub(crate) const FLAGS_DEAD: u32 = 1 << 31;
+/// In a `join`: the fragment begins with its charge.
+pub(crate) const CHARGED_FIRST: u32 = 1 << 30;
 
 /// The tables, in order; the number of each is its place in the header's counts.
 pub(crate) mod table {
@@ -418,7 +421,8 @@ impl Placed {
             start: place(u32_at(cold, detail::START)),
             len: u32_at(cold, detail::LEN),
             head: late.or_else(|| self.head(id)),
-            join: place(u32_at(hot, 4) & !FLAGS_DEAD),
+            join: place(u32_at(hot, 4) & !(FLAGS_DEAD | CHARGED_FIRST)),
+            charged_first: u32_at(hot, 4) & CHARGED_FIRST != 0,
             target: match target.cast_signed() {
                 detail::NO_TARGET => AppPc(0),
                 _ => self.pc(target),

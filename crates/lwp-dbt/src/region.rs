@@ -418,6 +418,7 @@ impl Translator {
             len,
             head: Some(start),
             join: start,
+            charged_first: false,
             target: direct_target(&block.terminator),
             weights: Weights::default(),
             countdown: (0, 0),
@@ -524,7 +525,17 @@ impl Translator {
             // head which checks its bytes or may be cut off stands at the start.
             let first = flags_dead || private || profiles;
             let at = if first { None } else { block.first_dead_point(0) };
-            Charge { counter, at: at.unwrap_or(0), flags_dead: flags_dead || at.is_some(), before }
+            let borrows = matches!(
+                block.terminator,
+                Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
+            );
+            Charge {
+                counter,
+                at: at.unwrap_or(0),
+                flags_dead: flags_dead || at.is_some(),
+                before,
+                in_terminator: borrows && !first && at.is_none(),
+            }
         });
         let laid = match reached && work.emitter.body(block, charge) {
             true => self.terminate(work, block),
@@ -557,6 +568,7 @@ impl Translator {
             len: 0,
             head,
             join,
+            charged_first: merged && work.emitter.charged_first,
             target: direct_target(&block.terminator),
             weights,
             countdown,
@@ -740,15 +752,26 @@ impl Translator {
             return head;
         }
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
-        // that edge: the head gives back the branch that was then not "not taken".
-        let counter = self.new_counter(NOT_TAKEN.negated(), Role::Head(id));
-        let Fragment { pc, join, flags_dead, .. } = self.fragment(id);
+        // that edge. The head goes behind that charge if it can; if not, it gives back the branch that
+        // was then not "not taken".
+        let Fragment { pc, join, charged_first, weights, flags_dead, .. } = self.fragment(id);
         let head = work.emitter.here();
         work.emitter.start_piece();
-        // The fragment's own charge is still to come.
-        let after = bits::UNCOUNTED | bits::EDGE;
-        work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, after);
-        work.emitter.jump_to(join);
+        match charged_first {
+            true => {
+                let charged = join.offset(Emitter::count_bytes(flags_dead));
+                let counter = self.new_counter(weights, Role::Runs(id));
+                work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, 0);
+                work.emitter.jump_to(charged);
+            }
+            false => {
+                let counter = self.new_counter(NOT_TAKEN.negated(), Role::Head(id));
+                // The fragment's own charge is still to come.
+                let after = bits::UNCOUNTED | bits::EDGE;
+                work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, after);
+                work.emitter.jump_to(join);
+            }
+        }
         self.close_piece(&work.emitter, head, pc, Some(id));
         match self.placed_of(id) {
             Some(_) => drop(self.late_heads.insert(id, head)),
@@ -825,7 +848,11 @@ impl Translator {
         if let Some(stub) = work.unit.stub_of(link.target) {
             return stub;
         }
-        let stub = work.emitter.exit_stub(link.target);
+        let inside = work.source.read_code(link.target, &mut [0]) != 0;
+        let stub = match inside {
+            true => work.emitter.exit_stub(link.target),
+            false => work.emitter.far_stub(link.target),
+        };
         self.close_piece(&work.emitter, stub, link.target, None);
         work.unit.stubs.insert(link.target, stub);
         stub

@@ -14,6 +14,7 @@ use iced_x86::code_asm::{
 use crate::context::{Layout, RequestKind, Slot, wide_index};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 
+mod cpuid;
 mod lwp;
 
 const SYS_FUTEX: u32 = 202;
@@ -30,6 +31,8 @@ pub struct Routines {
     pub code: Vec<u8>,
     /// Ask for the pc in r11, whose application value is in its slot; rcx is the application's.
     pub ask_r11: u32,
+    /// Ask for CPUID at the pc in r11, as for `ask_r11`.
+    pub ask_cpuid: u32,
     /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
     /// the ends of its chains point here.
     pub ask_rcx: u32,
@@ -113,6 +116,7 @@ impl Routines {
         emit_go(&mut b, &mut go)?;
         emit_run(&mut b, &mut run, save)?;
         let lwp = lwp::emit(&mut b, save, ring)?;
+        let ask_cpuid = cpuid::emit(&mut b, layout, ring)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
@@ -123,6 +127,7 @@ impl Routines {
         }
         Ok(Self {
             ask_r11: at(&ask_r11)?,
+            ask_cpuid: at(&ask_cpuid)?,
             ask_rcx: at(&ask_rcx)?,
             sigreturn: at(&sigreturn)?,
             enter: at(&enter)?,
@@ -171,12 +176,17 @@ fn emit_landing(
         b.asm.mov(qword_ptr(r11 + SIGFRAME_RIP), rcx)?;
     }
     b.mark(state(pc, BOTH, Commit::None))?;
+    emit_table_jump(b, layout)?;
+    Ok(label)
+}
+
+/// Jumps through the indirect table to the pc in rcx.
+fn emit_table_jump(b: &mut Builder, layout: Layout) -> Emit {
     match wide_index() {
         true => b.asm.pext(r11d, ecx, dword_ptr(layout.index_mask() as i32))?,
         false => b.asm.movzx(r11d, cx)?,
     }
-    b.asm.jmp(qword_ptr(r11 * 8 + layout.table() as i32))?;
-    Ok(label)
+    b.asm.jmp(qword_ptr(r11 * 8 + layout.table() as i32))
 }
 
 /// Saves what the mailbox borrows and stores the request.

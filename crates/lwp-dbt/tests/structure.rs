@@ -8,7 +8,7 @@ use common::{App, Bench, CACHE, CHECKS, PLANS};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use lwp_dbt::block::{Block, Decoding, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
-use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Weights};
+use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Role, Weights};
 use lwp_testkit::generate::{Data, Generator};
 
 const CODE: u64 = 0x1_0000_0000;
@@ -156,7 +156,16 @@ fn check(bench: &Bench) -> usize {
         expected = expected.plus(totals(&block));
     }
     if bench.translator.plan() == Plan::Exact {
-        let mut sum = bench.translator.counters().iter().fold(Weights::default(), Weights::plus);
+        let mut sum = Weights::default();
+        for (weights, role) in bench.translator.counters().iter().zip(bench.translator.roles()) {
+            match role {
+                // A head's, which charges instead of the fragment's own counter.
+                Role::Runs(id) if bench.translator.fragment(*id).charged_first => {
+                    assert_eq!(weights, bench.translator.fragment(*id).weights);
+                }
+                _ => sum = sum.plus(weights),
+            }
+        }
         // Edges and heads take it back and give it again.
         sum.conditional_taken = 0;
         assert_eq!(sum, expected);
@@ -322,4 +331,19 @@ fn a_fragment_cut_off_leads_elsewhere() {
         assert_ne!(again, head);
         assert_eq!(bench.cache.led_from(head.offset(1)), again);
     }
+}
+
+/// What is not of this mapping will never be linked: the exit must not ask the host every time.
+#[test]
+fn exits_to_elsewhere_go_through_the_table() {
+    // call rel32; ret; nop; ret
+    let jumps = |displacement: i32| {
+        let code = [&[0xe8], &displacement.to_le_bytes()[..], &[0xc3, 0x90, 0xc3]].concat();
+        let mut bench = bench(Plan::Exact, Checks::Notified, &code);
+        bench.translate(CODE, true, 1);
+        assert!(!bench.unit.has_fragment(AppPc(CODE + 6)), "the callee is not translated yet");
+        bench.cache.bytes.windows(4).filter(|bytes| *bytes == [0x42, 0xff, 0x24, 0xdd]).count()
+    };
+    let near = jumps(1);
+    assert_eq!(jumps(0x10_0000), near + 1);
 }

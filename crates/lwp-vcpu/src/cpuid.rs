@@ -1,5 +1,6 @@
 //! The processor that the program sees.
 
+use lwp_dbt::context::KnownCpuid;
 use lwp_ptrace::sys;
 
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
@@ -45,6 +46,25 @@ impl VirtualCpu {
             model => fixed(model, self.xcr0(), leaf, subleaf, raw),
         };
         self.with_lwp(leaf, shown)
+    }
+
+    /// The answer as one to be remembered: not those that differ between the processors of a machine,
+    /// or may change.
+    pub fn known(&self, leaf: u32, subleaf: u32, answer: [u32; 4]) -> Option<KnownCpuid> {
+        const HYBRID: u32 = 1 << 15;
+        let fixed = match leaf {
+            // APIC ids, serial number, topology by processor, core type.
+            1 | 3 | 0xb | 0x1a | 0x1f | 0x8000_001e | 0x8000_0026 => false,
+            0..=0x24 => true,
+            0x8000_0000..=0x8000_0024 => true,
+            _ => false,
+        };
+        if !fixed || sys::cpuid(7, 0)[3] & HYBRID != 0 {
+            return None;
+        }
+        let simple = matches!(leaf, 0 | 2 | 0x15 | 0x16 | 0x19 | 0x8000_0000..=0x8000_0008);
+        let subleaf = (!simple).then_some(subleaf);
+        Some(KnownCpuid { leaf, subleaf, answer })
     }
 
     /// Adds what says that the processor has Lightweight Profiling.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lwp_dbt::context::KnownCpuid;
 use lwp_dbt::{
     AppPc, CachePc, Checks, CodeSource, EntryId, FragmentId, Layout, Lwp, Plan, Region,
     RegionLimits, Role, Translator, Unit, block::Block,
@@ -173,6 +174,19 @@ impl Family {
         let code = self.translator.routines().code.clone();
         self.memory.write(base + (low.routines() - low.low), &code);
         self.fill_chains(1);
+    }
+
+    /// Lets translated code know an answer to CPUID. No address space has a copy of its own of the page
+    /// that holds them.
+    pub fn remember_cpuid(&mut self, known: KnownCpuid) {
+        let low = self.layout();
+        let at = self.template_offset() + (low.known_cpuids() - low.low);
+        let count = self.memory.load(at);
+        if count < KnownCpuid::MOST {
+            let place = at + KnownCpuid::FIRST + count * KnownCpuid::BYTES;
+            self.memory.write(place, &known.to_bytes());
+            self.memory.store(at, count + 1);
+        }
     }
 
     /// Makes sure that the chain slots below `entries` lead to the mailbox, a page at a time, before

@@ -177,7 +177,11 @@ impl Machine {
                 self.dispatch(tid, slot, pc, false, alone)
             }
             kind @ (RequestKind::Cpuid | RequestKind::Xgetbv) => {
+                let asked = [Slot::Rax, Slot::Rcx].map(|field| context.get(field) as u32);
                 let len = self.answer_for_processor(slot, kind);
+                if kind == RequestKind::Cpuid {
+                    self.remember_cpuid(tid, slot, asked);
+                }
                 self.after_instruction(tid, slot, pc, len, alone)
             }
             kind @ (RequestKind::Llwpcb
@@ -215,6 +219,16 @@ impl Machine {
             context.set(*field, u64::from(value));
         }
         2
+    }
+
+    /// Puts the answer to CPUID that is in the context where translated code finds it the next time.
+    fn remember_cpuid(&mut self, tid: Tid, slot: usize, [leaf, subleaf]: [u32; 2]) {
+        let context = self.contexts.context(slot);
+        let answer = [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].map(|at| context.get(at) as u32);
+        let Some(known) = self.cpu.known(leaf, subleaf, answer) else { return };
+        if let Some((_, family)) = self.space_of(tid) {
+            family.remember_cpuid(known);
+        }
     }
 
     /// Goes on after an instruction of `len` bytes that has been carried out.
