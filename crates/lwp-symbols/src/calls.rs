@@ -89,7 +89,7 @@ impl Calls<'_, '_> {
                     0 => total.runs.saturating_add(total.partial),
                     _ => total.runs,
                 };
-                let key = (block.module, address);
+                let key = (self.resolver.same(block.module), address);
                 let entry = self.starts.entry(key).or_insert((function, Start::default()));
                 entry.1.executed = entry.1.executed.saturating_add(times);
                 let executed = self.executed.entry(key).or_default();
@@ -136,7 +136,7 @@ impl Calls<'_, '_> {
             self.resolver.builder.call(Some(site), to, CallKind::Direct, count);
         }
         if start == target {
-            self.explain((block.module, start), count);
+            self.explain((self.resolver.same(block.module), start), count);
         }
     }
 
@@ -152,14 +152,14 @@ impl Calls<'_, '_> {
         if from != to && count > 0 {
             self.resolver.builder.call(Some(site), to, CallKind::Tail, count);
         }
-        self.explain((block.module, start), count);
+        self.explain((self.resolver.same(block.module), start), count);
     }
 
     /// Control runs from the end of a block into the start of a function.
     fn fall(&mut self, block: &Block, site: LocationId, count: u64) {
         let len: u64 = block.lengths.iter().map(|len| u64::from(*len)).sum();
         let next = self.resolver.file_address(block.module, block.address).wrapping_add(len);
-        let key = (block.module, next);
+        let key = (self.resolver.same(block.module), next);
         if count == 0 || !self.starts.contains_key(&key) {
             return;
         }
@@ -180,7 +180,11 @@ impl Calls<'_, '_> {
         let address =
             self.resolver.file_address(block.module, block.address).wrapping_add(offset as u64);
         let Some(word) = branch_through(code, address) else { return };
-        let elf = self.resolver.names.get(&block.module).and_then(|names| names.elf());
+        let elf = self
+            .resolver
+            .names
+            .get(&self.resolver.same(block.module))
+            .and_then(|names| names.elf());
         let Some(name) = elf.and_then(|elf| elf.import_at(word)).map(str::to_owned) else {
             return;
         };

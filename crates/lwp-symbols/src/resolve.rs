@@ -73,8 +73,10 @@ pub struct Resolver<'a> {
     pub recording: &'a Recording,
     /// The profile being built.
     pub builder: Builder,
-    /// Names by module number.
+    /// Names by module number, one of each file: see [`Self::same`].
     pub names: BTreeMap<u32, ModuleNames>,
+    /// The number that stands for a module, where a file was mapped at several places.
+    same: HashMap<u32, u32>,
     generated: Generated,
     modules: HashMap<u32, ModuleId>,
     functions: HashMap<(u32, u64), FunctionId>,
@@ -87,17 +89,32 @@ impl<'a> Resolver<'a> {
         let find = |module: &lwp_profile::RecordedModule| {
             ModuleNames::find(module, &recording.files, &options.debug_roots)
         };
-        // A module that is mapped at several places is several times in the recording.
+        let mut first: HashMap<(&str, &[u8]), u32> = HashMap::new();
+        let mut same = HashMap::new();
+        for (&id, module) in &recording.modules {
+            let number = match module.is_anonymous() {
+                true => id,
+                false => *first.entry((&module.path, &module.build_id)).or_insert(id),
+            };
+            same.insert(id, number);
+        }
+        let firsts = recording.modules.iter().filter(|(id, _)| same.get(id) == Some(id));
         Self {
             recording,
             builder: Builder::new(recording.info("command"), mode, events),
-            names: recording.modules.iter().map(|(&id, module)| (id, find(module))).collect(),
+            names: firsts.map(|(&id, module)| (id, find(module))).collect(),
+            same,
             generated: Generated::new(&recording.symbols),
             modules: HashMap::new(),
             functions: HashMap::new(),
             locations: HashMap::new(),
             options,
         }
+    }
+
+    /// The number under which everything about a module is kept: that of the first one of its file.
+    pub fn same(&self, module: u32) -> u32 {
+        self.same.get(&module).copied().unwrap_or(module)
     }
 
     fn module(&mut self, id: u32) -> ModuleId {
@@ -121,11 +138,12 @@ impl<'a> Resolver<'a> {
     pub fn file_address(&self, module: u32, address: u64) -> u64 {
         let Some(recorded) = self.recording.modules.get(&module) else { return address };
         let offset = recorded.offset_of(address);
-        self.names.get(&module).map_or(offset, |names| names.address_of(offset))
+        self.names.get(&self.same(module)).map_or(offset, |names| names.address_of(offset))
     }
 
     /// The function with code at a file's `address`, and its start.
     pub fn function_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
+        let module = self.same(module);
         let (start, size, name, origin) = self.name_at(module, address);
         if let Some(&function) = self.functions.get(&(module, start)) {
             return (function, start);
@@ -169,6 +187,7 @@ impl<'a> Resolver<'a> {
 
     /// The location of the instruction at a file's `address`.
     pub fn location(&mut self, module: u32, address: u64, bytes: &[u8]) -> LocationId {
+        let module = self.same(module);
         if let Some(&location) = self.locations.get(&(module, address)) {
             return location;
         }
