@@ -47,6 +47,8 @@ impl Random {
 pub enum Events {
     /// Value samples, instructions and branches: facts of a run.
     Facts,
+    /// Clocks too, which follow from the instructions where memory takes no time.
+    Clocks,
     /// Cache misses and clocks too, which are modelled.
     Modelled,
 }
@@ -133,8 +135,10 @@ impl Case {
 /// The control block of a case.
 fn block(random: &mut Random, events: Events, number: u64) -> String {
     let mut flags = random.below(8) << 1;
-    if events == Events::Modelled {
-        flags |= random.below(8) << 4;
+    match events {
+        Events::Facts => {}
+        Events::Clocks => flags |= random.below(4) << 5,
+        Events::Modelled => flags |= random.below(8) << 4,
     }
     if random.one_in(4) {
         flags |= 1 << 29;

@@ -1,5 +1,6 @@
 //! Builds test programs and prints where they are, to run one by hand: `lwp-corpus [GROUP/NAME]...`; or
-//! prints the assembly of a random case: `lwp-corpus random NUMBER`, `lwp-corpus random-models NUMBER`.
+//! prints the assembly of a random case: `lwp-corpus random NUMBER`, or `random-clocks` or
+//! `random-models`.
 
 use lwp_tests::asm_random::{Events, random_program};
 use lwp_tests::{compile, source_files};
@@ -8,6 +9,7 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let events = match wanted.first().map(String::as_str) {
         Some("random") => Some(Events::Facts),
+        Some("random-clocks") => Some(Events::Clocks),
         Some("random-models") => Some(Events::Modelled),
         _ => None,
     };

@@ -30,7 +30,11 @@ fn reference(events: Events, first: u64, count: u64, dir: &Path) -> (OsString, O
     let program = source.with_extension("");
     assemble(&source, &program);
     let program = program.into_os_string();
-    let outcome = run(vec![REFERENCE.into(), "--".into(), program.clone()], dir);
+    let options: &[&str] = if events == Events::Clocks { &["--no-caches", "--"] } else { &["--"] };
+    let mut argv = vec![OsString::from(REFERENCE)];
+    argv.extend(options.iter().map(OsString::from));
+    argv.push(program.clone());
+    let outcome = run(argv, dir);
     let stderr = String::from_utf8_lossy(&outcome.stderr);
     assert_eq!(outcome.end, End::Code(0), "cases from {first} on: {stderr}");
     assert_eq!(outcome.stdout.len() as u64, count * SHOWN_BYTES as u64);
@@ -55,7 +59,7 @@ fn check(events: Events) {
         let (program, outcome) = reference(events, first, count, dir.path());
         records += outcome.stdout.chunks(SHOWN_BYTES).filter(|shown| moved(shown)).count() as u64;
         // The virtual CPU has no cache model.
-        let facts = second.as_ref().filter(|_| events == Events::Facts);
+        let facts = second.as_ref().filter(|_| events != Events::Modelled);
         let command = facts.and_then(|second| second.command("full", program.as_ref()));
         if let Some(command) = command {
             let other = run(command, dir.path());
@@ -84,6 +88,12 @@ fn moved(shown: &[u8]) -> bool {
 #[test]
 fn random_programs_record_the_same() {
     check(Events::Facts);
+}
+
+/// Clocks too, where memory takes no time.
+#[test]
+fn random_programs_record_the_same_of_the_clocks() {
+    check(Events::Clocks);
 }
 
 /// Cache misses and clocks too.

@@ -17,7 +17,7 @@
 //! record that meets a page fault undoes the instruction and raises SIGSEGV at it (DEV-37). The
 //! threshold interrupt arrives as a signal, before the next instruction, if the program has a handler for
 //! it. A handler sees LWP as it is.
-//! The models of caches and clocks run while LWP is on and start cold whenever it is switched on.
+//! The models of caches and clocks run while LWP is on and start cold whenever a block is loaded.
 //!
 //! # What it does not
 //!

@@ -53,7 +53,6 @@ pub fn execute(
     memory: &mut TraceeMemory,
 ) -> Result<Regs, Fault> {
     let mut after = *regs;
-    let was_on = thread.unit.is_on();
     let (unit, surroundings) = (thread.unit.clone(), thread.surroundings.clone());
     let mut written = Undo::new(memory);
     thread.unit.execute(
@@ -66,8 +65,7 @@ pub fn execute(
     )?;
     let undo = written.bytes;
     after.0.rip = decoded.fall_through;
-    let starts = instruction.mnemonic == Mnemonic::Llwpcb && !was_on;
-    if starts && thread.unit.is_on() {
+    if instruction.mnemonic == Mnemonic::Llwpcb && thread.unit.is_on() {
         thread.reset_models();
     }
     let mut decoded = decoded.clone();

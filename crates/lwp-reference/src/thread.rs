@@ -100,7 +100,7 @@ impl Thread {
         }
     }
 
-    /// Cold caches and clocks at zero: what the models are when LWP is switched on.
+    /// Cold caches and clocks at zero: what the models are when a block is loaded.
     pub fn reset_models(&mut self) {
         self.model = cold(&self.options);
         self.iterations = None;
