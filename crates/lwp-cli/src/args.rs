@@ -80,7 +80,7 @@ pub enum Command {
 }
 
 /// `lwp cache`.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
     /// List what is kept, last used first
     List,
@@ -90,6 +90,13 @@ pub enum CacheCommand {
     Prune,
     /// Remove everything
     Clear,
+    /// Translate programs and their libraries ahead of time; the programs are not run, but their dynamic
+    /// linker is, to see what is mapped where
+    Warm {
+        /// Dynamically linked programs.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
 }
 
 /// `lwp stat`.

@@ -307,3 +307,32 @@ fn a_thousand_runs_share_one_cache() {
     let bytes: u64 = dir.files().iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(bytes > 0 && bytes <= LIMIT, "{bytes}");
 }
+
+#[test]
+fn programs_are_translated_ahead_of_time_and_not_run() {
+    let dir = Dir::new("warm");
+    let warm = dir.lwp(&["cache", "warm", "touch", "true"]);
+    assert!(warm.status.success(), "{}", text(&warm.stderr));
+    assert_eq!(text(&warm.stdout) + &text(&warm.stderr), "");
+    let fragments = |list: &str, path: &str| -> Vec<u64> {
+        let lines = list.lines().filter(|line| line.ends_with(path));
+        lines.filter_map(|line| line.split_whitespace().rev().nth(4)?.parse().ok()).collect()
+    };
+    let list = dir.cache("list");
+    let libc = fragments(&list, "/libc.so.6");
+    assert!(libc.iter().filter(|&&count| count > 20_000).count() >= 2, "{list}");
+    assert!(!fragments(&list, "/touch").is_empty(), "{list}");
+    let (cold, expected) = dir.count(&["--no-cache"], &["true"]);
+    let (run, counts) = dir.count(&[], &["true"]);
+    assert_eq!((run.status, counts), (cold.status, expected));
+    // What cannot be stopped before its own code is refused.
+    for refused in ["/dev/null", "/etc/passwd"] {
+        assert_ne!(dir.lwp(&["cache", "warm", refused]).status.code(), Some(0), "{refused}");
+    }
+    let program = dir.0.join("tiny");
+    fs::write(&program, tiny(0)).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let refused = dir.lwp(&["cache", "warm", program.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(text(&refused.stderr).contains("remedy:"), "{}", text(&refused.stderr));
+}

@@ -147,6 +147,8 @@ pub struct Config {
     /// Where translations are kept from run to run; see [`crate::store`]. Not used where addresses are
     /// random, for a process taken over, or where a profile is wanted.
     pub cache: Option<Cache>,
+    /// When a process ends, translate every function of the files that it has mapped, for the cache.
+    pub warm: bool,
     /// Kill the program (SIGTERM, then SIGKILL) after this long.
     pub timeout: Option<Duration>,
 }
@@ -166,6 +168,7 @@ impl Config {
             seed: 0,
             start_enabled: true,
             cache: None,
+            warm: false,
             timeout: None,
         }
     }

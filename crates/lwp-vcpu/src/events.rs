@@ -552,6 +552,9 @@ fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
             machine.settle(tid, &cache);
         }
     }
+    if machine.config.warm {
+        machine.warm(tid);
+    }
     Tracee(tid).cont(0)
 }
 

@@ -30,6 +30,7 @@ mod space;
 mod state;
 pub mod store;
 mod syscalls;
+mod warm;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

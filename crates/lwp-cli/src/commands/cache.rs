@@ -1,14 +1,18 @@
 //! `lwp cache`: the translations kept from run to run.
 
 use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lwp_vcpu::store::{Item, Store};
+use lwp_vcpu::{Config, Plan, Target};
 
 use super::print;
 use crate::args::CacheCommand;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::program;
 
 /// Carries out one of the cache's commands.
 pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
@@ -18,6 +22,11 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
         CacheCommand::Verify => return verify(&store),
         CacheCommand::Prune => removed(store.prune().map_err(failed)?)?,
         CacheCommand::Clear => removed(store.clear().map_err(failed)?)?,
+        CacheCommand::Warm { files } => {
+            for file in files {
+                warm(file)?;
+            }
+        }
     }
     Ok(Ending::SUCCESS)
 }
@@ -76,6 +85,54 @@ fn verify(store: &Store) -> Result<Ending, Failure> {
     let _ = writeln!(text, "{} files, {faulty} faulty", items.len());
     print(text.as_bytes())?;
     Ok(Ending::Code(u8::from(faulty > 0)))
+}
+
+/// Has the dynamic linker map `file` and its libraries, and translates them, with counters and without.
+fn warm(file: &Path) -> Result<(), Failure> {
+    let command = [file.as_os_str().to_owned()];
+    let Target::Launch { program, .. } = program::launch(&command)? else { return Ok(()) };
+    let text = program.display().to_string();
+    let refused = |why: &str| {
+        Failure::new(OWN_FAILURE, format!("{text}: {why}"))
+            .with_remedy("run it once: what it executes is then kept")
+    };
+    let bytes = std::fs::read(&program).map_err(|error| Failure::io(&text, &error))?;
+    let mode = std::fs::metadata(&program).map_err(|error| Failure::io(&text, &error))?.mode();
+    // Only this linker is known to stop before the program's own code.
+    match interpreter(&bytes) {
+        Some(linker) if linker.contains("/ld-linux") && mode & 0o6000 == 0 => {}
+        _ => return Err(refused("not an ordinary program that glibc's dynamic linker loads")),
+    }
+    const SCRIPT: &str = "LD_TRACE_LOADED_OBJECTS=1 exec \"$0\" >/dev/null 2>&1";
+    let words = ["sh".into(), "-c".into(), SCRIPT.into(), program.into_os_string()];
+    for plan in [Plan::Exact, Plan::Plain] {
+        let target = Target::Launch { program: "/bin/sh".into(), argv: words.to_vec() };
+        let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
+        config.target = target;
+        config.cache = crate::args::cache(None);
+        config.warm = true;
+        lwp_vcpu::run(&config, None)?;
+    }
+    Ok(())
+}
+
+/// The dynamic linker that an ELF file names.
+fn interpreter(file: &[u8]) -> Option<String> {
+    const PT_INTERP: u32 = 3;
+    let u64_at = |at: usize| {
+        let bytes = file.get(at..at.checked_add(8)?)?;
+        usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
+    };
+    if !file.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (table, count) = (u64_at(32)?, u64_at(56)? & 0xffff);
+    let header = (0..count)
+        .filter_map(|index| table.checked_add(index * 56))
+        .find(|&at| file.get(at..at.saturating_add(4)) == Some(&PT_INTERP.to_le_bytes()))?;
+    let (at, len) = (u64_at(header.checked_add(8)?)?, u64_at(header.checked_add(32)?)?);
+    let path = file.get(at..at.checked_add(len)?)?;
+    String::from_utf8(path.strip_suffix(b"\0")?.to_vec()).ok()
 }
 
 fn removed((files, bytes): (usize, u64)) -> Result<(), Failure> {
