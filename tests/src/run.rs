@@ -280,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_process_left_behind_is_found_and_killed() {
-        let outcome = sh("setsid sleep 1000 >/dev/null 2>&1 & exit 0", Duration::from_secs(10));
+        let outcome =
+            sh("setsid sleep 1000 >/dev/null 2>&1 & sleep 0.3; exit 0", Duration::from_secs(10));
         assert_eq!(outcome.end, End::Code(0));
         assert_eq!(outcome.leftovers.len(), 1, "{:?}", outcome.leftovers);
     }

@@ -94,8 +94,9 @@ const SCRIPT: &str = "i=0; while [ $i -lt 8 ]; do (exit 3); x=$(echo $i); /bin/t
 #[test]
 fn counts_and_output_are_the_same_from_the_cache() {
     let dir = Dir::new("same");
-    for program in [&["true"][..], &["ls", "-d", "/"], &["sh", "-c", LOOP], &["sh", "-c", SCRIPT]] {
-        let exact = !program.contains(&SCRIPT);
+    for program in [&["true"][..], &["seq", "3000"], &["sh", "-c", LOOP], &["sh", "-c", SCRIPT]] {
+        // A shell turns its parent's process id into text: the counts depend on its digits.
+        let exact = program[0] != "sh";
         let (cold, cold_counts) = dir.count(&["--no-cache"], program);
         let before = dir.files().len();
         assert_eq!(cold_counts.len(), 6, "{program:?}: {}", text(&cold.stderr));
@@ -158,7 +159,7 @@ fn runs_without_a_place_do_without() {
 #[test]
 fn damaged_files_are_replaced_and_never_executed() {
     let dir = Dir::new("damage");
-    let program = ["sh", "-c", LOOP];
+    let program = ["seq", "3000"];
     let (cold, expected) = dir.count(&[], &program);
     let files = dir.files();
     assert!(files.len() >= 3, "{files:?}");

@@ -44,6 +44,8 @@ pub struct ThreadLwp {
     cut: Option<Cut>,
     /// Where the result of SLWPCB goes.
     pub result: Option<Register>,
+    /// An interrupt has been sent to the thread, which must see it before it goes on.
+    interrupted: bool,
     /// How often a fault has been handed to the program in vain.
     touched: u32,
 }
@@ -117,6 +119,7 @@ impl ThreadLwp {
             published: [0; 3],
             cut: None,
             result: None,
+            interrupted: false,
             touched: 0,
         }
     }
@@ -306,6 +309,14 @@ impl Machine {
         (Instant::now() - self.started).as_nanos() as u64 / 10
     }
 
+    /// Whether the thread must be stopped instead of answered: a signal that has been sent to it would
+    /// reach it some instructions later.
+    pub fn lwp_take_interrupted(&mut self, tid: Tid) -> bool {
+        let thread = self.threads.get_mut(&tid);
+        let lwp = thread.and_then(|thread| thread.lwp.as_mut());
+        lwp.is_some_and(|lwp| std::mem::take(&mut lwp.interrupted))
+    }
+
     /// Delivers the threshold interrupts that have been raised.
     fn lwp_interrupt(&mut self, tid: Tid) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
@@ -317,7 +328,7 @@ impl Machine {
         let interrupt = self.config.lwp.as_ref().map(|lwp| lwp.interrupt);
         match interrupt {
             Some(Interrupt::Thread(signal)) if handles(tid, signal) => {
-                let _ = sys::tgkill(pid, tid, signal);
+                lwp.interrupted = sys::tgkill(pid, tid, signal).is_ok();
             }
             Some(Interrupt::Process(signal)) if handles(tid, signal) => {
                 let _ = sys::kill(pid, signal);

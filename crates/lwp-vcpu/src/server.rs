@@ -321,6 +321,10 @@ impl Machine {
     /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there is
     /// the application's `pc`.
     pub fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
+        if self.lwp_take_interrupted(tid) {
+            self.ask_tracer(tid, Need::Side);
+            return;
+        }
         let Some((space, family)) = self.space_of(tid) else { return };
         let unit = space.code_at(family, tid, pc.0).map(|(_, range)| range.unit);
         let entries = match unit {
