@@ -199,10 +199,10 @@ mod tests {
     fn programs_are_started_through_lwp() {
         let runner = |verb: &str, lwp: &str| {
             let plan = Plan::new(&words(verb)).expect(verb);
-            plan.runner(Path::new(lwp), Path::new("/work"))
+            plan.runner(Path::new(lwp), Path::new("/build"))
         };
         assert_eq!(runner("stat", "/bin/lwp"), Ok("/bin/lwp stat --".into()));
-        let recorded = "/bin/lwp record -q -o /work/lwp.data --";
+        let recorded = "/bin/lwp record -q -o /build/lwp.data --";
         assert_eq!(runner("flamegraph", "/bin/lwp"), Ok(recorded.into()));
         assert!(runner("stat", "/my bin/lwp").is_err());
     }
