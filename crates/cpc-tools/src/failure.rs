@@ -40,3 +40,12 @@ impl From<pctx::Error> for Failure {
         Self::new(error)
     }
 }
+
+impl From<clap::Error> for Failure {
+    /// A wrong call, by the first line of what clap says.
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        let first = text.lines().next().unwrap_or_default();
+        Self::Usage(first.strip_prefix("error: ").unwrap_or(first).to_owned())
+    }
+}

@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod counting;
 mod ending;
 mod failure;
 mod lwp_args;

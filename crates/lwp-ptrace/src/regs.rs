@@ -22,6 +22,28 @@ impl PartialEq for Regs {
     }
 }
 
+/// General register number `register`, as instructions encode it.
+pub fn general(regs: &mut Raw, register: u8) -> &mut u64 {
+    match register {
+        0 => &mut regs.rax,
+        1 => &mut regs.rcx,
+        2 => &mut regs.rdx,
+        3 => &mut regs.rbx,
+        4 => &mut regs.rsp,
+        5 => &mut regs.rbp,
+        6 => &mut regs.rsi,
+        7 => &mut regs.rdi,
+        8 => &mut regs.r8,
+        9 => &mut regs.r9,
+        10 => &mut regs.r10,
+        11 => &mut regs.r11,
+        12 => &mut regs.r12,
+        13 => &mut regs.r13,
+        14 => &mut regs.r14,
+        _ => &mut regs.r15,
+    }
+}
+
 /// Offset of gs_base in `struct user`, whose first member is the register structure.
 pub const GS_BASE_OFFSET: usize = std::mem::offset_of!(libc::user_regs_struct, gs_base);
 

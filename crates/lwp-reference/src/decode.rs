@@ -7,7 +7,7 @@ use iced_x86::{
 use lwp_arch::insn::{self, CodeSize, Gpr, Operands};
 use lwp_arch::retired::{AccessKind, BranchKind};
 use lwp_arch::{AppPc, LinearAddr};
-use lwp_ptrace::regs::Raw;
+use lwp_ptrace::regs::{Raw, general};
 use lwp_uarch::{Operand, Step};
 
 /// Longest instruction in bytes.
@@ -280,27 +280,5 @@ fn value(register: Register, regs: &Raw) -> Option<u64> {
 /// A general register.
 pub fn gpr_value(register: Gpr, regs: &Raw) -> u64 {
     let mut regs = *regs;
-    *gpr_place(register, &mut regs)
-}
-
-/// Where a general register lies.
-pub fn gpr_place(register: Gpr, regs: &mut Raw) -> &mut u64 {
-    match register.number() {
-        0 => &mut regs.rax,
-        1 => &mut regs.rcx,
-        2 => &mut regs.rdx,
-        3 => &mut regs.rbx,
-        4 => &mut regs.rsp,
-        5 => &mut regs.rbp,
-        6 => &mut regs.rsi,
-        7 => &mut regs.rdi,
-        8 => &mut regs.r8,
-        9 => &mut regs.r9,
-        10 => &mut regs.r10,
-        11 => &mut regs.r11,
-        12 => &mut regs.r12,
-        13 => &mut regs.r13,
-        14 => &mut regs.r14,
-        _ => &mut regs.r15,
-    }
+    *general(&mut regs, register.number())
 }

@@ -4,9 +4,9 @@ use lwp_arch::insn::{Gpr, Instruction, Mnemonic, Segment};
 use lwp_arch::{AppPc, Fault, LinearAddr};
 use lwp_model::{Cpu, LinearMemory, Registers};
 use lwp_ptrace::Regs;
-use lwp_ptrace::regs::Raw;
+use lwp_ptrace::regs::{Raw, general};
 
-use crate::decode::{Decoded, gpr_place, gpr_value};
+use crate::decode::{Decoded, gpr_value};
 use crate::memory::TraceeMemory;
 use crate::thread::{Thread, operand_load};
 
@@ -21,7 +21,7 @@ impl Registers for ThreadRegisters<'_> {
     }
 
     fn set_gpr(&mut self, register: Gpr, value: u64) {
-        *gpr_place(register, self.0) = value;
+        *general(self.0, register.number()) = value;
     }
 
     fn segment_base(&self, segment: Segment) -> u64 {

@@ -1,7 +1,7 @@
 //! Instructions that read the clock or draw random numbers, under determinism: answered from the
 //! machine's own state, with the registers in hand.
 
-use lwp_ptrace::regs::Regs;
+use lwp_ptrace::regs::{Raw, Regs, general};
 use lwp_ptrace::{Tid, memory};
 
 use crate::machine::Machine;
@@ -70,39 +70,11 @@ fn split(bytes: &[u8; 15]) -> (usize, u8, &[u8]) {
 }
 
 /// Writes `value` to general register `register`, or its half.
-pub fn set_register(
-    regs: &mut lwp_ptrace::regs::Raw,
-    register: u8,
-    value: u64,
-    wide: bool,
-    half: bool,
-) {
-    let place = self::register(regs, register);
+pub fn set_register(regs: &mut Raw, register: u8, value: u64, wide: bool, half: bool) {
+    let place = general(regs, register);
     *place = match (wide, half) {
         (true, _) => value,
         (false, true) => *place & !0xffff | value & 0xffff,
         (false, false) => value & 0xffff_ffff,
     };
-}
-
-/// General register number `register`.
-pub fn register(regs: &mut lwp_ptrace::regs::Raw, register: u8) -> &mut u64 {
-    match register {
-        0 => &mut regs.rax,
-        1 => &mut regs.rcx,
-        2 => &mut regs.rdx,
-        3 => &mut regs.rbx,
-        4 => &mut regs.rsp,
-        5 => &mut regs.rbp,
-        6 => &mut regs.rsi,
-        7 => &mut regs.rdi,
-        8 => &mut regs.r8,
-        9 => &mut regs.r9,
-        10 => &mut regs.r10,
-        11 => &mut regs.r11,
-        12 => &mut regs.r12,
-        13 => &mut regs.r13,
-        14 => &mut regs.r14,
-        _ => &mut regs.r15,
-    }
 }

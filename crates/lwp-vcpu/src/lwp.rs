@@ -30,7 +30,7 @@ use crate::machine::{Machine, Thread};
 use memory::TraceeMemory;
 
 /// The profile of a thread.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ThreadLwp {
     unit: LwpUnit,
     core: CoreClock,
@@ -80,7 +80,7 @@ impl Executed {
 }
 
 /// What the unit needs from the world.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Surroundings {
     random: Xorshift32,
     /// The performance time-stamp counter, 100 MHz.
@@ -190,7 +190,7 @@ impl ThreadLwp {
     }
 
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.
-    fn retire(&mut self, tid: Tid, executed: &Executed) -> Result<(), Fault> {
+    fn retire(&mut self, memory: &mut TraceeMemory, executed: &Executed) -> Result<(), Fault> {
         let counts = !executed.crosses_privilege && self.selection.admits(executed.ip);
         let (core, reference) = match counts {
             true => {
@@ -207,8 +207,7 @@ impl ThreadLwp {
             crosses_privilege: executed.crosses_privilege,
             ..Retired::plain(Ip(executed.ip), Ip(executed.next))
         };
-        let mut memory = TraceeMemory::new(tid);
-        self.unit.retire(&CPU, &retired, &mut memory, &mut self.surroundings).map(|_| ())
+        self.unit.retire(&CPU, &retired, memory, &mut self.surroundings).map(|_| ())
     }
 }
 
@@ -296,7 +295,7 @@ impl Machine {
             && let Some(lwp) = &mut thread.lwp
         {
             lwp.surroundings.timestamp = timestamp;
-            let _ = lwp.retire(tid, executed);
+            let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
         self.lwp_interrupt(tid);
     }

@@ -77,11 +77,7 @@ pub struct Options {
 impl Options {
     /// Parses and checks.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Failure> {
-        let options = Self::try_parse_from(arguments).map_err(|error| {
-            let text = error.render().to_string();
-            let first = text.lines().next().unwrap_or_default();
-            Failure::Usage(first.strip_prefix("error: ").unwrap_or(first).to_owned())
-        })?;
+        let options = Self::try_parse_from(arguments)?;
         if options.help {
             return Ok(options);
         }

@@ -4,19 +4,18 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use lwp_profile::Recording;
 use lwp_report::{Options, Table};
-use lwp_vcpu::config::Request;
-use lwp_vcpu::{Config, Outcome, Plan, Target};
+use lwp_vcpu::Outcome;
 
-use crate::args::{MachineArgs, usage_error};
+use crate::args::MachineArgs;
+use crate::counting::Counting;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, DEFAULT_FILE};
-use crate::program;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::signals;
@@ -67,7 +66,7 @@ const HOTTEST: usize = 10;
 
 /// Records, and says what was found and what to do next.
 pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
-    let config = configuration(args)?;
+    let config = counting(args).configuration()?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args));
     let requests = Arc::new(Requests::default());
@@ -76,7 +75,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     }
     let connected = requests.connect();
     signals::answer(Arc::clone(&requests), args.pid.is_some())?;
-    schedule(args, &requests);
+    counting(args).schedule(&requests);
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()))?;
     recorder.finish(&outcome)?;
     if !args.quiet {
@@ -94,38 +93,13 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     })
 }
 
-fn configuration(args: &RecordArgs) -> Result<Config, Failure> {
-    if args.delay.is_some_and(|delay| delay < -1) {
-        return Err(usage_error(
-            "the delay is negative",
-            "give milliseconds, or -1 to wait for --control",
-        ));
-    }
-    let target = match args.pid {
-        Some(pid) => Target::Attach { pid },
-        None => program::launch(&args.command)?,
-    };
-    let mut config = args.machine.config(target, Plan::Exact);
-    config.follow_children = !args.no_inherit;
-    config.start_enabled = args.delay.is_none();
-    if args.pid.is_some() {
-        config.timeout = None;
-    }
-    Ok(config)
-}
-
-/// Starts the clocks of `--delay` and, when attached, of `--timeout`.
-fn schedule(args: &RecordArgs, requests: &Requests) {
-    let delay = args.delay.and_then(|ms| u64::try_from(ms).ok());
-    let stop = args.machine.timeout().filter(|_| args.pid.is_some());
-    let times = [(delay.map(Duration::from_millis), Request::Enable), (stop, Request::Stop)];
-    for (time, request) in times {
-        if let (Some(time), Some(sender)) = (time, requests.current()) {
-            std::thread::spawn(move || {
-                std::thread::sleep(time);
-                let _ = sender.send(request);
-            });
-        }
+fn counting(args: &RecordArgs) -> Counting<'_> {
+    Counting {
+        machine: &args.machine,
+        pid: args.pid,
+        command: &args.command,
+        delay: args.delay,
+        no_inherit: args.no_inherit,
     }
 }
 

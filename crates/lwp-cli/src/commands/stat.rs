@@ -7,12 +7,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use lwp_vcpu::config::Request;
-use lwp_vcpu::{Config, ExitStatus, Outcome, Plan, Target};
+use lwp_vcpu::{Config, ExitStatus, Outcome, Target};
 
-use crate::args::{StatArgs, usage_error};
+use crate::args::StatArgs;
+use crate::counting::Counting;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::program;
@@ -24,7 +23,7 @@ use crate::stat::{control, csv, events, json, text};
 /// Runs or attaches, and writes the report.
 pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     let requested = events::parse(&args.events)?;
-    let config = configuration(args)?;
+    let config = counting(args).configuration()?;
     let mut output = output(args)?;
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.control {
@@ -90,7 +89,7 @@ impl Session<'_> {
     /// One run, and how lwp shall end if it is the last.
     fn once(&self) -> Result<(Outcome, Ending), Failure> {
         let control = self.requests.connect();
-        self.schedule();
+        counting(self.args).schedule(&self.requests);
         let companion = self.companion()?;
         let outcome = lwp_vcpu::run(&self.config, Some(control));
         self.requests.disconnect();
@@ -102,29 +101,6 @@ impl Session<'_> {
             None => outcome.status.into(),
         };
         Ok((outcome, ending))
-    }
-
-    /// Starts the clocks: the delay before counting and, when attached, the timeout (a launched
-    /// program's timeout is the virtual CPU's business, because it ends the program).
-    fn schedule(&self) {
-        let delay = self.args.delay.and_then(|ms| u64::try_from(ms).ok());
-        if let Some(delay) = delay {
-            self.after(Duration::from_millis(delay), Request::Enable);
-        }
-        let attached = self.args.pid.is_some();
-        if let Some(timeout) = self.args.machine.timeout().filter(|_| attached) {
-            self.after(timeout, Request::Stop);
-        }
-    }
-
-    /// Sends `request` to the current run after `time`.
-    fn after(&self, time: Duration, request: Request) {
-        if let Some(sender) = self.requests.current() {
-            std::thread::spawn(move || {
-                std::thread::sleep(time);
-                let _ = sender.send(request);
-            });
-        }
     }
 
     /// Starts the command that says how long to count an attached process, as in
@@ -164,25 +140,14 @@ fn wait(mut child: Child) -> Ending {
     }
 }
 
-/// The configuration of every run.
-fn configuration(args: &StatArgs) -> Result<Config, Failure> {
-    if args.delay.is_some_and(|delay| delay < -1) {
-        return Err(usage_error(
-            "the delay is negative",
-            "give milliseconds, or -1 to wait for --control",
-        ));
+fn counting(args: &StatArgs) -> Counting<'_> {
+    Counting {
+        machine: &args.machine,
+        pid: args.pid,
+        command: &args.command,
+        delay: args.delay,
+        no_inherit: args.no_inherit,
     }
-    let target = match args.pid {
-        Some(pid) => Target::Attach { pid },
-        None => program::launch(&args.command)?,
-    };
-    let mut config = args.machine.config(target, Plan::Exact);
-    config.follow_children = !args.no_inherit;
-    config.start_enabled = args.delay.is_none();
-    if args.pid.is_some() {
-        config.timeout = None;
-    }
-    Ok(config)
 }
 
 /// Opens the place for the report, before anything runs.
@@ -232,6 +197,9 @@ fn rendered(args: &StatArgs, report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    use lwp_vcpu::Plan;
 
     fn args(command: &[&str]) -> StatArgs {
         let command = command.iter().map(OsString::from).collect();
@@ -240,7 +208,7 @@ mod tests {
 
     #[test]
     fn configuration_follows_the_options() {
-        let config = configuration(&args(&["/bin/sh"])).unwrap();
+        let config = counting(&args(&["/bin/sh"])).configuration().unwrap();
         assert!(config.follow_children && config.start_enabled);
         assert_eq!(config.plan, Plan::Exact);
 
@@ -248,14 +216,14 @@ mod tests {
         args.no_inherit = true;
         args.delay = Some(-1);
         args.machine.timeout = Some(50);
-        let config = configuration(&args).unwrap();
+        let config = counting(&args).configuration().unwrap();
         assert!(!config.follow_children && !config.start_enabled);
         assert_eq!(config.timeout, Some(Duration::from_millis(50)));
 
         args.pid = Some(7);
-        assert_eq!(configuration(&args).unwrap().timeout, None);
+        assert_eq!(counting(&args).configuration().unwrap().timeout, None);
         args.delay = Some(-2);
-        assert!(configuration(&args).is_err());
+        assert!(counting(&args).configuration().is_err());
     }
 
     #[test]

@@ -62,34 +62,17 @@ impl Machine {
         first.into_iter().chain(second).min()
     }
 
-    /// The fault that storing the records of instruction `index` would meet.
+    /// The fault that storing the records of instruction `index` would meet, found on a copy.
     fn lwp_would_fault(&mut self, tid: Tid, block: &Block, index: u32) -> Option<Fault> {
-        let lwp = self.threads.get(&tid)?.lwp.as_ref()?;
-        let mut unit = lwp.unit.clone();
-        let (mut core, mut reference) = (lwp.core.clone(), lwp.reference.clone());
-        let passed = u64::from(index);
-        let mut before = lwp_model::Occurrences::default();
-        if lwp.selection.instructions {
-            before.instructions = passed;
-            before.core_clocks = core.retire_many(passed);
-            before.reference_clocks = reference.advance(before.core_clocks);
+        let mut trial = self.threads.get(&tid)?.lwp.as_ref()?.clone();
+        if trial.selection.instructions {
+            trial.pass(u64::from(index), 0, 0);
         }
-        unit.pass(&before);
         let ip = instruction_pcs(block, index as usize + 1).last().copied()?;
-        let branch = (index as usize == block.insns.len()).then(|| branch_kind(block)).flatten();
-        let cycles = core.retire(&[], false);
-        let retired = lwp_arch::Retired {
-            branch: branch.map(|kind| lwp_arch::retired::Branch {
-                kind,
-                taken: true,
-                predicted: None,
-            }),
-            core_cycles: cycles,
-            reference_cycles: reference.advance(u64::from(cycles)) as u32,
-            ..lwp_arch::Retired::plain(lwp_arch::AppPc(ip), lwp_arch::AppPc(ip))
-        };
-        let mut memory = TraceeMemory::dry(tid);
-        unit.retire(&super::CPU, &retired, &mut memory, &mut lwp_model::Quiet).err()
+        let kind = (index as usize == block.insns.len()).then(|| branch_kind(block)).flatten();
+        let executed =
+            Executed { branch: kind.map(|kind| (kind, true)), ..Executed::plain(ip, ip) };
+        trial.retire(&mut TraceeMemory::dry(tid), &executed).err()
     }
 
     /// Leads the thread to a cut fragment of `most` instructions.

@@ -7,7 +7,7 @@ use lwp_arch::{AppPc as Ip, Fault};
 use lwp_dbt::{AppPc, CachePc, RequestKind, Selection, Slot};
 use lwp_model::{Data1, Insert, Registers};
 use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, Regs};
+use lwp_ptrace::regs::{Raw, Regs, general};
 
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
@@ -289,11 +289,11 @@ struct Stopped {
 impl Registers for Stopped {
     fn gpr(&self, register: Gpr) -> u64 {
         let mut regs = self.regs;
-        *crate::emulate::register(&mut regs, register.number())
+        *general(&mut regs, register.number())
     }
 
     fn set_gpr(&mut self, register: Gpr, value: u64) {
-        *crate::emulate::register(&mut self.regs, register.number()) = value;
+        *general(&mut self.regs, register.number()) = value;
     }
 
     fn segment_base(&self, segment: Segment) -> u64 {
