@@ -121,7 +121,52 @@ pub enum Slot {
     LwpPending = 0x1e8,
     /// Insertion list: triples of table slot address, chain slot address, entry address.
     ApplyList = 0x200,
+    /// Address of the LWP ring where translated code stores records itself; 0 where the host does.
+    LwpRing = 0x800,
+    /// Bytes of it.
+    LwpRingSize = 0x808,
+    /// Offset in it of the next record.
+    LwpRingHead = 0x810,
+    /// What that is about to become.
+    LwpNewHead = 0x818,
+    /// Address of BufferHeadOffset.
+    LwpHeadAt = 0x820,
+    /// Address of BufferTailOffset.
+    LwpTailAt = 0x828,
+    /// The host is asked where the ring would hold this many bytes.
+    LwpThreshold = 0x830,
+    /// Non-zero in continuous mode: a full ring is nothing special.
+    LwpContinuous = 0x8a0,
+    /// First dword of the record of an LWPINS or LWPVAL, but for the core's number.
+    LwpRecord = 0x838,
+    /// The core's number, where a record has it.
+    LwpCore = 0x840,
+    /// Address of the control block where translated code executes SLWPCB itself; 0 where the host does.
+    LwpBlock = 0x848,
+    /// Address of the EventCounter that the high part is; 0 where there is none.
+    LwpHighAt = 0x850,
+    /// Of the low part.
+    LwpLowAt = 0x858,
+    /// Of the value samples.
+    LwpValueAt = 0x860,
+    /// How many LWPVALs could pass when that was published last.
+    LwpValueBase = 0x868,
+    /// What the counter of value samples is set to after a record, but for its random bits.
+    LwpValueInterval = 0x870,
+    /// What it is about to be set to.
+    LwpNewValue = 0x878,
+    /// Which of its bits are random.
+    LwpRandomMask = 0x880,
+    /// State of the random number generator.
+    LwpRandom = 0x888,
+    /// What that is about to become.
+    LwpNewRandom = 0x890,
+    /// Number of the register that the result of SLWPCB goes to, with [`RESULT_NARROW`].
+    LwpRegister = 0x898,
 }
+
+/// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.
+pub const RESULT_NARROW: u32 = 0x10;
 
 /// How many words the LWP countdown is dealt out to.
 pub const LWP_SLOTS: u32 = 8;

@@ -1001,8 +1001,13 @@ impl<'a> Emitter<'a> {
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.imm32(Slot::Kind as u32);
         self.imm32(ask.kind as u32);
+        let lwp = &self.routines.lwp;
         let routine = match ask.kind {
             RequestKind::Cpuid => self.routines.ask_cpuid,
+            // In a cut fragment an event may be due on the instruction itself.
+            RequestKind::Lwpins if ask.charged => lwp.insert,
+            RequestKind::Lwpval if ask.charged => lwp.sample,
+            RequestKind::Slwpcb if ask.charged => lwp.flush,
             _ => self.routines.ask_r11,
         };
         self.ask_about(ask.pc, state, routine);

@@ -39,6 +39,8 @@ pub enum PcSource {
     ContextNext,
     /// In [`crate::Slot::SigPc`].
     ContextSigPc,
+    /// That of the translated code at [`crate::Slot::LwpAfter`].
+    LwpAfter,
 }
 
 /// Something that translated code has half done and the host must settle.
@@ -62,9 +64,14 @@ pub enum Commit {
     /// The LWP countdown is being dealt out anew: its high and low part are the new ones in the context
     /// and what the words say is void.
     Dealing,
-    /// An LWP instruction has been executed by the host; its result is still to be set as
+    /// An LWP instruction has been executed; its result is still to be set as
     /// [`crate::Slot::LwpPending`] says.
     LwpResult,
+    /// A routine is executing an LWP instruction, of which nothing is to be seen yet.
+    LwpBegun,
+    /// A routine has stored the record of an LWP instruction, which is thereby executed; what becomes
+    /// of ring and counter stands ready in the context.
+    LwpStored,
     /// The last instruction of a cut fragment has retired, as a taken branch; the host has not been
     /// told.
     LwpBranched,

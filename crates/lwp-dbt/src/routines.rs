@@ -58,6 +58,12 @@ pub struct LwpRoutines {
     /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
     /// their slots.
     pub branched: u32,
+    /// LWPINS, with operands staged: asked for as by `ask_r11`, and done here if possible.
+    pub insert: u32,
+    /// LWPVAL whose counter has expired, likewise.
+    pub sample: u32,
+    /// SLWPCB, likewise; `LwpWeight` says what it counts for itself.
+    pub flush: u32,
     /// Answer: read a byte at `LwpTouch`, then ask again.
     pub touch_read: u32,
     /// Answer: write a byte at `LwpTouch` as it is, then ask again.
@@ -134,6 +140,9 @@ impl Routines {
             go: at(&go)?,
             run: at(&run)?,
             lwp: LwpRoutines {
+                insert: at(&lwp.insert)?,
+                sample: at(&lwp.sample)?,
+                flush: at(&lwp.flush)?,
                 deal: at(&lwp.deal)?,
                 branched: at(&lwp.branched)?,
                 touch_read: at(&lwp.touch_read)?,
@@ -198,10 +207,11 @@ fn emit_ask(b: &mut Builder, save: &mut CodeLabel) -> Result<(CodeLabel, CodeLab
     let mut join = b.asm.create_label();
     b.asm.jmp(join)?;
 
-    let ask_r11 =
-        b.mark(state(PcSource::R11, Spills { r11: true, ..Spills::default() }, Commit::None))?;
+    // The kind of the request has been named: it is one from here on.
+    let named = Commit::Mailbox;
+    let ask_r11 = b.mark(state(PcSource::R11, Spills { r11: true, ..Spills::default() }, named))?;
     b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
-    b.mark(state(PcSource::R11, BOTH, Commit::None))?;
+    b.mark(state(PcSource::R11, BOTH, named))?;
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;
     b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
     b.asm.set_label(&mut join)?;

@@ -39,7 +39,7 @@
 //! the filters, `deliver` the ring. [`LwpUnit::llwpcb`] starts a profile, [`LwpUnit::slwpcb`] flushes
 //! it, [`LwpUnit::lwpins`] and [`LwpUnit::lwpval`] insert records, [`LwpUnit::execute`] runs any of the
 //! four from a decoded instruction. `bulk` lets many
-//! instructions pass at once. `system` has CPUID, MSRs, XSAVE and what surrounds a context switch.
+//! instructions pass at once, `direct` lets records be stored elsewhere. `system` has CPUID, MSRs, XSAVE and what surrounds a context switch.
 //!
 //! Where the documents leave something open the model takes one way and says so, with the number of the
 //! choice in `docs/deviations.md`. Where they allow several, [`Policy`] selects.
@@ -55,6 +55,7 @@ mod bulk;
 mod count;
 mod cpu;
 mod deliver;
+mod direct;
 mod eligible;
 mod execute;
 mod insert;
@@ -72,6 +73,7 @@ mod unit;
 
 pub use bulk::{IpRange, Occurrences, Watched};
 pub use cpu::{Cpu, DataSegment, Mode};
+pub use direct::Direct;
 pub use execute::Registers;
 pub use insert::{Data1, Insert};
 pub use memory::{LinearMemory, PagedMemory};

@@ -15,6 +15,11 @@ impl Xorshift32 {
         Self(if seed == 0 { 1 } else { seed })
     }
 
+    /// The generator's state.
+    pub const fn state(self) -> u32 {
+        self.0
+    }
+
     /// The next number; never 0.
     pub const fn next_u32(&mut self) -> u32 {
         self.0 ^= self.0 << 13;

@@ -8,6 +8,7 @@
 //! A thread with profiling on runs on another *side* of its address space: translations that count
 //! down, with a low window and arenas of their own. With profiling off it runs the plain ones.
 
+mod direct;
 mod due;
 mod instruction;
 mod leave;
@@ -15,7 +16,6 @@ mod memory;
 
 use std::time::Instant;
 
-use iced_x86::Register;
 use lwp_arch::retired::{Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS};
@@ -27,6 +27,7 @@ use lwp_uarch::{CoreClock, ReferenceClock};
 use crate::config::{Interrupt, LwpConfig};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
+pub use leave::set_result;
 use memory::TraceeMemory;
 
 /// The profile of a thread.
@@ -42,8 +43,6 @@ pub struct ThreadLwp {
     published: [i64; 3],
     /// The cut fragment that the thread has been led to.
     cut: Option<Cut>,
-    /// Where the result of SLWPCB goes.
-    pub result: Option<Register>,
     /// An interrupt has been sent to the thread, which must see it before it goes on.
     interrupted: bool,
     /// How often a fault has been handed to the program in vain.
@@ -118,7 +117,6 @@ impl ThreadLwp {
             selection: Selection::default(),
             published: [0; 3],
             cut: None,
-            result: None,
             interrupted: false,
             touched: 0,
         }
@@ -163,6 +161,7 @@ impl ThreadLwp {
     fn collect(&mut self, context: Context<'_>) {
         let [high, low] = countdown(context);
         let left = [high, low, context.get(Slot::LwpValue) as i64];
+        self.take_direct(context);
         let [high, low, values] = std::array::from_fn(|part| {
             u64::try_from(self.published[part] - left[part]).unwrap_or(0)
         });
@@ -187,6 +186,7 @@ impl ThreadLwp {
             context.set_lwp_word(index, LWP_LOW_MAX);
         }
         context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
+        self.write_direct(context);
     }
 
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.

@@ -6,6 +6,8 @@ use lwp_ptrace::memory::{read_u64, write_u64};
 use lwp_ptrace::regs::Regs;
 
 use crate::contexts::Sum;
+use crate::family::Family;
+use crate::lwp::set_result;
 use crate::machine::Machine;
 
 /// A thread's application state, taken from its registers in translated code.
@@ -72,17 +74,18 @@ impl Machine {
             PcSource::ContextPc => context.get(Slot::Pc),
             PcSource::ContextNext => context.get(Slot::Next),
             PcSource::ContextSigPc => context.get(Slot::SigPc),
+            PcSource::LwpAfter => known_pc(family, CachePc(context.get(Slot::LwpAfter)))?,
         };
         if state.spills.flags {
             regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
         }
         let result_waits = match state.commit {
-            Commit::LwpResult => true,
+            Commit::LwpResult | Commit::LwpStored => true,
             Commit::Mailbox | Commit::Applying(_) => state.pc == PcSource::ContextPc,
             _ => false,
         };
         if result_waits {
-            self.lwp_set_result(tid, context, regs);
+            set_result(context, regs);
         }
         let after_syscall = matches!(state.commit, Commit::AfterSyscall | Commit::RunSyscallDone);
         if after_syscall {
@@ -106,6 +109,7 @@ impl Machine {
             Commit::None
             | Commit::Dealing
             | Commit::LwpResult
+            | Commit::LwpStored
             | Commit::LwpBranched
             | Commit::AfterSyscall
             | Commit::SigreturnArmed
@@ -115,7 +119,7 @@ impl Machine {
                     self.finish_syscall(tid, cache.0.rax, &mut view.app);
                 }
             }
-            Commit::Mailbox => {
+            Commit::Mailbox | Commit::LwpBegun => {
                 let kind = self.context(tid).map(|context| context.kind());
                 match kind {
                     Some(RequestKind::SyscallDone) => {
@@ -251,6 +255,14 @@ impl Machine {
             }
         }
         context.set(Slot::ApplyCount, 0);
+    }
+}
+
+/// The application pc at a place of a fragment where it is known.
+fn known_pc(family: &Family, place: CachePc) -> Option<u64> {
+    match family.translator.state_at(place)?.0.pc {
+        PcSource::Known(pc) => Some(pc.0),
+        _ => None,
     }
 }
 

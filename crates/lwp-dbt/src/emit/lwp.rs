@@ -1,14 +1,19 @@
 //! Rules 16 to 18: Lightweight Profiling.
 
-use iced_x86::{Code, Instruction, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::{Emitter, register_bits};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Terminator};
-use crate::context::{LWP_SHIFT, RequestKind, Slot, lwp_slot_displacement};
+use crate::context::{LWP_SHIFT, RESULT_NARROW, RequestKind, Slot, lwp_slot_displacement};
 use crate::fragment::FragmentId;
 use crate::plan::{Lwp, Selection, branch_bit};
 use crate::recipe::bits;
+
+/// EventId of LWPVAL's records.
+const VALUE_SAMPLE: u32 = 1;
+/// EventId of LWPINS' records.
+const PROGRAMMED: u32 = 255;
 
 /// What a block takes from the LWP countdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,6 +198,8 @@ impl Emitter<'_> {
     ///          LWPVAL r, r/m, i          off: nothing;  on: value := value - 1, or, where it is 0
     ///                                                   already, stage the operands and ask
     /// ```
+    ///
+    /// What is asked of the host goes to a routine first, which does it without the host where it can.
     pub fn lwp_instruction(&mut self, block: &Block, kind: RequestKind, lwp: Lwp) -> bool {
         let state = self.before_bits();
         self.point(state);
@@ -216,13 +223,8 @@ impl Emitter<'_> {
                 self.executed(block, state);
                 true
             }
-            (RequestKind::Slwpcb, Some(_)) => {
-                self.request_with_result(block, kind, state);
-                let (high, low) = register_bits(block.last.op0_register());
-                // mov r, gs:[data]
-                self.bytes(&[0x65, 0x48 | high << 2, 0x8b, 0x04 | low << 3, 0x25]);
-                self.imm32(Slot::LwpData as u32);
-                self.result_set(block, state);
+            (RequestKind::Slwpcb, Some(selection)) => {
+                self.stored_block(block, &selection, state);
                 true
             }
             (RequestKind::Lwpins, None) => {
@@ -258,6 +260,24 @@ impl Emitter<'_> {
         let (high, low) = register_bits(register.full_register());
         self.bytes(&[0x65, 0x48 | high << 2, 0x89, 0x04 | low << 3, 0x25]);
         self.imm32(slot as u32);
+    }
+
+    /// SLWPCB with profiling on.
+    fn stored_block(&mut self, block: &Block, selection: &Selection, state: u8) {
+        let register = block.last.op0_register();
+        let narrow = register.is_gpr32();
+        let (high, low) = register_bits(register.full_register());
+        let counts = selection.instructions && selection.admits(block.terminator_pc().0);
+        let itself = Countdown { high: u8::from(counts), low: 0 };
+        self.store_imm32(Slot::LwpWeight, itself.packed());
+        let number = u32::from(high << 3 | low);
+        self.store_imm32(Slot::LwpRegister, if narrow { number | RESULT_NARROW } else { number });
+        self.request_with_result(block, RequestKind::Slwpcb, state);
+        // mov r, gs:[data]
+        let wide = if narrow { 0x40 } else { 0x48 };
+        self.bytes(&[0x65, wide | high << 2, 0x8b, 0x04 | low << 3, 0x25]);
+        self.imm32(Slot::LwpData as u32);
+        self.result_set(block, state);
     }
 
     /// Names the place to go on at, and asks; emits up to that place, where the result is still to be
@@ -360,7 +380,12 @@ impl Emitter<'_> {
     /// faults as the instruction does.
     fn stage(&mut self, block: &Block, state: u8) -> bool {
         let last = &block.last;
-        self.store_register(last.op0_register(), Slot::LwpOperand);
+        let id = match last.mnemonic() {
+            Mnemonic::Lwpins => PROGRAMMED,
+            _ => VALUE_SAMPLE,
+        };
+        self.store_imm32(Slot::LwpRecord, id | (last.immediate32() & 0xffff) << 16);
+        self.store_operand(last.op0_register());
         if last.op1_kind() == OpKind::Register {
             self.store_register(last.op1_register(), Slot::LwpData);
             return true;
@@ -374,6 +399,21 @@ impl Emitter<'_> {
         self.reload_rcx();
         self.point(state);
         true
+    }
+
+    /// Stores the second data of a record, zero-extended.
+    fn store_operand(&mut self, register: Register) {
+        if !register.is_gpr32() {
+            self.store_register(register, Slot::LwpOperand);
+            return;
+        }
+        let (high, low) = register_bits(register.full_register());
+        // mov gs:[operand], r32; mov dword gs:[operand + 4], 0
+        self.bytes(&[0x65, 0x40 | high << 2, 0x89, 0x04 | low << 3, 0x25]);
+        self.imm32(Slot::LwpOperand as u32);
+        self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+        self.imm32(Slot::LwpOperand as u32 + 4);
+        self.imm32(0);
     }
 
     /// `mov ecx, [operand]`

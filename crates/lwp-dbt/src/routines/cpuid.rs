@@ -31,9 +31,9 @@ pub(super) fn emit(
     layout: Layout,
     ring: CodeLabel,
 ) -> Result<CodeLabel, IcedError> {
-    let start = b.mark(state(PcSource::R11, R11, Commit::None))?;
+    let start = b.mark(state(PcSource::R11, R11, Commit::Mailbox))?;
     b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
-    b.mark(state(PcSource::R11, BOTH, Commit::None))?;
+    b.mark(state(PcSource::R11, BOTH, Commit::Mailbox))?;
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;
     b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
     for (slot, register) in saved_registers() {

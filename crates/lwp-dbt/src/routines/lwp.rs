@@ -10,8 +10,13 @@ use super::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
 use crate::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, RequestKind, Slot, lwp_slot_displacement};
 use crate::recipe::{Commit, PcSource, Spills};
 
+mod unit;
+
 /// Where the routines start.
 pub(super) struct Labels {
+    pub insert: CodeLabel,
+    pub sample: CodeLabel,
+    pub flush: CodeLabel,
     pub deal: CodeLabel,
     pub branched: CodeLabel,
     pub touch_read: CodeLabel,
@@ -21,7 +26,11 @@ pub(super) struct Labels {
 const ALL_AND_FLAGS: Spills = Spills { flags: true, ..ALL };
 
 pub(super) fn emit(b: &mut Builder, save: CodeLabel, ring: CodeLabel) -> Result<Labels, IcedError> {
+    let unit::Labels { insert, sample, flush } = unit::emit(b, ring)?;
     Ok(Labels {
+        insert,
+        sample,
+        flush,
         deal: emit_deal(b, ring)?,
         branched: emit_branched(b, save)?,
         touch_read: emit_touch(b, ring, false)?,
@@ -44,6 +53,7 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     let mut enough = b.asm.create_label();
     let mut due = b.asm.create_label();
     let start = save_and_enter(b)?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     count_up(b)?;
     // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part.
     let asm = &mut b.asm;
@@ -113,7 +123,6 @@ fn restore_flags(b: &mut Builder) -> Emit {
 
 /// rsi := high part left, rdi := low part left.
 fn count_up(b: &mut Builder) -> Emit {
-    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     let asm = &mut b.asm;
     asm.mov(rdx, qword_ptr(lwp_slot_displacement(0) as i32).gs())?;
     for index in 1..LWP_SLOTS {

@@ -164,11 +164,6 @@ impl Machine {
         };
         context.set(Slot::LwpData, data);
         context.set(Slot::LwpPending, pending);
-        if let Some(thread) = self.threads.get_mut(&tid)
-            && let Some(lwp) = &mut thread.lwp
-        {
-            lwp.result = Some(instruction.op0_register().full_register());
-        }
         self.go(tid, slot, AppPc(next), after);
         None
     }

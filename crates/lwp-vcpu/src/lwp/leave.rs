@@ -1,9 +1,9 @@
 //! A thread with profiling on leaves translated code, wherever it is: what its countdown says is put right.
 
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SLOTS};
+use lwp_dbt::context::{LWP_LOW_MAX, LWP_SLOTS, RESULT_NARROW};
 use lwp_dbt::{Commit, FragmentId, RequestKind, Slot};
 use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Raw;
+use lwp_ptrace::regs::{Raw, general};
 
 use crate::contexts::Context;
 use crate::machine::Machine;
@@ -17,7 +17,11 @@ impl Machine {
             return false;
         }
         let kind = match (view.state.commit, self.context(tid)) {
-            (Commit::Mailbox, Some(context)) => Some(context.kind()),
+            (Commit::Mailbox | Commit::LwpBegun, Some(context)) => Some(context.kind()),
+            (Commit::LwpStored, Some(context)) => {
+                lwp_stored(context);
+                None
+            }
             _ => None,
         };
         if view.state.commit == Commit::Dealing {
@@ -85,21 +89,31 @@ impl Machine {
         let done = if by_instruction { executed.min(high) } else { 0 };
         (high - done, low)
     }
+}
 
-    /// Sets what an LWP instruction that the host has executed leaves to be set.
-    pub fn lwp_set_result(&self, tid: Tid, context: Context<'_>, regs: &mut Raw) {
-        const CARRY: u64 = 1;
-        let data = context.get(Slot::LwpData);
-        match context.get(Slot::LwpPending) {
-            1 => regs.eflags = regs.eflags & !CARRY | data & CARRY,
-            2 => {
-                let lwp = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
-                if let Some(register) = lwp.and_then(|lwp| lwp.result) {
-                    crate::emulate::set_register(regs, register.number() as u8, data, true, false);
-                }
-            }
-            _ => {}
+/// Sets what an LWP instruction that has been executed leaves to be set.
+pub fn set_result(context: Context<'_>, regs: &mut Raw) {
+    const CARRY: u64 = 1;
+    let data = context.get(Slot::LwpData);
+    match context.get(Slot::LwpPending) {
+        1 => regs.eflags = regs.eflags & !CARRY | data & CARRY,
+        2 => {
+            let register = context.get(Slot::LwpRegister) as u32;
+            let narrow = register & RESULT_NARROW != 0;
+            let data = if narrow { data & u64::from(u32::MAX) } else { data };
+            *general(regs, (register & !RESULT_NARROW) as u8) = data;
         }
+        _ => {}
+    }
+}
+
+/// A routine has stored the record of an LWPINS or LWPVAL: what it made ready comes to pass.
+fn lwp_stored(context: Context<'_>) {
+    context.set(Slot::LwpRingHead, context.get(Slot::LwpNewHead));
+    if context.kind() == RequestKind::Lwpval {
+        context.set(Slot::LwpValue, context.get(Slot::LwpNewValue));
+        context.set(Slot::LwpValueBase, context.get(Slot::LwpNewValue));
+        context.set(Slot::LwpRandom, context.get(Slot::LwpNewRandom));
     }
 }
 

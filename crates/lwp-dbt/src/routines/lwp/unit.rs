@@ -1,0 +1,251 @@
+//! LWPINS, LWPVAL and SLWPCB without the host, wherever nothing special happens.
+//!
+//! The host says in the context where ring and control block are, and what a counter is reloaded with.
+//! Where a record would fill the ring or reach the threshold, where profiling is done in a way that is
+//! not published, and in cut fragments, the host is asked as ever: it does the same, and more.
+
+use iced_x86::IcedError;
+use iced_x86::code_asm::{
+    CodeLabel, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r8d, r9, r9d, r10, r11, rax, rcx,
+    rdi, rdx, rsi,
+};
+
+use super::{ALL_AND_FLAGS, count_up, restore_flags, save_flags};
+use crate::context::{RequestKind, Slot, lwp_slot_displacement};
+use crate::recipe::{Commit, PcSource, Spills};
+use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
+
+const RECORD_BYTES: i32 = 32;
+const PAGE: i32 = 0x1000;
+const R11: Spills = Spills { rcx: false, ..BOTH };
+/// A record's InstructionAddress, Data2 and time stamp.
+const INSTRUCTION_ADDRESS: i32 = 8;
+const DATA2: i32 = 16;
+const TIMESTAMP: i32 = 24;
+
+/// Where the routines start.
+pub(super) struct Labels {
+    pub insert: CodeLabel,
+    pub sample: CodeLabel,
+    pub flush: CodeLabel,
+}
+
+pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError> {
+    Ok(Labels {
+        insert: emit_insert(b, ring)?,
+        sample: emit_sample(b, ring)?,
+        flush: emit_flush(b, ring)?,
+    })
+}
+
+fn begun(pc: PcSource, spills: Spills) -> crate::recipe::AppState {
+    state(pc, spills, Commit::LwpBegun)
+}
+
+/// Saves all registers and the flags. The pc is in r11, whose own value is in its slot.
+fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = b.mark(begun(PcSource::R11, R11))?;
+    b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
+    b.mark(begun(PcSource::R11, BOTH))?;
+    b.asm.mov(Builder::slot(Slot::Pc), r11)?;
+    b.mark(begun(PcSource::ContextPc, BOTH))?;
+    for (slot, register) in saved_registers() {
+        b.asm.mov(Builder::slot(slot), register)?;
+    }
+    b.mark(begun(PcSource::ContextPc, ALL))?;
+    save_flags(b)?;
+    b.mark(begun(PcSource::ContextPc, ALL_AND_FLAGS))?;
+    Ok(start)
+}
+
+/// Asks the host after all.
+fn ask(b: &mut Builder, slow: &mut CodeLabel, ring: CodeLabel) -> Emit {
+    b.asm.set_label(slow)?;
+    b.asm.zero_bytes()?;
+    b.mark(begun(PcSource::ContextPc, ALL_AND_FLAGS))?;
+    restore_flags(b)?;
+    b.mark(begun(PcSource::ContextPc, ALL))?;
+    b.asm.mov(eax, 0)?;
+    b.asm.mov(Builder::slot(Slot::LwpPending), rax)?;
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    b.asm.jmp(ring)
+}
+
+/// The instruction has been executed and translated code goes on behind it.
+fn end(b: &mut Builder) -> Emit {
+    b.mark(state(PcSource::LwpAfter, ALL_AND_FLAGS, Commit::LwpResult))?;
+    b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::Dispatch as u32)?;
+    restore_flags(b)?;
+    b.mark(state(PcSource::LwpAfter, ALL, Commit::LwpResult))?;
+    restore_all(b)?;
+    b.asm.mov(r11, Builder::slot(Slot::R11))?;
+    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
+    b.asm.jmp(Builder::slot(Slot::LwpAfter))
+}
+
+/// Writes the record of LWPINS or LWPVAL at the head of the ring, which is published nowhere yet.
+///
+/// ```text
+/// edi := head;  esi := the next one;  rdx := where the record goes
+/// the ring is the host's, or the record lies in two pages                --> slow
+/// record := first dword | core, data 1, pc, data 2, 0
+/// tail, reduced, is the next one, and not in continuous mode             --> slow: full
+/// (next - tail) mod size >= threshold                                    --> slow
+/// ```
+///
+/// The record lies where no reader looks, and is written anew if the instruction is restarted.
+fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
+    let asm = &mut b.asm;
+    let mut wrapped = asm.create_label();
+    let mut forward = asm.create_label();
+    let mut full = asm.create_label();
+    asm.mov(rcx, Builder::slot(Slot::LwpRing))?;
+    asm.test(rcx, rcx)?;
+    asm.jz(slow)?;
+    asm.mov(edi, Builder::slot32(Slot::LwpRingHead))?;
+    asm.mov(r9d, Builder::slot32(Slot::LwpRingSize))?;
+    asm.lea(esi, qword_ptr(rdi + RECORD_BYTES))?;
+    asm.mov(eax, 0)?;
+    asm.cmp(esi, r9d)?;
+    asm.cmovae(esi, eax)?;
+    asm.lea(rdx, qword_ptr(rcx + rdi))?;
+    asm.mov(eax, edx)?;
+    asm.and(eax, PAGE - 1)?;
+    asm.cmp(eax, PAGE - RECORD_BYTES)?;
+    asm.ja(slow)?;
+    asm.mov(eax, Builder::slot32(Slot::LwpRecord))?;
+    asm.or(eax, Builder::slot32(Slot::LwpCore))?;
+    asm.mov(dword_ptr(rdx), eax)?;
+    asm.mov(eax, Builder::slot32(Slot::LwpData))?;
+    asm.mov(dword_ptr(rdx + 4), eax)?;
+    asm.mov(qword_ptr(rdx + INSTRUCTION_ADDRESS), r11)?;
+    asm.mov(rax, Builder::slot(Slot::LwpOperand))?;
+    asm.mov(qword_ptr(rdx + DATA2), rax)?;
+    asm.mov(qword_ptr(rdx + TIMESTAMP), 0)?;
+    asm.mov(rcx, Builder::slot(Slot::LwpTailAt))?;
+    asm.mov(ecx, dword_ptr(rcx))?;
+    asm.and(ecx, -RECORD_BYTES)?;
+    asm.cmp(ecx, r9d)?;
+    asm.jb(wrapped)?;
+    asm.mov(ecx, 0)?;
+    asm.set_label(&mut wrapped)?;
+    asm.mov(eax, esi)?;
+    asm.sub(eax, ecx)?;
+    asm.jz(full)?;
+    asm.jnc(forward)?;
+    asm.add(eax, r9d)?;
+    asm.jmp(forward)?;
+    asm.set_label(&mut full)?;
+    asm.cmp(Builder::slot32(Slot::LwpContinuous), 0)?;
+    asm.jz(slow)?;
+    asm.set_label(&mut forward)?;
+    asm.cmp(rax, Builder::slot(Slot::LwpThreshold))?;
+    asm.jae(slow)
+}
+
+/// Moves the head, in memory first: from then on the record is a reader's, and must not be made again.
+fn publish(b: &mut Builder) -> Emit {
+    b.asm.mov(rdx, Builder::slot(Slot::LwpHeadAt))?;
+    b.asm.mov(Builder::slot(Slot::LwpNewHead), rsi)?;
+    b.asm.mov(dword_ptr(rdx), esi)?;
+    b.mark(state(PcSource::LwpAfter, ALL_AND_FLAGS, Commit::LwpStored))?;
+    b.asm.mov(Builder::slot(Slot::LwpRingHead), rsi)
+}
+
+/// LWPINS at the pc in r11, its operands staged.
+fn emit_insert(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
+    let mut slow = b.asm.create_label();
+    let start = begin(b)?;
+    write_record(b, slow)?;
+    // The carry flag is to be cleared.
+    b.asm.mov(eax, 0)?;
+    b.asm.mov(Builder::slot(Slot::LwpData), rax)?;
+    b.asm.mov(eax, 1)?;
+    b.asm.mov(Builder::slot(Slot::LwpPending), rax)?;
+    publish(b)?;
+    end(b)?;
+    ask(b, &mut slow, ring)?;
+    Ok(start)
+}
+
+/// LWPVAL at the pc in r11, whose counter has expired, its operands staged.
+fn emit_sample(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
+    let mut slow = b.asm.create_label();
+    let start = begin(b)?;
+    write_record(b, slow)?;
+    reload(b)?;
+    publish(b)?;
+    b.asm.mov(Builder::slot(Slot::LwpValue), r8)?;
+    b.asm.mov(Builder::slot(Slot::LwpValueBase), r8)?;
+    b.asm.mov(Builder::slot(Slot::LwpRandom), r9)?;
+    end(b)?;
+    ask(b, &mut slow, ring)?;
+    Ok(start)
+}
+
+/// r8 := what the counter is set to;  r9 := the next state of the random number generator, which is
+/// asked only where bits of the counter are random.
+fn reload(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    let mut plain = asm.create_label();
+    asm.mov(r8, Builder::slot(Slot::LwpValueInterval))?;
+    asm.mov(r9, Builder::slot(Slot::LwpRandom))?;
+    asm.mov(rcx, Builder::slot(Slot::LwpRandomMask))?;
+    asm.test(rcx, rcx)?;
+    asm.jz(plain)?;
+    for (left, by) in [(true, 13u32), (false, 17), (true, 5)] {
+        asm.mov(eax, r9d)?;
+        match left {
+            true => asm.shl(eax, by)?,
+            false => asm.shr(eax, by)?,
+        }
+        asm.xor(r9d, eax)?;
+    }
+    asm.mov(eax, r9d)?;
+    asm.and(eax, ecx)?;
+    asm.or(r8d, eax)?;
+    asm.set_label(&mut plain)?;
+    asm.mov(Builder::slot(Slot::LwpNewValue), r8)?;
+    asm.mov(Builder::slot(Slot::LwpNewRandom), r9)
+}
+
+/// SLWPCB at the pc in r11.
+///
+/// ```text
+/// the counters := what is left of the countdown;  BufferHeadOffset := head
+/// word 0 := word 0 - what the instruction itself counts;  negative --> slow
+/// ```
+///
+/// Taking that is what executes it: before, only memory has been written that may be written again.
+fn emit_flush(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
+    let mut slow = b.asm.create_label();
+    let start = begin(b)?;
+    b.asm.mov(r10, Builder::slot(Slot::LwpBlock))?;
+    b.asm.test(r10, r10)?;
+    b.asm.jz(slow)?;
+    count_up(b)?;
+    let asm = &mut b.asm;
+    asm.mov(r8, Builder::slot(Slot::LwpValue))?;
+    let counters = [(Slot::LwpHighAt, esi), (Slot::LwpLowAt, edi), (Slot::LwpValueAt, r8d)];
+    for (at, counter) in counters {
+        let mut none = asm.create_label();
+        asm.mov(rcx, Builder::slot(at))?;
+        asm.jrcxz(none)?;
+        asm.mov(dword_ptr(rcx), counter)?;
+        asm.set_label(&mut none)?;
+    }
+    asm.mov(eax, Builder::slot32(Slot::LwpRingHead))?;
+    asm.mov(rcx, Builder::slot(Slot::LwpHeadAt))?;
+    asm.mov(dword_ptr(rcx), eax)?;
+    asm.mov(Builder::slot(Slot::LwpData), r10)?;
+    asm.mov(eax, 2)?;
+    asm.mov(Builder::slot(Slot::LwpPending), rax)?;
+    asm.mov(rcx, qword_ptr(lwp_slot_displacement(0) as i32).gs())?;
+    asm.mov(eax, Builder::slot32(Slot::LwpWeight))?;
+    asm.sub(rcx, rax)?;
+    asm.js(slow)?;
+    asm.mov(qword_ptr(lwp_slot_displacement(0) as i32).gs(), rcx)?;
+    end(b)?;
+    ask(b, &mut slow, ring)?;
+    Ok(start)
+}

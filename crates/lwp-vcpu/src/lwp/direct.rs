@@ -1,0 +1,74 @@
+//! What the routines need to execute LWPINS, LWPVAL and SLWPCB without the host, and what they did.
+
+use lwp_arch::{EventKind, RingOffset};
+use lwp_dbt::Slot;
+use lwp_model::{Direct, Xorshift32};
+
+use super::ThreadLwp;
+use crate::contexts::Context;
+
+/// A threshold that no ring reaches.
+const NEVER: u64 = u64::MAX;
+
+impl ThreadLwp {
+    /// Publishes where records go and what SLWPCB writes.
+    pub(super) fn write_direct(&self, context: Context<'_>) {
+        let direct = self.unit.direct();
+        context.set(Slot::LwpRing, direct.filter(|d| d.stores).map_or(0, |d| d.ring.0));
+        let flushed = direct.and(self.unit.block()).filter(|_| self.counts_what_is_published());
+        context.set(Slot::LwpBlock, flushed.map_or(0, |block| block.0));
+        let Some(direct) = direct else { return };
+        self.write_ring(context, &direct);
+        self.write_counters(context);
+        let interval = self.unit.interval(EventKind::ValueSample).unwrap_or(0);
+        let mask = (1u64 << direct.random_bits) - 1;
+        context.set(Slot::LwpValueBase, self.published[2] as u64);
+        context.set(Slot::LwpValueInterval, interval as u64 & !mask);
+        context.set(Slot::LwpRandomMask, mask);
+        context.set(Slot::LwpRandom, u64::from(self.surroundings.random.state()));
+    }
+
+    fn write_ring(&self, context: Context<'_>, direct: &Direct) {
+        context.set(Slot::LwpRingSize, u64::from(direct.size));
+        context.set(Slot::LwpContinuous, u64::from(direct.continuous));
+        context.set(Slot::LwpRingHead, u64::from(direct.head.0));
+        context.set(Slot::LwpHeadAt, direct.head_at.0);
+        context.set(Slot::LwpTailAt, direct.tail_at.0);
+        context.set(Slot::LwpThreshold, direct.threshold.map_or(NEVER, u64::from));
+        context.set(Slot::LwpCore, u64::from(direct.core_id) << 8);
+    }
+
+    /// The event counters that are parts of the countdown as they stand.
+    fn write_counters(&self, context: Context<'_>) {
+        let at = |kind| self.unit.counter_address(kind).map_or(0, |address| address.0);
+        let branches = at(EventKind::BranchesRetired);
+        let [high, low] = match self.selection.instructions {
+            true => [at(EventKind::InstructionsRetired), branches],
+            false => [branches, 0],
+        };
+        context.set(Slot::LwpHighAt, high);
+        context.set(Slot::LwpLowAt, low);
+        context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
+    }
+
+    /// Whether every counter of the unit is a part of the countdown. Those of clocks are not.
+    fn counts_what_is_published(&self) -> bool {
+        self.unit.watched().is_some_and(|watched| {
+            !watched.core_clocks && !watched.reference_clocks && !watched.dcache
+        })
+    }
+
+    /// Takes in what the routines have stored since the countdown was published.
+    pub(super) fn take_direct(&mut self, context: Context<'_>) {
+        if self.unit.direct().is_none() {
+            return;
+        }
+        self.unit.set_head(RingOffset(context.get(Slot::LwpRingHead) as u32));
+        let values = context.get(Slot::LwpValueBase) as i64;
+        if self.unit.counter_address(EventKind::ValueSample).is_some() {
+            self.published[2] = values;
+            self.unit.set_counter(EventKind::ValueSample, values as i32);
+        }
+        self.surroundings.random = Xorshift32::new(context.get(Slot::LwpRandom) as u32);
+    }
+}
