@@ -1,0 +1,150 @@
+//! New threads and processes.
+
+use std::fs;
+
+use lwp_dbt::Slot;
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::{Stop, Tid, Tracee};
+
+use super::departure::release;
+use super::{Handled, SIGKILL};
+use crate::machine::{Machine, Mode, Process};
+use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_address};
+use crate::outcome::ProcessReport;
+use crate::server::remove_entries;
+use crate::syscalls::nr;
+
+const CLONE_VM: u64 = 0x100;
+
+/// The thread that has made another.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker {
+    pub tid: Tid,
+    pub slot: usize,
+    pub pid: i32,
+}
+
+/// A tracee that we have not been told of stands still: a new one, whose maker's event comes later or,
+/// if the maker has been killed, never. Its gs base still is its maker's, and its registers still
+/// are those of the call that made it.
+pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
+    if stop != Stop::Interrupted {
+        return Tracee(tid).cont(0);
+    }
+    let regs = Tracee(tid).regs()?;
+    let slot = (regs.0.gs_base.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES) as usize;
+    let owner = machine.slots.get(slot).copied().unwrap_or(0);
+    let pid = match machine.threads.get(&owner) {
+        Some(thread) => thread.pid,
+        None => machine.slot_owner.get(&slot).copied().unwrap_or(0),
+    };
+    if adopt(machine, Maker { tid, slot, pid }, tid, &regs) {
+        return begin(machine, tid);
+    }
+    eprintln!("lwp: process {tid} has no known maker and is killed");
+    sys::kill(tid, SIGKILL)
+}
+
+/// Takes a new thread or process in. False where that is impossible.
+pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
+    let Maker { tid: maker, slot: from, pid } = maker;
+    let is_thread = fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false);
+    let side = machine.threads.get(&maker).and_then(|thread| thread.side);
+    let shares_memory = match regs.0.orig_rax {
+        nr::CLONE => regs.0.rdi & CLONE_VM != 0,
+        nr::CLONE3 => lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0,
+        nr::VFORK => true,
+        _ => false,
+    };
+    let child_pid = if is_thread { pid } else { child };
+    let Some(slot) = machine.add_thread(child, child_pid) else { return false };
+    machine.contexts.context(slot).inherit(machine.contexts.context(from));
+    if !is_thread {
+        let Some(process) = machine.processes.get(&pid).or(machine.limbo.get(&pid)) else {
+            return false;
+        };
+        let (space, report) = (process.space, process.report);
+        let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
+        let comm = machine.reports[report].comm.clone();
+        machine.reports.push(ProcessReport {
+            pid: child,
+            parent: pid,
+            comm,
+            threads: Vec::new(),
+            uncounted: None,
+        });
+        let report = machine.reports.len() - 1;
+        machine.processes.insert(child, Process { space, report });
+    }
+    // It starts in the code that its maker was in; see `begin`.
+    let side = side.and_then(|side| match is_thread || shares_memory {
+        true => Some(side),
+        false => machine.side_copied(pid, child, side),
+    });
+    if let Some(thread) = machine.threads.get_mut(&child) {
+        thread.side = side;
+    }
+    true
+}
+
+fn share(machine: &mut Machine, space: usize) -> usize {
+    if let Some(Some(shared)) = machine.spaces.get_mut(space) {
+        shared.users += 1;
+    }
+    space
+}
+
+fn copy(machine: &mut Machine, child: Tid, space: usize) -> usize {
+    let Some(Some(original)) = machine.spaces.get(space) else { return space };
+    let Some(Some(family)) = machine.families.get_mut(original.family) else { return space };
+    let sides = original.sides.clone();
+    let (mut forked, gone) = original.fork(family);
+    if !gone.is_empty() {
+        remove_entries(child, family, &gone);
+    }
+    for (selection, side) in sides {
+        forked.sides.push((selection, copy(machine, child, side)));
+    }
+    machine.add_space(forked)
+}
+
+/// A new tracee's first stop: gives it its own context.
+pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
+    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    thread.mode = Mode::Running;
+    let (slot, pid) = (thread.slot, thread.pid);
+    if pid == tid && !machine.config.follow_children {
+        return let_go(machine, tid);
+    }
+    if machine.threads.get(&tid).is_some_and(|thread| thread.side.is_some()) {
+        return begin_unprofiled(machine, tid);
+    }
+    Tracee(tid).set_gs_base(slot_address(slot))?;
+    Tracee(tid).cont(0)
+}
+
+/// Profiling is off in a new thread or process, whose maker's is on: it leaves the maker's side.
+fn begin_unprofiled(machine: &mut Machine, tid: Tid) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let Some(mut view) = machine.view(tid, &regs) else { return Err(Errno::ESRCH) };
+    machine.leave(tid, &regs, &mut view);
+    machine.change_side(tid, None);
+    machine.enter(tid, &view.app)?;
+    Tracee(tid).cont(0)
+}
+
+/// Lets a new child process run natively: not followed.
+fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    if let Some(view) = machine.view(tid, &regs) {
+        let mut app = view.app;
+        app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+        Tracee(tid).set_regs(&app)?;
+    }
+    if let Some(process) = machine.processes.get(&tid) {
+        let report = process.report;
+        machine.reports[report].uncounted = Some("child processes are not followed".into());
+    }
+    release(machine, tid)
+}

@@ -1,0 +1,68 @@
+//! Threads that end, or that go on without us.
+
+use lwp_dbt::Slot;
+use lwp_ptrace::{Tid, Tracee, sys};
+
+use super::Handled;
+use super::signals::rearm;
+use crate::machine::{Machine, Mode};
+
+/// A thread is about to end: where it is decides what its last fragment counts.
+pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
+    if let Ok(regs) = Tracee(tid).regs() {
+        let cache = match machine.threads.get(&tid).map(|thread| thread.mode) {
+            Some(Mode::Delivering { cache, .. }) => cache,
+            Some(Mode::Stepping { .. }) => None,
+            _ => Some(regs),
+        };
+        if let Some(cache) = cache {
+            machine.settle(tid, &cache);
+        }
+    }
+    if machine.config.warm {
+        machine.warm(tid);
+    }
+    Tracee(tid).cont(0)
+}
+
+/// Whether a thread stands where it can be let go: in translated code.
+pub fn in_place(machine: &Machine, tid: Tid) -> bool {
+    machine.threads.get(&tid).is_some_and(|thread| matches!(thread.mode, Mode::Running))
+}
+
+/// Puts a thread back into its own code and lets it go, counted up to here.
+pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let Some(mut view) = machine.view(tid, &regs) else { return sys::detach(tid, 0) };
+    rearm(machine, tid, &regs, &view.app, true);
+    machine.leave(tid, &regs, &mut view);
+    let mut app = view.app;
+    app.rewind_syscall();
+    app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+    Tracee(tid).set_regs(&app)?;
+    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    let last = machine.threads.values().filter(|thread| thread.pid == pid).count() == 1;
+    if last && let Err(reason) = machine.take_down(tid) {
+        eprintln!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
+    }
+    machine.remove_thread(tid);
+    if last && let Some(process) = machine.processes.remove(&pid) {
+        machine.leave_space(process.space);
+    }
+    sys::detach(tid, 0)
+}
+
+/// Lets a thread run natively from here on, out of our sight.
+pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
+    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    if let Some(thread) = machine.threads.remove(&tid) {
+        machine.slots[thread.slot] = 0;
+        machine.contexts.release(thread.slot);
+    }
+    if !machine.threads.values().any(|thread| thread.pid == pid)
+        && let Some(process) = machine.processes.remove(&pid)
+    {
+        machine.leave_space(process.space);
+    }
+    sys::detach(tid, 0)
+}

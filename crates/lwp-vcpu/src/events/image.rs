@@ -1,0 +1,45 @@
+//! A process's new image: from its first stop to its first translated instruction.
+
+use std::fs;
+
+use lwp_ptrace::{Tid, Tracee};
+
+use super::Handled;
+use super::departure::release;
+use crate::machine::{Machine, Process};
+use crate::outcome::ProcessReport;
+
+/// Starts a process's new image: the process as a whole, with its one thread stopped at the first
+/// instruction.
+pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
+    let report = new_report(machine, tid, parent);
+    machine.processes.insert(tid, Process { space: usize::MAX, report });
+    let regs = Tracee(tid).regs()?;
+    let set_up = match machine.add_thread(tid, tid) {
+        Some(_) => machine.set_up(tid, &regs),
+        None => Err("too many threads at a time".into()),
+    };
+    match set_up {
+        Ok(()) => {
+            machine.enter(tid, &regs)?;
+            Tracee(tid).cont(0)
+        }
+        Err(reason) => {
+            machine.reports[report].uncounted = Some(reason);
+            release(machine, tid)
+        }
+    }
+}
+
+/// Starts the report of a process image.
+pub fn new_report(machine: &mut Machine, pid: i32, parent: i32) -> usize {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    machine.reports.push(ProcessReport {
+        pid,
+        parent,
+        comm: comm.trim_end().to_owned(),
+        threads: Vec::new(),
+        uncounted: None,
+    });
+    machine.reports.len() - 1
+}

@@ -1,0 +1,135 @@
+//! What the server cannot do from outside, and wants done while the thread stands still.
+
+use lwp_dbt::{Slot, Weights};
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::{Tid, Tracee};
+
+use super::signals::deliver;
+use super::{Handled, SIGTRAP, TRAP_TRACE};
+use crate::machine::{Machine, Mode, Need};
+
+/// `si_code` of a breakpoint.
+const TRAP_BRKPT: i32 = 1;
+
+/// Does what the server wanted done.
+pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let Some(mut view) = machine.view(tid, &regs) else { return Tracee(tid).cont(0) };
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.need = None;
+    }
+    machine.leave(tid, &regs, &mut view);
+    match need {
+        Need::Arena => make_arena(machine, tid, &view.app),
+        Need::Side => make_side(machine, tid, &view.app),
+        Need::Step => step(machine, tid, &view.app),
+    }
+}
+
+/// Makes the side of the address space that the thread's profile wants, and moves the thread there.
+fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    Tracee(tid).set_regs(app)?;
+    let thread = machine.threads.get(&tid).ok_or(Errno::ESRCH)?;
+    let selection = thread.lwp.as_ref().map(|lwp| lwp.selection);
+    if selection.is_none() {
+        machine.change_side(tid, None);
+    }
+    if let Some(selection) = selection {
+        let made = match machine.lwp_side(tid, selection) {
+            Some(_) => Ok(()),
+            None => machine.add_side(tid, selection),
+        };
+        if let Err(reason) = made {
+            eprintln!("lwp: thread {tid}: its profile ends: {reason}");
+            if let Some(thread) = machine.threads.get_mut(&tid) {
+                thread.lwp_end();
+            }
+        }
+        let side = machine.lwp_side(tid, selection);
+        machine.change_side(tid, side);
+        machine.lwp_publish(tid);
+    }
+    machine.enter(tid, app)?;
+    Tracee(tid).cont(0)
+}
+
+fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    let pc = app.0.rip;
+    Tracee(tid).set_regs(app)?;
+    let extent = machine.space_of(tid).and_then(|(space, family)| {
+        let (_, range) = space.code_at(family, tid, pc)?;
+        Some(family.module(range.unit).extent)
+    });
+    // Without room nearby such code runs one instruction at a time: slow, but right.
+    if extent.is_some_and(|extent| machine.add_arena(tid, extent).is_err()) {
+        return step(machine, tid, app);
+    }
+    machine.enter(tid, app)?;
+    Tracee(tid).cont(0)
+}
+
+/// Executes one instruction natively, in place.
+fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    if let Some(next) = machine.lwp_step(tid, app) {
+        return make_side(machine, tid, &next);
+    }
+    if let Some(next) = emulate(machine, tid, app) {
+        machine.enter(tid, &next)?;
+        return Tracee(tid).cont(0);
+    }
+    let mut native = *app;
+    native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+    native.forget_syscall();
+    Tracee(tid).set_regs(&native)?;
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.mode = Mode::Stepping { pc: app.0.rip };
+    }
+    sys::single_step(tid, 0)
+}
+
+/// Instructions that the virtual processor answers and that need more than the mailbox can give.
+fn emulate(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
+    if !machine.emulated.tsc && !machine.emulated.random {
+        return None;
+    }
+    let next = crate::emulate::instruction(machine, tid, app)?;
+    count_instruction(machine, tid, app.0.rip, next.0.rip);
+    Some(next)
+}
+
+/// The host has executed the instruction at `pc`, and `next` is the one to follow.
+fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.correction.add(Weights { instructions: 1, ..Weights::default() }, 1);
+    }
+    machine.note_place(tid, |places| places.stepped(pc, 1));
+    machine.lwp_executed(tid, pc, next);
+}
+
+/// A stop while one instruction is executed natively.
+pub fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled {
+    let mut regs = Tracee(tid).regs()?;
+    if let Some(context) = machine.context(tid) {
+        context.set(Slot::AppGs, regs.0.gs_base);
+    }
+    let code = sys::get_siginfo(tid)?.code();
+    // The kernel reports the step over a system call as a breakpoint.
+    let stepped_syscall = || {
+        lwp_ptrace::memory::read_array::<2>(tid, pc)
+            .is_ok_and(|bytes| matches!(bytes, [0x0f, 0x05] | [0xcd, 0x80] | [0x0f, 0x34]))
+    };
+    let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
+    if regs.0.rip != pc {
+        count_instruction(machine, tid, pc, regs.0.rip);
+    }
+    if trap {
+        if lwp_ptrace::regs::restart::is(regs.0.rax) && regs.in_syscall() {
+            regs.0.rip -= 2;
+            regs.0.rax = regs.0.orig_rax;
+        }
+        machine.enter(tid, &regs)?;
+        return Tracee(tid).cont(0);
+    }
+    deliver(machine, tid, signal, None, regs)
+}

@@ -1,0 +1,156 @@
+//! Signals: from the stop before delivery to the handler's first instruction.
+
+use std::time::{Duration, Instant};
+
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::{Tid, Tracee};
+
+use super::needs::{satisfy, stepped};
+use super::{Handled, SIGTRAP, TRAP_TRACE};
+use crate::machine::{Machine, Mode};
+use crate::memory_map::slot_address;
+use crate::syscalls;
+
+const TRAP_FLAG: u64 = 0x100;
+
+/// A signal is about to be delivered.
+pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
+    let Some(thread) = machine.threads.get(&tid) else { return Err(Errno::ESRCH) };
+    match thread.mode {
+        Mode::Stepping { pc } => stepped(machine, tid, signal, pc),
+        Mode::Delivering { cache, app } => {
+            // Not delivered yet; this one goes first, from the same state.
+            let _ = app;
+            deliver(machine, tid, signal, cache, app)
+        }
+        _ => {
+            let mut regs = Tracee(tid).regs()?;
+            if signal == SIGTRAP && sys::get_siginfo(tid)?.code() == TRAP_TRACE {
+                // The program has set its own trap flag: single-stepping itself is not supported.
+                regs.0.eflags &= !TRAP_FLAG;
+                Tracee(tid).set_regs(&regs)?;
+                return Tracee(tid).cont(0);
+            }
+            match machine.view(tid, &regs) {
+                Some(view) => deliver(machine, tid, signal, Some(regs), view.app),
+                None => Tracee(tid).cont(signal),
+            }
+        }
+    }
+}
+
+/// Hands a signal to the kernel with the application's state in place, so that the frame it builds,
+/// or the core it dumps, is the application's.
+///
+/// PTRACE_INTERRUPT before the tracee goes on makes it stop again before it executes anything: at
+/// the handler's first instruction, or where it was if there is no handler.
+pub fn deliver(
+    machine: &mut Machine,
+    tid: Tid,
+    signal: i32,
+    cache: Option<Regs>,
+    app: Regs,
+) -> Handled {
+    let mut info = sys::get_siginfo(tid)?;
+    if let Some(cache) = cache {
+        let inside = machine.family_at(tid, info.address()).is_some();
+        if info.code() > 0 && inside {
+            info.set_address(app.0.rip.wrapping_add(info.address() - cache.0.rip));
+            sys::set_siginfo(tid, &info)?;
+        }
+        rearm(machine, tid, &cache, &app, true);
+    }
+    let mut native = app;
+    native.0.gs_base = slot_address(machine.threads.get(&tid).map_or(0, |thread| thread.slot));
+    Tracee(tid).set_regs(&native)?;
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.mode = Mode::Delivering { cache, app };
+    }
+    sys::interrupt(tid)?;
+    Tracee(tid).cont(signal)
+}
+
+/// A signal frame that was redirected for its return is the application's again while a signal is
+/// delivered (`out`), and redirected again if nothing came of it.
+pub fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: bool) {
+    let Some(view) = machine.view(tid, cache) else { return };
+    if out {
+        if view.is_armed() || view.has_landed() {
+            machine.disarm(tid);
+        }
+        return;
+    }
+    if !view.is_armed() {
+        return;
+    }
+    if let Some(family) = machine.family_at(tid, cache.0.rip) {
+        let landing = family.routine(family.translator.routines().sigreturn);
+        let at = app.0.rsp + lwp_dbt::routines::SIGFRAME_RIP as u64;
+        let _ = lwp_ptrace::memory::write_u64(tid, at, landing);
+    }
+}
+
+/// A signal that nobody handles has interrupted a system call which does not restart by itself
+/// (`epoll_wait`, `sigtimedwait` …). Without a tracer the call would not have noticed such a signal: it
+/// is made again, or, where such signals come so densely that it would never end, times out.
+fn restart_if_interrupted(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
+    const EINTR: i64 = -4;
+    /// Interruptions at one place that follow each other faster than this are of one call.
+    const DENSE: Duration = Duration::from_millis(100);
+    if !cache.in_syscall() || cache.0.rax as i64 != EINTR {
+        return;
+    }
+    let Some(thread) = machine.threads.get_mut(&tid) else { return };
+    let now = Instant::now();
+    let since = match thread.interrupted {
+        Some((rip, first, last)) if rip == cache.0.rip && now - last < DENSE => first,
+        _ => now,
+    };
+    thread.interrupted = Some((cache.0.rip, since, now));
+    match syscalls::timed_out(tid, cache, now - since) {
+        Some(result) => {
+            cache.0.rax = result as u64;
+            thread.interrupted = None;
+        }
+        None => {
+            cache.0.rax = cache.0.orig_rax;
+            cache.0.rip -= 2;
+        }
+    }
+    cache.forget_syscall();
+}
+
+/// The stop after a delivery: either a handler's first instruction, or nothing happened.
+pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) -> Handled {
+    let regs = Tracee(tid).regs()?;
+    let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
+    if handled {
+        if let Some(cache) = cache
+            && let Some(mut view) = machine.view(tid, &cache)
+        {
+            machine.leave(tid, &cache, &mut view);
+        }
+        machine.enter(tid, &regs)?;
+        return Tracee(tid).cont(0);
+    }
+    match cache {
+        Some(mut cache) => {
+            rearm(machine, tid, &cache, &app, false);
+            restart_if_interrupted(machine, tid, &mut cache);
+            if let Some(thread) = machine.threads.get_mut(&tid) {
+                thread.mode = Mode::Running;
+            }
+            let need = machine.threads.get(&tid).and_then(|thread| thread.need);
+            Tracee(tid).set_regs(&cache)?;
+            match need {
+                Some(need) => satisfy(machine, tid, need),
+                None => Tracee(tid).cont(0),
+            }
+        }
+        None => {
+            machine.enter(tid, &regs)?;
+            Tracee(tid).cont(0)
+        }
+    }
+}
