@@ -113,6 +113,22 @@ fn lwp_spec_10_the_published_sequence() {
     }
 }
 
+/// Spec: LWP §5.4 to §5.7, §6.4
+#[test]
+fn lwp_spec_5_7_a_record_is_made_once_however_often_signals_interrupt() {
+    let dir = TempDir::new();
+    let program = compile("gcc", &["-std=gnu17", "-O2"], "tests/lwp/interrupted.c", dir.path());
+    let printed = profiled(&program, &["600"], dir.path());
+    assert_eq!(printed, "600 inserted, 200 sampled, 0 wrong, missed 0\n");
+    // The reference steps through a handler for longer than the timer waits.
+    let Some(second) = SecondRunner::find(dir.path()) else { return };
+    for rounds in ["100000", "100001", "100002"] {
+        let mut command = second.command("full", &program).expect("a processor");
+        command.extend([rounds.into(), "50".into()]);
+        assert_eq!(run(command, dir.path()).end, End::Code(0), "{rounds}");
+    }
+}
+
 /// Spec: LWP §7
 #[test]
 fn lwp_spec_7_the_c_example_prints_records() {

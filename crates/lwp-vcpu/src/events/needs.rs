@@ -27,6 +27,16 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     }
 }
 
+/// Lets a thread, which stands still, go on at `app` on the side of its address space that its profile
+/// wants. It need not be there: a signal cancels what the server wanted done.
+pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    if machine.lwp_is_elsewhere(tid) {
+        return make_side(machine, tid, app);
+    }
+    machine.enter(tid, app)?;
+    Tracee(tid).cont(0)
+}
+
 /// Makes the side of the address space that the thread's profile wants, and moves the thread there.
 fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     Tracee(tid).set_regs(app)?;
@@ -65,8 +75,7 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if extent.is_some_and(|extent| machine.add_arena(tid, extent).is_err()) {
         return step(machine, tid, app);
     }
-    machine.enter(tid, app)?;
-    Tracee(tid).cont(0)
+    go_on(machine, tid, app)
 }
 
 /// Executes one instruction natively, in place.
@@ -75,8 +84,7 @@ fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         return make_side(machine, tid, &next);
     }
     if let Some(next) = emulate(machine, tid, app) {
-        machine.enter(tid, &next)?;
-        return Tracee(tid).cont(0);
+        return go_on(machine, tid, &next);
     }
     let mut native = *app;
     native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
@@ -128,8 +136,7 @@ pub fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled
             regs.0.rip -= 2;
             regs.0.rax = regs.0.orig_rax;
         }
-        machine.enter(tid, &regs)?;
-        return Tracee(tid).cont(0);
+        return go_on(machine, tid, &regs);
     }
     deliver(machine, tid, signal, None, regs)
 }

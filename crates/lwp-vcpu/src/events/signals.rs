@@ -6,7 +6,7 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
-use super::needs::{satisfy, stepped};
+use super::needs::{go_on, satisfy, stepped};
 use super::{Handled, SIGTRAP, TRAP_TRACE};
 use crate::machine::{Machine, Mode};
 use crate::memory_map::slot_address;
@@ -131,8 +131,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
         {
             machine.leave(tid, &cache, &mut view);
         }
-        machine.enter(tid, &regs)?;
-        return Tracee(tid).cont(0);
+        return go_on(machine, tid, &regs);
     }
     match cache {
         Some(mut cache) => {
@@ -148,9 +147,6 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
                 None => Tracee(tid).cont(0),
             }
         }
-        None => {
-            machine.enter(tid, &regs)?;
-            Tracee(tid).cont(0)
-        }
+        None => go_on(machine, tid, &regs),
     }
 }

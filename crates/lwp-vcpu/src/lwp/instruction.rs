@@ -235,6 +235,17 @@ impl Machine {
         sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
     }
 
+    /// Whether a thread is on another side than its profile wants.
+    pub fn lwp_is_elsewhere(&self, tid: Tid) -> bool {
+        let Some(thread) = self.threads.get(&tid) else { return false };
+        match thread.lwp.as_ref().map(|lwp| lwp.selection) {
+            Some(selection) => {
+                thread.side.is_none() || thread.side != self.lwp_side(tid, selection)
+            }
+            None => thread.side.is_some(),
+        }
+    }
+
     /// Hands a fault of the unit to the program, at the request's pc: by touching what the unit could
     /// not reach, or by executing what is not defined. Should the touch succeed, the request is made
     /// again.
