@@ -1,7 +1,6 @@
 # Cold loads of the generic machine come from memory; a store allocates; a load across two lines counts
 # once and names the lower address that missed.
 #@ spec: LWP §4.2
-#@ only: reference
 #@ record: 4 @cold flags=0x7000 data1=240 data2=@line
 #@ record: 4 @read_modify flags=0x7000 data1=240 data2=@line+128
 #@ record: 4 @split flags=0x7000 data1=240 data2=@line+252

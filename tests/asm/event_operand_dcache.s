@@ -1,7 +1,6 @@
 # The memory operand of LWPINS is a load like any other; that of LWPVAL is one when it is read. Block and
 # ring are not: the unit's own traffic does not count.
 #@ spec: LWP §4.2
-#@ only: reference
 #@ record: 255 @insert data1=7
 #@ record: 4 @insert flags=0x7000 data1=240 data2=@word
 #@ record: 1 @sample data1=9

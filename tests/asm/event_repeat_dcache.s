@@ -1,6 +1,5 @@
 # The loads of a REP string instruction are counted one by one; the record names the one that expired.
 #@ spec: LWP §4.2
-#@ only: reference
 #@ record: 4 @moves flags=0x7000 data1=240 data2=@from+64
 #@ counter: 4 = 1
 .include "lwp.inc"

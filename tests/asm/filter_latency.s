@@ -1,6 +1,5 @@
 # MinLatency 16 is 256 cycles, more than the generic machine ever takes; nothing counts.
 #@ spec: LWP §3.3
-#@ only: reference
 #@ head: 0
 #@ counter: 4 = 3
 .include "lwp.inc"

@@ -1,6 +1,5 @@
 # Without CLF the level bits mean nothing.
 #@ spec: LWP §3.3
-#@ only: reference
 #@ record: 4 @load flags=0x7000 data1=240 data2=@word
 .include "lwp.inc"
     BLOCK flags=DME, filters=1<<9

@@ -1,6 +1,5 @@
 # CLF with NBC: a miss served by memory does not count.
 #@ spec: LWP §3.3
-#@ only: reference
 #@ head: 0
 .include "lwp.inc"
     BLOCK flags=DME, filters=1<<8|1<<9

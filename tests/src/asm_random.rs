@@ -47,6 +47,8 @@ impl Random {
 pub enum Events {
     /// Value samples, instructions and branches: facts of a run.
     Facts,
+    /// Cache misses too.
+    Misses,
     /// Clocks too, which follow from the instructions where memory takes no time.
     Clocks,
     /// Cache misses and clocks too, which are modelled.
@@ -57,6 +59,8 @@ pub enum Events {
 pub fn random_program(events: Events, first: u64, count: u64) -> String {
     let mut text = String::from(".include \"lwp.inc\"\n    BLOCK\n    EVENTS\n    BEGIN\n");
     text += "    HANDLE SIGSTKFLT, interrupted\n";
+    // Where the stack begins depends on environment and loader, and its lines with it.
+    text += "    and $-0x1000, %rsp\n";
     let cases: Vec<Case> = (first..first + count).map(|number| Case::new(events, number)).collect();
     for case in &cases {
         text += &case.code;
@@ -137,6 +141,7 @@ fn block(random: &mut Random, events: Events, number: u64) -> String {
     let mut flags = random.below(8) << 1;
     match events {
         Events::Facts => {}
+        Events::Misses => flags |= random.below(2) << 4,
         Events::Clocks => flags |= random.below(4) << 5,
         Events::Modelled => flags |= random.below(8) << 4,
     }
@@ -195,7 +200,7 @@ fn filters(random: &mut Random, events: Events) -> u64 {
             filters |= 1 << bit;
         }
     }
-    if events == Events::Modelled && random.one_in(3) {
+    if matches!(events, Events::Misses | Events::Modelled) && random.one_in(3) {
         filters |= random.below(17) | random.below(32) << 8;
     }
     filters

@@ -58,7 +58,7 @@ fn check(events: Events) {
         let count = BATCH.min(start + cases - first);
         let (program, outcome) = reference(events, first, count, dir.path());
         records += outcome.stdout.chunks(SHOWN_BYTES).filter(|shown| moved(shown)).count() as u64;
-        // The virtual CPU has no cache model.
+        // Memory takes no time on the virtual CPU.
         let facts = second.as_ref().filter(|_| events != Events::Modelled);
         let command = facts.and_then(|second| second.command("full", program.as_ref()));
         if let Some(command) = command {
@@ -88,6 +88,12 @@ fn moved(shown: &[u8]) -> bool {
 #[test]
 fn random_programs_record_the_same() {
     check(Events::Facts);
+}
+
+/// Cache misses too.
+#[test]
+fn random_programs_record_the_same_misses() {
+    check(Events::Misses);
 }
 
 /// Clocks too, where memory takes no time.

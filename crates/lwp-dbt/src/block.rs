@@ -39,6 +39,8 @@ pub struct Decoding {
     pub changing: bool,
     /// All instructions of a block pass this filter, or none does.
     pub ip: Option<IpFilter>,
+    /// Data cache accesses are watched: repeated string instructions stand alone.
+    pub dcache: bool,
     /// At most this many instructions, 0 for no limit of one's own.
     pub most: usize,
 }
@@ -141,6 +143,8 @@ pub enum Terminator {
         /// Which instruction it is.
         kind: RequestKind,
     },
+    /// A repeated string instruction, where its accesses are watched.
+    Repeat,
     /// Cannot be translated: executed natively, alone, in place.
     Step,
 }
@@ -182,6 +186,17 @@ impl Block {
             }
         }
         found
+    }
+
+    /// Whether the terminator's memory operands are accessed in any case, and by translated code.
+    pub fn touches_before_its_end(&self) -> bool {
+        matches!(
+            self.terminator,
+            Terminator::Call { .. }
+                | Terminator::IndirectCall
+                | Terminator::IndirectJump
+                | Terminator::Return { .. }
+        )
     }
 
     /// The application address after the block.
@@ -241,7 +256,8 @@ impl Block {
                 }
                 return block.finish(code, 0, available.min(1), Terminator::Step);
             }
-            let terminator = terminator(&instruction, emulated, number.value);
+            let terminator = terminator(&instruction, emulated, number.value)
+                .or_else(|| watched_alone(&instruction).filter(|_| how.dcache));
             let flags = FlagUse::of(&instruction);
             block.flags = block.flags.then(flags);
             if let Some(terminator) = terminator {
@@ -388,6 +404,15 @@ fn terminator(
         FlowControl::XbeginXabortXend => return None,
         _ => Terminator::Step,
     })
+}
+
+/// How an instruction ends a block where data cache accesses are watched, though it would not elsewhere.
+fn watched_alone(instruction: &Instruction) -> Option<Terminator> {
+    if crate::operands::repeats(instruction) {
+        return Some(Terminator::Repeat);
+    }
+    let odd = crate::operands::of(instruction).iter().any(|operand| !operand.is_plain());
+    odd.then_some(Terminator::Step)
 }
 
 fn plain_indirect(instruction: &Instruction, code: Code) -> bool {

@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! gs base  +0x0000  context: spill slots, mailbox          low + 0x000000  indirect table, 256 Ki x 8
-//!          +0x1000  counters, 8 bytes each                     + 0x200000  system call classes, 64 Ki x 1
-//!                                                              + 0x210000  argument classes, 256 x 1
-//!                                                              + 0x210100  mask of the table's index
+//!          +0x1000  lines used last, 512 x 8                   + 0x200000  system call classes, 64 Ki x 1
+//!          +0x2000  accesses noted, 512 x 16                   + 0x210000  argument classes, 256 x 1
+//!          +0x4000  counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
 //!                                                              + 0x211000  a copy of the routines
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
@@ -161,6 +161,26 @@ pub enum Slot {
     LwpRandom = 0x888,
     /// What that is about to become.
     LwpNewRandom = 0x890,
+    /// How many accesses have been noted.
+    LwpNotes = 0x8a8,
+    /// How many may be noted before the host is asked.
+    LwpMostNotes = 0x8b0,
+    /// The access being noted: its address.
+    LwpAddress = 0x8b8,
+    /// Its length in bits 11:0, its use in 13:12, and whether a miss counts in bit 14.
+    LwpMeta = 0x8c0,
+    /// The fragment that makes it.
+    LwpFragment = 0x8c8,
+    /// How many of its instructions have been executed.
+    LwpIndex = 0x8d0,
+    /// A repeated string instruction of a cut fragment has begun.
+    LwpRepeats = 0x8d8,
+    /// rcx as it was then.
+    LwpRepeatCount = 0x8e0,
+    /// rsi as it was then.
+    LwpRepeatFrom = 0x8e8,
+    /// rdi as it was then.
+    LwpRepeatTo = 0x8f0,
     /// Number of the register that the result of SLWPCB goes to, with [`RESULT_NARROW`].
     LwpRegister = 0x898,
 }
@@ -183,8 +203,20 @@ pub fn lwp_slot_displacement(index: u32) -> u32 {
 /// Most triples in the insertion list.
 pub const APPLY_MAX: usize = 64;
 
+/// Displacement of the lines used last in each set of the data cache, negated, 8 bytes each.
+pub const MRU_AT: u32 = 0x1000;
+/// Most sets.
+pub const MOST_SETS: u32 = 512;
+/// Displacement of the accesses noted, [`NOTE_BYTES`] each: the address; the pc from bit 16 up, with what
+/// [`Slot::LwpMeta`] says below.
+pub const NOTES_AT: u32 = 0x2000;
+/// Bytes of a note.
+pub const NOTE_BYTES: u32 = 16;
+/// Most notes.
+pub const MOST_NOTES: u32 = 512;
+
 /// Bytes of a context; the thread's counters follow.
-pub const CONTEXT_BYTES: u64 = 0x1000;
+pub const CONTEXT_BYTES: u64 = 0x4000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {
@@ -231,6 +263,8 @@ pub enum RequestKind {
     LwpStepped = 16,
     /// The same; it was a branch and was taken.
     LwpTaken = 17,
+    /// The instruction at `Pc` makes an access for which there is no room among the notes.
+    LwpNotes = 18,
 }
 
 impl RequestKind {
@@ -255,6 +289,7 @@ impl RequestKind {
             15 => Self::LwpDue,
             16 => Self::LwpStepped,
             17 => Self::LwpTaken,
+            18 => Self::LwpNotes,
             _ => return None,
         })
     }
@@ -287,6 +322,11 @@ const INDEX_SHIFT: u32 = 3;
 pub fn wide_index() -> bool {
     is_x86_feature_detected!("bmi2")
         && (!is_x86_feature_detected!("sse4a") || is_x86_feature_detected!("vaes"))
+}
+
+/// Whether emitted code can take bits out of an address without touching the flags.
+pub fn has_bit_extract() -> bool {
+    is_x86_feature_detected!("bmi2")
 }
 
 /// An answer to CPUID that does not change, as emitted code finds it.
@@ -374,6 +414,16 @@ impl Layout {
     /// Address of [`INDEX_MASK`], 4 bytes, for emitted code.
     pub fn index_mask(self) -> u64 {
         self.low + 0x21_0100
+    }
+
+    /// Address of the mask of the address bits that choose a set of the data cache, 8 bytes.
+    pub fn set_mask(self) -> u64 {
+        self.low + 0x21_0108
+    }
+
+    /// Address of the mask of the address bits that name a line, 8 bytes.
+    pub fn line_mask(self) -> u64 {
+        self.low + 0x21_0110
     }
 
     /// Address of the low copy of the routines.

@@ -22,6 +22,7 @@
 //! | 16 | a block, where LWP counts | what it counts taken from a word of the countdown |
 //! | 17 | LLWPCB, SLWPCB, LWPINS, LWPVAL | nothing where LWP is off; else operands staged, and a request |
 //! | 18 | a block in which an LWP event is due | the part up to the event, then a request |
+//! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
 //! | 14 | everything else | a request to execute the instruction natively, alone |
 
 use iced_x86::{Code, Encoder, Instruction, MemorySize, OpKind, Register};
@@ -34,8 +35,10 @@ use crate::recipe::{Point, bits};
 use crate::relocation::Relocation;
 use crate::routines::{Routines, SIGFRAME_RIP};
 
+mod dcache;
 mod lwp;
 
+pub(crate) use dcache::Touch;
 pub(crate) use lwp::{Countdown, Trip};
 
 /// A displacement that waits for its target.
@@ -90,6 +93,7 @@ pub(crate) struct Buffers {
     links: Vec<Link>,
     asks: Vec<Ask>,
     trips: Vec<Trip>,
+    touches: Vec<Touch>,
     constants: Vec<(usize, u64)>,
     relocations: Vec<(usize, Relocation)>,
     points: Vec<Point>,
@@ -107,6 +111,7 @@ pub(crate) struct Emitter<'a> {
     pub links: Vec<Link>,
     pub asks: Vec<Ask>,
     pub trips: Vec<Trip>,
+    pub touches: Vec<Touch>,
     /// Return addresses to be pushed: displacement offset, value.
     pub constants: Vec<(usize, u64)>,
     /// Offsets of the displacements that depend on where the code and its counters lie.
@@ -118,6 +123,8 @@ pub(crate) struct Emitter<'a> {
     pub fragment: Option<FragmentId>,
     /// It carries no charge: what is executed of it is counted by the host.
     pub uncharged: bool,
+    /// Where data cache accesses are watched, whether misses of this fragment count.
+    pub dcache: Option<bool>,
     /// Application offset and index of the instruction being emitted.
     app: u8,
     index: u8,
@@ -140,12 +147,14 @@ impl<'a> Emitter<'a> {
             links: Vec::new(),
             asks: Vec::new(),
             trips: Vec::new(),
+            touches: Vec::new(),
             constants: Vec::new(),
             relocations: Vec::new(),
             points: Vec::new(),
             piece_start: 0,
             fragment: None,
             uncharged: false,
+            dcache: None,
             app: 0,
             index: 0,
             before: 0,
@@ -160,17 +169,18 @@ impl<'a> Emitter<'a> {
         buffers.links.clear();
         buffers.asks.clear();
         buffers.trips.clear();
+        buffers.touches.clear();
         buffers.constants.clear();
         buffers.relocations.clear();
         buffers.points.clear();
-        let Buffers { code, links, asks, trips, constants, relocations, points } = buffers;
-        *self = Self { code, links, asks, trips, constants, relocations, points, ..*self };
+        let Buffers { code, links, asks, trips, touches, constants, relocations, points } = buffers;
+        *self = Self { code, links, asks, trips, touches, constants, relocations, points, ..*self };
     }
 
     /// The memory, for [`Self::reuse`].
     pub fn buffers(self) -> Buffers {
-        let Self { code, links, asks, trips, constants, relocations, points, .. } = self;
-        Buffers { code, links, asks, trips, constants, relocations, points }
+        let Self { code, links, asks, trips, touches, constants, relocations, points, .. } = self;
+        Buffers { code, links, asks, trips, touches, constants, relocations, points }
     }
 
     /// Address of the next byte.
@@ -194,6 +204,7 @@ impl<'a> Emitter<'a> {
         self.links.retain(|link| link.at < len);
         self.asks.retain(|ask| ask.at < len);
         self.trips.retain(|trip| trip.at < len);
+        self.touches.retain(|touch| touch.at < len);
         self.constants.retain(|(at, _)| *at < len);
         self.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;
@@ -491,6 +502,9 @@ impl<'a> Emitter<'a> {
             self.point(self.before);
             let start = usize::from(insn.offset);
             let bytes = &block.bytes[start..start + usize::from(insn.len)];
+            if !self.touch_operands(block, start, bytes) {
+                return false;
+            }
             let ok = match insn.carry {
                 Carry::Copy => {
                     self.bytes(bytes);

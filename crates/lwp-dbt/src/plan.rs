@@ -35,6 +35,8 @@ pub struct Selection {
     pub instructions: bool,
     /// The kinds of branches that count, a bit each, as in [`branch_bit`].
     pub branches: u8,
+    /// Data cache misses count.
+    pub dcache: bool,
     /// Only instructions that this admits count.
     pub ip: Option<IpFilter>,
 }
@@ -66,6 +68,11 @@ impl Selection {
     /// Whether anything is counted down by retiring instructions.
     pub fn counts_down(&self) -> bool {
         self.instructions || self.branches != 0
+    }
+
+    /// Whether it matters which instructions the filter admits.
+    pub fn filters(&self) -> bool {
+        self.counts_down() || self.dcache
     }
 }
 

@@ -72,6 +72,9 @@ pub enum Commit {
     /// A routine has stored the record of an LWP instruction, which is thereby executed; what becomes
     /// of ring and counter stands ready in the context.
     LwpStored,
+    /// An access is being noted, of an instruction that has not been executed:
+    /// [`crate::Slot::LwpFragment`] and [`crate::Slot::LwpIndex`] say where.
+    LwpTouching,
     /// The last instruction of a cut fragment has retired, as a taken branch; the host has not been
     /// told.
     LwpBranched,

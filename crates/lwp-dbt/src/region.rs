@@ -347,14 +347,23 @@ impl Translator {
         }
     }
 
+    /// Where data cache accesses are watched, whether misses of the block at `pc` count.
+    fn watches(&self, pc: AppPc) -> Option<bool> {
+        match self.lwp {
+            Lwp::On(selection) if selection.dcache => Some(selection.admits(pc.0)),
+            _ => None,
+        }
+    }
+
     /// How blocks of `unit` are decoded, of at most `most` instructions.
     fn decoding(&self, unit: &Unit, most: usize) -> Decoding {
         let ip = match self.lwp {
-            Lwp::On(selection) if selection.counts_down() => selection.ip,
+            Lwp::On(selection) if selection.filters() => selection.ip,
             _ => None,
         };
         let changing = unit.checks == Checks::SelfCheck;
-        Decoding { emulated: self.emulated, changing, ip, most }
+        let dcache = matches!(self.lwp, Lwp::On(selection) if selection.dcache);
+        Decoding { emulated: self.emulated, changing, ip, dcache, most }
     }
 
     /// The block at `pc` as it is translated, of at most `most` instructions where that is not 0.
@@ -405,6 +414,7 @@ impl Translator {
         work.emitter.start_piece();
         work.emitter.fragment = Some(id);
         work.emitter.uncharged = true;
+        work.emitter.dcache = self.watches(pc);
         if !work.emitter.body(&block, None) {
             return None;
         }
@@ -503,6 +513,7 @@ impl Translator {
         let checked = work.unit.checks == Checks::SelfCheck;
         let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
+        work.emitter.dcache = self.watches(block.pc);
         let countdown = match self.lwp {
             Lwp::On(selection) => Countdown::of(block, &selection),
             Lwp::Off | Lwp::Absent => Countdown::default(),
@@ -617,7 +628,14 @@ impl Translator {
         let next = block.next();
         let emitter = &mut work.emitter;
         let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
+        if block.touches_before_its_end() && !emitter.touch_terminator(block) {
+            return Err(());
+        }
         match block.terminator {
+            Terminator::Repeat => {
+                emitter.ask(RequestKind::LwpDue, block.terminator_pc());
+                Ok(None)
+            }
             Terminator::Fall => {
                 emitter.fell_off(block);
                 Ok(Some(Next::Fall(next)))
@@ -815,6 +833,11 @@ impl Translator {
             self.close_piece(&work.emitter, stub, pc, ask.fragment);
             set_displacement(&mut work.emitter, ask.at, stub);
         }
+        for touch in std::mem::take(&mut work.emitter.touches) {
+            let stub = work.emitter.touch_stub(&touch);
+            self.close_piece(&work.emitter, stub, touch.block, Some(touch.fragment));
+            set_displacement(&mut work.emitter, touch.at, stub);
+        }
         for trip in std::mem::take(&mut work.emitter.trips) {
             let stub = work.emitter.trip_stub(&trip);
             self.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
@@ -997,7 +1020,7 @@ fn weights(block: &Block) -> Weights {
             weights.branches = 1;
             weights.returns = 1;
         }
-        Terminator::Step => weights.instructions -= 1,
+        Terminator::Step | Terminator::Repeat => weights.instructions -= 1,
         _ => {}
     }
     weights

@@ -58,6 +58,8 @@ pub struct LwpRoutines {
     /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
     /// their slots.
     pub branched: u32,
+    /// An access is to be noted; pc, rcx and r11 as for `deal`.
+    pub touch: u32,
     /// LWPINS, with operands staged: asked for as by `ask_r11`, and done here if possible.
     pub insert: u32,
     /// LWPVAL whose counter has expired, likewise.
@@ -72,6 +74,7 @@ pub struct LwpRoutines {
 
 struct Builder {
     asm: CodeAssembler,
+    layout: Layout,
     marks: Vec<(CodeLabel, AppState)>,
 }
 
@@ -108,7 +111,7 @@ fn state(pc: PcSource, spills: Spills, commit: Commit) -> AppState {
 impl Routines {
     /// Assembles the routines for address spaces of this layout.
     pub fn assemble(layout: Layout) -> Result<Self, IcedError> {
-        let mut b = Builder { asm: CodeAssembler::new(64)?, marks: Vec::new() };
+        let mut b = Builder { asm: CodeAssembler::new(64)?, layout, marks: Vec::new() };
         let mut save = b.asm.create_label();
         let mut go = b.asm.create_label();
         let mut run = b.asm.create_label();
@@ -140,6 +143,7 @@ impl Routines {
             go: at(&go)?,
             run: at(&run)?,
             lwp: LwpRoutines {
+                touch: at(&lwp.touch)?,
                 insert: at(&lwp.insert)?,
                 sample: at(&lwp.sample)?,
                 flush: at(&lwp.flush)?,

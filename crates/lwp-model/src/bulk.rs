@@ -5,9 +5,10 @@
 //! an event expires, alone, with [`LwpUnit::retire`]. The result is the same as reporting each.
 
 use lwp_arch::filters::Filters;
-use lwp_arch::retired::BranchKind;
+use lwp_arch::retired::{Access, BranchKind};
 use lwp_arch::{EventKind, Revision};
 
+use crate::eligible::Eligibility;
 use crate::unit::{LwpUnit, Profile, State};
 
 /// A range of instruction addresses, both ends included, or everything outside it.
@@ -110,6 +111,17 @@ impl LwpUnit {
             inverted: filters.filters.contains(Filters::IPI),
         });
         Some(watched)
+    }
+
+    /// Whether `access`, of an instruction that the IP filter admits, is a DCache miss that counts.
+    ///
+    /// Spec: LWP §3.3, §4.2.
+    pub fn counts_miss(&self, access: &Access) -> bool {
+        let State::On(profile) = &self.state else { return false };
+        let Some(constants) = &profile.constants else { return false };
+        let filters = self.processor().effective_filters(profile.filters);
+        let eligibility = Eligibility { processor: self.processor(), filters, constants };
+        eligibility.counts_miss(access)
     }
 
     /// How many occurrences of each event may pass before one expires.

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use lwp_arch::record::{BranchFlags, Event};
-use lwp_arch::retired::{AccessKind, CacheMiss};
+use lwp_arch::retired::{Access, AccessKind, CacheMiss};
 use lwp_arch::{EventKind, Retired};
 
 use crate::processor::{EffectiveFilters, Processor};
@@ -90,6 +90,12 @@ impl Eligibility<'_> {
         let loads = retired.accesses.iter().filter(|access| access.kind == AccessKind::Load);
         let misses = loads.filter_map(|access| access.miss);
         Occurrences::of(misses.filter_map(|miss| self.miss(&miss)).collect())
+    }
+
+    /// Whether an access is a miss that counts.
+    pub(crate) fn counts_miss(&self, access: &Access) -> bool {
+        let miss = access.miss.filter(|_| access.kind == AccessKind::Load);
+        miss.is_some_and(|miss| self.miss(&miss).is_some())
     }
 
     /// What a miss reports, if the filters let it count.

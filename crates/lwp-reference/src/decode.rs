@@ -71,8 +71,8 @@ impl Decoded {
         // What LLWPCB and SLWPCB do to the block is the unit's traffic, not the instruction's.
         let of_block =
             matches!(&action, Action::Lwp(lwp) if matches!(lwp.operands, Operands::Block(_)));
-        if repeats {
-            let none_left = address_width(&instruction, regs.rcx) == 0;
+        if instruction.is_string_instruction() {
+            let none_left = repeats && address_width(&instruction, regs.rcx) == 0;
             if !none_left {
                 operands = string_operands(&instruction, regs);
             }

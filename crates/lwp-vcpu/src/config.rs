@@ -64,29 +64,41 @@ pub struct LwpConfig {
     pub interrupt: Interrupt,
 }
 
+/// Whose caches and clocks are modelled.
+const MACHINE: &Preset = &lwp_uarch::presets::GENERIC;
+
 impl LwpConfig {
-    /// The LWP of a real part by its name, or `full` for all that is documented, without what the
-    /// virtual CPU does not do: DCache misses.
+    /// The LWP of a real part by its name, or `full` for all that is documented; without DCache misses
+    /// where this machine lacks the instructions to watch for them.
     ///
     /// Spec: LWP §1.3.
     pub fn part(name: &str) -> Option<Self> {
         let (_, part) = presets::ALL.into_iter().find(|(known, _)| *known == name)?;
-        let features = part.features.difference(Features::LWP_DME);
+        let mut features = part.features;
+        if !watches_cache() {
+            features.remove(Features::LWP_DME);
+        }
         Some(Self::of(Processor::shipped(Capabilities { features, ..part })))
     }
 
     /// LWP as it was proposed in 2007, likewise.
     pub fn proposal() -> Self {
         let full = Capabilities2007::FULL;
-        let features = full.features.difference(Edx2007::DME);
+        let mut features = full.features;
+        if !watches_cache() {
+            features.remove(Edx2007::DME);
+        }
         let capabilities = Capabilities2007 { features, ..full };
         Self::of(Processor::Proposal(Proposal { capabilities, core_id: 0, vector: 0xff }))
     }
 
     fn of(processor: Processor) -> Self {
-        let machine = &lwp_uarch::presets::GENERIC;
-        Self { processor, machine, interrupt: Interrupt::default() }
+        Self { processor, machine: MACHINE, interrupt: Interrupt::default() }
     }
+}
+
+fn watches_cache() -> bool {
+    crate::lwp::can_be_watched(&MACHINE.levels[0].shape)
 }
 
 impl Default for LwpConfig {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lwp_dbt::context::{APPLY_MAX, CONTEXT_BYTES};
+use lwp_dbt::context::{APPLY_MAX, CONTEXT_BYTES, MRU_AT, NOTE_BYTES, NOTES_AT};
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
 
@@ -116,6 +116,17 @@ impl Context<'_> {
         self.memory.store(slot_offset(self.slot) + at, value);
     }
 
+    /// Reads note `index` of a data cache access.
+    pub fn lwp_note(&self, index: u64) -> [u64; 2] {
+        let at = slot_offset(self.slot) + u64::from(NOTES_AT) + index * u64::from(NOTE_BYTES);
+        [self.memory.load(at), self.memory.load(at + 8)]
+    }
+
+    /// Writes what the table of most recent lines says of `set`.
+    pub fn set_lwp_recent(&self, set: usize, line: u64) {
+        self.memory.store(slot_offset(self.slot) + u64::from(MRU_AT) + set as u64 * 8, line);
+    }
+
     /// Takes the request back, answered or not: the thread is stopped and will not look for it.
     pub fn cancel(&self) {
         self.memory.u8(self.slot as u64).store(0, Ordering::SeqCst);
@@ -159,7 +170,7 @@ impl Context<'_> {
 
     /// Puts bytes where the thread can read them, and returns their address in the tracee.
     pub fn write_scratch(&self, bytes: &[u8]) -> u64 {
-        let len = bytes.len().min((CONTEXT_BYTES - SCRATCH) as usize - 1);
+        let len = bytes.len().min((u64::from(MRU_AT) - SCRATCH) as usize - 1);
         let offset = slot_offset(self.slot) + SCRATCH;
         self.memory.write(offset, &bytes[..len]);
         self.memory.write(offset + len as u64, &[0]);

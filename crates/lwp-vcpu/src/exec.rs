@@ -343,6 +343,9 @@ impl Machine {
             return Err("too many different address space layouts at a time".into());
         }
         let mut family = Family::new(index, &kind, self.emulated, self.memory.clone());
+        if let Some(lwp) = &self.config.lwp {
+            family.watch_cache(crate::lwp::masks(&lwp.machine.levels[0].shape));
+        }
         // What is translated for a profile is good for this profile.
         let profiles = matches!(family.translator.lwp(), Lwp::On(_));
         family.store = self.store.clone().filter(|_| !profiles);

@@ -176,6 +176,14 @@ impl Family {
         self.fill_chains(1);
     }
 
+    /// Says how an address is divided for a data cache that is watched.
+    pub fn watch_cache(&self, [sets, lines]: [u64; 2]) {
+        let low = self.layout();
+        let base = self.template_offset();
+        self.memory.store(base + (low.set_mask() - low.low), sets);
+        self.memory.store(base + (low.line_mask() - low.low), lines);
+    }
+
     /// Lets translated code know an answer to CPUID. No address space has a copy of its own of the page
     /// that holds them.
     pub fn remember_cpuid(&mut self, known: KnownCpuid) {

@@ -8,6 +8,7 @@
 //! A thread with profiling on runs on another *side* of its address space: translations that count
 //! down, with a low window and arenas of their own. With profiling off it runs the plain ones.
 
+mod dcache;
 mod direct;
 mod due;
 mod instruction;
@@ -16,17 +17,19 @@ mod memory;
 
 use std::time::Instant;
 
-use lwp_arch::retired::{Branch, BranchKind};
+use lwp_arch::retired::{Access, Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS};
 use lwp_dbt::{FragmentId, IpFilter, Selection, Slot, Weights};
 use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
+use lwp_ptrace::regs::Raw;
 use lwp_ptrace::{Tid, sys};
 use lwp_uarch::{CoreClock, ReferenceClock};
 
 use crate::config::{Interrupt, LwpConfig};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
+pub use dcache::{DataCache, can_be_watched, masks};
 pub use leave::set_result;
 use memory::TraceeMemory;
 
@@ -47,6 +50,12 @@ pub struct ThreadLwp {
     interrupted: bool,
     /// How often a fault has been handed to the program in vain.
     touched: u32,
+    /// The data cache, where its misses are counted.
+    dcache: Option<Box<DataCache>>,
+    /// Misses that have passed since the countdown was published.
+    passed_misses: u64,
+    /// Misses of the instruction that retires next.
+    waiting: Vec<Access>,
 }
 
 /// A cut fragment on its way.
@@ -119,6 +128,9 @@ impl ThreadLwp {
             cut: None,
             interrupted: false,
             touched: 0,
+            dcache: None,
+            passed_misses: 0,
+            waiting: Vec::new(),
         }
     }
 
@@ -127,6 +139,7 @@ impl ThreadLwp {
         self.core = CoreClock::new(config.machine.clock);
         self.reference = clock(config);
         self.selection = self.unit.watched().map(selection).unwrap_or_default();
+        self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(config.machine)));
     }
 
     /// What may pass before an event is due: high part, low part, value samples.
@@ -145,7 +158,8 @@ impl ThreadLwp {
 
     /// Lets `high` and `low` of the countdown, and value samples, pass.
     fn pass(&mut self, high: u64, low: u64, values: u64) {
-        let mut passed = Occurrences { values, ..Occurrences::default() };
+        let dcache = std::mem::take(&mut self.passed_misses);
+        let mut passed = Occurrences { values, dcache, ..Occurrences::default() };
         if self.selection.instructions {
             passed.instructions = high;
             passed.branches = low;
@@ -158,7 +172,10 @@ impl ThreadLwp {
     }
 
     /// Takes in what translated code has counted since the countdown was published.
-    fn collect(&mut self, context: Context<'_>) {
+    ///
+    /// The data cache accesses of the instruction at `but` are left: it is about to retire.
+    fn collect_but(&mut self, context: Context<'_>, but: Option<u64>) {
+        self.take_notes(context, but);
         let [high, low] = countdown(context);
         let left = [high, low, context.get(Slot::LwpValue) as i64];
         self.take_direct(context);
@@ -177,7 +194,7 @@ impl ThreadLwp {
     }
 
     /// Writes the countdown with nothing dealt out: the next block that counts has it dealt.
-    fn write(&self, context: Context<'_>) {
+    fn write(&mut self, context: Context<'_>) {
         let [high, low, values] = self.published;
         context.set(Slot::LwpHigh, high as u64);
         context.set(Slot::LwpLow, low as u64);
@@ -187,6 +204,7 @@ impl ThreadLwp {
         }
         context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
         self.write_direct(context);
+        self.write_cache(context);
     }
 
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.
@@ -200,8 +218,11 @@ impl ThreadLwp {
             false => (0, 0),
         };
         let branch = executed.branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
+        self.finish_accesses(executed.ip);
+        let accesses = std::mem::take(&mut self.waiting);
         let retired = Retired {
             branch,
+            accesses: &accesses,
             core_cycles: core,
             reference_cycles: reference,
             crosses_privilege: executed.crosses_privilege,
@@ -226,10 +247,11 @@ fn selection(watched: Watched) -> Selection {
         values: watched.values,
         instructions: watched.instructions || watched.core_clocks || watched.reference_clocks,
         branches: watched.branches,
+        dcache: watched.dcache,
         ip: watched.ip.map(ip),
     };
     // A filter where nothing is filtered would only make translations differ.
-    Selection { ip: selection.ip.filter(|_| selection.counts_down()), ..selection }
+    Selection { ip: selection.ip.filter(|_| selection.filters()), ..selection }
 }
 
 /// What is left of the countdown: high and low part.
@@ -260,10 +282,24 @@ impl Thread {
 impl Machine {
     /// Takes in what a thread has counted.
     fn lwp_collect(&mut self, tid: Tid) {
+        self.lwp_collect_but(tid, None);
+    }
+
+    /// The same, but for the data cache accesses of the instruction at `but`, which is about to retire.
+    fn lwp_collect_but(&mut self, tid: Tid, but: Option<u64>) {
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
-            lwp.collect(self.contexts.context(thread.slot));
+            lwp.collect_but(self.contexts.context(thread.slot), but);
+        }
+    }
+
+    /// An instruction of a thread is about to be executed natively.
+    pub fn lwp_about_to_step(&mut self, tid: Tid, regs: &Raw) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = &mut thread.lwp
+        {
+            lwp.about_to_step(tid, self.contexts.context(thread.slot), regs);
         }
     }
 

@@ -189,6 +189,7 @@ impl Machine {
             | RequestKind::Lwpins
             | RequestKind::Lwpval) => self.lwp_instruction(tid, slot, kind, alone),
             RequestKind::LwpDue => self.lwp_due(tid, slot, pc, alone),
+            RequestKind::LwpNotes => self.lwp_notes_full(tid, slot, pc, alone),
             kind @ (RequestKind::LwpStepped | RequestKind::LwpTaken) => {
                 context.set(Slot::Kind, RequestKind::Dispatch as u64);
                 self.lwp_stepped(tid, pc.0, kind == RequestKind::LwpTaken);

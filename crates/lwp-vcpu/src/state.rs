@@ -5,7 +5,7 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::memory::{read_u64, write_u64};
 use lwp_ptrace::regs::Regs;
 
-use crate::contexts::Sum;
+use crate::contexts::{Context, Sum};
 use crate::family::Family;
 use crate::lwp::set_result;
 use crate::machine::Machine;
@@ -79,6 +79,15 @@ impl Machine {
         if state.spills.flags {
             regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
         }
+        let (mut state, mut fragment) = (state, fragment);
+        if touching(&state, context) {
+            let id = FragmentId(context.get(Slot::LwpFragment) as u32);
+            let index = context.get(Slot::LwpIndex) as u32;
+            let cut = self.lwp_cut_of(tid, Some(id)).is_some_and(|(_, within)| within);
+            state.partial = (index > 0 || !cut).then_some((index, !cut));
+            state.countdown = (!cut).then_some(index);
+            fragment = Some(id);
+        }
         let result_waits = match state.commit {
             Commit::LwpResult | Commit::LwpStored => true,
             Commit::Mailbox | Commit::Applying(_) => state.pc == PcSource::ContextPc,
@@ -110,6 +119,7 @@ impl Machine {
             | Commit::Dealing
             | Commit::LwpResult
             | Commit::LwpStored
+            | Commit::LwpTouching
             | Commit::LwpBranched
             | Commit::AfterSyscall
             | Commit::SigreturnArmed
@@ -255,6 +265,15 @@ impl Machine {
             }
         }
         context.set(Slot::ApplyCount, 0);
+    }
+}
+
+/// Whether the thread notes a data cache access, or asks because it cannot.
+fn touching(state: &AppState, context: Context<'_>) -> bool {
+    match state.commit {
+        Commit::LwpTouching => true,
+        Commit::Mailbox => context.kind() == RequestKind::LwpNotes,
+        _ => false,
     }
 }
 

@@ -53,6 +53,7 @@ impl Countdown {
             block.terminator,
             Terminator::Syscall { .. }
                 | Terminator::Step
+                | Terminator::Repeat
                 | Terminator::Lwp { kind: RequestKind::Llwpcb | RequestKind::Slwpcb }
         );
         let instructions = block.instructions() - u32::from(uncounted);
@@ -144,7 +145,7 @@ impl Emitter<'_> {
     }
 
     /// `lea rcx, [rcx + value]`
-    fn add_to_rcx(&mut self, value: u32) {
+    pub(super) fn add_to_rcx(&mut self, value: u32) {
         self.bytes(&[0x48, 0x8d, 0x89]);
         self.imm32(value);
     }
@@ -180,7 +181,7 @@ impl Emitter<'_> {
     }
 
     /// `mov dword gs:[slot], value`
-    fn store_imm32(&mut self, slot: Slot, value: u32) {
+    pub(super) fn store_imm32(&mut self, slot: Slot, value: u32) {
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.imm32(slot as u32);
         self.imm32(value);
@@ -245,7 +246,7 @@ impl Emitter<'_> {
     }
 
     /// The state bits of a terminator that has not been executed.
-    fn before_bits(&self) -> u8 {
+    pub(super) fn before_bits(&self) -> u8 {
         if self.uncharged { bits::UNCOUNTED } else { 0 }
     }
 
@@ -390,6 +391,9 @@ impl Emitter<'_> {
             self.store_register(last.op1_register(), Slot::LwpData);
             return true;
         }
+        if !self.touch_terminator(block) {
+            return false;
+        }
         self.spill_rcx();
         self.point(state | bits::SPILL_RCX);
         if !self.load_data(last, state) {
@@ -457,7 +461,14 @@ impl Emitter<'_> {
         let reached = |ok: bool| if ok { Ok(()) } else { Err(()) };
         let next = block.next();
         self.point(bits::UNCOUNTED);
+        if block.touches_before_its_end() && !self.touch_terminator(block) {
+            return Err(());
+        }
         match block.terminator {
+            Terminator::Repeat => {
+                self.repeat(block);
+                self.jump_ask(RequestKind::LwpStepped, next, false);
+            }
             Terminator::Fall => {
                 self.executed(block, bits::UNCOUNTED);
                 self.jump_ask(RequestKind::LwpStepped, next, false);
@@ -510,6 +521,22 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A repeated string instruction: what it starts with is left for the host, who works out what it
+    /// has accessed.
+    fn repeat(&mut self, block: &Block) {
+        let starts = [
+            (Register::RCX, Slot::LwpRepeatCount),
+            (Register::RSI, Slot::LwpRepeatFrom),
+            (Register::RDI, Slot::LwpRepeatTo),
+        ];
+        for (register, slot) in starts {
+            self.store_register(register, slot);
+        }
+        self.store_imm32(Slot::LwpRepeats, 1);
+        self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
+        self.executed(block, bits::UNCOUNTED);
     }
 
     fn report_taken(&mut self, block: &Block, target: AppPc) {

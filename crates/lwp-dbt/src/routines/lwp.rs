@@ -10,10 +10,12 @@ use super::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
 use crate::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, RequestKind, Slot, lwp_slot_displacement};
 use crate::recipe::{Commit, PcSource, Spills};
 
+mod touch;
 mod unit;
 
 /// Where the routines start.
 pub(super) struct Labels {
+    pub touch: CodeLabel,
     pub insert: CodeLabel,
     pub sample: CodeLabel,
     pub flush: CodeLabel,
@@ -28,6 +30,7 @@ const ALL_AND_FLAGS: Spills = Spills { flags: true, ..ALL };
 pub(super) fn emit(b: &mut Builder, save: CodeLabel, ring: CodeLabel) -> Result<Labels, IcedError> {
     let unit::Labels { insert, sample, flush } = unit::emit(b, ring)?;
     Ok(Labels {
+        touch: touch::emit(b, ring)?,
         insert,
         sample,
         flush,
@@ -52,8 +55,7 @@ pub(super) fn emit(b: &mut Builder, save: CodeLabel, ring: CodeLabel) -> Result<
 fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     let mut enough = b.asm.create_label();
     let mut due = b.asm.create_label();
-    let start = save_and_enter(b)?;
-    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    let start = save_and_enter(b, Commit::None)?;
     count_up(b)?;
     // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part.
     let asm = &mut b.asm;
@@ -95,16 +97,17 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
 }
 
 /// Saves registers and flags; the pc is in r11, the place to go on at in rcx.
-fn save_and_enter(b: &mut Builder) -> Result<CodeLabel, IcedError> {
-    let start = b.mark(state(PcSource::R11, BOTH, Commit::None))?;
+fn save_and_enter(b: &mut Builder, commit: Commit) -> Result<CodeLabel, IcedError> {
+    let start = b.mark(state(PcSource::R11, BOTH, commit))?;
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;
     b.asm.mov(Builder::slot(Slot::Go), rcx)?;
-    b.mark(state(PcSource::ContextPc, BOTH, Commit::None))?;
+    b.mark(state(PcSource::ContextPc, BOTH, commit))?;
     for (slot, register) in saved_registers() {
         b.asm.mov(Builder::slot(slot), register)?;
     }
-    b.mark(state(PcSource::ContextPc, ALL, Commit::None))?;
+    b.mark(state(PcSource::ContextPc, ALL, commit))?;
     save_flags(b)?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, commit))?;
     Ok(start)
 }
 

@@ -90,6 +90,7 @@ fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
     native.forget_syscall();
     Tracee(tid).set_regs(&native)?;
+    machine.lwp_about_to_step(tid, &app.0);
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip };
     }

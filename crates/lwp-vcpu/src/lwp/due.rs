@@ -6,6 +6,7 @@ use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::{AppPc, FragmentId, RequestKind, Slot, Weights};
 use lwp_ptrace::Tid;
+use lwp_ptrace::regs::Raw;
 
 use super::memory::TraceeMemory;
 use super::{Cut, Executed};
@@ -21,7 +22,9 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
-        let Some(index) = self.lwp_due_index(tid, &block) else {
+        let repeats = block.insns.is_empty() && block.terminator == Terminator::Repeat;
+        let index = self.lwp_due_index(tid, &block).or(repeats.then_some(0));
+        let Some(index) = index else {
             return self.dispatch(tid, slot, pc, false, alone);
         };
         // What precedes the instruction on which a fault would be met is executed first.
@@ -59,12 +62,25 @@ impl Machine {
             false => (i64::from(by_high) > high).then_some(last),
         };
         let second = (i64::from(by_low) > low).then_some(last);
-        first.into_iter().chain(second).min()
+        let due = first.into_iter().chain(second).min();
+        if selection.dcache {
+            // Any access may be the one on which an event expires: one instruction at a time.
+            let misses = lwp.unit.headroom().dcache == 0;
+            return due.or(misses.then_some(0)).map(|_| 0);
+        }
+        due
     }
 
     /// The fault that storing the records of instruction `index` would meet, found on a copy.
     fn lwp_would_fault(&mut self, tid: Tid, block: &Block, index: u32) -> Option<Fault> {
-        let mut trial = self.threads.get(&tid)?.lwp.as_ref()?.clone();
+        let mut trial = {
+            let lwp = self.threads.get_mut(&tid)?.lwp.as_mut()?;
+            // The caches are large, and have no part in this.
+            let cache = lwp.dcache.take();
+            let trial = lwp.clone();
+            lwp.dcache = cache;
+            trial
+        };
         if trial.selection.instructions {
             trial.pass(u64::from(index), 0, 0);
         }
@@ -88,6 +104,9 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
+        let mut weights = lwp_dbt::weights_of(&block);
+        // Elsewhere the host executes it and counts; here translated code does.
+        weights.instructions += i32::from(block.terminator == Terminator::Repeat);
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
@@ -96,8 +115,9 @@ impl Machine {
                 pcs: instruction_pcs(&block, block.instructions() as usize),
                 next: block.next().0,
                 branch: branch_kind(&block),
-                weights: lwp_dbt::weights_of(&block),
+                weights,
             });
+            lwp.allow_notes(self.contexts.context(slot));
         }
         self.go(tid, slot, pc, head);
         None
@@ -134,7 +154,8 @@ impl Machine {
     /// The last instruction of a cut fragment has retired and control is at `next`.
     pub fn lwp_stepped(&mut self, tid: Tid, next: u64, taken: bool) {
         // LWPVAL counts for itself, also in a cut fragment.
-        self.lwp_collect(tid);
+        self.lwp_repeated(tid, None);
+        self.lwp_collect_but(tid, self.lwp_end_of_cut(tid));
         let Some(cut) = self.take_cut(tid) else { return };
         let Some(&last) = cut.pcs.last() else { return };
         let mut weights = cut.weights;
@@ -172,6 +193,28 @@ impl Machine {
     pub fn lwp_cut_of(&self, tid: Tid, fragment: Option<FragmentId>) -> Option<(u32, bool)> {
         let cut = self.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?;
         Some((cut.pcs.len() as u32, fragment == Some(cut.fragment)))
+    }
+
+    /// The pc of the instruction that the thread's cut fragment ends with.
+    fn lwp_end_of_cut(&self, tid: Tid) -> Option<u64> {
+        self.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?.pcs.last().copied()
+    }
+
+    /// A repeated string instruction at the end of a cut fragment, if it has begun, has come as far as
+    /// `regs` say, or as the context says where it is left out.
+    pub(super) fn lwp_repeated(&mut self, tid: Tid, regs: Option<&Raw>) {
+        let pc = self.lwp_end_of_cut(tid);
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = &mut thread.lwp
+            && let Some(pc) = pc
+        {
+            let context = self.contexts.context(thread.slot);
+            let now = match regs {
+                Some(regs) => [regs.rcx, regs.rsi, regs.rdi],
+                None => [Slot::Rcx, Slot::Rsi, Slot::Rdi].map(|slot| context.get(slot)),
+            };
+            lwp.repeated(tid, context, pc, now);
+        }
     }
 
     fn take_cut(&mut self, tid: Tid) -> Option<Cut> {

@@ -46,7 +46,7 @@ impl Machine {
             return None;
         };
         let in_cut = self.lwp_reach_end_of_cut(tid);
-        self.lwp_collect(tid);
+        self.lwp_collect_but(tid, in_cut.then_some(pc));
         match self.lwp_execute(tid, slot, kind, &instruction) {
             Ok(done) => {
                 let charged = !in_cut && matches!(kind, RequestKind::Lwpins | RequestKind::Lwpval);
@@ -316,7 +316,7 @@ impl Registers for Stopped {
 }
 
 /// The instruction at `pc`.
-fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
+pub(super) fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
     let mut bytes = [0; 15];
     let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
     let mut decoder = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE);

@@ -13,9 +13,18 @@ impl Machine {
     /// Puts the countdown right for a thread that leaves translated code at `view`, and settles what a
     /// cut fragment has executed. Returns whether there was one.
     pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
-        if self.threads.get(&tid).is_none_or(|thread| thread.lwp.is_none()) {
-            return false;
+        let Some(thread) = self.threads.get_mut(&tid) else { return false };
+        let Some(lwp) = &mut thread.lwp else { return false };
+        lwp.drop_notes(tid, self.contexts.context(thread.slot), &view.app.0);
+        let watches = lwp.selection.dcache;
+        let in_cut = self.lwp_settle(tid, view);
+        if watches {
+            self.lwp_collect(tid);
         }
+        in_cut
+    }
+
+    fn lwp_settle(&mut self, tid: Tid, view: &View) -> bool {
         let kind = match (view.state.commit, self.context(tid)) {
             (Commit::Mailbox | Commit::LwpBegun, Some(context)) => Some(context.kind()),
             (Commit::LwpStored, Some(context)) => {
@@ -37,6 +46,7 @@ impl Machine {
                 Some((index, _)) if within => index,
                 _ => 0,
             };
+            self.lwp_repeated(tid, Some(&view.app.0));
             self.lwp_abandon_cut(tid, executed, rip);
             return true;
         }
@@ -67,14 +77,14 @@ impl Machine {
     }
 
     /// Gives back to the countdown what a thread was charged for and has not executed.
-    fn lwp_give_back(&self, tid: Tid, high: u32, low: u32) {
+    pub(super) fn lwp_give_back(&self, tid: Tid, high: u32, low: u32) {
         let Some(context) = self.context(tid) else { return };
         context.set(Slot::LwpHigh, context.get(Slot::LwpHigh).wrapping_add(u64::from(high)));
         context.set(Slot::LwpLow, context.get(Slot::LwpLow).wrapping_add(u64::from(low)));
     }
 
     /// What the rest of `fragment`, of which `executed` instructions have been, counts.
-    fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
+    pub(super) fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
         let by_instruction = self
             .threads
             .get(&tid)

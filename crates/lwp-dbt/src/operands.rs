@@ -1,0 +1,224 @@
+//! The memory operands of an instruction, for a data cache that is to see each access.
+
+use iced_x86::{
+    Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
+    UsedMemory,
+};
+
+/// What an instruction does with an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Use {
+    /// Reads it.
+    Load = 0,
+    /// Writes it.
+    Store = 1,
+    /// Reads it, then writes it.
+    LoadStore = 2,
+    /// Asks for it to be fetched.
+    Prefetch = 3,
+}
+
+impl Use {
+    /// The use with this number; of two bits, each is one.
+    pub fn from_raw(raw: u64) -> Self {
+        match raw & 3 {
+            0 => Self::Load,
+            1 => Self::Store,
+            2 => Self::LoadStore,
+            _ => Self::Prefetch,
+        }
+    }
+}
+
+/// A memory operand: how its address comes about, and what is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOperand {
+    /// Base register or none.
+    pub base: Register,
+    /// Index register or none.
+    pub index: Register,
+    /// Factor of the index.
+    pub scale: u32,
+    /// Displacement; the whole address where there is no register.
+    pub displacement: u64,
+    /// FS or GS, where its base is added.
+    pub segment: Option<Register>,
+    /// Whether base and index are 32 bits wide, and so is their sum.
+    pub narrow: bool,
+    /// Length in bytes, at least 1.
+    pub bytes: u32,
+    /// What is done with it.
+    pub how: Use,
+}
+
+/// The operands of `instruction` in the order of access; of a repeated string instruction those of one
+/// iteration. Operands of gathers and scatters are left out.
+pub fn of(instruction: &Instruction) -> Vec<MemoryOperand> {
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(instruction);
+    let mut out: Vec<MemoryOperand> = info.used_memory().iter().filter_map(used).collect();
+    if is_string(instruction) {
+        // The source comes first, as the processor reads it first.
+        out.sort_by_key(|operand| operand.how == Use::Store);
+        let bytes = string_bytes(instruction);
+        out.iter_mut().for_each(|operand| operand.bytes = bytes);
+    }
+    if is_prefetch(instruction.mnemonic()) {
+        out.extend(prefetched(instruction));
+    }
+    out
+}
+
+fn used(used: &UsedMemory) -> Option<MemoryOperand> {
+    let how = match used.access() {
+        OpAccess::Read | OpAccess::CondRead => Use::Load,
+        OpAccess::Write | OpAccess::CondWrite => Use::Store,
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => Use::LoadStore,
+        _ => return None,
+    };
+    if used.index().is_vector_register() {
+        return None;
+    }
+    let [base, index] = [used.base(), used.index()].map(without_rip);
+    Some(MemoryOperand {
+        base,
+        index,
+        scale: used.scale(),
+        displacement: used.displacement(),
+        segment: with_base(used.segment()),
+        narrow: base.is_gpr32() || index.is_gpr32(),
+        bytes: (used.memory_size().size() as u32).max(1),
+        how,
+    })
+}
+
+/// The line that a prefetch asks for, which the decoder does not take for an access.
+fn prefetched(instruction: &Instruction) -> Option<MemoryOperand> {
+    if instruction.op0_kind() != OpKind::Memory {
+        return None;
+    }
+    let [base, index] = [instruction.memory_base(), instruction.memory_index()].map(without_rip);
+    Some(MemoryOperand {
+        base,
+        index,
+        scale: instruction.memory_index_scale(),
+        displacement: instruction.memory_displacement64(),
+        segment: with_base(instruction.memory_segment()),
+        narrow: base.is_gpr32() || index.is_gpr32(),
+        bytes: 1,
+        how: Use::Prefetch,
+    })
+}
+
+/// The decoder gives the whole address of a rip-relative operand as its displacement.
+fn without_rip(register: Register) -> Register {
+    if register.is_ip() { Register::None } else { register }
+}
+
+fn with_base(segment: Register) -> Option<Register> {
+    matches!(segment, Register::FS | Register::GS).then_some(segment)
+}
+
+fn is_prefetch(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{
+        Prefetch, Prefetchnta, Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw, Prefetchwt1,
+    };
+    matches!(
+        mnemonic,
+        Prefetch | Prefetchw | Prefetchwt1 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2
+    )
+}
+
+fn is_string(instruction: &Instruction) -> bool {
+    instruction.is_string_instruction()
+}
+
+fn string_bytes(instruction: &Instruction) -> u32 {
+    match instruction.memory_size() {
+        MemorySize::Unknown => 1,
+        size => size.size() as u32,
+    }
+}
+
+/// Whether `instruction` is a string instruction that repeats.
+pub fn repeats(instruction: &Instruction) -> bool {
+    is_string(instruction) && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
+impl MemoryOperand {
+    /// The linear address, given the registers and the bases of FS and GS.
+    pub fn address(&self, value: impl Fn(Register) -> u64) -> u64 {
+        let part = |register: Register| match register {
+            Register::None => 0,
+            register => {
+                let full = value(register.full_register());
+                let bits = register.size() * 8;
+                if bits >= 64 { full } else { full & ((1 << bits) - 1) }
+            }
+        };
+        let scaled = part(self.index).wrapping_mul(u64::from(self.scale));
+        let mut sum = part(self.base).wrapping_add(scaled).wrapping_add(self.displacement);
+        if self.narrow {
+            sum &= u64::from(u32::MAX);
+        }
+        sum.wrapping_add(self.segment.map_or(0, value))
+    }
+
+    /// Whether LEA can compute the address.
+    pub fn is_plain(&self) -> bool {
+        let plain = |register: Register| {
+            register == Register::None || register.is_gpr64() || register.is_gpr32()
+        };
+        plain(self.base) && plain(self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    fn operands(bytes: &[u8]) -> Vec<MemoryOperand> {
+        of(&Decoder::with_ip(64, bytes, 0x40_0000, DecoderOptions::NONE).decode())
+    }
+
+    #[test]
+    fn a_read_modify_write_is_one_operand() {
+        let found = operands(&[0x48, 0x01, 0x44, 0x8b, 0x10]); // add [rbx + rcx*4 + 16], rax
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].how, found[0].bytes), (Use::LoadStore, 8));
+        let value = |register| if register == Register::RBX { 0x1000 } else { 2 };
+        assert_eq!(found[0].address(value), 0x1018);
+    }
+
+    #[test]
+    fn the_stack_counts() {
+        let push = operands(&[0xff, 0x33]); // push [rbx]
+        assert_eq!(push.iter().map(|o| o.how).collect::<Vec<_>>().len(), 2);
+        let call = operands(&[0xe8, 0, 0, 0, 0]);
+        assert_eq!((call[0].how, call[0].address(|_| 0x1000)), (Use::Store, 0xff8));
+        let ret = operands(&[0xc3]);
+        assert_eq!((ret[0].how, ret[0].address(|_| 0x1000)), (Use::Load, 0x1000));
+    }
+
+    #[test]
+    fn rip_relative_operands_have_their_whole_address() {
+        let found = operands(&[0x48, 0x8b, 0x05, 0x10, 0, 0, 0]); // mov rax, [rip + 16]
+        assert_eq!(found[0].address(|_| 0), 0x40_0017);
+    }
+
+    #[test]
+    fn lea_and_nop_touch_nothing_and_a_prefetch_asks() {
+        assert!(operands(&[0x48, 0x8d, 0x03]).is_empty());
+        assert!(operands(&[0x0f, 0x1f, 0x03]).is_empty());
+        assert_eq!(operands(&[0x0f, 0x18, 0x0b])[0].how, Use::Prefetch);
+    }
+
+    #[test]
+    fn a_string_reads_before_it_writes() {
+        let found = operands(&[0xf3, 0x48, 0xa5]); // rep movsq
+        let uses: Vec<_> = found.iter().map(|operand| (operand.how, operand.bytes)).collect();
+        assert_eq!(uses, [(Use::Load, 8), (Use::Store, 8)]);
+    }
+}
