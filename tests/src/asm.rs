@@ -402,7 +402,10 @@ impl SecondRunner {
         let detect = dir.join("detect");
         assemble(&asm_dir().join("detect.S"), &detect);
         let command = second.command("full", &detect)?;
-        (run(command, dir).end == End::Code(0)).then_some(second)
+        let outcome = run(command, dir);
+        let stderr = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.end, End::Code(0), "the virtual CPU shows no LWP: {stderr}");
+        Some(second)
     }
 
     /// The command line that runs `program` on `cpu`; `None` if it has only the default one.

@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! gs base  +0x0000  context: spill slots, mailbox          low + 0x000000  indirect table, 256 Ki x 8
-//!          +0x1000  lines used last, 512 x 8                   + 0x200000  system call classes, 64 Ki x 1
-//!          +0x2000  accesses noted, 512 x 16                   + 0x210000  argument classes, 256 x 1
-//!          +0x4000  counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
+//!          +0x1000  data cache, where one is watched           + 0x200000  system call classes, 64 Ki x 1
+//!          +0x6000  its misses; its latest changes             + 0x210000  argument classes, 256 x 1
+//!          +0x9000  counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
 //!                                                              + 0x211000  a copy of the routines
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
@@ -161,7 +161,7 @@ pub enum Slot {
     LwpRandom = 0x888,
     /// What that is about to become.
     LwpNewRandom = 0x890,
-    /// How many accesses have been noted.
+    /// How many misses have been noted.
     LwpNotes = 0x8a8,
     /// How many may be noted before the host is asked.
     LwpMostNotes = 0x8b0,
@@ -181,6 +181,8 @@ pub enum Slot {
     LwpRepeatFrom = 0x8e8,
     /// rdi as it was then.
     LwpRepeatTo = 0x8f0,
+    /// How many changes of the data cache there have been.
+    LwpUndos = 0x8f8,
     /// Number of the register that the result of SLWPCB goes to, with [`RESULT_NARROW`].
     LwpRegister = 0x898,
 }
@@ -204,19 +206,38 @@ pub fn lwp_slot_displacement(index: u32) -> u32 {
 pub const APPLY_MAX: usize = 64;
 
 /// Displacement of the lines used last in each set of the data cache, negated, 8 bytes each.
-pub const MRU_AT: u32 = 0x1000;
+pub const RECENT_AT: u32 = 0x1000;
+/// Displacement of the data cache: the lines of each set, negated, the one used last first;
+/// [`SET_BYTES`] for each set.
+pub const SETS_AT: u32 = 0x2000;
+/// Bytes of a set of [`MOST_WAYS`] lines.
+pub const SET_BYTES: u32 = 8 * MOST_WAYS;
+/// Most lines in a set.
+pub const MOST_WAYS: u32 = 16;
 /// Most sets.
-pub const MOST_SETS: u32 = 512;
-/// Displacement of the accesses noted, [`NOTE_BYTES`] each: the address; the pc from bit 16 up, with what
-/// [`Slot::LwpMeta`] says below.
-pub const NOTES_AT: u32 = 0x2000;
+pub const MOST_SETS: u32 = 128;
+/// What stands for a line where there is none. No line has the number that this negates.
+pub const NO_LINE: u64 = 1;
+/// Displacement of the misses noted, [`NOTE_BYTES`] each: the address; the pc from bit 16 up, with what
+/// [`Slot::LwpMeta`] says below, and [`NOTE_GOES_ON`].
+pub const NOTES_AT: u32 = 0x6000;
 /// Bytes of a note.
 pub const NOTE_BYTES: u32 = 16;
 /// Most notes.
 pub const MOST_NOTES: u32 = 512;
+/// In a note: it is of the same access as the note before.
+pub const NOTE_GOES_ON: u64 = 1 << 15;
+/// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a ring: the
+/// pc; the line, negated; the place where it was, in bytes from the start of its set; the line that had
+/// to go, if it was nowhere.
+pub const UNDO_AT: u32 = 0x8000;
+/// Bytes of each.
+pub const UNDO_BYTES: u32 = 32;
+/// How many are kept: more than an instruction touches lines.
+pub const UNDOS: u32 = 64;
 
 /// Bytes of a context; the thread's counters follow.
-pub const CONTEXT_BYTES: u64 = 0x4000;
+pub const CONTEXT_BYTES: u64 = 0x9000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {
@@ -424,6 +445,11 @@ impl Layout {
     /// Address of the mask of the address bits that name a line, 8 bytes.
     pub fn line_mask(self) -> u64 {
         self.low + 0x21_0110
+    }
+
+    /// Address of the bytes that the lines of a set take, 8 bytes.
+    pub fn set_length(self) -> u64 {
+        self.low + 0x21_0118
     }
 
     /// Address of the low copy of the routines.

@@ -95,8 +95,21 @@ impl Hierarchy {
         Access { kind, address, miss }
     }
 
+    /// The first level, which somebody else keeps, has not the line that holds `address`: what the
+    /// others do then.
+    pub fn fetch(&mut self, address: LinearAddr) -> CacheMiss {
+        let Answer { latency_cycles, source, .. } =
+            self.from_level(1, address.0 / u64::from(self.line_bytes));
+        CacheMiss { address, source, latency_cycles }
+    }
+
     fn line(&mut self, line: u64) -> Answer {
-        for (index, (cache, latency_cycles, source)) in self.levels.iter_mut().enumerate() {
+        self.from_level(0, line)
+    }
+
+    fn from_level(&mut self, nearest: usize, line: u64) -> Answer {
+        let levels = self.levels.iter_mut().enumerate().skip(nearest);
+        for (index, (cache, latency_cycles, source)) in levels {
             if cache.access(line) {
                 let (latency_cycles, source) = (*latency_cycles, *source);
                 return Answer { hit: index == 0, latency_cycles, source };

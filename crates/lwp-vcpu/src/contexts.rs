@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lwp_dbt::context::{APPLY_MAX, CONTEXT_BYTES, MRU_AT, NOTE_BYTES, NOTES_AT};
+use lwp_dbt::context::{
+    APPLY_MAX, CONTEXT_BYTES, NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT, UNDO_AT,
+    UNDO_BYTES, UNDOS,
+};
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
 
@@ -116,15 +119,35 @@ impl Context<'_> {
         self.memory.store(slot_offset(self.slot) + at, value);
     }
 
-    /// Reads note `index` of a data cache access.
+    /// Reads note `index` of a data cache miss.
     pub fn lwp_note(&self, index: u64) -> [u64; 2] {
         let at = slot_offset(self.slot) + u64::from(NOTES_AT) + index * u64::from(NOTE_BYTES);
         [self.memory.load(at), self.memory.load(at + 8)]
     }
 
-    /// Writes what the table of most recent lines says of `set`.
-    pub fn set_lwp_recent(&self, set: usize, line: u64) {
-        self.memory.store(slot_offset(self.slot) + u64::from(MRU_AT) + set as u64 * 8, line);
+    /// Reads line `way` of a set of the data cache, negated.
+    pub fn lwp_line(&self, set: usize, way: usize) -> u64 {
+        self.memory.load(self.lwp_line_offset(set, way))
+    }
+
+    /// Writes it. The first of a set is also the one used last.
+    pub fn set_lwp_line(&self, set: usize, way: usize, line: u64) {
+        self.memory.store(self.lwp_line_offset(set, way), line);
+        if way == 0 {
+            self.memory.store(slot_offset(self.slot) + u64::from(RECENT_AT) + set as u64 * 8, line);
+        }
+    }
+
+    fn lwp_line_offset(&self, set: usize, way: usize) -> u64 {
+        let in_sets = set as u64 * u64::from(SET_BYTES) + way as u64 * 8;
+        slot_offset(self.slot) + u64::from(SETS_AT) + in_sets
+    }
+
+    /// Reads change `index` of the data cache: pc, line, place, line that had to go.
+    pub fn lwp_undo(&self, index: u64) -> [u64; 4] {
+        let entry = (index % u64::from(UNDOS)) * u64::from(UNDO_BYTES);
+        let at = slot_offset(self.slot) + u64::from(UNDO_AT) + entry;
+        std::array::from_fn(|word| self.memory.load(at + word as u64 * 8))
     }
 
     /// Takes the request back, answered or not: the thread is stopped and will not look for it.
@@ -170,7 +193,7 @@ impl Context<'_> {
 
     /// Puts bytes where the thread can read them, and returns their address in the tracee.
     pub fn write_scratch(&self, bytes: &[u8]) -> u64 {
-        let len = bytes.len().min((u64::from(MRU_AT) - SCRATCH) as usize - 1);
+        let len = bytes.len().min((u64::from(RECENT_AT) - SCRATCH) as usize - 1);
         let offset = slot_offset(self.slot) + SCRATCH;
         self.memory.write(offset, &bytes[..len]);
         self.memory.write(offset + len as u64, &[0]);

@@ -177,11 +177,12 @@ impl Family {
     }
 
     /// Says how an address is divided for a data cache that is watched.
-    pub fn watch_cache(&self, [sets, lines]: [u64; 2]) {
+    pub fn watch_cache(&self, [sets, lines, length]: [u64; 3]) {
         let low = self.layout();
         let base = self.template_offset();
         self.memory.store(base + (low.set_mask() - low.low), sets);
         self.memory.store(base + (low.line_mask() - low.low), lines);
+        self.memory.store(base + (low.set_length() - low.low), length);
     }
 
     /// Lets translated code know an answer to CPUID. No address space has a copy of its own of the page

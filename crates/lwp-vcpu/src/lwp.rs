@@ -54,6 +54,9 @@ pub struct ThreadLwp {
     dcache: Option<Box<DataCache>>,
     /// Misses that have passed since the countdown was published.
     passed_misses: u64,
+    /// How many lines the next access touches, where it is known to miss: if fewer misses may pass, it is
+    /// made alone.
+    lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
 }
@@ -130,6 +133,7 @@ impl ThreadLwp {
             touched: 0,
             dcache: None,
             passed_misses: 0,
+            lines: 1,
             waiting: Vec::new(),
         }
     }
@@ -218,7 +222,6 @@ impl ThreadLwp {
             false => (0, 0),
         };
         let branch = executed.branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
-        self.finish_accesses(executed.ip);
         let accesses = std::mem::take(&mut self.waiting);
         let retired = Retired {
             branch,
@@ -331,6 +334,7 @@ impl Machine {
             && let Some(lwp) = &mut thread.lwp
         {
             lwp.surroundings.timestamp = timestamp;
+            lwp.finish_accesses(self.contexts.context(thread.slot), executed.ip);
             let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
         self.lwp_interrupt(tid);

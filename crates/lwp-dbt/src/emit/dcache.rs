@@ -5,12 +5,12 @@ use iced_x86::{Code, Instruction, MemoryOperand as Operand, Register};
 use super::{Emitter, decode_one};
 use crate::addr::{AppPc, CachePc};
 use crate::block::Block;
-use crate::context::{MRU_AT, Slot};
+use crate::context::{RECENT_AT, Slot};
 use crate::fragment::FragmentId;
 use crate::operands::{self, MemoryOperand};
 use crate::recipe::bits;
 
-/// An access whose line is not the most recent of its set, to be dealt with behind the region.
+/// An access whose line may not be the most recent of its set, to be dealt with behind the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touch {
     /// Offset of the 4-byte displacement that jumps to the stub.
@@ -80,7 +80,7 @@ impl Emitter<'_> {
         self.imm32(self.layout.line_mask() as u32);
         // mov r11, gs:[r11*8 + table]
         self.bytes(&[0x65, 0x4e, 0x8b, 0x1c, 0xdd]);
-        self.imm32(MRU_AT);
+        self.imm32(RECENT_AT);
         self.lea_rcx_rcx_r11();
         self.bytes(&[0xe3, 0x05, 0xe9]);
         let at = self.code.len();

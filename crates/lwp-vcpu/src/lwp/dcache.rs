@@ -1,17 +1,17 @@
 //! The data cache of a thread that counts its misses.
 //!
-//! Translated code compares the line of each access with the one used last in its set; where it is
-//! another, it notes the access. The model goes through the notes when there is no room for more, or
-//! when anything else wants the unit. Room is only made for as many notes as misses may pass before an
-//! event expires: the access on which one might is then the only one under way.
+//! The first level is in the thread's context, and translated code keeps it: it compares the line of each
+//! access with the one used last in its set, and looks through the set where it is another. Misses are
+//! noted. What lies behind the first level goes through the notes when there is no room for more, or when
+//! anything else wants the unit. Room is only made for as many notes as misses may pass before an event
+//! expires: the access on which one might is then the only one under way.
 
 use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind};
-use lwp_dbt::context::{MOST_NOTES, MOST_SETS};
+use lwp_dbt::context::{MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS};
 use lwp_dbt::operands::{self, MemoryOperand, Use};
 use lwp_dbt::{AppPc, FragmentId, RequestKind, Slot, Weights};
-use lwp_model::LwpUnit;
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general};
 use lwp_uarch::presets::Preset;
@@ -22,15 +22,15 @@ use crate::contexts::Context;
 use crate::machine::Machine;
 use crate::server::Backlog;
 
-/// What the table of most recent lines says of a set with none. No line has this number.
-const NO_LINE: u64 = 1;
-
 /// The caches of a thread.
 #[derive(Clone, Debug)]
 pub struct DataCache {
-    caches: Hierarchy,
-    /// The table in the context is not that of the caches.
-    stale: bool,
+    /// What is behind the first level.
+    outer: Hierarchy,
+    /// The first level's, which is in the context.
+    shape: CacheShape,
+    /// The context still holds what it held before.
+    cold: bool,
     /// Accesses of an instruction that has not retired yet: iterations of a repeated one.
     begun: Option<(u64, Vec<Touched>)>,
 }
@@ -45,7 +45,9 @@ struct Touched {
 
 /// Whether translated code can watch a data cache of this shape on this machine.
 pub fn can_be_watched(shape: &CacheShape) -> bool {
-    let fits = shape.is_regular() && shape.sets() <= u64::from(MOST_SETS) && shape.line_bytes >= 8;
+    let fits = shape.is_regular()
+        && shape.sets() <= u64::from(MOST_SETS)
+        && shape.ways <= MOST_WAYS;
     fits && lwp_dbt::context::has_bit_extract() && has_fs_base()
 }
 
@@ -62,80 +64,122 @@ fn has_fs_base() -> bool {
     words.chunks_exact(2).any(|entry| entry[0] == AT_HWCAP2 && entry[1] & FSGSBASE != 0)
 }
 
-/// The masks of the address bits that choose a set, and that name a line.
-pub fn masks(shape: &CacheShape) -> [u64; 2] {
+/// The masks of the address bits that choose a set, and that name a line, and the bytes that the lines
+/// of a set take.
+pub fn masks(shape: &CacheShape) -> [u64; 3] {
     let line = u64::from(shape.line_bytes);
-    [(shape.sets() - 1) * line, !(line - 1)]
+    [(shape.sets() - 1) * line, !(line - 1), u64::from(shape.ways) * 8]
 }
 
 impl DataCache {
     /// Cold caches.
     pub fn new(preset: &Preset) -> Self {
-        let caches = Hierarchy::new(&preset.levels, preset.memory);
-        Self { caches, stale: true, begun: None }
+        let outer = Hierarchy::new(&preset.levels, preset.memory);
+        Self { outer, shape: preset.levels[0].shape, cold: true, begun: None }
     }
 
-    /// Writes the most recent line of each set for translated code, where it does not have them.
-    fn write_recent(&mut self, context: Context<'_>) {
-        if !std::mem::take(&mut self.stale) {
+    /// Empties the first level, once.
+    fn write_cold(&mut self, context: Context<'_>) {
+        if !std::mem::take(&mut self.cold) {
             return;
         }
-        let Some(first) = self.caches.first() else { return };
-        for set in 0..first.shape().sets() as usize {
-            let line = first.most_recent(set).map_or(NO_LINE, u64::wrapping_neg);
-            context.set_lwp_recent(set, line);
+        for set in 0..self.shape.sets() as usize {
+            (0..self.shape.ways as usize).for_each(|way| context.set_lwp_line(set, way, NO_LINE));
+        }
+        context.set(Slot::LwpNotes, 0);
+        context.set(Slot::LwpUndos, 0);
+    }
+
+    /// Makes an access that translated code could not make. A miss goes to `out`.
+    fn access(&mut self, context: Context<'_>, touched: Touched, out: &mut Vec<Access>) {
+        let last = touched.address.wrapping_add(u64::from(touched.bytes.max(1)) - 1);
+        let (mut line, last) = (self.shape.line_of(touched.address), self.shape.line_of(last));
+        let mut miss = None;
+        let mut address = touched.address;
+        loop {
+            if !self.put_first(context, line) {
+                let fetched = self.outer.fetch(LinearAddr(address));
+                miss = miss.or(Some(fetched));
+            }
+            if line >= last {
+                break;
+            }
+            line += 1;
+            address = line * u64::from(self.shape.line_bytes);
+        }
+        if miss.is_some() {
+            out.push(Access { kind: kind(touched.how), address: LinearAddr(touched.address), miss });
         }
     }
 
-    fn access(&mut self, touched: Touched, out: &mut Vec<Access>) {
-        let kinds: &[AccessKind] = match touched.how {
-            Use::Load => &[AccessKind::Load],
-            Use::Store => &[AccessKind::Store],
-            Use::LoadStore => &[AccessKind::Load, AccessKind::Store],
-            Use::Prefetch => &[AccessKind::Prefetch],
-        };
-        for &kind in kinds {
-            let access = self.caches.access(kind, LinearAddr(touched.address), touched.bytes);
-            if access.miss.is_some() {
-                out.push(access);
+    /// Makes a line the most recent of its set; whether it was there.
+    fn put_first(&self, context: Context<'_>, line: u64) -> bool {
+        let (set, wanted) = (self.shape.set_of(line), line.wrapping_neg());
+        let mut moved = wanted;
+        for way in 0..self.shape.ways as usize {
+            let held = context.lwp_line(set, way);
+            context.set_lwp_line(set, way, moved);
+            if held == wanted {
+                return true;
             }
+            moved = held;
+        }
+        false
+    }
+
+    /// Takes the change back that made `line` the first of its set: it was at `place`, or else `gone` had
+    /// to go for it.
+    fn take_back(&self, context: Context<'_>, line: u64, place: u64, gone: u64) {
+        let set = self.shape.set_of(line.wrapping_neg());
+        let ways = self.shape.ways as usize;
+        let found = place as usize / 8;
+        for way in 0..found.min(ways - 1) {
+            context.set_lwp_line(set, way, context.lwp_line(set, way + 1));
+        }
+        match found < ways {
+            true => context.set_lwp_line(set, found, line),
+            false => context.set_lwp_line(set, ways - 1, gone),
         }
     }
 }
 
-/// How many of `accesses` count as misses.
-fn misses(unit: &LwpUnit, accesses: &[Access]) -> u64 {
-    accesses.iter().filter(|access| unit.counts_miss(access)).count() as u64
+/// What an access that misses is: the store that follows a load finds its line.
+fn kind(how: Use) -> AccessKind {
+    match how {
+        Use::Load | Use::LoadStore => AccessKind::Load,
+        Use::Store => AccessKind::Store,
+        Use::Prefetch => AccessKind::Prefetch,
+    }
 }
 
 impl ThreadLwp {
     /// Goes through the notes. Those of the instruction at `but` are left to be reported with it.
     pub(super) fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
         let Some(cache) = &mut self.dcache else { return };
-        let mut passed = Vec::new();
         for index in 0..context.get(Slot::LwpNotes).min(u64::from(MOST_NOTES)) {
             let [address, what] = context.lwp_note(index);
-            let (ip, meta) = (what >> 16, what & 0xffff);
-            let how = Use::from_raw(meta >> 12);
-            let touched = Touched { how, address, bytes: (meta & 0xfff) as u32 };
-            if but == Some(ip) {
-                cache.access(touched, &mut self.waiting);
+            let miss = Some(cache.outer.fetch(LinearAddr(address)));
+            if what & NOTE_GOES_ON != 0 {
                 continue;
             }
-            passed.clear();
-            cache.access(touched, &mut passed);
-            if meta >> 14 & 1 != 0 {
-                self.passed_misses += misses(&self.unit, &passed);
+            let (ip, counts) = (what >> 16, what >> 14 & 1 != 0);
+            let kind = kind(Use::from_raw(what >> 12));
+            let access = Access { kind, address: LinearAddr(address), miss };
+            if but == Some(ip) {
+                self.waiting.push(access);
+            } else if counts && self.unit.counts_miss(&access) {
+                self.passed_misses += 1;
             }
         }
         context.set(Slot::LwpNotes, 0);
+        context.set(Slot::LwpUndos, 0);
     }
 
-    /// Publishes how many accesses may be noted, and the most recent lines.
+    /// Publishes how many misses may be noted.
     pub(super) fn write_cache(&mut self, context: Context<'_>) {
         let room = self.unit.headroom().dcache;
         if let Some(cache) = &mut self.dcache {
-            cache.write_recent(context);
+            cache.write_cold(context);
             context.set(Slot::LwpMostNotes, room.min(u64::from(MOST_NOTES)));
         }
     }
@@ -148,32 +192,44 @@ impl ThreadLwp {
         }
     }
 
-    /// Takes back the notes of the instruction at `regs.rip`, which has not been executed.
+    /// Takes back what the instruction at `regs.rip`, which has not been executed, has changed in the
+    /// first level, and its notes.
     ///
-    /// An earlier execution of the same instruction that noted the same address would be taken back too:
-    /// it is noted again, with the same effect.
+    /// An earlier execution of the same instruction that touched the same line, and nothing since, would be
+    /// taken back too: executed again, it has the same effect.
     pub(super) fn drop_notes(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
         let Some(cache) = &mut self.dcache else { return };
-        cache.stale = true;
         self.waiting.clear();
-        let mut count = context.get(Slot::LwpNotes);
-        let is_its = |note: [u64; 2]| note[1] >> 16 == regs.rip & (u64::MAX >> 16);
-        if count == 0 || !is_its(context.lwp_note(count - 1)) {
+        let mut undos = context.get(Slot::LwpUndos);
+        let oldest = undos.saturating_sub(u64::from(UNDOS));
+        let its = |undo: [u64; 4]| undo[0] == regs.rip & (u64::MAX >> 16);
+        if undos == 0 || !its(context.lwp_undo(undos - 1)) {
             return;
         }
         let Some(instruction) = super::instruction::decode(tid, regs.rip) else { return };
-        let addresses: Vec<u64> = operands::of(&instruction)
+        let operands = operands::of(&instruction);
+        let lines: Vec<(u64, u64)> = operands
             .iter()
-            .map(|operand| address(operand, regs, context))
+            .map(|operand| {
+                let first = address(operand, regs, context);
+                let last = first.wrapping_add(u64::from(operand.bytes) - 1);
+                (cache.shape.line_of(first), cache.shape.line_of(last))
+            })
             .collect();
-        while count > 0 {
-            let note = context.lwp_note(count - 1);
-            if !is_its(note) || !addresses.contains(&note[0]) {
+        let mut notes = context.get(Slot::LwpNotes);
+        while undos > oldest {
+            let undo = context.lwp_undo(undos - 1);
+            let [_, line, place, gone] = undo;
+            let number = line.wrapping_neg();
+            if !its(undo) || !lines.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
                 break;
             }
-            count -= 1;
+            cache.take_back(context, line, place, gone);
+            notes -= u64::from(place / 8 >= u64::from(cache.shape.ways));
+            undos -= 1;
         }
-        context.set(Slot::LwpNotes, count);
+        context.set(Slot::LwpUndos, undos);
+        context.set(Slot::LwpNotes, notes);
     }
 
     /// Whether a repeated string instruction of a cut fragment has begun; what it has accessed until now is
@@ -216,13 +272,12 @@ impl ThreadLwp {
     }
 
     /// The instruction at `pc` has retired: what it began has been accessed.
-    pub(super) fn finish_accesses(&mut self, pc: u64) {
+    pub(super) fn finish_accesses(&mut self, context: Context<'_>, pc: u64) {
         let Some(cache) = &mut self.dcache else { return };
         let Some((ip, touched)) = cache.begun.take() else { return };
         if ip == pc {
-            cache.stale = true;
             for touched in touched {
-                cache.access(touched, &mut self.waiting);
+                cache.access(context, touched, &mut self.waiting);
             }
         }
     }
@@ -287,6 +342,15 @@ impl Machine {
                 thread.correction.add(executed, 1);
             }
             self.note_place(tid, |places| places.cut_short(id, index, true));
+        }
+        let context = self.contexts.context(slot);
+        let bytes = context.get(Slot::LwpMeta) & 0xfff;
+        let last = context.get(Slot::LwpAddress).wrapping_add(bytes - 1);
+        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
+            && let Some(cache) = &lwp.dcache
+        {
+            let first = cache.shape.line_of(context.get(Slot::LwpAddress));
+            lwp.lines = (cache.shape.line_of(last) - first + 1).min(u64::from(MOST_NOTES));
         }
         let (high, low) = self.lwp_rest(tid, id, index);
         self.lwp_give_back(tid, high, low);

@@ -24,6 +24,9 @@ impl Machine {
         };
         let repeats = block.insns.is_empty() && block.terminator == Terminator::Repeat;
         let index = self.lwp_due_index(tid, &block).or(repeats.then_some(0));
+        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
+            lwp.lines = 1;
+        }
         let Some(index) = index else {
             return self.dispatch(tid, slot, pc, false, alone);
         };
@@ -65,7 +68,7 @@ impl Machine {
         let due = first.into_iter().chain(second).min();
         if selection.dcache {
             // Any access may be the one on which an event expires: one instruction at a time.
-            let misses = lwp.unit.headroom().dcache == 0;
+            let misses = lwp.unit.headroom().dcache < lwp.lines;
             return due.or(misses.then_some(0)).map(|_| 0);
         }
         due
