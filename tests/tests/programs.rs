@@ -39,7 +39,7 @@ programs! {
     }
     code {
         cross_modified executable_stack generated load_unload next_instruction replaced_mappings
-        rewritten_in_place two_mappings write_xor_execute
+        rewritten_in_place two_mappings unmapped_files write_xor_execute
     }
     counts { branch_kinds faults interrupted raised rewriting sorting string_iterations }
     cpu { identification instruction_mix other_entries same_question trap_flag }

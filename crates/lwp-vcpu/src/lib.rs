@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
+use lwp_ptrace::{SharedMemory, Tracee, limits, spawn, sys};
 
 pub use config::{Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
 pub use lwp_uarch::presets::by_name as machine_named;
@@ -60,9 +60,9 @@ pub fn run_profiled(
     control: Option<Control>,
     sink: Option<Box<dyn profile::Sink>>,
 ) -> Result<Outcome, Error> {
-    sys::lift_address_space_limit();
+    limits::lift();
     let memory = SharedMemory::new(c"lwp", memory_map::MEMORY_BYTES).map_err(|error| {
-        machine_error("reserving the machine's memory", error, "raise the address space limit")
+        machine_error("reserving the machine's memory", error, "see `lwp doctor`")
     })?;
     let memory = Arc::new(memory);
     let wake =
@@ -165,7 +165,20 @@ fn trace(
     }
 }
 
+/// What the machine refused, and what to do about it: `remedy`, unless the error itself says that it is
+/// a limit.
 fn machine_error(what: &str, error: sys::Errno, remedy: &str) -> Error {
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    const EFBIG: i32 = 27;
+    let remedy = match error.0 {
+        ENOMEM => "raise the hard limit on address space (`ulimit -H -v`)",
+        EMFILE => "raise the hard limit on open files (`ulimit -H -n`)",
+        ENFILE => "end some programs, or raise fs.file-max",
+        EFBIG => "raise the hard limit on the size of files (`ulimit -H -f`)",
+        _ => remedy,
+    };
     Error::Machine { what: format!("{what}: {error}"), remedy: remedy.into() }
 }
 
