@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{SharedMemory, Tracee, limits, spawn, sys};
+use lwp_ptrace::{SharedMemory, Stop, Tracee, limits, spawn, sys};
 
 pub use config::{Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
 pub use lwp_uarch::presets::by_name as machine_named;
@@ -83,11 +83,15 @@ pub fn run_profiled(
         let server = std::thread::Builder::new()
             .name("lwp-server".into())
             .spawn_scoped(scope, || server::serve(&machine, &memory));
+        // Without it the program would wait for its first translation for ever.
+        let server = server.map_err(|error| {
+            start.abandon();
+            let error = sys::Errno(error.raw_os_error().unwrap_or(0));
+            machine_error("starting a thread", error, "see `lwp doctor`")
+        })?;
         let status = trace(&machine, &start, control);
         server::lock(&machine).finished = true;
-        if let Ok(server) = server {
-            let _ = server.join();
-        }
+        let _ = server.join();
         sys::forget_child_events();
         status
     })?;
@@ -140,6 +144,26 @@ impl Start {
     }
 }
 
+impl Start {
+    /// Ends what was started and has not run yet; lets go what was attached to.
+    fn abandon(&self) {
+        const SIGKILL: i32 = 9;
+        match self {
+            Self::Program(tracee) => {
+                let _ = sys::kill(tracee.0, SIGKILL);
+                while !matches!(tracee.wait(), Ok(Stop::Killed { .. } | Stop::Exited(_)) | Err(_)) {
+                    let _ = tracee.cont(0);
+                }
+            }
+            Self::Live(_, threads) => {
+                for thread in threads {
+                    let _ = sys::detach(thread.0, 0);
+                }
+            }
+        }
+    }
+}
+
 /// Leads what was started or attached to into translated code and traces it to its end.
 fn trace(
     machine: &Mutex<Machine>,
@@ -168,11 +192,13 @@ fn trace(
 /// What the machine refused, and what to do about it: `remedy`, unless the error itself says that it is
 /// a limit.
 fn machine_error(what: &str, error: sys::Errno, remedy: &str) -> Error {
+    const EAGAIN: i32 = 11;
     const ENOMEM: i32 = 12;
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     const EFBIG: i32 = 27;
     let remedy = match error.0 {
+        EAGAIN => "raise the limit on processes (`ulimit -u`), or end some",
         ENOMEM => "raise the hard limit on address space (`ulimit -H -v`)",
         EMFILE => "raise the hard limit on open files (`ulimit -H -n`)",
         ENFILE => "end some programs, or raise fs.file-max",
