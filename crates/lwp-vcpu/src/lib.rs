@@ -80,9 +80,12 @@ pub fn run_profiled(
     machine.store = keep::store_for(&machine.config, machine.profiler.is_some());
     let machine = Mutex::new(machine);
     let status = std::thread::scope(|scope| {
-        let server = std::thread::Builder::new()
-            .name("lwp-server".into())
-            .spawn_scoped(scope, || server::serve(&machine, &memory));
+        let server =
+            std::thread::Builder::new().name("lwp-server".into()).spawn_scoped(scope, || {
+                let _guard = AbortOnPanic;
+                server::serve(&machine, &memory);
+            });
+        let _guard = AbortOnPanic;
         // Without it the program would wait for its first translation for ever.
         let server = server.map_err(|error| {
             start.abandon();
@@ -112,21 +115,40 @@ pub fn run_profiled(
     })
 }
 
+/// A panic in one of the two threads must not leave the other, and the program, waiting for ever. The
+/// kernel kills the program then.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// What is stopped and waits for its first step on the virtual CPU.
 enum Start {
     /// A new program, at its exec.
     Program(Tracee),
     /// A live process's threads.
     Live(i32, Vec<Tracee>),
+    /// A new program that the kernel could not finish starting.
+    Stillborn(ExitStatus),
 }
 
 impl Start {
     fn new(config: &Config) -> Result<Self, Error> {
         match &config.target {
             Target::Launch { program, argv } => {
-                spawn::spawn(program.as_os_str(), argv, !config.aslr, memory_map::OVERHEAD_BYTES)
-                    .map(Self::Program)
-                    .map_err(|error| spawn_error(program, error))
+                let room = memory_map::OVERHEAD_BYTES;
+                match spawn::spawn(program.as_os_str(), argv, !config.aslr, room) {
+                    Ok(tracee) => Ok(Self::Program(tracee)),
+                    Err(SpawnError::Killed { signal, core }) => {
+                        Ok(Self::Stillborn(ExitStatus::Signal { signal, core }))
+                    }
+                    Err(error) => Err(spawn_error(program, error)),
+                }
             }
             Target::Attach { pid } => {
                 let threads = spawn::attach(*pid).map_err(|error| match error {
@@ -160,6 +182,7 @@ impl Start {
                     let _ = sys::detach(thread.0, 0);
                 }
             }
+            Self::Stillborn(_) => {}
         }
     }
 }
@@ -177,6 +200,23 @@ fn trace(
                 machine_error("starting the program", error, "see `lwp doctor`")
             })?;
             Ok(tracer.run())
+        }
+        Start::Stillborn(status) => {
+            let mut machine = server::lock(machine);
+            let comm = match &machine.config.target {
+                Target::Launch { program, .. } => {
+                    program.file_name().map(std::ffi::OsStr::to_owned)
+                }
+                Target::Attach { .. } => None,
+            };
+            machine.reports.push(ProcessReport {
+                pid: 0,
+                parent: 0,
+                comm: comm.unwrap_or_default().to_string_lossy().into_owned(),
+                threads: Vec::new(),
+                uncounted: Some("the kernel killed it before its first instruction".into()),
+            });
+            Ok(*status)
         }
         Start::Live(pid, threads) => {
             let mut tracer = Tracer::new(machine, *pid, control);
@@ -213,6 +253,9 @@ fn spawn_error(program: &Path, error: SpawnError) -> Error {
     match error {
         SpawnError::Exec(sys::Errno(2)) => Error::NotFound { program },
         SpawnError::Exec(error) => Error::NotExecutable { program, cause: error.to_string() },
+        SpawnError::Killed { signal, .. } => {
+            Error::NotExecutable { program, cause: format!("killed by signal {signal}") }
+        }
         SpawnError::Nul => {
             Error::NotExecutable { program, cause: "an argument contains a NUL byte".into() }
         }

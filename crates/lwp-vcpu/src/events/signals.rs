@@ -58,9 +58,13 @@ pub fn deliver(
 ) -> Handled {
     let mut info = sys::get_siginfo(tid)?;
     if let Some(cache) = cache {
+        /// The longest instruction.
+        const LONGEST: u64 = 15;
         let inside = machine.family_at(tid, info.address()).is_some();
-        if info.code() > 0 && inside {
-            info.set_address(app.0.rip.wrapping_add(info.address() - cache.0.rip));
+        // The program may also have found one of our addresses by itself.
+        let offset = info.address().wrapping_sub(cache.0.rip);
+        if info.code() > 0 && inside && offset < LONGEST {
+            info.set_address(app.0.rip.wrapping_add(offset));
             sys::set_siginfo(tid, &info)?;
         }
         rearm(machine, tid, &cache, &app, true);
