@@ -12,6 +12,7 @@ mod arena;
 pub mod config;
 mod contexts;
 mod cpuid;
+pub mod doctor;
 mod emulate;
 mod events;
 mod exec;
