@@ -959,7 +959,9 @@ impl<'a> Emitter<'a> {
     pub fn pop_flags(&mut self, block: &Block) {
         self.point(0);
         // test byte [rsp + 1], 1; jnz ask
-        self.bytes(&[0xf6, 0x44, 0x24, 0x01, 0x01, 0x0f, 0x85]);
+        self.bytes(&[0xf6, 0x44, 0x24, 0x01, 0x01]);
+        self.pad_for_link(2);
+        self.bytes(&[0x0f, 0x85]);
         self.ask_from(RequestKind::TrapFlag, block.terminator_pc(), false, false);
         self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
         self.fell_off(block);
