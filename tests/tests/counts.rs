@@ -183,6 +183,33 @@ fn asynchronous_signals_add_only_their_handlers() {
     assert!(most >= 10, "only {most} signals came");
 }
 
+/// Twenty runs of twenty, in the run's own translation and from the cache: small programs, threads that run
+/// at the same time, and an interpreter.
+#[test]
+fn twenty_runs_of_twenty_agree() {
+    let mut commands: Vec<Command> = Vec::new();
+    for name in ["start/hello", "counts/branch_kinds", "counts/sorting", "counts/threads"] {
+        commands.extend(compile(name).iter().map(command));
+    }
+    let words = |words: &[&str]| -> Command { (words.iter().map(OsString::from).collect(), 0) };
+    for interpreter in [
+        words(&["/bin/sh", "-c", "i=0; while [ $i -lt 300 ]; do i=$((i + 1)); done; echo $i"]),
+        words(&["/usr/bin/awk", "BEGIN { for (i = 0; i < 5000; i++) n[i % 97] += i; print n[5] }"]),
+    ] {
+        if Path::new(&interpreter.0[0]).exists() {
+            commands.push(interpreter);
+        }
+    }
+    for command in commands {
+        let (first, output) = counted(&command, false);
+        for round in 1..20 {
+            let (again, same) = counted(&command, round >= 10);
+            assert_eq!(again, first, "{command:?}, run {round}");
+            assert_eq!(same.stdout, output.stdout, "{command:?}, run {round}");
+        }
+    }
+}
+
 /// Two runs of the same program give the same counts.
 #[test]
 fn counts_repeat() {

@@ -39,9 +39,9 @@ programs! {
     }
     code {
         cross_modified executable_stack generated load_unload next_instruction replaced_mappings
-        rewritten_in_place two_mappings write_xor_execute
+        rewritten_in_place two_mappings unmapped_files write_xor_execute
     }
-    counts { branch_kinds faults interrupted raised rewriting sorting string_iterations }
+    counts { branch_kinds faults interrupted raised rewriting sorting string_iterations threads }
     cpu { identification instruction_mix other_entries same_question trap_flag }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps

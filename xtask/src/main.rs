@@ -6,6 +6,7 @@ mod bench;
 mod ci;
 mod layering;
 mod spec_matrix;
+mod stress;
 mod tree;
 mod unsafe_budget;
 mod workspace;
@@ -36,6 +37,8 @@ enum Task {
     Tree,
     /// List every section of the documents with its tests; fail where there is none
     SpecMatrix(spec_matrix::Options),
+    /// Run programs that are sensitive to timing many times; fail where a run differs or hangs
+    Stress(stress::Options),
     /// Measure the virtual CPU against native runs and print a Markdown table
     Bench(bench::Options),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::AbiCheck => abi::check(),
         Task::Tree => tree::check(),
         Task::SpecMatrix(options) => spec_matrix::print(&options),
+        Task::Stress(options) => stress::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

@@ -113,10 +113,34 @@ fn doctor_says_ok_or_how_to_get_there() {
     let output = lwp(&["doctor"]);
     assert!(matches!(output.status.code(), Some(0 | 1)));
     let text = stdout(&output);
-    for check in ["kernel", "ptrace scope", "processor"] {
+    for check in ["kernel", "ptrace scope", "processor", "layout", "limits", "branch table"] {
         assert!(text.contains(check), "{check}\n{text}");
     }
     assert_eq!(output.status.success(), !text.contains("FAIL"), "{text}");
+    // Where these tests run, programs can be run: the trial says how far it came.
+    let trial = text.lines().find(|line| line.contains("trial")).expect("a trial");
+    assert!(trial.starts_with("OK") && trial.contains("instructions in"), "{text}");
+}
+
+/// What would stop a program is named, with a remedy, and the exit code says so.
+#[test]
+fn doctor_finds_what_is_wrong() {
+    for (limit, named) in [("-n 20", "open files"), ("-f 100", "the size of files")] {
+        let script = format!("ulimit {limit}; exec \"$0\" doctor");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &script]).arg(env!("CARGO_BIN_EXE_lwp"));
+        let output = command.output().expect("start a shell");
+        let text = stdout(&output);
+        let line = text.lines().find(|line| line.contains("limits  ")).expect("limits");
+        if line.starts_with("OK") && limit.starts_with("-f") {
+            // Privileged, lwp raises its hard limit.
+            assert!(output.status.success(), "{text}");
+            continue;
+        }
+        assert!(line.starts_with("FAIL") && line.contains(named), "{text}");
+        assert!(text.contains("remedy: raise it"), "{text}");
+        assert_eq!(output.status.code(), Some(1), "{text}");
+    }
 }
 
 #[test]

@@ -145,6 +145,8 @@ pub enum Terminator {
     },
     /// A repeated string instruction, where its accesses are watched.
     Repeat,
+    /// `popf`, which may set the trap flag: then the host executes it.
+    PopFlags,
     /// Cannot be translated: executed natively, alone, in place.
     Step,
 }
@@ -442,6 +444,7 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
         _ if emulated.lwp && lwp_request(instruction).is_some() => {
             return lwp_request(instruction).map(|kind| Terminator::Lwp { kind });
         }
+        Mnemonic::Popf | Mnemonic::Popfq => return Some(Terminator::PopFlags),
         _ if loads_gs(instruction) => return Some(Terminator::Step),
         _ if emulated.xgetbv && saves_state(instruction) && state_operand_uses_rax(instruction) => {
             return Some(Terminator::Step);

@@ -286,6 +286,8 @@ pub enum RequestKind {
     LwpTaken = 17,
     /// The instruction at `Pc` makes an access for which there is no room among the notes.
     LwpNotes = 18,
+    /// POPF at `Pc` is about to set the trap flag.
+    TrapFlag = 19,
 }
 
 impl RequestKind {
@@ -311,6 +313,7 @@ impl RequestKind {
             16 => Self::LwpStepped,
             17 => Self::LwpTaken,
             18 => Self::LwpNotes,
+            19 => Self::TrapFlag,
             _ => return None,
         })
     }

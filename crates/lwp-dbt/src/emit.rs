@@ -23,6 +23,7 @@
 //! | 17 | LLWPCB, SLWPCB, LWPINS, LWPVAL | nothing where LWP is off; else operands staged, and a request |
 //! | 18 | a block in which an LWP event is due | the part up to the event, then a request |
 //! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
+//! | 20 | `popf` | the same, unless it sets the trap flag: then a request |
 //! | 14 | everything else | a request to execute the instruction natively, alone |
 
 use iced_x86::{Code, Encoder, Instruction, MemorySize, OpKind, Register};
@@ -946,6 +947,24 @@ impl<'a> Emitter<'a> {
         self.bytes(&[0xb8, 0, 0, 0, 0]);
         self.complete(bits::PC_TARGET);
         self.jump_link(target);
+    }
+
+    /// Rule 20. Every flag that the test changes is about to be overwritten.
+    ///
+    /// ```text
+    /// Target:  popf
+    /// Patch:   test byte [rsp + 1], 1; not zero --> ask the host
+    ///          popf
+    /// ```
+    pub fn pop_flags(&mut self, block: &Block) {
+        self.point(0);
+        // test byte [rsp + 1], 1; jnz ask
+        self.bytes(&[0xf6, 0x44, 0x24, 0x01, 0x01]);
+        self.pad_for_link(2);
+        self.bytes(&[0x0f, 0x85]);
+        self.ask_from(RequestKind::TrapFlag, block.terminator_pc(), false, false);
+        self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
+        self.fell_off(block);
     }
 
     /// Rules 13 and 14.

@@ -22,7 +22,6 @@ use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
 use crate::recipe::{self, AppState, Commit, PcSource, Spills, bits};
 use crate::routines::Routines;
 
-const SYS_MUNMAP: u32 = 11;
 const SYS_RT_SIGRETURN: u32 = 15;
 
 /// Where translated code goes.
@@ -689,8 +688,6 @@ impl Translator {
                 Ok(None)
             }
             Terminator::Syscall { number } => {
-                // The class of munmap depends on the address space: it stands in the table only.
-                let number = number.filter(|&number| number != SYS_MUNMAP);
                 let class = number.map(|number| {
                     self.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
                 });
@@ -715,6 +712,10 @@ impl Translator {
             Terminator::Emulate { kind } => {
                 emitter.ask(kind, block.terminator_pc());
                 Ok(None)
+            }
+            Terminator::PopFlags => {
+                emitter.pop_flags(block);
+                Ok(Some(Next::Fall(next)))
             }
             Terminator::Step => {
                 emitter.ask(RequestKind::Step, block.terminator_pc());

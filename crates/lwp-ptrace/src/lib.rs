@@ -3,6 +3,7 @@
 //! All unsafe code is in two files: [`sys`] (one function per system call) and [`shm`] (memory shared
 //! with the tracees). Everything else is built on them.
 
+pub mod limits;
 pub mod memory;
 pub mod regs;
 pub mod shm;

@@ -36,6 +36,9 @@ unsafe impl Sync for SharedMemory {}
 impl SharedMemory {
     /// Makes one of `len` bytes and maps it here.
     pub fn new(name: &std::ffi::CStr, len: u64) -> Result<Self> {
+        if !crate::limits::allow_file(len) {
+            return Err(Errno(libc::EFBIG));
+        }
         let fd = memfd(name);
         if fd < 0 {
             return Err(Errno::last());

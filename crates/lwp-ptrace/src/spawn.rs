@@ -18,6 +18,13 @@ pub enum SpawnError {
     Trace(Errno),
     /// exec failed.
     Exec(Errno),
+    /// The kernel killed the process while it made it the program: it had gone too far to return.
+    Killed {
+        /// The signal.
+        signal: i32,
+        /// Whether a core was dumped.
+        core: bool,
+    },
 }
 
 /// Starts `program`, stopped at its exec event. A limit on its address space is raised by
@@ -61,13 +68,13 @@ pub fn spawn(
     loop {
         match tracee.wait().map_err(SpawnError::Trace)? {
             Stop::Exec => return Ok(tracee),
-            Stop::Exited(_) | Stop::Killed { .. } => {
+            stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
                 let mut error = [0; 4];
-                let errno = match report_out.read_exact(&mut error) {
-                    Ok(()) => i32::from_ne_bytes(error),
-                    Err(_) => libc::EIO,
-                };
-                return Err(SpawnError::Exec(Errno(errno)));
+                return Err(match (report_out.read_exact(&mut error), stop) {
+                    (Ok(()), _) => SpawnError::Exec(Errno(i32::from_ne_bytes(error))),
+                    (_, Stop::Killed { signal, core }) => SpawnError::Killed { signal, core },
+                    _ => SpawnError::Exec(Errno(libc::EIO)),
+                });
             }
             Stop::Signal(signal) => tracee.cont(signal).map_err(SpawnError::Trace)?,
             _ => tracee.cont(0).map_err(SpawnError::Trace)?,

@@ -12,7 +12,7 @@
 use std::ffi::CString;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 /// A system call's error number.
@@ -538,49 +538,11 @@ pub fn fork_child(plan: &ChildPlan, ready: RawFd, report: RawFd) -> Result<i32> 
             let old = libc::personality(0xffff_ffff);
             libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
         }
-        limit_address_space(plan.address_space);
+        crate::limits::restore_in_child(plan.address_space);
         libc::execve(plan.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
         let error = (*libc::__errno_location()).to_ne_bytes();
         libc::write(report, error.as_ptr().cast(), 4);
         libc::_exit(127);
-    }
-}
-
-/// This process's own limit on its address space before [`lift_address_space_limit`]: soft, hard.
-static ADDRESS_SPACE: [AtomicU64; 2] = [const { AtomicU64::new(u64::MAX) }; 2];
-
-/// Takes away this process's limit on its address space, as far as that is allowed. The programs that
-/// it starts keep the limit.
-pub fn lift_address_space_limit() {
-    // SAFETY: the structure is plain numbers and lives through the calls.
-    unsafe {
-        let mut limit: libc::rlimit = zeroed();
-        if libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) != 0
-            || limit.rlim_cur == libc::RLIM_INFINITY
-        {
-            return;
-        }
-        let soft = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
-        let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        if libc::setrlimit(libc::RLIMIT_AS, &raw const all) == 0
-            || libc::setrlimit(libc::RLIMIT_AS, &raw const soft) == 0
-        {
-            ADDRESS_SPACE[0].store(limit.rlim_cur, Ordering::Relaxed);
-            ADDRESS_SPACE[1].store(limit.rlim_max, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Gives a new child the limit that this process had, raised by `bytes`. Async-signal-safe.
-fn limit_address_space(bytes: u64) {
-    let [soft, hard] = [0, 1].map(|index| match ADDRESS_SPACE[index].load(Ordering::Relaxed) {
-        u64::MAX => libc::RLIM_INFINITY,
-        value => value.saturating_add(bytes),
-    });
-    if soft != libc::RLIM_INFINITY {
-        let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-        // SAFETY: the structure lives through the call.
-        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
     }
 }
 

@@ -66,6 +66,11 @@ impl Arena {
         (self.address..self.address + self.bytes).contains(&address)
     }
 
+    /// Bytes that have not been given away.
+    pub fn left(&self) -> u64 {
+        self.bytes - self.used
+    }
+
     /// Gives away a lot of `bytes`, or of half of what is left, if that is less, but of at least
     /// `least`.
     pub fn lot(&mut self, bytes: u64, least: u64) -> Option<Lot> {

@@ -1,5 +1,5 @@
-//! Instructions that read the clock or draw random numbers, under determinism: answered from the
-//! machine's own state, with the registers in hand.
+//! Instructions that the virtual processor answers instead of the real one, with the registers in hand:
+//! CPUID and XGETBV, and under determinism those that read the clock or draw random numbers.
 
 use lwp_ptrace::regs::{Raw, Regs, general};
 use lwp_ptrace::{Tid, memory};
@@ -19,6 +19,16 @@ pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> 
     let regs = &mut next.0;
     let (prefixes, rex, op) = split(&bytes);
     match op {
+        [0x0f, 0xa2, ..] => {
+            let answer = machine.cpu.cpuid(regs.rax as u32, regs.rcx as u32).map(u64::from);
+            [regs.rax, regs.rbx, regs.rcx, regs.rdx] = answer;
+            regs.rip += prefixes as u64 + 2;
+        }
+        [0x0f, 0x01, 0xd0, ..] if machine.emulated.xgetbv && regs.rcx as u32 == 0 => {
+            let value = machine.cpu.xcr0();
+            (regs.rax, regs.rdx) = (value & 0xffff_ffff, value >> 32);
+            regs.rip += prefixes as u64 + 3;
+        }
         [0x0f, 0x31, ..] if machine.emulated.tsc => {
             let tsc = machine.virtual_tsc(TSC_STEP);
             (regs.rax, regs.rdx) = (tsc & 0xffff_ffff, tsc >> 32);

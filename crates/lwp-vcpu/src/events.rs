@@ -7,7 +7,9 @@ mod birth;
 mod departure;
 mod image;
 mod needs;
+mod renewal;
 mod signals;
+mod trap_flag;
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -27,6 +29,7 @@ use departure::{detach_thread, exiting, in_place};
 use image::{new_report, start_image};
 use needs::satisfy;
 use signals::{delivered, signalled};
+use trap_flag::at_syscall;
 
 const SIGTRAP: i32 = 5;
 const SIGKILL: i32 = 9;
@@ -139,7 +142,8 @@ impl<'a> Tracer<'a> {
         self.needs();
         self.requests();
         self.checkpoint();
-        if lock(self.machine).threads.is_empty() {
+        // A first process that runs natively is still waited for.
+        if self.status.is_some() && lock(self.machine).threads.is_empty() {
             return true;
         }
         let mut timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -223,14 +227,19 @@ impl<'a> Tracer<'a> {
             Stop::Exec => self.exec(&mut machine, tid),
             Stop::Child => self.child(&mut machine, tid),
             Stop::Exiting => exiting(&mut machine, tid),
-            Stop::Group(_) => group_stop(&mut machine, tid),
+            Stop::Group(_) if renewal::concerns(&machine, tid) => {
+                renewal::park(&mut machine, tid, true)
+            }
+            Stop::Group(_) => sys::listen(tid),
             Stop::Interrupted if self.detaching && in_place(&machine, tid) => {
                 detach_thread(&mut machine, tid)
             }
             Stop::Interrupted => interrupted(&mut machine, tid),
             Stop::Signal(signal) => signalled(&mut machine, tid, signal),
-            Stop::Syscall | Stop::Other(_) => Tracee(tid).cont(0),
+            Stop::Syscall => at_syscall(&mut machine, tid),
+            Stop::Other(_) => Tracee(tid).cont(0),
         };
+        renewal::press(&mut machine, tid);
         // A thread that is gone under our hands reports its end by itself.
         if let Err(error) = result
             && error != Errno::ESRCH
@@ -329,15 +338,12 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
                 Some(Mode::New) => "new",
                 Some(Mode::Delivering { .. }) => "delivering",
                 Some(Mode::Stepping { .. }) => "stepping",
+                Some(Mode::Calling { .. }) => "calling",
+                Some(Mode::Parked { .. }) => "parked",
                 None => "unknown",
             }
         );
     }
-}
-
-/// Job control has stopped the thread; it waits for SIGCONT without our keeping it.
-fn group_stop(_: &mut Machine, tid: Tid) -> Handled {
-    sys::listen(tid)
 }
 
 /// PTRACE_INTERRUPT took effect, or a group stop ended, or a new tracee stands still.
@@ -347,6 +353,10 @@ fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
         Mode::New => begin(machine, tid),
         Mode::Delivering { cache, app } => delivered(machine, tid, cache, app),
         Mode::Stepping { .. } => sys::single_step(tid, 0),
+        Mode::Calling { .. } => sys::cont_syscall(tid, 0),
+        // It goes on when all others of its address space stand still too.
+        Mode::Parked { .. } => Ok(()),
+        Mode::Running if renewal::concerns(machine, tid) => renewal::park(machine, tid, false),
         Mode::Running => match thread.need {
             Some(need) => satisfy(machine, tid, need),
             None => Tracee(tid).cont(0),

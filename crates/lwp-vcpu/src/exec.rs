@@ -1,6 +1,7 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
 use lwp_dbt::{Layout, Lwp, Selection, Slot};
+use lwp_ptrace::limits::MoreFiles;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Stop, Tid, Tracee, sys};
@@ -65,6 +66,19 @@ impl Injector {
         })
     }
 
+    /// Opens the file whose path is at `path`, also where the program has no descriptor left.
+    fn open(&mut self, path: u64) -> Result<u64, String> {
+        let arguments = [path, O_RDWR_CLOEXEC, 0, 0, 0, 0];
+        let first = self.call(SYS_OPEN, arguments);
+        if first.is_ok() {
+            return first;
+        }
+        match MoreFiles::allow(self.tracee.0) {
+            Ok(_more) => self.call(SYS_OPEN, arguments),
+            Err(_) => first,
+        }
+    }
+
     fn map(
         &mut self,
         address: u64,
@@ -91,7 +105,10 @@ impl Machine {
             return Err("32-bit program: only x86-64 programs can be translated".into());
         }
         let mappings = maps::read(tid);
-        let arenas = plan_arenas(&mappings);
+        let mut arenas = plan_arenas(&mappings);
+        for (_, bytes, _) in &mut arenas {
+            *bytes = self.arena_bytes.unwrap_or(*bytes).min(*bytes);
+        }
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
         let lwp = if self.config.lwp.is_some() { Lwp::Off } else { Lwp::Absent };
@@ -187,7 +204,7 @@ impl Machine {
             .map_err(|error| format!("writing to the program's stack: {error}"))?;
         memory::write_exact(tid, scratch, path.as_bytes())
             .map_err(|error| format!("writing to the program's stack: {error}"))?;
-        let fd = injector.call(SYS_OPEN, [scratch, O_RDWR_CLOEXEC, 0, 0, 0, 0]);
+        let fd = injector.open(scratch);
         let _ = memory::write_exact(tid, scratch, &saved);
         fd
     }
@@ -196,7 +213,7 @@ impl Machine {
     fn reopen_memory(&self, injector: &mut Injector) -> Result<u64, String> {
         let context = self.context(injector.tracee.0).ok_or("no such thread")?;
         let path = context.write_scratch(self.memory_path().as_bytes());
-        injector.call(SYS_OPEN, [path, O_RDWR_CLOEXEC, 0, 0, 0, 0])
+        injector.open(path)
     }
 
     fn memory_path(&self) -> String {
@@ -307,6 +324,59 @@ impl Machine {
         Ok(())
     }
 
+    /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,
+    /// one of its threads, stands in its application state; none is in translated code.
+    pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
+        let Some((_, family)) = self.side(index) else {
+            return Err("no such address space".into());
+        };
+        let (old, kind) = (family.index, family.kind.clone());
+        let surplus: Vec<(u64, u64)> = family
+            .arenas
+            .iter()
+            .filter(|arena| kind.arenas.iter().all(|(address, ..)| *address != arena.address))
+            .map(|arena| (arena.address, arena.bytes))
+            .collect();
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let mut injector = Injector::new(tid, site);
+        let fd = self.reopen_memory(&mut injector)?;
+        let usable = |family: &Option<Family>| {
+            family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
+        };
+        if !self.layouts.get(&kind).is_some_and(|index| usable(&self.families[*index])) {
+            self.layouts.remove(&kind);
+        }
+        let new = self.family_for(kind)?;
+        self.map_family(&mut injector, new, fd, MAP_FIXED)?;
+        for (address, bytes) in surplus {
+            injector.call(SYS_MUNMAP, [address, bytes, 0, 0, 0, 0])?;
+        }
+        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        let all = self.threads.keys().copied();
+        let here: Vec<Tid> = all.filter(|tid| self.space_index(*tid) == Some(index)).collect();
+        for tid in here {
+            if let Some(slot) = self.threads.get(&tid).map(|thread| thread.slot) {
+                self.keep_counts(tid, slot);
+            }
+        }
+        if let Some(Some(space)) = self.spaces.get_mut(index) {
+            space.renew(new);
+        }
+        self.drop_family(old);
+        Ok(())
+    }
+
+    /// Frees a family that no address space uses any more.
+    fn drop_family(&mut self, index: usize) {
+        if self.spaces.iter().flatten().any(|space| space.family == index) {
+            return;
+        }
+        self.layouts.retain(|_, family| *family != index);
+        self.families[index] = None;
+        sys::punch_hole(self.memory.fd(), family_offset(index), FAMILY_BYTES);
+    }
+
     /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over it in
     /// one step, since a thread may still wait in its routines, which are the same.
     fn retire_side(&mut self, base: usize) -> Result<Kind, String> {
@@ -320,14 +390,10 @@ impl Machine {
             None => return Err("no such address space".into()),
         };
         let family = self.spaces[side].take().map(|space| space.family);
-        let kind = self.layouts.iter().find(|(_, index)| Some(**index) == family);
-        let kind = kind.map(|(kind, _)| kind.clone()).ok_or("a side without a family")?;
-        if let Some(family) = family
-            && !self.spaces.iter().flatten().any(|space| space.family == family)
-        {
-            self.layouts.remove(&kind);
-            self.families[family] = None;
-            sys::punch_hole(self.memory.fd(), family_offset(family), FAMILY_BYTES);
+        let kind = family.and_then(|index| Some(self.families.get(index)?.as_ref()?.kind.clone()));
+        let kind = kind.ok_or("a side without a family")?;
+        if let Some(family) = family {
+            self.drop_family(family);
         }
         Ok(kind)
     }

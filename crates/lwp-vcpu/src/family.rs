@@ -86,6 +86,8 @@ pub struct Kind {
 pub struct Family {
     /// Its number: where its part of the machine's memory lies.
     pub index: usize,
+    /// What its address spaces have in common.
+    pub kind: Kind,
     /// The translator.
     pub translator: Translator,
     /// Its arenas.
@@ -117,6 +119,7 @@ impl Family {
         let translator = Translator::new(kind.plan, kind.lwp, kind.layout, emulated, classes);
         let mut family = Self {
             index,
+            kind: kind.clone(),
             translator,
             arenas: Vec::new(),
             modules: Vec::new(),
@@ -254,6 +257,17 @@ impl Family {
         self.arena_near(self.modules[id.0 as usize].extent).is_some()
     }
 
+    /// Whether there are too few counters or entries for another region.
+    fn out_of_numbers(&self) -> bool {
+        self.translator.counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
+            || u64::from(self.translator.entry_count()) + 4096 > lwp_dbt::Layout::MAX_ENTRIES
+    }
+
+    /// Whether something that every address space has too little of is used up.
+    pub fn is_full(&self) -> bool {
+        self.out_of_numbers() || self.arenas.iter().any(|arena| arena.left() < LEAST_LOT)
+    }
+
     /// Translates `pc`, which lies in unit `id`; `limit` is the end of the executable mapping.
     pub fn translate(
         &mut self,
@@ -267,9 +281,7 @@ impl Family {
         let Some(arena) = self.arena_near(self.modules[id.0 as usize].extent) else {
             return Region::default();
         };
-        if self.translator.counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
-            || u64::from(self.translator.entry_count()) + 4096 > lwp_dbt::Layout::MAX_ENTRIES
-        {
+        if self.out_of_numbers() {
             return Region::default();
         }
         if !self.find_lot(id, arena) {

@@ -12,6 +12,7 @@ mod arena;
 pub mod config;
 mod contexts;
 mod cpuid;
+pub mod doctor;
 mod emulate;
 mod events;
 mod exec;
@@ -37,7 +38,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{SharedMemory, Tracee, spawn, sys};
+use lwp_ptrace::{SharedMemory, Stop, Tracee, limits, spawn, sys};
 
 pub use config::{Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
 pub use lwp_uarch::presets::by_name as machine_named;
@@ -60,9 +61,9 @@ pub fn run_profiled(
     control: Option<Control>,
     sink: Option<Box<dyn profile::Sink>>,
 ) -> Result<Outcome, Error> {
-    sys::lift_address_space_limit();
+    limits::lift();
     let memory = SharedMemory::new(c"lwp", memory_map::MEMORY_BYTES).map_err(|error| {
-        machine_error("reserving the machine's memory", error, "raise the address space limit")
+        machine_error("reserving the machine's memory", error, "see `lwp doctor`")
     })?;
     let memory = Arc::new(memory);
     let wake =
@@ -80,14 +81,21 @@ pub fn run_profiled(
     machine.store = keep::store_for(&machine.config, machine.profiler.is_some());
     let machine = Mutex::new(machine);
     let status = std::thread::scope(|scope| {
-        let server = std::thread::Builder::new()
-            .name("lwp-server".into())
-            .spawn_scoped(scope, || server::serve(&machine, &memory));
+        let server =
+            std::thread::Builder::new().name("lwp-server".into()).spawn_scoped(scope, || {
+                let _guard = AbortOnPanic;
+                server::serve(&machine, &memory);
+            });
+        let _guard = AbortOnPanic;
+        // Without it the program would wait for its first translation for ever.
+        let server = server.map_err(|error| {
+            start.abandon();
+            let error = sys::Errno(error.raw_os_error().unwrap_or(0));
+            machine_error("starting a thread", error, "see `lwp doctor`")
+        })?;
         let status = trace(&machine, &start, control);
         server::lock(&machine).finished = true;
-        if let Ok(server) = server {
-            let _ = server.join();
-        }
+        let _ = server.join();
         sys::forget_child_events();
         status
     })?;
@@ -108,21 +116,40 @@ pub fn run_profiled(
     })
 }
 
+/// A panic in one of the two threads must not leave the other, and the program, waiting for ever. The
+/// kernel kills the program then.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// What is stopped and waits for its first step on the virtual CPU.
 enum Start {
     /// A new program, at its exec.
     Program(Tracee),
     /// A live process's threads.
     Live(i32, Vec<Tracee>),
+    /// A new program that the kernel could not finish starting.
+    Stillborn(ExitStatus),
 }
 
 impl Start {
     fn new(config: &Config) -> Result<Self, Error> {
         match &config.target {
             Target::Launch { program, argv } => {
-                spawn::spawn(program.as_os_str(), argv, !config.aslr, memory_map::OVERHEAD_BYTES)
-                    .map(Self::Program)
-                    .map_err(|error| spawn_error(program, error))
+                let room = memory_map::OVERHEAD_BYTES;
+                match spawn::spawn(program.as_os_str(), argv, !config.aslr, room) {
+                    Ok(tracee) => Ok(Self::Program(tracee)),
+                    Err(SpawnError::Killed { signal, core }) => {
+                        Ok(Self::Stillborn(ExitStatus::Signal { signal, core }))
+                    }
+                    Err(error) => Err(spawn_error(program, error)),
+                }
             }
             Target::Attach { pid } => {
                 let threads = spawn::attach(*pid).map_err(|error| match error {
@@ -136,6 +163,27 @@ impl Start {
                 })?;
                 Ok(Self::Live(*pid, threads))
             }
+        }
+    }
+}
+
+impl Start {
+    /// Ends what was started and has not run yet; lets go what was attached to.
+    fn abandon(&self) {
+        const SIGKILL: i32 = 9;
+        match self {
+            Self::Program(tracee) => {
+                let _ = sys::kill(tracee.0, SIGKILL);
+                while !matches!(tracee.wait(), Ok(Stop::Killed { .. } | Stop::Exited(_)) | Err(_)) {
+                    let _ = tracee.cont(0);
+                }
+            }
+            Self::Live(_, threads) => {
+                for thread in threads {
+                    let _ = sys::detach(thread.0, 0);
+                }
+            }
+            Self::Stillborn(_) => {}
         }
     }
 }
@@ -154,6 +202,23 @@ fn trace(
             })?;
             Ok(tracer.run())
         }
+        Start::Stillborn(status) => {
+            let mut machine = server::lock(machine);
+            let comm = match &machine.config.target {
+                Target::Launch { program, .. } => {
+                    program.file_name().map(std::ffi::OsStr::to_owned)
+                }
+                Target::Attach { .. } => None,
+            };
+            machine.reports.push(ProcessReport {
+                pid: 0,
+                parent: 0,
+                comm: comm.unwrap_or_default().to_string_lossy().into_owned(),
+                threads: Vec::new(),
+                uncounted: Some("the kernel killed it before its first instruction".into()),
+            });
+            Ok(*status)
+        }
         Start::Live(pid, threads) => {
             let mut tracer = Tracer::new(machine, *pid, control);
             tracer.attach(*pid, threads).map_err(|what| Error::Machine {
@@ -165,7 +230,22 @@ fn trace(
     }
 }
 
+/// What the machine refused, and what to do about it: `remedy`, unless the error itself says that it is
+/// a limit.
 fn machine_error(what: &str, error: sys::Errno, remedy: &str) -> Error {
+    const EAGAIN: i32 = 11;
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    const EFBIG: i32 = 27;
+    let remedy = match error.0 {
+        EAGAIN => "raise the limit on processes (`ulimit -u`), or end some",
+        ENOMEM => "raise the hard limit on address space (`ulimit -H -v`)",
+        EMFILE => "raise the hard limit on open files (`ulimit -H -n`)",
+        ENFILE => "end some programs, or raise fs.file-max",
+        EFBIG => "raise the hard limit on the size of files (`ulimit -H -f`)",
+        _ => remedy,
+    };
     Error::Machine { what: format!("{what}: {error}"), remedy: remedy.into() }
 }
 
@@ -174,6 +254,9 @@ fn spawn_error(program: &Path, error: SpawnError) -> Error {
     match error {
         SpawnError::Exec(sys::Errno(2)) => Error::NotFound { program },
         SpawnError::Exec(error) => Error::NotExecutable { program, cause: error.to_string() },
+        SpawnError::Killed { signal, .. } => {
+            Error::NotExecutable { program, cause: format!("killed by signal {signal}") }
+        }
         SpawnError::Nul => {
             Error::NotExecutable { program, cause: "an argument contains a NUL byte".into() }
         }

@@ -35,6 +35,8 @@ pub enum Need {
     Arena,
     /// Make the side of the address space for what the thread's profile counts.
     Side,
+    /// Start over with the translations of its address space: they have filled their arena.
+    Renewal,
 }
 
 /// What a thread is doing, from the tracer's point of view.
@@ -60,6 +62,23 @@ pub enum Mode {
     Stepping {
         /// Its application pc.
         pc: u64,
+        /// The program had set its own trap flag before.
+        trapped: bool,
+        /// The registers that it leaves on the virtual processor, where those are not the real one's.
+        answer: Option<Regs>,
+    },
+    /// Standing still in its application state, while the translations of its address space are
+    /// renewed.
+    Parked {
+        /// Its registers as the application has them.
+        app: Regs,
+        /// Job control had stopped it.
+        group: bool,
+    },
+    /// In translated code up to the end of one system call, with the program's own trap flag hidden.
+    Calling {
+        /// The next stop at a system call is that at its end.
+        entered: bool,
     },
 }
 
@@ -139,6 +158,10 @@ pub struct Machine {
     pub reports: Vec<ProcessReport>,
     /// Threads that need the tracer.
     pub needy: Vec<Tid>,
+    /// Address spaces whose translations are being renewed.
+    pub renewals: Vec<usize>,
+    /// Most bytes of an arena, where that is less than usual.
+    pub arena_bytes: Option<u64>,
     /// Wakes the tracer.
     pub wake_tracer: Arc<OwnedFd>,
     /// State of the seeded random stream.
@@ -191,6 +214,8 @@ impl Machine {
             limbo_order: VecDeque::new(),
             reports: Vec::new(),
             needy: Vec::new(),
+            renewals: Vec::new(),
+            arena_bytes: arena_bytes(),
             wake_tracer,
             random: config.seed,
             tsc: 1 << 32,
@@ -397,12 +422,19 @@ impl Machine {
             return;
         }
         let slot = thread.slot;
+        self.keep_counts(tid, slot);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.side = side;
+        }
+    }
+
+    /// Takes what a thread's counters say into its account, because they will be another translator's.
+    pub fn keep_counts(&mut self, tid: Tid, slot: usize) {
         self.close_report(tid);
         let sum = self.thread_sum(tid);
         self.contexts.context(slot).clear_counters();
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.correction = sum;
-            thread.side = side;
         }
     }
 
@@ -466,6 +498,13 @@ impl Machine {
             }
         }
     }
+}
+
+/// `LWP_ARENA_BYTES`: makes arenas smaller than usual, to see what happens when they are full.
+fn arena_bytes() -> Option<u64> {
+    const LEAST: u64 = 1 << 20;
+    let bytes: u64 = std::env::var("LWP_ARENA_BYTES").ok()?.parse().ok()?;
+    Some(bytes.next_multiple_of(LEAST).max(LEAST))
 }
 
 /// A file of seeded random bytes, long enough for any seed, and the path to open it by.

@@ -196,6 +196,7 @@ impl Machine {
                 self.dispatch(tid, slot, pc, false, alone)
             }
             RequestKind::Step
+            | RequestKind::TrapFlag
             | RequestKind::Tsc
             | RequestKind::Random
             | RequestKind::HostSyscallDone => {
@@ -284,7 +285,10 @@ impl Machine {
         {
             return Need::Arena;
         }
-        Need::Step
+        match self.space_of(tid) {
+            Some((_, family)) if family.is_full() => Need::Renewal,
+            _ => Need::Step,
+        }
     }
 
     /// The translation of `pc` in the thread's address space, and what else could be translated.
@@ -416,6 +420,13 @@ impl Machine {
             Effect::Mapped(range) => self.code_changed(tid, range, true),
             Effect::Protected(range) => self.code_changed(tid, range, false),
             Effect::Unexecutable(range) => self.code_gone(tid, range),
+            Effect::Moved(from, to) => {
+                // Mostly it is data that grows.
+                if self.has_code(tid, from) || self.has_code(tid, to) {
+                    self.code_gone(tid, from);
+                    self.code_changed(tid, to, true);
+                }
+            }
         }
     }
 
@@ -438,6 +449,12 @@ impl Machine {
                 family.invalidate(unit, tid, range, false);
             }
         }
+    }
+
+    /// Whether there is code in `range`, as far as is known.
+    fn has_code(&self, tid: Tid, range: (u64, u64)) -> bool {
+        let spaces = self.all_sides(tid);
+        spaces.iter().any(|side| self.spaces[*side].as_ref().is_some_and(|it| it.has_code(range)))
     }
 
     /// `range` can no longer be executed: what was translated of it is cut off, so that going there

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
-use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{Checks, EntryId, Selection};
 use rustc_hash::FxHashMap;
 
@@ -63,6 +62,12 @@ impl Space {
     /// The same address space on another side: what is known of its code comes along.
     pub fn side(&self, family: usize) -> Self {
         Self { written: self.written.clone(), ..Self::new(family) }
+    }
+
+    /// Belongs to another family from here on, in which nothing of it is known.
+    pub fn renew(&mut self, family: usize) {
+        let (users, sides) = (self.users, std::mem::take(&mut self.sides));
+        *self = Self { users, sides, ..self.side(family) };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -185,6 +190,11 @@ impl Space {
         (pc < range.end).then_some((start, range))
     }
 
+    /// Whether an executable mapping is known in `range`.
+    pub fn has_code(&self, range: (u64, u64)) -> bool {
+        self.code.range(..range.1).next_back().is_some_and(|(_, code)| range.0 < code.end)
+    }
+
     /// Forgets what is known of `range`: something has been mapped or protected there.
     ///
     /// Returns the units whose translations of it must be looked at.
@@ -245,12 +255,6 @@ impl Space {
                 origins.mapped(unit, mapping);
             }
             return;
-        }
-        if self.private.is_empty() {
-            // From here on unmapping matters: the address space's own class table says so.
-            let class = family.layout().syscall_classes() + crate::syscalls::nr::MUNMAP;
-            let host = SyscallClass::Host as u8;
-            let _ = lwp_ptrace::memory::write_exact(tid, class, &[host]);
         }
         let checked = mapping.write || mapping.shared;
         let mut start = mapping.start;

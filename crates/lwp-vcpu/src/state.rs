@@ -145,7 +145,8 @@ impl Machine {
                         | RequestKind::Llwpcb
                         | RequestKind::Slwpcb
                         | RequestKind::Lwpins
-                        | RequestKind::Lwpval,
+                        | RequestKind::Lwpval
+                        | RequestKind::TrapFlag,
                     ) if !in_cut => {
                         correction.add(Weights { instructions: -1, ..Weights::default() }, 1);
                         let pc = view.app.0.rip;

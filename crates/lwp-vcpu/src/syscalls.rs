@@ -45,7 +45,6 @@ pub mod nr {
 }
 
 const PROT_EXEC: u64 = 4;
-const MREMAP_FIXED: u64 = 2;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_SHSTK_ENABLE: u64 = 0x5001;
@@ -66,6 +65,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::MMAP => SyscallClass::Prot,
         nr::MPROTECT
         | nr::PKEY_MPROTECT
+        | nr::MUNMAP
         | nr::SHMAT
         | nr::MREMAP
         | nr::GETRLIMIT
@@ -133,6 +133,8 @@ pub enum Effect {
     Protected((u64, u64)),
     /// This range can no longer be executed.
     Unexecutable((u64, u64)),
+    /// What was in the first range is in the second one, or was there before.
+    Moved((u64, u64), (u64, u64)),
 }
 
 /// Looks at a call before it is made and arranges it in the context.
@@ -319,7 +321,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         }
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable((a1, a1 + page(a2))),
         nr::MUNMAP => Effect::Unexecutable((a1, a1 + page(a2))),
-        nr::MREMAP if a4 & MREMAP_FIXED != 0 => Effect::Mapped((result, result + page(a3))),
+        nr::MREMAP => Effect::Moved((a1, a1 + page(a2)), (result, result + page(a3))),
         nr::SHMAT => Effect::Mapped((result, result + 4096)),
         _ => Effect::None,
     };

@@ -66,6 +66,7 @@ impl Error {
         match error {
             SpawnError::Exec(Errno(libc::ENOENT)) => Self::NotFound(program),
             SpawnError::Exec(cause) => Self::NotExecutable { program, cause },
+            SpawnError::Killed { .. } => Self::NotExecutable { program, cause: Errno(libc::EIO) },
             SpawnError::Nul => Self::Nul(program),
             SpawnError::Trace(error) => Self::System(error),
         }

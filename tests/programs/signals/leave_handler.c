@@ -84,7 +84,8 @@ static void from_system_call(void)
     }
     armed = false;
     setitimer(ITIMER_REAL, &off, NULL);
-    CHECK_EQ(jumps, 50, "jumps out of read");
+    /* One may come in between the last jump and the end of the timer. */
+    CHECK(jumps == 50 || jumps == 51, "%d jumps out of read", jumps);
 }
 
 static ucontext_t resume;

@@ -64,13 +64,16 @@ static void exit_while_creating(void)
 }
 static void *exit_later(void *argument)
 {
-    /* By then the first thread is gone. */
-    usleep(20000);
-    char path[64];
+    char path[64], text[400] = "";
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)getpid());
-    int fd = open(path, O_RDONLY);
-    char text[400] = "";
-    MUST(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    /* Soon the first thread is gone. */
+    for (int i = 0; i < 500 && strstr(text, ") Z ") == NULL; i++) {
+        usleep(20000);
+        int fd = open(path, O_RDONLY);
+        memset(text, 0, sizeof text);
+        MUST(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+        close(fd);
+    }
     CHECK(strstr(text, ") Z ") != NULL, "the first thread is a zombie: %s", text);
     pthread_t id;
     MUST(pthread_create(&id, NULL, call_exit, argument) == 0);

@@ -516,6 +516,11 @@ impl Emitter<'_> {
                     self.jump_link(next);
                 }
             }
+            Terminator::PopFlags => {
+                self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
+                self.executed(block, bits::UNCOUNTED);
+                self.jump_ask(RequestKind::LwpStepped, next, false);
+            }
             Terminator::Syscall { .. } | Terminator::Emulate { .. } | Terminator::Step => {
                 return Err(());
             }

@@ -107,7 +107,19 @@ impl Bench {
         emulated: Emulated,
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
-        let translator = Translator::new(plan, Lwp::Absent, LAYOUT, emulated, classes);
+        Self::with_lwp(plan, Lwp::Absent, checks, start, bytes, emulated, classes)
+    }
+
+    pub fn with_lwp(
+        plan: Plan,
+        lwp: Lwp,
+        checks: Checks,
+        start: u64,
+        bytes: &[u8],
+        emulated: Emulated,
+        classes: Box<[SyscallClass; 512]>,
+    ) -> Self {
+        let translator = Translator::new(plan, lwp, LAYOUT, emulated, classes);
         let mut cache = Cache { bytes: translator.routines().code.clone(), ..Cache::default() };
         while !cache.bytes.len().is_multiple_of(64) {
             cache.bytes.push(0xcc);

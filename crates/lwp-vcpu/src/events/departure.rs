@@ -12,7 +12,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     if let Ok(regs) = Tracee(tid).regs() {
         let cache = match machine.threads.get(&tid).map(|thread| thread.mode) {
             Some(Mode::Delivering { cache, .. }) => cache,
-            Some(Mode::Stepping { .. }) => None,
+            Some(Mode::Stepping { .. } | Mode::Parked { .. }) => None,
             _ => Some(regs),
         };
         if let Some(cache) = cache {

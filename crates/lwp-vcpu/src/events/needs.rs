@@ -1,11 +1,14 @@
 //! What the server cannot do from outside, and wants done while the thread stands still.
 
-use lwp_dbt::{Slot, Weights};
+use lwp_dbt::block::{Block, CodeSource, Decoding};
+use lwp_dbt::{AppPc, Slot, Weights};
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
+use super::renewal;
 use super::signals::deliver;
+use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_TRACE};
 use crate::machine::{Machine, Mode, Need};
 
@@ -23,6 +26,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     match need {
         Need::Arena => make_arena(machine, tid, &view.app),
         Need::Side => make_side(machine, tid, &view.app),
+        Need::Renewal => renewal::begin(machine, tid, &view.app),
         Need::Step => step(machine, tid, &view.app),
     }
 }
@@ -32,6 +36,9 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
 pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if machine.lwp_is_elsewhere(tid) {
         return make_side(machine, tid, app);
+    }
+    if app.0.eflags & TRAP_FLAG != 0 {
+        return step(machine, tid, app);
     }
     machine.enter(tid, app)?;
     Tracee(tid).cont(0)
@@ -79,11 +86,17 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 }
 
 /// Executes one instruction natively, in place.
-fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if let Some(next) = machine.lwp_step(tid, app) {
         return make_side(machine, tid, &next);
     }
-    if let Some(next) = emulate(machine, tid, app) {
+    let trapped = app.0.eflags & TRAP_FLAG != 0;
+    if trapped && is_syscall(tid, app.0.rip) {
+        return trap_flag::call(machine, tid, app);
+    }
+    let answer = crate::emulate::instruction(machine, tid, app);
+    if let (Some(next), false) = (answer, trapped) {
+        count_instruction(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);
     }
     let mut native = *app;
@@ -92,32 +105,55 @@ fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     Tracee(tid).set_regs(&native)?;
     machine.lwp_about_to_step(tid, &app.0);
     if let Some(thread) = machine.threads.get_mut(&tid) {
-        thread.mode = Mode::Stepping { pc: app.0.rip };
+        thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
     }
     sys::single_step(tid, 0)
 }
 
-/// Instructions that the virtual processor answers and that need more than the mailbox can give.
-fn emulate(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
-    if !machine.emulated.tsc && !machine.emulated.random {
-        return None;
-    }
-    let next = crate::emulate::instruction(machine, tid, app)?;
-    count_instruction(machine, tid, app.0.rip, next.0.rip);
-    Some(next)
-}
-
 /// The host has executed the instruction at `pc`, and `next` is the one to follow.
 fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
+    let weights = weights_at(tid, pc, next);
     if let Some(thread) = machine.threads.get_mut(&tid) {
-        thread.correction.add(Weights { instructions: 1, ..Weights::default() }, 1);
+        thread.correction.add(weights, 1);
     }
     machine.note_place(tid, |places| places.stepped(pc, 1));
     machine.lwp_executed(tid, pc, next);
 }
 
-/// A stop while one instruction is executed natively.
-pub fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled {
+/// What the instruction at `pc` counts, given the one that followed it.
+fn weights_at(tid: Tid, pc: u64, next: u64) -> Weights {
+    let one = Decoding { most: 1, ..Decoding::default() };
+    let Some(block) = Block::decode(&mut Code(tid), AppPc(pc), one) else {
+        return Weights { instructions: 1, ..Weights::default() };
+    };
+    let mut weights = lwp_dbt::weights_of(&block);
+    weights.instructions = 1;
+    if weights.conditional == 1 && next == block.next().0 {
+        weights.conditional_taken = 0;
+    }
+    weights
+}
+
+/// The program's memory as code.
+struct Code(Tid);
+
+impl CodeSource for Code {
+    fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
+        let page_left = 4096 - (pc.0 & 4095) as usize;
+        let read = sys::read_memory(self.0, pc.0, buffer);
+        let len = page_left.min(buffer.len());
+        read.or_else(|_| sys::read_memory(self.0, pc.0, &mut buffer[..len])).unwrap_or(0)
+    }
+}
+
+/// A stop while the instruction at `pc` is executed natively; `trapped`: with the program's own trap flag
+/// set; `answer`: what it leaves on the virtual processor.
+pub fn stepped(
+    machine: &mut Machine,
+    tid: Tid,
+    signal: i32,
+    (pc, trapped, answer): (u64, bool, Option<Regs>),
+) -> Handled {
     let mut regs = Tracee(tid).regs()?;
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);
@@ -131,6 +167,15 @@ pub fn stepped(machine: &mut Machine, tid: Tid, signal: i32, pc: u64) -> Handled
     let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
     if regs.0.rip != pc {
         count_instruction(machine, tid, pc, regs.0.rip);
+    }
+    if let (Some(answer), true) = (answer, regs.0.rip != pc) {
+        let gs_base = regs.0.gs_base;
+        regs = answer;
+        regs.0.gs_base = gs_base;
+    }
+    if trap && trapped {
+        // The processor would have stopped here without us.
+        return deliver(machine, tid, signal, None, regs);
     }
     if trap {
         if lwp_ptrace::regs::restart::is(regs.0.rax) && regs.in_syscall() {

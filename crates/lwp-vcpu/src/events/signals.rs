@@ -7,33 +7,37 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
 use super::needs::{go_on, satisfy, stepped};
+use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_TRACE};
 use crate::machine::{Machine, Mode};
 use crate::memory_map::slot_address;
 use crate::syscalls;
 
-const TRAP_FLAG: u64 = 0x100;
-
 /// A signal is about to be delivered.
 pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
     let Some(thread) = machine.threads.get(&tid) else { return Err(Errno::ESRCH) };
     match thread.mode {
-        Mode::Stepping { pc } => stepped(machine, tid, signal, pc),
+        Mode::Stepping { pc, trapped, answer } => {
+            stepped(machine, tid, signal, (pc, trapped, answer))
+        }
         Mode::Delivering { cache, app } => {
             // Not delivered yet; this one goes first, from the same state.
             let _ = app;
             deliver(machine, tid, signal, cache, app)
         }
-        _ => {
-            let mut regs = Tracee(tid).regs()?;
-            if signal == SIGTRAP && sys::get_siginfo(tid)?.code() == TRAP_TRACE {
-                // The program has set its own trap flag: single-stepping itself is not supported.
-                regs.0.eflags &= !TRAP_FLAG;
-                Tracee(tid).set_regs(&regs)?;
-                return Tracee(tid).cont(0);
+        mode => {
+            let regs = Tracee(tid).regs()?;
+            let own = regs.0.eflags & TRAP_FLAG != 0;
+            if own && signal == SIGTRAP && sys::get_siginfo(tid)?.code() == TRAP_TRACE {
+                return trap_flag::appeared(machine, tid, &regs);
             }
             match machine.view(tid, &regs) {
-                Some(view) => deliver(machine, tid, signal, Some(regs), view.app),
+                Some(mut view) => {
+                    if matches!(mode, Mode::Calling { .. }) {
+                        view.app.0.eflags |= TRAP_FLAG;
+                    }
+                    deliver(machine, tid, signal, Some(regs), view.app)
+                }
                 None => Tracee(tid).cont(signal),
             }
         }
@@ -54,9 +58,13 @@ pub fn deliver(
 ) -> Handled {
     let mut info = sys::get_siginfo(tid)?;
     if let Some(cache) = cache {
+        /// The longest instruction.
+        const LONGEST: u64 = 15;
         let inside = machine.family_at(tid, info.address()).is_some();
-        if info.code() > 0 && inside {
-            info.set_address(app.0.rip.wrapping_add(info.address() - cache.0.rip));
+        // The program may also have found one of our addresses by itself.
+        let offset = info.address().wrapping_sub(cache.0.rip);
+        if info.code() > 0 && inside && offset < LONGEST {
+            info.set_address(app.0.rip.wrapping_add(offset));
             sys::set_siginfo(tid, &info)?;
         }
         rearm(machine, tid, &cache, &app, true);
@@ -94,7 +102,7 @@ pub fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: boo
 /// A signal that nobody handles has interrupted a system call which does not restart by itself
 /// (`epoll_wait`, `sigtimedwait` …). Without a tracer the call would not have noticed such a signal: it
 /// is made again, or, where such signals come so densely that it would never end, times out.
-fn restart_if_interrupted(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
+pub fn restart_if_interrupted(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     const EINTR: i64 = -4;
     /// Interruptions at one place that follow each other faster than this are of one call.
     const DENSE: Duration = Duration::from_millis(100);
@@ -137,13 +145,16 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
         Some(mut cache) => {
             rearm(machine, tid, &cache, &app, false);
             restart_if_interrupted(machine, tid, &mut cache);
+            let calling = app.0.eflags & TRAP_FLAG != 0;
             if let Some(thread) = machine.threads.get_mut(&tid) {
-                thread.mode = Mode::Running;
+                thread.mode =
+                    if calling { Mode::Calling { entered: false } } else { Mode::Running };
             }
             let need = machine.threads.get(&tid).and_then(|thread| thread.need);
             Tracee(tid).set_regs(&cache)?;
             match need {
                 Some(need) => satisfy(machine, tid, need),
+                None if calling => sys::cont_syscall(tid, 0),
                 None => Tracee(tid).cont(0),
             }
         }

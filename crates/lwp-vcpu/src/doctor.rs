@@ -1,8 +1,10 @@
-//! What can be told about the machine without unsafe code: from `/proc`, `/sys`, and by trying.
+//! What this machine allows: from `/proc`, `/sys`, and by trying ([`trial`]).
+
+mod trial;
 
 use std::fs;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use lwp_ptrace::{SharedMemory, sys};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +46,13 @@ impl Check {
     }
 }
 
-/// Looks at everything.
-pub fn all() -> Vec<Check> {
+/// Looks at everything, and runs a small program on the virtual CPU. For a process that does nothing
+/// else: it waits for children.
+pub fn checks() -> Vec<Check> {
+    // As every run does: what can be raised is no obstacle.
+    lwp_ptrace::limits::lift();
     let status = read("/proc/self/status");
-    vec![
+    let mut checks = vec![
         kernel(&read("/proc/sys/kernel/osrelease")),
         yama(&read("/proc/sys/kernel/yama/ptrace_scope"), &status),
         tracer(&status),
@@ -57,8 +62,14 @@ pub fn all() -> Vec<Check> {
         overcommit(&read("/proc/sys/vm/overcommit_memory")),
         address_space(&read("/proc/self/limits")),
         processor(&read("/proc/cpuinfo")),
+        limits(&read("/proc/self/limits")),
+        layout(sys::personality_allowed()),
+        processors(sys::allowed_cpus()),
+        table(lwp_dbt::context::wide_index()),
         pmu(&read("/proc/sys/kernel/perf_event_paranoid"), has_pmu()),
-    ]
+    ];
+    checks.extend(trial::checks());
+    checks
 }
 
 /// A small file without its last newline; empty if it cannot be read.
@@ -165,12 +176,12 @@ fn memfd(noexec: &str) -> Check {
             "`sysctl vm.memfd_noexec=1`",
         );
     }
-    match memfd_create("lwp-doctor", MemfdFlags::CLOEXEC) {
+    match SharedMemory::new(c"lwp-doctor", 1 << 20) {
         Ok(_) => Check::ok(name, "memory files can be created"),
         Err(error) => Check::fail(
             name,
-            format!("memfd_create: {error}"),
-            "allow memfd_create in the container's seccomp profile",
+            format!("a memory file: {error}"),
+            "allow memfd_create in the container's seccomp profile; see also the limits below",
         ),
     }
 }
@@ -209,6 +220,68 @@ fn address_space(limits: &str) -> Check {
             "address space",
             format!("limited to {limit} bytes"),
             "`ulimit -v unlimited`",
+        ),
+    }
+}
+
+/// Limits that lwp lifts for itself as far as the hard limit: a descriptor for each of its files, its
+/// threads, and the size of its sparse memory.
+fn limits(limits: &str) -> Check {
+    let name = "limits";
+    let hard = |title: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(title))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let needed = [
+        ("Max open files", 64, "open files", "-n"),
+        ("Max processes", 16, "processes", "-u"),
+        ("Max file size", crate::memory_map::MEMORY_BYTES, "the size of files", "-f"),
+    ];
+    for (title, least, what, option) in needed {
+        if let Some(limit) = hard(title)
+            && limit < least
+        {
+            return Check::fail(
+                name,
+                format!("the hard limit on {what} is {limit}"),
+                &format!("raise it: `ulimit -H {option}` {least} or more"),
+            );
+        }
+    }
+    Check::ok(name, "files, processes and sizes suffice")
+}
+
+/// Addresses that are the same in every run.
+fn layout(fixed: bool) -> Check {
+    match fixed {
+        true => Check::ok("layout", "address space randomisation can be turned off"),
+        false => Check::warn(
+            "layout",
+            "personality(2) is refused: addresses are random, and counts may differ from run to run",
+            "allow personality in the container's seccomp profile",
+        ),
+    }
+}
+
+/// The program's threads and the translator work at the same time.
+fn processors(allowed: usize) -> Check {
+    match allowed {
+        1 => Check::warn(
+            "processors",
+            "one: each hand-off between program and translator is a context switch",
+            "give lwp two processors (taskset, the container's cpuset)",
+        ),
+        more => Check::ok("processors", format!("{more} may be used")),
+    }
+}
+
+/// How emitted code finds its way through the indirect table.
+fn table(wide: bool) -> Check {
+    match wide {
+        true => Check::ok("branch table", "found by PEXT in a table of 256 Ki slots"),
+        false => Check::ok(
+            "branch table",
+            "PEXT is missing or slow here: 64 Ki slots are used, and large programs run slower",
         ),
     }
 }
@@ -304,6 +377,32 @@ mod tests {
         assert!(processor(&v3).detail.starts_with("x86-64-v3"));
         assert_eq!(processor("flags\t\t: lm").detail, "x86-64-v1");
         assert_eq!(processor("Features : fp asimd").status, Status::Fail);
+    }
+
+    #[test]
+    fn hard_limits() {
+        let text = |files: &str, size: &str| {
+            format!(
+                "Max processes             256                  63432                processes \n\
+                 Max open files            8                    {files}                 files     \n\
+                 Max file size             0                    {size}            bytes     \n"
+            )
+        };
+        assert_eq!(limits(&text("1024", "unlimited")).status, Status::Ok);
+        let files = limits(&text("8", "unlimited"));
+        assert_eq!(files.status, Status::Fail);
+        assert!(files.remedy.contains("ulimit -H -n"), "{files:?}");
+        assert!(limits(&text("1024", "4096")).detail.contains("size of files is 4096"));
+        assert_eq!(limits("").status, Status::Ok);
+    }
+
+    #[test]
+    fn what_is_slower_or_less_exact_is_said() {
+        assert_eq!(layout(true).status, Status::Ok);
+        assert_eq!(layout(false).status, Status::Warn);
+        assert_eq!(processors(1).status, Status::Warn);
+        assert_eq!(processors(2).status, Status::Ok);
+        assert_ne!(table(true).detail, table(false).detail);
     }
 
     #[test]

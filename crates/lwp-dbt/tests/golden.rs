@@ -1,0 +1,368 @@
+//! What each rewrite rule makes of one example, as text that a review can read.
+//!
+//! The files in `golden/` are compared with what the translator emits now. After a change that is meant,
+//! write them anew and look at the difference:
+//!
+//! ```text
+//! LWP_BLESS=1 cargo test -p lwp-dbt --test golden && git diff crates/lwp-dbt/tests/golden
+//! ```
+//!
+//! Addresses are names: `app+5` of application code, `cache+40` of what was emitted for it, `@rcx` a
+//! field of the thread's context, `#2` a counter.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use common::{Bench, CACHE, LAYOUT, PLANS};
+use iced_x86::{
+    Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, Register, SymbolResolver,
+    SymbolResult,
+};
+use lwp_dbt::block::Emulated;
+use lwp_dbt::context::{CONTEXT_BYTES, RequestKind, Slot, SyscallClass, wide_index};
+use lwp_dbt::routines::Routines;
+use lwp_dbt::{CachePc, Checks, FragmentId, Layout, Lwp, Plan};
+
+const CODE: u64 = 0x1_0000_0000;
+
+/// One example of a rule.
+struct Example {
+    /// Number of the rule, and the file's name.
+    rule: &'static str,
+    /// What is shown.
+    title: &'static str,
+    /// Application code.
+    bytes: &'static [u8],
+    lwp: Lwp,
+    checks: Checks,
+}
+
+const fn example(rule: &'static str, title: &'static str, bytes: &'static [u8]) -> Example {
+    Example { rule, title, bytes, lwp: Lwp::Absent, checks: Checks::None }
+}
+
+#[rustfmt::skip] // A table: one example a line.
+const EXAMPLES: &[Example] = &[
+    example("01_copy", "any instruction", &[0x48, 0x01, 0xc3, 0x48, 0x8d, 0x44, 0x5b, 0x08, 0xc3]),
+    example("02_rip_relative", "a rip-relative operand", &[0x48, 0x03, 0x05, 0x00, 0x10, 0, 0, 0xc3]),
+    example("03_gs_operand", "a gs-relative operand", &[0x65, 0x48, 0x01, 0x4c, 0x24, 0x08, 0xc3]),
+    example("03_gs_operand", "a gs-relative operand without registers", &[0x65, 0x48, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0, 0xc3]),
+    example("04_gs_base", "rdgsbase, wrgsbase", &[0xf3, 0x48, 0x0f, 0xae, 0xc8, 0xf3, 0x0f, 0xae, 0xd9, 0xc3]),
+    example("05_jump", "jmp to what is laid behind", &[0x90, 0xeb, 0x01, 0xcc, 0xc3]),
+    example("05_jump", "jmp to itself", &[0xeb, 0xfe]),
+    example("06_conditional", "jz forwards", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]),
+    example("06_conditional", "jnz backwards", &[0xff, 0xc8, 0x75, 0xfc, 0xc3]),
+    example("07_counted_loop", "loop", &[0xff, 0xc1, 0xe2, 0xfc, 0xc3]),
+    example("07_counted_loop", "jrcxz", &[0xe3, 0x00, 0xc3]),
+    example("08_call", "call rel32", &[0xe8, 0x01, 0, 0, 0, 0xc3, 0x90, 0xc3]),
+    example("09_indirect", "jmp through a register", &[0xff, 0xe0]),
+    example("09_indirect", "jmp through memory, with rcx in the operand", &[0xff, 0x64, 0xcd, 0x08]),
+    example("09_indirect", "call through rip-relative memory", &[0xff, 0x15, 0x00, 0x10, 0, 0, 0xc3]),
+    example("09_indirect", "ret", &[0xc3]),
+    example("09_indirect", "ret that releases more", &[0xc2, 0x10, 0x00]),
+    example("10_syscall", "a call that is made at once", &[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's", &[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's if it maps code", &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call with an unknown number", &[0x0f, 0x05, 0xc3]),
+    example("11_sigreturn", "rt_sigreturn", &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]),
+    example("12_transaction", "xbegin", &[0xc7, 0xf8, 0x01, 0, 0, 0, 0x90, 0xc3]),
+    example("13_emulated", "cpuid", &[0x90, 0x0f, 0xa2, 0xc3]),
+    example("13_emulated", "xgetbv", &[0x0f, 0x01, 0xd0, 0xc3]),
+    example("14_stepped", "int 0x80", &[0x90, 0xcd, 0x80, 0xc3]),
+    example("14_stepped", "an invalid byte", &[0x06]),
+    example("15_state_save", "xsave", &[0x0f, 0xae, 0x21, 0xc3]),
+    example("20_pop_flags", "popf", &[0x9d, 0x90, 0xc3]),
+    Example { lwp: Lwp::Off, ..example("17_lwp_off", "LLWPCB, SLWPCB, LWPINS, LWPVAL with profiling off", &[
+        0x8f, 0xe9, 0xf8, 0x12, 0xc1,                   // llwpcb rcx
+        0x8f, 0xe9, 0xf8, 0x12, 0xca,                   // slwpcb rdx
+        0x8f, 0xea, 0xf8, 0x12, 0xc1, 1, 0, 0, 0,       // lwpins rax, ecx, 1
+        0x8f, 0xea, 0xf8, 0x12, 0xc9, 1, 0, 0, 0,       // lwpval rax, ecx, 1
+        0xc3]) },
+    Example { checks: Checks::SelfCheck, ..example("checks", "code that may change at any time", &[0x48, 0x01, 0xc3, 0xff, 0xc0, 0xc3]) },
+    Example { checks: Checks::Notified, ..example("checks", "code that changes with notice", &[0x48, 0x01, 0xc3, 0xc3]) },
+];
+
+/// The slots of the context by their displacement.
+const SLOTS: &[(Slot, &str)] = &[
+    (Slot::Rcx, "rcx"),
+    (Slot::R11, "r11"),
+    (Slot::Rax, "rax"),
+    (Slot::Pc, "pc"),
+    (Slot::Kind, "kind"),
+    (Slot::AppGs, "app_gs"),
+    (Slot::SigPc, "sig_pc"),
+    (Slot::SigFrame, "sig_frame"),
+    (Slot::StateMask, "state_mask"),
+];
+
+/// Gives addresses their names.
+struct Names {
+    layout: Layout,
+    routines: Routines,
+    /// The code is translated: its gs base is that of the context.
+    translated: bool,
+}
+
+impl Names {
+    fn of_slot(address: u64) -> Option<String> {
+        if let Some(counter) = address.checked_sub(CONTEXT_BYTES) {
+            return Some(format!("#{}", counter / 8));
+        }
+        let slot = SLOTS.iter().find(|(slot, _)| *slot as u64 == address);
+        let high = SLOTS.iter().find(|(slot, _)| *slot as u64 + 4 == address);
+        match (slot, high) {
+            (Some((_, name)), _) => Some(format!("@{name}")),
+            (_, Some((_, name))) => Some(format!("@{name}+4")),
+            _ => Some(format!("@{address:#x}")),
+        }
+    }
+
+    fn of_routine(&self, offset: u64) -> String {
+        let known = [
+            (self.routines.ask_r11, "ask_r11"),
+            (self.routines.ask_cpuid, "ask_cpuid"),
+            (self.routines.ask_rcx, "ask_rcx"),
+            (self.routines.sigreturn, "sigreturn_landing"),
+            (self.routines.lwp.deal, "lwp_deal"),
+            (self.routines.lwp.branched, "lwp_branched"),
+        ];
+        let name = known.iter().find(|(at, _)| u64::from(*at) == offset);
+        name.map_or_else(|| format!("routines+{offset:x}"), |(_, name)| (*name).to_owned())
+    }
+
+    fn of(&self, address: u64) -> Option<String> {
+        let low = self.layout;
+        let routines = self.routines.code.len() as u64;
+        Some(match address {
+            _ if address == low.table() => "table".into(),
+            _ if address == low.syscall_classes() => "syscall_classes".into(),
+            _ if address == low.prot_classes() => "prot_classes".into(),
+            _ if address == low.index_mask() => "index_mask".into(),
+            _ if (low.chain_slot(0)..low.chain_slot(4096)).contains(&address) => {
+                format!("chain[{}]", (address - low.chain_slot(0)) / 8)
+            }
+            _ if (low.routines()..low.routines() + routines).contains(&address) => {
+                self.of_routine(address - low.routines())
+            }
+            _ if (CACHE..CACHE + routines).contains(&address) => self.of_routine(address - CACHE),
+            _ if (CACHE..CACHE + (1 << 20)).contains(&address) => {
+                format!("cache+{:x}", address - start_of_code(&self.routines))
+            }
+            _ if (CODE..CODE + (1 << 20)).contains(&address) => format!("app+{:x}", address - CODE),
+            _ if (CODE..CODE + (1 << 20)).contains(&address.wrapping_neg()) => {
+                format!("-(app+{:x})", address.wrapping_neg() - CODE)
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Emitted code begins behind the routines, on a line of its own.
+fn start_of_code(routines: &Routines) -> u64 {
+    CACHE + (routines.code.len() as u64).next_multiple_of(64)
+}
+
+impl SymbolResolver for Names {
+    fn symbol(
+        &mut self,
+        instruction: &Instruction,
+        operand: u32,
+        _: Option<u32>,
+        address: u64,
+        _: u32,
+    ) -> Option<SymbolResult<'_>> {
+        let memory = instruction.op_kind(operand) == iced_x86::OpKind::Memory;
+        let context = memory
+            && self.translated
+            && instruction.segment_prefix() == Register::GS
+            && instruction.memory_base() == Register::None;
+        let name = if context { Self::of_slot(address) } else { self.of(address) }?;
+        Some(SymbolResult::with_string(address, name))
+    }
+}
+
+fn formatter(names: Names) -> IntelFormatter {
+    let mut formatter = IntelFormatter::with_options(Some(Box::new(names)), None);
+    let options = formatter.options_mut();
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_first_operand_char_index(8);
+    options.set_space_after_operand_separator(true);
+    options.set_rip_relative_addresses(false);
+    options.set_show_branch_size(false);
+    options.set_signed_immediate_operands(false);
+    formatter
+}
+
+fn bench(plan: Plan, example: &Example) -> Bench {
+    let mut classes = Box::new([SyscallClass::Native; 512]);
+    classes[0x3b] = SyscallClass::Host;
+    classes[0x0a] = SyscallClass::Prot;
+    let lwp = example.lwp != Lwp::Absent;
+    let emulated = Emulated { xgetbv: true, tsc: true, random: true, lwp };
+    Bench::with_lwp(plan, example.lwp, example.checks, CODE, example.bytes, emulated, classes)
+}
+
+fn listing(
+    text: &mut String,
+    formatter: &mut IntelFormatter,
+    base: (&str, u64),
+    at: u64,
+    bytes: &[u8],
+) {
+    let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        let mut line = String::new();
+        if instruction.is_invalid() {
+            line = "(bad)".into();
+        } else {
+            formatter.format(&instruction, &mut line);
+        }
+        let place = format!("{}+{:x}", base.0, instruction.ip() - base.1);
+        let _ = writeln!(text, "    {place:<10} {line}");
+    }
+}
+
+/// Original and emitted code of one example in every plan.
+fn show(example: &Example) -> String {
+    let mut text = format!("{}\n\n", example.title);
+    for (index, plan) in PLANS.into_iter().enumerate() {
+        let mut bench = bench(plan, example);
+        let names = |translated: bool| Names {
+            layout: LAYOUT,
+            routines: bench.translator.routines().clone(),
+            translated,
+        };
+        if index == 0 {
+            let mut original = formatter(names(false));
+            listing(&mut text, &mut original, ("app", CODE), CODE, example.bytes);
+        }
+        let mut formatter = formatter(names(true));
+        bench.translate_all(CODE, true, 16);
+        let _ = writeln!(text, "\n  {plan:?}");
+        emitted(&mut text, &mut formatter, &bench);
+    }
+    text.push('\n');
+    text
+}
+
+/// Everything that was emitted: code, and behind each region its constants.
+fn emitted(text: &mut String, formatter: &mut IntelFormatter, bench: &Bench) {
+    let base = start_of_code(bench.translator.routines());
+    let heads: Vec<u64> = (0..bench.translator.fragment_count() as u32)
+        .map(|id| bench.translator.fragment(FragmentId(id)).start.0)
+        .collect();
+    for &(start, end) in &bench.cache.appended {
+        let last = (start..end).rfind(|pc| bench.translator.state_at(CachePc(*pc)).is_some());
+        let code_end = last.map_or(start, |last| last + 1);
+        let mut from = start;
+        for cut in heads
+            .iter()
+            .copied()
+            .filter(|head| (start + 1..code_end).contains(head))
+            .chain([code_end])
+        {
+            let bytes = &bench.cache.bytes[(from - CACHE) as usize..(cut - CACHE) as usize];
+            listing(text, formatter, ("cache", base), from, bytes);
+            from = cut;
+            if cut != code_end {
+                text.push_str("    --\n");
+            }
+        }
+        let rest = &bench.cache.bytes[(code_end - CACHE) as usize..(end - CACHE) as usize];
+        for (index, constant) in constants(code_end, rest) {
+            let name = formatter_name(bench, constant);
+            let _ =
+                writeln!(text, "    {:<10} dq      {name}", format!("cache+{:x}", index - base));
+        }
+    }
+}
+
+/// The aligned words behind code at `from`; the rest is padding.
+fn constants(from: u64, bytes: &[u8]) -> Vec<(u64, u64)> {
+    let skip = (from.next_multiple_of(8) - from) as usize;
+    let words = bytes.get(skip..).unwrap_or_default().chunks_exact(8);
+    let word = |(index, word): (usize, &[u8])| {
+        (
+            from + (skip + index * 8) as u64,
+            u64::from_le_bytes(word.try_into().expect("eight bytes")),
+        )
+    };
+    words.enumerate().map(word).filter(|(_, value)| (CODE..CODE + 0x1000).contains(value)).collect()
+}
+
+fn formatter_name(bench: &Bench, address: u64) -> String {
+    let routines = bench.translator.routines().clone();
+    let names = Names { layout: LAYOUT, routines, translated: true };
+    names.of(address).unwrap_or_else(|| format!("{address:#x}"))
+}
+
+fn file(rule: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{rule}.txt"))
+}
+
+#[test]
+fn rules_emit_what_the_golden_files_say() {
+    if !wide_index() {
+        eprintln!("skipped: the files are for processors with fast PEXT");
+        return;
+    }
+    let bless = std::env::var_os("LWP_BLESS").is_some();
+    let mut rules: Vec<&str> = EXAMPLES.iter().map(|example| example.rule).collect();
+    rules.dedup();
+    let mut differing = Vec::new();
+    for rule in rules {
+        let text: String =
+            EXAMPLES.iter().filter(|example| example.rule == rule).map(show).collect();
+        if bless {
+            std::fs::write(file(rule), &text).expect("write a golden file");
+            continue;
+        }
+        let want = std::fs::read_to_string(file(rule)).unwrap_or_default();
+        if let Some((line, (got, want))) = text
+            .lines()
+            .chain(std::iter::repeat(""))
+            .zip(want.lines().chain(std::iter::repeat("")))
+            .take(text.lines().count().max(want.lines().count()))
+            .enumerate()
+            .find(|(_, (got, want))| got != want)
+        {
+            differing
+                .push(format!("{rule}.txt line {}:\n  file {want:?}\n  now  {got:?}", line + 1));
+        }
+    }
+    assert!(
+        differing.is_empty(),
+        "\n{}\n\nIf this is meant: LWP_BLESS=1 cargo test -p lwp-dbt --test golden, and review the difference.",
+        differing.join("\n")
+    );
+}
+
+/// Every rule of the table at the head of `emit.rs` has a file, save those that only exist while
+/// profiling, which `tests/asm.rs` of the test package runs against the reference.
+#[test]
+fn every_rule_has_a_file() {
+    let source = include_str!("../src/emit.rs");
+    let rows = source.lines().filter_map(|line| line.strip_prefix("//! | "));
+    let numbers: Vec<u32> =
+        rows.filter_map(|row| row.split_whitespace().next()?.parse().ok()).collect();
+    assert!(numbers.len() >= 19, "{numbers:?}");
+    for number in numbers {
+        let profiling = matches!(number, 16 | 18 | 19);
+        let prefix = format!("{number:02}_");
+        let there = EXAMPLES.iter().any(|example| example.rule.starts_with(&prefix));
+        assert!(there || profiling, "rule {number} has no example");
+    }
+}
+
+/// What the text calls requests: the numbers that stand in it.
+#[test]
+fn request_numbers_are_stable() {
+    assert_eq!(RequestKind::Syscall as u32, 1);
+    assert_eq!(RequestKind::Stale as u32, 8);
+    assert_eq!(RequestKind::Step as u32, 9);
+}

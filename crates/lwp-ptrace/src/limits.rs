@@ -1,0 +1,102 @@
+//! Resource limits: the virtual CPU needs more than the program may have, and the program must not see
+//! that.
+//!
+//! A limit is lifted in this process and put back in the program before it is executed; see
+//! getrlimit(2).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+
+use crate::sys::{Errno, Result};
+
+/// What is lifted: for the machine's memory, which is a large sparse file mapped as a whole, and for
+/// the descriptors that lead to it and to what is traced.
+const LIFTED: [Resource; 3] = [Resource::As, Resource::Fsize, Resource::Nofile];
+
+/// Stands for "no limit".
+const NONE: u64 = u64::MAX;
+
+/// Soft and hard limits as they were before [`lift`], in the order of [`LIFTED`].
+static BEFORE: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(NONE) }; 2] }; 3];
+
+/// Takes away this process's own limits, as far as that is allowed. The programs that it starts keep
+/// them.
+pub fn lift() {
+    for (resource, before) in LIFTED.into_iter().zip(&BEFORE) {
+        let old = getrlimit(resource);
+        let Some(current) = old.current else { continue };
+        // A privileged process may raise the hard limit as well; how many descriptors there may be at
+        // all is for the kernel to say.
+        let unlimited = Rlimit { current: None, maximum: None };
+        let lifted = match resource {
+            Resource::Nofile => Rlimit { current: old.maximum, maximum: old.maximum },
+            _ => unlimited,
+        };
+        let soft = Rlimit { current: old.maximum, maximum: old.maximum };
+        if setrlimit(resource, lifted).is_ok() || setrlimit(resource, soft).is_ok() {
+            before[0].store(current, Ordering::Relaxed);
+            before[1].store(old.maximum.unwrap_or(NONE), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Gives a new child the limits that this process had; that on its address space is raised by
+/// `address_space` bytes. Makes system calls and nothing else: it runs between fork and exec.
+pub(crate) fn restore_in_child(address_space: u64) {
+    for (resource, before) in LIFTED.into_iter().zip(&BEFORE) {
+        let more = if resource == Resource::As { address_space } else { 0 };
+        let [current, maximum] = [0, 1].map(|index| match before[index].load(Ordering::Relaxed) {
+            NONE => None,
+            value => Some(value.saturating_add(more)),
+        });
+        if current.is_some() {
+            let _ = setrlimit(resource, Rlimit { current, maximum });
+        }
+    }
+}
+
+/// Whether a file of `bytes` bytes may be made: trying it would send SIGXFSZ.
+pub(crate) fn allow_file(bytes: u64) -> bool {
+    getrlimit(Resource::Fsize).current.is_none_or(|limit| bytes <= limit)
+}
+
+/// The descriptors of a stopped tracee, without their limit while this value lives.
+#[derive(Debug)]
+pub struct MoreFiles {
+    pid: Pid,
+    before: Rlimit,
+}
+
+impl MoreFiles {
+    /// Raises the limit of `tid`'s process by one, past its hard limit where that is allowed.
+    ///
+    /// `EPERM` where it is not, and nothing has changed then.
+    pub fn allow(tid: i32) -> Result<Self> {
+        let error = |error: rustix::io::Errno| Errno(error.raw_os_error());
+        let pid = Pid::from_raw(tid).ok_or(Errno::ESRCH)?;
+        // prlimit(2) reads by writing what is there already; /proc says what that is.
+        let before = files_of(tid).ok_or(Errno::ESRCH)?;
+        let Some(current) = before.current else { return Err(Errno(libc::EPERM)) };
+        let more = current + 64;
+        let maximum = before.maximum.map(|maximum| maximum.max(more));
+        prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(more), maximum })
+            .map_err(error)?;
+        Ok(Self { pid, before })
+    }
+}
+
+impl Drop for MoreFiles {
+    fn drop(&mut self) {
+        let before = Rlimit { current: self.before.current, maximum: self.before.maximum };
+        let _ = prlimit(Some(self.pid), Resource::Nofile, before);
+    }
+}
+
+/// A process's limit on its descriptors.
+fn files_of(tid: i32) -> Option<Rlimit> {
+    let limits = std::fs::read_to_string(format!("/proc/{tid}/limits")).ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let mut values = line.split_whitespace().map(|word| word.parse::<u64>().ok());
+    Some(Rlimit { current: values.next()?, maximum: values.next()? })
+}

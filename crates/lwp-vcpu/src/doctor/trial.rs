@@ -1,0 +1,155 @@
+//! Trying it out: a small program is stopped at its start, and then run on the virtual CPU.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lwp_dbt::Layout;
+use lwp_ptrace::spawn::{self, SpawnError};
+use lwp_ptrace::{Tracee, sys};
+
+use super::Check;
+use crate::config::{Config, Plan};
+use crate::maps::{self, Mapping};
+use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, LOW, OVERHEAD_BYTES};
+use crate::outcome::{Error, ExitStatus, Outcome};
+
+const SIGKILL: i32 = 9;
+const SIGSYS: i32 = 31;
+const LIMIT: Duration = Duration::from_secs(20);
+const ALLOW_PTRACE: &str = "in a container: --cap-add=SYS_PTRACE, or a seccomp profile that permits \
+                            ptrace and process_vm_readv";
+
+/// Does what every run does.
+pub fn checks() -> Vec<Check> {
+    let places = ["/bin/true", "/usr/bin/true"];
+    let Some(program) = places.map(PathBuf::from).into_iter().find(|path| path.is_file()) else {
+        return vec![Check::warn(
+            "trial",
+            "there is no /bin/true to try",
+            "run any program: `lwp stat PROGRAM`",
+        )];
+    };
+    match spawn::spawn(program.as_os_str(), &["true"], true, OVERHEAD_BYTES) {
+        Ok(tracee) => {
+            let mappings = maps::read(tracee.0);
+            end(tracee);
+            let config = Config::launch(program.clone(), vec!["true".into()], Plan::Exact);
+            let config = Config { timeout: Some(LIMIT), ..config };
+            vec![
+                Check::ok("ptrace", "a program can be traced from its start"),
+                window(&mappings),
+                run(&program, crate::run(&config, None)),
+            ]
+        }
+        Err(error) => vec![refused(error)],
+    }
+}
+
+fn end(tracee: Tracee) {
+    let _ = sys::kill(tracee.0, SIGKILL);
+    loop {
+        match tracee.wait() {
+            Ok(lwp_ptrace::Stop::Killed { .. } | lwp_ptrace::Stop::Exited(_)) | Err(_) => return,
+            Ok(_) => drop(tracee.cont(0)),
+        }
+    }
+}
+
+fn refused(error: SpawnError) -> Check {
+    match error {
+        SpawnError::Trace(error) => Check::fail("ptrace", error.to_string(), ALLOW_PTRACE),
+        SpawnError::Exec(error) => Check::fail(
+            "ptrace",
+            format!("a traced program cannot be executed: {error}"),
+            "see whether programs can be executed here at all",
+        ),
+        SpawnError::Killed { signal, .. } => Check::fail(
+            "ptrace",
+            format!("a traced program is killed by signal {signal} before it starts"),
+            ALLOW_PTRACE,
+        ),
+        SpawnError::Nul => Check::fail("ptrace", "a variable contains a NUL byte", ""),
+    }
+}
+
+/// Whether what lies at fixed addresses in every program finds its place.
+fn window(mappings: &[Mapping]) -> Check {
+    let name = "fixed addresses";
+    let wanted = [(LOW.low, LOW.low + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + CONTEXTS_BYTES)];
+    let taken = |(start, end): &(u64, u64)| {
+        mappings.iter().find(|mapping| mapping.start < *end && *start < mapping.end)
+    };
+    match wanted.iter().find_map(|range| Some((range, taken(range)?))) {
+        None => Check::ok(name, "the translator's tables find their place in a new program"),
+        Some(((start, end), other)) => Check::fail(
+            name,
+            format!("{start:#x} to {end:#x} is taken by {} at {:#x}", other.name, other.start),
+            "start lwp without what maps it there (LD_PRELOAD, a loader, a sandbox)",
+        ),
+    }
+}
+
+fn run(program: &Path, outcome: Result<Outcome, Error>) -> Check {
+    let name = "trial";
+    let title = program.display();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(Error::Machine { what, remedy }) => return Check::fail(name, what, &remedy),
+        Err(error) => return Check::fail(name, error.to_string(), ""),
+    };
+    let uncounted = outcome.processes.iter().find_map(|process| process.uncounted.clone());
+    let threads = outcome.processes.iter().flat_map(|process| &process.threads);
+    let instructions: u64 = threads.map(|thread| thread.counts.instructions).sum();
+    match (outcome.status, uncounted) {
+        (ExitStatus::Code(0), None) if instructions > 0 => Check::ok(
+            name,
+            format!(
+                "{title}: {instructions} instructions in {:.1} ms",
+                outcome.elapsed.as_secs_f64() * 1e3
+            ),
+        ),
+        (_, Some(reason)) => Check::fail(name, format!("{title}: {reason}"), ALLOW_PTRACE),
+        (ExitStatus::Signal { signal: SIGSYS, .. }, _) => Check::fail(
+            name,
+            format!("{title}: a system call that the virtual CPU needs is forbidden"),
+            "allow mmap, futex and close in the seccomp profile",
+        ),
+        (status, None) => Check::fail(
+            name,
+            format!("{title} ended with {status:?} after {instructions} instructions"),
+            "please report this with the output of `lwp doctor`",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+
+    fn mapping(start: u64, end: u64) -> Mapping {
+        let mut mapping = maps::read(std::process::id() as i32).swap_remove(0);
+        (mapping.start, mapping.end, mapping.name) = (start, end, "library".into());
+        mapping
+    }
+
+    #[test]
+    fn taken_addresses_are_named() {
+        assert_eq!(window(&[mapping(0x40_0000, 0x50_0000)]).status, Status::Ok);
+        let taken = window(&[mapping(LOW.low + 0x1000, LOW.low + 0x2000)]);
+        assert_eq!(taken.status, Status::Fail);
+        assert!(taken.detail.contains("library"), "{taken:?}");
+        let around = window(&[mapping(CONTEXTS_AT - 0x1000, CONTEXTS_AT + CONTEXTS_BYTES + 1)]);
+        assert_eq!(around.status, Status::Fail);
+    }
+
+    #[test]
+    fn failures_have_their_own_remedy() {
+        let error = Error::Machine { what: "no room".into(), remedy: "make some".into() };
+        let check = run(Path::new("true"), Err(error));
+        assert_eq!((check.status, check.remedy.as_str()), (Status::Fail, "make some"));
+        let refusal = refused(SpawnError::Trace(sys::Errno(1)));
+        assert_eq!(refusal.status, Status::Fail);
+        assert!(refusal.remedy.contains("SYS_PTRACE"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Starting over with an address space's translations when they have filled their arena.
+//!
+//! All its threads are stopped and taken out of translated code (*parked*), the address space is given
+//! another family, and they go on where they were in the application. What their counters said is kept
+//! (`Machine::keep_counts`), so that counts stay exact. Nothing points into the old arenas then: what
+//! the application has on its stack are its own addresses.
+//!
+//! An address space that two processes share is not renewed: the parent of a vfork cannot be stopped
+//! before its child is gone. Code that finds no room there runs an instruction at a time.
+
+use lwp_ptrace::regs::{Regs, restart};
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::{Tid, Tracee};
+
+use super::Handled;
+use super::needs::{go_on, step};
+use super::signals::{rearm, restart_if_interrupted};
+use crate::machine::{Machine, Mode};
+
+/// Whether a thread must stand still for a renewal.
+pub fn concerns(machine: &Machine, tid: Tid) -> bool {
+    !machine.renewals.is_empty()
+        && machine.space_index(tid).is_some_and(|space| machine.renewals.contains(&space))
+}
+
+/// A thread, which stands in its application state `app`, has found its arena full.
+pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    let Some(index) = machine.space_index(tid) else { return Err(Errno::ESRCH) };
+    let shared = machine.spaces[index].as_ref().is_none_or(|space| space.users > 1);
+    let full = machine.side(index).is_some_and(|(_, family)| family.is_full());
+    if !full {
+        // Somebody else has been here first.
+        machine.enter(tid, app)?;
+        return Tracee(tid).cont(0);
+    }
+    let others = threads_in(machine, index);
+    let calling = |other: &Tid| {
+        machine.threads.get(other).is_some_and(|it| matches!(it.mode, Mode::Calling { .. }))
+    };
+    if shared || others.iter().any(calling) {
+        return step(machine, tid, app);
+    }
+    if !machine.renewals.contains(&index) {
+        machine.renewals.push(index);
+        for other in others.into_iter().filter(|other| *other != tid) {
+            let _ = sys::interrupt(other);
+        }
+    }
+    set_parked(machine, tid, *app, false)
+}
+
+/// Takes a stopped thread out of translated code and keeps it.
+pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
+    let mut cache = Tracee(tid).regs()?;
+    // System calls that have been interrupted for this are made again.
+    restart_if_interrupted(machine, tid, &mut cache);
+    if cache.in_syscall() && restart::is(cache.0.rax) {
+        cache.0.rax = match cache.0.rax as i64 {
+            restart::ERESTART_RESTARTBLOCK => restart::SYS_RESTART_SYSCALL,
+            _ => cache.0.orig_rax,
+        };
+        cache.0.rip -= 2;
+        cache.forget_syscall();
+    }
+    let Some(mut view) = machine.view(tid, &cache) else {
+        abandon(machine, tid);
+        return if group { sys::listen(tid) } else { Tracee(tid).cont(0) };
+    };
+    rearm(machine, tid, &cache, &view.app, true);
+    machine.leave(tid, &cache, &mut view);
+    view.app.forget_syscall();
+    set_parked(machine, tid, view.app, group)
+}
+
+fn set_parked(machine: &mut Machine, tid: Tid, app: Regs, group: bool) -> Handled {
+    Tracee(tid).set_regs(&app)?;
+    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    thread.mode = Mode::Parked { app, group };
+    Ok(())
+}
+
+/// After every stop: what runs in an address space that is being renewed is stopped again, and where
+/// nothing does, it is renewed.
+pub fn press(machine: &mut Machine, tid: Tid) {
+    if machine.renewals.is_empty() {
+        return;
+    }
+    let running = |thread: &crate::machine::Thread| matches!(thread.mode, Mode::Running);
+    if concerns(machine, tid) && machine.threads.get(&tid).is_some_and(running) {
+        let _ = sys::interrupt(tid);
+    }
+    for index in machine.renewals.clone() {
+        match machine.spaces.get(index) {
+            Some(Some(space)) if space.users > 1 => release(machine, index),
+            Some(Some(_)) => finish_if_still(machine, index),
+            // Its last process is gone.
+            _ => machine.renewals.retain(|other| *other != index),
+        }
+    }
+}
+
+/// Renews an address space if none of its threads is in translated code.
+fn finish_if_still(machine: &mut Machine, index: usize) {
+    let threads = threads_in(machine, index);
+    let still = |tid: &Tid| {
+        machine.threads.get(tid).is_some_and(|thread| {
+            thread.settled || matches!(thread.mode, Mode::Parked { .. } | Mode::Stepping { .. })
+        })
+    };
+    if !threads.iter().all(still) {
+        return;
+    }
+    let able = |tid: &&Tid| {
+        let mode = machine.threads.get(tid).map(|thread| thread.mode);
+        matches!(mode, Some(Mode::Parked { group: false, .. }))
+    };
+    if let Some(&worker) = threads.iter().find(able) {
+        match machine.renew(worker, index) {
+            Ok(()) if std::env::var_os("LWP_TRACE").is_some() => {
+                eprintln!("lwp: {worker}: translations renewed");
+            }
+            Ok(()) => {}
+            Err(reason) => {
+                eprintln!("lwp: thread {worker}: its translations are not renewed: {reason}");
+            }
+        }
+    }
+    release(machine, index);
+}
+
+/// A thread is where it should not be: everything stays as it is.
+fn abandon(machine: &mut Machine, tid: Tid) {
+    if let Some(index) = machine.space_index(tid) {
+        release(machine, index);
+    }
+}
+
+/// Lets the parked threads of an address space go on.
+fn release(machine: &mut Machine, index: usize) {
+    machine.renewals.retain(|other| *other != index);
+    for tid in threads_in(machine, index) {
+        let Some(Mode::Parked { app, group }) = machine.threads.get(&tid).map(|it| it.mode) else {
+            continue;
+        };
+        let gone_on = match group {
+            true => machine.enter(tid, &app).and_then(|()| sys::listen(tid)),
+            false => go_on(machine, tid, &app),
+        };
+        // One that has been killed reports that by itself.
+        if let Err(error) = gone_on
+            && error != Errno::ESRCH
+        {
+            eprintln!("lwp: thread {tid}: {error}");
+        }
+    }
+}
+
+/// The threads that run on this side of an address space.
+fn threads_in(machine: &Machine, index: usize) -> Vec<Tid> {
+    let all = machine.threads.keys().copied();
+    all.filter(|tid| machine.space_index(*tid) == Some(index)).collect()
+}

@@ -1,0 +1,73 @@
+//! Programs that set their own trap flag: a SIGTRAP after every instruction.
+//!
+//! Such a program is executed natively, an instruction at a time, by the processor that traps for it
+//! anyway. System calls are the exception, because the virtual CPU takes part in some: they are made in
+//! translated code with the flag hidden, up to the stop at the call's end. Natively there is no trap
+//! behind a system call either, but behind the instruction that follows it.
+
+use lwp_dbt::Commit;
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::{Tid, Tracee, memory};
+
+use super::Handled;
+use super::needs::{go_on, step};
+use super::signals::rearm;
+use crate::machine::{Machine, Mode};
+
+/// TF in the flags register.
+pub const TRAP_FLAG: u64 = 0x100;
+
+/// The program's trap flag has come to be set while it was in translated code: a signal frame had it.
+/// Nothing has been executed since.
+pub fn appeared(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
+    let Some(mut view) = machine.view(tid, cache) else { return Err(Errno::ESRCH) };
+    rearm(machine, tid, cache, &view.app, true);
+    machine.leave(tid, cache, &mut view);
+    view.app.0.eflags |= TRAP_FLAG;
+    step(machine, tid, &view.app)
+}
+
+/// Whether the instruction at `pc` is a system call.
+pub fn is_syscall(tid: Tid, pc: u64) -> bool {
+    memory::read_array::<2>(tid, pc).is_ok_and(|bytes| bytes == [0x0f, 0x05])
+}
+
+/// Makes the system call at the application's pc in translated code.
+pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    let mut hidden = *app;
+    hidden.0.eflags &= !TRAP_FLAG;
+    machine.enter(tid, &hidden)?;
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.mode = Mode::Calling { entered: false };
+    }
+    sys::cont_syscall(tid, 0)
+}
+
+/// A stop at a system call: at the end of the program's own, back to single steps. The others are the
+/// mailbox's.
+pub fn at_syscall(machine: &mut Machine, tid: Tid) -> Handled {
+    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    let Mode::Calling { entered } = thread.mode else { return Tracee(tid).cont(0) };
+    thread.mode = Mode::Calling { entered: !entered };
+    if !entered {
+        return sys::cont_syscall(tid, 0);
+    }
+    let cache = Tracee(tid).regs()?;
+    let Some(mut view) = machine.view(tid, &cache) else { return sys::cont_syscall(tid, 0) };
+    let returned = view.has_landed();
+    if !returned && !matches!(view.state.commit, Commit::AfterSyscall | Commit::RunSyscallDone) {
+        return sys::cont_syscall(tid, 0);
+    }
+    if lwp_ptrace::regs::restart::is(cache.0.rax) && cache.in_syscall() {
+        // A signal comes first, which finds the flag in its place.
+        return sys::cont_syscall(tid, 0);
+    }
+    rearm(machine, tid, &cache, &view.app, true);
+    machine.leave(tid, &cache, &mut view);
+    view.app.forget_syscall();
+    if !returned {
+        view.app.0.eflags |= TRAP_FLAG;
+    }
+    go_on(machine, tid, &view.app)
+}

@@ -1,0 +1,432 @@
+//! Where the program or the machine is short of something: native behaviour or a clear error, and never a
+//! hang.
+
+use lwp_tests::{Comparison, End, Job, Outcome, TempDir, find_tool, lwp_binary};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A shell script, compared with its native run.
+fn sh(script: &str) -> Comparison<'_> {
+    Comparison::new(&["/bin/sh", "-c", script])
+}
+
+/// A shell script around `lwp`, which it finds as `$LWP`, in a folder of its own.
+fn around_lwp(dir: &Path, script: &str) -> Outcome {
+    let argv = ["/bin/sh", "-c", script].map(OsString::from).to_vec();
+    let mut job = Job::new(argv, LIMIT);
+    job.env = vec![("LWP".to_owned(), lwp_binary().into())];
+    job.run(dir, dir)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Compiles a C program into `dir`, statically: it needs no descriptor to start.
+fn static_program(dir: &Path, name: &str, source: &str) -> PathBuf {
+    let (input, output) = (dir.join(format!("{name}.c")), dir.join(name));
+    fs::write(&input, source).expect("write a source");
+    let built =
+        Command::new("gcc").args(["-O1", "-static", "-o"]).arg(&output).arg(&input).status();
+    assert!(built.expect("gcc is needed").success());
+    output
+}
+
+#[test]
+fn few_descriptors() {
+    sh("ulimit -n 10; echo one | cat; ls / | head -3; for i in 1 2 3; do (echo $i); done; ulimit -n")
+        .check();
+    sh("ulimit -n 4; echo one; ls / | head -1").ends(End::Code(2)).check();
+}
+
+/// The machine's memory is reached through a descriptor, which such a program has none left for.
+#[test]
+fn no_descriptor_left() {
+    let dir = TempDir::new();
+    static_program(
+        dir.path(),
+        "say",
+        "#include <stdio.h>\nint main(void){puts(\"said\");return 4;}",
+    );
+    let script = "\"$LWP\" stat --no-cache -x, -e instructions -o counts -- \
+                  sh -c 'ulimit -S -n 3; exec ./say'; echo $?; cat counts";
+    let outcome = around_lwp(dir.path(), script);
+    let out = text(&outcome.stdout);
+    assert!(out.starts_with("said\n4\n"), "{out}\n{}", text(&outcome.stderr));
+    assert!(!out.contains("not counted"), "{out}");
+    let hard = script.replace("ulimit -S -n", "ulimit -n");
+    let out = text(&around_lwp(dir.path(), &hard).stdout);
+    assert!(out.starts_with("said\n4\n"), "{out}");
+}
+
+#[test]
+fn little_memory() {
+    sh("ulimit -v 200000; echo one | cat; ls / | head -3; ulimit -v").check();
+    sh("ulimit -d 2000; echo one | cat; ls / | head -3; ulimit -d").check();
+    sh("ulimit -s 64; echo one | cat; ls / | head -3; ulimit -s").check();
+    sh("ulimit -s unlimited; echo one | cat; ls / | head -3; ulimit -s").check();
+    sh("ulimit -l 0; echo one | cat; ulimit -l").check();
+}
+
+/// What does not fit fails as it does natively.
+#[test]
+fn too_little_memory() {
+    if find_tool("perl").is_none() {
+        eprintln!("skipped: no perl");
+        return;
+    }
+    let big = "perl -e '$x = \"a\" x 900000000; print length $x, \"\\n\"' 2>/dev/null; echo $?";
+    sh(&format!("ulimit -v 400000; {big}")).check();
+    sh(&format!("ulimit -d 400000; {big}")).check();
+}
+
+#[test]
+fn files_of_no_size() {
+    sh("ulimit -f 0; echo one | cat >/dev/null; exit 4").ends(End::Code(4)).check();
+    // SIGXFSZ.
+    sh("ulimit -c 0; ulimit -f 0; cat /bin/sh > out").ends(End::Signal(25)).check();
+}
+
+/// The soft limits of whoever starts lwp are the program's, not lwp's own.
+#[test]
+fn limits_of_the_caller_are_passed_on() {
+    let dir = TempDir::new();
+    let script = "ulimit -S -n 20; ulimit -S -f 8; ulimit -S -v 900000; \
+                  \"$LWP\" run --no-cache -- sh -c 'ulimit -n; ulimit -f; ulimit -v'";
+    let outcome = around_lwp(dir.path(), script);
+    assert_eq!(text(&outcome.stdout), "20\n8\n900000\n", "{}", text(&outcome.stderr));
+    assert_eq!(outcome.end, End::Code(0));
+}
+
+/// Where lwp itself has no room, it says what is missing and how to get it.
+#[test]
+fn lwp_s_own_limits_are_named() {
+    let cases = [
+        ("ulimit -n 8", "open files"),
+        ("ulimit -f 8", "size of files"),
+        ("ulimit -v 300000", "address space"),
+    ];
+    for (limit, named) in cases {
+        let dir = TempDir::new();
+        let script = format!("{limit}; exec \"$LWP\" run --no-cache -- /bin/echo started");
+        // Privileged users may go past a hard limit; then there is nothing to report.
+        let outcome = around_lwp(dir.path(), &script);
+        let (out, error) = (text(&outcome.stdout), text(&outcome.stderr));
+        match outcome.end {
+            End::Code(0) => assert_eq!(out, "started\n"),
+            end => {
+                assert_eq!(end, End::Code(125), "{limit}: {error}");
+                assert!(error.contains("remedy") && error.contains(named), "{limit}: {error}");
+                assert_eq!(out, "", "{limit}");
+            }
+        }
+    }
+}
+
+/// Neither a process nor a thread can be made; lwp itself, where it is so limited, says so.
+#[test]
+fn few_processes() {
+    if find_tool("setpriv").is_none() || !is_root() {
+        eprintln!("skipped: needs root, who is exempt, and setpriv");
+        return;
+    }
+    let dir = TempDir::new();
+    static_program(
+        dir.path(),
+        "lonely",
+        "#include <errno.h>\n#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+         #include <sys/resource.h>\nstatic void *f(void *p){return p;}\n\
+         int main(void){ struct rlimit one = {1, 1}; setrlimit(RLIMIT_NPROC, &one);\n\
+         int pid = fork(); pthread_t t; int made = pthread_create(&t, 0, f, 0);\n\
+         printf(\"%d %d\\n\", pid == -1 && errno == EAGAIN, made == EAGAIN); return 2; }",
+    );
+    fs::copy(lwp_binary(), dir.path().join("lwp")).expect("copy lwp");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    let as_user = "setpriv --reuid 54321 --clear-groups";
+    for command in ["./lonely", "./lwp run --no-cache -- ./lonely"] {
+        let outcome = around_lwp(dir.path(), &format!("{as_user} {command}; echo $?"));
+        assert_eq!(text(&outcome.stdout), "1 1\n2\n", "{command}: {}", text(&outcome.stderr));
+    }
+    for most in 1..4 {
+        let script =
+            format!("{as_user} prlimit --nproc={most} ./lwp run --no-cache -- ./who; echo $?");
+        let outcome = around_lwp(dir.path(), &script);
+        let (out, error) = (text(&outcome.stdout), text(&outcome.stderr));
+        assert!(
+            out == "125\n" && error.contains("ulimit -u") || !out.contains("125"),
+            "{out}{error}"
+        );
+    }
+}
+
+#[test]
+fn all_descriptors_closed() {
+    sh("exec 0<&- 1>&- 2>&-; cat /etc/passwd | wc; exit 3").ends(End::Code(3)).check();
+    let dir = TempDir::new();
+    static_program(
+        dir.path(),
+        "close_all",
+        "#define _GNU_SOURCE\n#include <unistd.h>\n#include <sys/wait.h>\n\
+         int main(void){ for (int i = 0; i < 1024; i++) close(i);\n\
+         int s; if (fork() == 0) _exit(5); wait(&s);\n\
+         char *a[] = {\"true\", 0}; if (fork() == 0) { execv(\"/bin/true\", a); _exit(9); }\n\
+         int t; wait(&t); return WEXITSTATUS(s) + WEXITSTATUS(t); }",
+    );
+    let outcome =
+        around_lwp(dir.path(), "\"$LWP\" stat --no-cache -o counts -- ./close_all; echo $?");
+    assert_eq!(text(&outcome.stdout), "5\n", "{}", text(&outcome.stderr));
+}
+
+/// The reader goes away first.
+#[test]
+fn output_that_nobody_reads() {
+    sh("yes | head -1; seq 1 1000000 | head -2; (seq 1 1000000; echo $? >&2) | true").check();
+    let dir = TempDir::new();
+    let script = "\"$LWP\" stat --no-cache -o counts -- seq 1 1000000 | head -1; test -s counts && echo counted";
+    let outcome = around_lwp(dir.path(), script);
+    assert_eq!(text(&outcome.stdout), "1\ncounted\n", "{}", text(&outcome.stderr));
+    // The report itself has no reader either.
+    let script = "\"$LWP\" stat --no-cache -- true 2>&1 | true; echo over";
+    assert_eq!(text(&around_lwp(dir.path(), script).stdout), "over\n");
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+const WHO: &str = "#include <stdio.h>\n#include <unistd.h>\n#include <sys/auxv.h>\n\
+    int main(void){printf(\"%d %d %lu\\n\",getuid(),geteuid(),getauxval(AT_SECURE));return 6;}";
+
+/// A program that prints its user ids, set-user-id of user 54322, in a folder that everybody may enter.
+fn set_user_id(dir: &Path) -> PathBuf {
+    let program = static_program(dir, "who", WHO);
+    std::os::unix::fs::chown(&program, Some(54322), None).expect("chown");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("chmod");
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("chmod");
+    program
+}
+
+/// The kernel gives a traced program no privileges that its tracer lacks. Where the tracer has them, the
+/// program gets them, and runs natively where it cannot reach lwp's memory as another user; then it is
+/// named. Either way its exit code is lwp's.
+#[test]
+fn set_user_id_programs() {
+    if !is_root() || find_tool("setpriv").is_none() {
+        eprintln!("skipped: needs root and setpriv");
+        return;
+    }
+    let dir = TempDir::new();
+    let program = set_user_id(dir.path());
+    let options = "--no-cache -x, -e instructions -o";
+    let script = format!("\"$LWP\" stat {options} privileged -- ./who; echo $?; cat privileged");
+    let out = text(&around_lwp(dir.path(), &script).stdout);
+    assert!(out.starts_with("0 54322 1\n6\n"), "{out}");
+    assert!(out.contains("not counted") && out.contains("who"), "{out}");
+    // A shell of another user: it and what it starts run uncounted, and to their end.
+    let inner = "./who; sleep 0.2; echo after; exit 7";
+    let script = format!(
+        "\"$LWP\" stat {options} dropped -- setpriv --reuid 54321 --clear-groups sh -c '{inner}'; echo $?"
+    );
+    let out = text(&around_lwp(dir.path(), &script).stdout);
+    assert_eq!(out, "54321 54322 1\nafter\n7\n");
+    // lwp as an ordinary user: the program runs without its privileges, and is counted.
+    let lwp = dir.path().join("lwp");
+    fs::copy(lwp_binary(), &lwp).expect("copy lwp");
+    let script = format!(
+        "setpriv --reuid 54321 --clear-groups ./lwp stat --no-cache -x, -e instructions -- {}; echo $?",
+        program.display()
+    );
+    let outcome = around_lwp(dir.path(), &script);
+    assert_eq!(text(&outcome.stdout), "54321 54321 1\n6\n", "{}", text(&outcome.stderr));
+    assert!(!text(&outcome.stderr).contains("not counted"), "{}", text(&outcome.stderr));
+}
+
+/// A 32-bit program: writes "32 bits" and exits with 7, by `int 0x80`.
+fn elf32() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const CODE: u32 = 0x54;
+    #[rustfmt::skip]
+    let code: [u8; 34] = [
+        0xb8, 4, 0, 0, 0,                   // mov eax, write
+        0xbb, 1, 0, 0, 0,                   // mov ebx, 1
+        0xb9, 0x76, 0x80, 0x04, 0x08,       // mov ecx, text
+        0xba, 8, 0, 0, 0,                   // mov edx, 8
+        0xcd, 0x80,
+        0xb8, 1, 0, 0, 0,                   // mov eax, exit
+        0xbb, 7, 0, 0, 0,                   // mov ebx, 7
+        0xcd, 0x80,
+    ];
+    let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    let mut out = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    out.extend([2, 0, 3, 0]); // executable, i386
+    out.extend(words(&[1, BASE + CODE, 0x34, 0, 0]));
+    out.extend([0x34, 0, 0x20, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    // One loaded segment: offset, addresses, sizes, read and execute, alignment.
+    out.extend(words(&[1, 0, BASE, BASE, 0x7e, 0x7e, 5, 0x1000]));
+    assert_eq!(out.len(), CODE as usize);
+    out.extend(code);
+    assert_eq!(out.len(), 0x76);
+    out.extend(b"32 bits\n");
+    out
+}
+
+#[test]
+fn programs_of_32_bits() {
+    let dir = TempDir::new();
+    let program = dir.path().join("narrow");
+    fs::write(&program, elf32()).expect("write a program");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
+    if Command::new(&program).output().ok().and_then(|out| out.status.code()) != Some(7) {
+        eprintln!("skipped: this kernel runs no 32-bit programs");
+        return;
+    }
+    let options = "--no-cache -x, -e instructions -o counts";
+    for (command, want) in
+        [("./narrow", "32 bits\n7\n"), ("sh -c './narrow; echo $?; exit 9'", "32 bits\n7\n9\n")]
+    {
+        let script = format!("\"$LWP\" stat {options} -- {command}; echo $?");
+        let outcome = around_lwp(dir.path(), &script);
+        assert_eq!(text(&outcome.stdout), want, "{}", text(&outcome.stderr));
+        let counts = fs::read_to_string(dir.path().join("counts")).expect("counts");
+        assert!(counts.contains("narrow") && counts.contains("32-bit program"), "{counts}");
+    }
+}
+
+/// Counts and output with arenas of this many bytes. The current folder `work`, which must be empty, and
+/// the length of the environment are the same each time, because counts depend on them.
+fn counts_with_arenas(
+    work: &Path,
+    bytes: u64,
+    program: &[&str],
+    renewed: bool,
+) -> (Vec<u64>, String) {
+    let capture = TempDir::new();
+    let file = capture.path().join("counts");
+    let mut argv: Vec<OsString> = vec![lwp_binary().into()];
+    argv.extend(["stat", "--no-cache", "--deterministic", "-x,", "-o"].map(Into::into));
+    argv.extend([file.clone().into_os_string(), "-e".into()]);
+    argv.push(
+        "instructions,branches,branches-taken,conditional-taken,calls,returns,indirect-branches"
+            .into(),
+    );
+    argv.push("--".into());
+    argv.extend(program.iter().map(OsString::from));
+    let mut job = Job::new(argv, LIMIT);
+    job.bare_env = true;
+    job.env = vec![
+        ("LWP_ARENA_BYTES".to_owned(), format!("{bytes:012}").into()),
+        ("PYTHONHASHSEED".to_owned(), "0".into()),
+    ];
+    let counted = job.run(work, capture.path());
+    assert_eq!(counted.end, End::Code(0), "{}", text(&counted.stderr));
+    let rows = fs::read_to_string(&file).expect("counts");
+    let value = |row: &str| row.split(',').next().and_then(|value| value.parse().ok());
+    let counts: Vec<u64> = rows.lines().filter_map(value).collect();
+    assert_eq!(counts.len(), 7, "{rows}");
+    if renewed {
+        job.env.push(("LWP_TRACE".to_owned(), "1".into()));
+        let traced = job.run(work, capture.path());
+        let renewals = text(&traced.stderr).matches("translations renewed").count();
+        assert!(
+            renewals >= 2,
+            "only {renewals} renewals: the arena is not small enough for this test"
+        );
+    }
+    (counts, text(&counted.stdout))
+}
+
+fn python() -> Option<String> {
+    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    let path = String::from_utf8(output.ok()?.stdout).ok()?.trim().to_owned();
+    (!path.is_empty()).then_some(path)
+}
+
+/// A program whose translations do not fit starts over with them, and its counts are the same.
+#[test]
+fn full_arenas_are_renewed() {
+    let Some(python) = python() else {
+        eprintln!("skipped: no python3");
+        return;
+    };
+    let script = "import json, re, decimal\n\
+                  print(sum(i * i % 7 for i in range(20000)), json.dumps([1, {'a': None}]), decimal.Decimal(2).sqrt())";
+    let program = [python.as_str(), "-c", script];
+    let dir = TempDir::new();
+    let (want, output) = counts_with_arenas(dir.path(), 1 << 30, &program, false);
+    for megabytes in [4, 12] {
+        let (got, out) = counts_with_arenas(dir.path(), megabytes << 20, &program, true);
+        assert_eq!(out, output);
+        assert_eq!(got, want, "with {megabytes} MiB");
+    }
+}
+
+/// Threads, generated code, signals and children while translations are renewed.
+#[test]
+fn renewal_stops_every_thread() {
+    let Some(python) = python() else {
+        eprintln!("skipped: no python3");
+        return;
+    };
+    let script = r#"
+import os, select, signal, socket, subprocess, threading, time
+ticks = 0
+def tick(*_):
+    global ticks
+    ticks += 1
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+out = []
+waiting, asleep = socket.socketpair()
+def work(n):
+    import random, decimal, fractions, json
+    out.append(sum(i * i % 7 for i in range(n)) + int(decimal.Decimal(n).sqrt()) + len(json.dumps(list(range(n)))))
+def block():
+    out.append(len(waiting.recv(10)))
+def poll():
+    poller = select.epoll()
+    poller.register(waiting.fileno(), 0)
+    out.append(len(poller.poll(1.0)))
+threads = [threading.Thread(target=work, args=(3000 + i,)) for i in range(5)]
+threads += [threading.Thread(target=block), threading.Thread(target=poll)]
+[t.start() for t in threads]
+for i in range(4):
+    assert subprocess.run(['sh', '-c', 'exit 3']).returncode == 3
+asleep.send(b'wake')
+[t.join() for t in threads]
+end = time.monotonic() + 20
+while ticks < 20 and time.monotonic() < end:
+    pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(sorted(out), ticks >= 20)
+"#;
+    let native = Command::new(&python).args(["-c", script]).output().expect("start python3");
+    let dir = TempDir::new();
+    for _ in 0..3 {
+        let argv: Vec<OsString> = [
+            lwp_binary().as_os_str(),
+            "stat".as_ref(),
+            "--no-cache".as_ref(),
+            "-o".as_ref(),
+            "counts".as_ref(),
+            "--".as_ref(),
+            python.as_ref(),
+            "-c".as_ref(),
+            script.as_ref(),
+        ]
+        .map(Into::into)
+        .to_vec();
+        let mut job = Job::new(argv, LIMIT);
+        job.env = vec![("LWP_ARENA_BYTES".to_owned(), (5 << 20).to_string().into())];
+        let outcome = job.run(dir.path(), dir.path());
+        assert_eq!(outcome.end, End::Code(0), "{}", text(&outcome.stderr));
+        assert_eq!(text(&outcome.stdout), text(&native.stdout), "{}", text(&outcome.stderr));
+        assert_eq!(text(&outcome.stderr), "");
+    }
+}

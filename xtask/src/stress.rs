@@ -1,0 +1,68 @@
+//! `cargo xtask stress`: programs that are sensitive to timing, many times; see `tests/stress.sh`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::workspace::{self, cargo};
+
+/// What to run, and how often.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// How often to run each program in each mode
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Give a run up after this many seconds; it has failed then
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    limit: u64,
+    /// Any of native, run and stat
+    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "run,stat")]
+    modes: Vec<String>,
+    /// Test this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    lwp: Option<PathBuf>,
+    /// Programs; all that are installed by default
+    names: Vec<String>,
+}
+
+/// Builds, then runs the script, which prints a line a program and mode.
+pub fn run(options: &Options) -> Result<()> {
+    let lwp = match &options.lwp {
+        Some(file) => std::path::absolute(file)?,
+        None => {
+            workspace::run(cargo(&["build", "--release", "-p", "lwp-cli"]))?;
+            let target = workspace::metadata()?["target_directory"].as_str().map(PathBuf::from);
+            target.unwrap_or_else(|| workspace::root().join("target")).join("release/lwp")
+        }
+    };
+    workspace::run(script(options, lwp))
+}
+
+fn script(options: &Options, lwp: PathBuf) -> Command {
+    let mut script = Command::new("sh");
+    script.arg(workspace::root().join("tests/stress.sh"));
+    script.args(["-n", &options.rounds.to_string(), "-t", &options.limit.to_string()]);
+    script.args(["-m", &options.modes.join(" ")]).args(&options.names);
+    script.env("LWP_BIN", lwp);
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_gets_what_was_asked_for() {
+        let options = Options {
+            rounds: 3,
+            limit: 7,
+            modes: vec!["native".into(), "stat".into()],
+            lwp: None,
+            names: vec!["xz".into()],
+        };
+        let command = script(&options, PathBuf::from("lwp"));
+        let words: Vec<_> = command.get_args().skip(1).collect();
+        assert_eq!(words, ["-n", "3", "-t", "7", "-m", "native stat", "xz"]);
+    }
+}
