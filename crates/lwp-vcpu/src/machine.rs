@@ -277,14 +277,16 @@ impl Machine {
         out
     }
 
-    /// The copy that the child has of a side of its maker's address space.
-    pub fn side_copied(&self, maker: i32, child: i32, side: usize) -> Option<usize> {
-        let sides = |pid: i32| {
-            let process = self.processes.get(&pid).or(self.limbo.get(&pid))?;
-            Some(&self.spaces.get(process.space)?.as_ref()?.sides)
-        };
-        let (selection, _) = sides(maker)?.iter().find(|(_, index)| *index == side)?;
-        sides(child)?.iter().find(|(one, _)| one == selection).map(|(_, index)| *index)
+    /// The side of its address space in whose code or routines a thread stands, at `pc`;
+    /// `None` for the one where nothing is profiled.
+    pub fn side_at(&self, tid: Tid, pc: u64) -> Option<usize> {
+        let base = self.processes.get(&self.threads.get(&tid)?.pid)?.space;
+        let space = self.spaces.get(base)?.as_ref()?;
+        space.sides.iter().map(|(_, side)| *side).find(|side| {
+            let space = self.spaces.get(*side).and_then(Option::as_ref);
+            let family = space.and_then(|space| self.families.get(space.family)?.as_ref());
+            family.is_some_and(|family| family.owns(pc))
+        })
     }
 
     /// A side of an address space, with its family.

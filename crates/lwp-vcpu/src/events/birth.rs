@@ -50,7 +50,6 @@ pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
 pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
     let Maker { tid: maker, slot: from, pid } = maker;
     let is_thread = fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false);
-    let side = machine.threads.get(&maker).and_then(|thread| thread.side);
     let shares_memory = match regs.0.orig_rax {
         nr::CLONE => regs.0.rdi & CLONE_VM != 0,
         nr::CLONE3 => lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0,
@@ -77,11 +76,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         let report = machine.reports.len() - 1;
         machine.processes.insert(child, Process { space, report });
     }
-    // It starts in the code that its maker was in; see `begin`.
-    let side = side.and_then(|side| match is_thread || shares_memory {
-        true => Some(side),
-        false => machine.side_copied(pid, child, side),
-    });
+    // It starts in the code that its maker was in, which may be on another side by now; see `begin`.
+    let side = machine.side_at(child, regs.0.rip);
     if let Some(thread) = machine.threads.get_mut(&child) {
         thread.side = side;
     }

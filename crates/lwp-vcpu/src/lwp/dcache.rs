@@ -45,9 +45,8 @@ struct Touched {
 
 /// Whether translated code can watch a data cache of this shape on this machine.
 pub fn can_be_watched(shape: &CacheShape) -> bool {
-    let fits = shape.is_regular()
-        && shape.sets() <= u64::from(MOST_SETS)
-        && shape.ways <= MOST_WAYS;
+    let fits =
+        shape.is_regular() && shape.sets() <= u64::from(MOST_SETS) && shape.ways <= MOST_WAYS;
     fits && lwp_dbt::context::has_bit_extract() && has_fs_base()
 }
 
@@ -108,7 +107,11 @@ impl DataCache {
             address = line * u64::from(self.shape.line_bytes);
         }
         if miss.is_some() {
-            out.push(Access { kind: kind(touched.how), address: LinearAddr(touched.address), miss });
+            out.push(Access {
+                kind: kind(touched.how),
+                address: LinearAddr(touched.address),
+                miss,
+            });
         }
     }
 
