@@ -14,6 +14,7 @@ mod profiles;
 mod program;
 mod recorder;
 mod requests;
+mod sampling;
 mod signals;
 mod stat;
 #[cfg(feature = "tui")]

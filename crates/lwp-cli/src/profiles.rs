@@ -58,6 +58,20 @@ pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Result<P
     named(path, recording, &Options { debug_roots: names.debug_dirs.clone(), ..Options::default() })
 }
 
+/// The same with all instructions of every function, also those without samples.
+pub fn resolve_whole(
+    path: &Path,
+    recording: &Recording,
+    names: &NameArgs,
+) -> Result<Profile, Failure> {
+    let options = Options {
+        debug_roots: names.debug_dirs.clone(),
+        whole_functions: true,
+        ..Options::default()
+    };
+    named(path, recording, &options)
+}
+
 /// The same without lines and inlined functions, which takes a fraction of the time.
 pub fn resolve_functions(path: &Path, recording: &Recording) -> Result<Profile, Failure> {
     named(path, recording, &Options { functions_only: true, ..Options::default() })

@@ -41,6 +41,10 @@ impl Kind {
     pub const SYMBOLS: Self = Self(*b"symb");
     /// Events that were sampled.
     pub const EVENTS: Self = Self(*b"EVNT");
+    /// Frames of sampled stacks.
+    pub const FRAMES: Self = Self(*b"FRAM");
+    /// How many there were of each sampled event in a thread.
+    pub const SAMPLED: Self = Self(*b"sums");
     /// Samples of a thread.
     pub const SAMPLES: Self = Self(*b"SMPL");
     /// A file that the profile needs, kept with it.

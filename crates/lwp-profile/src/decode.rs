@@ -2,8 +2,8 @@
 
 use crate::chunk::{self, Kind, ReadError, Step};
 use crate::recording::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedModule, RecordedSample,
-    RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
+    RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 use crate::wire::{Input, WireError};
 
@@ -50,7 +50,9 @@ impl Recording {
             Kind::IMAGE => self.read_image(input),
             Kind::SYMBOLS => self.read_symbols(input),
             Kind::EVENTS => self.read_events(input),
+            Kind::FRAMES => self.read_frames(input),
             Kind::SAMPLES => self.read_samples(input),
+            Kind::SAMPLED => self.read_sampled(input),
             Kind::FILE => self.read_file(input),
             Kind::END => {
                 self.complete = true;
@@ -170,20 +172,44 @@ impl Recording {
 
     fn read_samples(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
         while !input.is_empty() {
-            let mut sample = RecordedSample {
-                serial: input.narrow()?,
-                event: input.narrow()?,
-                time_ns: input.number()?,
-                record: input.bytes()?.to_vec(),
-                stack: Vec::new(),
-            };
-            let mut last = 0u64;
-            for _ in 0..input.number()? {
-                last = last.wrapping_add(input.signed()? as u64);
-                sample.stack.push(last);
-            }
-            self.samples.push(sample);
+            let (serial, event) = (input.narrow()?, input.narrow()?);
+            self.samples.push(RecordedSample { serial, event, frame: input.narrow()? });
         }
+        Ok(())
+    }
+
+    fn read_frames(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let first: u32 = input.narrow()?;
+        if first as usize != self.frames.len() {
+            // Frames before these are missing: those after them cannot be told apart.
+            return Err(WireError::Range { at: 0 });
+        }
+        let mut last = 0u64;
+        while !input.is_empty() {
+            let index = self.frames.len() as u64;
+            let back = input.number()?;
+            let module: u64 = input.number()?;
+            last = last.wrapping_add(input.signed()? as u64);
+            let caller = index.checked_sub(back).filter(|_| back > 0);
+            if back > index {
+                return Err(WireError::Range { at: 0 });
+            }
+            self.frames.push(RecordedFrame {
+                caller: caller.map(|caller| caller as u32),
+                module: module.checked_sub(1).and_then(|module| u32::try_from(module).ok()),
+                address: last,
+            });
+        }
+        Ok(())
+    }
+
+    fn read_sampled(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let serial = input.narrow()?;
+        let mut counts = Vec::new();
+        while !input.is_empty() {
+            counts.push(input.number()?);
+        }
+        self.sampled.insert(serial, counts);
         Ok(())
     }
 
@@ -207,10 +233,17 @@ impl Recording {
         }
         let before = self.samples.len();
         let events = self.events.len();
-        self.samples.retain(|sample| (sample.event as usize) < events);
+        let frames = self.frames.len();
+        self.samples.retain(|sample| {
+            (sample.event as usize) < events
+                && (sample.frame as usize) < frames
+                && self.threads.contains_key(&sample.serial)
+        });
         if self.samples.len() < before {
             let dropped = before - self.samples.len();
-            self.warnings.push(format!("{dropped} samples of unknown events are left out"));
+            self.warnings.push(format!(
+                "{dropped} samples whose event, stack or thread is missing are left out"
+            ));
         }
     }
 }
@@ -254,13 +287,12 @@ mod tests {
         let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };
         let event = SampledEvent { name: "instructions".into(), interval: 997, modelled: false };
-        let sample = RecordedSample {
-            serial: 1,
-            event: 0,
-            time_ns: 12,
-            record: vec![2; 32],
-            stack: vec![0x1010, 0xffff_ffff_ffff_fff0, 0x20],
-        };
+        let frames = vec![
+            RecordedFrame { caller: None, module: Some(0), address: 0x2000 },
+            RecordedFrame { caller: Some(0), module: None, address: 0xffff_ffff_ffff_fff0 },
+            RecordedFrame { caller: Some(0), module: Some(0), address: 0x1010 },
+        ];
+        let sample = |frame| RecordedSample { serial: 1, event: 0, frame };
         let file = RecordedFile { path: "/src/a.c".into(), bytes: b"int x;".to_vec() };
         Recording {
             info: [("command".to_owned(), "true".to_owned())].into(),
@@ -270,7 +302,9 @@ mod tests {
             images: [(0, image)].into(),
             symbols: vec![symbol],
             events: vec![event],
-            samples: vec![sample],
+            frames,
+            samples: vec![sample(1), sample(2), sample(1)],
+            sampled: [(1, vec![3000])].into(),
             files: vec![file],
             complete: true,
             warnings: Vec::new(),
@@ -293,7 +327,12 @@ mod tests {
         }
         writer.symbols(&recording.symbols).unwrap();
         writer.events(&recording.events).unwrap();
+        writer.frames(0, &recording.frames[..1]).unwrap();
+        writer.frames(1, &recording.frames[1..]).unwrap();
         writer.samples(&recording.samples).unwrap();
+        for (serial, counts) in &recording.sampled {
+            writer.sampled(*serial, counts).unwrap();
+        }
         for file in &recording.files {
             writer.file(file).unwrap();
         }
@@ -376,7 +415,7 @@ mod tests {
         fn any_payload_is_read(
             kind in prop::sample::select(vec![
                 Kind::INFO, Kind::MODULE, Kind::BLOCKS, Kind::THREAD, Kind::IMAGE, Kind::SYMBOLS,
-                Kind::EVENTS, Kind::SAMPLES, Kind::FILE,
+                Kind::EVENTS, Kind::FRAMES, Kind::SAMPLES, Kind::SAMPLED, Kind::FILE,
             ]),
             payload in prop::collection::vec(any::<u8>(), 0..200),
         ) {

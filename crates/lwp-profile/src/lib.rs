@@ -33,8 +33,8 @@ pub use profile::{
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 pub use recording::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedModule, RecordedSample,
-    RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
+    RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 pub use stacks::{Inferred, InferredStack};
 pub use tree::{Node, Tree};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
-    LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget,
-    SymbolKind, elf,
+    LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags,
+    RelocationTarget, SymbolKind, elf,
 };
 
 /// A function by its symbol.
@@ -45,6 +45,8 @@ pub struct Elf {
     imports: HashMap<u64, String>,
     /// Functions that other modules can import.
     exports: HashMap<String, (u64, bool)>,
+    /// Executable segments: address and bytes.
+    code: Vec<(u64, Vec<u8>)>,
     /// The debug link: a file name.
     pub debug_link: Option<String>,
 }
@@ -69,7 +71,13 @@ impl Elf {
                 )
             })
             .collect();
+        let code = file
+            .segments()
+            .filter(|segment| segment.permissions().executable())
+            .filter_map(|segment| Some((segment.address(), segment.data().ok()?.to_vec())))
+            .collect();
         let mut out = Self {
+            code,
             build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec).unwrap_or_default(),
             segments,
             debug_link: file
@@ -205,6 +213,15 @@ impl Elf {
             .iter()
             .find(|(start, len, _)| (*start..start.saturating_add(*len)).contains(&offset))?;
         Some(address.wrapping_add(offset - start))
+    }
+
+    /// The `size` bytes of code at `address`.
+    pub fn code_at(&self, address: u64, size: u64) -> Option<&[u8]> {
+        self.code.iter().find_map(|(start, bytes)| {
+            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+            let end = at.checked_add(usize::try_from(size).ok()?)?;
+            bytes.get(at..end)
+        })
     }
 
     /// The symbol whose address the word at `address` holds.

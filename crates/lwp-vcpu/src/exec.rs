@@ -7,6 +7,7 @@ use lwp_ptrace::{Stop, Tid, Tracee, sys};
 
 use crate::config::{CpuModel, Target};
 use crate::family::{Family, Kind};
+use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, status_field};
 use crate::memory_map::{
@@ -94,7 +95,11 @@ impl Machine {
         let arenas = plan_arenas(&mappings);
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let lwp = if self.config.lwp.is_some() { Lwp::Off } else { Lwp::Absent };
+        let lwp = match self.config.lwp {
+            _ if self.samples() => Lwp::On(sampled_selection(&self.config.sampling)),
+            Some(_) => Lwp::Off,
+            None => Lwp::Absent,
+        };
         let kind = Kind { plan: self.plan(), lwp, layout: LOW, arenas };
         let family = self.family_for(kind)?;
         if matches!(self.config.target, Target::Launch { .. }) {
@@ -349,7 +354,8 @@ impl Machine {
         // What is translated for a profile is good for this profile.
         let profiles = matches!(family.translator.lwp(), Lwp::On(_));
         family.store = self.store.clone().filter(|_| !profiles);
-        family.origins = self.profiler.is_some().then(crate::profile::Origins::default);
+        let places = self.profiler.is_some() && !self.samples();
+        family.origins = places.then(crate::profile::Origins::default);
         if index == self.families.len() {
             self.families.push(Some(family));
         } else {
