@@ -10,6 +10,7 @@ mod counting;
 mod ending;
 mod failure;
 mod lwp_args;
+mod perf;
 mod profiles;
 mod program;
 mod recorder;
