@@ -355,8 +355,7 @@ fn split(rows: &[Row], word: &str) -> Vec<(String, Option<String>)> {
         };
     }
     let mut out = Vec::new();
-    let mut letters = word[1..].char_indices();
-    while let Some((at, letter)) = letters.next() {
+    for (at, letter) in word[1..].char_indices() {
         let name = format!("-{letter}");
         let rest = &word[1 + at + letter.len_utf8()..];
         let takes = row_of(rows, &name).is_some_and(|(_, value, _)| *value != Value::None);

@@ -33,7 +33,7 @@ pub struct NameArgs {
 
 /// Reads the recording at `path`, and says on standard error what could not be read.
 pub fn read(path: &Path) -> Result<Recording, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| {
+    let file = std::fs::File::open(path).map_err(|error| {
         let failure = Failure::io(path.display(), &error);
         match error.kind() {
             std::io::ErrorKind::NotFound => failure
@@ -41,10 +41,11 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
             _ => failure,
         }
     })?;
-    let recording = Recording::parse(&bytes).map_err(|error| {
-        Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
-            .with_remedy("recordings are made by `lwp record`")
-    })?;
+    let recording =
+        Recording::read(std::io::BufReader::with_capacity(1 << 20, file)).map_err(|error| {
+            Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
+                .with_remedy("recordings are made by `lwp record`")
+        })?;
     Ok(recording)
 }
 

@@ -168,7 +168,7 @@ impl<'a> Output<'a> {
         for &id in locations {
             let location = profile.location(id);
             let frame = location.frames.first();
-            let (file, line) = frame.map_or(("", 0), |frame| (frame.file.as_str(), frame.line));
+            let (file, line) = frame.map_or(("", 0), |frame| (&*frame.file, frame.line));
             let file = if file.is_empty() { own_file.as_str() } else { file };
             if file != current {
                 let kind = if file == own_file { "fe" } else { "fi" };

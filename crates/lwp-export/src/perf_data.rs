@@ -244,15 +244,17 @@ fn return_addresses(recording: &Recording, frame: u32) -> Vec<u64> {
 }
 
 fn samples(out: &mut Vec<u8>, recording: &Recording, time: &mut u64) {
-    for recorded in &recording.samples {
+    for (recorded, times) in &recording.samples {
         let Some(thread) = recording.threads.get(&recorded.serial) else { continue };
         let stack = return_addresses(recording, recorded.frame);
         let Some(&address) = stack.first() else { continue };
         let event = recorded.event as usize;
         let period = recording.events[event].interval.max(1);
         let who = (thread.pid, thread.tid);
-        sample(out, event, address, who, *time, period, Some(&stack));
-        *time += 1;
+        for _ in 0..*times {
+            sample(out, event, address, who, *time, period, Some(&stack));
+            *time += 1;
+        }
     }
 }
 

@@ -293,7 +293,7 @@ fn file_in_lines(profile: &Profile, id: lwp_profile::FunctionId) -> String {
     let frames = profile.locations.iter().flat_map(|location| &location.frames);
     let frame =
         frames.filter(|frame| frame.function == id && !frame.file.is_empty()).take(1).next();
-    frame.map(|frame| frame.file.clone()).unwrap_or_default()
+    frame.map(|frame| frame.file.to_string()).unwrap_or_default()
 }
 
 fn clamp(value: u64) -> i64 {

@@ -1,5 +1,9 @@
 //! Reading a recording: whatever is whole is used, and what is not is said.
 
+use std::io::Read;
+
+use rustc_hash::FxHashMap;
+
 use crate::chunk::{self, Kind, ReadError, Step};
 use crate::recording::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
@@ -7,24 +11,59 @@ use crate::recording::{
 };
 use crate::wire::{Input, WireError};
 
+/// What is gathered while a recording is read.
+#[derive(Debug, Default)]
+struct Reading {
+    samples: FxHashMap<RecordedSample, u64>,
+}
+
+impl Reading {
+    fn read_samples(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let (serial, event) = (input.narrow()?, input.narrow()?);
+            let sample = RecordedSample { serial, event, frame: input.narrow()? };
+            *self.samples.entry(sample).or_default() += 1;
+        }
+        Ok(())
+    }
+}
+
 impl Recording {
-    /// Reads a recording. Damage ends the reading and becomes a warning; only a file that is no
-    /// recording at all is an error.
+    /// Reads a recording in memory; see [`Self::read`].
     pub fn parse(bytes: &[u8]) -> Result<Self, ReadError> {
-        let minor = chunk::read_header(bytes)?;
+        Self::read(bytes)
+    }
+
+    /// Reads a recording, a chunk at a time. Damage ends the reading and becomes a warning; only a file
+    /// that is no recording at all, or cannot be read, is an error.
+    pub fn read(mut file: impl Read) -> Result<Self, ReadError> {
+        let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
+        let mut head = [0; chunk::HEADER_BYTES];
+        let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;
+        let minor = chunk::read_header(&head[..got])?;
         let mut recording = Self::default();
-        for step in chunk::chunks(bytes) {
+        let mut reading = Reading::default();
+        let mut chunks = chunk::Chunks::new(file);
+        let mut damage = None;
+        while let Some(step) = chunks.step().map_err(unreadable)? {
             match step {
-                Step::Chunk { at, kind, payload } => recording.chunk(at, kind, payload, minor)?,
-                Step::Damage { at, what } => {
-                    let left = bytes.len() - at;
-                    recording.warnings.push(format!(
-                        "{what} at byte {at}: the last {left} of {} bytes are left out",
-                        bytes.len()
-                    ));
+                Step::Chunk { at, kind, payload } => {
+                    recording.chunk(&mut reading, at, kind, payload, minor)?;
                 }
+                Step::Damage { at, what } => damage = Some((at, what)),
             }
         }
+        if let Some((at, what)) = damage {
+            let length = chunks.length().map_err(unreadable)?;
+            let left = length - at as u64;
+            recording.warnings.push(format!(
+                "{what} at byte {at}: the last {left} of {length} bytes are left out"
+            ));
+        }
+        recording.samples = reading.samples.into_iter().collect();
+        recording
+            .samples
+            .sort_unstable_by_key(|(sample, _)| (sample.serial, sample.event, sample.frame));
         if !recording.complete && recording.warnings.is_empty() {
             recording.warnings.push(
                 "the recorder did not come to its end: counts go up to its last checkpoint".into(),
@@ -36,6 +75,7 @@ impl Recording {
 
     fn chunk(
         &mut self,
+        reading: &mut Reading,
         at: usize,
         kind: Kind,
         payload: &[u8],
@@ -51,7 +91,7 @@ impl Recording {
             Kind::SYMBOLS => self.read_symbols(input),
             Kind::EVENTS => self.read_events(input),
             Kind::FRAMES => self.read_frames(input),
-            Kind::SAMPLES => self.read_samples(input),
+            Kind::SAMPLES => reading.read_samples(input),
             Kind::SAMPLED => self.read_sampled(input),
             Kind::FILE => self.read_file(input),
             Kind::END => {
@@ -170,14 +210,6 @@ impl Recording {
         Ok(())
     }
 
-    fn read_samples(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
-        while !input.is_empty() {
-            let (serial, event) = (input.narrow()?, input.narrow()?);
-            self.samples.push(RecordedSample { serial, event, frame: input.narrow()? });
-        }
-        Ok(())
-    }
-
     fn read_frames(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
         let first: u32 = input.narrow()?;
         if first as usize != self.frames.len() {
@@ -231,16 +263,19 @@ impl Recording {
         if dropped > 0 {
             self.warnings.push(format!("{dropped} counts of blocks that are missing are left out"));
         }
-        let before = self.samples.len();
+        let taken = |samples: &[(RecordedSample, u64)]| -> u64 {
+            samples.iter().map(|(_, times)| times).sum()
+        };
+        let before = taken(&self.samples);
         let events = self.events.len();
         let frames = self.frames.len();
-        self.samples.retain(|sample| {
+        self.samples.retain(|(sample, _)| {
             (sample.event as usize) < events
                 && (sample.frame as usize) < frames
                 && self.threads.contains_key(&sample.serial)
         });
-        if self.samples.len() < before {
-            let dropped = before - self.samples.len();
+        let dropped = before - taken(&self.samples);
+        if dropped > 0 {
             self.warnings.push(format!(
                 "{dropped} samples whose event, stack or thread is missing are left out"
             ));
@@ -303,7 +338,7 @@ mod tests {
             symbols: vec![symbol],
             events: vec![event],
             frames,
-            samples: vec![sample(1), sample(2), sample(1)],
+            samples: vec![(sample(1), 2), (sample(2), 1)],
             sampled: [(1, vec![3000])].into(),
             files: vec![file],
             complete: true,
@@ -329,7 +364,9 @@ mod tests {
         writer.events(&recording.events).unwrap();
         writer.frames(0, &recording.frames[..1]).unwrap();
         writer.frames(1, &recording.frames[1..]).unwrap();
-        writer.samples(&recording.samples).unwrap();
+        let times = |(sample, times): &(RecordedSample, u64)| vec![*sample; *times as usize];
+        let samples: Vec<RecordedSample> = recording.samples.iter().flat_map(times).collect();
+        writer.samples(&samples).unwrap();
         for (serial, counts) in &recording.sampled {
             writer.sampled(*serial, counts).unwrap();
         }

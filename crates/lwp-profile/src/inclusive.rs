@@ -66,7 +66,7 @@ impl Inclusive {
         let mut last = vec![usize::MAX; of.len()];
         for (number, sample) in profile.samples.iter().enumerate() {
             let value = sample.values.get(event) as f64;
-            for &location in &profile.stacks[sample.stack.index()].locations {
+            for &location in profile.stacks[sample.stack.index()].locations.iter() {
                 for frame in &profile.location(location).frames {
                     let function = frame.function.index();
                     if last[function] != number {

@@ -29,7 +29,7 @@ pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
 pub use merge::MergeError;
 pub use profile::{
-    Call, CallKind, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
+    Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 pub use recording::{

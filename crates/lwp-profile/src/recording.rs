@@ -190,7 +190,7 @@ pub struct RecordedFrame {
 }
 
 /// A sample. Those of one event and one thread are in order, an interval from each to the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordedSample {
     /// Number of the thread.
     pub serial: u32,
@@ -228,8 +228,9 @@ pub struct Recording {
     pub events: Vec<SampledEvent>,
     /// Frames of sampled stacks.
     pub frames: Vec<RecordedFrame>,
-    /// Samples, in the order they were written.
-    pub samples: Vec<RecordedSample>,
+    /// Different samples and how often each was taken, in order: a recording has far fewer different ones
+    /// than samples.
+    pub samples: Vec<(RecordedSample, u64)>,
     /// How many there were of each sampled event, by thread; the rest after the last sample included.
     pub sampled: BTreeMap<u32, Vec<u64>>,
     /// Files kept with it.

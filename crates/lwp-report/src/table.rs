@@ -295,7 +295,7 @@ impl<'a> Names<'a> {
             },
             SortKey::SrcFile => innermost
                 .filter(|frame| !frame.file.is_empty())
-                .map_or_else(unknown, |frame| frame.file.clone()),
+                .map_or_else(unknown, |frame| frame.file.to_string()),
             SortKey::SrcLine => innermost
                 .filter(|frame| frame.line != 0)
                 .map_or_else(unknown, |frame| format!("{}:{}", base(&frame.file), frame.line)),

@@ -71,13 +71,7 @@ impl Elf {
                 )
             })
             .collect();
-        let code = file
-            .segments()
-            .filter(|segment| segment.permissions().executable())
-            .filter_map(|segment| Some((segment.address(), segment.data().ok()?.to_vec())))
-            .collect();
         let mut out = Self {
-            code,
             build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec).unwrap_or_default(),
             segments,
             debug_link: file
@@ -92,6 +86,16 @@ impl Elf {
         out.read_symbols(&file);
         out.settle();
         Ok(out)
+    }
+
+    /// Keeps the bytes of executable segments, for [`Self::code_at`].
+    pub fn keep_code(&mut self, bytes: &[u8]) {
+        let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) else { return };
+        self.code = file
+            .segments()
+            .filter(|segment| segment.permissions().executable())
+            .filter_map(|segment| Some((segment.address(), segment.data().ok()?.to_vec())))
+            .collect();
     }
 
     /// Adds the functions of a debug file, whose addresses are the same.

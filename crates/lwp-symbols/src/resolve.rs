@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
@@ -66,6 +67,14 @@ fn sampled_events(recording: &Recording) -> Vec<Event> {
 /// Signed sums of the exact events: corrections may come before what they correct.
 type Sums = [i64; Event::EXACT.len()];
 
+/// The sums of a location.
+fn sums_of(sums: &mut Vec<Sums>, location: LocationId) -> &mut Sums {
+    if sums.len() <= location.index() {
+        sums.resize(location.index() + 1, Sums::default());
+    }
+    &mut sums[location.index()]
+}
+
 /// Adds without minding an overflow, which only a forged recording can cause.
 fn add(sum: &mut i64, value: i64) {
     *sum = sum.wrapping_add(value);
@@ -84,7 +93,6 @@ pub struct Resolver<'a> {
     generated: Generated,
     modules: HashMap<u32, ModuleId>,
     functions: HashMap<(u32, u64), FunctionId>,
-    locations: HashMap<(u32, u64), LocationId>,
     /// Instructions of functions, by module and start: address and bytes.
     code: HashMap<(u32, u64), Rc<Vec<Code>>>,
     options: &'a Options,
@@ -96,7 +104,8 @@ type Code = (u64, Vec<u8>);
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
         let find = |module: &lwp_profile::RecordedModule| {
-            ModuleNames::find(module, &recording.files, &options.debug_roots)
+            let code = !recording.events.is_empty();
+            ModuleNames::find(module, &recording.files, &options.debug_roots, code)
         };
         let mut first: HashMap<(&str, &[u8]), u32> = HashMap::new();
         let mut same = HashMap::new();
@@ -116,7 +125,6 @@ impl<'a> Resolver<'a> {
             generated: Generated::new(&recording.symbols),
             modules: HashMap::new(),
             functions: HashMap::new(),
-            locations: HashMap::new(),
             code: HashMap::new(),
             options,
         }
@@ -165,7 +173,7 @@ impl<'a> Resolver<'a> {
             }
         };
         let (file, line) =
-            frames.last().map(|frame| (frame.file.clone(), frame.line)).unwrap_or_default();
+            frames.last().map(|frame| (frame.file.to_string(), frame.line)).unwrap_or_default();
         let module_id = self.module(module);
         let function = self.builder.function(Function {
             module: module_id,
@@ -198,11 +206,11 @@ impl<'a> Resolver<'a> {
     /// The location of the instruction at a file's `address`.
     pub fn location(&mut self, module: u32, address: u64, bytes: &[u8]) -> LocationId {
         let module = self.same(module);
-        if let Some(&location) = self.locations.get(&(module, address)) {
+        let module_id = self.module(module);
+        if let Some(location) = self.builder.known_location(module_id, address) {
             return location;
         }
         let (function, _) = self.function_at(module, address);
-        let module_id = self.module(module);
         let found = match self.options.functions_only {
             true => Vec::new(),
             false => {
@@ -224,20 +232,17 @@ impl<'a> Resolver<'a> {
             frames.push(Frame { function, file: frame.file.clone(), line: frame.line });
         }
         if frames.is_empty() {
-            frames.push(Frame { function, file: String::new(), line: 0 });
+            frames.push(Frame { function, file: Arc::default(), line: 0 });
         }
-        let bytes = bytes.to_vec();
-        let location =
-            self.builder.location(Location { module: module_id, address, bytes, frames });
-        self.locations.insert((module, address), location);
-        location
+        let (bytes, frames) = (bytes.into(), frames.into());
+        self.builder.location(Location { module: module_id, address, bytes, frames })
     }
 
     /// Counts of every instruction, by thread.
     fn executions(&mut self) {
         let recording = self.recording;
         for thread in recording.threads.values() {
-            let mut sums: HashMap<LocationId, Sums> = HashMap::new();
+            let mut sums: Vec<Sums> = Vec::new();
             for count in &thread.blocks {
                 let block = &recording.blocks[&count.block];
                 self.block(block, count.runs, count.not_taken, &mut sums);
@@ -245,18 +250,19 @@ impl<'a> Resolver<'a> {
             for &(block, instructions, times) in &thread.partial {
                 let block = &recording.blocks[&block];
                 for (location, _) in self.instructions(block, usize::from(instructions)) {
-                    add(&mut sums.entry(location).or_default()[0], times as i64);
+                    add(&mut sums_of(&mut sums, location)[0], times as i64);
                 }
             }
             for &(module, address, times) in &thread.steps {
                 let module = module.unwrap_or(u32::MAX);
                 let address = self.file_address(module, address);
                 let location = self.location(module, address, &[]);
-                add(&mut sums.entry(location).or_default()[0], times);
+                add(&mut sums_of(&mut sums, location)[0], times);
             }
             let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
             let thread = self.builder.thread(Thread { comm, pid, tid });
-            for (location, sums) in sums {
+            for (index, sums) in sums.iter().enumerate() {
+                let location = LocationId(index as u32);
                 let values = Values(sums.iter().map(|&n| u64::try_from(n).unwrap_or(0)).collect());
                 if !values.is_zero() {
                     let stack = self.builder.stack(vec![location]);
@@ -266,18 +272,12 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn block(
-        &mut self,
-        block: &Block,
-        runs: u64,
-        not_taken: u64,
-        sums: &mut HashMap<LocationId, Sums>,
-    ) {
+    fn block(&mut self, block: &Block, runs: u64, not_taken: u64, sums: &mut Vec<Sums>) {
         let all = block.lengths.len();
         let counted = usize::from(block.counted).min(all);
         let (runs, not_taken) = (runs as i64, not_taken as i64);
         for (location, last) in self.instructions(block, counted) {
-            let sum = sums.entry(location).or_default();
+            let sum = sums_of(sums, location);
             add(&mut sum[0], runs);
             if !last || counted < all || block.end == BlockEnd::Other {
                 continue;
@@ -316,10 +316,10 @@ impl<'a> Resolver<'a> {
         let recording = self.recording;
         let mut counts: HashMap<(u32, u32), Vec<u64>> = HashMap::new();
         let events = recording.events.len();
-        for sample in &recording.samples {
+        for (sample, times) in &recording.samples {
             let counts =
                 counts.entry((sample.serial, sample.frame)).or_insert_with(|| vec![0; events]);
-            counts[sample.event as usize] += 1;
+            counts[sample.event as usize] += times;
         }
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_unstable();
@@ -365,9 +365,6 @@ impl<'a> Resolver<'a> {
         let module = module.unwrap_or(u32::MAX);
         let address = self.file_address(module, address);
         let same = self.same(module);
-        if leaf && let Some(&location) = self.locations.get(&(same, address)) {
-            return location;
-        }
         let code = self.code_of(same, address);
         let after = code.partition_point(|(start, _)| *start <= address);
         let within = after.checked_sub(1).map(|index| &code[index]);

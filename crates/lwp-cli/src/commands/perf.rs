@@ -35,7 +35,7 @@ fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
     profiles::write(output, &Format::PerfData.write(&recording, &profile, 0))?;
     eprintln!(
         "[ lwp: {} samples in {}; for lwp's own commands: {} ]",
-        recording.samples.len(),
+        recording.samples.iter().map(|(_, times)| times).sum::<u64>(),
         output.display(),
         beside.display()
     );

@@ -181,10 +181,10 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
 fn samples(recording: &Recording) -> String {
     let mut text = String::new();
     for (index, event) in recording.events.iter().enumerate() {
-        let taken = recording.samples.iter().filter(|s| s.event as usize == index).count();
+        let samples = recording.samples.iter().filter(|(s, _)| s.event as usize == index);
+        let taken: u64 = samples.map(|(_, times)| times).sum();
         let all: u64 = recording.sampled.values().filter_map(|counts| counts.get(index)).sum();
-        let [taken, interval, all] =
-            [taken as u64, event.interval, all].map(lwp_report::number::grouped);
+        let [taken, interval, all] = [taken, event.interval, all].map(lwp_report::number::grouped);
         text.push_str(&format!(
             "# {taken} samples of {}, one in {interval} of {all}\n",
             event.name
