@@ -410,16 +410,29 @@ fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
         .filter(|m| m.start >= 0x7000_0000_0000 && m.execute && m.start < 0x8000_0000_0000)
         .map(|m| m.start)
         .min();
-    let library = high.map(|at| align(at - 7 * GIB / 4));
+    // In a process that has run for a while, something may lie there.
+    let free = |at: u64| !mappings.iter().any(|m| m.start < at + GIB && at < m.end);
+    let near = |start: u64| gap_near(mappings, (start, start), GIB);
+    let library = high.map(|start| {
+        let usual = align(start - 7 * GIB / 4);
+        if free(usual) { usual } else { near(start).unwrap_or(usual) }
+    });
     if let Some(at) = library {
         out.push((at, GIB, GIB));
     }
-    let program = mappings.iter().find(|m| m.inode != 0).map(|m| m.start);
+    // The program is the first file with code: runtimes map data below it.
+    let code = mappings.iter().find(|m| m.inode != 0 && m.execute);
+    let program = code.and_then(|code| {
+        mappings.iter().find(|m| (m.device, m.inode) == (code.device, code.inode))
+    });
+    let program = program.map(|m| m.start);
     if let Some(program) = program {
         if program < LOW.low {
             out.push((0x5000_0000, 0x2000_0000, 2 * GIB));
         } else if library.is_none_or(|at| program.abs_diff(at) > 2 * GIB) {
-            out.push((align(program - 5 * GIB / 4), GIB, 2 * GIB));
+            let usual = align(program - 5 * GIB / 4);
+            let at = if free(usual) { usual } else { near(program).unwrap_or(usual) };
+            out.push((at, GIB, 2 * GIB));
         }
     }
     out
