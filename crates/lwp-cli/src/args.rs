@@ -62,6 +62,14 @@ pub enum Command {
     Archive(ArchiveArgs),
     /// List the events that `lwp stat -e` counts
     List,
+    /// Do what perf would be asked to do: stat, record, report, script, list. Called by the name perf, as
+    /// by a link, lwp does the same
+    #[command(disable_version_flag = true, disable_help_flag = true)]
+    Perf {
+        /// perf's command and options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Show or empty the cache of translations, which makes the second run of a program start faster
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -324,6 +332,10 @@ fn bytes(text: &str) -> Option<u64> {
 
 /// Reads the process's command line. Help and version texts end the process here, successfully.
 pub fn parse() -> Result<CommandLine, Failure> {
+    let mut words = std::env::args_os();
+    if crate::perf::is_called_so(words.next().as_deref()) {
+        return Ok(CommandLine { command: Command::Perf { words: words.collect() } });
+    }
     CommandLine::try_parse().map_err(|error| {
         if !error.use_stderr() {
             error.exit();

@@ -10,6 +10,7 @@ pub mod export;
 pub mod flamegraph;
 pub mod gate;
 mod list;
+mod perf;
 pub mod record;
 pub mod report;
 mod run;
@@ -37,6 +38,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Script(args) => script::execute(&args),
         Command::Archive(args) => archive::execute(&args),
         Command::List => list::execute(),
+        Command::Perf { words } => perf::execute(&words),
         Command::Cache(command) => cache::execute(&command),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),

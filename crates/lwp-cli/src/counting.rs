@@ -24,6 +24,8 @@ pub struct Counting<'a> {
     pub delay: Option<i64>,
     /// Children are not counted.
     pub no_inherit: bool,
+    /// Translate for counting, or for sampling, which counts by itself.
+    pub plan: Plan,
 }
 
 impl Counting<'_> {
@@ -39,7 +41,7 @@ impl Counting<'_> {
             Some(pid) => Target::Attach { pid },
             None => program::launch(self.command)?,
         };
-        let mut config = self.machine.config(target, Plan::Exact);
+        let mut config = self.machine.config(target, self.plan);
         config.follow_children = !self.no_inherit;
         config.start_enabled = self.delay.is_none();
         if self.pid.is_some() {

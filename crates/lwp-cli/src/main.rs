@@ -10,10 +10,12 @@ mod counting;
 mod ending;
 mod failure;
 mod lwp_args;
+mod perf;
 mod profiles;
 mod program;
 mod recorder;
 mod requests;
+mod sampling;
 mod signals;
 mod stat;
 #[cfg(feature = "tui")]

@@ -33,7 +33,7 @@ pub struct NameArgs {
 
 /// Reads the recording at `path`, and says on standard error what could not be read.
 pub fn read(path: &Path) -> Result<Recording, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| {
+    let file = std::fs::File::open(path).map_err(|error| {
         let failure = Failure::io(path.display(), &error);
         match error.kind() {
             std::io::ErrorKind::NotFound => failure
@@ -41,10 +41,11 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
             _ => failure,
         }
     })?;
-    let recording = Recording::parse(&bytes).map_err(|error| {
-        Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
-            .with_remedy("recordings are made by `lwp record`")
-    })?;
+    let recording =
+        Recording::read(std::io::BufReader::with_capacity(1 << 20, file)).map_err(|error| {
+            Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
+                .with_remedy("recordings are made by `lwp record`")
+        })?;
     Ok(recording)
 }
 
@@ -56,6 +57,20 @@ pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
 /// Finds the names of a recording, and says on standard error what could not be found.
 pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Result<Profile, Failure> {
     named(path, recording, &Options { debug_roots: names.debug_dirs.clone(), ..Options::default() })
+}
+
+/// The same with all instructions of every function, also those without samples.
+pub fn resolve_whole(
+    path: &Path,
+    recording: &Recording,
+    names: &NameArgs,
+) -> Result<Profile, Failure> {
+    let options = Options {
+        debug_roots: names.debug_dirs.clone(),
+        whole_functions: true,
+        ..Options::default()
+    };
+    named(path, recording, &options)
 }
 
 /// The same without lines and inlined functions, which takes a fraction of the time.

@@ -1,6 +1,6 @@
 //! Writing a recording while a program runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use lwp_profile::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedModule, RecordedSymbol, ThreadExecutions,
-    Writer,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFrame, RecordedModule, RecordedSample,
+    RecordedSymbol, SampledEvent, ThreadExecutions, Writer,
 };
 use lwp_vcpu::profile as vcpu;
 use lwp_vcpu::{Outcome, ProcessReport};
@@ -30,6 +30,38 @@ struct State {
     failure: Option<io::Error>,
     /// Processes that executed code which no file holds.
     generating: BTreeSet<i32>,
+    samples: Samples,
+}
+
+/// Samples on their way to the file.
+#[derive(Debug, Default)]
+struct Samples {
+    /// Every frame that has been seen, and its index.
+    frames: HashMap<RecordedFrame, u32>,
+    /// Frames that have not been written, and the index of the first of them.
+    fresh: Vec<RecordedFrame>,
+    first: u32,
+    waiting: Vec<RecordedSample>,
+}
+
+/// Samples written at a time.
+const BATCH: usize = 1024;
+
+impl Samples {
+    /// The index of the innermost frame of a stack.
+    fn intern(&mut self, stack: &[vcpu::Place]) -> u32 {
+        let mut caller = None;
+        for place in stack.iter().rev() {
+            let frame = RecordedFrame { caller, module: place.module, address: place.address };
+            let next = self.first + self.fresh.len() as u32;
+            let index = *self.frames.entry(frame).or_insert(next);
+            if index == next {
+                self.fresh.push(frame);
+            }
+            caller = Some(index);
+        }
+        caller.unwrap_or(0)
+    }
 }
 
 impl Recorder {
@@ -46,8 +78,13 @@ impl Recorder {
         };
         let file = File::create(path).map_err(failed)?;
         let writer = Writer::new(file).map_err(failed)?;
-        let state =
-            State { writer, path: path.to_owned(), failure: None, generating: BTreeSet::new() };
+        let state = State {
+            writer,
+            path: path.to_owned(),
+            failure: None,
+            generating: BTreeSet::new(),
+            samples: Samples::default(),
+        };
         Ok(Self { state: Arc::new(Mutex::new(state)) })
     }
 
@@ -62,9 +99,15 @@ impl Recorder {
         state.write(|writer| writer.info(pairs.iter().map(|(k, v)| (*k, v.as_str()))));
     }
 
+    /// Notes which events are sampled.
+    pub fn events(&self, events: &[SampledEvent]) {
+        self.state().write(|writer| writer.events(events));
+    }
+
     /// Writes what is known only at the end.
     pub fn finish(&self, outcome: &Outcome) -> Result<(), Failure> {
         let mut state = self.state();
+        state.write_samples();
         for (id, process) in outcome.processes.iter().enumerate() {
             let image = image(id, process);
             state.write(|writer| writer.image(&image));
@@ -101,6 +144,21 @@ impl State {
     }
 }
 
+impl State {
+    fn write_samples(&mut self) {
+        let samples = &mut self.samples;
+        let (first, fresh) = (samples.first, std::mem::take(&mut samples.fresh));
+        let waiting = std::mem::take(&mut samples.waiting);
+        samples.first += fresh.len() as u32;
+        if !fresh.is_empty() {
+            self.write(|writer| writer.frames(first, &fresh));
+        }
+        if !waiting.is_empty() {
+            self.write(|writer| writer.samples(&waiting));
+        }
+    }
+}
+
 impl vcpu::Sink for Recorder {
     fn module(&mut self, module: &vcpu::Module) {
         let recorded = recorded_module(module);
@@ -117,6 +175,7 @@ impl vcpu::Sink for Recorder {
     }
 
     fn thread(&mut self, thread: &vcpu::ThreadExecutions) {
+        let sampled = &thread.sampled;
         let thread = ThreadExecutions {
             serial: thread.serial,
             image: thread.image,
@@ -135,7 +194,22 @@ impl vcpu::Sink for Recorder {
             partial: thread.partial.clone(),
             steps: thread.steps.clone(),
         };
-        self.state().write(|writer| writer.thread(&thread));
+        let mut state = self.state();
+        state.write_samples();
+        state.write(|writer| writer.thread(&thread));
+        if !sampled.is_empty() {
+            state.write(|writer| writer.sampled(thread.serial, sampled));
+        }
+    }
+
+    fn sample(&mut self, sample: &vcpu::Sample<'_>) {
+        let mut state = self.state();
+        let frame = state.samples.intern(sample.stack);
+        let (serial, event) = (sample.serial, sample.event);
+        state.samples.waiting.push(RecordedSample { serial, event, frame });
+        if state.samples.waiting.len() >= BATCH {
+            state.write_samples();
+        }
     }
 }
 

@@ -185,6 +185,19 @@ pub enum Slot {
     LwpUndos = 0x8f8,
     /// Number of the register that the result of SLWPCB goes to, with [`RESULT_NARROW`].
     LwpRegister = 0x898,
+    /// Application rsp when the request was made. This and the following five are for the host to look
+    /// at; the registers themselves stay the application's.
+    Rsp = 0x110,
+    /// Application rbp.
+    Rbp = 0x118,
+    /// Application r12.
+    R12 = 0x120,
+    /// Application r13.
+    R13 = 0x128,
+    /// Application r14.
+    R14 = 0x130,
+    /// Application r15.
+    R15 = 0x138,
 }
 
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.

@@ -8,7 +8,8 @@
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
     AsmRegister64, CodeAssembler, CodeLabel, al, byte_ptr, cx, dword_ptr, eax, ecx, edx, esi,
-    qword_ptr, r8, r9, r10, r10d, r11, r11d, rax, rbx, rcx, rdi, rdx, rsi,
+    qword_ptr, r8, r9, r10, r10d, r11, r11d, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi,
+    rsp,
 };
 
 use crate::context::{Layout, RequestKind, Slot, wide_index};
@@ -240,6 +241,9 @@ fn emit_ring_and_wait(b: &mut Builder, ring: &mut CodeLabel) -> Emit {
     let mut wait = asm.create_label();
     let mut wake = asm.create_label();
 
+    for (slot, register) in shown_registers() {
+        asm.mov(Builder::slot(slot), register)?;
+    }
     asm.mov(eax, 0u32)?;
     asm.mov(Builder::slot(Slot::Resp), rax)?;
     asm.mov(Builder::slot32(Slot::Wait), eax)?;
@@ -351,6 +355,18 @@ fn saved_registers() -> [(Slot, AsmRegister64); 8] {
         (Slot::Rbx, rbx),
         (Slot::R8, r8),
         (Slot::R9, r9),
+    ]
+}
+
+/// What the mailbox leaves alone and the host may want to know: with those saved, all registers.
+fn shown_registers() -> [(Slot, AsmRegister64); 6] {
+    [
+        (Slot::Rsp, rsp),
+        (Slot::Rbp, rbp),
+        (Slot::R12, r12),
+        (Slot::R13, r13),
+        (Slot::R14, r14),
+        (Slot::R15, r15),
     ]
 }
 

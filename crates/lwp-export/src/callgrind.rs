@@ -3,6 +3,9 @@
 //! Own costs and numbers of calls are true counts. The inclusive cost of a call is an estimate: it
 //! assumes that every call of a function costs the same. Calls inside a group of functions that call
 //! each other are written with an inclusive cost of zero, because the group's cost is its entries'.
+//!
+//! Of a profile with recorded stacks, the inclusive cost of a call is what was sampled below it; how
+//! often it was made is not known and written as 0.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -40,6 +43,30 @@ struct Output<'a> {
     graph: CallGraph,
     inclusive: Vec<Inclusive>,
     values: Vec<Values>,
+    sampled: Sampled,
+}
+
+/// What was sampled below calls of a function from a place.
+type Sampled = BTreeMap<LocationId, BTreeMap<FunctionId, Values>>;
+
+/// The calls on recorded stacks. Where a stack has a call several times, it counts once.
+fn sampled(profile: &Profile) -> Sampled {
+    let mut out = Sampled::new();
+    for sample in &profile.samples {
+        let stack = &profile.stacks[sample.stack.index()].locations;
+        let mut calls: Vec<(LocationId, FunctionId)> = stack
+            .windows(2)
+            .map(|pair| (pair[1], profile.location(pair[0]).function()))
+            .filter(|(from, to)| profile.location(*from).function() != *to)
+            .collect();
+        calls.sort_unstable();
+        calls.dedup();
+        for (from, to) in calls {
+            let zero = || Values::zero(profile.events.len());
+            out.entry(from).or_default().entry(to).or_insert_with(zero).add(&sample.values);
+        }
+    }
+    out
 }
 
 impl<'a> Output<'a> {
@@ -54,6 +81,7 @@ impl<'a> Output<'a> {
             graph,
             inclusive,
             values: profile.by_location(),
+            sampled: sampled(profile),
         }
     }
 
@@ -70,7 +98,12 @@ impl<'a> Output<'a> {
         self.line(format_args!("pid: {pid}"));
         self.line(format_args!("cmd: {}", one_line(&profile.command)));
         self.line(format_args!("part: 1"));
-        self.line(format_args!("desc: Inclusive costs: estimated; {INFERRED}"));
+        match profile.has_stacks() {
+            true => self.line(format_args!(
+                "desc: Inclusive costs: sampled; numbers of calls are not known"
+            )),
+            false => self.line(format_args!("desc: Inclusive costs: estimated; {INFERRED}")),
+        }
         self.line(format_args!("positions: instr line"));
         let mut shorts = Vec::new();
         for event in &profile.events {
@@ -135,7 +168,7 @@ impl<'a> Output<'a> {
         for &id in locations {
             let location = profile.location(id);
             let frame = location.frames.first();
-            let (file, line) = frame.map_or(("", 0), |frame| (frame.file.as_str(), frame.line));
+            let (file, line) = frame.map_or(("", 0), |frame| (&*frame.file, frame.line));
             let file = if file.is_empty() { own_file.as_str() } else { file };
             if file != current {
                 let kind = if file == own_file { "fe" } else { "fi" };
@@ -151,17 +184,15 @@ impl<'a> Output<'a> {
             for call in calls.get(&id).into_iter().flatten() {
                 self.call(call, function, address, line);
             }
+            for (to, values) in self.sampled.remove(&id).unwrap_or_default() {
+                self.callee(to, 0);
+                self.line(format_args!("{address:#x} {line} {}", costs(&values.0)));
+            }
         }
     }
 
     fn call(&mut self, call: &Call, from: FunctionId, address: u64, line: u32) {
-        let profile = self.profile;
-        let callee = profile.function(call.to);
-        let object = self.name('o', &profile.module_of(call.to).path);
-        let file = self.name('f', &file_of(profile, call.to));
-        let name = self.name('n', &function_name(profile, call.to, true));
-        self.line(format_args!("cob={object}\ncfi={file}\ncfn={name}"));
-        self.line(format_args!("calls={} {:#x} {}", call.count, callee.address, callee.line));
+        self.callee(call.to, call.count);
         let together = from == call.to || self.same_group(from, call.to);
         let values: Vec<u64> = self
             .inclusive
@@ -173,6 +204,16 @@ impl<'a> Output<'a> {
             .collect();
         let values = costs(&values);
         self.line(format_args!("{address:#x} {line} {values}"));
+    }
+
+    fn callee(&mut self, to: FunctionId, count: u64) {
+        let profile = self.profile;
+        let callee = profile.function(to);
+        let object = self.name('o', &profile.module_of(to).path);
+        let file = self.name('f', &file_of(profile, to));
+        let name = self.name('n', &function_name(profile, to, true));
+        self.line(format_args!("cob={object}\ncfi={file}\ncfn={name}"));
+        self.line(format_args!("calls={count} {:#x} {}", callee.address, callee.line));
     }
 
     fn same_group(&self, a: FunctionId, b: FunctionId) -> bool {

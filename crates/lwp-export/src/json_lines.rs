@@ -69,7 +69,7 @@ fn lines(profile: &Profile) -> BTreeMap<(String, u32), Values> {
     let mut sums: BTreeMap<(String, u32), Values> = BTreeMap::new();
     for (location, values) in profile.locations.iter().zip(profile.by_location()) {
         let Some(frame) = location.frames.first().filter(|frame| frame.line != 0) else { continue };
-        let key = (frame.file.clone(), frame.line);
+        let key = (frame.file.to_string(), frame.line);
         sums.entry(key).or_insert_with(|| Values::zero(values.0.len())).add(&values);
     }
     sums

@@ -139,7 +139,7 @@ fn records(recording: &Recording, profile: &Profile) -> Vec<u8> {
     let mut time = 1;
     match recording.samples.is_empty() {
         true => executions(&mut out, recording, profile.events.len(), &mut time),
-        false => samples(&mut out, recording),
+        false => samples(&mut out, recording, &mut time),
     }
     out
 }
@@ -231,14 +231,30 @@ fn branch(sum: &mut [i64; Event::EXACT.len()], end: BlockEnd, runs: i64, not_tak
     }
 }
 
-fn samples(out: &mut Vec<u8>, recording: &Recording) {
-    for recorded in &recording.samples {
+/// A stack as the kernel gives it: the instruction, then return addresses.
+fn return_addresses(recording: &Recording, frame: u32) -> Vec<u64> {
+    let mut stack = Vec::new();
+    let mut next = Some(frame);
+    while let Some(frame) = next.and_then(|index| recording.frames.get(index as usize)) {
+        // What a frame has is the last byte of the call.
+        stack.push(frame.address.wrapping_add(u64::from(!stack.is_empty())));
+        next = frame.caller;
+    }
+    stack
+}
+
+fn samples(out: &mut Vec<u8>, recording: &Recording, time: &mut u64) {
+    for (recorded, times) in &recording.samples {
         let Some(thread) = recording.threads.get(&recorded.serial) else { continue };
-        let Some(&address) = recorded.stack.first() else { continue };
+        let stack = return_addresses(recording, recorded.frame);
+        let Some(&address) = stack.first() else { continue };
         let event = recorded.event as usize;
         let period = recording.events[event].interval.max(1);
         let who = (thread.pid, thread.tid);
-        sample(out, event, address, who, recorded.time_ns, period, Some(&recorded.stack));
+        for _ in 0..*times {
+            sample(out, event, address, who, *time, period, Some(&stack));
+            *time += 1;
+        }
     }
 }
 

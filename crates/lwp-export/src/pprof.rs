@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -270,30 +271,36 @@ fn locations(profile: &Profile) -> Vec<proto::Location> {
 }
 
 fn functions(profile: &Profile, strings: &mut Strings) -> Vec<proto::Function> {
+    let files = files_in_lines(profile);
     let mut out = Vec::with_capacity(profile.functions.len());
     for (index, function) in profile.functions.iter().enumerate() {
         let id = lwp_profile::FunctionId(index as u32);
         let file = match function.file.as_str() {
             // Where an inlined function stands is known by its lines only.
-            "" => file_in_lines(profile, id),
-            file => file.to_owned(),
+            "" => &*files[index],
+            file => file,
         };
         out.push(proto::Function {
             id: index as u64 + 1,
             name: strings.add(&function_name(profile, id, true)),
             system_name: strings.add(&function.name),
-            filename: strings.add(&file),
+            filename: strings.add(file),
             start_line: function.line.into(),
         });
     }
     out
 }
 
-fn file_in_lines(profile: &Profile, id: lwp_profile::FunctionId) -> String {
-    let frames = profile.locations.iter().flat_map(|location| &location.frames);
-    let frame =
-        frames.filter(|frame| frame.function == id && !frame.file.is_empty()).take(1).next();
-    frame.map(|frame| frame.file.clone()).unwrap_or_default()
+/// The first file in which each function has a line.
+fn files_in_lines(profile: &Profile) -> Vec<Arc<str>> {
+    let mut files: Vec<Arc<str>> = vec![Arc::default(); profile.functions.len()];
+    for frame in profile.locations.iter().flat_map(|location| location.frames.iter()) {
+        let file = &mut files[frame.function.index()];
+        if file.is_empty() {
+            *file = Arc::clone(&frame.file);
+        }
+    }
+    files
 }
 
 fn clamp(value: u64) -> i64 {

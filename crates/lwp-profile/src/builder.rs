@@ -1,10 +1,12 @@
 //! Building a profile: everything is entered by what it is, and put into canonical order at the end.
 
-use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::profile::{
-    Call, CallKind, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
+    Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 
@@ -15,12 +17,12 @@ pub type StackKey = Vec<LocationId>;
 #[derive(Clone, Debug)]
 struct Table<T> {
     items: Vec<T>,
-    numbers: HashMap<T, u32>,
+    numbers: FxHashMap<T, u32>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), numbers: HashMap::new() }
+        Self { items: Vec::new(), numbers: FxHashMap::default() }
     }
 }
 
@@ -44,12 +46,12 @@ pub struct Builder {
     events: Vec<Event>,
     modules: Table<Module>,
     functions: Table<Function>,
-    places: HashMap<(ModuleId, u64), LocationId>,
+    places: FxHashMap<(ModuleId, u64), LocationId>,
     locations: Vec<Location>,
-    stacks: Table<StackKey>,
+    stacks: Table<Arc<[LocationId]>>,
     threads: Table<Thread>,
-    samples: HashMap<(ThreadId, StackId), Values>,
-    calls: HashMap<(Option<LocationId>, FunctionId, CallKind), u64>,
+    samples: FxHashMap<(ThreadId, StackId), Values>,
+    calls: FxHashMap<(Option<LocationId>, FunctionId, CallKind), u64>,
 }
 
 impl Builder {
@@ -91,12 +93,12 @@ impl Builder {
     }
 
     /// A description by content, which does not depend on numbers.
-    fn functions_named(&self, location: &Location) -> (Vec<u8>, Vec<(Function, String, u32)>) {
+    fn functions_named(&self, location: &Location) -> (Code, Vec<(Function, Arc<str>, u32)>) {
         let frames = location.frames.iter().map(|frame| {
             let function = self.functions.items[frame.function.index()].clone();
             (Function { module: ModuleId::default(), ..function }, frame.file.clone(), frame.line)
         });
-        (location.bytes.clone(), frames.collect())
+        (location.bytes, frames.collect())
     }
 
     /// Enters a stack.
@@ -106,7 +108,7 @@ impl Builder {
     /// If it is empty.
     pub fn stack(&mut self, locations: StackKey) -> StackId {
         assert!(!locations.is_empty(), "a stack has at least one location");
-        StackId(self.stacks.add(locations))
+        StackId(self.stacks.add(locations.into()))
     }
 
     /// Enters a thread.
@@ -154,26 +156,29 @@ impl Builder {
             .collect();
         let (locations, new_location) = sorted(locations, |location| location);
         let relocate = |id: LocationId| LocationId(new_location[id.index()]);
-        let stacks: Vec<Stack> = self
-            .stacks
-            .items
-            .into_iter()
-            .map(|stack| Stack { locations: stack.into_iter().map(relocate).collect() })
-            .collect();
+        let relocated = |stack: Arc<[LocationId]>| {
+            // A stack's only owner may change it where it is.
+            let mut locations = stack;
+            match Arc::get_mut(&mut locations) {
+                Some(own) => own.iter_mut().for_each(|id| *id = relocate(*id)),
+                None => locations = locations.iter().copied().map(relocate).collect(),
+            }
+            Stack { locations }
+        };
+        drop(self.stacks.numbers);
+        let stacks: Vec<Stack> = self.stacks.items.into_iter().map(relocated).collect();
         let (stacks, new_stack) = sorted(stacks, |stack| stack);
         let (threads, new_thread) = sorted(self.threads.items, |thread| thread);
-        let samples: BTreeMap<(ThreadId, StackId), Values> = self
+        let mut samples: Vec<Sample> = self
             .samples
             .into_iter()
-            .map(|((thread, stack), values)| {
-                let thread = ThreadId(new_thread[thread.index()]);
-                ((thread, StackId(new_stack[stack.index()])), values)
+            .map(|((thread, stack), values)| Sample {
+                thread: ThreadId(new_thread[thread.index()]),
+                stack: StackId(new_stack[stack.index()]),
+                values,
             })
             .collect();
-        let samples = samples
-            .into_iter()
-            .map(|((thread, stack), values)| Sample { thread, stack, values })
-            .collect();
+        samples.sort_unstable_by_key(|sample| (sample.thread, sample.stack));
         let mut calls: Vec<Call> = self
             .calls
             .into_iter()
@@ -202,17 +207,15 @@ impl Builder {
 
 /// The items in order, and each old index's new one.
 fn sorted<T: Ord>(items: Vec<T>, key: impl Fn(&T) -> &T) -> (Vec<T>, Vec<u32>) {
-    let mut numbered: Vec<(T, usize)> =
-        items.into_iter().enumerate().map(|(index, item)| (item, index)).collect();
-    numbered.sort_by(|a, b| key(&a.0).cmp(key(&b.0)).then(a.1.cmp(&b.1)));
-    let mut new = vec![0; numbered.len()];
-    let items = numbered
-        .into_iter()
-        .enumerate()
-        .map(|(index, (item, old))| {
-            new[old] = index as u32;
-            item
-        })
-        .collect();
-    (items, new)
+    let mut order: Vec<u32> = (0..items.len() as u32).collect();
+    order.sort_unstable_by(|&a, &b| {
+        key(&items[a as usize]).cmp(key(&items[b as usize])).then(a.cmp(&b))
+    });
+    let mut new = vec![0; items.len()];
+    for (index, &old) in order.iter().enumerate() {
+        new[old as usize] = index as u32;
+    }
+    let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    let sorted = order.iter().filter_map(|&old| items[old as usize].take()).collect();
+    (sorted, new)
 }

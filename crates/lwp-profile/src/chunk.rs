@@ -10,6 +10,7 @@
 //! that does not know it.
 
 use std::fmt;
+use std::io::{self, Read};
 
 /// First bytes of every recording.
 pub const MAGIC: [u8; 8] = *b"\x89LWP\r\n\x1a\n";
@@ -41,6 +42,10 @@ impl Kind {
     pub const SYMBOLS: Self = Self(*b"symb");
     /// Events that were sampled.
     pub const EVENTS: Self = Self(*b"EVNT");
+    /// Frames of sampled stacks.
+    pub const FRAMES: Self = Self(*b"FRAM");
+    /// How many there were of each sampled event in a thread.
+    pub const SAMPLED: Self = Self(*b"sums");
     /// Samples of a thread.
     pub const SAMPLES: Self = Self(*b"SMPL");
     /// A file that the profile needs, kept with it.
@@ -84,6 +89,9 @@ pub enum ReadError {
         /// Minor version.
         minor: u16,
     },
+    /// The file cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
 }
 
 /// The file header.
@@ -168,40 +176,83 @@ pub enum Step<'a> {
     },
 }
 
-/// Walks the chunks of a file whose header has been checked.
-pub fn chunks(bytes: &[u8]) -> impl Iterator<Item = Step<'_>> {
-    let mut at = HEADER_BYTES;
-    let mut over = false;
-    std::iter::from_fn(move || {
-        if over || at >= bytes.len() {
-            return None;
-        }
-        let step = chunk_at(bytes, at);
-        match step {
-            Step::Chunk { payload, .. } => at += CHUNK_BYTES + payload.len(),
-            Step::Damage { .. } => over = true,
-        }
-        Some(step)
-    })
+/// Walks the chunks of a file, one in memory at a time.
+#[derive(Debug)]
+pub struct Chunks<R> {
+    file: R,
+    at: usize,
+    /// Bytes taken from the file, the header included.
+    taken: u64,
+    over: bool,
+    payload: Vec<u8>,
 }
 
-fn chunk_at(bytes: &[u8], at: usize) -> Step<'_> {
-    let word = |offset: usize| -> Option<[u8; 4]> {
-        bytes.get(at + offset..at + offset + 4)?.try_into().ok()
-    };
-    let damage = |what| Step::Damage { at, what };
-    let (Some(kind), Some(len), Some(sum)) = (word(0), word(4), word(8)) else {
-        return damage("the file ends inside a chunk");
-    };
-    let start = at + CHUNK_BYTES;
-    let Some(payload) = bytes.get(start..start.saturating_add(u32::from_le_bytes(len) as usize))
-    else {
-        return damage("the file ends inside a chunk");
-    };
-    if checksum(&bytes[at..at + 8], payload) != u32::from_le_bytes(sum) {
-        return damage("a checksum is wrong");
+impl<R: Read> Chunks<R> {
+    /// Starts behind the header, which has been read.
+    pub fn new(file: R) -> Self {
+        Self {
+            file,
+            at: HEADER_BYTES,
+            taken: HEADER_BYTES as u64,
+            over: false,
+            payload: Vec::new(),
+        }
     }
-    Step::Chunk { at, kind: Kind(kind), payload }
+
+    /// The next step; nothing behind damage.
+    pub fn step(&mut self) -> io::Result<Option<Step<'_>>> {
+        if self.over {
+            return Ok(None);
+        }
+        let at = self.at;
+        let mut head = [0; CHUNK_BYTES];
+        let got = fill(&mut self.file, &mut head)?;
+        self.taken += got as u64;
+        if got == 0 {
+            self.over = true;
+            return Ok(None);
+        }
+        let word = |offset: usize| [0, 1, 2, 3].map(|byte| head[offset + byte]);
+        let len = u32::from_le_bytes(word(4));
+        self.payload.clear();
+        if got == CHUNK_BYTES {
+            // What the length says is not reserved: it may be wrong.
+            self.file.by_ref().take(len.into()).read_to_end(&mut self.payload)?;
+            self.taken += self.payload.len() as u64;
+        }
+        let whole = got == CHUNK_BYTES && self.payload.len() == len as usize;
+        if !whole {
+            self.over = true;
+            return Ok(Some(Step::Damage { at, what: "the file ends inside a chunk" }));
+        }
+        if checksum(&head[..8], &self.payload) != u32::from_le_bytes(word(8)) {
+            self.over = true;
+            return Ok(Some(Step::Damage { at, what: "a checksum is wrong" }));
+        }
+        self.at += CHUNK_BYTES + self.payload.len();
+        Ok(Some(Step::Chunk { at, kind: Kind(word(0)), payload: &self.payload }))
+    }
+}
+
+impl<R: Read> Chunks<R> {
+    /// Reads to the end of the file; its bytes.
+    pub fn length(mut self) -> io::Result<u64> {
+        Ok(self.taken + io::copy(&mut self.file, &mut io::sink())?)
+    }
+}
+
+/// Reads until `bytes` is full or the file ends; how many there were.
+pub fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < bytes.len() {
+        match file.read(&mut bytes[got..]) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
 }
 
 #[cfg(test)]
@@ -216,18 +267,28 @@ mod tests {
         file
     }
 
+    /// The damage, if any, of every step.
+    fn steps(bytes: &[u8]) -> Vec<Option<(usize, &'static str)>> {
+        let mut chunks = Chunks::new(&bytes[HEADER_BYTES..]);
+        let mut out = Vec::new();
+        while let Some(step) = chunks.step().unwrap() {
+            out.push(match step {
+                Step::Chunk { .. } => None,
+                Step::Damage { at, what } => Some((at, what)),
+            });
+        }
+        out
+    }
+
     #[test]
     fn chunks_are_read_up_to_the_damage() {
         let mut bytes = file(&[b"one", b"two", b"three"]);
-        assert_eq!(chunks(&bytes).count(), 3);
+        assert_eq!(steps(&bytes), [None, None, None]);
         let second = HEADER_BYTES + CHUNK_BYTES + 3;
         bytes[second + CHUNK_BYTES] ^= 1;
-        let steps: Vec<_> = chunks(&bytes).collect();
-        assert_eq!(steps.len(), 2);
-        assert_eq!(steps[1], Step::Damage { at: second, what: "a checksum is wrong" });
+        assert_eq!(steps(&bytes), [None, Some((second, "a checksum is wrong"))]);
         let cut = &bytes[..second + 5];
-        let what = "the file ends inside a chunk";
-        assert_eq!(chunks(cut).last(), Some(Step::Damage { at: second, what }));
+        assert_eq!(steps(cut), [None, Some((second, "the file ends inside a chunk"))]);
     }
 
     #[test]

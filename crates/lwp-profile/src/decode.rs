@@ -1,30 +1,69 @@
 //! Reading a recording: whatever is whole is used, and what is not is said.
 
+use std::io::Read;
+
+use rustc_hash::FxHashMap;
+
 use crate::chunk::{self, Kind, ReadError, Step};
 use crate::recording::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedModule, RecordedSample,
-    RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
+    RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 use crate::wire::{Input, WireError};
 
+/// What is gathered while a recording is read.
+#[derive(Debug, Default)]
+struct Reading {
+    samples: FxHashMap<RecordedSample, u64>,
+}
+
+impl Reading {
+    fn read_samples(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let (serial, event) = (input.narrow()?, input.narrow()?);
+            let sample = RecordedSample { serial, event, frame: input.narrow()? };
+            *self.samples.entry(sample).or_default() += 1;
+        }
+        Ok(())
+    }
+}
+
 impl Recording {
-    /// Reads a recording. Damage ends the reading and becomes a warning; only a file that is no
-    /// recording at all is an error.
+    /// Reads a recording in memory; see [`Self::read`].
     pub fn parse(bytes: &[u8]) -> Result<Self, ReadError> {
-        let minor = chunk::read_header(bytes)?;
+        Self::read(bytes)
+    }
+
+    /// Reads a recording, a chunk at a time. Damage ends the reading and becomes a warning; only a file
+    /// that is no recording at all, or cannot be read, is an error.
+    pub fn read(mut file: impl Read) -> Result<Self, ReadError> {
+        let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
+        let mut head = [0; chunk::HEADER_BYTES];
+        let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;
+        let minor = chunk::read_header(&head[..got])?;
         let mut recording = Self::default();
-        for step in chunk::chunks(bytes) {
+        let mut reading = Reading::default();
+        let mut chunks = chunk::Chunks::new(file);
+        let mut damage = None;
+        while let Some(step) = chunks.step().map_err(unreadable)? {
             match step {
-                Step::Chunk { at, kind, payload } => recording.chunk(at, kind, payload, minor)?,
-                Step::Damage { at, what } => {
-                    let left = bytes.len() - at;
-                    recording.warnings.push(format!(
-                        "{what} at byte {at}: the last {left} of {} bytes are left out",
-                        bytes.len()
-                    ));
+                Step::Chunk { at, kind, payload } => {
+                    recording.chunk(&mut reading, at, kind, payload, minor)?;
                 }
+                Step::Damage { at, what } => damage = Some((at, what)),
             }
         }
+        if let Some((at, what)) = damage {
+            let length = chunks.length().map_err(unreadable)?;
+            let left = length - at as u64;
+            recording.warnings.push(format!(
+                "{what} at byte {at}: the last {left} of {length} bytes are left out"
+            ));
+        }
+        recording.samples = reading.samples.into_iter().collect();
+        recording
+            .samples
+            .sort_unstable_by_key(|(sample, _)| (sample.serial, sample.event, sample.frame));
         if !recording.complete && recording.warnings.is_empty() {
             recording.warnings.push(
                 "the recorder did not come to its end: counts go up to its last checkpoint".into(),
@@ -36,6 +75,7 @@ impl Recording {
 
     fn chunk(
         &mut self,
+        reading: &mut Reading,
         at: usize,
         kind: Kind,
         payload: &[u8],
@@ -50,7 +90,9 @@ impl Recording {
             Kind::IMAGE => self.read_image(input),
             Kind::SYMBOLS => self.read_symbols(input),
             Kind::EVENTS => self.read_events(input),
-            Kind::SAMPLES => self.read_samples(input),
+            Kind::FRAMES => self.read_frames(input),
+            Kind::SAMPLES => reading.read_samples(input),
+            Kind::SAMPLED => self.read_sampled(input),
             Kind::FILE => self.read_file(input),
             Kind::END => {
                 self.complete = true;
@@ -168,22 +210,38 @@ impl Recording {
         Ok(())
     }
 
-    fn read_samples(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
-        while !input.is_empty() {
-            let mut sample = RecordedSample {
-                serial: input.narrow()?,
-                event: input.narrow()?,
-                time_ns: input.number()?,
-                record: input.bytes()?.to_vec(),
-                stack: Vec::new(),
-            };
-            let mut last = 0u64;
-            for _ in 0..input.number()? {
-                last = last.wrapping_add(input.signed()? as u64);
-                sample.stack.push(last);
-            }
-            self.samples.push(sample);
+    fn read_frames(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let first: u32 = input.narrow()?;
+        if first as usize != self.frames.len() {
+            // Frames before these are missing: those after them cannot be told apart.
+            return Err(WireError::Range { at: 0 });
         }
+        let mut last = 0u64;
+        while !input.is_empty() {
+            let index = self.frames.len() as u64;
+            let back = input.number()?;
+            let module: u64 = input.number()?;
+            last = last.wrapping_add(input.signed()? as u64);
+            let caller = index.checked_sub(back).filter(|_| back > 0);
+            if back > index {
+                return Err(WireError::Range { at: 0 });
+            }
+            self.frames.push(RecordedFrame {
+                caller: caller.map(|caller| caller as u32),
+                module: module.checked_sub(1).and_then(|module| u32::try_from(module).ok()),
+                address: last,
+            });
+        }
+        Ok(())
+    }
+
+    fn read_sampled(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
+        let serial = input.narrow()?;
+        let mut counts = Vec::new();
+        while !input.is_empty() {
+            counts.push(input.number()?);
+        }
+        self.sampled.insert(serial, counts);
         Ok(())
     }
 
@@ -205,12 +263,22 @@ impl Recording {
         if dropped > 0 {
             self.warnings.push(format!("{dropped} counts of blocks that are missing are left out"));
         }
-        let before = self.samples.len();
+        let taken = |samples: &[(RecordedSample, u64)]| -> u64 {
+            samples.iter().map(|(_, times)| times).sum()
+        };
+        let before = taken(&self.samples);
         let events = self.events.len();
-        self.samples.retain(|sample| (sample.event as usize) < events);
-        if self.samples.len() < before {
-            let dropped = before - self.samples.len();
-            self.warnings.push(format!("{dropped} samples of unknown events are left out"));
+        let frames = self.frames.len();
+        self.samples.retain(|(sample, _)| {
+            (sample.event as usize) < events
+                && (sample.frame as usize) < frames
+                && self.threads.contains_key(&sample.serial)
+        });
+        let dropped = before - taken(&self.samples);
+        if dropped > 0 {
+            self.warnings.push(format!(
+                "{dropped} samples whose event, stack or thread is missing are left out"
+            ));
         }
     }
 }
@@ -254,13 +322,12 @@ mod tests {
         let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };
         let event = SampledEvent { name: "instructions".into(), interval: 997, modelled: false };
-        let sample = RecordedSample {
-            serial: 1,
-            event: 0,
-            time_ns: 12,
-            record: vec![2; 32],
-            stack: vec![0x1010, 0xffff_ffff_ffff_fff0, 0x20],
-        };
+        let frames = vec![
+            RecordedFrame { caller: None, module: Some(0), address: 0x2000 },
+            RecordedFrame { caller: Some(0), module: None, address: 0xffff_ffff_ffff_fff0 },
+            RecordedFrame { caller: Some(0), module: Some(0), address: 0x1010 },
+        ];
+        let sample = |frame| RecordedSample { serial: 1, event: 0, frame };
         let file = RecordedFile { path: "/src/a.c".into(), bytes: b"int x;".to_vec() };
         Recording {
             info: [("command".to_owned(), "true".to_owned())].into(),
@@ -270,7 +337,9 @@ mod tests {
             images: [(0, image)].into(),
             symbols: vec![symbol],
             events: vec![event],
-            samples: vec![sample],
+            frames,
+            samples: vec![(sample(1), 2), (sample(2), 1)],
+            sampled: [(1, vec![3000])].into(),
             files: vec![file],
             complete: true,
             warnings: Vec::new(),
@@ -293,7 +362,14 @@ mod tests {
         }
         writer.symbols(&recording.symbols).unwrap();
         writer.events(&recording.events).unwrap();
-        writer.samples(&recording.samples).unwrap();
+        writer.frames(0, &recording.frames[..1]).unwrap();
+        writer.frames(1, &recording.frames[1..]).unwrap();
+        let times = |(sample, times): &(RecordedSample, u64)| vec![*sample; *times as usize];
+        let samples: Vec<RecordedSample> = recording.samples.iter().flat_map(times).collect();
+        writer.samples(&samples).unwrap();
+        for (serial, counts) in &recording.sampled {
+            writer.sampled(*serial, counts).unwrap();
+        }
         for file in &recording.files {
             writer.file(file).unwrap();
         }
@@ -376,7 +452,7 @@ mod tests {
         fn any_payload_is_read(
             kind in prop::sample::select(vec![
                 Kind::INFO, Kind::MODULE, Kind::BLOCKS, Kind::THREAD, Kind::IMAGE, Kind::SYMBOLS,
-                Kind::EVENTS, Kind::SAMPLES, Kind::FILE,
+                Kind::EVENTS, Kind::FRAMES, Kind::SAMPLES, Kind::SAMPLED, Kind::FILE,
             ]),
             payload in prop::collection::vec(any::<u8>(), 0..200),
         ) {

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use crate::chunk::{self, Kind};
 use crate::recording::{
-    Block, Image, RecordedFile, RecordedModule, RecordedSample, RecordedSymbol, SampledEvent,
-    ThreadExecutions,
+    Block, Image, RecordedFile, RecordedFrame, RecordedModule, RecordedSample, RecordedSymbol,
+    SampledEvent, ThreadExecutions,
 };
 use crate::wire::Output;
 
@@ -163,25 +163,46 @@ impl<W: Write> Writer<W> {
         self.chunk(Kind::EVENTS, &output)
     }
 
-    /// Samples.
+    /// Frames of stacks; the first of them has the index `first`.
+    pub fn frames(&mut self, first: u32, frames: &[RecordedFrame]) -> io::Result<()> {
+        let mut index = first;
+        for part in frames.chunks(16384) {
+            let mut output = Output::default();
+            output.number(index);
+            let mut last = 0u64;
+            for frame in part {
+                // Callers come just before as a rule; 0 stands for none.
+                output.number(frame.caller.map_or(0, |caller| u64::from(index - caller)));
+                output.number(frame.module.map_or(0, |module| u64::from(module) + 1));
+                output.signed(frame.address.wrapping_sub(last) as i64);
+                last = frame.address;
+                index += 1;
+            }
+            self.chunk(Kind::FRAMES, &output)?;
+        }
+        Ok(())
+    }
+
+    /// Samples; their frames have been written.
     pub fn samples(&mut self, samples: &[RecordedSample]) -> io::Result<()> {
-        for part in samples.chunks(4096) {
+        for part in samples.chunks(16384) {
             let mut output = Output::default();
             for sample in part {
                 output.number(sample.serial);
                 output.number(sample.event);
-                output.number(sample.time_ns);
-                output.bytes(&sample.record);
-                output.number(sample.stack.len() as u64);
-                let mut last = 0u64;
-                for &address in &sample.stack {
-                    output.signed(address.wrapping_sub(last) as i64);
-                    last = address;
-                }
+                output.number(sample.frame);
             }
             self.chunk(Kind::SAMPLES, &output)?;
         }
         Ok(())
+    }
+
+    /// How many there were of each sampled event in a thread; replaces what was written of it before.
+    pub fn sampled(&mut self, serial: u32, counts: &[u64]) -> io::Result<()> {
+        let mut output = Output::default();
+        output.number(serial);
+        counts.iter().for_each(|count| output.number(*count));
+        self.chunk(Kind::SAMPLED, &output)
     }
 
     /// A file to keep.

@@ -62,14 +62,16 @@ impl Inclusive {
     /// True inclusive counts: each sample counts once for every function on its stack.
     fn from_stacks(profile: &Profile, event: usize) -> Self {
         let mut of = vec![0.0; profile.functions.len()];
-        for sample in &profile.samples {
+        // The number of the sample that counted for a function last.
+        let mut last = vec![usize::MAX; of.len()];
+        for (number, sample) in profile.samples.iter().enumerate() {
             let value = sample.values.get(event) as f64;
-            let mut seen: Vec<FunctionId> = Vec::new();
-            for &location in &profile.stacks[sample.stack.index()].locations {
+            for &location in profile.stacks[sample.stack.index()].locations.iter() {
                 for frame in &profile.location(location).frames {
-                    if !seen.contains(&frame.function) {
-                        seen.push(frame.function);
-                        of[frame.function.index()] += value;
+                    let function = frame.function.index();
+                    if last[function] != number {
+                        last[function] = number;
+                        of[function] += value;
                     }
                 }
             }

@@ -29,12 +29,12 @@ pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
 pub use merge::MergeError;
 pub use profile::{
-    Call, CallKind, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
+    Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 pub use recording::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedModule, RecordedSample,
-    RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
+    RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 pub use stacks::{Inferred, InferredStack};
 pub use tree::{Node, Tree};

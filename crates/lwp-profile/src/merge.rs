@@ -125,8 +125,8 @@ mod tests {
                 let location = builder.location(Location {
                     module,
                     address,
-                    bytes: vec![0x90],
-                    frames: vec![frame],
+                    bytes: [0x90][..].into(),
+                    frames: [frame].into(),
                 });
                 let stack = builder.stack(vec![location]);
                 let comm = format!("t{thread}");

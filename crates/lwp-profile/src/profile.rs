@@ -1,5 +1,9 @@
 //! The profile: functions, lines, stacks and calls with counts per event.
 
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
 /// Whether every execution was counted, or every N-th event was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
@@ -161,10 +165,42 @@ pub struct Function {
 pub struct Frame {
     /// The function.
     pub function: FunctionId,
-    /// Source file, empty where it is not known.
-    pub file: String,
+    /// Source file, empty where it is not known. Shared: a program has far fewer files than
+    /// instructions.
+    pub file: Arc<str>,
     /// Line, 0 where it is not known.
     pub line: u32,
+}
+
+/// The bytes of an instruction; none where they are not known.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Code {
+    bytes: [u8; 15],
+    len: u8,
+}
+
+impl From<&[u8]> for Code {
+    /// At most fifteen bytes: no instruction is longer.
+    fn from(code: &[u8]) -> Self {
+        let mut bytes = [0; 15];
+        let len = code.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&code[..len]);
+        Self { bytes, len: len as u8 }
+    }
+}
+
+impl Deref for Code {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 /// An instruction.
@@ -175,10 +211,10 @@ pub struct Location {
     /// Its address as the file has it; for generated code, in the process.
     pub address: u64,
     /// Its bytes; empty where they are not known.
-    pub bytes: Vec<u8>,
+    pub bytes: Code,
     /// What it belongs to: inlined functions, innermost first, then the function that they were
     /// inlined into.
-    pub frames: Vec<Frame>,
+    pub frames: Box<[Frame]>,
 }
 
 impl Location {
@@ -192,7 +228,7 @@ impl Location {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stack {
     /// Locations, innermost first. Never empty.
-    pub locations: Vec<LocationId>,
+    pub locations: Arc<[LocationId]>,
 }
 
 /// A thread of a process.

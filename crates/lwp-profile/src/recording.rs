@@ -177,19 +177,27 @@ pub struct SampledEvent {
     pub modelled: bool,
 }
 
-/// A sample.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A frame of a sampled stack, together with all that it was called from: stacks are a forest, so that
+/// what they have in common is there once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RecordedFrame {
+    /// Index of the frame that it was called from; `None` for the outermost. Always a smaller index.
+    pub caller: Option<u32>,
+    /// Its module.
+    pub module: Option<u32>,
+    /// The instruction; in a frame that has called another, the last byte of the call.
+    pub address: u64,
+}
+
+/// A sample. Those of one event and one thread are in order, an interval from each to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordedSample {
     /// Number of the thread.
     pub serial: u32,
     /// Index of the event.
     pub event: u32,
-    /// When, in nanoseconds since the start of the run.
-    pub time_ns: u64,
-    /// The LWP event record, byte for byte; empty where there is none.
-    pub record: Vec<u8>,
-    /// Addresses, innermost first: the sampled instruction, then return addresses.
-    pub stack: Vec<u64>,
+    /// Index of the innermost frame.
+    pub frame: u32,
 }
 
 /// A file kept with the recording.
@@ -218,8 +226,13 @@ pub struct Recording {
     pub symbols: Vec<RecordedSymbol>,
     /// Events that were sampled.
     pub events: Vec<SampledEvent>,
-    /// Samples, in the order they were written.
-    pub samples: Vec<RecordedSample>,
+    /// Frames of sampled stacks.
+    pub frames: Vec<RecordedFrame>,
+    /// Different samples and how often each was taken, in order: a recording has far fewer different ones
+    /// than samples.
+    pub samples: Vec<(RecordedSample, u64)>,
+    /// How many there were of each sampled event, by thread; the rest after the last sample included.
+    pub sampled: BTreeMap<u32, Vec<u64>>,
     /// Files kept with it.
     pub files: Vec<RecordedFile>,
     /// Whether the recorder came to its end.

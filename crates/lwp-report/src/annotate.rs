@@ -130,7 +130,7 @@ pub fn function(
         exact: profile.mode == lwp_profile::Mode::Exact,
         ..Listing::default()
     };
-    let mut last: Option<(String, u32)> = None;
+    let mut last: Option<(std::sync::Arc<str>, u32)> = None;
     let mut next: Option<u64> = None;
     for (index, &location) in locations.iter().enumerate() {
         let place = profile.location(location);
@@ -143,7 +143,7 @@ pub fn function(
             if last.as_ref() != Some(&here) {
                 listing.lines.push(Line::Source {
                     text: sources.line(&frame.file, frame.line),
-                    file: frame.file.clone(),
+                    file: frame.file.to_string(),
                     line: frame.line,
                     inlined: inlined(profile, place),
                 });

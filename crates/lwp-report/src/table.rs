@@ -205,12 +205,29 @@ impl Table {
         let graph = CallGraph::of(profile);
         let inclusive = Inclusive::of(profile, &graph, options.event);
         self.inclusive_exact = inclusive.exact;
+        if inclusive.exact {
+            self.add_callers(&inclusive);
+        }
         for row in &mut self.rows {
             let Some(function) = row.function else { continue };
             row.keys = names.function_keys(function);
             row.inclusive = Some(inclusive.of[function.index()]);
             row.calls = (!profile.calls.is_empty()).then(|| graph.calls_of(function));
         }
+    }
+
+    /// Functions that were on stacks and never did anything themselves.
+    fn add_callers(&mut self, inclusive: &Inclusive) {
+        let mut has_row = vec![false; inclusive.of.len()];
+        for function in self.rows.iter().filter_map(|row| row.function) {
+            has_row[function.index()] = true;
+        }
+        let callers = (0..inclusive.of.len()).filter(|index| !has_row[*index]);
+        self.rows.extend(
+            callers
+                .filter(|index| inclusive.of[*index] > 0.0)
+                .map(|index| Row { function: Some(FunctionId(index as u32)), ..Row::default() }),
+        );
     }
 
     fn arrange(&mut self, options: &Options) {
@@ -222,9 +239,13 @@ impl Table {
         self.rows.sort_by(|a, b| {
             weight(b).total_cmp(&weight(a)).then(b.own.cmp(&a.own)).then(a.keys.cmp(&b.keys))
         });
+        let part = |row: &Row| match self.inclusive_exact {
+            true => weight(row).max(row.inclusive.unwrap_or(0.0)),
+            false => weight(row),
+        };
         let before = self.rows.len();
         let least = self.total as f64 * options.percent_limit / 100.0;
-        self.rows.retain(|row| weight(row) > 0.0 && weight(row) >= least);
+        self.rows.retain(|row| part(row) > 0.0 && part(row) >= least);
         self.hidden = before - self.rows.len();
     }
 }
@@ -274,7 +295,7 @@ impl<'a> Names<'a> {
             },
             SortKey::SrcFile => innermost
                 .filter(|frame| !frame.file.is_empty())
-                .map_or_else(unknown, |frame| frame.file.clone()),
+                .map_or_else(unknown, |frame| frame.file.to_string()),
             SortKey::SrcLine => innermost
                 .filter(|frame| frame.line != 0)
                 .map_or_else(unknown, |frame| format!("{}:{}", base(&frame.file), frame.line)),

@@ -54,8 +54,8 @@ struct Calls<'r, 'a> {
     executed: HashMap<Key, u64>,
 }
 
-impl Calls<'_, '_> {
-    fn totals(&self) -> Vec<(Block, Total)> {
+impl<'a> Calls<'_, 'a> {
+    fn totals(&self) -> Vec<(&'a Block, Total)> {
         let recording = self.resolver.recording;
         let mut totals: HashMap<u32, Total> = HashMap::new();
         for thread in recording.threads.values() {
@@ -71,8 +71,8 @@ impl Calls<'_, '_> {
                 }
             }
         }
-        let mut totals: Vec<(Block, Total)> =
-            totals.into_iter().map(|(id, total)| (recording.blocks[&id].clone(), total)).collect();
+        let mut totals: Vec<(&Block, Total)> =
+            totals.into_iter().map(|(id, total)| (&recording.blocks[&id], total)).collect();
         totals.sort_by_key(|(block, _)| block.id);
         totals
     }

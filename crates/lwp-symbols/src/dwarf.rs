@@ -1,5 +1,7 @@
 //! Lines and inlined functions from DWARF.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +17,7 @@ pub struct SourceFrame {
     /// The linker's name of the function, or its plain one; empty where it has none.
     pub name: String,
     /// Source file.
-    pub file: String,
+    pub file: Arc<str>,
     /// Line, 0 where it is not known.
     pub line: u32,
 }
@@ -23,6 +25,8 @@ pub struct SourceFrame {
 /// The debug information of one file.
 pub struct Dwarf {
     context: addr2line::Context<Reader>,
+    /// Names of source files, each once.
+    files: RefCell<HashSet<Arc<str>>>,
 }
 
 impl std::fmt::Debug for Dwarf {
@@ -42,7 +46,18 @@ impl Dwarf {
             let sup = ElfFile64::<object::LittleEndian>::parse(&*supplement).ok()?;
             dwarf.load_sup(|id| section(&sup, id)).ok()?;
         }
-        Some(Self { context: addr2line::Context::from_dwarf(dwarf).ok()? })
+        let context = addr2line::Context::from_dwarf(dwarf).ok()?;
+        Some(Self { context, files: RefCell::default() })
+    }
+
+    fn shared(&self, file: &str) -> Arc<str> {
+        let mut files = self.files.borrow_mut();
+        if let Some(known) = files.get(file) {
+            return Arc::clone(known);
+        }
+        let file: Arc<str> = file.into();
+        files.insert(Arc::clone(&file));
+        file
     }
 
     /// The frames at `address`, innermost first; empty where nothing is known.
@@ -55,9 +70,9 @@ impl Dwarf {
             let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
             let (file, line) = match &frame.location {
                 Some(location) => {
-                    (location.file.unwrap_or("").to_owned(), location.line.unwrap_or(0))
+                    (self.shared(location.file.unwrap_or("")), location.line.unwrap_or(0))
                 }
-                None => (String::new(), 0),
+                None => (Arc::default(), 0),
             };
             out.push(SourceFrame { name: name.unwrap_or_default().into_owned(), file, line });
         }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
-    LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget,
-    SymbolKind, elf,
+    LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags,
+    RelocationTarget, SymbolKind, elf,
 };
 
 /// A function by its symbol.
@@ -45,6 +45,8 @@ pub struct Elf {
     imports: HashMap<u64, String>,
     /// Functions that other modules can import.
     exports: HashMap<String, (u64, bool)>,
+    /// Executable segments: address and bytes.
+    code: Vec<(u64, Vec<u8>)>,
     /// The debug link: a file name.
     pub debug_link: Option<String>,
 }
@@ -84,6 +86,16 @@ impl Elf {
         out.read_symbols(&file);
         out.settle();
         Ok(out)
+    }
+
+    /// Keeps the bytes of executable segments, for [`Self::code_at`].
+    pub fn keep_code(&mut self, bytes: &[u8]) {
+        let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) else { return };
+        self.code = file
+            .segments()
+            .filter(|segment| segment.permissions().executable())
+            .filter_map(|segment| Some((segment.address(), segment.data().ok()?.to_vec())))
+            .collect();
     }
 
     /// Adds the functions of a debug file, whose addresses are the same.
@@ -205,6 +217,15 @@ impl Elf {
             .iter()
             .find(|(start, len, _)| (*start..start.saturating_add(*len)).contains(&offset))?;
         Some(address.wrapping_add(offset - start))
+    }
+
+    /// The `size` bytes of code at `address`.
+    pub fn code_at(&self, address: u64, size: u64) -> Option<&[u8]> {
+        self.code.iter().find_map(|(start, bytes)| {
+            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+            let end = at.checked_add(usize::try_from(size).ok()?)?;
+            bytes.get(at..end)
+        })
     }
 
     /// The symbol whose address the word at `address` holds.

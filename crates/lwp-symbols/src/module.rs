@@ -21,7 +21,13 @@ pub struct ModuleNames {
 
 impl ModuleNames {
     /// Looks for the names of `module`, first among the files kept with the recording.
-    pub fn find(module: &RecordedModule, kept: &[RecordedFile], debug_roots: &[PathBuf]) -> Self {
+    /// With `code`, its bytes too.
+    pub fn find(
+        module: &RecordedModule,
+        kept: &[RecordedFile],
+        debug_roots: &[PathBuf],
+        code: bool,
+    ) -> Self {
         if module.path == "[vdso]" {
             return match vdso::vdso_bytes() {
                 Some(bytes) if same_build(module, &bytes) => {
@@ -53,6 +59,9 @@ impl ModuleNames {
             Ok(elf) => elf,
             Err(error) => return Self::without(module, &error.to_string()),
         };
+        if code {
+            elf.keep_code(&bytes);
+        }
         let own = Dwarf::parse(&bytes, path);
         if own.is_some() && !Elf::is_stripped(&bytes) {
             return Self { elf: Some(elf), dwarf: own, warning: None };

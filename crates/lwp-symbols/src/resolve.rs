@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
 
+use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
     Block, BlockEnd, Builder, Event, Frame, Function, FunctionId, Location, LocationId, Mode,
     Module, ModuleId, Origin, Profile, Recording, Thread, Values,
@@ -19,6 +22,8 @@ pub struct Options {
     pub debug_roots: Vec<PathBuf>,
     /// Leave lines and inlined functions out.
     pub functions_only: bool,
+    /// Enter every instruction of functions with samples, not only the sampled ones.
+    pub whole_functions: bool,
 }
 
 /// A profile, and what could not be found out.
@@ -32,7 +37,7 @@ pub struct Resolved {
 
 /// Finds the names for everything in `recording`.
 pub fn profile(recording: &Recording, options: &Options) -> Resolved {
-    let sampled = !recording.samples.is_empty();
+    let sampled = !recording.events.is_empty();
     let (mode, events) = match sampled {
         true => (Mode::Sampled, sampled_events(recording)),
         false => (Mode::Exact, Event::exact()),
@@ -62,6 +67,14 @@ fn sampled_events(recording: &Recording) -> Vec<Event> {
 /// Signed sums of the exact events: corrections may come before what they correct.
 type Sums = [i64; Event::EXACT.len()];
 
+/// The sums of a location.
+fn sums_of(sums: &mut Vec<Sums>, location: LocationId) -> &mut Sums {
+    if sums.len() <= location.index() {
+        sums.resize(location.index() + 1, Sums::default());
+    }
+    &mut sums[location.index()]
+}
+
 /// Adds without minding an overflow, which only a forged recording can cause.
 fn add(sum: &mut i64, value: i64) {
     *sum = sum.wrapping_add(value);
@@ -80,14 +93,19 @@ pub struct Resolver<'a> {
     generated: Generated,
     modules: HashMap<u32, ModuleId>,
     functions: HashMap<(u32, u64), FunctionId>,
-    locations: HashMap<(u32, u64), LocationId>,
+    /// Instructions of functions, by module and start: address and bytes.
+    code: HashMap<(u32, u64), Rc<Vec<Code>>>,
     options: &'a Options,
 }
+
+/// An instruction's address and bytes.
+type Code = (u64, Vec<u8>);
 
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
         let find = |module: &lwp_profile::RecordedModule| {
-            ModuleNames::find(module, &recording.files, &options.debug_roots)
+            let code = !recording.events.is_empty();
+            ModuleNames::find(module, &recording.files, &options.debug_roots, code)
         };
         let mut first: HashMap<(&str, &[u8]), u32> = HashMap::new();
         let mut same = HashMap::new();
@@ -107,7 +125,7 @@ impl<'a> Resolver<'a> {
             generated: Generated::new(&recording.symbols),
             modules: HashMap::new(),
             functions: HashMap::new(),
-            locations: HashMap::new(),
+            code: HashMap::new(),
             options,
         }
     }
@@ -155,7 +173,7 @@ impl<'a> Resolver<'a> {
             }
         };
         let (file, line) =
-            frames.last().map(|frame| (frame.file.clone(), frame.line)).unwrap_or_default();
+            frames.last().map(|frame| (frame.file.to_string(), frame.line)).unwrap_or_default();
         let module_id = self.module(module);
         let function = self.builder.function(Function {
             module: module_id,
@@ -188,11 +206,11 @@ impl<'a> Resolver<'a> {
     /// The location of the instruction at a file's `address`.
     pub fn location(&mut self, module: u32, address: u64, bytes: &[u8]) -> LocationId {
         let module = self.same(module);
-        if let Some(&location) = self.locations.get(&(module, address)) {
+        let module_id = self.module(module);
+        if let Some(location) = self.builder.known_location(module_id, address) {
             return location;
         }
         let (function, _) = self.function_at(module, address);
-        let module_id = self.module(module);
         let found = match self.options.functions_only {
             true => Vec::new(),
             false => {
@@ -214,20 +232,17 @@ impl<'a> Resolver<'a> {
             frames.push(Frame { function, file: frame.file.clone(), line: frame.line });
         }
         if frames.is_empty() {
-            frames.push(Frame { function, file: String::new(), line: 0 });
+            frames.push(Frame { function, file: Arc::default(), line: 0 });
         }
-        let bytes = bytes.to_vec();
-        let location =
-            self.builder.location(Location { module: module_id, address, bytes, frames });
-        self.locations.insert((module, address), location);
-        location
+        let (bytes, frames) = (bytes.into(), frames.into());
+        self.builder.location(Location { module: module_id, address, bytes, frames })
     }
 
     /// Counts of every instruction, by thread.
     fn executions(&mut self) {
         let recording = self.recording;
         for thread in recording.threads.values() {
-            let mut sums: HashMap<LocationId, Sums> = HashMap::new();
+            let mut sums: Vec<Sums> = Vec::new();
             for count in &thread.blocks {
                 let block = &recording.blocks[&count.block];
                 self.block(block, count.runs, count.not_taken, &mut sums);
@@ -235,18 +250,19 @@ impl<'a> Resolver<'a> {
             for &(block, instructions, times) in &thread.partial {
                 let block = &recording.blocks[&block];
                 for (location, _) in self.instructions(block, usize::from(instructions)) {
-                    add(&mut sums.entry(location).or_default()[0], times as i64);
+                    add(&mut sums_of(&mut sums, location)[0], times as i64);
                 }
             }
             for &(module, address, times) in &thread.steps {
                 let module = module.unwrap_or(u32::MAX);
                 let address = self.file_address(module, address);
                 let location = self.location(module, address, &[]);
-                add(&mut sums.entry(location).or_default()[0], times);
+                add(&mut sums_of(&mut sums, location)[0], times);
             }
             let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
             let thread = self.builder.thread(Thread { comm, pid, tid });
-            for (location, sums) in sums {
+            for (index, sums) in sums.iter().enumerate() {
+                let location = LocationId(index as u32);
                 let values = Values(sums.iter().map(|&n| u64::try_from(n).unwrap_or(0)).collect());
                 if !values.is_zero() {
                     let stack = self.builder.stack(vec![location]);
@@ -256,18 +272,12 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn block(
-        &mut self,
-        block: &Block,
-        runs: u64,
-        not_taken: u64,
-        sums: &mut HashMap<LocationId, Sums>,
-    ) {
+    fn block(&mut self, block: &Block, runs: u64, not_taken: u64, sums: &mut Vec<Sums>) {
         let all = block.lengths.len();
         let counted = usize::from(block.counted).min(all);
         let (runs, not_taken) = (runs as i64, not_taken as i64);
         for (location, last) in self.instructions(block, counted) {
-            let sum = sums.entry(location).or_default();
+            let sum = sums_of(sums, location);
             add(&mut sum[0], runs);
             if !last || counted < all || block.end == BlockEnd::Other {
                 continue;
@@ -304,22 +314,22 @@ impl<'a> Resolver<'a> {
     /// Samples with their stacks.
     fn samples(&mut self) {
         let recording = self.recording;
-        for sample in &recording.samples {
-            let Some(thread) = recording.threads.get(&sample.serial) else { continue };
-            let mut stack = Vec::with_capacity(sample.stack.len());
-            for (index, &address) in sample.stack.iter().enumerate() {
-                // A return address belongs to the call before it.
-                let place = if index == 0 { address } else { address.wrapping_sub(1) };
-                let module = self.module_at(place);
-                let address = self.file_address(module, place);
-                stack.push(self.location(module, address, &[]));
-            }
-            if stack.is_empty() {
-                continue;
-            }
-            let mut values = Values::zero(recording.events.len());
-            let event = sample.event as usize;
-            values.0[event] = recording.events[event].interval.max(1);
+        let mut counts: HashMap<(u32, u32), Vec<u64>> = HashMap::new();
+        let events = recording.events.len();
+        for (sample, times) in &recording.samples {
+            let counts =
+                counts.entry((sample.serial, sample.frame)).or_insert_with(|| vec![0; events]);
+            counts[sample.event as usize] += times;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_unstable();
+        let mut callers: HashMap<u32, LocationId> = HashMap::new();
+        for ((serial, frame), counts) in counts {
+            let Some(thread) = recording.threads.get(&serial) else { continue };
+            let stack = self.stack(frame, &mut callers);
+            let scaled = counts.iter().zip(&recording.events);
+            let values = scaled.map(|(n, event)| n.saturating_mul(event.interval.max(1)));
+            let values = Values(values.collect());
             let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
             let thread = self.builder.thread(Thread { comm, pid, tid });
             let stack = self.builder.stack(stack);
@@ -327,12 +337,80 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The module that has `address` mapped.
-    pub fn module_at(&self, address: u64) -> u32 {
-        let has = |module: &lwp_profile::RecordedModule| {
-            module.mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&address))
-        };
-        let found = self.recording.modules.iter().find(|(_, module)| has(module));
-        found.map_or(u32::MAX, |(id, _)| *id)
+    /// The locations of a stack, innermost first.
+    fn stack(&mut self, frame: u32, callers: &mut HashMap<u32, LocationId>) -> Vec<LocationId> {
+        let frames = &self.recording.frames;
+        let mut stack = Vec::new();
+        let leaf = frames[frame as usize];
+        stack.push(self.sampled(leaf.module, leaf.address, true));
+        let mut next = leaf.caller;
+        while let Some(index) = next {
+            let frame = frames[index as usize];
+            let location = match callers.get(&index) {
+                Some(&location) => location,
+                None => {
+                    let location = self.sampled(frame.module, frame.address, false);
+                    callers.insert(index, location);
+                    location
+                }
+            };
+            stack.push(location);
+            next = frame.caller;
+        }
+        stack
     }
+
+    /// The location of a frame: of a sampled instruction, or of the call that has `address` in it.
+    fn sampled(&mut self, module: Option<u32>, address: u64, leaf: bool) -> LocationId {
+        let module = module.unwrap_or(u32::MAX);
+        let address = self.file_address(module, address);
+        let same = self.same(module);
+        let code = self.code_of(same, address);
+        let after = code.partition_point(|(start, _)| *start <= address);
+        let within = after.checked_sub(1).map(|index| &code[index]);
+        let within = within.filter(|(start, bytes)| address - start < bytes.len() as u64);
+        if leaf && self.options.whole_functions {
+            for (start, bytes) in code.iter() {
+                self.location(same, *start, bytes);
+            }
+        }
+        match within {
+            Some((start, bytes)) if !leaf || *start == address => {
+                self.location(same, *start, bytes)
+            }
+            _ => self.location(same, address, &[]),
+        }
+    }
+
+    /// The instructions of the function at a file's `address`, as far as its bytes are known.
+    fn code_of(&mut self, module: u32, address: u64) -> Rc<Vec<Code>> {
+        let (_, start) = self.function_at(module, address);
+        if let Some(code) = self.code.get(&(module, start)) {
+            return Rc::clone(code);
+        }
+        let names = self.names.get(&module);
+        let elf = names.and_then(|names| names.elf());
+        // Without a name, where instructions start is not known.
+        let symbol = elf.and_then(|elf| elf.function_at(start));
+        let bytes = elf.zip(symbol).and_then(|(elf, symbol)| elf.code_at(start, symbol.size));
+        let code = Rc::new(bytes.map(|bytes| instructions(start, bytes)).unwrap_or_default());
+        self.code.insert((module, start), Rc::clone(&code));
+        code
+    }
+}
+
+/// The instructions of straight code.
+fn instructions(start: u64, bytes: &[u8]) -> Vec<Code> {
+    let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+    let mut out = Vec::new();
+    while decoder.can_decode() {
+        let at = decoder.position();
+        let instruction = decoder.decode();
+        let len = if instruction.is_invalid() { 1 } else { instruction.len() };
+        out.push((start + at as u64, bytes[at..(at + len).min(bytes.len())].to_vec()));
+        if instruction.is_invalid() && decoder.set_position(at + 1).is_err() {
+            break;
+        }
+    }
+    out
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lwp_arch::cpuid::fn8000_001c::Features;
 use lwp_arch::cpuid::{Capabilities, Capabilities2007, Edx2007, presets};
+use lwp_dbt::plan::branch_bit;
 use lwp_model::{Processor, Proposal};
 use lwp_uarch::presets::Preset;
 
@@ -126,6 +127,45 @@ impl Default for Interrupt {
     }
 }
 
+/// An event that is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// What counts.
+    pub what: Sampled,
+    /// Every so many of them, in each thread, one is a sample. At least 1.
+    pub interval: u64,
+}
+
+/// What a sampled event counts, in each thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampled {
+    /// Instructions, save those that enter the kernel.
+    Instructions,
+    /// Branches of these kinds, a bit each as in [`lwp_dbt::plan::branch_bit`].
+    Branches(u8),
+}
+
+impl Sampled {
+    /// Every near branch.
+    pub const ALL_BRANCHES: Self = Self::Branches(
+        branch_bit::CONDITIONAL
+            | branch_bit::DIRECT_JUMP
+            | branch_bit::DIRECT_CALL
+            | branch_bit::INDIRECT_JUMP
+            | branch_bit::INDIRECT_CALL
+            | branch_bit::RETURN,
+    );
+    /// Conditional branches.
+    pub const CONDITIONAL: Self = Self::Branches(branch_bit::CONDITIONAL);
+    /// Near calls.
+    pub const CALLS: Self = Self::Branches(branch_bit::DIRECT_CALL | branch_bit::INDIRECT_CALL);
+    /// Near returns.
+    pub const RETURNS: Self = Self::Branches(branch_bit::RETURN);
+    /// Indirect jumps and calls.
+    pub const INDIRECT: Self =
+        Self::Branches(branch_bit::INDIRECT_JUMP | branch_bit::INDIRECT_CALL);
+}
+
 /// A place for translations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
@@ -146,6 +186,9 @@ pub struct Config {
     pub cpu: CpuModel,
     /// Lightweight Profiling; without it the processor has none.
     pub lwp: Option<LwpConfig>,
+    /// Events that are sampled, with call stacks: at most instructions and one kind of branches. The
+    /// processor has no LWP then, because its countdown is used for this. Needs [`Plan::Plain`] and a sink.
+    pub sampling: Vec<Sampling>,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
     /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
@@ -174,6 +217,7 @@ impl Config {
             cpu: CpuModel::Host,
             // Counts are those of the machine's own processor, which has no LWP to be detected.
             lwp: (plan == Plan::Plain).then(LwpConfig::default),
+            sampling: Vec::new(),
             follow_children: true,
             aslr: false,
             deterministic: false,

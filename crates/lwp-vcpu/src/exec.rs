@@ -8,6 +8,7 @@ use lwp_ptrace::{Stop, Tid, Tracee, sys};
 
 use crate::config::{CpuModel, Target};
 use crate::family::{Family, Kind};
+use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, status_field};
 use crate::memory_map::{
@@ -111,7 +112,11 @@ impl Machine {
         }
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let lwp = if self.config.lwp.is_some() { Lwp::Off } else { Lwp::Absent };
+        let lwp = match self.config.lwp {
+            _ if self.samples() => Lwp::On(sampled_selection(&self.config.sampling)),
+            Some(_) => Lwp::Off,
+            None => Lwp::Absent,
+        };
         let kind = Kind { plan: self.plan(), lwp, layout: LOW, arenas };
         let family = self.family_for(kind)?;
         if matches!(self.config.target, Target::Launch { .. }) {
@@ -415,7 +420,8 @@ impl Machine {
         // What is translated for a profile is good for this profile.
         let profiles = matches!(family.translator.lwp(), Lwp::On(_));
         family.store = self.store.clone().filter(|_| !profiles);
-        family.origins = self.profiler.is_some().then(crate::profile::Origins::default);
+        let places = self.profiler.is_some() && !self.samples();
+        family.origins = places.then(crate::profile::Origins::default);
         if index == self.families.len() {
             self.families.push(Some(family));
         } else {
@@ -470,16 +476,29 @@ fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
         .filter(|m| m.start >= 0x7000_0000_0000 && m.execute && m.start < 0x8000_0000_0000)
         .map(|m| m.start)
         .min();
-    let library = high.map(|at| align(at - 7 * GIB / 4));
+    // In a process that has run for a while, something may lie there.
+    let free = |at: u64| !mappings.iter().any(|m| m.start < at + GIB && at < m.end);
+    let near = |start: u64| gap_near(mappings, (start, start), GIB);
+    let library = high.map(|start| {
+        let usual = align(start - 7 * GIB / 4);
+        if free(usual) { usual } else { near(start).unwrap_or(usual) }
+    });
     if let Some(at) = library {
         out.push((at, GIB, GIB));
     }
-    let program = mappings.iter().find(|m| m.inode != 0).map(|m| m.start);
+    // The program is the first file with code: runtimes map data below it.
+    let code = mappings.iter().find(|m| m.inode != 0 && m.execute);
+    let program = code.and_then(|code| {
+        mappings.iter().find(|m| (m.device, m.inode) == (code.device, code.inode))
+    });
+    let program = program.map(|m| m.start);
     if let Some(program) = program {
         if program < LOW.low {
             out.push((0x5000_0000, 0x2000_0000, 2 * GIB));
         } else if library.is_none_or(|at| program.abs_diff(at) > 2 * GIB) {
-            out.push((align(program - 5 * GIB / 4), GIB, 2 * GIB));
+            let usual = align(program - 5 * GIB / 4);
+            let at = if free(usual) { usual } else { near(program).unwrap_or(usual) };
+            out.push((at, GIB, 2 * GIB));
         }
     }
     out

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+mod call_stack;
 pub mod config;
 mod contexts;
 mod cpuid;
@@ -40,7 +41,10 @@ use std::time::Instant;
 use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{SharedMemory, Stop, Tracee, limits, spawn, sys};
 
-pub use config::{Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
+pub use config::{
+    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
+    Target,
+};
 pub use lwp_uarch::presets::by_name as machine_named;
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
@@ -55,7 +59,8 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
     run_profiled(config, control, None)
 }
 
-/// Like [`run`], and tells `sink` where the counts arose. Needs [`Plan::Exact`].
+/// Like [`run`], and tells `sink` where the counts arose. Needs [`Plan::Exact`] or
+/// [`Config::sampling`].
 pub fn run_profiled(
     config: &Config,
     control: Option<Control>,

@@ -14,6 +14,7 @@ mod due;
 mod instruction;
 mod leave;
 mod memory;
+mod sampler;
 
 use std::time::Instant;
 
@@ -26,12 +27,14 @@ use lwp_ptrace::regs::Raw;
 use lwp_ptrace::{Tid, sys};
 use lwp_uarch::{CoreClock, ReferenceClock};
 
-use crate::config::{Interrupt, LwpConfig};
+use crate::config::{Interrupt, LwpConfig, Sampling};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
 pub use dcache::{DataCache, can_be_watched, masks};
 pub use leave::set_result;
 use memory::TraceeMemory;
+use sampler::Sampler;
+pub use sampler::selection as sampled_selection;
 
 /// The profile of a thread.
 #[derive(Clone, Debug)]
@@ -59,6 +62,8 @@ pub struct ThreadLwp {
     lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
+    /// What is counted instead of the unit's events: the unit is off and takes no part.
+    sampler: Option<Sampler>,
 }
 
 /// A cut fragment on its way.
@@ -135,6 +140,16 @@ impl ThreadLwp {
             passed_misses: 0,
             lines: 1,
             waiting: Vec::new(),
+            sampler: None,
+        }
+    }
+
+    /// Samples `events` from the thread's first instruction on.
+    pub fn sampling(events: &[Sampling]) -> Self {
+        Self {
+            selection: sampled_selection(events),
+            sampler: Some(Sampler::new(events)),
+            ..Self::new(&LwpConfig::default(), Xorshift32::new(0))
         }
     }
 
@@ -148,6 +163,9 @@ impl ThreadLwp {
 
     /// What may pass before an event is due: high part, low part, value samples.
     fn room(&self) -> [i64; 3] {
+        if let Some(sampler) = &self.sampler {
+            return sampler.room();
+        }
         let room = self.unit.headroom();
         let (high, low) = if self.selection.instructions {
             let core = self.core.instructions_within(room.core_clocks);
@@ -162,6 +180,10 @@ impl ThreadLwp {
 
     /// Lets `high` and `low` of the countdown, and value samples, pass.
     fn pass(&mut self, high: u64, low: u64, values: u64) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.pass(high, low);
+            return;
+        }
         let dcache = std::mem::take(&mut self.passed_misses);
         let mut passed = Occurrences { values, dcache, ..Occurrences::default() };
         if self.selection.instructions {
@@ -179,6 +201,12 @@ impl ThreadLwp {
     ///
     /// The data cache accesses of the instruction at `but` are left: it is about to retire.
     fn collect_but(&mut self, context: Context<'_>, but: Option<u64>) {
+        if self.sampler.is_some() {
+            let [high, low] = self.since_published(context);
+            self.pass(high, low, 0);
+            self.publish(context);
+            return;
+        }
         self.take_notes(context, but);
         let [high, low] = countdown(context);
         let left = [high, low, context.get(Slot::LwpValue) as i64];
@@ -189,6 +217,12 @@ impl ThreadLwp {
         self.pass(high, low, values);
         self.published = self.room();
         self.write(context);
+    }
+
+    /// What of the high and the low part has passed since the countdown was published.
+    fn since_published(&self, context: Context<'_>) -> [u64; 2] {
+        let [high, low] = countdown(context);
+        [self.published[0] - high, self.published[1] - low].map(|n| u64::try_from(n).unwrap_or(0))
     }
 
     /// Publishes the countdown.
@@ -207,12 +241,18 @@ impl ThreadLwp {
             context.set_lwp_word(index, LWP_LOW_MAX);
         }
         context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
-        self.write_direct(context);
-        self.write_cache(context);
+        if self.sampler.is_none() {
+            self.write_direct(context);
+            self.write_cache(context);
+        }
     }
 
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.
     fn retire(&mut self, memory: &mut TraceeMemory, executed: &Executed) -> Result<(), Fault> {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.retire(executed);
+            return Ok(());
+        }
         let counts = !executed.crosses_privilege && self.selection.admits(executed.ip);
         let (core, reference) = match counts {
             true => {

@@ -14,6 +14,7 @@ use lwp_model::Xorshift32;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
+use crate::call_stack::CallStacks;
 use crate::config::{Config, Plan};
 use crate::contexts::{Context, Contexts, Sum};
 use crate::cpuid::VirtualCpu;
@@ -176,6 +177,8 @@ pub struct Machine {
     pub store: Option<Arc<Store>>,
     /// Who wants to know where the counts arose.
     pub profiler: Option<Profiler>,
+    /// What is known for walking sampled stacks.
+    pub call_stacks: CallStacks,
     /// Whether hand-offs are cheap at the moment.
     pub pace: Pace,
     /// Some thread may not make the system call that wakes the server.
@@ -222,6 +225,7 @@ impl Machine {
             enabled: config.start_enabled,
             store: None,
             profiler: None,
+            call_stacks: CallStacks::default(),
             pace: Pace::default(),
             filtered: false,
             finished: false,
@@ -335,10 +339,11 @@ impl Machine {
             self.slots.resize(slot + 1, 0);
         }
         self.slots[slot] = tid;
+        let lwp = self.samples().then(|| Box::new(ThreadLwp::sampling(&self.config.sampling)));
         let thread = Thread {
             pid,
             slot,
-            lwp: None,
+            lwp,
             lwp_random: None,
             side: None,
             mode: Mode::New,
@@ -352,6 +357,7 @@ impl Machine {
             profile: self.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default(),
         };
         self.threads.insert(tid, thread);
+        self.lwp_publish(tid);
         Some(slot)
     }
 
@@ -448,6 +454,7 @@ impl Machine {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
             self.mark_executions(tid, !on);
+            self.switch_sampling(tid, !on);
             let total = self.thread_sum(tid);
             let Some(thread) = self.threads.get_mut(&tid) else { continue };
             if !on {

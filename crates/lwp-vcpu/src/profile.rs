@@ -28,6 +28,29 @@ pub trait Sink: Debug + Send {
     fn blocks(&mut self, blocks: &[Block]);
     /// What a thread has executed since it started. A later report of the same serial replaces it.
     fn thread(&mut self, thread: &ThreadExecutions);
+    /// A sample. Its thread and the modules of its stack have been reported before.
+    fn sample(&mut self, sample: &Sample<'_>);
+}
+
+/// An instruction of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The module; `None` where nothing executable is mapped.
+    pub module: Option<u32>,
+    /// The address.
+    pub address: u64,
+}
+
+/// A sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// Number of the thread.
+    pub serial: u32,
+    /// Index of the event in [`crate::Config::sampling`].
+    pub event: u32,
+    /// Innermost first: the instruction that is about to be executed, then the last bytes of calls
+    /// that have not returned.
+    pub stack: &'a [Place],
 }
 
 /// A piece of a module in memory.
@@ -129,6 +152,8 @@ pub struct ThreadExecutions {
     /// Instructions executed one at a time: module, address, how often. Negative where a block's
     /// execution counts an instruction that was started again.
     pub steps: Vec<(Option<u32>, u64, i64)>,
+    /// Where events are sampled: how many there were of each.
+    pub sampled: Vec<u64>,
 }
 
 /// Executions by fragment, signed so that they can be corrected and subtracted.
@@ -197,6 +222,8 @@ impl Executions {
 pub struct ThreadProfile {
     /// The thread's number.
     pub serial: u32,
+    /// Whether the sink knows the thread.
+    pub announced: bool,
     /// Corrections of its counters, by place.
     pub places: Executions,
     /// State when counting was last switched on or off.
@@ -268,6 +295,19 @@ impl Profiler {
     pub fn new_thread(&mut self) -> ThreadProfile {
         self.threads += 1;
         ThreadProfile { serial: self.threads - 1, ..ThreadProfile::default() }
+    }
+
+    /// Reports a module, by a new number if it has none.
+    pub fn add_module(&mut self, module: Module, number: Option<u32>) -> u32 {
+        let id = number.unwrap_or(self.modules);
+        self.modules = self.modules.max(id + 1);
+        self.sink.module(&Module { id, ..module });
+        id
+    }
+
+    /// Reports a sample.
+    pub fn add_sample(&mut self, sample: &Sample<'_>) {
+        self.sink.sample(sample);
     }
 
     /// Reports what a thread of `family` has executed.
@@ -403,6 +443,7 @@ impl Machine {
     /// Notes a correction of a thread's counters by its place, if a profile is wanted.
     pub fn note_place(&mut self, tid: Tid, note: impl FnOnce(&mut Executions)) {
         if self.profiler.is_some()
+            && !self.samples()
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             note(&mut thread.profile.places);
@@ -437,7 +478,7 @@ impl Machine {
 
     /// Notes what a thread has executed when counting is switched.
     pub fn mark_executions(&mut self, tid: Tid, off: bool) {
-        if self.profiler.is_none() {
+        if self.profiler.is_none() || self.samples() {
             return;
         }
         let Some(total) = self.executions(tid) else { return };
@@ -455,6 +496,13 @@ impl Machine {
         if self.profiler.is_none() {
             return;
         }
+        let Some(who) = self.identity_of(tid) else { return };
+        if self.samples() {
+            if let Some(profiler) = &mut self.profiler {
+                profiler.sink.thread(&who);
+            }
+            return;
+        }
         let Some(total) = self.executions(tid) else { return };
         let Some(thread) = self.threads.get(&tid) else { return };
         let profile = &thread.profile;
@@ -463,24 +511,27 @@ impl Machine {
             counted.add(&total, 1);
             counted.add(&profile.mark, -1);
         }
-        let (pid, serial) = (thread.pid, profile.serial);
-        let Some(process) = self.processes.get(&pid) else { return };
-        let image = process.report;
         let Some(space) = self.space_index(tid) else { return };
-        let comm = self.reports[image].comm.clone();
-        let who = ThreadExecutions {
-            serial,
-            image: u32::try_from(image).unwrap_or(u32::MAX),
-            pid,
-            tid,
-            comm,
-            ..ThreadExecutions::default()
-        };
         let Some(Some(space)) = self.spaces.get(space) else { return };
         let Some(Some(family)) = self.families.get_mut(space.family) else { return };
         if let Some(profiler) = &mut self.profiler {
             profiler.report(family, who, &counted);
         }
+    }
+
+    /// Who a thread is, and what it has sampled.
+    fn identity_of(&self, tid: Tid) -> Option<ThreadExecutions> {
+        let thread = self.threads.get(&tid)?;
+        let image = self.processes.get(&thread.pid)?.report;
+        Some(ThreadExecutions {
+            serial: thread.profile.serial,
+            image: u32::try_from(image).unwrap_or(u32::MAX),
+            pid: thread.pid,
+            tid,
+            comm: self.reports[image].comm.clone(),
+            sampled: self.sampled_totals(thread),
+            ..ThreadExecutions::default()
+        })
     }
 
     /// A thread leaves its translations for others, and its counters start over: what they say is

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::{Checks, EntryId, Selection};
 use rustc_hash::FxHashMap;
@@ -41,6 +43,8 @@ pub struct Space {
     /// The same address space as threads with profiling on see it: indices of spaces, by what is
     /// counted down.
     pub sides: Vec<(Selection, usize)>,
+    /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
+    pub changes: u64,
 }
 
 impl Space {
@@ -56,6 +60,7 @@ impl Space {
             written: Vec::new(),
             users: 1,
             sides: Vec::new(),
+            changes: next_state(),
         }
     }
 
@@ -83,6 +88,7 @@ impl Space {
             written: self.written.clone(),
             users: 1,
             sides: Vec::new(),
+            changes: self.changes,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -199,6 +205,7 @@ impl Space {
     ///
     /// Returns the units whose translations of it must be looked at.
     pub fn forget(&mut self, range: (u64, u64)) -> Vec<UnitId> {
+        self.changes = next_state();
         let hit: Vec<u64> = self
             .code
             .range(..range.1)
@@ -311,6 +318,17 @@ impl Space {
 
 /// Where the kernel's vsyscall page appears.
 pub const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
+
+/// A number that no state of an address space has had.
+fn next_state() -> u64 {
+    static STATES: AtomicU64 = AtomicU64::new(0);
+    STATES.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The inode of the file at `path`.
+pub fn inode_of(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|metadata| metadata.ino())
+}
 
 /// Whether two neighbouring mappings belong to one module.
 fn continues(a: &Mapping, b: &Mapping) -> bool {

@@ -62,7 +62,7 @@ fn paths(args: &ArchiveArgs, recording: &Recording, profile: &Profile) -> BTreeS
         .locations
         .iter()
         .flat_map(|location| &location.frames)
-        .map(|frame| frame.file.clone())
+        .map(|frame| frame.file.to_string())
         .filter(|file| !args.no_sources && !file.is_empty());
     modules.chain(sources).filter(|path| !known.contains(path.as_str())).collect()
 }

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use lwp_profile::Recording;
 use lwp_report::{Options, Table};
-use lwp_vcpu::Outcome;
+use lwp_vcpu::{Outcome, Plan};
 
 use crate::args::MachineArgs;
 use crate::counting::Counting;
@@ -18,6 +18,7 @@ use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, DEFAULT_FILE};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
+use crate::sampling::{Samplings, interval_of};
 use crate::signals;
 use crate::stat::control;
 
@@ -27,6 +28,15 @@ pub struct RecordArgs {
     /// Write the recording to FILE; an older one is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
+
+    /// Sample: record every N-th instruction of each thread with its call stack, instead of counting
+    /// everything; K, M and G are understood
+    #[arg(short, long, value_name = "N")]
+    pub count: Option<String>,
+
+    /// Sample these events, separated by commas, each with an interval of its own where it says so
+    #[arg(short, long = "event", value_name = "EVENT[:c=N]", action = clap::ArgAction::Append)]
+    pub events: Vec<String>,
 
     /// Do not print the hottest functions at the end
     #[arg(short, long)]
@@ -66,16 +76,26 @@ const HOTTEST: usize = 10;
 
 /// Records, and says what was found and what to do next.
 pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
-    let config = counting(args).configuration()?;
+    let count = args.count.as_deref().map(interval_of).transpose()?;
+    let sampled = Samplings::parse(&args.events, count)?;
+    let mut config = counting(args, sampled.is_empty()).configuration()?;
+    config.sampling = sampled.config();
+    if !sampled.is_empty() {
+        // The countdown of LWP is what samples.
+        config.lwp = None;
+    }
     let recorder = Recorder::create(&args.output)?;
-    recorder.info(&info(args));
+    recorder.info(&info(args, sampled.is_empty()));
+    if !sampled.is_empty() {
+        recorder.events(&sampled.recorded());
+    }
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.control {
         control::serve(place, Arc::clone(&requests))?;
     }
     let connected = requests.connect();
     signals::answer(Arc::clone(&requests), args.pid.is_some())?;
-    counting(args).schedule(&requests);
+    counting(args, sampled.is_empty()).schedule(&requests);
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()))?;
     recorder.finish(&outcome)?;
     if !args.quiet {
@@ -93,18 +113,19 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     })
 }
 
-fn counting(args: &RecordArgs) -> Counting<'_> {
+fn counting(args: &RecordArgs, exact: bool) -> Counting<'_> {
     Counting {
         machine: &args.machine,
         pid: args.pid,
         command: &args.command,
         delay: args.delay,
         no_inherit: args.no_inherit,
+        plan: if exact { Plan::Exact } else { Plan::Plain },
     }
 }
 
 /// What ran, for the recording.
-fn info(args: &RecordArgs) -> Vec<(&'static str, String)> {
+fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
     let words: Vec<String> =
         args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = match args.pid {
@@ -119,7 +140,7 @@ fn info(args: &RecordArgs) -> Vec<(&'static str, String)> {
     let cpu = args.machine.cpu.map_or("default".to_owned(), |cpu| format!("{cpu:?}"));
     vec![
         ("command", command),
-        ("mode", "exact".to_owned()),
+        ("mode", if exact { "exact" } else { "sampled" }.to_owned()),
         ("lwp", env!("CARGO_PKG_VERSION").to_owned()),
         ("started", started.to_string()),
         ("host", read("/proc/sys/kernel/hostname")),
@@ -133,10 +154,13 @@ fn info(args: &RecordArgs) -> Vec<(&'static str, String)> {
 /// The hottest functions, and what to type next.
 fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     let recording = profiles::read(path)?;
-    check(&recording, outcome)?;
+    if recording.events.is_empty() {
+        check(&recording, outcome)?;
+    }
     let profile = profiles::resolve_functions(path, &recording)?;
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
+    text.push_str(&samples(&recording));
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));
     let file = match path == Path::new(DEFAULT_FILE) {
         true => String::new(),
@@ -151,6 +175,22 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     }
     text.push_str(&format!("  lwp flamegraph{file} -o flame.html\n"));
     Ok(text)
+}
+
+/// How many samples there are of each event, and of how many events they stand for.
+fn samples(recording: &Recording) -> String {
+    let mut text = String::new();
+    for (index, event) in recording.events.iter().enumerate() {
+        let samples = recording.samples.iter().filter(|(s, _)| s.event as usize == index);
+        let taken: u64 = samples.map(|(_, times)| times).sum();
+        let all: u64 = recording.sampled.values().filter_map(|counts| counts.get(index)).sum();
+        let [taken, interval, all] = [taken, event.interval, all].map(lwp_report::number::grouped);
+        text.push_str(&format!(
+            "# {taken} samples of {}, one in {interval} of {all}\n",
+            event.name
+        ));
+    }
+    text
 }
 
 /// The recording must say the same as the counts.

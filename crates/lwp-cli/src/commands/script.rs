@@ -57,7 +57,7 @@ fn write(out: &mut dyn Write, profile: &Profile, only: Option<usize>) -> std::io
                 continue;
             }
             writeln!(out)?;
-            for id in &stack.locations {
+            for id in stack.locations.iter() {
                 writeln!(out, "\t{}", place(profile, profile.location(*id)))?;
             }
             writeln!(out)?;

@@ -147,6 +147,7 @@ fn counting(args: &StatArgs) -> Counting<'_> {
         command: &args.command,
         delay: args.delay,
         no_inherit: args.no_inherit,
+        plan: lwp_vcpu::Plan::Exact,
     }
 }
 

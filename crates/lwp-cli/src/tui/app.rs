@@ -309,9 +309,13 @@ mod tests {
                 ..Function::default()
             });
             let frame = Frame { function, ..Frame::default() };
-            let bytes = vec![0x90];
-            let location =
-                builder.location(Location { module, address, bytes, frames: vec![frame] });
+            let bytes = [0x90];
+            let location = builder.location(Location {
+                module,
+                address,
+                bytes: bytes[..].into(),
+                frames: [frame].into(),
+            });
             let stack = builder.stack(vec![location]);
             builder.sample(thread, stack, &Values(vec![count, 0, 0, 0, 0, 0, 0, 0]));
             ids.push((function, location));

@@ -95,4 +95,6 @@
   document.addEventListener('keydown', function (event) {
     if (event.key === 'Escape') { zoom(null); }
   });
+  // In a page of its own, start where the stacks do.
+  if (!icicle && document.body) { window.scrollTo(0, document.body.scrollHeight); }
 }());

@@ -87,6 +87,7 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 
 /// Executes one instruction natively, in place.
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    machine.sample_before(tid, app);
     if let Some(next) = machine.lwp_step(tid, app) {
         return make_side(machine, tid, &next);
     }

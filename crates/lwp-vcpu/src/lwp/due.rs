@@ -22,6 +22,9 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
+        if self.samples() {
+            return self.sample_due(tid, slot, pc, &block, alone);
+        }
         let repeats = block.insns.is_empty() && block.terminator == Terminator::Repeat;
         let index = self.lwp_due_index(tid, &block).or(repeats.then_some(0));
         if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
@@ -95,7 +98,13 @@ impl Machine {
     }
 
     /// Leads the thread to a cut fragment of `most` instructions.
-    fn lwp_cut(&mut self, tid: Tid, slot: usize, pc: AppPc, most: u32) -> Option<Backlog> {
+    pub(super) fn lwp_cut(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        most: u32,
+    ) -> Option<Backlog> {
         let made = self.space_of(tid).and_then(|(space, family)| {
             let (start, range) = space.code_at(family, tid, pc.0)?;
             let bounds = (start, range.end);

@@ -1,0 +1,151 @@
+//! Which events `lwp record` samples, and how often.
+
+use lwp_profile::SampledEvent;
+use lwp_vcpu::{Sampled, Sampling};
+
+use crate::args::usage_error;
+use crate::failure::Failure;
+
+/// Events that can be sampled, by name.
+const EVENTS: [(&str, Sampled); 6] = [
+    ("instructions", Sampled::Instructions),
+    ("branches", Sampled::ALL_BRANCHES),
+    ("conditional-branches", Sampled::CONDITIONAL),
+    ("calls", Sampled::CALLS),
+    ("returns", Sampled::RETURNS),
+    ("indirect-branches", Sampled::INDIRECT),
+];
+
+/// Sampled events with their names, in the order of the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Samplings(Vec<(&'static str, Sampling)>);
+
+impl Samplings {
+    /// From the texts of `-e` and the number of `-c`; nothing where there is neither.
+    pub fn parse(texts: &[String], count: Option<u64>) -> Result<Self, Failure> {
+        if texts.is_empty() {
+            let interval = count.map(|interval| (EVENTS[0].0, sampling(EVENTS[0].1, interval)));
+            return Ok(Self(interval.into_iter().collect()));
+        }
+        let mut out = Vec::new();
+        for text in texts.iter().flat_map(|texts| texts.split(',')) {
+            out.push(event(text, count)?);
+        }
+        let branches = |(_, event): &&(&str, Sampling)| event.what != Sampled::Instructions;
+        let kinds = out.iter().filter(branches).count();
+        if kinds > 1 || out.len() - kinds > 1 {
+            return Err(usage_error(
+                "these events cannot be sampled in one run",
+                "sample instructions and one kind of branches at a time",
+            ));
+        }
+        Ok(Self(out))
+    }
+
+    /// Whether nothing is sampled.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// For the virtual CPU.
+    pub fn config(&self) -> Vec<Sampling> {
+        self.0.iter().map(|(_, sampling)| *sampling).collect()
+    }
+
+    /// For the recording.
+    pub fn recorded(&self) -> Vec<SampledEvent> {
+        let event = |(name, sampling): &(&str, Sampling)| SampledEvent {
+            name: (*name).to_owned(),
+            interval: sampling.interval,
+            modelled: false,
+        };
+        self.0.iter().map(event).collect()
+    }
+}
+
+fn sampling(what: Sampled, interval: u64) -> Sampling {
+    Sampling { what, interval }
+}
+
+/// `EVENT`, `EVENT:u`, `EVENT:c=N` or `EVENT/period=N/`.
+fn event(text: &str, count: Option<u64>) -> Result<(&'static str, Sampling), Failure> {
+    let at = text.find([':', '/']).unwrap_or(text.len());
+    let (name, rest) = text.split_at(at);
+    let name = match name {
+        "branch-instructions" => "branches",
+        name => name,
+    };
+    let Some((name, what)) = EVENTS.into_iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = EVENTS.iter().map(|(name, _)| *name).collect();
+        return Err(usage_error(
+            format!("'{name}' cannot be sampled"),
+            format!("events that can: {}", names.join(", ")),
+        ));
+    };
+    let mut interval = count;
+    for word in rest.split([':', '/']).filter(|word| !word.is_empty()) {
+        let number = word.strip_prefix("c=").or_else(|| word.strip_prefix("period="));
+        match number {
+            Some(number) => interval = Some(interval_of(number)?),
+            None if word == "u" => {}
+            None => {
+                return Err(usage_error(
+                    format!("'{text}' has the unknown modifier '{word}'"),
+                    "write EVENT:c=N to choose the interval of one event",
+                ));
+            }
+        }
+    }
+    match interval {
+        Some(interval) => Ok((name, sampling(what, interval))),
+        None => Err(usage_error(
+            format!("how often is '{name}' to be sampled?"),
+            format!("write -c N, or -e {name}:c=N; without -e and -c everything is counted"),
+        )),
+    }
+}
+
+/// A positive number; underscores may stand in it, and K, M or G behind.
+pub fn interval_of(text: &str) -> Result<u64, Failure> {
+    let plain = text.replace('_', "");
+    let factor = match plain.bytes().last().map(|last| last.to_ascii_uppercase()) {
+        Some(b'K') => 1_000,
+        Some(b'M') => 1_000_000,
+        Some(b'G') => 1_000_000_000,
+        _ => 1,
+    };
+    let digits = if factor == 1 { &plain[..] } else { &plain[..plain.len() - 1] };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    // The countdown has 63 bits; a year of instructions has 57.
+    number.filter(|number| (1..1 << 60).contains(number)).ok_or_else(|| {
+        usage_error(
+            format!("'{text}' is no interval"),
+            "write a number of events, such as 100000, 100_000 or 100K",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(texts: &[&str], count: Option<u64>) -> Option<Vec<(&'static str, u64)>> {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        let parsed = Samplings::parse(&texts, count).ok()?;
+        Some(parsed.0.iter().map(|(name, one)| (*name, one.interval)).collect())
+    }
+
+    #[test]
+    fn intervals_are_one_for_all_or_each_its_own() {
+        assert_eq!(parse(&[], None), Some(vec![]));
+        assert_eq!(parse(&[], Some(9)), Some(vec![("instructions", 9)]));
+        let both = parse(&["branches:c=1K,instructions:u"], Some(5));
+        assert_eq!(both, Some(vec![("branches", 1000), ("instructions", 5)]));
+        assert_eq!(parse(&["calls/period=3/u"], None), Some(vec![("calls", 3)]));
+        assert_eq!(parse(&["instructions"], None), None);
+        assert_eq!(parse(&["cycles"], Some(1)), None);
+        assert_eq!(parse(&["calls:c=0"], None), None);
+        assert_eq!(parse(&["calls,returns"], Some(1)), None);
+        assert_eq!(parse(&["calls:k"], Some(1)), None);
+    }
+}

@@ -1,0 +1,295 @@
+//! Sampled recordings: every stack is right, every count is exact, and equal runs are equal.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+/// Ends what hangs.
+const LIMIT: &str = "120";
+
+/// A directory of its own for a test.
+fn fresh(name: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sampled").join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("directory");
+    dir
+}
+
+fn run(dir: &Path, command: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["-k", "1", LIMIT])
+        .args(command)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs lwp, which must succeed; what it printed to standard output and standard error.
+fn lwp(dir: &Path, arguments: &[&str]) -> (String, String) {
+    let output = run(dir, &[&[LWP], arguments].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+fn has(tool: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: no {tool}");
+    }
+    found
+}
+
+/// Compiles a program of `tests/profiled`; false where there is no compiler.
+fn compile(dir: &Path, name: &str, flags: &[&str]) -> bool {
+    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
+    if !has(compiler) {
+        return false;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(name);
+    let source = source.to_str().expect("path is text");
+    let output = run(dir, &[&[compiler, "-g", "-o", "program", source], flags].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    true
+}
+
+/// Folded stacks: functions from the outermost to the innermost, and the count.
+fn stacks(dir: &Path, file: &str) -> Vec<(Vec<String>, u64)> {
+    let (folded, _) = lwp(dir, &["export", "-i", file, "-f", "folded"]);
+    let line = |line: &str| {
+        let (stack, count) = line.rsplit_once(' ').expect("stack and count");
+        let functions = stack.split(';').map(str::to_owned).collect();
+        (functions, count.parse().expect("a count"))
+    };
+    folded.lines().map(line).collect()
+}
+
+/// What `lwp record` says about an event: samples, and how many there were in all.
+fn said(stderr: &str, event: &str) -> (u64, u64) {
+    let line = stderr.lines().find(|line| line.contains(&format!("samples of {event},")));
+    let line = line.unwrap_or_else(|| panic!("nothing about {event}: {stderr}"));
+    let numbers: Vec<u64> = line
+        .split(|c: char| !c.is_ascii_digit() && c != ',')
+        .filter(|word| word.contains(|c: char| c.is_ascii_digit()))
+        .map(|word| word.replace(',', "").parse().expect("a number"))
+        .collect();
+    (numbers[0], *numbers.last().expect("numbers"))
+}
+
+/// Functions of `stacks.cpp` that may stand on each other, outermost first.
+const CHAINS: [&[&str]; 10] = [
+    &["main", "tails", "tail_from"],
+    &["main", "tails", "tail_to"],
+    &["main", "exceptions", "catcher", "middle", "thrower"],
+    &["main", "pump"],
+    &["co_body", "co_leaf"],
+    &["main", "signals", "on_signal", "handler_work"],
+    &["main", "alignments", "aligned", "aligned_leaf"],
+    &["main", "threads"],
+    &["worker", "thread_leaf"],
+    &["main", "forks", "child_leaf"],
+];
+
+/// Whether the program's own functions stand on each other as its source says.
+fn is_possible(own: &[&str]) -> bool {
+    if let ["main", "recursion", rest @ ..] = own {
+        let turn = |(depth, name): (usize, &&str)| *name == ["even", "odd"][depth % 2];
+        return rest.len() <= 40 && rest.iter().enumerate().all(turn);
+    }
+    CHAINS.iter().any(|chain| chain.starts_with(own))
+}
+
+#[test]
+fn every_stack_is_right() {
+    let dir = fresh("stacks");
+    if !compile(&dir, "stacks.cpp", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "-c", "13", "--", "./program"]);
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    let program: Vec<&str> = CHAINS.iter().flat_map(|chain| chain.iter().copied()).collect();
+    let is_own =
+        |name: &&str| program.contains(name) || ["recursion", "even", "odd"].contains(name);
+    for (stack, count) in stacks(&dir, "lwp.data") {
+        let own: Vec<&str> = stack.iter().map(String::as_str).filter(is_own).collect();
+        let leaf = stack.last().map_or("", String::as_str);
+        if own.is_empty() {
+            continue;
+        }
+        // Between two stacks the C library's tables say nothing of where it is.
+        let between = stack
+            .iter()
+            .any(|name| name.starts_with("_Unwind_") || name.starts_with("swapcontext"));
+        assert!(is_possible(&own) || between, "{stack:?}");
+        if is_own(&leaf) {
+            let outermost = match own[0] {
+                "main" => "_start",
+                "worker" => "clone",
+                _ => "",
+            };
+            assert!(stack[0].starts_with(outermost), "not to the bottom: {stack:?}");
+            *seen.entry(leaf.to_owned()).or_default() += count;
+        }
+        if own.contains(&"handler_work") || own.contains(&"on_signal") {
+            assert!(stack.iter().any(|name| name == "raise"), "not through the signal: {stack:?}");
+        }
+    }
+    for leaf in ["even", "odd", "tail_to", "thrower", "co_leaf", "handler_work", "aligned_leaf"] {
+        assert!(seen.contains_key(leaf), "never in {leaf}: {seen:?}");
+    }
+    assert!(seen.contains_key("thread_leaf") && seen.contains_key("child_leaf"), "{seen:?}");
+}
+
+#[test]
+fn equal_runs_have_equal_samples() {
+    let dir = fresh("equal");
+    if !compile(&dir, "recursion.c", &["-O1"]) {
+        return;
+    }
+    let runs: Vec<String> = (0..2)
+        .map(|_| {
+            let args = ["record", "-e", "instructions:c=997,branches:c=499", "--", "./program"];
+            let (_, stderr) = lwp(&dir, &args);
+            assert!(stderr.contains("samples of branches"), "{stderr}");
+            let (script, _) = lwp(&dir, &["script"]);
+            // Process ids differ.
+            let rest = |line: &str| line.split_once(": ").map_or(line, |(_, rest)| rest).to_owned();
+            script.lines().map(rest).collect::<Vec<_>>().join("\n")
+        })
+        .collect();
+    assert!(runs[0].lines().count() > 100, "{}", runs[0]);
+    assert!(runs[0] == runs[1], "two runs differ");
+}
+
+#[test]
+fn samples_are_the_counts_divided() {
+    let dir = fresh("counts");
+    if !compile(&dir, "recursion.c", &["-O1"]) {
+        return;
+    }
+    let exact = |event: &str| -> u64 {
+        let (_, stderr) = lwp(&dir, &["stat", "-x,", "-e", event, "--", "./program"]);
+        let line = stderr.lines().find(|line| line.contains(event)).expect("a row");
+        line.split(',').next().and_then(|count| count.parse().ok()).expect("a count")
+    };
+    for interval in [1_009u64, 20_011] {
+        let count = interval.to_string();
+        let args = ["record", "-c", &count, "-e", "branches,instructions", "--", "./program"];
+        let (_, stderr) = lwp(&dir, &args);
+        let (samples, branches) = said(&stderr, "branches");
+        assert_eq!(branches, exact("branches"));
+        assert_eq!(samples, branches / interval);
+        let (samples, instructions) = said(&stderr, "instructions");
+        let all = exact("instructions");
+        // System calls do not count; this program makes a few dozen.
+        assert!(instructions < all && all - instructions < 200, "{instructions} of {all}");
+        assert_eq!(samples, instructions / interval);
+        let total: u64 = stacks(&dir, "lwp.data").iter().map(|(_, count)| count).sum();
+        assert_eq!(total, branches / interval * interval);
+    }
+}
+
+#[test]
+fn every_command_shows_samples() {
+    let dir = fresh("commands");
+    if !compile(&dir, "stacks.cpp", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "-c", "17", "--", "./program"]);
+    let (report, _) = lwp(&dir, &["report", "--stdio"]);
+    assert!(report.contains("sampled, one in 17"), "{report}");
+    // main does nothing itself; what it called is true, not estimated.
+    let main = report.lines().find(|line| line.ends_with(" main")).expect("a row of main");
+    assert!(!report.contains("Total~") && main.contains('%'), "{report}");
+    let (annotated, _) = lwp(&dir, &["annotate", "tail_to"]);
+    assert!(annotated.contains("ret") && annotated.contains("for (long i = 0"), "{annotated}");
+    lwp(&dir, &["flamegraph", "--min-width", "0", "-o", "flame.html"]);
+    let page = std::fs::read_to_string(dir.join("flame.html")).expect("page");
+    assert!(page.contains("handler_work") && !page.contains("inferred"));
+    for format in ["callgrind", "pprof", "perf", "firefox", "speedscope", "chrome", "jsonl"] {
+        let file = format!("out.{format}");
+        lwp(&dir, &["export", "-f", format, "-o", &file]);
+        assert!(std::fs::metadata(dir.join(&file)).is_ok_and(|file| file.len() > 500), "{format}");
+    }
+    lwp(&dir, &["archive", "-o", "kept.lwp"]);
+    let (kept, _) = lwp(&dir, &["report", "--stdio", "-i", "kept.lwp"]);
+    assert_eq!(kept, report);
+}
+
+#[test]
+fn callgrind_s_own_reader_knows_true_inclusive_costs() {
+    let dir = fresh("callgrind");
+    if !has("callgrind_annotate") || !compile(&dir, "stacks.cpp", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "-c", "17", "--", "./program"]);
+    lwp(&dir, &["export", "-f", "callgrind", "-o", "callgrind.out"]);
+    let output =
+        run(&dir, &["callgrind_annotate", "--inclusive=yes", "--threshold=100", "callgrind.out"]);
+    let listing = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = |name: &str| -> u64 {
+        let line = listing.lines().find(|line| line.contains(&format!(":{name} ")));
+        let line = line.unwrap_or_else(|| panic!("no {name}: {listing}"));
+        let number = line.split_whitespace().next().map(|word| word.replace(',', ""));
+        number.and_then(|number| number.parse().ok()).expect("a cost")
+    };
+    let below = |name: &str| -> u64 {
+        let all = stacks(&dir, "lwp.data").into_iter();
+        all.filter(|(stack, _)| stack.iter().any(|f| f == name)).map(|(_, count)| count).sum()
+    };
+    for name in ["main", "exceptions", "aligned"] {
+        assert_eq!(shown(name), below(name), "{name}");
+    }
+}
+
+#[test]
+fn perf_reads_the_stacks() {
+    let dir = fresh("perf");
+    if !has("perf") || !compile(&dir, "stacks.cpp", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "-c", "17", "--", "./program"]);
+    lwp(&dir, &["export", "-f", "perf", "-o", "perf.data"]);
+    let output = run(&dir, &["perf", "script", "-i", "perf.data", "-F", "comm,ip,sym"]);
+    let script = text(&output.stdout);
+    assert!(output.status.success() && !script.is_empty(), "{}", text(&output.stderr));
+    let sample = script.split("\n\n").find(|sample| sample.contains("handler_work"));
+    let sample = sample.unwrap_or_else(|| panic!("no handler_work: {script}"));
+    let order = ["handler_work", "on_signal", "raise", "signals", "main"];
+    let at: Vec<Option<usize>> = order.iter().map(|name| sample.find(name)).collect();
+    assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{sample}");
+}
+
+#[test]
+fn what_happens_while_recording_is_off_is_not_sampled() {
+    let dir = fresh("off");
+    if !compile(&dir, "recursion.c", &["-O1"]) {
+        return;
+    }
+    let (_, stderr) = lwp(&dir, &["record", "-c", "1000", "-D", "-1", "--", "./program"]);
+    assert_eq!(said(&stderr, "instructions"), (0, 0));
+}
+
+#[test]
+fn intervals_that_make_no_sense_are_refused() {
+    let dir = fresh("refused");
+    for arguments in [
+        &["-c", "0"][..],
+        &["-c", "x"],
+        &["-e", "instructions"],
+        &["-e", "cycles", "-c", "10"],
+        &["-e", "calls,returns", "-c", "10"],
+    ] {
+        let output = run(&dir, &[&[LWP, "record"], arguments, &["--", "true"]].concat());
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}: {complaint}");
+        assert!(!dir.join("lwp.data").exists(), "{arguments:?} left a recording");
+    }
+}

@@ -1,0 +1,220 @@
+//! The unwind tables of a file.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use gimli::{
+    BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, LittleEndian, UnwindContext, UnwindSection,
+};
+use object::read::{ReadCache, ReadRef};
+use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
+use rustc_hash::FxHashMap;
+
+use crate::row::Row;
+
+/// The unwind tables of one file, and what has been looked up in them.
+#[derive(Debug, Default)]
+pub struct Image {
+    eh_frame: Vec<u8>,
+    eh_frame_hdr: Vec<u8>,
+    debug_frame: Vec<u8>,
+    bases: BaseAddresses,
+    /// First address, address after it and offset of each description in `.eh_frame` (false) or
+    /// `.debug_frame` (true), where `.eh_frame_hdr` has no table of them.
+    index: Vec<(u64, u64, usize, bool)>,
+    /// Loadable segments: offset in the file, bytes, address.
+    segments: Vec<(u64, u64, u64)>,
+    /// Rows by address. `None` where the tables say nothing.
+    rows: FxHashMap<u64, Option<Arc<Row>>>,
+}
+
+/// Most rows kept for one file.
+const MOST_ROWS: usize = 1 << 20;
+
+impl Image {
+    /// The tables of the file at `path`. A file without any, or that is not ELF, has none.
+    pub fn open(path: &Path) -> Self {
+        let Ok(file) = File::open(path) else { return Self::default() };
+        let cache = ReadCache::new(file);
+        Self::read(&cache)
+    }
+
+    /// The tables of a file in memory.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self::read(bytes)
+    }
+
+    fn read<'a>(data: impl ReadRef<'a>) -> Self {
+        let Ok(file) = object::File::parse(data) else { return Self::default() };
+        let mut image = Self::default();
+        let section = |name: &str| {
+            let section = file.section_by_name(name)?;
+            let bytes = section.uncompressed_data().ok()?.into_owned();
+            Some((section.address(), bytes))
+        };
+        let mut bases = BaseAddresses::default();
+        if let Some((address, bytes)) = section(".eh_frame") {
+            bases = bases.set_eh_frame(address);
+            image.eh_frame = bytes;
+        }
+        if let Some((address, bytes)) = section(".eh_frame_hdr") {
+            bases = bases.set_eh_frame_hdr(address);
+            image.eh_frame_hdr = bytes;
+        }
+        if let Some((address, _)) = section(".text") {
+            bases = bases.set_text(address);
+        }
+        if let Some((address, _)) = section(".got") {
+            bases = bases.set_got(address);
+        }
+        if let Some((_, bytes)) = section(".debug_frame") {
+            image.debug_frame = bytes;
+        }
+        image.bases = bases;
+        for segment in file.segments() {
+            let (offset, bytes) = segment.file_range();
+            if matches!(segment.flags(), SegmentFlags::Elf { .. }) && bytes > 0 {
+                image.segments.push((offset, bytes, segment.address()));
+            }
+        }
+        image.build_index();
+        image
+    }
+
+    /// The file's own address of what lies at `offset` in it.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        // A mapping starts on a page, which may begin before the segment's bytes do.
+        let page = |(at, bytes, address): &(u64, u64, u64)| {
+            let slack = at & 0xfff;
+            (at - slack..at + bytes).contains(&offset).then(|| (offset + address).wrapping_sub(*at))
+        };
+        let exact = self.segments.iter().find(|(at, n, _)| (*at..at + n).contains(&offset));
+        exact.and_then(page).or_else(|| self.segments.iter().rev().find_map(page))
+    }
+
+    /// The table row for the instruction at `address`, if the tables cover it.
+    pub fn row(&mut self, address: u64) -> Option<Arc<Row>> {
+        if let Some(row) = self.rows.get(&address) {
+            return row.clone();
+        }
+        let row = self.look_up(address).map(Arc::new);
+        if self.rows.len() >= MOST_ROWS {
+            self.rows.clear();
+        }
+        self.rows.insert(address, row.clone());
+        row
+    }
+
+    fn look_up(&self, address: u64) -> Option<Row> {
+        let mut eh_frame = EhFrame::new(&self.eh_frame, LittleEndian);
+        eh_frame.set_address_size(8);
+        if !self.eh_frame_hdr.is_empty()
+            && let Some(row) = self.by_header(&eh_frame, address)
+        {
+            return Some(row);
+        }
+        let after = self.index.partition_point(|(start, ..)| *start <= address);
+        let &(_, end, offset, debug) = self.index.get(after.checked_sub(1)?)?;
+        if address >= end {
+            return None;
+        }
+        if debug {
+            let mut section = DebugFrame::new(&self.debug_frame, LittleEndian);
+            section.set_address_size(8);
+            let fde =
+                section.fde_from_offset(&self.bases, offset.into(), DebugFrame::cie_from_offset);
+            return row_of(&section, &fde.ok()?, &self.bases, address);
+        }
+        let fde = eh_frame.fde_from_offset(&self.bases, offset.into(), EhFrame::cie_from_offset);
+        row_of(&eh_frame, &fde.ok()?, &self.bases, address)
+    }
+
+    fn by_header(
+        &self,
+        eh_frame: &EhFrame<gimli::EndianSlice<'_, LittleEndian>>,
+        address: u64,
+    ) -> Option<Row> {
+        let header = EhFrameHdr::new(&self.eh_frame_hdr, LittleEndian);
+        let header = header.parse(&self.bases, 8).ok()?;
+        let table = header.table()?;
+        let get = EhFrame::cie_from_offset;
+        let fde = table.fde_for_address(eh_frame, &self.bases, address, get).ok()?;
+        row_of(eh_frame, &fde, &self.bases, address)
+    }
+
+    /// Lists the descriptions that no header lists.
+    fn build_index(&mut self) {
+        let mut index = Vec::new();
+        if self.eh_frame_hdr.is_empty() {
+            let mut section = EhFrame::new(&self.eh_frame, LittleEndian);
+            section.set_address_size(8);
+            list(&section, &self.bases, false, &mut index);
+        }
+        let mut section = DebugFrame::new(&self.debug_frame, LittleEndian);
+        section.set_address_size(8);
+        list(&section, &self.bases, true, &mut index);
+        index.sort_unstable();
+        self.index = index;
+    }
+}
+
+type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
+
+fn list<'a, S>(
+    section: &S,
+    bases: &BaseAddresses,
+    debug: bool,
+    index: &mut Vec<(u64, u64, usize, bool)>,
+) where
+    S: UnwindSection<Slice<'a>>,
+{
+    let mut entries = section.entries(bases);
+    while let Ok(Some(entry)) = entries.next() {
+        if let gimli::CieOrFde::Fde(partial) = entry
+            && let Ok(fde) = partial.parse(S::cie_from_offset)
+        {
+            let start = fde.initial_address();
+            index.push((start, start.wrapping_add(fde.len()), fde.offset(), debug));
+        }
+    }
+}
+
+fn row_of<'a, S>(
+    section: &S,
+    fde: &gimli::FrameDescriptionEntry<Slice<'a>>,
+    bases: &BaseAddresses,
+    address: u64,
+) -> Option<Row>
+where
+    S: UnwindSection<Slice<'a>>,
+{
+    if !fde.contains(address) {
+        return None;
+    }
+    let mut context = UnwindContext::new();
+    let row = fde.unwind_info_for_address(section, bases, &mut context, address).ok()?;
+    Row::of(section, row, fde.is_signal_trampoline()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_without_tables_have_none() {
+        assert!(Image::of_bytes(b"not ELF").row(0x1000).is_none());
+        assert!(Image::open(Path::new("/does/not/exist")).row(0).is_none());
+    }
+
+    #[test]
+    fn offsets_become_addresses() {
+        let image =
+            Image { segments: vec![(0, 0x1000, 0), (0x1f40, 0x300, 0x3f40)], ..Image::default() };
+        assert_eq!(image.address_of(0x10), Some(0x10));
+        assert_eq!(image.address_of(0x2000), Some(0x4000));
+        // Before the segment's first byte, on its page.
+        assert_eq!(image.address_of(0x1f00), Some(0x3f00));
+        assert_eq!(image.address_of(0x9000), None);
+    }
+}

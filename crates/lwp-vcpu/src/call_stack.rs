@@ -1,0 +1,223 @@
+//! Call stacks of sampled threads.
+//!
+//! A thread that waits in its mailbox has its registers in its context; its stack is read from outside
+//! and walked with the unwind tables of the files that it has mapped ([`lwp_unwind`]). Between samples
+//! nothing is done and nothing is kept that could go wrong: exceptions, `longjmp`, tail calls and
+//! switches between stacks need no notice.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lwp_ptrace::{Tid, sys};
+use lwp_unwind::{CodeRange, Frame, Image, Memory, Registers, Unwinder};
+
+use crate::machine::Machine;
+use crate::maps::{self, Mapping};
+use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
+
+/// Most frames of a stack; what lies further out is left out.
+const DEEPEST: usize = 1024;
+/// Layouts kept; each is a few kilobytes.
+const LAYOUTS: usize = 256;
+
+/// What is known of the files that stacks lead through.
+#[derive(Debug, Default)]
+pub struct CallStacks {
+    unwinder: Unwinder,
+    images: HashMap<FileKey, u32>,
+    modules: HashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
+    /// Code by the state of an address space ([`crate::space::Space::changes`]).
+    layouts: HashMap<u64, Arc<Vec<CodeRange>>>,
+    frames: Vec<Frame>,
+}
+
+/// A file, or the kernel's shared object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum FileKey {
+    File((u32, u32), u64),
+    Vdso,
+}
+
+/// A module of the recording.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ModuleKey {
+    /// A file by name and place: what its first byte's address would be.
+    File(FileKey, String, u64),
+    /// Generated code of a process.
+    Generated(i32),
+}
+
+impl CallStacks {
+    /// The code that is mapped for thread `tid`, whose address space is in the state `changes`.
+    fn layout(
+        &mut self,
+        (tid, pid): (Tid, i32),
+        changes: u64,
+        profiler: &mut Profiler,
+    ) -> Arc<Vec<CodeRange>> {
+        if let Some(known) = self.layouts.get(&changes) {
+            return Arc::clone(known);
+        }
+        if self.layouts.len() >= LAYOUTS {
+            self.layouts.clear();
+        }
+        let mappings = maps::read(tid);
+        let code: Vec<CodeRange> = mappings
+            .iter()
+            .filter(|mapping| mapping.execute && mapping.start < crate::space::VSYSCALL)
+            .filter(|mapping| !crate::memory_map::is_ours(mapping))
+            .map(|mapping| self.range((tid, pid), mapping, profiler))
+            .collect();
+        let code = Arc::new(code);
+        self.layouts.insert(changes, Arc::clone(&code));
+        code
+    }
+
+    fn range(
+        &mut self,
+        (tid, pid): (Tid, i32),
+        mapping: &Mapping,
+        profiler: &mut Profiler,
+    ) -> CodeRange {
+        let file = match mapping.name.as_str() {
+            "[vdso]" => Some(FileKey::Vdso),
+            _ if mapping.inode != 0 && mapping.name.starts_with('/') => {
+                Some(FileKey::File(mapping.device, mapping.inode))
+            }
+            _ => None,
+        };
+        let (start, end) = (mapping.start, mapping.end);
+        let Some(file) = file else {
+            let tag = self.module(ModuleKey::Generated(pid), mapping, pid, profiler);
+            return CodeRange { start, end, image: None, bias: 0, tag };
+        };
+        let image = match self.images.get(&file) {
+            Some(&image) => image,
+            None => {
+                let image = self.unwinder.add(image_of(tid, mapping));
+                self.images.insert(file.clone(), image);
+                image
+            }
+        };
+        let base = start.wrapping_sub(mapping.offset);
+        let tag =
+            self.module(ModuleKey::File(file, mapping.name.clone(), base), mapping, pid, profiler);
+        let address = self.unwinder.image(image).and_then(|image| image.address_of(mapping.offset));
+        let bias = start.wrapping_sub(address.unwrap_or(mapping.offset));
+        CodeRange { start, end, image: Some(image), bias, tag }
+    }
+
+    /// The number of a module, reported if it is new or has grown.
+    fn module(
+        &mut self,
+        key: ModuleKey,
+        mapping: &Mapping,
+        pid: i32,
+        profiler: &mut Profiler,
+    ) -> u32 {
+        let piece =
+            ModuleMapping { start: mapping.start, end: mapping.end, offset: mapping.offset };
+        let path = match &key {
+            ModuleKey::File(_, path, _) => PathBuf::from(path),
+            ModuleKey::Generated(_) => PathBuf::new(),
+        };
+        let known = self.modules.get(&key);
+        let number = known.map(|(number, _)| *number);
+        let mut mappings = known.map(|(_, mappings)| mappings.clone()).unwrap_or_default();
+        if let Some(number) = number
+            && (path.as_os_str().is_empty() || mappings.contains(&piece))
+        {
+            return number;
+        }
+        // Generated code has no file for which its place matters.
+        if !path.as_os_str().is_empty() {
+            mappings.push(piece);
+        }
+        let module = Module { id: 0, pid, path, changing: false, mappings: mappings.clone() };
+        let number = profiler.add_module(module, number);
+        self.modules.insert(key, (number, mappings));
+        number
+    }
+}
+
+/// The unwind tables of what is mapped.
+fn image_of(tid: Tid, mapping: &Mapping) -> Image {
+    if mapping.name != "[vdso]" {
+        // A file that was replaced is another file; its tables would mislead.
+        let path = path_in_process(tid, Path::new(&mapping.name));
+        return match crate::space::inode_of(&path) == Some(mapping.inode) {
+            true => Image::open(&path),
+            false => Image::default(),
+        };
+    }
+    let mut bytes = vec![0; (mapping.end - mapping.start) as usize];
+    let got = sys::read_memory(tid, mapping.start, &mut bytes).unwrap_or(0);
+    Image::of_bytes(&bytes[..got])
+}
+
+/// A tracee's stack, read in pieces.
+struct TraceeStack {
+    tid: Tid,
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+/// Bytes read at a time.
+const PIECE: u64 = 0x2000;
+
+impl Memory for TraceeStack {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let within = |(start, bytes): &(u64, Vec<u8>)| {
+            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+            let word = bytes.get(at..at.checked_add(8)?)?;
+            word.try_into().ok().map(u64::from_le_bytes)
+        };
+        if let Some(word) = self.pieces.iter().rev().find_map(within) {
+            return Some(word);
+        }
+        let start = address & !7;
+        let mut bytes = vec![0; PIECE as usize];
+        // Up to a page's end, what lies behind it may not be mapped: the kernel reads up to there.
+        let got = sys::read_memory(self.tid, start, &mut bytes).unwrap_or(0);
+        bytes.truncate(got);
+        self.pieces.push((start, bytes));
+        self.pieces.last().and_then(within)
+    }
+}
+
+impl Machine {
+    /// Reports the samples `events`, a bit each, of a thread with these registers.
+    pub fn report_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
+        let Some(thread) = self.threads.get(&tid) else { return };
+        let (pid, serial) = (thread.pid, thread.profile.serial);
+        if !thread.profile.announced {
+            self.report_thread(tid);
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.profile.announced = true;
+            }
+        }
+        let Some(Some(space)) = self.space_index(tid).and_then(|index| self.spaces.get(index))
+        else {
+            return;
+        };
+        let changes = space.changes;
+        let Some(profiler) = &mut self.profiler else { return };
+        let stacks = &mut self.call_stacks;
+        let mut memory = TraceeStack { tid, pieces: Vec::new() };
+        let mut frames = std::mem::take(&mut stacks.frames);
+        let code = stacks.layout((tid, pid), changes, profiler);
+        stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+        if frames.first().is_some_and(|frame| frame.tag.is_none()) {
+            // Memory has become executable in a way that makes no notice: a stack's, or a grown one's.
+            stacks.layouts.remove(&changes);
+            let code = stacks.layout((tid, pid), changes, profiler);
+            stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+        }
+        let places: Vec<Place> =
+            frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }).collect();
+        stacks.frames = frames;
+        for event in (0..32).filter(|event| events >> event & 1 != 0) {
+            profiler.add_sample(&Sample { serial, event, stack: &places });
+        }
+    }
+}

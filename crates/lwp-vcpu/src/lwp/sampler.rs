@@ -1,0 +1,338 @@
+//! Samples at exact intervals: the countdown of LWP in the host's service.
+//!
+//! Every thread counts down to its next sample from its first instruction to its last. The thread is
+//! led, by a cut fragment, to just before the instruction that is the N-th; there its registers are the
+//! program's own and its stack is taken. Nothing of this depends on time: equal runs have equal samples.
+
+use lwp_arch::retired::BranchKind;
+use lwp_dbt::block::Block;
+use lwp_dbt::plan::branch_bit;
+use lwp_dbt::{AppPc, Selection, Slot};
+use lwp_model::Occurrences;
+use lwp_ptrace::Tid;
+use lwp_ptrace::regs::Regs;
+use lwp_unwind::Registers;
+
+use super::{Executed, instruction};
+use crate::config::{Sampled, Sampling};
+use crate::contexts::Context;
+use crate::machine::{Machine, Thread};
+use crate::server::Backlog;
+
+/// The sampled events of one thread.
+#[derive(Clone, Debug)]
+pub(super) struct Sampler {
+    counters: Vec<Counter>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    event: Sampling,
+    /// How many may pass before the one that is a sample.
+    left: u64,
+    /// How many have passed.
+    passed: u64,
+    /// `passed` when counting was last switched on or off.
+    mark: u64,
+    /// How many had passed by then while it was on.
+    kept: u64,
+}
+
+impl Counter {
+    fn pass(&mut self, count: u64) {
+        self.passed += count;
+        self.left = self.left.saturating_sub(count);
+    }
+}
+
+impl Sampler {
+    pub(super) fn new(events: &[Sampling]) -> Self {
+        let counter = |event: &Sampling| Counter {
+            event: *event,
+            left: event.interval.max(1) - 1,
+            passed: 0,
+            mark: 0,
+            kept: 0,
+        };
+        Self { counters: events.iter().map(counter).collect() }
+    }
+
+    /// High and low part of the countdown, and value samples, which there are none of.
+    pub(super) fn room(&self) -> [i64; 3] {
+        let left = |instructions: bool| {
+            let counters = self.counters.iter();
+            let mut of_kind = counters
+                .filter(|counter| (counter.event.what == Sampled::Instructions) == instructions);
+            of_kind.next().map(|counter| counter.left.min(Occurrences::UNLIMITED))
+        };
+        let parts = match (left(true), left(false)) {
+            (Some(instructions), branches) => {
+                [instructions, branches.unwrap_or(Occurrences::UNLIMITED)]
+            }
+            (None, branches) => {
+                [branches.unwrap_or(Occurrences::UNLIMITED), Occurrences::UNLIMITED]
+            }
+        };
+        [parts[0] as i64, parts[1] as i64, Occurrences::UNLIMITED as i64]
+    }
+
+    /// Lets so many of the high and the low part pass.
+    pub(super) fn pass(&mut self, high: u64, low: u64) {
+        let instructions =
+            self.counters.iter().any(|counter| counter.event.what == Sampled::Instructions);
+        for counter in &mut self.counters {
+            let count = match counter.event.what {
+                Sampled::Instructions => high,
+                Sampled::Branches(_) if instructions => low,
+                Sampled::Branches(_) => high,
+            };
+            counter.pass(count);
+        }
+    }
+
+    /// Lets one instruction pass.
+    pub(super) fn retire(&mut self, executed: &Executed) {
+        for counter in &mut self.counters {
+            if counts(counter.event.what, executed) {
+                counter.pass(1);
+            }
+        }
+    }
+
+    /// The first instruction of `block` that is a sample, and of which events: a bit each.
+    fn due(&self, block: &Block, selection: &Selection) -> Option<(u32, u32)> {
+        let (high, low) = lwp_dbt::countdown_of(block, selection);
+        let last = u64::from(block.instructions()) - 1;
+        let mut found: Option<(u64, u32)> = None;
+        for (event, counter) in self.counters.iter().enumerate() {
+            let (count, index) = match counter.event.what {
+                Sampled::Instructions => (high, counter.left),
+                Sampled::Branches(_) if selection.instructions => (low, last),
+                Sampled::Branches(_) => (high, last),
+            };
+            if u64::from(count) <= counter.left {
+                continue;
+            }
+            let bit = 1 << event;
+            found = match found {
+                Some((first, bits)) if first == index => Some((first, bits | bit)),
+                Some((first, bits)) if first < index => Some((first, bits)),
+                _ => Some((index, bit)),
+            };
+        }
+        found.map(|(index, bits)| (index as u32, bits))
+    }
+
+    /// The samples `events` are being taken: the instruction that is one is about to pass.
+    fn taken(&mut self, events: u32) {
+        for (event, counter) in self.counters.iter_mut().enumerate() {
+            if events >> event & 1 != 0 {
+                counter.left = counter.event.interval.max(1);
+            }
+        }
+    }
+
+    /// How many of each event have passed while counting was on, given what has passed since the
+    /// countdown was published.
+    fn totals(&self, high: u64, low: u64, enabled: bool) -> Vec<u64> {
+        let mut now = self.clone();
+        now.pass(high, low);
+        let counted = |counter: &Counter| match enabled {
+            true => counter.kept + (counter.passed - counter.mark),
+            false => counter.kept,
+        };
+        now.counters.iter().map(counted).collect()
+    }
+
+    fn switch(&mut self, high: u64, low: u64, off: bool) {
+        let mut now = self.clone();
+        now.pass(high, low);
+        for (counter, now) in self.counters.iter_mut().zip(&now.counters) {
+            if off {
+                counter.kept += now.passed - counter.mark;
+            }
+            counter.mark = now.passed;
+        }
+    }
+}
+
+/// Whether an instruction counts for a sampled event.
+fn counts(what: Sampled, executed: &Executed) -> bool {
+    match what {
+        Sampled::Instructions => !executed.crosses_privilege,
+        Sampled::Branches(kinds) => {
+            executed.branch.is_some_and(|(kind, _)| kinds & bit_of(kind) != 0)
+        }
+    }
+}
+
+fn bit_of(kind: BranchKind) -> u8 {
+    match kind {
+        BranchKind::Conditional => branch_bit::CONDITIONAL,
+        BranchKind::DirectJump => branch_bit::DIRECT_JUMP,
+        BranchKind::DirectCall => branch_bit::DIRECT_CALL,
+        BranchKind::IndirectJump => branch_bit::INDIRECT_JUMP,
+        BranchKind::IndirectCall => branch_bit::INDIRECT_CALL,
+        BranchKind::Return => branch_bit::RETURN,
+        BranchKind::FarTransfer => branch_bit::FAR_TRANSFER,
+    }
+}
+
+/// What has to be counted down for `events`.
+pub fn selection(events: &[Sampling]) -> Selection {
+    let mut selection = Selection::default();
+    for event in events {
+        match event.what {
+            Sampled::Instructions => selection.instructions = true,
+            Sampled::Branches(kinds) => selection.branches |= kinds,
+        }
+    }
+    selection
+}
+
+impl Machine {
+    /// Whether the samples of this run are wanted.
+    pub fn samples(&self) -> bool {
+        !self.config.sampling.is_empty()
+    }
+
+    /// A sample is due in the block at `pc`, which has not begun, or a cut fragment has led to it.
+    pub(super) fn sample_due(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        block: &Block,
+        alone: bool,
+    ) -> Option<Backlog> {
+        let due = self.sampler(tid).and_then(|(sampler, selection)| sampler.due(block, &selection));
+        match due {
+            Some((0, events)) => {
+                let registers = asked_with(self.contexts.context(slot), pc.0);
+                self.take_samples(tid, events, registers);
+                self.lwp_publish(tid);
+                self.dispatch(tid, slot, pc, false, alone)
+            }
+            Some((index, _)) => self.lwp_cut(tid, slot, pc, index),
+            None => self.dispatch(tid, slot, pc, false, alone),
+        }
+    }
+
+    /// The instruction at the application's pc is about to be executed by the host, or natively alone.
+    pub fn sample_before(&mut self, tid: Tid, app: &Regs) {
+        if self.sampler(tid).is_none() {
+            return;
+        }
+        self.lwp_collect(tid);
+        let executed = instruction::classify(tid, app.0.rip, app.0.rip);
+        let Some((sampler, _)) = self.sampler(tid) else { return };
+        let due = |counter: &Counter| counter.left == 0 && counts(counter.event.what, &executed);
+        let bits = sampler.counters.iter().enumerate().filter(|(_, counter)| due(counter));
+        let events = bits.fold(0, |bits, (event, _)| bits | 1 << event);
+        if events != 0 {
+            self.take_samples(tid, events, stopped_with(app));
+        }
+        self.lwp_publish(tid);
+    }
+
+    fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(sampler) = thread.lwp.as_mut().and_then(|lwp| lwp.sampler.as_mut())
+        {
+            sampler.taken(events);
+        }
+        if self.enabled {
+            self.report_samples(tid, events, registers);
+        }
+    }
+
+    fn sampler(&self, tid: Tid) -> Option<(&Sampler, Selection)> {
+        let lwp = self.threads.get(&tid)?.lwp.as_ref()?;
+        Some((lwp.sampler.as_ref()?, lwp.selection))
+    }
+
+    /// How many of each sampled event a thread has counted.
+    pub fn sampled_totals(&self, thread: &Thread) -> Vec<u64> {
+        let Some(lwp) = &thread.lwp else { return Vec::new() };
+        let Some(sampler) = &lwp.sampler else { return Vec::new() };
+        let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
+        sampler.totals(high, low, self.enabled)
+    }
+
+    /// Counting of sampled events is being switched.
+    pub fn switch_sampling(&mut self, tid: Tid, off: bool) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(lwp) = &mut thread.lwp else { return };
+        let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
+        if let Some(sampler) = &mut lwp.sampler {
+            sampler.switch(high, low, off);
+        }
+    }
+}
+
+/// The registers of a thread that waits in its mailbox, about to execute `pc`.
+fn asked_with(context: Context<'_>, pc: u64) -> Registers {
+    use Slot::{R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
+    let slots = [Rax, Rdx, Rcx, Rbx, Rsi, Rdi, Rbp, Rsp, R8, R9, R10, R11, R12, R13, R14, R15];
+    let mut values = [pc; 17];
+    for (value, slot) in values.iter_mut().zip(slots) {
+        *value = context.get(slot);
+    }
+    Registers::all(values)
+}
+
+/// The registers of a stopped thread.
+fn stopped_with(app: &Regs) -> Registers {
+    let r = &app.0;
+    Registers::all([
+        r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12,
+        r.r13, r.r14, r.r15, r.rip,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampler(events: &[(Sampled, u64)]) -> Sampler {
+        let event = |&(what, interval)| Sampling { what, interval };
+        Sampler::new(&events.iter().map(event).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_nth_is_the_sample() {
+        let mut sampler = sampler(&[(Sampled::Instructions, 10)]);
+        assert_eq!(sampler.room()[0], 9);
+        sampler.pass(9, 0);
+        assert_eq!(sampler.room()[0], 0);
+        sampler.taken(1);
+        // The tenth itself, and nine more, until the twentieth.
+        sampler.pass(10, 0);
+        assert_eq!(sampler.room()[0], 0);
+        assert_eq!(sampler.totals(0, 0, true), [19]);
+    }
+
+    #[test]
+    fn both_parts_of_the_countdown_have_their_counter() {
+        let events = [(Sampled::ALL_BRANCHES, 7), (Sampled::Instructions, 100)];
+        let mut both = sampler(&events);
+        assert_eq!(both.room()[..2], [99, 6]);
+        both.pass(10, 2);
+        assert_eq!(both.room()[..2], [89, 4]);
+        assert_eq!(both.totals(1, 1, true), [3, 11]);
+        let branches = sampler(&events[..1]);
+        assert_eq!(branches.room()[0], 6);
+    }
+
+    #[test]
+    fn what_passes_while_counting_is_off_is_not_counted() {
+        let mut one = sampler(&[(Sampled::Instructions, 1000)]);
+        one.pass(5, 0);
+        one.switch(2, 0, true);
+        one.pass(40, 0);
+        assert_eq!(one.totals(0, 0, false), [7]);
+        one.switch(0, 0, false);
+        one.pass(3, 0);
+        assert_eq!(one.totals(1, 0, true), [11]);
+    }
+}
