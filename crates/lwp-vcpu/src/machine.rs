@@ -137,6 +137,8 @@ pub struct Machine {
     pub cpu: VirtualCpu,
     /// What is answered instead of executed.
     pub emulated: Emulated,
+    /// The first family, made while the program is being started.
+    pub prepared: Option<Family>,
     /// Families; empty places are free.
     pub families: Vec<Option<Family>>,
     /// Which family is of this kind.
@@ -203,6 +205,7 @@ impl Machine {
             contexts: Contexts::new(memory.clone(), spin, cpu.xcr0()),
             cpu,
             emulated,
+            prepared: None,
             families: Vec::new(),
             layouts: HashMap::new(),
             spaces: Vec::new(),

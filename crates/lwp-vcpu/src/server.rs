@@ -134,16 +134,30 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             .step_by(8)
             .any(|base| memory.u64(base as u64).load(Ordering::SeqCst) != 0);
         if !ringing {
-            let nap = match (lock(machine).filtered, fruitless > 1000) {
+            let guard = lock(machine);
+            // Set before the sleep word is cleared: one of the two is seen.
+            if guard.finished {
+                return;
+            }
+            let nap = match (guard.filtered, fruitless > 1000) {
                 (true, _) => FILTERED_NAP,
                 (false, true) => 20 * NAP,
                 (false, false) => NAP,
             };
+            drop(guard);
             sys::futex_wait(sleep_word, 1, Some(nap));
             fruitless = fruitless.saturating_add(1);
         }
         sleep_word.store(0, Ordering::SeqCst);
     }
+}
+
+/// Everything is over: ends the server, also where it sleeps.
+pub fn finish(machine: &Mutex<Machine>, memory: &SharedMemory) {
+    lock(machine).finished = true;
+    let sleep_word = memory.u32(DOOR_SLEEP);
+    sleep_word.store(0, Ordering::SeqCst);
+    sys::futex_wake(sleep_word);
 }
 
 /// The machine, also after a panic elsewhere: the run is over then, but its reports are not.
