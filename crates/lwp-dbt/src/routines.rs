@@ -324,13 +324,13 @@ fn emit_go(b: &mut Builder, go: &mut CodeLabel) -> Emit {
     let mut again = b.asm.create_label();
     b.asm.set_label(go)?;
     b.asm.mov(rdx, Builder::slot(Slot::ApplyCount))?;
-    b.asm.mov(r10, Builder::slot(Slot::This))?;
+    b.asm.mov(r10, Builder::slot(Slot::ApplyAt))?;
     b.asm.set_label(&mut again)?;
     b.asm.mov(rcx, rdx)?;
     b.asm.jrcxz(done)?;
     b.asm.lea(rdx, qword_ptr(rdx - 1))?;
     b.asm.lea(rcx, qword_ptr(rdx + rdx * 2))?;
-    b.asm.lea(rcx, qword_ptr(r10 + rcx * 8 + Slot::ApplyList as u32 as i32))?;
+    b.asm.lea(rcx, qword_ptr(r10 + rcx * 8))?;
     b.asm.mov(rsi, qword_ptr(rcx))?;
     b.asm.mov(rdi, qword_ptr(rcx + 8))?;
     b.asm.mov(rax, qword_ptr(rcx + 16))?;

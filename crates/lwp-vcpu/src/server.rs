@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lwp_dbt::context::APPLY_MAX;
 use lwp_dbt::{AppPc, CachePc, EntryId, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
@@ -347,7 +346,7 @@ impl Machine {
         let Some((space, family)) = self.space_of(tid) else { return };
         let unit = space.code_at(family, tid, pc.0).map(|(_, range)| range.unit);
         let entries = match unit {
-            Some(unit) => space.entries_to_insert(family, unit, APPLY_MAX),
+            Some(unit) => space.entries_to_insert(family, unit),
             None => Vec::new(),
         };
         let list: Vec<[u64; 3]> =
