@@ -27,6 +27,7 @@ mod memory_map;
 pub mod outcome;
 mod pagemap;
 pub mod profile;
+mod saving;
 mod server;
 mod space;
 mod state;

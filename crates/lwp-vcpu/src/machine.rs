@@ -21,6 +21,7 @@ use crate::family::{Family, Kind};
 use crate::lwp::ThreadLwp;
 use crate::outcome::{ProcessReport, ThreadReport};
 use crate::profile::{Profiler, ThreadProfile};
+use crate::saving::Saving;
 use crate::server::Pace;
 use crate::space::Space;
 use crate::store::Store;
@@ -176,6 +177,8 @@ pub struct Machine {
     pub enabled: bool,
     /// Where translations outlive the run.
     pub store: Option<Arc<Store>>,
+    /// What has been written there already.
+    pub saving: Saving,
     /// Who wants to know where the counts arose.
     pub profiler: Option<Profiler>,
     /// Whether hand-offs are cheap at the moment.
@@ -224,6 +227,7 @@ impl Machine {
             tsc: 1 << 32,
             enabled: config.start_enabled,
             store: None,
+            saving: Saving::default(),
             profiler: None,
             pace: Pace::default(),
             filtered: false,

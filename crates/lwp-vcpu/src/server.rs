@@ -122,10 +122,11 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             continue;
         }
         {
-            let guard = lock(machine);
+            let mut guard = lock(machine);
             if guard.finished {
                 return;
             }
+            guard.keep_meanwhile();
             high_water = guard.contexts.high_water();
         }
         sleep_word.store(1, Ordering::SeqCst);
