@@ -229,7 +229,7 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         translate(&mut bench, &SECOND);
         // Freezing may refuse, but nothing more.
         let whole = &bench.cache.bytes[(at.code.0 - CACHE) as usize..];
-        let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code: whole };
+        let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code: whole.to_vec() };
         let _ = bench.translator.freeze(input);
     }
     assert!(restored > 1000, "only {restored} of the images were tried in earnest");
