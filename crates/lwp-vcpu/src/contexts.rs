@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::{
-    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT, UNDO_AT,
-    UNDO_BYTES, UNDOS,
+    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT,
+    UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};

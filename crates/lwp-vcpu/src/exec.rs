@@ -310,7 +310,7 @@ impl Machine {
             .collect();
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site);
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector)?;
         let usable = |family: &Option<Family>| {
             family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
@@ -319,11 +319,11 @@ impl Machine {
             self.layouts.remove(&kind);
         }
         let new = self.family_for(kind)?;
-        self.map_family(&mut injector, new, fd, MAP_FIXED)?;
+        injector.map(&self.family_maps(new, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
-            injector.call(SYS_MUNMAP, [address, bytes, 0, 0, 0, 0])?;
+            injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
         }
-        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let all = self.threads.keys().copied();
         let here: Vec<Tid> = all.filter(|tid| self.space_index(*tid) == Some(index)).collect();
         for tid in here {
@@ -388,6 +388,7 @@ impl Machine {
         for &(address, bytes, offset) in &kind.arenas {
             family.add_arena(address, bytes, offset);
         }
+        family.kind = kind.clone();
         if let Some(lwp) = &self.config.lwp {
             family.watch_cache(crate::lwp::masks(&lwp.machine.levels[0].shape));
         }

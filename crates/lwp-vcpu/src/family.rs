@@ -121,15 +121,15 @@ impl Family {
     /// A family with its low window's template written, and no arenas yet.
     pub fn new(
         index: usize,
-        kind: &Basis,
+        basis: &Basis,
         emulated: lwp_dbt::block::Emulated,
         memory: Arc<SharedMemory>,
     ) -> Self {
         let classes = syscalls::classes(&emulated);
-        let translator = Translator::new(kind.plan, kind.lwp, kind.layout, emulated, classes);
+        let translator = Translator::new(basis.plan, basis.lwp, basis.layout, emulated, classes);
         let mut family = Self {
             index,
-            kind: kind.clone(),
+            kind: Kind { basis: basis.clone(), arenas: Vec::new() },
             translator,
             arenas: Vec::new(),
             modules: Vec::new(),
