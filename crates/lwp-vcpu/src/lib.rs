@@ -185,27 +185,6 @@ impl Start {
     }
 }
 
-impl Start {
-    /// Ends what was started and has not run yet; lets go what was attached to.
-    fn abandon(&self) {
-        const SIGKILL: i32 = 9;
-        match self {
-            Self::Program(tracee) => {
-                let _ = sys::kill(tracee.0, SIGKILL);
-                while !matches!(tracee.wait(), Ok(Stop::Killed { .. } | Stop::Exited(_)) | Err(_)) {
-                    let _ = tracee.cont(0);
-                }
-            }
-            Self::Live(_, threads) => {
-                for thread in threads {
-                    let _ = sys::detach(thread.0, 0);
-                }
-            }
-            Self::Stillborn(_) => {}
-        }
-    }
-}
-
 /// Leads what was started or attached to into translated code and traces it to its end.
 fn trace(
     machine: &Mutex<Machine>,
