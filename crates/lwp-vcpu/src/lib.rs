@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{SharedMemory, Stop, Tracee, limits, spawn, sys};
+use lwp_ptrace::{SharedMemory, Tracee, limits, spawn, sys};
 
 pub use config::{Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Target};
 pub use lwp_uarch::presets::by_name as machine_named;
