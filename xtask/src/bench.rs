@@ -2,7 +2,7 @@
 //!
 //! Every round runs every program once in every way, so that a machine that gets slower or faster
 //! meanwhile does so for all columns. Medians are compared; ratios are to the native median of the
-//! same measurement.
+//! same measurement. Translations are kept from run to run, except in the columns that say "first".
 
 mod table;
 mod ways;
@@ -105,10 +105,11 @@ fn warm_up(workload: &Workload, ways: &[Way], dir: &Path, limit: Duration) -> Re
     let mut expected = None;
     let mut cells = Vec::new();
     for way in ways {
-        if workload.many_processes && !way.follows_children {
+        if !way.measures(workload) {
             cells.push(Cell::NotApplicable);
             continue;
         }
+        way.prepare(dir);
         let file = dir.join("printed");
         let printed = std::fs::File::create(&file)?;
         let run = watched(way.command(workload, dir).stdout(printed), limit)
@@ -131,6 +132,7 @@ fn warm_up(workload: &Workload, ways: &[Way], dir: &Path, limit: Duration) -> Re
 
 /// The wall-clock time of one run.
 fn time(way: &Way, workload: &Workload, dir: &Path, limit: Duration) -> Result<Duration> {
+    way.prepare(dir);
     let mut command = way.command(workload, dir);
     let start = Instant::now();
     watched(command.stdout(Stdio::null()), limit)?;

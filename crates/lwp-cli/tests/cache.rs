@@ -42,7 +42,13 @@ impl Dir {
     }
 
     fn lwp(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("lwp starts")
+        let output = self.command(arguments).output().expect("lwp starts");
+        // What takes long is written by a process left behind.
+        if self.units().exists() {
+            let mut settle = Command::new("flock");
+            settle.arg(self.units()).arg("true").status().expect("flock starts");
+        }
+        output
     }
 
     /// `lwp cache COMMAND`: what it prints.
@@ -336,4 +342,63 @@ fn programs_are_translated_ahead_of_time_and_not_run() {
     let refused = dir.lwp(&["cache", "warm", program.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(125));
     assert!(text(&refused.stderr).contains("remedy:"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn a_killed_run_has_kept_what_it_had() {
+    let dir = Dir::new("killed");
+    let mut lwp = Command::new(LWP);
+    lwp.args(["run", "--", "sh", "-c", "ls / >/dev/null; sleep 100; :"]);
+    lwp.env("XDG_CACHE_HOME", &dir.0).env_remove("LWP_CACHE_LIMIT").stdin(Stdio::null());
+    let mut lwp = lwp.spawn().expect("lwp starts");
+    let end = Instant::now() + Duration::from_secs(100);
+    let kept = || dir.files().iter().any(|file| !file.to_string_lossy().contains("/.new-"));
+    while !kept() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(50));
+    }
+    lwp.kill().expect("lwp runs");
+    lwp.wait().expect("lwp ends");
+    assert!(kept(), "nothing was written in {} s", 100);
+    let verified = dir.cache("verify");
+    assert!(verified.contains(" 0 faulty"), "{verified}");
+    let (cold, expected) = dir.count(&["--no-cache"], &["ls", "-d", "/"]);
+    let (run, counts) = dir.count(&[], &["ls", "-d", "/"]);
+    assert_eq!((run.stdout, counts), (cold.stdout, expected));
+}
+
+/// Runs `script` where `full` is a file system of 200 KiB; `None` where none can be mounted.
+fn with_little_room(dir: &Dir, script: &str) -> Option<Output> {
+    let full = dir.0.join("full");
+    fs::create_dir_all(&full).expect("a directory");
+    let mount = format!("mount -t tmpfs -o size=200k none {}", full.display());
+    for options in ["-m", "-rm"] {
+        let unshare = |script: &str| {
+            let mut command = Command::new("timeout");
+            command.args(["-k", "1", "120", "unshare", options, "sh", "-c", script]);
+            command.env("XDG_CACHE_HOME", &full).stdin(Stdio::null());
+            command.output().ok()
+        };
+        if unshare(&mount).is_some_and(|output| output.status.success()) {
+            return unshare(&format!("{mount} && {script}"));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_full_disk_costs_nothing_but_time() {
+    let dir = Dir::new("full");
+    let script = format!(
+        "for i in 1 2 3; do {LWP} stat -o /dev/null ls -d / || exit 9; done; \
+         flock $XDG_CACHE_HOME/lwp/units true; ls -A $XDG_CACHE_HOME/lwp/units; {LWP} cache verify"
+    );
+    let Some(output) = with_little_room(&dir, &script) else {
+        eprintln!("skipped: this user may not mount a file system");
+        return;
+    };
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", text(&output.stderr));
+    assert!(printed.starts_with("/\n/\n/\n"), "{printed}");
+    assert!(printed.contains(" 0 faulty") && !printed.contains(".new-"), "{printed}");
+    assert_eq!(text(&output.stderr), "");
 }

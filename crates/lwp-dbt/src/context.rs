@@ -86,6 +86,8 @@ pub enum Slot {
     StateMask = 0x100,
     /// Where that signal frame lies, to put its rip back.
     SigFrame = 0x108,
+    /// Address of the insertion list.
+    ApplyAt = 0x110,
     /// The countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain of dependent
     /// stores runs from block to block: high part from bit 24 up, and what is left of
     /// [`LWP_LOW_MAX`] of the low part below. The first of them.
@@ -119,7 +121,7 @@ pub enum Slot {
     /// What an LWP instruction that the host has executed leaves to be set from `LwpData`: 0 nothing,
     /// 1 the carry flag, 2 its register.
     LwpPending = 0x1e8,
-    /// Insertion list: triples of table slot address, chain slot address, entry address.
+    /// A short insertion list: triples of table slot address, chain slot address, entry address.
     ApplyList = 0x200,
     /// Address of the LWP ring where translated code stores records itself; 0 where the host does.
     LwpRing = 0x800,
@@ -215,8 +217,10 @@ pub fn lwp_slot_displacement(index: u32) -> u32 {
     Slot::LwpSlots as u32 + index % LWP_SLOTS * 8
 }
 
-/// Most triples in the insertion list.
-pub const APPLY_MAX: usize = 64;
+/// Most triples in an insertion list in the context.
+pub const APPLY_SHORT: usize = 64;
+/// Most triples in one elsewhere.
+pub const APPLY_MAX: usize = 4096;
 
 /// Displacement of the lines used last in each set of the data cache, negated, 8 bytes each.
 pub const RECENT_AT: u32 = 0x1000;

@@ -11,7 +11,7 @@ use crate::region::Translator;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 
 /// A unit to be frozen.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Freeze<'a> {
     /// What was translated.
     pub unit: &'a Unit,
@@ -20,7 +20,18 @@ pub struct Freeze<'a> {
     /// Where its code lies.
     pub at: Placement,
     /// All of its code, from there.
-    pub code: &'a [u8],
+    pub code: Vec<u8>,
+}
+
+/// An image, in parts that follow each other: large, and not worth copying together.
+#[derive(Clone, Debug)]
+pub struct Frozen(pub Vec<Vec<u8>>);
+
+impl Frozen {
+    /// All of its bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.concat()
+    }
 }
 
 /// The tables of an image in the making.
@@ -36,15 +47,16 @@ struct Tables<'a> {
 impl Translator {
     /// Writes a unit as an image. `None` where it holds something that an image cannot express: a
     /// part of its code elsewhere, or addresses too far apart.
-    pub fn freeze(&self, input: Freeze<'_>) -> Option<Vec<u8>> {
+    pub fn freeze(&self, mut input: Freeze<'_>) -> Option<Frozen> {
         if input.code.len() >= SITE_LIMIT || !input.at.code.0.is_multiple_of(64) {
             return None;
         }
+        let code = std::mem::take(&mut input.code);
         let mut out = Tables {
             translator: self,
             input,
             fragments: Vec::new(),
-            code: input.code.to_vec(),
+            code,
             tables: std::array::from_fn(|_| Vec::new()),
         };
         out.fragments()?;
@@ -276,7 +288,7 @@ impl Tables<'_> {
         self.put(table::PIECES, &[fragment.unwrap_or(NONE), at, points.len() as u32]);
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    fn finish(mut self) -> Frozen {
         self.tables[table::CODE] = std::mem::take(&mut self.code);
         let mut header = Header {
             module: self.input.module.0,
@@ -288,11 +300,6 @@ impl Tables<'_> {
         {
             *count = (table.len() / width) as u64;
         }
-        let mut out = header.to_bytes();
-        out.reserve(self.tables.iter().map(Vec::len).sum());
-        for table in &self.tables {
-            out.extend_from_slice(table);
-        }
-        out
+        Frozen([header.to_bytes()].into_iter().chain(self.tables).collect())
     }
 }

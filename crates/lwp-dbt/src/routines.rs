@@ -25,6 +25,10 @@ const FUTEX_WAKE: u32 = 1;
 /// 40 bytes into the ucontext, and rip is its 17th register.
 pub const SIGFRAME_RIP: i32 = 40 + 16 * 8;
 
+/// Words of one system call in the list that [`Routines::batch`] works off: its number, which its
+/// result replaces, and six arguments. Number 0 ends the list.
+pub const BATCH_WORDS: usize = 7;
+
 /// The routines' code and the places in it that others need, as offsets.
 #[derive(Clone, Debug)]
 pub struct Routines {
@@ -45,6 +49,8 @@ pub struct Routines {
     pub go: u32,
     /// Answer: restore all registers, make the system call, report its result.
     pub run: u32,
+    /// Make the system calls listed at rbx, then stop at a breakpoint; see [`BATCH_WORDS`].
+    pub batch: u32,
     /// Those of Lightweight Profiling.
     pub lwp: LwpRoutines,
     states: Vec<(u32, AppState)>,
@@ -127,6 +133,7 @@ impl Routines {
         emit_run(&mut b, &mut run, save)?;
         let lwp = lwp::emit(&mut b, save, ring)?;
         let ask_cpuid = cpuid::emit(&mut b, layout, ring)?;
+        let batch = emit_batch(&mut b)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
@@ -143,6 +150,7 @@ impl Routines {
             enter: at(&enter)?,
             go: at(&go)?,
             run: at(&run)?,
+            batch: at(&batch)?,
             lwp: LwpRoutines {
                 touch: at(&lwp.touch)?,
                 insert: at(&lwp.insert)?,
@@ -320,13 +328,13 @@ fn emit_go(b: &mut Builder, go: &mut CodeLabel) -> Emit {
     let mut again = b.asm.create_label();
     b.asm.set_label(go)?;
     b.asm.mov(rdx, Builder::slot(Slot::ApplyCount))?;
-    b.asm.mov(r10, Builder::slot(Slot::This))?;
+    b.asm.mov(r10, Builder::slot(Slot::ApplyAt))?;
     b.asm.set_label(&mut again)?;
     b.asm.mov(rcx, rdx)?;
     b.asm.jrcxz(done)?;
     b.asm.lea(rdx, qword_ptr(rdx - 1))?;
     b.asm.lea(rcx, qword_ptr(rdx + rdx * 2))?;
-    b.asm.lea(rcx, qword_ptr(r10 + rcx * 8 + Slot::ApplyList as u32 as i32))?;
+    b.asm.lea(rcx, qword_ptr(r10 + rcx * 8))?;
     b.asm.mov(rsi, qword_ptr(rcx))?;
     b.asm.mov(rdi, qword_ptr(rcx + 8))?;
     b.asm.mov(rax, qword_ptr(rcx + 16))?;
@@ -394,4 +402,27 @@ fn emit_run(b: &mut Builder, run: &mut CodeLabel, save: CodeLabel) -> Emit {
     // SyscallDone.
     b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
     b.asm.jmp(save)
+}
+
+/// Makes a list of system calls in one go, for the host, which has put the list's address into rbx and
+/// keeps the application's registers meanwhile.
+fn emit_batch(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = b.mark(state(PcSource::ContextPc, ALL, Commit::None))?;
+    let asm = &mut b.asm;
+    let mut done = asm.create_label();
+    let mut next = asm.create_label();
+    asm.set_label(&mut next)?;
+    asm.mov(rcx, qword_ptr(rbx))?;
+    asm.jrcxz(done)?;
+    asm.mov(rax, rcx)?;
+    for (index, register) in [rdi, rsi, rdx, r10, r8, r9].into_iter().enumerate() {
+        asm.mov(register, qword_ptr(rbx + (index as i32 + 1) * 8))?;
+    }
+    asm.syscall()?;
+    asm.mov(qword_ptr(rbx), rax)?;
+    asm.lea(rbx, qword_ptr(rbx + BATCH_WORDS as i32 * 8))?;
+    asm.jmp(next)?;
+    asm.set_label(&mut done)?;
+    asm.int3()?;
+    Ok(start)
 }

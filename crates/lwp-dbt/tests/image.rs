@@ -64,9 +64,9 @@ fn pad(bench: &mut Bench) {
 
 fn freeze(bench: &Bench, start: CachePc) -> Vec<u8> {
     let at = Placement { code: start, routines: bench.cache.routines_at() };
-    let code = &bench.cache.bytes[(start.0 - CACHE) as usize..];
+    let code = bench.cache.bytes[(start.0 - CACHE) as usize..].to_vec();
     let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code };
-    bench.translator.freeze(input).expect("an image")
+    bench.translator.freeze(input).expect("an image").to_vec()
 }
 
 fn restore(bench: &mut Bench, image: Vec<u8>) {
@@ -229,7 +229,7 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         translate(&mut bench, &SECOND);
         // Freezing may refuse, but nothing more.
         let whole = &bench.cache.bytes[(at.code.0 - CACHE) as usize..];
-        let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code: whole };
+        let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code: whole.to_vec() };
         let _ = bench.translator.freeze(input);
     }
     assert!(restored > 1000, "only {restored} of the images were tried in earnest");

@@ -312,6 +312,46 @@ pub fn exit_controller(code: i32) -> ! {
     }
 }
 
+/// Goes on in a process of its own, which nobody waits for and which gives way to everything else. It
+/// has no descriptors but `kept`, and the terminal's signals do not reach it. True in that process,
+/// which must end by [`exit_controller`].
+///
+/// Only the calling thread lives on in it, as in a copy made by [`fork_controller`].
+pub fn leave_behind(kept: &[RawFd]) -> Result<bool> {
+    let mut kept = kept.to_vec();
+    kept.sort_unstable();
+    // SAFETY: numbers and C strings only; the process goes on with this thread's own state, and what it
+    // closes nobody uses there.
+    unsafe {
+        if check(i64::from(libc::fork()))? != 0 {
+            return Ok(false);
+        }
+        // The one in between ends at once: what it leaves belongs to nobody here.
+        if libc::fork() != 0 {
+            libc::_exit(0);
+        }
+        libc::setsid();
+        for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        *libc::__errno_location() = 0;
+        libc::nice(10);
+        let mut from = 0;
+        for fd in kept {
+            if fd > from {
+                libc::close_range(from as libc::c_uint, fd as libc::c_uint - 1, 0);
+            }
+            from = fd + 1;
+        }
+        libc::close_range(from as libc::c_uint, libc::c_uint::MAX, 0);
+        // What is printed goes nowhere, and above all into no file of ours.
+        for _ in 0..3 {
+            libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        }
+    }
+    Ok(true)
+}
+
 /// The event descriptor that SIGCHLD signals; -1 while there is none.
 static CHILD_EVENT: AtomicI32 = AtomicI32::new(-1);
 /// Whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored: so are the

@@ -16,6 +16,9 @@ pub const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXIT
     | libc::PTRACE_O_EXITKILL;
 
+/// What SIGTRAP's code is for a breakpoint instruction.
+const SI_KERNEL: i32 = 0x80;
+
 /// A thread under our control. Plain handle: who holds it decides what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tracee(pub Tid);
@@ -99,6 +102,35 @@ impl Tracee {
         let result = self.regs()?.0.rax as i64;
         self.set_regs(&saved)?;
         Ok(result)
+    }
+
+    /// Runs code of ours in it, from `code` with `argument` in rbx to a breakpoint. It must be stopped
+    /// outside a system call, and SIGTRAP must be neither blocked nor ignored; its registers are as before
+    /// afterwards.
+    ///
+    /// Signals that arrive meanwhile are collected in `held`.
+    pub fn run(self, code: u64, argument: u64, held: &mut Vec<Stop>) -> Result<()> {
+        let saved = self.regs()?;
+        let mut regs = saved;
+        regs.0.rip = code;
+        regs.0.rbx = argument;
+        regs.forget_syscall();
+        self.set_regs(&regs)?;
+        self.cont(0)?;
+        loop {
+            match self.wait()? {
+                Stop::Signal(libc::SIGTRAP) if sys::get_siginfo(self.0)?.code() == SI_KERNEL => {
+                    return self.set_regs(&saved);
+                }
+                stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
+                    held.push(stop);
+                    return Err(Errno::ESRCH);
+                }
+                stop @ Stop::Signal(_) => held.push(stop),
+                _ => {}
+            }
+            self.cont(0)?;
+        }
     }
 
     /// Executes one instruction; signals that arrive meanwhile are collected.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::{
-    APPLY_MAX, CONTEXT_BYTES, NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT, UNDO_AT,
-    UNDO_BYTES, UNDOS,
+    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT,
+    UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
 
-use crate::memory_map::{CONTEXTS_AT, DOOR_SLEEP, SLOT_BYTES, SLOTS, slot_address, slot_offset};
+use crate::memory_map::{
+    APPLY_LIST, CONTEXTS_AT, DOOR_SLEEP, SLOT_BYTES, SLOTS, slot_address, slot_offset,
+};
 use crate::outcome::Counts;
 
 /// Offset in a context of room for a path, behind the insertion list.
@@ -182,7 +184,12 @@ impl Context<'_> {
     /// Writes the insertion list: table slot address, chain slot address, entry address.
     pub fn set_apply_list(&self, list: &[[u64; 3]]) {
         debug_assert!(list.len() <= APPLY_MAX);
-        let base = slot_offset(self.slot) + u64::from(Slot::ApplyList as u32);
+        let within = match list.len() <= APPLY_SHORT {
+            true => u64::from(Slot::ApplyList as u32),
+            false => APPLY_LIST,
+        };
+        self.set(Slot::ApplyAt, self.address() + within);
+        let base = slot_offset(self.slot) + within;
         for (index, triple) in list.iter().enumerate() {
             for (word, value) in triple.iter().enumerate() {
                 self.memory.store(base + index as u64 * 24 + word as u64 * 8, *value);
@@ -202,7 +209,11 @@ impl Context<'_> {
 
     /// One triple of the insertion list.
     pub fn apply_triple(&self, index: usize) -> [u64; 3] {
-        let base = slot_offset(self.slot) + u64::from(Slot::ApplyList as u32) + index as u64 * 24;
+        let within = match self.get(Slot::ApplyAt) == self.address() + APPLY_LIST {
+            true => APPLY_LIST,
+            false => u64::from(Slot::ApplyList as u32),
+        };
+        let base = slot_offset(self.slot) + within + index as u64 * 24;
         [0, 8, 16].map(|word| self.memory.load(base + word))
     }
 

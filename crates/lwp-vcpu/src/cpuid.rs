@@ -14,6 +14,8 @@ pub struct VirtualCpu {
     model: CpuModel,
     /// Leaf `8000_001C`, where the processor has LWP.
     lwp: Option<Leaf>,
+    /// The processors of the machine are of different kinds.
+    hybrid: bool,
 }
 
 impl VirtualCpu {
@@ -24,7 +26,9 @@ impl VirtualCpu {
             unit.enable_everything();
             unit.cpuid()
         };
-        Self { model, lwp: lwp.map(leaf) }
+        const HYBRID: u32 = 1 << 15;
+        let hybrid = sys::cpuid(7, 0)[3] & HYBRID != 0;
+        Self { model, lwp: lwp.map(leaf), hybrid }
     }
 
     /// XCR0.
@@ -51,7 +55,6 @@ impl VirtualCpu {
     /// The answer as one to be remembered: not those that differ between the processors of a machine,
     /// or may change.
     pub fn known(&self, leaf: u32, subleaf: u32, answer: [u32; 4]) -> Option<KnownCpuid> {
-        const HYBRID: u32 = 1 << 15;
         let fixed = match leaf {
             // APIC ids, serial number, topology by processor, core type.
             1 | 3 | 0xb | 0x1a | 0x1f | 0x8000_001e | 0x8000_0026 => false,
@@ -59,12 +62,37 @@ impl VirtualCpu {
             0x8000_0000..=0x8000_0024 => true,
             _ => false,
         };
-        if !fixed || sys::cpuid(7, 0)[3] & HYBRID != 0 {
+        if !fixed || self.hybrid {
             return None;
         }
         let simple = matches!(leaf, 0 | 2 | 0x15 | 0x16 | 0x19 | 0x8000_0000..=0x8000_0008);
         let subleaf = (!simple).then_some(subleaf);
         Some(KnownCpuid { leaf, subleaf, answer })
+    }
+
+    /// What C libraries ask of every processor when they start, as far as it can be remembered. Asking
+    /// the real one takes long where a hypervisor answers.
+    pub fn asked_at_start(&self) -> impl Iterator<Item = KnownCpuid> + '_ {
+        const ALONE: [u32; 7] = [0, 2, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
+        const BY_SUBLEAF: [(u32, u32); 15] = [
+            (7, 0),
+            (7, 1),
+            (0xd, 0),
+            (0xd, 1),
+            (0xd, 2),
+            (0xd, 3),
+            (0xd, 5),
+            (0xd, 6),
+            (0xd, 7),
+            (0x14, 0),
+            (4, 0),
+            (4, 1),
+            (4, 2),
+            (4, 3),
+            (4, 4),
+        ];
+        let asked = ALONE.into_iter().map(|leaf| (leaf, 0)).chain(BY_SUBLEAF);
+        asked.filter_map(|(leaf, subleaf)| self.known(leaf, subleaf, self.cpuid(leaf, subleaf)))
     }
 
     /// Adds what says that the processor has Lightweight Profiling.

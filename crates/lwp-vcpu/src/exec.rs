@@ -1,16 +1,17 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
+use lwp_dbt::context::TABLE_SLOTS;
 use lwp_dbt::{Layout, Lwp, Selection, Slot};
-use lwp_ptrace::limits::MoreFiles;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Stop, Tid, Tracee, sys};
 
 use crate::config::{CpuModel, Target};
-use crate::family::{Family, Kind};
+use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
+use crate::inject::{Call, Injector, Map};
 use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
-use crate::maps::{self, Mapping, status_field};
+use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
     CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, FAMILY_BYTES, LOW, LOW_WINDOWS, family_offset, is_ours,
     low_window, slot_address,
@@ -18,9 +19,7 @@ use crate::memory_map::{
 use crate::space::Space;
 
 const GIB: u64 = 1 << 30;
-const SYS_OPEN: u64 = 2;
 const SYS_CLOSE: u64 = 3;
-const SYS_MMAP: u64 = 9;
 const SYS_MUNMAP: u64 = 11;
 const SYS_MADVISE: u64 = 28;
 const PROT_READ: u64 = 1;
@@ -29,74 +28,11 @@ const PROT_EXEC: u64 = 4;
 const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;
 const MAP_FIXED: u64 = 0x10;
-const MAP_NORESERVE: u64 = 0x4000;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
-const O_RDWR_CLOEXEC: u64 = 0o2_000_002;
 const MADV_DONTDUMP: u64 = 16;
 
 /// An arena to be: address, bytes, offset in its family's memory.
 type ArenaPlan = (u64, u64, u64);
-
-/// Makes system calls in a stopped tracee.
-struct Injector {
-    tracee: Tracee,
-    site: u64,
-    held: Vec<Stop>,
-    /// SIGTRAP is ignored or blocked: no single steps.
-    quiet: bool,
-}
-
-impl Injector {
-    fn new(tid: Tid, site: u64) -> Self {
-        const SIGTRAP_BIT: u64 = 1 << 4;
-        let quiet = ["SigIgn:", "SigBlk:"]
-            .iter()
-            .any(|field| status_field(tid, field).is_some_and(|set| set & SIGTRAP_BIT != 0));
-        Self { tracee: Tracee(tid), site, held: Vec::new(), quiet }
-    }
-
-    fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<u64, String> {
-        let made = match self.quiet {
-            true => self.tracee.syscall_quietly(self.site, nr, args, &mut self.held),
-            false => self.tracee.syscall(self.site, nr, args, &mut self.held),
-        };
-        let result = made.map_err(|error| format!("system call {nr} in the program: {error}"))?;
-        u64::try_from(result).map_err(|_| {
-            let error = std::io::Error::from_raw_os_error(-result as i32);
-            format!("system call {nr} in the program: {error}")
-        })
-    }
-
-    /// Opens the file whose path is at `path`, also where the program has no descriptor left.
-    fn open(&mut self, path: u64) -> Result<u64, String> {
-        let arguments = [path, O_RDWR_CLOEXEC, 0, 0, 0, 0];
-        let first = self.call(SYS_OPEN, arguments);
-        if first.is_ok() {
-            return first;
-        }
-        match MoreFiles::allow(self.tracee.0) {
-            Ok(_more) => self.call(SYS_OPEN, arguments),
-            Err(_) => first,
-        }
-    }
-
-    fn map(
-        &mut self,
-        address: u64,
-        bytes: u64,
-        prot: u64,
-        flags: u64,
-        fd: u64,
-        offset: u64,
-    ) -> Result<(), String> {
-        let flags = flags | MAP_NORESERVE;
-        let got = self.call(SYS_MMAP, [address, bytes, prot, flags, fd, offset])?;
-        if got != address {
-            return Err(format!("no room at {address:#x} for {bytes:#x} bytes"));
-        }
-        Ok(())
-    }
-}
 
 impl Machine {
     /// Sets up the address space of `tid`, which has just become a new program and is stopped at its
@@ -112,17 +48,13 @@ impl Machine {
         }
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let lwp = match self.config.lwp {
-            _ if self.samples() => Lwp::On(sampled_selection(&self.config.sampling)),
-            Some(_) => Lwp::Off,
-            None => Lwp::Absent,
-        };
-        let kind = Kind { plan: self.plan(), lwp, layout: LOW, arenas };
+        let kind = Kind { basis: self.first_basis(), arenas };
         let family = self.family_for(kind)?;
         if matches!(self.config.target, Target::Launch { .. }) {
             self.adjust_auxv(tid, regs.0.rsp);
         }
-        let mut injector = Injector::new(tid, site);
+        let status = Status::read(tid);
+        let mut injector = Injector::new(tid, site, &status);
         self.map_into(&mut injector, family, regs)?;
         for stop in injector.held {
             if let Stop::Signal(signal) = stop {
@@ -130,7 +62,7 @@ impl Machine {
                 let _ = sys::tgkill(pid, tid, signal);
             }
         }
-        if status_field(tid, "Seccomp:").is_some_and(|mode| mode != 0)
+        if status.number("Seccomp:").is_some_and(|mode| mode != 0)
             && let Some(context) = self.context(tid)
         {
             context.set(Slot::NoSyscalls, 1);
@@ -142,6 +74,25 @@ impl Machine {
             process.space = index;
         }
         Ok(())
+    }
+
+    /// What the code of a new program's family depends on.
+    pub fn first_basis(&self) -> Basis {
+        let lwp = match self.config.lwp {
+            _ if self.samples() => Lwp::On(sampled_selection(&self.config.sampling)),
+            Some(_) => Lwp::Off,
+            None => Lwp::Absent,
+        };
+        Basis { plan: self.plan(), lwp, layout: LOW }
+    }
+
+    /// Makes ready what a first program needs and what does not depend on it.
+    pub fn prepare(&self) -> Family {
+        let mut family = Family::new(0, &self.first_basis(), self.emulated, self.memory.clone());
+        for known in self.cpu.asked_at_start() {
+            family.remember_cpuid(known);
+        }
+        family
     }
 
     /// Shows the virtual processor in a new program's auxiliary vector, and under determinism takes
@@ -187,13 +138,21 @@ impl Machine {
 
     fn map_into(&self, injector: &mut Injector, family: usize, regs: &Regs) -> Result<(), String> {
         let fd = self.open_memory(injector, regs)?;
-        let rw = PROT_READ | PROT_WRITE;
-        let flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
-        injector.map(CONTEXTS_AT, CONTEXTS_BYTES, rw, flags, fd, 0)?;
-        self.map_family(injector, family, fd, MAP_FIXED_NOREPLACE)?;
-        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
-        let _ = injector.call(SYS_MADVISE, [CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
-        Ok(())
+        let (flags, prot) = (MAP_SHARED | MAP_FIXED_NOREPLACE, PROT_READ | PROT_WRITE);
+        let contexts = Map { address: CONTEXTS_AT, bytes: CONTEXTS_BYTES, prot, flags, offset: 0 };
+        let mut maps = self.family_maps(family, MAP_FIXED_NOREPLACE)?;
+        maps.push(contexts);
+        // The routines come first: with them the rest takes a single stop.
+        injector.map(&maps[..1], fd)?;
+        if let Some(Some(family)) = self.families.get(family) {
+            let batch = family.routine(family.translator.routines().batch);
+            injector.use_batch(batch, regs.0.rsp);
+        }
+        let mut calls: Vec<Call> = maps[1..].iter().map(|map| map.call(fd)).collect();
+        calls.push([SYS_CLOSE, fd, 0, 0, 0, 0, 0]);
+        calls.push([SYS_MADVISE, CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
+        let results = injector.calls(&calls)?;
+        maps[1..].iter().zip(results).try_for_each(|(map, result)| map.check(result))
     }
 
     /// Opens the machine's memory in the tracee, whose registers are `regs`: nothing of ours is mapped
@@ -201,7 +160,7 @@ impl Machine {
     fn open_memory(&self, injector: &mut Injector, regs: &Regs) -> Result<u64, String> {
         let path = self.memory_path();
         // Below the red zone of whatever runs there.
-        let scratch = (regs.0.rsp - 512) & !15;
+        let scratch = (regs.0.rsp - crate::inject::RED_ZONE) & !15;
         let tid = injector.tracee.0;
         let mut saved = vec![0; path.len()];
         memory::read_exact(tid, scratch, &mut saved)
@@ -225,26 +184,33 @@ impl Machine {
         format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd())
     }
 
-    /// Maps a family's low window and arenas.
-    fn map_family(
-        &self,
-        injector: &mut Injector,
-        family: usize,
-        fd: u64,
-        place: u64,
-    ) -> Result<(), String> {
+    /// The mappings of a family's low window and arenas, that of the routines first.
+    fn family_maps(&self, family: usize, place: u64) -> Result<Vec<Map>, String> {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
         };
-        let (low, at) = (family.layout().low, family.template_offset());
-        let prot = PROT_READ | PROT_WRITE | PROT_EXEC;
-        injector.map(low, Layout::BYTES, prot, MAP_PRIVATE | place, fd, at)?;
-        for arena in &family.arenas {
-            let prot = PROT_READ | PROT_EXEC;
-            let flags = MAP_SHARED | place;
-            injector.map(arena.address, arena.bytes, prot, flags, fd, arena.offset)?;
+        let (low, offset) = (family.layout().low, family.template_offset());
+        let (flags, prot) = (MAP_PRIVATE | place, PROT_READ | PROT_WRITE | PROT_EXEC);
+        let table = TABLE_SLOTS * 8;
+        let mut maps = vec![Map {
+            address: low + table,
+            bytes: Layout::BYTES - table,
+            prot,
+            flags,
+            offset: offset + table,
+        }];
+        // An empty table is the same all over.
+        for at in (0..table).step_by(EMPTY_TABLE as usize) {
+            maps.push(Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset });
         }
-        Ok(())
+        maps.extend(family.arenas.iter().map(|arena| Map {
+            address: arena.address,
+            bytes: arena.bytes,
+            prot: PROT_READ | PROT_EXEC,
+            flags: MAP_SHARED | place,
+            offset: arena.offset,
+        }));
+        Ok(maps)
     }
 
     /// Takes everything of ours out of the address space of `tid`, which stands in its application
@@ -252,10 +218,10 @@ impl Machine {
     pub fn take_down(&mut self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site);
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
         for mapping in mappings.iter().filter(|mapping| is_ours(mapping)) {
             let bytes = mapping.end - mapping.start;
-            injector.call(SYS_MUNMAP, [mapping.start, bytes, 0, 0, 0, 0])?;
+            injector.call([SYS_MUNMAP, mapping.start, bytes, 0, 0, 0, 0])?;
         }
         Ok(())
     }
@@ -279,13 +245,17 @@ impl Machine {
         }
         family.add_arena(address, ARENA_ELSEWHERE, offset);
         let index = family.index;
-        let mut injector = Injector::new(tid, site);
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector)?;
-        let at = family_offset(index) + offset;
-        let prot = PROT_READ | PROT_EXEC;
-        let flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
-        injector.map(address, ARENA_ELSEWHERE, prot, flags, fd, at)?;
-        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        let map = Map {
+            address,
+            bytes: ARENA_ELSEWHERE,
+            prot: PROT_READ | PROT_EXEC,
+            flags: MAP_SHARED | MAP_FIXED_NOREPLACE,
+            offset: family_offset(index) + offset,
+        };
+        injector.map(&[map], fd)?;
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         Ok(())
     }
 
@@ -306,18 +276,19 @@ impl Machine {
         let room = plan_side(&mappings).filter(|_| window < LOW_WINDOWS);
         let (kind, place) = match room {
             Some(arenas) => {
-                (Kind { plan, lwp, layout: low_window(window), arenas }, MAP_FIXED_NOREPLACE)
+                let basis = Basis { plan, lwp, layout: low_window(window) };
+                (Kind { basis, arenas }, MAP_FIXED_NOREPLACE)
             }
             None => {
-                let Kind { layout, arenas, .. } = self.retire_side(base)?;
-                (Kind { plan, lwp, layout, arenas }, MAP_FIXED)
+                let Kind { basis: Basis { layout, .. }, arenas } = self.retire_side(base)?;
+                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED)
             }
         };
         let family = self.family_for(kind)?;
-        let mut injector = Injector::new(tid, site);
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector)?;
-        self.map_family(&mut injector, family, fd, place)?;
-        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        injector.map(&self.family_maps(family, place)?, fd)?;
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let side = match self.spaces.get(base) {
             Some(Some(space)) => space.side(family),
             _ => return Err("no such address space".into()),
@@ -344,7 +315,7 @@ impl Machine {
             .collect();
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site);
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector)?;
         let usable = |family: &Option<Family>| {
             family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
@@ -353,11 +324,11 @@ impl Machine {
             self.layouts.remove(&kind);
         }
         let new = self.family_for(kind)?;
-        self.map_family(&mut injector, new, fd, MAP_FIXED)?;
+        injector.map(&self.family_maps(new, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
-            injector.call(SYS_MUNMAP, [address, bytes, 0, 0, 0, 0])?;
+            injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
         }
-        injector.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let all = self.threads.keys().copied();
         let here: Vec<Tid> = all.filter(|tid| self.space_index(*tid) == Some(index)).collect();
         for tid in here {
@@ -413,7 +384,16 @@ impl Machine {
         if index as u64 >= FAMILIES {
             return Err("too many different address space layouts at a time".into());
         }
-        let mut family = Family::new(index, &kind, self.emulated, self.memory.clone());
+        let prepared = match index == 0 && kind.basis == self.first_basis() {
+            true => self.prepared.take(),
+            false => None,
+        };
+        let mut family = prepared
+            .unwrap_or_else(|| Family::new(index, &kind.basis, self.emulated, self.memory.clone()));
+        for &(address, bytes, offset) in &kind.arenas {
+            family.add_arena(address, bytes, offset);
+        }
+        family.kind = kind.clone();
         if let Some(lwp) = &self.config.lwp {
             family.watch_cache(crate::lwp::masks(&lwp.machine.levels[0].shape));
         }

@@ -53,6 +53,9 @@ pub struct Module {
 }
 
 const PAGE: usize = 4096;
+/// Bytes of an empty indirect table that the template holds: address spaces map them as often as their
+/// table takes. Few pages to write, and few mappings for fork to copy.
+pub const EMPTY_TABLE: u64 = 256 << 10;
 /// Room that one region may need.
 const REGION_ROOM: u64 = 128 << 10;
 /// The smallest lot that is worth having, and the one that code which is not kept gets at a time.
@@ -68,15 +71,22 @@ pub fn lot_for(code_bytes: u64) -> u64 {
 /// Pages kept per module.
 const PAGES_KEPT: usize = 1024;
 
-/// What the address spaces of a family have in common.
+/// What the code of a family depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
+pub struct Basis {
     /// What the translations count.
     pub plan: Plan,
     /// What they know of Lightweight Profiling.
     pub lwp: Lwp,
     /// Where the low window lies.
     pub layout: Layout,
+}
+
+/// What the address spaces of a family have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// What their code depends on.
+    pub basis: Basis,
     /// Address, bytes and offset in the family's part of the memory of each arena.
     pub arenas: Vec<(u64, u64, u64)>,
 }
@@ -108,18 +118,18 @@ pub struct Family {
 }
 
 impl Family {
-    /// A family with its low window's template written and its arenas.
+    /// A family with its low window's template written, and no arenas yet.
     pub fn new(
         index: usize,
-        kind: &Kind,
+        basis: &Basis,
         emulated: lwp_dbt::block::Emulated,
         memory: Arc<SharedMemory>,
     ) -> Self {
         let classes = syscalls::classes(&emulated);
-        let translator = Translator::new(kind.plan, kind.lwp, kind.layout, emulated, classes);
+        let translator = Translator::new(basis.plan, basis.lwp, basis.layout, emulated, classes);
         let mut family = Self {
             index,
-            kind: kind.clone(),
+            kind: Kind { basis: basis.clone(), arenas: Vec::new() },
             translator,
             arenas: Vec::new(),
             modules: Vec::new(),
@@ -131,9 +141,6 @@ impl Family {
             stubs: FxHashMap::default(),
         };
         family.write_template(&emulated);
-        for &(address, bytes, offset) in &kind.arenas {
-            family.add_arena(address, bytes, offset);
-        }
         family
     }
 
@@ -164,10 +171,9 @@ impl Family {
         let low = self.layout();
         let base = self.template_offset();
         let miss = self.routine(self.translator.routines().ask_rcx);
-        let empty: Vec<u8> = std::iter::repeat_n(miss.to_le_bytes(), PAGE / 8).flatten().collect();
-        for page in 0..lwp_dbt::context::TABLE_SLOTS * 8 / PAGE as u64 {
-            self.memory.write(base + page * PAGE as u64, &empty);
-        }
+        let slots = EMPTY_TABLE as usize / 8;
+        let empty: Vec<u8> = std::iter::repeat_n(miss.to_le_bytes(), slots).flatten().collect();
+        self.memory.write(base, &empty);
         let mask = lwp_dbt::context::INDEX_MASK.to_le_bytes();
         self.memory.write(base + (low.index_mask() - low.low), &mask);
         let classes = syscalls::classes_for_table(emulated);

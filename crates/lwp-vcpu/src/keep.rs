@@ -5,6 +5,7 @@
 //! the process: nothing that a process has done to its own copy can get into the store.
 
 use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
@@ -16,7 +17,6 @@ use twox_hash::XxHash3_128;
 use crate::config::{Config, Target};
 use crate::family::{Family, LEAST_LOT, UnitId, lot_for};
 use crate::identity::{self, Segment, Stamp};
-use crate::machine::Machine;
 use crate::maps::Mapping;
 use crate::memory_map::MAX_COUNTERS;
 use crate::store::{Description, Header, Key, Store};
@@ -52,19 +52,6 @@ pub fn store_for(config: &Config, profiled: bool) -> Option<Arc<Store>> {
     let cache = config.cache.as_ref().filter(|_| launched && !config.aslr && !profiled)?;
     // A store that cannot be had costs time and nothing else.
     Store::open(&cache.place, cache.limit).ok().map(Arc::new)
-}
-
-impl Machine {
-    /// Writes what this run has translated to the store.
-    pub fn keep(&mut self) {
-        let mut written = false;
-        for family in self.families.iter().flatten() {
-            written |= family.keep();
-        }
-        if let Some(store) = self.store.as_ref().filter(|_| written) {
-            let _ = store.prune();
-        }
-    }
 }
 
 impl Kept {
@@ -248,17 +235,13 @@ impl Family {
         Some(())
     }
 
-    /// Writes the units that have grown. Returns whether any was written.
-    fn keep(&self) -> bool {
-        let Some(store) = &self.store else { return false };
-        let mut written = false;
-        for index in 0..self.modules.len() {
-            written |= self.keep_unit(store, index).is_some();
-        }
-        written
+    /// The units that have grown enough to be written, with their code as it is now.
+    pub fn unsaved(&self) -> Vec<Unsaved> {
+        (0..self.modules.len()).filter_map(|index| self.unsaved_unit(index)).collect()
     }
 
-    fn keep_unit(&self, store: &Store, index: usize) -> Option<()> {
+    fn unsaved_unit(&self, index: usize) -> Option<Unsaved> {
+        let store = self.store.as_ref()?;
         let module = &self.modules[index];
         let kept = module.kept.as_ref()?;
         let (lot, true) = module.lot? else { return None };
@@ -278,13 +261,42 @@ impl Family {
         let arena = self.arenas.iter().find(|arena| arena.contains(lot.address))?;
         let mut code = vec![0; lot.used as usize];
         self.memory.read_file(arena.offset_of(CachePc(lot.address)), &mut code).ok()?;
+        let at = Placement { code: CachePc(lot.address), routines: CachePc(arena.address) };
+        let file = match &kept.source {
+            Source::File(file, _) => Some(file.as_raw_fd()),
+            Source::Bytes(_) => None,
+        };
+        Some(Unsaved { family: self.index, module: index, fragments: new, at, code, file })
+    }
+
+    /// Writes a unit to the store; its code is gone afterwards.
+    pub fn save(&self, unsaved: &mut Unsaved) -> Option<()> {
+        let module = &self.modules[unsaved.module];
+        let kept = module.kept.as_ref()?;
         let image = self.translator.freeze(Freeze {
             unit: &module.unit,
             module: AppPc(module.extent.0),
-            at: Placement { code: CachePc(lot.address), routines: CachePc(arena.address) },
-            code: &code,
+            at: unsaved.at,
+            code: std::mem::take(&mut unsaved.code),
         })?;
-        let about = kept.describe(old + new, module.extent.0)?;
-        store.save(kept.key, &about, &image).ok()
+        let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
+        let about = kept.describe(fragments, module.extent.0)?;
+        self.store.as_ref()?.save(kept.key, &about, &image.0).ok()
     }
+}
+
+/// A unit that is to be written.
+#[derive(Debug)]
+pub struct Unsaved {
+    /// Its family's number.
+    pub family: usize,
+    /// Its number there.
+    module: usize,
+    /// How many fragments are new.
+    pub fragments: usize,
+    at: Placement,
+    /// What translated code links later must not be in it.
+    code: Vec<u8>,
+    /// Its module's file.
+    pub file: Option<RawFd>,
 }

@@ -19,6 +19,7 @@ mod events;
 mod exec;
 mod family;
 mod identity;
+mod inject;
 mod keep;
 mod lwp;
 mod machine;
@@ -27,6 +28,7 @@ mod memory_map;
 pub mod outcome;
 mod pagemap;
 pub mod profile;
+mod saving;
 mod server;
 mod space;
 mod state;
@@ -39,7 +41,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{SharedMemory, Stop, Tracee, limits, spawn, sys};
+use lwp_ptrace::{SharedMemory, Tracee, limits, spawn, sys};
 
 pub use config::{
     Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
@@ -79,31 +81,12 @@ pub fn run_profiled(
         .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
     let started = Instant::now();
     let before = sys::cpu_times();
-    let start = Start::new(config)?;
     let mut machine = Machine::new(config.clone(), memory.clone(), wake);
     machine.started = started;
     machine.profiler = sink.map(profile::Profiler::new);
     machine.store = keep::store_for(&machine.config, machine.profiler.is_some());
     let machine = Mutex::new(machine);
-    let status = std::thread::scope(|scope| {
-        let server =
-            std::thread::Builder::new().name("lwp-server".into()).spawn_scoped(scope, || {
-                let _guard = AbortOnPanic;
-                server::serve(&machine, &memory);
-            });
-        let _guard = AbortOnPanic;
-        // Without it the program would wait for its first translation for ever.
-        let server = server.map_err(|error| {
-            start.abandon();
-            let error = sys::Errno(error.raw_os_error().unwrap_or(0));
-            machine_error("starting a thread", error, "see `lwp doctor`")
-        })?;
-        let status = trace(&machine, &start, control);
-        server::lock(&machine).finished = true;
-        let _ = server.join();
-        sys::forget_child_events();
-        status
-    })?;
+    let status = run_in(&machine, &memory, config, control)?;
     let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let after = sys::cpu_times();
     for report in &mut machine.reports {
@@ -131,6 +114,41 @@ impl Drop for AbortOnPanic {
             std::process::abort();
         }
     }
+}
+
+/// Starts the program, with a server beside it, and traces it to its end.
+fn run_in(
+    machine: &Mutex<Machine>,
+    memory: &Arc<SharedMemory>,
+    config: &Config,
+    control: Option<Control>,
+) -> Result<ExitStatus, Error> {
+    // The lock is kept until the first family is ready: whoever needs it waits.
+    let (ready, wait) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let serve = || {
+            let _abort = AbortOnPanic;
+            let mut guard = server::lock(machine);
+            let _ = ready.send(());
+            guard.prepared = Some(guard.prepare());
+            drop(guard);
+            server::serve(machine, memory);
+        };
+        let server = std::thread::Builder::new().name("lwp-server".into());
+        let server = server.spawn_scoped(scope, serve).map_err(|error| {
+            let error = sys::Errno(error.raw_os_error().unwrap_or(0));
+            machine_error("starting a thread", error, "see `lwp doctor`")
+        })?;
+        let _abort = AbortOnPanic;
+        let status = Start::new(config).and_then(|start| {
+            let _ = wait.recv();
+            trace(machine, &start, control)
+        });
+        server::finish(machine, memory);
+        let _ = server.join();
+        sys::forget_child_events();
+        status
+    })
 }
 
 /// What is stopped and waits for its first step on the virtual CPU.
@@ -168,27 +186,6 @@ impl Start {
                 })?;
                 Ok(Self::Live(*pid, threads))
             }
-        }
-    }
-}
-
-impl Start {
-    /// Ends what was started and has not run yet; lets go what was attached to.
-    fn abandon(&self) {
-        const SIGKILL: i32 = 9;
-        match self {
-            Self::Program(tracee) => {
-                let _ = sys::kill(tracee.0, SIGKILL);
-                while !matches!(tracee.wait(), Ok(Stop::Killed { .. } | Stop::Exited(_)) | Err(_)) {
-                    let _ = tracee.cont(0);
-                }
-            }
-            Self::Live(_, threads) => {
-                for thread in threads {
-                    let _ = sys::detach(thread.0, 0);
-                }
-            }
-            Self::Stillborn(_) => {}
         }
     }
 }

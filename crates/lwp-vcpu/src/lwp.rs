@@ -419,6 +419,6 @@ impl Machine {
 
 /// Whether the program has a handler for `signal`. The default action of most would end it.
 fn handles(tid: Tid, signal: i32) -> bool {
-    let caught = crate::maps::status_field(tid, "SigCgt:").unwrap_or(0);
+    let caught = crate::maps::Status::read(tid).signals("SigCgt:").unwrap_or(0);
     (1..=64).contains(&signal) && caught >> (signal - 1) & 1 != 0
 }

@@ -22,6 +22,7 @@ use crate::family::{Family, Kind};
 use crate::lwp::ThreadLwp;
 use crate::outcome::{ProcessReport, ThreadReport};
 use crate::profile::{Profiler, ThreadProfile};
+use crate::saving::Saving;
 use crate::server::Pace;
 use crate::space::Space;
 use crate::store::Store;
@@ -138,6 +139,8 @@ pub struct Machine {
     pub cpu: VirtualCpu,
     /// What is answered instead of executed.
     pub emulated: Emulated,
+    /// The first family, made while the program is being started.
+    pub prepared: Option<Family>,
     /// Families; empty places are free.
     pub families: Vec<Option<Family>>,
     /// Which family is of this kind.
@@ -175,6 +178,8 @@ pub struct Machine {
     pub enabled: bool,
     /// Where translations outlive the run.
     pub store: Option<Arc<Store>>,
+    /// What has been written there already.
+    pub saving: Saving,
     /// Who wants to know where the counts arose.
     pub profiler: Option<Profiler>,
     /// What is known for walking sampled stacks.
@@ -206,6 +211,7 @@ impl Machine {
             contexts: Contexts::new(memory.clone(), spin, cpu.xcr0()),
             cpu,
             emulated,
+            prepared: None,
             families: Vec::new(),
             layouts: HashMap::new(),
             spaces: Vec::new(),
@@ -224,6 +230,7 @@ impl Machine {
             tsc: 1 << 32,
             enabled: config.start_enabled,
             store: None,
+            saving: Saving::default(),
             profiler: None,
             call_stacks: CallStacks::default(),
             pace: Pace::default(),

@@ -1,6 +1,7 @@
 //! `/proc/PID/maps`.
 
 use std::fs;
+use std::io::Read;
 
 /// One mapping of a tracee.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub struct Mapping {
 
 /// Reads the mappings of a thread's address space, in ascending order.
 pub fn read(tid: i32) -> Vec<Mapping> {
-    let Ok(text) = fs::read(format!("/proc/{tid}/maps")) else { return Vec::new() };
+    let Some(text) = read_whole(&format!("/proc/{tid}/maps")) else { return Vec::new() };
     String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
 }
 
@@ -52,14 +53,46 @@ fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
-/// A number in `/proc/TID/status`.
-pub fn status_field(tid: i32, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let value = line.trim();
-    match name {
-        "SigIgn:" | "SigBlk:" | "SigCgt:" => u64::from_str_radix(value, 16).ok(),
-        _ => value.parse().ok(),
+/// Reads a file of `/proc`, whose size is not known beforehand, with as few calls as there can be.
+fn read_whole(path: &str) -> Option<Vec<u8>> {
+    let mut file = fs::File::open(path).ok()?;
+    let mut text = Vec::with_capacity(16 << 10);
+    loop {
+        let len = text.len();
+        text.resize(text.capacity(), 0);
+        let got = file.read(&mut text[len..]).ok()?;
+        text.truncate(len + got);
+        match got {
+            0 => return Some(text),
+            _ if text.len() == text.capacity() => text.reserve(text.len()),
+            _ => {}
+        }
+    }
+}
+
+/// `/proc/TID/status` at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Status(String);
+
+impl Status {
+    /// Reads it; empty where there is none.
+    pub fn read(tid: i32) -> Self {
+        let text = read_whole(&format!("/proc/{tid}/status")).unwrap_or_default();
+        Self(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// A set of signals, bit 0 being the first.
+    pub fn signals(&self, name: &str) -> Option<u64> {
+        u64::from_str_radix(self.field(name)?, 16).ok()
+    }
+
+    /// A number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?.parse().ok()
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
 }
 

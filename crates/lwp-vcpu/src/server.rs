@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lwp_dbt::context::APPLY_MAX;
 use lwp_dbt::{AppPc, CachePc, EntryId, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
@@ -123,10 +122,11 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             continue;
         }
         {
-            let guard = lock(machine);
+            let mut guard = lock(machine);
             if guard.finished {
                 return;
             }
+            guard.keep_meanwhile();
             high_water = guard.contexts.high_water();
         }
         sleep_word.store(1, Ordering::SeqCst);
@@ -134,16 +134,30 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             .step_by(8)
             .any(|base| memory.u64(base as u64).load(Ordering::SeqCst) != 0);
         if !ringing {
-            let nap = match (lock(machine).filtered, fruitless > 1000) {
+            let guard = lock(machine);
+            // Set before the sleep word is cleared: one of the two is seen.
+            if guard.finished {
+                return;
+            }
+            let nap = match (guard.filtered, fruitless > 1000) {
                 (true, _) => FILTERED_NAP,
                 (false, true) => 20 * NAP,
                 (false, false) => NAP,
             };
+            drop(guard);
             sys::futex_wait(sleep_word, 1, Some(nap));
             fruitless = fruitless.saturating_add(1);
         }
         sleep_word.store(0, Ordering::SeqCst);
     }
+}
+
+/// Everything is over: ends the server, also where it sleeps.
+pub fn finish(machine: &Mutex<Machine>, memory: &SharedMemory) {
+    lock(machine).finished = true;
+    let sleep_word = memory.u32(DOOR_SLEEP);
+    sleep_word.store(0, Ordering::SeqCst);
+    sys::futex_wake(sleep_word);
 }
 
 /// The machine, also after a panic elsewhere: the run is over then, but its reports are not.
@@ -337,7 +351,7 @@ impl Machine {
         let Some((space, family)) = self.space_of(tid) else { return };
         let unit = space.code_at(family, tid, pc.0).map(|(_, range)| range.unit);
         let entries = match unit {
-            Some(unit) => space.entries_to_insert(family, unit, APPLY_MAX),
+            Some(unit) => space.entries_to_insert(family, unit),
             None => Vec::new(),
         };
         let list: Vec<[u64; 3]> =

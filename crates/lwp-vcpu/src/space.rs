@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
 use rustc_hash::FxHashMap;
 
@@ -127,14 +128,13 @@ impl Space {
         was
     }
 
-    /// Up to `room` entries that should go into the table now: fresh ones, then older ones of `unit`
-    /// that this address space has not been given.
-    pub fn entries_to_insert(
-        &mut self,
-        family: &Family,
-        unit: UnitId,
-        room: usize,
-    ) -> Vec<EntryId> {
+    /// Entries that should go into the table now: fresh ones, then older ones of `unit` that this
+    /// address space has not been given. With every request about a unit as many as with all before:
+    /// a program that uses much of it soon has all, and one that uses little pays for little.
+    pub fn entries_to_insert(&mut self, family: &Family, unit: UnitId) -> Vec<EntryId> {
+        let entries = &family.modules[unit.0 as usize].entries;
+        let mut at = self.offered.get(&unit).copied().unwrap_or(0);
+        let room = at.clamp(APPLY_SHORT, APPLY_MAX);
         let mut out = Vec::new();
         while out.len() < room {
             let Some(entry) = self.fresh.pop() else { break };
@@ -142,8 +142,6 @@ impl Space {
                 out.push(entry);
             }
         }
-        let entries = &family.modules[unit.0 as usize].entries;
-        let mut at = self.offered.get(&unit).copied().unwrap_or(0);
         while out.len() < room && at < entries.len() {
             if self.mark_inserted(entries[at]) {
                 out.push(entries[at]);

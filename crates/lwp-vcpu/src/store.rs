@@ -12,6 +12,7 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,17 +22,11 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use twox_hash::XxHash3_128;
 
-use crate::identity::Stamp;
+mod header;
 
-/// Bytes of a file's header.
-const HEADER_BYTES: usize = 4096;
-const MAGIC: [u8; 8] = *b"LWPUNIT\n";
-/// Version of the header and of everything around the image.
-const VERSION: u32 = 1;
-/// Where the header's own hash stands.
-const HASH_AT: usize = HEADER_BYTES - 16;
-/// Where the path stands, which is for people to read.
-const PATH_AT: usize = 160;
+use header::HEADER_BYTES;
+pub use header::{Description, Header, Key};
+
 /// Largest file that is read or written.
 const LARGEST: u64 = 1 << 30;
 /// Unless the user says otherwise, the files together are kept below this.
@@ -40,44 +35,6 @@ pub const DEFAULT_LIMIT: u64 = 2 << 30;
 const UNFINISHED_AGE: Duration = Duration::from_secs(600);
 /// How exact the time of last use is.
 const USE_AGE: Duration = Duration::from_secs(600);
-
-/// The hash of everything that a translation depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(pub u128);
-
-/// What a file says about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// What its translation depends on.
-    pub key: Key,
-    /// The module's file when the translation was made.
-    pub stamp: Stamp,
-    /// Hash of the module's code.
-    pub content: u128,
-    /// Where the module is loaded.
-    pub address: u64,
-    /// How many fragments were translated.
-    pub fragments: u64,
-    /// The module's path at the time.
-    pub path: String,
-    /// Size and hash of the image.
-    image: (u64, u128),
-}
-
-/// What is to be kept of a unit besides its image.
-#[derive(Clone, Debug)]
-pub struct Description {
-    /// See [`Header`].
-    pub stamp: Stamp,
-    /// See [`Header`].
-    pub content: u128,
-    /// See [`Header`].
-    pub address: u64,
-    /// See [`Header`].
-    pub fragments: u64,
-    /// See [`Header`].
-    pub path: String,
-}
 
 /// Why a file of the store is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +94,10 @@ pub struct Store {
     limit: u64,
 }
 
+/// How long [`Store::settle`] waits, and how often it looks.
+const SETTLE_TRIES: u32 = 3000;
+const SETTLE_PAUSE: Duration = Duration::from_millis(10);
+
 /// The store's default place: `$XDG_CACHE_HOME/lwp`, or `~/.cache/lwp`. `None` where there is no home,
 /// or where this process has more rights than whoever set its environment.
 pub fn default_place() -> Option<PathBuf> {
@@ -175,6 +136,31 @@ impl Store {
         Ok(Self { dir, limit })
     }
 
+    /// Its directory's descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.dir.as_raw_fd()
+    }
+
+    /// A descriptor that holds a lock as one of those who are writing.
+    pub fn lock_shared(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::openat(&self.dir, c".", flags, Mode::empty())?;
+        fs::flock(&fd, fs::FlockOperation::NonBlockingLockShared)?;
+        Ok(fd)
+    }
+
+    /// Waits until nobody is writing any more, but not for ever.
+    pub fn settle(&self) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(fd) = fs::openat(&self.dir, c".", flags, Mode::empty()) else { return };
+        for _ in 0..SETTLE_TRIES {
+            match fs::flock(&fd, fs::FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(SETTLE_PAUSE),
+                _ => return,
+            }
+        }
+    }
+
     /// Reads the image of `key`, if there is one that `fits`. One that is damaged, or does not fit any
     /// more, is removed.
     pub fn load(&self, key: Key, fits: impl FnOnce(&Header) -> bool) -> Option<(Header, FileMap)> {
@@ -211,8 +197,19 @@ impl Store {
         read_header(&mut self.open_file(&name_of(key)).ok()?).ok()
     }
 
-    /// Writes the image of `key`, in place of an older one.
-    pub fn save(&self, key: Key, about: &Description, image: &[u8]) -> io::Result<()> {
+    /// Writes the image of `key`, whose bytes are those of `parts`, in place of an older one.
+    pub fn save(
+        &self,
+        key: Key,
+        about: &Description,
+        parts: &[impl AsRef<[u8]>],
+    ) -> io::Result<()> {
+        let mut hasher = XxHash3_128::new();
+        let mut len = 0;
+        for part in parts {
+            hasher.write(part.as_ref());
+            len += part.as_ref().len();
+        }
         let header = Header {
             key,
             stamp: about.stamp,
@@ -220,9 +217,9 @@ impl Store {
             address: about.address,
             fragments: about.fragments,
             path: about.path.clone(),
-            image: (image.len() as u64, XxHash3_128::oneshot(image)),
+            image: (len as u64, hasher.finish_128()),
         };
-        let bytes = (HEADER_BYTES + image.len()) as u64;
+        let bytes = (HEADER_BYTES + len) as u64;
         if bytes > LARGEST.min(self.limit / 2) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -242,7 +239,9 @@ impl Store {
             other => other?,
         };
         let mut file = File::from(fd);
-        let written = file.write_all(&header.to_bytes()).and_then(|()| file.write_all(image));
+        let written = file
+            .write_all(&header.to_bytes())
+            .and_then(|()| parts.iter().try_for_each(|part| file.write_all(part.as_ref())));
         let renamed = written
             .and_then(|()| Ok(fs::renameat(&self.dir, &unfinished, &self.dir, name_of(key))?));
         if renamed.is_err() {
@@ -438,248 +437,5 @@ fn read_image(file: &File, header: &Header) -> Result<FileMap, Fault> {
     Ok(image)
 }
 
-impl Header {
-    /// Size of the image in bytes.
-    pub fn image_bytes(&self) -> u64 {
-        self.image.0
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER_BYTES);
-        out.extend(MAGIC);
-        out.extend(u64::from(VERSION).to_le_bytes());
-        out.extend(self.key.0.to_le_bytes());
-        out.extend(self.image.0.to_le_bytes());
-        out.extend(self.image.1.to_le_bytes());
-        out.extend(self.content.to_le_bytes());
-        let Stamp { device, inode, size, modified, changed } = self.stamp;
-        let numbers = [device, inode, size, modified, changed, self.address, self.fragments];
-        out.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
-        let path = self.path.as_bytes();
-        let path = &path[..path.len().min(HASH_AT - PATH_AT)];
-        out.extend((path.len() as u64).to_le_bytes());
-        out.resize(PATH_AT, 0);
-        out.extend(path);
-        out.resize(HASH_AT, 0);
-        out.extend(XxHash3_128::oneshot(&out).to_le_bytes());
-        out
-    }
-
-    fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
-        let u128_at = |at: usize| u128::from(u64_at(at)) | u128::from(u64_at(at + 8)) << 64;
-        if bytes[..8] != MAGIC
-            || u64_at(8) != u64::from(VERSION)
-            || u128_at(HASH_AT) != XxHash3_128::oneshot(&bytes[..HASH_AT])
-        {
-            return None;
-        }
-        let number = |index: usize| u64_at(72 + index * 8);
-        let path_len = usize::try_from(number(7)).ok()?;
-        let path = bytes[PATH_AT..HASH_AT].get(..path_len)?;
-        Some(Self {
-            key: Key(u128_at(16)),
-            image: (u64_at(32), u128_at(40)),
-            content: u128_at(56),
-            stamp: Stamp {
-                device: number(0),
-                inode: number(1),
-                size: number(2),
-                modified: number(3),
-                changed: number(4),
-            },
-            address: number(5),
-            fragments: number(6),
-            path: String::from_utf8_lossy(path).into_owned(),
-        })
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    use super::*;
-
-    fn place(name: &str) -> PathBuf {
-        let place = std::env::temp_dir().join(format!("lwp-store-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&place);
-        place
-    }
-
-    fn about(path: &str) -> Description {
-        let stamp = Stamp { device: 1, inode: 2, size: 3, modified: 4, changed: 5 };
-        Description { stamp, content: 6, address: 7, fragments: 8, path: path.into() }
-    }
-
-    /// Bytes that differ from each other.
-    fn image(len: usize, seed: u32) -> Vec<u8> {
-        (0..len as u32)
-            .map(|at| (at.wrapping_mul(0x9e37_79b1).wrapping_add(seed) >> 24) as u8)
-            .collect()
-    }
-
-    fn path_of(place: &Path, key: Key) -> PathBuf {
-        place.join("units").join(name_of(key).to_str().unwrap())
-    }
-
-    fn age(path: &Path, seconds: u64) {
-        let file = File::options().write(true).open(path).unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
-    }
-
-    #[test]
-    fn what_was_saved_is_loaded() {
-        let place = place("round");
-        let store = Store::open(&place, 1 << 20).unwrap();
-        let key = Key(0xabc);
-        assert!(store.load(key, |_| true).is_none());
-        store.save(key, &about("/bin/true"), &image(10_000, 1)).unwrap();
-        let (header, loaded) = store.load(key, |header| header.stamp.inode == 2).unwrap();
-        assert_eq!(loaded.as_ref(), image(10_000, 1));
-        assert_eq!((header.key, header.content, header.address), (key, 6, 7));
-        assert_eq!((header.fragments, &*header.path), (8, "/bin/true"));
-        // A newer one replaces it; one that does not fit any more is removed.
-        store.save(key, &about("/bin/true"), &image(20_000, 2)).unwrap();
-        assert_eq!(store.load(key, |_| true).unwrap().1.as_ref(), image(20_000, 2));
-        assert!(store.load(key, |_| false).is_none());
-        assert!(store.load(key, |_| true).is_none());
-        std::fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn no_damage_goes_unnoticed() {
-        let place = place("damage");
-        let store = Store::open(&place, 1 << 20).unwrap();
-        let key = Key(5);
-        store.save(key, &about("/bin/true"), &image(3000, 3)).unwrap();
-        let path = path_of(&place, key);
-        let good = std::fs::read(&path).unwrap();
-        let refused = |bytes: &[u8], what: &str| {
-            std::fs::write(&path, bytes).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(store.load(key, |_| true).is_none(), "{what}");
-            assert!(!path.exists(), "{what}: not removed");
-        };
-        for at in 0..good.len() {
-            let mut bad = good.clone();
-            bad[at] ^= 1 << (at % 8);
-            refused(&bad, &format!("a bit changed in byte {at}"));
-        }
-        for len in (0..good.len()).step_by(61) {
-            refused(&good[..len], &format!("cut off at {len}"));
-        }
-        refused(&[&good[..], &[0]].concat(), "a byte longer");
-        // Under another key's name it is not that key's.
-        let other = Key(6);
-        std::fs::write(path_of(&place, other), &good).unwrap();
-        assert!(store.load(other, |_| true).is_none());
-        std::fs::write(&path, &good).unwrap();
-        assert!(store.load(key, |_| true).is_some());
-        std::fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn files_of_others_are_not_used() {
-        let place = place("others");
-        let store = Store::open(&place, 1 << 20).unwrap();
-        let key = Key(9);
-        let path = path_of(&place, key);
-        for mode in [0o620, 0o602, 0o666] {
-            store.save(key, &about("/bin/true"), &image(100, 1)).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert!(store.load(key, |_| true).is_none(), "mode {mode:o}");
-            assert!(!path.exists());
-        }
-        store.save(key, &about("/bin/true"), &image(100, 1)).unwrap();
-        let elsewhere = place.join("elsewhere");
-        std::fs::rename(&path, &elsewhere).unwrap();
-        symlink(&elsewhere, &path).unwrap();
-        assert!(store.load(key, |_| true).is_none(), "a symbolic link");
-        std::fs::set_permissions(&elsewhere, std::fs::Permissions::from_mode(0o644)).unwrap();
-        std::fs::rename(&elsewhere, &path).unwrap();
-        assert!(store.load(key, |_| true).is_some(), "readable by others");
-        rustix::fs::mknodat(
-            fs::CWD,
-            path_of(&place, Key(10)),
-            fs::FileType::Fifo,
-            Mode::RUSR | Mode::WUSR,
-            0,
-        )
-        .unwrap();
-        assert!(store.load(Key(10), |_| true).is_none(), "a pipe, which nobody writes to");
-        std::fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn a_directory_that_others_may_write_to_is_no_store() {
-        for outer in [true, false] {
-            let place = place(if outer { "outer" } else { "inner" });
-            drop(Store::open(&place, 1 << 20).unwrap());
-            let open = if outer { place.clone() } else { place.join("units") };
-            std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
-            assert!(matches!(Store::open(&place, 1 << 20), Err(StoreError::Foreign { .. })));
-            std::fs::remove_dir_all(&place).unwrap();
-        }
-        let place = place("link");
-        let target = std::env::temp_dir();
-        symlink(&target, &place).unwrap();
-        assert!(matches!(Store::open(&place, 1 << 20), Err(StoreError::Io { .. })));
-        std::fs::remove_file(&place).unwrap();
-    }
-
-    #[test]
-    fn what_was_not_used_for_longest_goes_first() {
-        let place = place("prune");
-        let store = Store::open(&place, 100 << 10).unwrap();
-        for number in 0..10u32 {
-            let key = Key(u128::from(number));
-            store.save(key, &about("/bin/true"), &image(10 << 10, number)).unwrap();
-            age(&path_of(&place, key), 100_000 - 1000 * u64::from(number));
-        }
-        // Use makes the oldest the youngest.
-        assert!(store.load(Key(0), |_| true).is_some());
-        std::fs::write(place.join("units/.new-1-1"), "left behind").unwrap();
-        std::fs::write(place.join("units/.new-1-2"), "in the making").unwrap();
-        age(&place.join("units/.new-1-1"), 3600);
-        // 14 KiB each, 140 KiB together: six are 84 KiB.
-        let (files, bytes) = store.prune().unwrap();
-        assert_eq!((files, bytes), (5, 4 * (14 << 10) + 11));
-        let left: Vec<u128> = (0..10).filter(|key| store.header(Key(*key)).is_some()).collect();
-        assert_eq!(left, [0, 5, 6, 7, 8, 9]);
-        assert!(place.join("units/.new-1-2").exists());
-        assert_eq!(store.prune().unwrap(), (0, 0));
-        assert_eq!(store.items().unwrap().len(), 6);
-        assert_eq!(store.clear().unwrap().0, 7);
-        std::fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn what_is_too_large_is_not_kept() {
-        let place = place("large");
-        let store = Store::open(&place, 16 << 10).unwrap();
-        assert!(store.save(Key(1), &about("/bin/true"), &image(8 << 10, 1)).is_err());
-        assert_eq!(store.files().unwrap().len(), 0);
-        std::fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn many_may_write_the_same_unit() {
-        let place = place("race");
-        std::thread::scope(|scope| {
-            for number in 0..8u32 {
-                let place = &place;
-                scope.spawn(move || {
-                    let store = Store::open(place, 64 << 20).unwrap();
-                    for round in 0..50 {
-                        let len = 1000 + 100 * number as usize + round;
-                        store.save(Key(1), &about("/bin/true"), &image(len, number)).unwrap();
-                        let (_, loaded) = store.load(Key(1), |_| true).expect("whole at any time");
-                        assert!(loaded.as_ref().len() >= 1000);
-                    }
-                });
-            }
-        });
-        std::fs::remove_dir_all(&place).unwrap();
-    }
-}
+mod tests;

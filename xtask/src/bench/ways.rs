@@ -6,6 +6,9 @@ use std::process::Command;
 
 use super::workloads::Workload;
 
+/// The cache, in the inputs' directory, of runs that are to find none.
+const FIRST_CACHE: &str = "first-cache";
+
 /// One way to run a program.
 #[derive(Debug)]
 pub struct Way {
@@ -15,12 +18,32 @@ pub struct Way {
     prefix: Vec<OsString>,
     /// Whether it stays with the program's children.
     pub follows_children: bool,
+    /// Whether it starts with an empty cache every time.
+    pub first: bool,
 }
 
 impl Way {
     fn new(name: &'static str, prefix: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         let prefix = prefix.into_iter().map(Into::into).collect();
-        Self { name, prefix, follows_children: true }
+        Self { name, prefix, follows_children: true, first: false }
+    }
+
+    /// The same with an empty cache every time.
+    fn first(name: &'static str, prefix: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self { first: true, ..Self::new(name, prefix) }
+    }
+
+    /// Whether this way can and should measure `workload`: what long programs do first is lost in what
+    /// they do.
+    pub fn measures(&self, workload: &Workload) -> bool {
+        (self.follows_children || !workload.many_processes) && (!self.first || workload.short)
+    }
+
+    /// Empties the cache for a run that is to find none.
+    pub fn prepare(&self, dir: &Path) {
+        if self.first {
+            let _ = std::fs::remove_dir_all(dir.join(FIRST_CACHE));
+        }
     }
 
     /// The command that runs `workload` this way.
@@ -28,7 +51,8 @@ impl Way {
         let mut words = self.prefix.iter().chain(&workload.command);
         let program = words.next().expect("a workload has a program");
         let mut command = Command::new(program);
-        command.args(words).current_dir(dir);
+        let cache = if self.first { FIRST_CACHE } else { "cache" };
+        command.args(words).current_dir(dir).env("XDG_CACHE_HOME", dir.join(cache));
         command
     }
 }
@@ -46,13 +70,14 @@ const PEERS: &[(&str, &str, &[&str])] = &[
 pub fn all(lwp: &Path, with_peers: bool) -> (Vec<Way>, Vec<String>) {
     let lwp = lwp.as_os_str();
     let word = OsString::from;
+    let run = || [lwp.to_owned(), word("run"), word("--")];
+    let stat = || [lwp.to_owned(), word("stat"), word("-o"), word("/dev/null"), word("--")];
     let mut ways = vec![
         Way::new("native", Vec::<OsString>::new()),
-        Way::new("lwp run", [lwp.to_owned(), word("run"), word("--")]),
-        Way::new(
-            "lwp stat",
-            [lwp.to_owned(), word("stat"), word("-o"), word("/dev/null"), word("--")],
-        ),
+        Way::new("lwp run", run()),
+        Way::new("lwp stat", stat()),
+        Way::first("first run", run()),
+        Way::first("first stat", stat()),
     ];
     let mut notes = Vec::new();
     for (name, program, options) in PEERS.iter().filter(|_| with_peers) {

@@ -41,6 +41,9 @@ const ALL: &[(&str, bool, bool, Prepare)] = &[
     ("py-start", true,  false, |_| python("print(1)")),
     ("node",     true,  false, |_| installed("node", &["-e", "0"])),
     ("bash",     true,  true,  |_| installed("bash", &["-c", BASH])),
+    ("gcc",      true,  true,  gcc),
+    ("java",     true,  false, java),
+    ("cargo",    true,  true,  cargo),
 ];
 
 /// Prepares the programs named in `only`, or all, in `dir`. Says which are not installed.
@@ -150,6 +153,59 @@ fn cc1(dir: &Path) -> Result<Option<Vec<OsString>>> {
     };
     fs::write(dir.join("input.c"), c_source(140))?;
     installed(&file, &["-quiet", "-O2", "input.c", "-o", "-"])
+}
+
+/// The driver, with its preprocessor, compiler and assembler.
+fn gcc(dir: &Path) -> Result<Option<Vec<OsString>>> {
+    fs::write(dir.join("short.c"), c_source(12))?;
+    installed("gcc", &["-O2", "-c", "short.c", "-o", "short.o"])
+}
+
+fn java(dir: &Path) -> Result<Option<Vec<OsString>>> {
+    let Some(compiler) = find("javac") else { return Ok(None) };
+    fs::write(
+        dir.join("Hello.java"),
+        "class Hello { public static void main(String[] a) { System.out.println(\"hello\"); } }",
+    )?;
+    let mut command = Command::new(compiler);
+    command.arg("Hello.java").current_dir(dir);
+    workspace::run(command)?;
+    installed("java", &["-cp", ".", "Hello"])
+}
+
+/// A build from nothing of a program with ten libraries, all of them on the spot.
+fn cargo(dir: &Path) -> Result<Option<Vec<OsString>>> {
+    let root = dir.join("crates");
+    let package = |name: &str| {
+        format!(
+            "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\n"
+        )
+    };
+    let (mut manifest, mut main) = (package("bench"), String::from("fn main() {\n"));
+    for number in 0..10 {
+        let name = format!("part{number}");
+        let part = root.join(&name);
+        fs::create_dir_all(part.join("src"))?;
+        fs::write(part.join("Cargo.toml"), package(&name))?;
+        fs::write(
+            part.join("src/lib.rs"),
+            "use std::collections::BTreeMap;\n\
+             pub fn count(text: &str) -> BTreeMap<String, usize> {\n\
+             \x20   let mut out = BTreeMap::new();\n\
+             \x20   for word in text.split_whitespace() { *out.entry(word.to_string()).or_insert(0) += 1; }\n\
+             \x20   out\n\
+             }\n",
+        )?;
+        let _ = writeln!(manifest, "{name} = {{ path = \"{name}\" }}");
+        let _ = writeln!(main, "    println!(\"{{:?}}\", {name}::count(\"a b a\"));");
+    }
+    main.push_str("}\n");
+    manifest.push_str("[workspace]\n");
+    fs::create_dir_all(root.join("src"))?;
+    fs::write(root.join("Cargo.toml"), manifest)?;
+    fs::write(root.join("src/main.rs"), main)?;
+    let script = "rm -rf target && exec cargo build -q --offline --target-dir target";
+    installed("sh", &["-c", &format!("cd crates && {script}")])
 }
 
 /// A C file of `functions` functions, each with a loop, a switch and a call of the one before.

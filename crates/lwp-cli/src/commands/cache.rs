@@ -17,6 +17,8 @@ use crate::program;
 /// Carries out one of the cache's commands.
 pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     let store = open()?;
+    // Runs that have just ended may still be writing.
+    store.settle();
     match command {
         CacheCommand::List => print(list(&items(&store)?).as_bytes())?,
         CacheCommand::Verify => return verify(&store),

@@ -1,0 +1,151 @@
+//! System calls made in a stopped tracee.
+
+use lwp_dbt::routines::BATCH_WORDS;
+use lwp_ptrace::limits::MoreFiles;
+use lwp_ptrace::{Stop, Tid, Tracee, memory};
+
+use crate::maps::Status;
+
+const SYS_OPEN: u64 = 2;
+const SYS_MMAP: u64 = 9;
+const O_RDWR_CLOEXEC: u64 = 0o2_000_002;
+const MAP_NORESERVE: u64 = 0x4000;
+/// How far below the stack pointer nothing is the program's, whatever runs there.
+pub const RED_ZONE: u64 = 512;
+
+/// A system call: its number and arguments.
+pub type Call = [u64; BATCH_WORDS];
+
+/// A mapping to be made of the machine's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Map {
+    /// Where.
+    pub address: u64,
+    /// How much.
+    pub bytes: u64,
+    /// PROT_*.
+    pub prot: u64,
+    /// MAP_*; no memory is reserved in any case.
+    pub flags: u64,
+    /// Offset in the machine's memory.
+    pub offset: u64,
+}
+
+impl Map {
+    /// The call that makes it, of the memory open at `fd`.
+    pub fn call(&self, fd: u64) -> Call {
+        let flags = self.flags | MAP_NORESERVE;
+        [SYS_MMAP, self.address, self.bytes, self.prot, flags, fd, self.offset]
+    }
+
+    /// Whether the call's result says that it was made.
+    pub fn check(&self, result: i64) -> Result<(), String> {
+        if succeeded(SYS_MMAP, result)? != self.address {
+            return Err(format!("no room at {:#x} for {:#x} bytes", self.address, self.bytes));
+        }
+        Ok(())
+    }
+}
+
+/// Makes system calls in a stopped tracee, whose registers stay as they are.
+#[derive(Debug)]
+pub struct Injector {
+    /// The tracee.
+    pub tracee: Tracee,
+    /// Signals that have arrived meanwhile.
+    pub held: Vec<Stop>,
+    /// Address of a `syscall` instruction in it.
+    site: u64,
+    /// SIGTRAP is ignored or blocked: neither single steps nor breakpoints.
+    quiet: bool,
+    /// The routine that makes a list of calls, and where the list goes below the stack.
+    batch: Option<(u64, u64)>,
+}
+
+impl Injector {
+    /// For calls by the `syscall` instruction at `site` of `tid`.
+    pub fn new(tid: Tid, site: u64, status: &Status) -> Self {
+        const SIGTRAP_BIT: u64 = 1 << 4;
+        let quiet = ["SigIgn:", "SigBlk:"]
+            .iter()
+            .any(|field| status.signals(field).is_some_and(|set| set & SIGTRAP_BIT != 0));
+        Self { tracee: Tracee(tid), held: Vec::new(), site, quiet, batch: None }
+    }
+
+    /// Lists of calls can from now on be made by the routine at `code`; the tracee's stack pointer is
+    /// `stack`.
+    pub fn use_batch(&mut self, code: u64, stack: u64) {
+        self.batch = Some((code, stack - RED_ZONE)).filter(|_| !self.quiet);
+    }
+
+    /// Makes one call that must succeed.
+    pub fn call(&mut self, call: Call) -> Result<u64, String> {
+        succeeded(call[0], self.single(call)?)
+    }
+
+    /// Opens the file whose path is at `path`, also where the program has no descriptor left.
+    pub fn open(&mut self, path: u64) -> Result<u64, String> {
+        let call = [SYS_OPEN, path, O_RDWR_CLOEXEC, 0, 0, 0, 0];
+        let first = self.call(call);
+        if first.is_ok() {
+            return first;
+        }
+        match MoreFiles::allow(self.tracee.0) {
+            Ok(_more) => self.call(call),
+            Err(_) => first,
+        }
+    }
+
+    /// Makes mappings of the memory open at `fd`.
+    pub fn map(&mut self, maps: &[Map], fd: u64) -> Result<(), String> {
+        maps.iter().try_for_each(|map| map.check(self.single(map.call(fd))?))
+    }
+
+    /// Makes a list of calls and returns what the kernel has returned for each.
+    pub fn calls(&mut self, calls: &[Call]) -> Result<Vec<i64>, String> {
+        if let Some((code, top)) = self.batch
+            && let Some(results) = self.many(calls, code, top)
+        {
+            return results;
+        }
+        calls.iter().map(|call| self.single(*call)).collect()
+    }
+
+    fn single(&mut self, call: Call) -> Result<i64, String> {
+        let [nr, args @ ..] = call;
+        let made = match self.quiet {
+            true => self.tracee.syscall_quietly(self.site, nr, args, &mut self.held),
+            false => self.tracee.syscall(self.site, nr, args, &mut self.held),
+        };
+        made.map_err(|error| format!("system call {nr} in the program: {error}"))
+    }
+
+    /// The same by the batch routine. `None` where the list finds no room, and nothing has happened.
+    fn many(&mut self, calls: &[Call], code: u64, top: u64) -> Option<Result<Vec<i64>, String>> {
+        let tid = self.tracee.0;
+        let end: Call = [0; BATCH_WORDS];
+        let mut list: Vec<u8> =
+            calls.iter().chain([&end]).flatten().flat_map(|word| word.to_le_bytes()).collect();
+        let at = (top - list.len() as u64) & !15;
+        let mut saved = vec![0; list.len()];
+        memory::read_exact(tid, at, &mut saved).ok()?;
+        memory::write_exact(tid, at, &list).ok()?;
+        let made = self
+            .tracee
+            .run(code, at, &mut self.held)
+            .and_then(|()| memory::read_exact(tid, at, &mut list));
+        let _ = memory::write_exact(tid, at, &saved);
+        if let Err(error) = made {
+            return Some(Err(format!("system calls in the program: {error}")));
+        }
+        let result = |call: &[u8]| i64::from_le_bytes(call[..8].try_into().expect("eight bytes"));
+        Some(Ok(list.chunks_exact(BATCH_WORDS * 8).take(calls.len()).map(result).collect()))
+    }
+}
+
+fn succeeded(nr: u64, result: i64) -> Result<u64, String> {
+    u64::try_from(result).map_err(|_| {
+        let error = std::io::Error::from_raw_os_error(-result as i32);
+        format!("system call {nr} in the program: {error}")
+    })
+}

@@ -1,0 +1,96 @@
+//! When translations are written to the store: at the end of a run, and while it lasts.
+//!
+//! Writing takes a multiple of the time that reading takes, so what is much is written by a process that
+//! is left behind ([`sys::leave_behind`]): a copy of this one, whose memory stands still while the run
+//! goes on or ends. Code is the exception, being shared with the program; it is copied before.
+
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use lwp_ptrace::sys;
+
+use crate::keep::Unsaved;
+use crate::machine::Machine;
+
+/// New fragments that take longer to write than anybody should wait: some 20 ms.
+const MUCH: usize = 4000;
+/// How long a run lasts before something is written while it goes on. Every time it takes twice as long
+/// until the next.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What has been written of a run that goes on.
+#[derive(Debug)]
+pub struct Saving {
+    next: Instant,
+    pause: Duration,
+    /// New fragments that there were the last time.
+    fragments: usize,
+}
+
+impl Default for Saving {
+    fn default() -> Self {
+        Self { next: Instant::now() + FIRST_PAUSE, pause: FIRST_PAUSE, fragments: 0 }
+    }
+}
+
+impl Machine {
+    /// Writes what this run has translated, at its end.
+    pub fn keep(&mut self) {
+        let mut work = self.unsaved();
+        let much = work.iter().map(|unit| unit.fragments).sum::<usize>() >= MUCH;
+        // Who translates ahead of time wants to find it.
+        if !(much && !self.config.warm && self.save_aside(&mut work)) {
+            self.save(&mut work);
+        }
+    }
+
+    /// Writes what there is while the run goes on, should it be time for that: what is killed later has
+    /// not been translated in vain.
+    pub fn keep_meanwhile(&mut self) {
+        let now = Instant::now();
+        if self.store.is_none() || now < self.saving.next {
+            return;
+        }
+        self.saving.pause *= 2;
+        self.saving.next = now + self.saving.pause;
+        let new = self.families.iter().flatten().flat_map(|family| &family.modules);
+        let new: usize = new.map(|module| module.unit.new_fragments()).sum();
+        if new < self.saving.fragments + MUCH / 4 {
+            return;
+        }
+        self.saving.fragments = new;
+        self.save_aside(&mut self.unsaved());
+    }
+
+    fn unsaved(&self) -> Vec<Unsaved> {
+        self.families.iter().flatten().flat_map(crate::family::Family::unsaved).collect()
+    }
+
+    /// Has another process write `work`. False where there cannot be one.
+    fn save_aside(&self, work: &mut [Unsaved]) -> bool {
+        let Some(store) = self.store.as_ref().filter(|_| !work.is_empty()) else { return false };
+        // Held by the other process until it ends.
+        let Ok(lock) = store.lock_shared() else { return false };
+        let files = work.iter().filter_map(|unit| unit.file);
+        let kept: Vec<_> = files.chain([store.fd(), lock.as_raw_fd()]).collect();
+        match sys::leave_behind(&kept) {
+            Ok(false) => true,
+            Ok(true) => {
+                self.save(work);
+                sys::exit_controller(0)
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn save(&self, work: &mut [Unsaved]) {
+        let mut written = false;
+        for unit in work {
+            let family = self.families.get(unit.family).and_then(Option::as_ref);
+            written |= family.is_some_and(|family| family.save(unit).is_some());
+        }
+        if let Some(store) = self.store.as_ref().filter(|_| written) {
+            let _ = store.prune();
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Tests of the store.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::identity::Stamp;
+
+fn place(name: &str) -> PathBuf {
+    let place = std::env::temp_dir().join(format!("lwp-store-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&place);
+    place
+}
+
+fn about(path: &str) -> Description {
+    let stamp = Stamp { device: 1, inode: 2, size: 3, modified: 4, changed: 5 };
+    Description { stamp, content: 6, address: 7, fragments: 8, path: path.into() }
+}
+
+/// Bytes that differ from each other.
+fn image(len: usize, seed: u32) -> Vec<u8> {
+    (0..len as u32)
+        .map(|at| (at.wrapping_mul(0x9e37_79b1).wrapping_add(seed) >> 24) as u8)
+        .collect()
+}
+
+fn path_of(place: &Path, key: Key) -> PathBuf {
+    place.join("units").join(name_of(key).to_str().unwrap())
+}
+
+fn age(path: &Path, seconds: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+}
+
+#[test]
+fn what_was_saved_is_loaded() {
+    let place = place("round");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let key = Key(0xabc);
+    assert!(store.load(key, |_| true).is_none());
+    store.save(key, &about("/bin/true"), &[image(10_000, 1)]).unwrap();
+    let (header, loaded) = store.load(key, |header| header.stamp.inode == 2).unwrap();
+    assert_eq!(loaded.as_ref(), image(10_000, 1));
+    assert_eq!((header.key, header.content, header.address), (key, 6, 7));
+    assert_eq!((header.fragments, &*header.path), (8, "/bin/true"));
+    // A newer one replaces it; one that does not fit any more is removed.
+    store.save(key, &about("/bin/true"), &[image(20_000, 2)]).unwrap();
+    assert_eq!(store.load(key, |_| true).unwrap().1.as_ref(), image(20_000, 2));
+    assert!(store.load(key, |_| false).is_none());
+    assert!(store.load(key, |_| true).is_none());
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn no_damage_goes_unnoticed() {
+    let place = place("damage");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let key = Key(5);
+    store.save(key, &about("/bin/true"), &[image(3000, 3)]).unwrap();
+    let path = path_of(&place, key);
+    let good = std::fs::read(&path).unwrap();
+    let refused = |bytes: &[u8], what: &str| {
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(store.load(key, |_| true).is_none(), "{what}");
+        assert!(!path.exists(), "{what}: not removed");
+    };
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        refused(&bad, &format!("a bit changed in byte {at}"));
+    }
+    for len in (0..good.len()).step_by(61) {
+        refused(&good[..len], &format!("cut off at {len}"));
+    }
+    refused(&[&good[..], &[0]].concat(), "a byte longer");
+    // Under another key's name it is not that key's.
+    let other = Key(6);
+    std::fs::write(path_of(&place, other), &good).unwrap();
+    assert!(store.load(other, |_| true).is_none());
+    std::fs::write(&path, &good).unwrap();
+    assert!(store.load(key, |_| true).is_some());
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn files_of_others_are_not_used() {
+    let place = place("others");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let key = Key(9);
+    let path = path_of(&place, key);
+    for mode in [0o620, 0o602, 0o666] {
+        store.save(key, &about("/bin/true"), &[image(100, 1)]).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert!(store.load(key, |_| true).is_none(), "mode {mode:o}");
+        assert!(!path.exists());
+    }
+    store.save(key, &about("/bin/true"), &[image(100, 1)]).unwrap();
+    let elsewhere = place.join("elsewhere");
+    std::fs::rename(&path, &elsewhere).unwrap();
+    symlink(&elsewhere, &path).unwrap();
+    assert!(store.load(key, |_| true).is_none(), "a symbolic link");
+    std::fs::set_permissions(&elsewhere, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::rename(&elsewhere, &path).unwrap();
+    assert!(store.load(key, |_| true).is_some(), "readable by others");
+    rustix::fs::mknodat(
+        fs::CWD,
+        path_of(&place, Key(10)),
+        fs::FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    assert!(store.load(Key(10), |_| true).is_none(), "a pipe, which nobody writes to");
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_no_store() {
+    for outer in [true, false] {
+        let place = place(if outer { "outer" } else { "inner" });
+        drop(Store::open(&place, 1 << 20).unwrap());
+        let open = if outer { place.clone() } else { place.join("units") };
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Store::open(&place, 1 << 20), Err(StoreError::Foreign { .. })));
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+    let place = place("link");
+    let target = std::env::temp_dir();
+    symlink(&target, &place).unwrap();
+    assert!(matches!(Store::open(&place, 1 << 20), Err(StoreError::Io { .. })));
+    std::fs::remove_file(&place).unwrap();
+}
+
+#[test]
+fn what_was_not_used_for_longest_goes_first() {
+    let place = place("prune");
+    let store = Store::open(&place, 100 << 10).unwrap();
+    for number in 0..10u32 {
+        let key = Key(u128::from(number));
+        store.save(key, &about("/bin/true"), &[image(10 << 10, number)]).unwrap();
+        age(&path_of(&place, key), 100_000 - 1000 * u64::from(number));
+    }
+    // Use makes the oldest the youngest.
+    assert!(store.load(Key(0), |_| true).is_some());
+    std::fs::write(place.join("units/.new-1-1"), "left behind").unwrap();
+    std::fs::write(place.join("units/.new-1-2"), "in the making").unwrap();
+    age(&place.join("units/.new-1-1"), 3600);
+    // 14 KiB each, 140 KiB together: six are 84 KiB.
+    let (files, bytes) = store.prune().unwrap();
+    assert_eq!((files, bytes), (5, 4 * (14 << 10) + 11));
+    let left: Vec<u128> = (0..10).filter(|key| store.header(Key(*key)).is_some()).collect();
+    assert_eq!(left, [0, 5, 6, 7, 8, 9]);
+    assert!(place.join("units/.new-1-2").exists());
+    assert_eq!(store.prune().unwrap(), (0, 0));
+    assert_eq!(store.items().unwrap().len(), 6);
+    assert_eq!(store.clear().unwrap().0, 7);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn what_is_too_large_is_not_kept() {
+    let place = place("large");
+    let store = Store::open(&place, 16 << 10).unwrap();
+    assert!(store.save(Key(1), &about("/bin/true"), &[image(8 << 10, 1)]).is_err());
+    assert_eq!(store.files().unwrap().len(), 0);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn many_may_write_the_same_unit() {
+    let place = place("race");
+    std::thread::scope(|scope| {
+        for number in 0..8u32 {
+            let place = &place;
+            scope.spawn(move || {
+                let store = Store::open(place, 64 << 20).unwrap();
+                for round in 0..50 {
+                    let len = 1000 + 100 * number as usize + round;
+                    store.save(Key(1), &about("/bin/true"), &[image(len, number)]).unwrap();
+                    let (_, loaded) = store.load(Key(1), |_| true).expect("whole at any time");
+                    assert!(loaded.as_ref().len() >= 1000);
+                }
+            });
+        }
+    });
+    std::fs::remove_dir_all(&place).unwrap();
+}
