@@ -31,4 +31,4 @@ pub use compare::{Comparison, Normalize, check_program, differences};
 pub use compile::{Executable, compile, compile_tool, find_tool, programs_dir, source_files};
 pub use directives::{Compare, Directives, Variant};
 pub use lwp::{Mode, lwp_binary, modes, repeat, translations};
-pub use run::{End, Job, Outcome, TempDir};
+pub use run::{End, Job, Outcome, TempDir, kernel_executes};

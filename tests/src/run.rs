@@ -1,7 +1,8 @@
 //! Runs one command in a folder of its own, with a time limit that holds.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -141,6 +142,33 @@ impl Job {
         unsafe { command.pre_exec(close_inherited) };
         command
     }
+}
+
+/// Whether the kernel executes the program `path` at all, laid out without randomisation. (execvp, which
+/// [`Command`] uses, would try it as a script.)
+///
+/// # Panics
+///
+/// If the path has a NUL byte, or a process cannot be made or waited for.
+pub fn kernel_executes(path: &Path) -> bool {
+    let name = CString::new(path.as_os_str().as_bytes()).expect("a path without NUL");
+    let mut command = Command::new(path);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let execute = move || {
+        let argv = [name.as_ptr(), std::ptr::null()];
+        // SAFETY: async-signal-safe calls; the pointers are to strings that live on.
+        unsafe {
+            libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+            libc::execve(name.as_ptr(), argv.as_ptr(), argv[1..].as_ptr());
+        }
+        Err(std::io::Error::last_os_error())
+    };
+    // SAFETY: the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(execute) };
+    let Ok(mut child) = command.spawn() else { return false };
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    true
 }
 
 /// Marks every descriptor but the standard ones close-on-exec: what the caller of the harness left open

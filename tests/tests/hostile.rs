@@ -1,13 +1,10 @@
 //! Files that no linker has made, and bytes that no compiler has: each must end on the virtual CPU as it
 //! does natively, and neither hang nor crash lwp.
 
-use lwp_tests::{End, Job, Outcome, TempDir, find_tool, lwp_binary};
-use std::ffi::{CString, OsString};
+use lwp_tests::{End, Job, Outcome, TempDir, find_tool, kernel_executes, lwp_binary};
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long a native run may take; what takes longer loops for ever and is not compared.
@@ -99,8 +96,7 @@ impl Arena {
         fs::copy(lwp_binary(), dir.path().join("lwp")).expect("copy lwp");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
         let mut prefix: Vec<OsString> = Vec::new();
-        // SAFETY: geteuid has no arguments and cannot fail.
-        if unsafe { libc::geteuid() } == 0 && find_tool("setpriv").is_some() {
+        if rustix::process::geteuid().is_root() && find_tool("setpriv").is_some() {
             prefix.extend(["setpriv", "--reuid", "54323", "--clear-groups"].map(Into::into));
         }
         // The layout is the same on both sides.
@@ -123,29 +119,6 @@ impl Arena {
         job.run(self.dir.path(), self.capture.path())
     }
 
-    /// Whether the kernel executes the program at all. (execvp would try it as a script.)
-    fn is_executed(&self) -> bool {
-        let path = self.dir.path().join("it");
-        let name = CString::new(path.as_os_str().as_bytes()).expect("a path without NUL");
-        let mut command = Command::new(&path);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let execute = move || {
-            let argv = [name.as_ptr(), std::ptr::null()];
-            // SAFETY: async-signal-safe calls; the pointers are to strings that live on.
-            unsafe {
-                libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
-                libc::execve(name.as_ptr(), argv.as_ptr(), argv[1..].as_ptr());
-            }
-            Err(std::io::Error::last_os_error())
-        };
-        // SAFETY: the closure makes two system calls and allocates nothing.
-        unsafe { command.pre_exec(execute) };
-        let Ok(mut child) = command.spawn() else { return false };
-        child.kill().expect("kill");
-        child.wait().expect("wait");
-        true
-    }
-
     /// Compares `program` with its native run; false if that does not end.
     fn compare(&self, name: &str, program: &[u8]) -> bool {
         self.install(program);
@@ -153,7 +126,7 @@ impl Arena {
             &["./lwp", "run", "--no-cache", "--", "./it"],
             &["./lwp", "stat", "--no-cache", "-o", "/dev/null", "--", "./it"],
         ];
-        if !self.is_executed() {
+        if !kernel_executes(&self.dir.path().join("it")) {
             for way in ways {
                 let outcome = self.run(way, LIMIT);
                 let error = String::from_utf8_lossy(&outcome.stderr).into_owned();

@@ -197,8 +197,7 @@ fn output_that_nobody_reads() {
 }
 
 fn is_root() -> bool {
-    // SAFETY: geteuid has no arguments and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 const WHO: &str = "#include <stdio.h>\n#include <unistd.h>\n#include <sys/auxv.h>\n\
