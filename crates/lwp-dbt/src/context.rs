@@ -86,8 +86,19 @@ pub enum Slot {
     StateMask = 0x100,
     /// Where that signal frame lies, to put its rip back.
     SigFrame = 0x108,
-    /// Address of the insertion list.
-    ApplyAt = 0x110,
+    /// Application rsp when the request was made. This and the following five are for the host to look
+    /// at; the registers themselves stay the application's.
+    Rsp = 0x110,
+    /// Application rbp.
+    Rbp = 0x118,
+    /// Application r12.
+    R12 = 0x120,
+    /// Application r13.
+    R13 = 0x128,
+    /// Application r14.
+    R14 = 0x130,
+    /// Application r15.
+    R15 = 0x138,
     /// The countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain of dependent
     /// stores runs from block to block: high part from bit 24 up, and what is left of
     /// [`LWP_LOW_MAX`] of the low part below. The first of them.
@@ -121,6 +132,8 @@ pub enum Slot {
     /// What an LWP instruction that the host has executed leaves to be set from `LwpData`: 0 nothing,
     /// 1 the carry flag, 2 its register.
     LwpPending = 0x1e8,
+    /// Address of the insertion list.
+    ApplyAt = 0x1f0,
     /// A short insertion list: triples of table slot address, chain slot address, entry address.
     ApplyList = 0x200,
     /// Address of the LWP ring where translated code stores records itself; 0 where the host does.
@@ -137,8 +150,6 @@ pub enum Slot {
     LwpTailAt = 0x828,
     /// The host is asked where the ring would hold this many bytes.
     LwpThreshold = 0x830,
-    /// Non-zero in continuous mode: a full ring is nothing special.
-    LwpContinuous = 0x8a0,
     /// First dword of the record of an LWPINS or LWPVAL, but for the core's number.
     LwpRecord = 0x838,
     /// The core's number, where a record has it.
@@ -163,6 +174,10 @@ pub enum Slot {
     LwpRandom = 0x888,
     /// What that is about to become.
     LwpNewRandom = 0x890,
+    /// Number of the register that the result of SLWPCB goes to, with [`RESULT_NARROW`].
+    LwpRegister = 0x898,
+    /// Non-zero in continuous mode: a full ring is nothing special.
+    LwpContinuous = 0x8a0,
     /// How many misses have been noted.
     LwpNotes = 0x8a8,
     /// How many may be noted before the host is asked.
@@ -185,21 +200,6 @@ pub enum Slot {
     LwpRepeatTo = 0x8f0,
     /// How many changes of the data cache there have been.
     LwpUndos = 0x8f8,
-    /// Number of the register that the result of SLWPCB goes to, with [`RESULT_NARROW`].
-    LwpRegister = 0x898,
-    /// Application rsp when the request was made. This and the following five are for the host to look
-    /// at; the registers themselves stay the application's.
-    Rsp = 0x110,
-    /// Application rbp.
-    Rbp = 0x118,
-    /// Application r12.
-    R12 = 0x120,
-    /// Application r13.
-    R13 = 0x128,
-    /// Application r14.
-    R14 = 0x130,
-    /// Application r15.
-    R15 = 0x138,
 }
 
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.
