@@ -99,15 +99,15 @@ impl Hierarchy {
     /// others do then.
     pub fn fetch(&mut self, address: LinearAddr) -> CacheMiss {
         let Answer { latency_cycles, source, .. } =
-            self.from_level(1, address.0 / u64::from(self.line_bytes));
+            self.answer_from(1, address.0 / u64::from(self.line_bytes));
         CacheMiss { address, source, latency_cycles }
     }
 
     fn line(&mut self, line: u64) -> Answer {
-        self.from_level(0, line)
+        self.answer_from(0, line)
     }
 
-    fn from_level(&mut self, nearest: usize, line: u64) -> Answer {
+    fn answer_from(&mut self, nearest: usize, line: u64) -> Answer {
         let levels = self.levels.iter_mut().enumerate().skip(nearest);
         for (index, (cache, latency_cycles, source)) in levels {
             if cache.access(line) {
