@@ -255,7 +255,12 @@ fn marked(mark: &str) -> Vec<i32> {
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
         environment.windows(needle.len()).any(|window| window == needle)
     };
-    pids.filter(has_mark).collect()
+    pids.filter(has_mark).filter(|pid| !is_saver(*pid)).collect()
+}
+
+/// Whether a process is one that lwp leaves behind, which fills the cache and ends by itself.
+fn is_saver(pid: i32) -> bool {
+    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"lwp-save\n")
 }
 
 /// One line about a process and each of its threads: enough to see what a hang waits for.

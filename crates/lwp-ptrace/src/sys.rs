@@ -313,7 +313,7 @@ pub fn exit_controller(code: i32) -> ! {
 }
 
 /// Goes on in a process of its own, which nobody waits for and which gives way to everything else. It
-/// has no descriptors but `kept`, and the terminal's signals do not reach it. True in that process,
+/// has no descriptors but `kept`, the terminal's signals do not reach it, and it shows as `lwp-save`. True in that process,
 /// which must end by [`exit_controller`].
 ///
 /// Only the calling thread lives on in it, as in a copy made by [`fork_controller`].
@@ -331,6 +331,7 @@ pub fn leave_behind(kept: &[RawFd]) -> Result<bool> {
             libc::_exit(0);
         }
         libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"lwp-save".as_ptr());
         for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
             libc::signal(signal, libc::SIG_DFL);
         }

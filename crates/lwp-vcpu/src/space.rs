@@ -33,6 +33,8 @@ pub struct Space {
     inserted: Vec<u64>,
     /// How far each unit's entry list has been offered to the table.
     offered: FxHashMap<UnitId, usize>,
+    /// How many of a unit this address space has been offered itself, and not the one it was copied from.
+    asked: FxHashMap<UnitId, usize>,
     /// Entries made since the last answer.
     pub fresh: Vec<EntryId>,
     /// Units of its own, by kind and by 1 GiB of address: anonymous code.
@@ -56,6 +58,7 @@ impl Space {
             code: BTreeMap::new(),
             inserted: Vec::new(),
             offered: FxHashMap::default(),
+            asked: FxHashMap::default(),
             fresh: Vec::new(),
             private: FxHashMap::default(),
             written: Vec::new(),
@@ -84,6 +87,7 @@ impl Space {
             code: self.code.clone(),
             inserted: self.inserted.clone(),
             offered: self.offered.clone(),
+            asked: FxHashMap::default(),
             fresh: self.fresh.clone(),
             private: FxHashMap::default(),
             written: self.written.clone(),
@@ -130,11 +134,13 @@ impl Space {
 
     /// Entries that should go into the table now: fresh ones, then older ones of `unit` that this
     /// address space has not been given. With every request about a unit as many as with all before:
-    /// a program that uses much of it soon has all, and one that uses little pays for little.
+    /// a program that uses much of it soon has all, and one that uses little pays for little. So does a
+    /// copy of a program that uses much: what it inserts it must copy a page for.
     pub fn entries_to_insert(&mut self, family: &Family, unit: UnitId) -> Vec<EntryId> {
         let entries = &family.modules[unit.0 as usize].entries;
         let mut at = self.offered.get(&unit).copied().unwrap_or(0);
-        let room = at.clamp(APPLY_SHORT, APPLY_MAX);
+        let asked = self.asked.get(&unit).copied().unwrap_or(0);
+        let (first, room) = (at, asked.clamp(APPLY_SHORT, APPLY_MAX));
         let mut out = Vec::new();
         while out.len() < room {
             let Some(entry) = self.fresh.pop() else { break };
@@ -148,6 +154,7 @@ impl Space {
             }
             at += 1;
         }
+        self.asked.insert(unit, asked + at - first);
         self.offered.insert(unit, at);
         out
     }
