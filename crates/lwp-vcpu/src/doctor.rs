@@ -1,4 +1,4 @@
-//! What this machine allows: from `/proc`, `/sys`, and by trying ([`trial`]).
+//! What this machine allows: from `/proc`, `/sys`, and by trying (`trial`).
 
 mod trial;
 

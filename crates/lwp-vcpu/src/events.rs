@@ -1,7 +1,7 @@
 //! The tracer: the host thread that receives ptrace stops.
 //!
 //! Stops are rare: exec, new threads and processes, signals, exits, and what the server cannot do
-//! from outside (see [`Need`]). Everything else happens in translated code or through the mailbox.
+//! from outside (see `Need`). Everything else happens in translated code or through the mailbox.
 
 mod birth;
 mod departure;
