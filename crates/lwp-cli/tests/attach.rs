@@ -1,42 +1,24 @@
 //! Recording a process that is already running: it is recorded, and lives on unharmed.
 
+#[path = "shared/tools.rs"]
+mod tools;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use tools::{has, limited, text};
+
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
-const LIMIT: &str = "120";
 
 fn fresh(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("attach").join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("directory");
-    dir
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn has(tool: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-    let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: no {tool}");
-    }
-    found
+    tools::fresh("attach", name)
 }
 
 fn lwp(dir: &Path, arguments: &[&str]) -> Output {
-    let output = Command::new("timeout")
-        .args(["-k", "1", LIMIT, LWP])
-        .args(arguments)
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout starts");
+    let output = limited(dir, &[&[LWP], arguments].concat()).output().expect("timeout starts");
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     output
 }

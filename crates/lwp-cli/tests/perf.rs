@@ -1,50 +1,32 @@
 //! lwp in place of perf: what harnesses and viewers call is answered as perf would.
 
+#[path = "shared/tools.rs"]
+mod tools;
+
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 
-const LIMIT: &str = "120";
+use tools::{has, limited, text};
 
 /// A directory of its own for a test, with a link to lwp by perf's name.
 fn fresh(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("perf").join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("directory");
+    let dir = tools::fresh("perf", name);
     symlink(env!("CARGO_BIN_EXE_lwp"), dir.join("perf")).expect("link");
     dir
 }
 
 fn run(dir: &Path, command: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-k", "1", LIMIT])
-        .args(command)
-        .current_dir(dir)
-        .env("PERF", dir.join("perf"))
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    let mut command = limited(dir, command);
+    command.env("PERF", dir.join("perf")).output().expect("timeout starts")
 }
 
 fn succeeds(dir: &Path, command: &[&str]) -> String {
     let output = run(dir, command);
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
     text(&output.stdout)
-}
-
-fn has(tool: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-    let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: no {tool}");
-    }
-    found
 }
 
 fn compile(dir: &Path, name: &str) -> bool {

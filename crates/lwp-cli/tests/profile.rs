@@ -1,37 +1,27 @@
 //! Profiles of real programs: recorded, and held against what `lwp stat` and other tools say. A test
 //! whose foreign tool is missing is skipped and says so.
 
+#[path = "shared/tools.rs"]
+mod tools;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 
+use tools::{has, limited, text};
+
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
-/// Ends what hangs.
-const LIMIT: &str = "120";
 
 /// A directory of its own for a test.
 fn fresh(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("profile").join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("directory");
-    dir
+    tools::fresh("profile", name)
 }
 
 /// Runs a command in `dir`, ended if it takes too long.
 fn run(dir: &Path, command: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-k", "1", LIMIT])
-        .args(command)
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    limited(dir, command).output().expect("timeout starts")
 }
 
 /// Runs lwp, which must succeed, and returns what it printed.
@@ -47,15 +37,6 @@ fn lwp_fails(dir: &Path, arguments: &[&str], code: i32) -> String {
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {complaint}");
     complaint
-}
-
-fn has(tool: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-    let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: no {tool}");
-    }
-    found
 }
 
 /// Compiles one of the programs into `dir`; false where there is no compiler.
@@ -585,9 +566,8 @@ fn cargo_builds_what_lwp_records() {
                    fn main() { println!(\"{}\", work(std::env::args().count() as u64 * 1000)); }\n";
     std::fs::write(dir.join("src/main.rs"), program).unwrap();
     let target = dir.join("target");
-    let output = Command::new("timeout")
-        .args(["-k", "1", LIMIT, env!("CARGO_BIN_EXE_cargo-lwp"), "lwp", "record", "--", "x"])
-        .current_dir(&dir)
+    let words = [env!("CARGO_BIN_EXE_cargo-lwp"), "lwp", "record", "--", "x"];
+    let output = limited(&dir, &words)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("CARGO_BUILD_TARGET")
         .output()

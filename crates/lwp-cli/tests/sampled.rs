@@ -1,33 +1,23 @@
 //! Sampled recordings: every stack is right, every count is exact, and equal runs are equal.
 
+#[path = "shared/tools.rs"]
+mod tools;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
+
+use tools::{has, limited, text};
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
-/// Ends what hangs.
-const LIMIT: &str = "120";
 
 /// A directory of its own for a test.
 fn fresh(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sampled").join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("directory");
-    dir
+    tools::fresh("sampled", name)
 }
 
 fn run(dir: &Path, command: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-k", "1", LIMIT])
-        .args(command)
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    limited(dir, command).output().expect("timeout starts")
 }
 
 /// Runs lwp, which must succeed; what it printed to standard output and standard error.
@@ -35,15 +25,6 @@ fn lwp(dir: &Path, arguments: &[&str]) -> (String, String) {
     let output = run(dir, &[&[LWP], arguments].concat());
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     (text(&output.stdout), text(&output.stderr))
-}
-
-fn has(tool: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-    let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: no {tool}");
-    }
-    found
 }
 
 /// Compiles a program of `tests/profiled`; false where there is no compiler.

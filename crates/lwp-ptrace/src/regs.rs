@@ -44,6 +44,11 @@ pub fn general(regs: &mut Raw, register: u8) -> &mut u64 {
     }
 }
 
+/// What a general register, by its number, holds.
+pub fn general_value(regs: &Raw, register: u8) -> u64 {
+    *general(&mut regs.clone(), register)
+}
+
 /// Offset of gs_base in `struct user`, whose first member is the register structure.
 pub const GS_BASE_OFFSET: usize = std::mem::offset_of!(libc::user_regs_struct, gs_base);
 

@@ -7,7 +7,7 @@ use iced_x86::{
 use lwp_arch::insn::{self, CodeSize, Gpr, Operands};
 use lwp_arch::retired::{AccessKind, BranchKind};
 use lwp_arch::{AppPc, LinearAddr};
-use lwp_ptrace::regs::{Raw, general};
+use lwp_ptrace::regs::{Raw, general_value};
 use lwp_uarch::{Operand, Step};
 
 /// Longest instruction in bytes.
@@ -279,6 +279,5 @@ fn value(register: Register, regs: &Raw) -> Option<u64> {
 
 /// A general register.
 pub fn gpr_value(register: Gpr, regs: &Raw) -> u64 {
-    let mut regs = *regs;
-    *general(&mut regs, register.number())
+    general_value(regs, register.number())
 }

@@ -288,6 +288,13 @@ impl Machine {
         out
     }
 
+    /// Starts the report of a process image named `comm`; its number.
+    pub fn add_report(&mut self, pid: i32, parent: i32, comm: String) -> usize {
+        let threads = Vec::new();
+        self.reports.push(ProcessReport { pid, parent, comm, threads, uncounted: None });
+        self.reports.len() - 1
+    }
+
     /// The side of its address space in whose code or routines a thread stands, at `pc`;
     /// `None` for the one where nothing is profiled.
     pub fn side_at(&self, tid: Tid, pc: u64) -> Option<usize> {

@@ -171,7 +171,7 @@ impl Machine {
     }
 
     /// What the counters say too much or too little when a fragment is left at `state`.
-    fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
+    pub fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
         let mut correction = Sum::default();
         if self.lwp_cut_of(tid, fragment).is_some_and(|(_, within)| within) {
             return correction;

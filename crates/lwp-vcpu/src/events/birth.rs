@@ -11,7 +11,6 @@ use super::departure::release;
 use super::{Handled, SIGKILL};
 use crate::machine::{Machine, Mode, Process};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_address};
-use crate::outcome::ProcessReport;
 use crate::server::remove_entries;
 use crate::syscalls::nr;
 
@@ -66,14 +65,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         let (space, report) = (process.space, process.report);
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
         let comm = machine.reports[report].comm.clone();
-        machine.reports.push(ProcessReport {
-            pid: child,
-            parent: pid,
-            comm,
-            threads: Vec::new(),
-            uncounted: None,
-        });
-        let report = machine.reports.len() - 1;
+        let report = machine.add_report(child, pid, comm);
         machine.processes.insert(child, Process { space, report });
     }
     // It starts in the code that its maker was in, which may be on another side by now; see `begin`.

@@ -7,7 +7,6 @@ use lwp_ptrace::{Tid, Tracee};
 use super::Handled;
 use super::departure::release;
 use crate::machine::{Machine, Process};
-use crate::outcome::ProcessReport;
 
 /// Starts a process's new image: the process as a whole, with its one thread stopped at the first
 /// instruction.
@@ -31,15 +30,8 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     }
 }
 
-/// Starts the report of a process image.
+/// Starts the report of a process image, which names itself.
 pub fn new_report(machine: &mut Machine, pid: i32, parent: i32) -> usize {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    machine.reports.push(ProcessReport {
-        pid,
-        parent,
-        comm: comm.trim_end().to_owned(),
-        threads: Vec::new(),
-        uncounted: None,
-    });
-    machine.reports.len() - 1
+    machine.add_report(pid, parent, comm.trim_end().to_owned())
 }

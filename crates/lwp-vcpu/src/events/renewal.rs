@@ -8,7 +8,7 @@
 //! An address space that two processes share is not renewed: the parent of a vfork cannot be stopped
 //! before its child is gone. Code that finds no room there runs an instruction at a time.
 
-use lwp_ptrace::regs::{Regs, restart};
+use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
@@ -54,14 +54,7 @@ pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
     let mut cache = Tracee(tid).regs()?;
     // System calls that have been interrupted for this are made again.
     restart_if_interrupted(machine, tid, &mut cache);
-    if cache.in_syscall() && restart::is(cache.0.rax) {
-        cache.0.rax = match cache.0.rax as i64 {
-            restart::ERESTART_RESTARTBLOCK => restart::SYS_RESTART_SYSCALL,
-            _ => cache.0.orig_rax,
-        };
-        cache.0.rip -= 2;
-        cache.forget_syscall();
-    }
+    cache.rewind_syscall();
     let Some(mut view) = machine.view(tid, &cache) else {
         abandon(machine, tid);
         return if group { sys::listen(tid) } else { Tracee(tid).cont(0) };

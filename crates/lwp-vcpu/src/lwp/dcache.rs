@@ -6,14 +6,16 @@
 //! anything else wants the unit. Room is only made for as many notes as misses may pass before an event
 //! expires: the access on which one might is then the only one under way.
 
+use std::sync::OnceLock;
+
 use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind};
 use lwp_dbt::context::{MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS};
 use lwp_dbt::operands::{self, MemoryOperand, Use};
-use lwp_dbt::{AppPc, FragmentId, RequestKind, Slot, Weights};
+use lwp_dbt::{AppPc, AppState, FragmentId, PcSource, RequestKind, Slot};
 use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, general};
+use lwp_ptrace::regs::{Raw, general_value};
 use lwp_uarch::presets::Preset;
 use lwp_uarch::{CacheShape, Hierarchy};
 
@@ -50,8 +52,13 @@ pub fn can_be_watched(shape: &CacheShape) -> bool {
     fits && lwp_dbt::context::has_bit_extract() && has_fs_base()
 }
 
-/// Whether programs may read the base of FS.
+/// Whether programs may read the base of FS. Every run wants to know, some more than once.
 fn has_fs_base() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(find_fs_base)
+}
+
+fn find_fs_base() -> bool {
     const AT_HWCAP2: u64 = 26;
     const FSGSBASE: u64 = 2;
     let auxv = std::fs::read("/proc/self/auxv").unwrap_or_default();
@@ -292,26 +299,24 @@ fn iterations(instruction: &Instruction, before: [u64; 3], now: [u64; 3]) -> Vec
     let narrow = operands.iter().any(|operand| operand.narrow);
     let mask = if narrow { u64::from(u32::MAX) } else { u64::MAX };
     let count = before[0].wrapping_sub(now[0]) & mask;
-    let place = |registers: [u64; 3], operand: &MemoryOperand| {
-        let source = operand.base.full_register() == Register::RSI;
-        registers[if source { 1 } else { 2 }] & mask
+    // Where each operand starts, and how far it is to the next one.
+    let walks: Vec<(u64, u64, &MemoryOperand)> = operands
+        .iter()
+        .map(|operand| {
+            let source = operand.base.full_register() == Register::RSI;
+            let register = if source { 1 } else { 2 };
+            let (from, to) = (before[register] & mask, now[register] & mask);
+            let stride = u64::from(operand.bytes);
+            let up = from.wrapping_add(count.wrapping_mul(stride)) & mask == to;
+            (from, if up { stride } else { stride.wrapping_neg() }, operand)
+        })
+        .collect();
+    let at = |step: u64, (from, stride, operand): &(u64, u64, &MemoryOperand)| Touched {
+        how: operand.how,
+        address: from.wrapping_add(step.wrapping_mul(*stride)) & mask,
+        bytes: operand.bytes,
     };
-    let mut touched = Vec::new();
-    for step in 0..count {
-        for operand in &operands {
-            let from = place(before, operand);
-            let length = step.wrapping_mul(u64::from(operand.bytes));
-            let forward = count.wrapping_mul(u64::from(operand.bytes));
-            let up = from.wrapping_add(forward) & mask == place(now, operand);
-            let address = if up { from.wrapping_add(length) } else { from.wrapping_sub(length) };
-            touched.push(Touched {
-                how: operand.how,
-                address: address & mask,
-                bytes: operand.bytes,
-            });
-        }
-    }
-    touched
+    (0..count).flat_map(|step| walks.iter().map(move |walk| at(step, walk))).collect()
 }
 
 /// The linear address of an operand.
@@ -319,7 +324,7 @@ fn address(operand: &MemoryOperand, regs: &Raw, context: Context<'_>) -> u64 {
     operand.address(|register| match register {
         Register::FS => regs.fs_base,
         Register::GS => context.get(Slot::AppGs),
-        register => *general(&mut regs.clone(), register.number() as u8),
+        register => general_value(regs, register.number() as u8),
     })
 }
 
@@ -337,14 +342,10 @@ impl Machine {
         let id = FragmentId(context.get(Slot::LwpFragment) as u32);
         let index = context.get(Slot::LwpIndex) as u32;
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
-        if let Some((_, family)) = self.space_of(tid) {
-            let weights = family.translator.fragment(id).weights.negated();
-            let executed = Weights { instructions: index as i32, ..Weights::default() };
-            if let Some(thread) = self.threads.get_mut(&tid) {
-                thread.correction.add(weights, 1);
-                thread.correction.add(executed, 1);
-            }
-            self.note_place(tid, |places| places.cut_short(id, index, true));
+        let state = AppState { partial: Some((index, true)), ..AppState::at(PcSource::ContextPc) };
+        let correction = self.unfinished(tid, &state, Some(id));
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.correction.add_sum(correction);
         }
         let context = self.contexts.context(slot);
         let bytes = context.get(Slot::LwpMeta) & 0xfff;

@@ -7,7 +7,7 @@ use lwp_arch::{AppPc as Ip, Fault};
 use lwp_dbt::{AppPc, CachePc, RequestKind, Selection, Slot};
 use lwp_model::{Data1, Insert, Registers};
 use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, Regs, general};
+use lwp_ptrace::regs::{Raw, Regs, general, general_value};
 
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
@@ -294,8 +294,7 @@ struct Stopped {
 
 impl Registers for Stopped {
     fn gpr(&self, register: Gpr) -> u64 {
-        let mut regs = self.regs;
-        *general(&mut regs, register.number())
+        general_value(&self.regs, register.number())
     }
 
     fn set_gpr(&mut self, register: Gpr, value: u64) {

@@ -61,14 +61,8 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     note(b)?;
     b.asm.set_label(&mut held)?;
     keep_undo(b)?;
-    let asm = &mut b.asm;
-    asm.pext(rcx, rdx, r9)?;
-    asm.cmp(rcx, rdi)?;
-    asm.jae(last)?;
-    asm.add(rcx, 1)?;
-    asm.pdep(rdx, rcx, r9)?;
-    asm.jmp(next)?;
-    asm.set_label(&mut last)?;
+    b.asm.pext(rcx, rdx, r9)?;
+    next_line(b, next, &mut last)?;
     restore_flags(b)?;
     restore_all(b)?;
     b.asm.jmp(Builder::slot(Slot::Go))?;
@@ -114,14 +108,20 @@ fn look(b: &mut Builder, missing: CodeLabel) -> Emit {
     asm.add(rsi, 8)?;
     asm.jmp(ways)?;
     asm.set_label(&mut held)?;
+    next_line(b, next, &mut last)?;
+    // Another label follows.
+    b.asm.zero_bytes()
+}
+
+/// Goes to `next` with the address of the line after the one in rcx in rdx, unless that in rcx is the last.
+fn next_line(b: &mut Builder, next: CodeLabel, last: &mut CodeLabel) -> Emit {
+    let asm = &mut b.asm;
     asm.cmp(rcx, rdi)?;
-    asm.jae(last)?;
+    asm.jae(*last)?;
     asm.add(rcx, 1)?;
     asm.pdep(rdx, rcx, r9)?;
     asm.jmp(next)?;
-    asm.set_label(&mut last)?;
-    // Another label follows.
-    asm.zero_bytes()
+    asm.set_label(last)
 }
 
 /// Puts the line of the address in rdx first in its set, and goes to `held` if it was there already.
