@@ -154,10 +154,6 @@ fn block(random: &mut Random, events: Events, number: u64) -> String {
     if random.one_in(10) {
         flags |= random.next() & 0x1FFF_FF81;
     }
-    if events == Events::Misses {
-        // Interrupts are compared with the facts.
-        flags &= !(1 << 31);
-    }
     let extra = if random.one_in(2) { 1 } else { 3000 };
     let size = 1024 + random.below(extra);
     let shift = if size <= 4000 { random.below(33) } else { 0 };

@@ -251,6 +251,37 @@ pub fn wait_one(tid: i32) -> Result<i32> {
     }
 }
 
+/// The next stop of one tracee, waiting; its status as waitpid has it. ESRCH if it ends instead, which is
+/// left to be waited for.
+pub fn wait_stop(tid: i32) -> Result<i32> {
+    const STOPPED: i32 = 0x7f;
+    let wait = |options| {
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut info: libc::siginfo_t = unsafe { zeroed() };
+        let (id, options) = (tid as libc::id_t, options | libc::__WALL);
+        // SAFETY: `info` lives through the call.
+        let result = unsafe { libc::waitid(libc::P_PID, id, &raw mut info, options) };
+        check(i64::from(result)).map(|_| info)
+    };
+    loop {
+        let ended = match wait(libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT) {
+            Ok(info) => info.si_code != libc::CLD_TRAPPED && info.si_code != libc::CLD_STOPPED,
+            Err(Errno(libc::EINTR)) => continue,
+            Err(error) => return Err(error),
+        };
+        if ended {
+            return Err(Errno::ESRCH);
+        }
+        // Killed in between, it is not stopped any more.
+        let info = wait(libc::WSTOPPED | libc::WNOHANG)?;
+        // SAFETY: the kernel has filled in what belongs to a child.
+        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+        if pid == tid {
+            return Ok(status << 8 | STOPPED);
+        }
+    }
+}
+
 /// waitpid for one child or tracee, without waiting. `None`: nothing to report.
 pub fn poll_one(tid: i32) -> Result<Option<i32>> {
     let mut status = 0;

@@ -2,7 +2,7 @@
 
 use crate::regs::Regs;
 use crate::stop::Stop;
-use crate::sys::{self, Errno, Result};
+use crate::sys::{self, Result};
 
 /// A thread id.
 pub type Tid = i32;
@@ -49,10 +49,15 @@ impl Tracee {
         sys::wait_one(self.0).map(Stop::from_status)
     }
 
+    /// Waits for its next stop. Should it end instead, that is still to be waited for.
+    fn wait_stop(self) -> Result<Stop> {
+        sys::wait_stop(self.0).map(Stop::from_status)
+    }
+
     /// Makes a system call in it: `site` is the address of a `syscall` instruction in its memory. It
     /// must be stopped outside a system call; its registers are as before afterwards.
     ///
-    /// Signals that arrive meanwhile are collected in `held`.
+    /// What stops it meanwhile is collected in `held`: signals, interrupts, the stops of its group.
     pub fn syscall(self, site: u64, nr: u64, args: [u64; 6], held: &mut Vec<Stop>) -> Result<i64> {
         let saved = self.prepare_syscall(site, nr, args)?;
         self.step_collecting(held)?;
@@ -87,14 +92,9 @@ impl Tracee {
         for _ in 0..2 {
             sys::cont_syscall(self.0, 0)?;
             loop {
-                match self.wait()? {
+                match self.wait_stop()? {
                     Stop::Syscall => break,
-                    stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
-                        held.push(stop);
-                        return Err(Errno::ESRCH);
-                    }
-                    stop @ Stop::Signal(_) => held.push(stop),
-                    _ => {}
+                    stop => held.push(stop),
                 }
                 sys::cont_syscall(self.0, 0)?;
             }
@@ -108,7 +108,7 @@ impl Tracee {
     /// outside a system call, and SIGTRAP must be neither blocked nor ignored; its registers are as before
     /// afterwards.
     ///
-    /// Signals that arrive meanwhile are collected in `held`.
+    /// What stops it meanwhile is collected in `held`.
     pub fn run(self, code: u64, argument: u64, held: &mut Vec<Stop>) -> Result<()> {
         let saved = self.regs()?;
         let mut regs = saved;
@@ -118,26 +118,21 @@ impl Tracee {
         self.set_regs(&regs)?;
         self.cont(0)?;
         loop {
-            match self.wait()? {
+            match self.wait_stop()? {
                 Stop::Signal(libc::SIGTRAP) if sys::get_siginfo(self.0)?.code() == SI_KERNEL => {
                     return self.set_regs(&saved);
                 }
-                stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
-                    held.push(stop);
-                    return Err(Errno::ESRCH);
-                }
-                stop @ Stop::Signal(_) => held.push(stop),
-                _ => {}
+                stop => held.push(stop),
             }
             self.cont(0)?;
         }
     }
 
-    /// Executes one instruction; signals that arrive meanwhile are collected.
+    /// Executes one instruction; what stops it meanwhile is collected.
     fn step_collecting(self, held: &mut Vec<Stop>) -> Result<()> {
         sys::single_step(self.0, 0)?;
         loop {
-            match self.wait()? {
+            match self.wait_stop()? {
                 Stop::Signal(libc::SIGTRAP) => {
                     let code = sys::get_siginfo(self.0)?.code();
                     if code == libc::TRAP_TRACE || code == libc::TRAP_BRKPT {
@@ -145,12 +140,7 @@ impl Tracee {
                     }
                     held.push(Stop::Signal(libc::SIGTRAP));
                 }
-                stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
-                    held.push(stop);
-                    return Err(Errno::ESRCH);
-                }
-                stop @ Stop::Signal(_) => held.push(stop),
-                _ => {}
+                stop => held.push(stop),
             }
             sys::single_step(self.0, 0)?;
         }

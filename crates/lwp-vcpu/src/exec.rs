@@ -4,7 +4,7 @@ use lwp_dbt::context::TABLE_SLOTS;
 use lwp_dbt::{Layout, Lwp, Selection, Slot};
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::{Stop, Tid, Tracee, sys};
+use lwp_ptrace::{Tid, Tracee, sys};
 
 use crate::config::{CpuModel, Target};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
@@ -56,12 +56,7 @@ impl Machine {
         let status = Status::read(tid);
         let mut injector = Injector::new(tid, site, &status);
         self.map_into(&mut injector, family, regs)?;
-        for stop in injector.held {
-            if let Stop::Signal(signal) = stop {
-                let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
-                let _ = sys::tgkill(pid, tid, signal);
-            }
-        }
+        drop(injector);
         if status.number("Seccomp:").is_some_and(|mode| mode != 0)
             && let Some(context) = self.context(tid)
         {

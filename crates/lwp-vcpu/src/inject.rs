@@ -2,7 +2,7 @@
 
 use lwp_dbt::routines::BATCH_WORDS;
 use lwp_ptrace::limits::MoreFiles;
-use lwp_ptrace::{Stop, Tid, Tracee, memory};
+use lwp_ptrace::{Stop, Tid, Tracee, memory, sys};
 
 use crate::maps::Status;
 
@@ -48,12 +48,18 @@ impl Map {
 }
 
 /// Makes system calls in a stopped tracee, whose registers stay as they are.
+///
+/// As long as this lives the tracee blocks what signals it can, which so stay pending, each with what it
+/// carries. Whatever else stops the tracee happens to it again afterwards.
 #[derive(Debug)]
 pub struct Injector {
     /// The tracee.
     pub tracee: Tracee,
-    /// Signals that have arrived meanwhile.
-    pub held: Vec<Stop>,
+    pid: i32,
+    /// The tracee's own mask of blocked signals, while it is another.
+    mask: Option<u64>,
+    /// What has stopped it meanwhile.
+    held: Vec<Stop>,
     /// Address of a `syscall` instruction in it.
     site: u64,
     /// SIGTRAP is ignored or blocked: neither single steps nor breakpoints.
@@ -69,7 +75,12 @@ impl Injector {
         let quiet = ["SigIgn:", "SigBlk:"]
             .iter()
             .any(|field| status.signals(field).is_some_and(|set| set & SIGTRAP_BIT != 0));
-        Self { tracee: Tracee(tid), held: Vec::new(), site, quiet, batch: None }
+        let pid = status.number("Tgid:").and_then(|pid| i32::try_from(pid).ok()).unwrap_or(tid);
+        let mask = sys::get_sigmask(tid).ok();
+        // A SIGTRAP that the kernel forces upon a thread which blocks it resets its disposition.
+        let blocked = mask.is_some_and(|mask| sys::set_sigmask(tid, !SIGTRAP_BIT | mask).is_ok());
+        let mask = mask.filter(|_| blocked);
+        Self { tracee: Tracee(tid), pid, mask, held: Vec::new(), site, quiet, batch: None }
     }
 
     /// Lists of calls can from now on be made by the routine at `code`; the tracee's stack pointer is
@@ -140,6 +151,24 @@ impl Injector {
         }
         let result = |call: &[u8]| i64::from_le_bytes(call[..8].try_into().expect("eight bytes"));
         Some(Ok(list.chunks_exact(BATCH_WORDS * 8).take(calls.len()).map(result).collect()))
+    }
+}
+
+impl Drop for Injector {
+    fn drop(&mut self) {
+        let tid = self.tracee.0;
+        // A tracee that is gone wants nothing back.
+        if let Some(mask) = self.mask {
+            let _ = sys::set_sigmask(tid, mask);
+        }
+        for stop in &self.held {
+            match stop {
+                Stop::Signal(signal) => drop(sys::tgkill(self.pid, tid, *signal)),
+                // Where its group stands still this stops it as a member.
+                Stop::Interrupted | Stop::Group(_) => drop(sys::interrupt(tid)),
+                _ => {}
+            }
+        }
     }
 }
 
