@@ -129,6 +129,27 @@ fn lwp_spec_5_7_a_record_is_made_once_however_often_signals_interrupt() {
     }
 }
 
+/// Spec: LWP §4.2, §5.7
+#[test]
+fn lwp_spec_4_2_what_retires_is_counted_once_however_often_signals_interrupt() {
+    let dir = TempDir::new();
+    // Its addresses are in the records.
+    let flags = ["-std=gnu17", "-O2", "-static", "-no-pie"];
+    let program = compile("gcc", &flags, "tests/lwp/retired.c", dir.path());
+    for bits in ["0", "3"] {
+        let printed = profiled(&program, &["2", bits], dir.path());
+        assert!(printed.ends_with("missed 0\n"), "{printed}");
+    }
+    let Some(second) = SecondRunner::find(dir.path()) else { return };
+    for every in ["60", "90", "150", "230", "410"] {
+        let mut command = second.command("full", &program).expect("a processor");
+        command.extend(["6", "0", every].map(OsString::from));
+        let outcome = run(command, dir.path());
+        let stderr = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.end, End::Code(0), "every {every} microseconds: {stderr}");
+    }
+}
+
 /// Spec: LWP §7
 #[test]
 fn lwp_spec_7_the_c_example_prints_records() {

@@ -8,7 +8,8 @@
 //! gs base  +0x0000  context: spill slots, mailbox          low + 0x000000  indirect table, 256 Ki x 8
 //!          +0x1000  data cache, where one is watched           + 0x200000  system call classes, 64 Ki x 1
 //!          +0x6000  its misses; its latest changes             + 0x210000  argument classes, 256 x 1
-//!          +0x9000  counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
+//!          +0x9000  known cuts
+//!         +0x49000  counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
 //!                                                              + 0x211000  a copy of the routines
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
@@ -200,6 +201,24 @@ pub enum Slot {
     LwpRepeatTo = 0x8f0,
     /// How many changes of the data cache there have been.
     LwpUndos = 0x8f8,
+    /// Where translated code stores the records of instructions and branches itself: 1 where the high
+    /// part is instructions and the low one branches, 2 where the high part is branches; 0 where the
+    /// host stores them.
+    LwpEvents = 0x900,
+    /// Address of the [known cut](CUTS_AT) that the thread has led itself to; 0 where the host has.
+    LwpCut = 0x908,
+    /// What the high part of the countdown was when it was published or reloaded last.
+    LwpHighBase = 0x910,
+    /// The low part.
+    LwpLowBase = 0x918,
+    /// What the base of the high part is about to become.
+    LwpNewHighBase = 0x920,
+    /// That of the low part.
+    LwpNewLowBase = 0x928,
+    /// What the high part is reloaded with when its event is recorded, but for its random bits.
+    LwpHighInterval = 0x930,
+    /// The low part.
+    LwpLowInterval = 0x938,
 }
 
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.
@@ -253,8 +272,81 @@ pub const UNDO_BYTES: u32 = 32;
 /// How many are kept: more than an instruction touches lines.
 pub const UNDOS: u32 = 64;
 
+/// Displacement of the known cuts, [`KNOWN_CUTS`] of [`CUT_BYTES`]: cut fragments that the thread may lead
+/// itself to when an event is due. Found by
+/// [`KnownCut::index`].
+pub const CUTS_AT: u32 = 0x9000;
+/// Bytes of a known cut.
+pub const CUT_BYTES: u32 = 64;
+/// How many there are room for.
+pub const KNOWN_CUTS: u32 = 4096;
+
+/// A cut fragment that ends with the instruction on which an event expires, as emitted code finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownCut {
+    /// [`KnownCut::key`] of it.
+    pub key: u64,
+    /// Address of the fragment.
+    pub head: u64,
+    /// Address of the application's instruction that it ends with.
+    pub ip: u64,
+    /// First dword of the record, where that instruction is no taken branch.
+    pub first: u32,
+    /// First dword of the record, where it is a taken branch.
+    pub first_taken: u32,
+    /// What the record's second data is of the pc that follows: all of it or nothing.
+    pub next_mask: u64,
+    /// What the fragment counts of the high part of the countdown.
+    pub high: u32,
+    /// What it counts of the low part.
+    pub low: u32,
+    /// Which part has the event: 0 the high one, 1 the low one.
+    pub part: u64,
+}
+
+impl KnownCut {
+    /// Offset of the key.
+    pub(crate) const KEY: i32 = 0;
+    /// Offset of the fragment's address.
+    pub(crate) const HEAD: i32 = 8;
+    /// Offset of the instruction's address.
+    pub(crate) const IP: i32 = 16;
+    /// Offset of the first dword, that of a taken branch behind it.
+    pub(crate) const FIRST: i32 = 24;
+    /// Offset of the mask of the pc that follows.
+    pub(crate) const NEXT_MASK: i32 = 32;
+    /// Offset of what counts of the high part.
+    pub(crate) const HIGH: i32 = 40;
+    /// Offset of what counts of the low part.
+    pub(crate) const LOW: i32 = 44;
+    /// Offset of the part that has the event.
+    pub(crate) const PART: i32 = 48;
+    /// Position in a key of the number of instructions.
+    pub(crate) const COUNT_SHIFT: u32 = 48;
+
+    /// The key of a cut of the block at `pc`: its first `instructions`, or all of them (0) for the branch
+    /// that ends it.
+    pub fn key(pc: u64, instructions: u32) -> u64 {
+        pc | u64::from(instructions) << Self::COUNT_SHIFT
+    }
+
+    /// Which of the known cuts `key` would be.
+    pub fn index(key: u64) -> u32 {
+        let mixed = key ^ key >> 9 ^ key >> (Self::COUNT_SHIFT - 4);
+        mixed as u32 & (KNOWN_CUTS - 1)
+    }
+
+    /// As it stands in memory.
+    pub fn words(self) -> [u64; 7] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let first = pair(self.first, self.first_taken);
+        let counts = pair(self.high, self.low);
+        [self.key, self.head, self.ip, first, self.next_mask, counts, self.part]
+    }
+}
+
 /// Bytes of a context; the thread's counters follow.
-pub const CONTEXT_BYTES: u64 = 0x9000;
+pub const CONTEXT_BYTES: u64 = 0x4_9000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {

@@ -1041,6 +1041,7 @@ impl<'a> Emitter<'a> {
             RequestKind::Lwpins if ask.charged => lwp.insert,
             RequestKind::Lwpval if ask.charged => lwp.sample,
             RequestKind::Slwpcb if ask.charged => lwp.flush,
+            RequestKind::LwpStepped | RequestKind::LwpTaken => lwp.stepped,
             _ => self.routines.ask_r11,
         };
         self.ask_about(ask.pc, state, routine);

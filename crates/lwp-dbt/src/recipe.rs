@@ -72,6 +72,12 @@ pub enum Commit {
     /// A routine has stored the record of an LWP instruction, which is thereby executed; what becomes
     /// of ring and counter stands ready in the context.
     LwpStored,
+    /// An event is due, and a routine tries whether its record can be stored: a fault there is not the
+    /// application's, and the host is asked instead.
+    LwpTrying,
+    /// A routine has stored the record of an event; what becomes of ring and countdown stands ready in
+    /// the context. The cut fragment is over.
+    LwpRecorded,
     /// An access is being noted, of an instruction that has not been executed:
     /// [`crate::Slot::LwpFragment`] and [`crate::Slot::LwpIndex`] say where.
     LwpTouching,

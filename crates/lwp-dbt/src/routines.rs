@@ -18,6 +18,8 @@ use crate::recipe::{AppState, Commit, PcSource, Spills};
 mod cpuid;
 mod lwp;
 
+pub use lwp::RECORDED;
+
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;
 const FUTEX_WAKE: u32 = 1;
@@ -62,6 +64,11 @@ pub struct LwpRoutines {
     /// A word of the countdown has run out in the block at the pc in r11, which has not begun; rcx says
     /// where to try again. Their own values are in their slots.
     pub deal: u32,
+    /// An event is due in the block at `Pc`: asks the host. All registers and flags are in their slots.
+    pub due: u32,
+    /// A cut fragment has ended, and goes on at the pc in r11: asked for as by `ask_r11`, and its record
+    /// stored here if the thread has led itself to it.
+    pub stepped: u32,
     /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
     /// their slots.
     pub branched: u32,
@@ -131,7 +138,7 @@ impl Routines {
         emit_ring_and_wait(&mut b, &mut ring)?;
         emit_go(&mut b, &mut go)?;
         emit_run(&mut b, &mut run, save)?;
-        let lwp = lwp::emit(&mut b, save, ring)?;
+        let lwp = lwp::emit(&mut b, ring)?;
         let ask_cpuid = cpuid::emit(&mut b, layout, ring)?;
         let batch = emit_batch(&mut b)?;
 
@@ -157,6 +164,8 @@ impl Routines {
                 sample: at(&lwp.sample)?,
                 flush: at(&lwp.flush)?,
                 deal: at(&lwp.deal)?,
+                due: at(&lwp.due)?,
+                stepped: at(&lwp.stepped)?,
                 branched: at(&lwp.branched)?,
                 touch_read: at(&lwp.touch_read)?,
                 touch_write: at(&lwp.touch_write)?,

@@ -53,7 +53,7 @@ impl Lab {
             (LAYOUT.low, lwp_dbt::Layout::BYTES as usize),
             (CACHE, 1 << 20),
             (DATA.start, Data::BYTES as usize),
-            (CONTEXT, 0x2_0000),
+            (CONTEXT, CONTEXT_BYTES as usize + 0x2_0000),
             (CODE[0], CODE_BYTES),
             (CODE[1], CODE_BYTES),
         ]);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::{
-    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT,
-    UNDO_AT, UNDO_BYTES, UNDOS,
+    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT, NOTE_BYTES, NOTES_AT, RECENT_AT,
+    SET_BYTES, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -17,7 +17,7 @@ use crate::memory_map::{
 use crate::outcome::Counts;
 
 /// Offset in a context of room for a path, behind the insertion list.
-const SCRATCH: u64 = 0x900;
+const SCRATCH: u64 = 0x940;
 
 /// Allocates context slots.
 #[derive(Debug)]
@@ -152,12 +152,28 @@ impl Context<'_> {
         std::array::from_fn(|word| self.memory.load(at + word as u64 * 8))
     }
 
+    /// Writes the first words of known cut `index`, the key last.
+    pub fn set_known_cut(&self, index: u32, words: &[u64]) {
+        let at = slot_offset(self.slot) + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES);
+        for (word, value) in words.iter().enumerate().rev() {
+            self.memory.store(at + word as u64 * 8, *value);
+        }
+    }
+
     /// Takes the request back, answered or not: the thread is stopped and will not look for it.
     pub fn cancel(&self) {
         self.memory.u8(self.slot as u64).store(0, Ordering::SeqCst);
         self.set(Slot::Resp, 0);
         self.memory.u32(self.wait_offset()).store(0, Ordering::SeqCst);
         self.set(Slot::Kind, RequestKind::Dispatch as u64);
+    }
+
+    /// Rings the bell for the thread, and wakes the server.
+    pub fn ring(&self) {
+        self.memory.u8(self.slot as u64).store(1, Ordering::SeqCst);
+        let sleep_word = self.memory.u32(DOOR_SLEEP);
+        sleep_word.store(0, Ordering::SeqCst);
+        sys::futex_wake(sleep_word);
     }
 
     /// Takes the ring of the bell; false where there was none.

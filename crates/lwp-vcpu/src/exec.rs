@@ -50,6 +50,7 @@ impl Machine {
             .ok_or("no system call instruction found in the program's memory")?;
         let kind = Kind { basis: self.first_basis(), arenas };
         let family = self.family_for(kind)?;
+        self.lwp_forget_cuts();
         if matches!(self.config.target, Target::Launch { .. }) {
             self.adjust_auxv(tid, regs.0.rsp);
         }
@@ -264,6 +265,7 @@ impl Machine {
             return Err("no such address space".into());
         };
         let window = space.sides.len() + 1;
+        self.lwp_forget_cuts();
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
@@ -335,6 +337,7 @@ impl Machine {
             space.renew(new);
         }
         self.drop_family(old);
+        self.lwp_forget_cuts();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lwp_dbt::context::KnownCpuid;
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSource, EntryId, FragmentId, Layout, Lwp, Plan, Region,
+    AppPc, AppState, CachePc, Checks, CodeSource, EntryId, FragmentId, Layout, Lwp, Plan, Region,
     RegionLimits, Role, Translator, Unit, block::Block,
 };
 use lwp_ptrace::{SharedMemory, memory};
@@ -348,6 +348,14 @@ impl Family {
         let cut = self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most);
         note_origins(&mut self.origins, &self.translator, id, &mut source);
         cut
+    }
+
+    /// The application's state at `pc` in routines or fragments.
+    pub fn state_at(&self, pc: u64) -> Option<(AppState, Option<FragmentId>)> {
+        match self.routine_offset(pc) {
+            Some(offset) => Some((self.translator.routines().state_at(offset)?, None)),
+            None => self.translator.state_at(CachePc(pc)),
+        }
     }
 
     /// The entry with its stub at `address`.

@@ -12,6 +12,7 @@ mod dcache;
 mod direct;
 mod due;
 mod instruction;
+mod known;
 mod leave;
 mod memory;
 mod sampler;
@@ -31,6 +32,7 @@ use crate::config::{Interrupt, LwpConfig, Sampling};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
 pub use dcache::{DataCache, can_be_watched, masks};
+pub use known::{KnownCuts, finish_record};
 pub use leave::set_result;
 use memory::TraceeMemory;
 use sampler::Sampler;
@@ -211,6 +213,7 @@ impl ThreadLwp {
         let [high, low] = countdown(context);
         let left = [high, low, context.get(Slot::LwpValue) as i64];
         self.take_direct(context);
+        self.take_events(context);
         let [high, low, values] = std::array::from_fn(|part| {
             u64::try_from(self.published[part] - left[part]).unwrap_or(0)
         });

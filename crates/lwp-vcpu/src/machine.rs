@@ -19,7 +19,7 @@ use crate::config::{Config, Plan};
 use crate::contexts::{Context, Contexts, Sum};
 use crate::cpuid::VirtualCpu;
 use crate::family::{Family, Kind};
-use crate::lwp::ThreadLwp;
+use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::outcome::{ProcessReport, ThreadReport};
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
@@ -95,12 +95,16 @@ pub struct Thread {
     pub lwp: Option<Box<ThreadLwp>>,
     /// Where the random bits of its counters come from, while LWP is off.
     pub lwp_random: Option<Xorshift32>,
+    /// Cut fragments that the thread leads itself to.
+    pub known_cuts: KnownCuts,
     /// The side of its address space on which it runs, where that is not the process's own.
     pub side: Option<usize>,
     /// What it is doing.
     pub mode: Mode,
     /// What the server wants done, until the tracer has done it.
     pub need: Option<Need>,
+    /// It has asked for something while a signal was delivered to it, and has not been answered.
+    pub put_off: bool,
     /// The system call that it is making with our help.
     pub pending: Option<Pending>,
     /// Where ignored signals have interrupted a system call, first and last.
@@ -346,6 +350,14 @@ impl Machine {
         }
     }
 
+    /// Nothing came of a signal: has the server look again at what the thread has asked for meanwhile.
+    pub fn ask_again(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        if std::mem::take(&mut thread.put_off) {
+            self.contexts.context(thread.slot).ring();
+        }
+    }
+
     /// Adds a thread of process `pid` with a context of its own.
     pub fn add_thread(&mut self, tid: Tid, pid: i32) -> Option<usize> {
         let slot = self.contexts.allocate()?;
@@ -359,9 +371,11 @@ impl Machine {
             slot,
             lwp,
             lwp_random: None,
+            known_cuts: KnownCuts::default(),
             side: None,
             mode: Mode::New,
             need: None,
+            put_off: false,
             pending: None,
             interrupted: None,
             correction: Sum::default(),
@@ -447,6 +461,9 @@ impl Machine {
         self.keep_counts(tid, slot);
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.side = side;
+            if let Some(side) = side {
+                thread.known_cuts.use_on(self.contexts.context(slot), side);
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use lwp_dbt::{AppPc, CachePc, EntryId, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::family::{Family, UnitId};
-use crate::machine::{Machine, Need};
+use crate::machine::{Machine, Mode, Need};
 use crate::memory_map::DOOR_SLEEP;
 use crate::space::{Space, VSYSCALL};
 use crate::syscalls::{self, Before, Effect};
@@ -169,10 +169,16 @@ impl Machine {
     /// Answers the request in `slot`.
     fn answer(&mut self, slot: usize, alone: bool) -> Option<Backlog> {
         let tid = *self.slots.get(slot)?;
-        let thread = self.threads.get(&tid)?;
+        let thread = self.threads.get_mut(&tid)?;
         if thread.need.is_some() {
             return None;
         }
+        if matches!(thread.mode, Mode::Delivering { .. }) {
+            // Its state has been handed to the kernel: a handler's return would ask for this again.
+            thread.put_off = true;
+            return None;
+        }
+        self.lwp_take_over(tid);
         let context = self.contexts.context(slot);
         let pc = AppPc(context.get(Slot::Pc));
         match context.kind() {
@@ -451,6 +457,7 @@ impl Machine {
     /// Executable memory in `range` has been mapped anew, or made executable after it may have been
     /// written to.
     fn code_changed(&mut self, tid: Tid, range: (u64, u64), mapped: bool) {
+        self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.side(side) else { continue };
             let units = space.forget(range);
@@ -478,6 +485,7 @@ impl Machine {
     /// `range` can no longer be executed: what was translated of it is cut off, so that going there
     /// faults as it should.
     fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
+        self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.side(side) else { continue };
             for unit in space.forget(range) {
@@ -488,6 +496,7 @@ impl Machine {
 
     /// A fragment found its own bytes changed.
     fn stale(&mut self, tid: Tid, pc: AppPc) {
+        self.lwp_forget_cuts();
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
         family.invalidate_at(range.unit, tid, pc);

@@ -7,7 +7,7 @@ use lwp_ptrace::regs::Regs;
 
 use crate::contexts::{Context, Sum};
 use crate::family::Family;
-use crate::lwp::set_result;
+use crate::lwp::{finish_record, set_result};
 use crate::machine::Machine;
 
 /// A thread's application state, taken from its registers in translated code.
@@ -38,11 +38,12 @@ impl Machine {
     /// in translated code.
     pub fn view(&mut self, tid: Tid, cache: &Regs) -> Option<View> {
         let pc = cache.0.rip;
+        let (state, fragment) = self.family_at(tid, pc)?.state_at(pc)?;
+        match state.commit {
+            Commit::LwpRecorded => finish_record(self.context(tid)?),
+            _ => self.lwp_take_over(tid),
+        }
         let family = self.family_at(tid, pc)?;
-        let (state, fragment) = match family.routine_offset(pc) {
-            Some(offset) => (family.translator.routines().state_at(offset)?, None),
-            None => family.translator.state_at(CachePc(pc))?,
-        };
         let context = self.context(tid)?;
         let mut app = *cache;
         let regs = &mut app.0;
@@ -119,6 +120,8 @@ impl Machine {
             | Commit::Dealing
             | Commit::LwpResult
             | Commit::LwpStored
+            | Commit::LwpTrying
+            | Commit::LwpRecorded
             | Commit::LwpTouching
             | Commit::LwpBranched
             | Commit::AfterSyscall
@@ -167,6 +170,7 @@ impl Machine {
             thread.pending = None;
             // What the request needed of the tracer is void with it.
             thread.need = None;
+            thread.put_off = false;
         }
     }
 

@@ -10,8 +10,14 @@ use super::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
 use crate::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, RequestKind, Slot, lwp_slot_displacement};
 use crate::recipe::{Commit, PcSource, Spills};
 
+mod event;
 mod touch;
 mod unit;
+
+pub use event::RECORDED;
+
+const RECORD_BYTES: i32 = 32;
+const PAGE: i32 = 0x1000;
 
 /// Where the routines start.
 pub(super) struct Labels {
@@ -20,6 +26,8 @@ pub(super) struct Labels {
     pub sample: CodeLabel,
     pub flush: CodeLabel,
     pub deal: CodeLabel,
+    pub due: CodeLabel,
+    pub stepped: CodeLabel,
     pub branched: CodeLabel,
     pub touch_read: CodeLabel,
     pub touch_write: CodeLabel,
@@ -27,15 +35,19 @@ pub(super) struct Labels {
 
 const ALL_AND_FLAGS: Spills = Spills { flags: true, ..ALL };
 
-pub(super) fn emit(b: &mut Builder, save: CodeLabel, ring: CodeLabel) -> Result<Labels, IcedError> {
+pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError> {
     let unit::Labels { insert, sample, flush } = unit::emit(b, ring)?;
+    let (stepped, known) = event::emit_stepped(b, ring)?;
+    let (deal, due) = emit_deal(b, ring)?;
     Ok(Labels {
         touch: touch::emit(b, ring)?,
         insert,
         sample,
         flush,
-        deal: emit_deal(b, ring)?,
-        branched: emit_branched(b, save)?,
+        deal,
+        due,
+        stepped,
+        branched: emit_branched(b, known)?,
         touch_read: emit_touch(b, ring, false)?,
         touch_write: emit_touch(b, ring, true)?,
     })
@@ -45,16 +57,19 @@ pub(super) fn emit(b: &mut Builder, save: CodeLabel, ring: CodeLabel) -> Result<
 ///
 /// What has been counted since the last deal is taken from the high and the low part, and what is left
 /// is dealt out again: most of it to the word that ran out. Where the block at hand counts more than
-/// what is left of either, an event is due in it and the host is asked.
+/// what is left of either, an event is due in it: the thread leads itself to the cut fragment that ends
+/// with it, if that is known, or asks the host. The second label is where the host is asked.
 ///
 /// ```text
 /// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
 /// deal    := min(high, low, max), at least what the block counts
 /// share   := deal / 16 to each word;  the rest to the one that ran out
 /// ```
-fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
+fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel), IcedError> {
     let mut enough = b.asm.create_label();
     let mut due = b.asm.create_label();
+    let mut host = b.asm.create_label();
+    let mut resume = b.asm.create_label();
     let start = save_and_enter(b, Commit::None)?;
     count_up(b)?;
     // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part.
@@ -80,6 +95,7 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
     asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
     deal_out(b)?;
+    b.asm.set_label(&mut resume)?;
     restore_flags(b)?;
     restore_all(b)?;
     b.asm.mov(r11, Builder::slot(Slot::R11))?;
@@ -89,11 +105,16 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     b.asm.set_label(&mut due)?;
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    event::lead(b, host, resume)?;
+
+    b.asm.set_label(&mut host)?;
+    b.asm.zero_bytes()?;
+    let ask = b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     restore_flags(b)?;
     b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::LwpDue as u32)?;
     b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
     b.asm.jmp(ring)?;
-    Ok(start)
+    Ok((start, ask))
 }
 
 /// Saves registers and flags; the pc is in r11, the place to go on at in rcx.
@@ -176,12 +197,12 @@ fn deal_out(b: &mut Builder) -> Emit {
 }
 
 /// A cut fragment has ended in an indirect branch.
-fn emit_branched(b: &mut Builder, save: CodeLabel) -> Result<CodeLabel, IcedError> {
+fn emit_branched(b: &mut Builder, known: CodeLabel) -> Result<CodeLabel, IcedError> {
     let start = b.mark(state(PcSource::Rcx, BOTH, Commit::LwpBranched))?;
     b.asm.mov(Builder::slot(Slot::Pc), rcx)?;
     b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::LwpTaken as u32)?;
     b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
-    b.asm.jmp(save)?;
+    b.asm.jmp(known)?;
     Ok(start)
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use lwp_dbt::Commit;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
@@ -32,6 +33,9 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
                 return trap_flag::appeared(machine, tid, &regs);
             }
             match machine.view(tid, &regs) {
+                Some(view) if view.state.commit == Commit::LwpTrying && is_fault(tid, signal) => {
+                    ask_instead(machine, tid, regs)
+                }
                 Some(mut view) => {
                     if matches!(mode, Mode::Calling { .. }) {
                         view.app.0.eflags |= TRAP_FLAG;
@@ -42,6 +46,22 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
             }
         }
     }
+}
+
+/// Whether `signal` is of what the thread has just executed, and not sent.
+fn is_fault(tid: Tid, signal: i32) -> bool {
+    const SIGBUS: i32 = 7;
+    const SIGSEGV: i32 = 11;
+    matches!(signal, SIGSEGV | SIGBUS) && sys::get_siginfo(tid).is_ok_and(|info| info.code() > 0)
+}
+
+/// A routine could not reach what the record of an event needs: the thread asks the host, which knows
+/// what becomes of it.
+fn ask_instead(machine: &mut Machine, tid: Tid, mut regs: Regs) -> Handled {
+    let family = machine.family_at(tid, regs.0.rip).ok_or(Errno::ESRCH)?;
+    regs.0.rip = family.routine(family.translator.routines().lwp.due);
+    Tracee(tid).set_regs(&regs)?;
+    Tracee(tid).cont(0)
 }
 
 /// Hands a signal to the kernel with the application's state in place, so that the frame it builds,
@@ -152,6 +172,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
             }
             let need = machine.threads.get(&tid).and_then(|thread| thread.need);
             Tracee(tid).set_regs(&cache)?;
+            machine.ask_again(tid);
             match need {
                 Some(need) => satisfy(machine, tid, need),
                 None if calling => sys::cont_syscall(tid, 0),

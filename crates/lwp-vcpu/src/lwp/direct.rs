@@ -17,6 +17,7 @@ impl ThreadLwp {
         context.set(Slot::LwpRing, direct.filter(|d| d.stores).map_or(0, |d| d.ring.0));
         let flushed = direct.and(self.unit.block()).filter(|_| self.counts_what_is_published());
         context.set(Slot::LwpBlock, flushed.map_or(0, |block| block.0));
+        context.set(Slot::LwpEvents, 0);
         let Some(direct) = direct else { return };
         self.write_ring(context, &direct);
         self.write_counters(context);
@@ -24,6 +25,7 @@ impl ThreadLwp {
         let mask = (1u64 << direct.random_bits) - 1;
         context.set(Slot::LwpValueBase, self.published[2] as u64);
         context.set(Slot::LwpValueInterval, interval as u64 & !mask);
+        self.write_events(context, mask);
         context.set(Slot::LwpRandomMask, mask);
         context.set(Slot::LwpRandom, u64::from(self.surroundings.random.state()));
     }
@@ -52,7 +54,7 @@ impl ThreadLwp {
     }
 
     /// Whether every counter of the unit is a part of the countdown. Those of clocks are not.
-    fn counts_what_is_published(&self) -> bool {
+    pub(super) fn counts_what_is_published(&self) -> bool {
         self.unit.watched().is_some_and(|watched| {
             !watched.core_clocks && !watched.reference_clocks && !watched.dcache
         })

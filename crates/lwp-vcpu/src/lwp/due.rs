@@ -4,10 +4,11 @@ use iced_x86::Mnemonic;
 use lwp_arch::Fault;
 use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
-use lwp_dbt::{AppPc, FragmentId, RequestKind, Slot, Weights};
+use lwp_dbt::{AppPc, Checks, FragmentId, RequestKind, Slot, Weights};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
 
+use super::known::DueFor;
 use super::memory::TraceeMemory;
 use super::{Cut, Executed};
 use crate::machine::{Machine, Need};
@@ -37,7 +38,7 @@ impl Machine {
         let fault = self.lwp_would_fault(tid, &block, index);
         let alone_only = index as usize == block.insns.len() && !can_be_cut(&block);
         if index > 0 && (fault.is_some() || alone_only) {
-            return self.lwp_cut(tid, slot, pc, index);
+            return self.lwp_cut(tid, slot, pc, index, None);
         }
         if let Some(fault) = fault {
             self.contexts.context(slot).set(Slot::Kind, RequestKind::LwpDue as u64);
@@ -47,7 +48,8 @@ impl Machine {
         if alone_only {
             return self.lwp_emulate(tid, slot, pc, &block, alone);
         }
-        self.lwp_cut(tid, slot, pc, index + 1)
+        let event = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.due_for(&block));
+        self.lwp_cut(tid, slot, pc, index + 1, event)
     }
 
     fn lwp_block(&mut self, tid: Tid, pc: AppPc) -> Option<Block> {
@@ -97,22 +99,25 @@ impl Machine {
         trial.retire(&mut TraceeMemory::dry(tid), &executed).err()
     }
 
-    /// Leads the thread to a cut fragment of `most` instructions.
+    /// Leads the thread to a cut fragment of `most` instructions. `event` is due on the last of them;
+    /// `None` where the thread is not to find the way by itself the next time.
     pub(super) fn lwp_cut(
         &mut self,
         tid: Tid,
         slot: usize,
         pc: AppPc,
         most: u32,
+        event: Option<DueFor>,
     ) -> Option<Backlog> {
         let made = self.space_of(tid).and_then(|(space, family)| {
             let (start, range) = space.code_at(family, tid, pc.0)?;
             let bounds = (start, range.end);
             let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
             let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
-            Some((block, head, fragment))
+            let lasts = family.module(range.unit).unit.checks == Checks::None;
+            Some((block, head, fragment, lasts))
         });
-        let Some((block, head, fragment)) = made else {
+        let Some((block, head, fragment, lasts)) = made else {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
@@ -130,6 +135,9 @@ impl Machine {
                 weights,
             });
             lwp.allow_notes(self.contexts.context(slot));
+        }
+        if let Some(event) = event.filter(|_| lasts) {
+            self.lwp_know_cut(tid, &block, head, event);
         }
         self.go(tid, slot, pc, head);
         None
@@ -285,7 +293,7 @@ fn instruction_pcs(block: &Block, count: usize) -> Vec<u64> {
     offsets.chain(last).take(count).map(|offset| block.pc.0 + offset).collect()
 }
 
-fn branch_kind(block: &Block) -> Option<BranchKind> {
+pub(super) fn branch_kind(block: &Block) -> Option<BranchKind> {
     Some(match block.terminator {
         Terminator::Conditional { .. } | Terminator::CountedLoop { .. } => BranchKind::Conditional,
         Terminator::Jump { .. } => BranchKind::DirectJump,

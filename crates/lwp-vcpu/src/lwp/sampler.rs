@@ -213,7 +213,7 @@ impl Machine {
                 self.lwp_publish(tid);
                 self.dispatch(tid, slot, pc, false, alone)
             }
-            Some((index, _)) => self.lwp_cut(tid, slot, pc, index),
+            Some((index, _)) => self.lwp_cut(tid, slot, pc, index, None),
             None => self.dispatch(tid, slot, pc, false, alone),
         }
     }

@@ -6,17 +6,15 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r8d, r9, r9d, r10, r11, rax, rcx,
-    rdi, rdx, rsi,
+    CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r8d, r9, r9d, r10,
+    r11, rax, rcx, rdi, rdx, rsi,
 };
 
-use super::{ALL_AND_FLAGS, count_up, restore_flags, save_flags};
+use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, count_up, restore_flags, save_flags};
 use crate::context::{RequestKind, Slot, lwp_slot_displacement};
 use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
 
-const RECORD_BYTES: i32 = 32;
-const PAGE: i32 = 0x1000;
 const R11: Spills = Spills { rcx: false, ..BOTH };
 /// A record's InstructionAddress, Data2 and time stamp.
 const INSTRUCTION_ADDRESS: i32 = 8;
@@ -83,7 +81,8 @@ fn end(b: &mut Builder) -> Emit {
     b.asm.jmp(Builder::slot(Slot::LwpAfter))
 }
 
-/// Writes the record of LWPINS or LWPVAL at the head of the ring, which is published nowhere yet.
+/// Writes a record at the head of the ring, which is published nowhere yet. What it says is staged as for
+/// LWPINS and LWPVAL; its ip is in r11.
 ///
 /// ```text
 /// edi := head;  esi := the next one;  rdx := where the record goes
@@ -94,7 +93,7 @@ fn end(b: &mut Builder) -> Emit {
 /// ```
 ///
 /// The record lies where no reader looks, and is written anew if the instruction is restarted.
-fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
+pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut wrapped = asm.create_label();
     let mut forward = asm.create_label();
@@ -193,6 +192,17 @@ fn reload(b: &mut Builder) -> Emit {
     asm.mov(rcx, Builder::slot(Slot::LwpRandomMask))?;
     asm.test(rcx, rcx)?;
     asm.jz(plain)?;
+    next_random(asm)?;
+    asm.mov(eax, r9d)?;
+    asm.and(eax, ecx)?;
+    asm.or(r8d, eax)?;
+    asm.set_label(&mut plain)?;
+    asm.mov(Builder::slot(Slot::LwpNewValue), r8)?;
+    asm.mov(Builder::slot(Slot::LwpNewRandom), r9)
+}
+
+/// r9d := the state of the random number generator after r9d. Takes rax.
+pub(super) fn next_random(asm: &mut CodeAssembler) -> Emit {
     for (left, by) in [(true, 13u32), (false, 17), (true, 5)] {
         asm.mov(eax, r9d)?;
         match left {
@@ -201,12 +211,7 @@ fn reload(b: &mut Builder) -> Emit {
         }
         asm.xor(r9d, eax)?;
     }
-    asm.mov(eax, r9d)?;
-    asm.and(eax, ecx)?;
-    asm.or(r8d, eax)?;
-    asm.set_label(&mut plain)?;
-    asm.mov(Builder::slot(Slot::LwpNewValue), r8)?;
-    asm.mov(Builder::slot(Slot::LwpNewRandom), r9)
+    Ok(())
 }
 
 /// SLWPCB at the pc in r11.

@@ -1,0 +1,213 @@
+//! Cut fragments that a thread leads itself to, after the host has led it there once.
+
+use lwp_arch::record::{BranchFlags, Event};
+use lwp_arch::{AppPc as Ip, EventKind, Record, Revision};
+use lwp_dbt::block::{Block, Terminator};
+use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KNOWN_CUTS, KnownCut};
+use lwp_dbt::routines::RECORDED;
+use lwp_dbt::{CachePc, Slot};
+use lwp_ptrace::Tid;
+
+use super::due::branch_kind;
+use super::{Cut, ThreadLwp};
+use crate::contexts::Context;
+use crate::machine::Machine;
+
+/// The cuts that a thread's context knows, by their place in it.
+#[derive(Clone, Debug, Default)]
+pub struct KnownCuts {
+    cuts: Vec<Option<Cut>>,
+    /// The side whose translations they are, if any can be found there.
+    side: Option<usize>,
+}
+
+impl KnownCuts {
+    fn remember(&mut self, context: Context<'_>, side: usize, known: KnownCut, cut: Cut) {
+        let index = KnownCut::index(known.key);
+        self.cuts.resize(KNOWN_CUTS as usize, None);
+        self.cuts[index as usize] = Some(cut);
+        self.side = Some(side);
+        context.set_known_cut(index, &known.words());
+    }
+
+    /// Lets none be found any more. A thread that has led itself to one is still in it.
+    fn forget(&mut self, context: Context<'_>) {
+        if self.side.take().is_none() {
+            return;
+        }
+        for (index, _) in self.cuts.iter().enumerate().filter(|(_, cut)| cut.is_some()) {
+            context.set_known_cut(index as u32, &[0]);
+        }
+    }
+
+    /// The thread is about to run on `side`: lets it find no others' cuts.
+    pub fn use_on(&mut self, context: Context<'_>, side: usize) {
+        if self.side.is_some_and(|known| known != side) {
+            self.forget(context);
+        }
+    }
+
+    /// The cut that `address` is the place of.
+    fn at(&self, context: Context<'_>, address: u64) -> Option<&Cut> {
+        let offset = address.checked_sub(context.address() + u64::from(CUTS_AT))?;
+        self.cuts.get((offset / u64::from(CUT_BYTES)) as usize)?.as_ref()
+    }
+}
+
+/// Which event a cut is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueFor {
+    /// Instructions retired.
+    Instruction,
+    /// Branches retired.
+    Branch,
+}
+
+impl ThreadLwp {
+    /// Which of the events is due in `block`, where it is one that a thread can record by itself.
+    pub(super) fn due_for(&self, block: &Block) -> Option<DueFor> {
+        if !self.records_events() {
+            return None;
+        }
+        let [high, low, _] = self.room();
+        let (by_high, by_low) = lwp_dbt::countdown_of(block, &self.selection);
+        let (high_due, low_due) = (i64::from(by_high) > high, i64::from(by_low) > low);
+        match (self.selection.instructions, high_due) {
+            // Both on the last instruction are the host's.
+            (true, true) if low_due && high + 1 == i64::from(by_high) => None,
+            (true, true) => Some(DueFor::Instruction),
+            _ => Some(DueFor::Branch),
+        }
+    }
+
+    /// Whether records of instructions and branches may be stored by the thread.
+    pub(super) fn records_events(&self) -> bool {
+        self.unit.direct().is_some_and(|direct| direct.stores) && self.counts_what_is_published()
+    }
+
+    /// What the thread's context is to know of its cut, the first instructions of a block, which are
+    /// `block`, at `head`. `None` where the thread cannot lead itself there.
+    pub(super) fn known_cut(
+        &self,
+        block: &Block,
+        head: CachePc,
+        event: DueFor,
+    ) -> Option<KnownCut> {
+        let cut = self.cut.as_ref().filter(|_| can_be_known(block))?;
+        let &ip = cut.pcs.last()?;
+        let count = match event {
+            DueFor::Instruction => cut.pcs.len() as u32,
+            DueFor::Branch => 0,
+        };
+        let (high, low) = lwp_dbt::countdown_of(block, &self.selection);
+        Some(KnownCut {
+            key: KnownCut::key(block.pc.0, count),
+            head: head.0,
+            ip,
+            first: first_dword(event, false),
+            first_taken: first_dword(event, true),
+            next_mask: if event == DueFor::Branch { u64::MAX } else { 0 },
+            high: u32::from(high),
+            low: u32::from(low),
+            part: u64::from(event == DueFor::Branch && self.selection.instructions),
+        })
+    }
+
+    /// Publishes what the thread needs to record events by itself.
+    pub(super) fn write_events(&self, context: Context<'_>, random_mask: u64) {
+        let [high, low, _] = self.published;
+        context.set(Slot::LwpHighBase, high as u64);
+        context.set(Slot::LwpLowBase, low as u64);
+        let interval = |kind| self.unit.interval(kind).unwrap_or(0) as u64 & !random_mask;
+        let (instructions, branches) =
+            (interval(EventKind::InstructionsRetired), interval(EventKind::BranchesRetired));
+        let (by, high, low) = match self.selection.instructions {
+            true => (1, instructions, branches),
+            false => (2, branches, 0),
+        };
+        context.set(Slot::LwpHighInterval, high);
+        context.set(Slot::LwpLowInterval, low);
+        context.set(Slot::LwpEvents, if self.records_events() { by } else { 0 });
+    }
+
+    /// Takes in what the counters have been reloaded with since the countdown was published.
+    pub(super) fn take_events(&mut self, context: Context<'_>) {
+        if !self.records_events() {
+            return;
+        }
+        let kinds = match self.selection.instructions {
+            true => [EventKind::InstructionsRetired, EventKind::BranchesRetired],
+            false => [EventKind::BranchesRetired, EventKind::InstructionsRetired],
+        };
+        let bases = [Slot::LwpHighBase, Slot::LwpLowBase].map(|slot| context.get(slot) as i64);
+        for (part, (kind, base)) in kinds.into_iter().zip(bases).enumerate() {
+            if self.published[part] != base {
+                self.published[part] = base;
+                self.unit.set_counter(kind, base as i32);
+            }
+        }
+    }
+}
+
+/// What every record of an event begins with, but for the core's number.
+fn first_dword(event: DueFor, taken: bool) -> u32 {
+    let event = match event {
+        DueFor::Instruction => Event::InstructionsRetired,
+        DueFor::Branch => {
+            Event::BranchesRetired { flags: BranchFlags::new(taken, None), target: Ip(0) }
+        }
+    };
+    let record = Record::new(Revision::Shipped, event, Ip(0), 0, 0).unwrap_or_default();
+    let [a, b, c, d, ..] = record.to_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Whether the end of a cut fragment reports itself in a way that needs no more than the record.
+fn can_be_known(block: &Block) -> bool {
+    branch_kind(block).is_some() || block.terminator == Terminator::Fall
+}
+
+impl Machine {
+    /// Takes over from a thread that has led itself to a cut fragment, as if the host had.
+    pub fn lwp_take_over(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(lwp) = &mut thread.lwp else { return };
+        let context = self.contexts.context(thread.slot);
+        let address = context.get(Slot::LwpCut);
+        if address != 0 {
+            context.set(Slot::LwpCut, 0);
+            lwp.cut = thread.known_cuts.at(context, address).cloned();
+        }
+    }
+
+    /// A thread has been led to the cut fragment at `head`, the first instructions of a block, which are
+    /// `block`: from now on it may lead itself there.
+    pub(super) fn lwp_know_cut(&mut self, tid: Tid, block: &Block, head: CachePc, event: DueFor) {
+        // What cut fragments execute is counted by the host, where it is.
+        if self.plan() != lwp_dbt::Plan::Plain || self.profiler.is_some() {
+            return;
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let (Some(lwp), Some(side)) = (&thread.lwp, thread.side) else { return };
+        let known = lwp.known_cut(block, head, event);
+        if let (Some(known), Some(cut)) = (known, lwp.cut.clone()) {
+            let context = self.contexts.context(thread.slot);
+            thread.known_cuts.remember(context, side, known, cut);
+        }
+    }
+
+    /// Lets no thread lead itself to cut fragments that it knows: code has changed.
+    pub fn lwp_forget_cuts(&mut self) {
+        for thread in self.threads.values_mut() {
+            thread.known_cuts.forget(self.contexts.context(thread.slot));
+        }
+    }
+}
+
+/// A routine has stored the record of an event: what it made ready comes to pass.
+pub fn finish_record(context: Context<'_>) {
+    for (from, to) in RECORDED {
+        context.set(to, context.get(from));
+    }
+    context.set(Slot::LwpCut, 0);
+}
