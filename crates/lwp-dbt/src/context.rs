@@ -9,7 +9,7 @@
 //!          +0x1000  data cache, where one is watched           + 0x200000  system call classes, 64 Ki x 1
 //!          +0x6000  its misses; its latest changes             + 0x210000  argument classes, 256 x 1
 //!          +0x9000  known cuts
-//!         +0x49000  counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
+//!         +0x109000 counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
 //!                                                              + 0x211000  a copy of the routines
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
@@ -274,12 +274,12 @@ pub const UNDOS: u32 = 64;
 
 /// Displacement of the known cuts, [`KNOWN_CUTS`] of [`CUT_BYTES`]: cut fragments that the thread may lead
 /// itself to when an event is due. Found by
-/// [`KnownCut::index`].
+/// [`KnownCut::places`].
 pub const CUTS_AT: u32 = 0x9000;
 /// Bytes of a known cut.
 pub const CUT_BYTES: u32 = 64;
 /// How many there are room for.
-pub const KNOWN_CUTS: u32 = 4096;
+pub const KNOWN_CUTS: u32 = 16384;
 
 /// A cut fragment that ends with the instruction on which an event expires, as emitted code finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,10 +330,15 @@ impl KnownCut {
         pc | u64::from(instructions) << Self::COUNT_SHIFT
     }
 
-    /// Which of the known cuts `key` would be.
-    pub fn index(key: u64) -> u32 {
-        let mixed = key ^ key >> 9 ^ key >> (Self::COUNT_SHIFT - 4);
-        mixed as u32 & (KNOWN_CUTS - 1)
+    /// What a key is multiplied with to choose its place.
+    pub(crate) const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// How far the product is shifted to the right.
+    pub(crate) const HASH_SHIFT: u32 = 64 - KNOWN_CUTS.trailing_zeros();
+
+    /// Where a cut with this key is looked for, first and second.
+    pub fn places(key: u64) -> [u32; 2] {
+        let first = (key.wrapping_mul(Self::HASH) >> Self::HASH_SHIFT) as u32;
+        [first, first ^ 1]
     }
 
     /// As it stands in memory.
@@ -346,7 +351,7 @@ impl KnownCut {
 }
 
 /// Bytes of a context; the thread's counters follow.
-pub const CONTEXT_BYTES: u64 = 0x4_9000;
+pub const CONTEXT_BYTES: u64 = 0x10_9000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {

@@ -3,10 +3,11 @@
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::{AppPc as Ip, EventKind, Record, Revision};
 use lwp_dbt::block::{Block, Terminator};
-use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KNOWN_CUTS, KnownCut};
+use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KnownCut};
 use lwp_dbt::routines::RECORDED;
 use lwp_dbt::{CachePc, Slot};
 use lwp_ptrace::Tid;
+use rustc_hash::FxHashMap;
 
 use super::due::branch_kind;
 use super::{Cut, ThreadLwp};
@@ -16,16 +17,17 @@ use crate::machine::Machine;
 /// The cuts that a thread's context knows, by their place in it.
 #[derive(Clone, Debug, Default)]
 pub struct KnownCuts {
-    cuts: Vec<Option<Cut>>,
+    cuts: FxHashMap<u32, Cut>,
     /// The side whose translations they are, if any can be found there.
     side: Option<usize>,
 }
 
 impl KnownCuts {
     fn remember(&mut self, context: Context<'_>, side: usize, known: KnownCut, cut: Cut) {
-        let index = KnownCut::index(known.key);
-        self.cuts.resize(KNOWN_CUTS as usize, None);
-        self.cuts[index as usize] = Some(cut);
+        let [first, second] = KnownCut::places(known.key);
+        let free = |index: &u32| !self.cuts.contains_key(index);
+        let index = [first, second].into_iter().find(free).unwrap_or(first);
+        self.cuts.insert(index, cut);
         self.side = Some(side);
         context.set_known_cut(index, &known.words());
     }
@@ -35,8 +37,8 @@ impl KnownCuts {
         if self.side.take().is_none() {
             return;
         }
-        for (index, _) in self.cuts.iter().enumerate().filter(|(_, cut)| cut.is_some()) {
-            context.set_known_cut(index as u32, &[0]);
+        for &index in self.cuts.keys() {
+            context.set_known_cut(index, &[0]);
         }
     }
 
@@ -50,7 +52,7 @@ impl KnownCuts {
     /// The cut that `address` is the place of.
     fn at(&self, context: Context<'_>, address: u64) -> Option<&Cut> {
         let offset = address.checked_sub(context.address() + u64::from(CUTS_AT))?;
-        self.cuts.get((offset / u64::from(CUT_BYTES)) as usize)?.as_ref()
+        self.cuts.get(&((offset / u64::from(CUT_BYTES)) as u32))
     }
 }
 

@@ -7,15 +7,14 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, dword_ptr, eax, ecx, edx, esi, qword_ptr, r8, r9, r9d, r10, r11, rax, rbx, rcx, rdi,
-    rdx, rsi,
+    CodeLabel, dword_ptr, eax, ecx, esi, qword_ptr, r8, r9, r9d, r10, r11, rax, rbx, rcx, rdi, rdx,
+    rsi,
 };
 
 use super::unit::write_record;
 use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, restore_flags, save_flags};
 use crate::context::{
-    CUT_BYTES, CUTS_AT, KNOWN_CUTS, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot,
-    lwp_slot_displacement,
+    CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot, lwp_slot_displacement,
 };
 use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{
@@ -45,6 +44,7 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
     let mut by_count = asm.create_label();
     let mut whole = asm.create_label();
     let mut look = asm.create_label();
+    let mut found = asm.create_label();
     asm.mov(rax, Builder::slot(Slot::LwpEvents))?;
     asm.test(rax, rax)?;
     asm.jz(host)?;
@@ -66,18 +66,18 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
     asm.shl(r10, KnownCut::COUNT_SHIFT)?;
     asm.set_label(&mut look)?;
     asm.or(r10, Builder::slot(Slot::Pc))?;
-    asm.mov(rax, r10)?;
-    asm.shr(rax, 9u32)?;
-    asm.xor(rax, r10)?;
-    asm.mov(rdx, r10)?;
-    asm.shr(rdx, KnownCut::COUNT_SHIFT - 4)?;
-    asm.xor(eax, edx)?;
-    asm.and(eax, KNOWN_CUTS as i32 - 1)?;
+    asm.mov(rax, KnownCut::HASH)?;
+    asm.imul_2(rax, r10)?;
+    asm.shr(rax, KnownCut::HASH_SHIFT)?;
     asm.shl(eax, CUT_BYTES.trailing_zeros())?;
     asm.mov(rdx, Builder::slot(Slot::This))?;
     asm.lea(rdx, qword_ptr(rdx + rax + CUTS_AT as i32))?;
     asm.cmp(qword_ptr(rdx + KnownCut::KEY), r10)?;
+    asm.je(found)?;
+    asm.xor(rdx, CUT_BYTES as i32)?;
+    asm.cmp(qword_ptr(rdx + KnownCut::KEY), r10)?;
     asm.jne(host)?;
+    asm.set_label(&mut found)?;
     asm.mov(r10, rdx)
 }
 
