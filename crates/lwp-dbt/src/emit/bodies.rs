@@ -1,0 +1,246 @@
+//! Rules 1 to 4 and 15: the instructions of a block before its last.
+
+use iced_x86::{Code, Encoder, Instruction, MemorySize, Register};
+
+use super::{Charge, Emitter, decode_one, register_bits};
+use crate::addr::AppPc;
+use crate::block::{Block, Carry, Insn};
+use crate::context::Slot;
+use crate::recipe::bits;
+use crate::relocation::Relocation;
+
+impl Emitter<'_> {
+    /// Carries over the instructions before the terminator. Returns false where one cannot be
+    /// reached from here, which makes the block untranslatable at this address.
+    pub fn body(&mut self, block: &Block, charge: Option<Charge>) -> bool {
+        let uncharged = if self.uncharged { bits::UNCOUNTED } else { 0 };
+        self.before = charge.map_or(uncharged, |charge| charge.before);
+        self.charged_first = false;
+        for (index, insn) in block.insns.iter().enumerate() {
+            self.app = insn.offset as u8;
+            self.index = index as u8;
+            self.charge(charge, index);
+            self.point(self.before);
+            let start = usize::from(insn.offset);
+            let bytes = &block.bytes[start..start + usize::from(insn.len)];
+            if !self.touch_operands(block, start, bytes) {
+                return false;
+            }
+            let ok = match insn.carry {
+                Carry::Copy => {
+                    self.bytes(bytes);
+                    true
+                }
+                Carry::RipRelative { displacement_at, operand } => {
+                    self.rip_relative(bytes, displacement_at, operand)
+                }
+                Carry::AppGs => self.app_gs(block, insn, bytes),
+                Carry::GsBase => self.gs_base(bytes),
+                Carry::StateSave(relative) => self.state_save(insn, bytes, relative),
+            };
+            if !ok {
+                return false;
+            }
+        }
+        self.app = block.terminator_offset as u8;
+        self.index = block.insns.len() as u8;
+        match charge {
+            Some(charge) if charge.in_terminator => self.deferred = Some(charge),
+            _ => {
+                self.charge(charge, block.insns.len());
+                self.before = 0;
+            }
+        }
+        true
+    }
+
+    /// Charges the fragment if this is the place.
+    pub(super) fn charge(&mut self, charge: Option<Charge>, index: usize) {
+        if let Some(charge) = charge
+            && charge.at == index
+            && !charge.in_terminator
+        {
+            self.count(charge.counter, charge.flags_dead, charge.before);
+            self.before = 0;
+            self.charged_first = index == 0;
+        }
+    }
+
+    /// Charges the fragment in rcx, which the terminator has borrowed for its target and not loaded yet;
+    /// where the target's operand needs it, it has its own value again afterwards.
+    pub(super) fn charge_in_terminator(&mut self, needed: bool) {
+        let Some(charge) = self.deferred.take() else { return };
+        self.count_in_rcx(charge.counter);
+        self.before = 0;
+        self.point(bits::SPILL_RCX);
+        if needed {
+            self.reload_rcx();
+        }
+    }
+
+    /// Rule 2.
+    pub(super) fn rip_relative(&mut self, bytes: &[u8], displacement_at: u8, operand: u64) -> bool {
+        let next = self.base + (self.code.len() + bytes.len()) as u64;
+        let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
+            return false;
+        };
+        let at = self.code.len() + usize::from(displacement_at);
+        self.bytes(bytes);
+        self.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+        self.relocations.push((at, Relocation::Application));
+        true
+    }
+
+    /// Rule 3.
+    ///
+    /// ```text
+    /// Target:  op  gs:[base + index*scale + disp]
+    /// Patch:   slot := T; T := context.app_gs; T := T + base; op [T + index*scale + disp]; T := slot
+    /// ```
+    pub(super) fn app_gs(&mut self, block: &Block, insn: &Insn, bytes: &[u8]) -> bool {
+        let pc = block.pc.offset(u64::from(insn.offset));
+        let mut instruction = decode_one(pc, bytes);
+        let Some((temp, slot, spill)) = unused_register(&instruction) else { return false };
+        let (rex_reg, low) = register_bits(temp);
+        // mov gs:[slot], T
+        self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x89, 0x04 | (low << 3), 0x25]);
+        self.imm32(slot as u32);
+        self.point(self.before | spill);
+        // mov T, gs:[app_gs]
+        self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x8b, 0x04 | (low << 3), 0x25]);
+        self.imm32(Slot::AppGs as u32);
+        if instruction.memory_base() != Register::None {
+            let lea = iced_x86::Instruction::with2(
+                Code::Lea_r64_m,
+                temp,
+                iced_x86::MemoryOperand::with_base_index(temp, instruction.memory_base()),
+            );
+            // rsp cannot be an index: swap the roles.
+            let lea = if instruction.memory_base() == Register::RSP {
+                iced_x86::Instruction::with2(
+                    Code::Lea_r64_m,
+                    temp,
+                    iced_x86::MemoryOperand::with_base_index(Register::RSP, temp),
+                )
+            } else {
+                lea
+            };
+            let Ok(lea) = lea else { return false };
+            if !self.encode(&lea) {
+                return false;
+            }
+        }
+        instruction.set_segment_prefix(Register::None);
+        instruction.set_memory_base(temp);
+        if instruction.memory_displ_size() == 0 || instruction.memory_displ_size() == 8 {
+            instruction.set_memory_displ_size(1);
+        }
+        if instruction.memory_size() == MemorySize::Unknown && instruction.code() == Code::INVALID {
+            return false;
+        }
+        if !self.encode(&instruction) {
+            return false;
+        }
+        // mov T, gs:[slot]. The instruction has been executed: what follows is the next one.
+        let len = insn.len;
+        self.app += len;
+        self.index += 1;
+        self.point(self.before | spill);
+        self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x8b, 0x04 | (low << 3), 0x25]);
+        self.imm32(slot as u32);
+        true
+    }
+
+    pub(super) fn encode(&mut self, instruction: &Instruction) -> bool {
+        let mut encoder = Encoder::new(64);
+        if encoder.encode(instruction, self.here().0).is_err() {
+            return false;
+        }
+        let bytes = encoder.take_buffer();
+        self.bytes(&bytes);
+        true
+    }
+
+    /// Rule 15.
+    ///
+    /// ```text
+    /// Target:  xsave [m]                    -- components in edx:eax, of those in the real XCR0
+    /// Patch:   slot := rax
+    ///          eax := pdep(pext(eax, mask), mask)    -- eax & mask, flags untouched
+    ///          xsave [m]; rax := slot
+    /// ```
+    pub(super) fn state_save(
+        &mut self,
+        insn: &Insn,
+        bytes: &[u8],
+        relative: Option<(u8, u64)>,
+    ) -> bool {
+        self.bytes(&[0x65, 0x48, 0x89, 0x04, 0x25]);
+        self.imm32(Slot::Rax as u32);
+        self.point(self.before | bits::SPILL_RAX);
+        // pext eax, eax, gs:[mask]; pdep eax, eax, gs:[mask]
+        self.bytes(&[0x65, 0xc4, 0xe2, 0x7a, 0xf5, 0x04, 0x25]);
+        self.imm32(Slot::StateMask as u32);
+        self.bytes(&[0x65, 0xc4, 0xe2, 0x7b, 0xf5, 0x04, 0x25]);
+        self.imm32(Slot::StateMask as u32);
+        let ok = match relative {
+            Some((at, operand)) => self.rip_relative(bytes, at, operand),
+            None => {
+                self.bytes(bytes);
+                true
+            }
+        };
+        self.app += insn.len;
+        self.index += 1;
+        self.point(self.before | bits::SPILL_RAX);
+        self.bytes(&[0x65, 0x48, 0x8b, 0x04, 0x25]);
+        self.imm32(Slot::Rax as u32);
+        ok
+    }
+
+    /// Rule 4. The 32-bit forms move 32 bits and clear the rest.
+    pub(super) fn gs_base(&mut self, bytes: &[u8]) -> bool {
+        let instruction = decode_one(AppPc(0), bytes);
+        let register = instruction.op0_register();
+        let (rex_reg, low) = register_bits(register.full_register());
+        let wide = register.is_gpr64();
+        let read = matches!(instruction.code(), Code::Rdgsbase_r32 | Code::Rdgsbase_r64);
+        let rex = 0x40 | (u8::from(wide) << 3) | (rex_reg << 2);
+        self.bytes(&[0x65, rex, if read { 0x8b } else { 0x89 }, 0x04 | (low << 3), 0x25]);
+        self.imm32(Slot::AppGs as u32);
+        if !read && !wide {
+            // mov dword gs:[app_gs + 4], 0
+            self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+            self.imm32(Slot::AppGs as u32 + 4);
+            self.imm32(0);
+        }
+        true
+    }
+}
+
+/// A register that the instruction does not mention, with its spill slot and state bit.
+fn unused_register(instruction: &Instruction) -> Option<(Register, Slot, u8)> {
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    let info = factory.info(instruction);
+    let used = |register: Register| {
+        info.used_registers().iter().any(|used| used.register().full_register() == register)
+            || info.used_memory().iter().any(|memory| {
+                memory.base().full_register() == register
+                    || memory.index().full_register() == register
+            })
+    };
+    // ah, ch, dh and bh cannot be encoded together with r11.
+    let high = (0..instruction.op_count()).any(|op| {
+        matches!(
+            instruction.op_register(op),
+            Register::AH | Register::CH | Register::DH | Register::BH
+        )
+    });
+    [
+        (Register::RCX, Slot::Rcx, bits::SPILL_RCX),
+        (Register::R11, Slot::R11, bits::SPILL_R11),
+        (Register::RAX, Slot::Rax, bits::SPILL_RAX),
+    ]
+    .into_iter()
+    .find(|(register, _, _)| !(used(*register) || high && *register == Register::R11))
+}

@@ -1,0 +1,155 @@
+//! Where fragments are entered, and what they count there.
+
+use super::Emitter;
+use crate::addr::{AppPc, CachePc};
+use crate::context::{RequestKind, counter_displacement};
+use crate::recipe::bits;
+use crate::relocation::Relocation;
+
+impl Emitter<'_> {
+    /// The entry stub of `pc`, reached from the indirect table or along a chain.
+    ///
+    /// ```text
+    /// Target:  rcx = wanted pc; rcx and r11 in their slots
+    /// Patch:   r11 := -pc; rcx := rcx + r11; rcx = 0 --> ok
+    ///          r11 := pc; rcx := rcx + r11; jmp [chain slot]
+    ///          ok: rcx := slot; r11 := slot
+    /// ```
+    ///
+    /// Returns the entry's address. The check stands at the target, so that the table needs one word
+    /// a slot and the site one load. It may not touch the flags even where they are dead at `pc`:
+    /// along a chain it is passed on the way to other targets, which may read them.
+    pub fn entry_stub(&mut self, pc: AppPc, chain_slot: u64) -> CachePc {
+        let spilled = bits::SPILL_RCX | bits::SPILL_R11;
+        let at_rcx = spilled | bits::PC_RCX | bits::UNCOUNTED;
+        self.point(at_rcx);
+        let entry = self.here();
+        self.mov_r11(pc.0.wrapping_neg());
+        self.lea_rcx_rcx_r11();
+        self.point(spilled | bits::PC_RCX_PLUS | bits::UNCOUNTED);
+        self.bytes(&[0xe3, 0]);
+        let from = self.code.len();
+        self.mov_r11(pc.0);
+        self.lea_rcx_rcx_r11();
+        self.point(at_rcx);
+        self.jump_chain(chain_slot);
+        self.code[from - 1] = (self.code.len() - from) as u8;
+        self.point(spilled | bits::UNCOUNTED);
+        self.reload_rcx();
+        self.point(bits::SPILL_R11 | bits::UNCOUNTED);
+        self.reload_r11();
+        self.point(bits::UNCOUNTED);
+        entry
+    }
+
+    /// `jmp [chain slot]`
+    pub(super) fn jump_chain(&mut self, chain_slot: u64) {
+        self.bytes(&[0xff, 0x24, 0x25]);
+        self.imm32(chain_slot as u32);
+        self.relocated(Relocation::Chain);
+    }
+
+    /// Adds one to a counter. `before` is the state until it has been counted, without its two
+    /// uncounted bits it is the state from then on.
+    pub fn count(&mut self, counter: u32, flags_dead: bool, before: u8) {
+        self.count_between(counter, flags_dead, before, before & !(bits::UNCOUNTED | bits::EDGE));
+    }
+
+    /// Adds one to a counter, which takes the state from `before` to `after`.
+    pub fn count_between(&mut self, counter: u32, flags_dead: bool, before: u8, after: u8) {
+        self.point(before);
+        let start = self.here();
+        if flags_dead {
+            self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
+            self.imm32(counter_displacement(counter));
+            self.relocated(Relocation::Counter);
+        } else {
+            self.spill_rcx();
+            self.point(before | bits::SPILL_RCX);
+            self.count_in_rcx(counter);
+            self.point(after | bits::SPILL_RCX);
+            self.reload_rcx();
+        }
+        debug_assert_eq!(self.here(), start.offset(Self::count_bytes(flags_dead)));
+        self.point(after);
+    }
+
+    /// Bytes of the code that adds one to a counter.
+    pub fn count_bytes(flags_dead: bool) -> u64 {
+        if flags_dead { 9 } else { 9 + 9 + 4 + 9 + 9 }
+    }
+
+    /// Adds one to a counter in rcx, which has been spilled. No flag changes.
+    pub(super) fn count_in_rcx(&mut self, counter: u32) {
+        let displacement = counter_displacement(counter);
+        self.load_rcx(displacement);
+        self.relocated(Relocation::Counter);
+        self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
+        self.store_rcx(displacement);
+        self.relocated(Relocation::Counter);
+    }
+
+    /// Five bytes at a fragment's head that one aligned store can turn into a jump.
+    pub fn patchable_head(&mut self) -> CachePc {
+        self.point(bits::UNCOUNTED);
+        while (self.base as usize + self.code.len()) % 8 > 3 {
+            self.bytes(&[0x90]);
+        }
+        let head = self.here();
+        self.bytes(&[0x0f, 0x1f, 0x44, 0x00, 0x00]);
+        head
+    }
+
+    /// Compares the fragment's own bytes with what was translated; a difference asks the host.
+    ///
+    /// The flags stay as they are: the bytes that made them dead may be the ones that have changed.
+    /// Returns false where the bytes cannot be reached from here.
+    pub fn self_check(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
+        self.point(bits::UNCOUNTED);
+        self.spill_rcx();
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX);
+        self.spill_r11();
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
+        for (offset, width) in pieces(pc.0, bytes.len(), 8) {
+            let operand = pc.0 + offset as u64;
+            let mut value = [0u8; 8];
+            value[..width].copy_from_slice(&bytes[offset..offset + width]);
+            self.bytes(match width {
+                8 => &[0x48, 0x8b, 0x0d],
+                4 => &[0x8b, 0x0d],
+                2 => &[0x0f, 0xb7, 0x0d],
+                _ => &[0x0f, 0xb6, 0x0d],
+            });
+            let next = self.here().0 + 4;
+            let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
+                return false;
+            };
+            self.imm32(displacement as u32);
+            self.mov_r11(u64::from_le_bytes(value).wrapping_neg());
+            self.lea_rcx_rcx_r11();
+            self.bytes(&[0xe3, 0x05, 0xe9]);
+            self.ask_from(RequestKind::Stale, pc, true, true);
+        }
+        self.reload_rcx();
+        self.point(bits::UNCOUNTED | bits::SPILL_R11);
+        self.reload_r11();
+        self.point(bits::UNCOUNTED);
+        true
+    }
+}
+
+/// Covers `len` bytes at `address` with naturally aligned pieces of at most `widest` bytes: reading
+/// code as data must work also where the application has alignment checking on.
+fn pieces(address: u64, len: usize, widest: usize) -> Vec<(usize, usize)> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < len {
+        let mut width = widest;
+        while width > len - at || !(address + at as u64).is_multiple_of(width as u64) {
+            width /= 2;
+        }
+        out.push((at, width));
+        at += width;
+    }
+    out
+}

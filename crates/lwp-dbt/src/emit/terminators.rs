@@ -1,0 +1,292 @@
+//! Rules 5 to 14 and 20: the instruction that ends a block.
+
+use iced_x86::{Code, OpKind, Register};
+
+use super::{Emitter, Link, register_bits};
+use crate::addr::AppPc;
+use crate::block::Block;
+use crate::context::{RequestKind, Slot, SyscallClass, wide_index};
+use crate::recipe::bits;
+use crate::relocation::Relocation;
+use crate::routines::SIGFRAME_RIP;
+
+impl Emitter<'_> {
+    /// Rule 6, the taken side.
+    pub fn conditional(&mut self, condition: u8, target: AppPc) {
+        self.point(0);
+        self.pad_for_link(2);
+        self.bytes(&[0x0f, 0x80 | condition]);
+        self.links.push(Link { at: self.code.len(), target });
+        self.imm32(0);
+    }
+
+    /// Rule 7.
+    ///
+    /// ```text
+    /// Target:  loop T
+    /// Patch:   loop L; jmp N; L: jmp T; N:
+    /// ```
+    pub fn counted_loop(&mut self, block: &Block, target: AppPc) {
+        let bytes = &block.bytes[usize::from(block.terminator_offset)..];
+        self.point(0);
+        self.bytes(&bytes[..bytes.len() - 1]);
+        self.bytes(&[2]);
+        self.fell_through(block);
+        self.point(bits::EDGE);
+        // jmp over the linked jump, whose padding is not known yet.
+        let over = self.code.len();
+        self.bytes(&[0xeb, 0]);
+        self.point(bits::PC_TARGET);
+        self.jump_link(target);
+        self.code[over + 1] = (self.code.len() - (over + 2)) as u8;
+    }
+
+    /// The terminator at hand has been executed; the pc is then as `state` says.
+    pub(super) fn complete(&mut self, state: u8) {
+        self.index += 1;
+        self.point(state);
+    }
+
+    /// The not-taken side of a conditional branch starts here, not counted yet.
+    pub fn fell_through(&mut self, block: &Block) {
+        self.index = block.instructions() as u8;
+        self.app = block.bytes.len() as u8;
+    }
+
+    /// Everything of the block has been executed; the pc is the next one.
+    pub fn fell_off(&mut self, block: &Block) {
+        self.app = block.bytes.len() as u8;
+        self.index = block.instructions() as u8;
+        self.point(0);
+    }
+
+    /// Rule 8.
+    pub fn call(&mut self, target: AppPc, next: AppPc) {
+        self.point(0);
+        self.push_return(next);
+        self.complete(bits::PC_TARGET);
+        self.jump_link(target);
+    }
+
+    pub(super) fn push_return(&mut self, next: AppPc) {
+        if next.0 <= 0x7fff_ffff {
+            self.bytes(&[0x68]);
+            self.imm32(next.0 as u32);
+        } else {
+            self.bytes(&[0xff, 0x35]);
+            self.constants.push((self.code.len(), next.0));
+            self.imm32(0);
+        }
+    }
+
+    /// Rule 9 for jumps and calls. Returns false where the operand cannot be reached from here.
+    pub fn indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
+        self.point(self.before);
+        self.spill_rcx();
+        self.point(self.before | bits::SPILL_RCX);
+        let last = &block.last;
+        let operand = [last.op0_register(), last.memory_base(), last.memory_index()];
+        self.charge_in_terminator(operand.iter().any(|r| r.full_register() == Register::RCX));
+        if !self.load_target(block) {
+            return false;
+        }
+        if let Some(next) = push {
+            self.push_return(next);
+        }
+        self.complete(bits::SPILL_RCX | bits::PC_RCX);
+        self.dispatch();
+        true
+    }
+
+    /// `mov rcx, r/m64` from the terminator's own operand.
+    pub(super) fn load_target(&mut self, block: &Block) -> bool {
+        let last = &block.last;
+        if last.op0_kind() == OpKind::Register {
+            let (rex_reg, low) = register_bits(last.op0_register());
+            if last.op0_register() != Register::RCX {
+                self.bytes(&[0x48 | rex_reg, 0x8b, 0xc8 | low]);
+            }
+            return true;
+        }
+        let mut load = *last;
+        load.set_code(Code::Mov_r64_rm64);
+        load.set_op1_kind(OpKind::Memory);
+        load.set_op0_kind(OpKind::Register);
+        load.set_op0_register(Register::RCX);
+        if last.is_ip_rel_memory_operand() {
+            let operand = last.ip_rel_memory_address();
+            if last.segment_prefix() == Register::FS {
+                self.bytes(&[0x64]);
+            }
+            self.bytes(&[0x48, 0x8b, 0x0d]);
+            let next = self.base + self.code.len() as u64 + 4;
+            let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
+                return false;
+            };
+            self.imm32(displacement as u32);
+            self.relocated(Relocation::Application);
+            return true;
+        }
+        self.encode(&load)
+    }
+
+    /// Rule 9 for returns. The load comes first: it faults before anything has changed.
+    pub fn ret(&mut self, release: u16) {
+        self.point(self.before);
+        self.spill_rcx();
+        self.point(self.before | bits::SPILL_RCX);
+        self.charge_in_terminator(false);
+        self.pop_target(release);
+        self.complete(bits::SPILL_RCX | bits::PC_RCX);
+        self.dispatch();
+    }
+
+    /// Pops the return address into rcx, and releases more.
+    pub(super) fn pop_target(&mut self, release: u16) {
+        if release == 0 {
+            self.bytes(&[0x59]);
+        } else {
+            self.bytes(&[0x48, 0x8b, 0x0c, 0x24]);
+            self.bytes(&[0x48, 0x8d, 0xa4, 0x24]);
+            self.imm32(u32::from(release) + 8);
+        }
+    }
+
+    /// Jumps to the application pc in rcx, whose own value is in its slot.
+    pub(super) fn dispatch(&mut self) {
+        self.spill_r11();
+        self.point(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
+        if wide_index() {
+            // pext r11d, ecx, [mask]
+            self.bytes(&[0xc4, 0x62, 0x72, 0xf5, 0x1c, 0x25]);
+            self.imm32(self.layout.index_mask() as u32);
+        } else {
+            // movzx r11d, cx
+            self.bytes(&[0x44, 0x0f, 0xb7, 0xd9]);
+        }
+        // jmp [r11*8 + table]
+        self.bytes(&[0x42, 0xff, 0x24, 0xdd]);
+        self.imm32(self.layout.table() as u32);
+    }
+
+    /// Rule 10 with the number known: no filter where the class is known too.
+    pub fn syscall(&mut self, block: &Block, class: Option<SyscallClass>) {
+        let pc = block.terminator_pc();
+        match class {
+            Some(SyscallClass::Native) => self.point(0),
+            Some(SyscallClass::Host) => {
+                self.point(0);
+                self.jump_ask(RequestKind::Syscall, pc, false);
+                return;
+            }
+            Some(SyscallClass::Prot) => {
+                self.point(0);
+                self.spill_rcx();
+                self.point(bits::SPILL_RCX);
+                self.prot_filter(pc);
+            }
+            None => self.number_filter(pc),
+        }
+        // syscall
+        self.bytes(&[0x0f, 0x05]);
+        self.app = block.bytes.len() as u8;
+        self.complete(bits::SYSCALL);
+        self.mov_rcx(block.next().0);
+        self.point(0);
+    }
+
+    /// Looks up the class of the call number in eax: the kernel uses its low 32 bits.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx
+    ///          ecx := bswap(eax), low half    -- non-zero where eax >= 0x10000
+    ///          non-zero --> ask
+    ///          ecx := classes[ax]; zero --> go
+    ///          ask the host
+    ///          go:
+    /// ```
+    pub(super) fn number_filter(&mut self, pc: AppPc) {
+        self.point(0);
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        // mov ecx, eax; bswap ecx; movzx ecx, cx; jrcxz +5
+        self.bytes(&[0x89, 0xc1, 0x0f, 0xc9, 0x0f, 0xb7, 0xc9, 0xe3, 0x05]);
+        self.jump_ask(RequestKind::Syscall, pc, true);
+        // movzx ecx, ax; movzx ecx, byte [rcx + classes]; jrcxz +5
+        self.bytes(&[0x0f, 0xb7, 0xc8, 0x0f, 0xb6, 0x89]);
+        self.imm32(self.layout.syscall_classes() as u32);
+        self.bytes(&[0xe3, 0x05]);
+        self.jump_ask(RequestKind::Syscall, pc, true);
+    }
+
+    /// Asks the host where the third argument has PROT_EXEC.
+    pub(super) fn prot_filter(&mut self, pc: AppPc) {
+        // movzx ecx, dl; movzx ecx, byte [rcx + prot classes]; jrcxz +5
+        self.bytes(&[0x0f, 0xb6, 0xca, 0x0f, 0xb6, 0x89]);
+        self.imm32(self.layout.prot_classes() as u32);
+        self.bytes(&[0xe3, 0x05]);
+        self.jump_ask(RequestKind::Syscall, pc, true);
+    }
+
+    /// Rule 11.
+    ///
+    /// ```text
+    /// Target:  rt_sigreturn
+    /// Patch:   context.sig_frame := rsp; context.sig_pc := frame.rip; frame.rip := landing; the call
+    /// ```
+    pub fn sigreturn(&mut self) {
+        let landing = self.layout.routines() + u64::from(self.routines.sigreturn);
+        self.point(0);
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        // mov gs:[sig_frame], rsp
+        self.bytes(&[0x65, 0x48, 0x89, 0x24, 0x25]);
+        self.imm32(Slot::SigFrame as u32);
+        // mov rcx, [rsp + rip]
+        self.bytes(&[0x48, 0x8b, 0x8c, 0x24]);
+        self.imm32(SIGFRAME_RIP as u32);
+        self.store_rcx(Slot::SigPc as u32);
+        self.mov_rcx(landing);
+        // mov [rsp + rip], rcx
+        self.bytes(&[0x48, 0x89, 0x8c, 0x24]);
+        self.imm32(SIGFRAME_RIP as u32);
+        self.point(bits::SPILL_RCX | bits::SYSCALL | bits::PC_RCX);
+        self.bytes(&[0x0f, 0x05]);
+        // Not reached: a bad frame kills the program.
+        self.complete(bits::SPILL_RCX);
+        self.bytes(&[0x0f, 0x0b]);
+    }
+
+    /// Rule 12.
+    pub fn transaction_abort(&mut self, target: AppPc) {
+        self.point(0);
+        // mov eax, 0
+        self.bytes(&[0xb8, 0, 0, 0, 0]);
+        self.complete(bits::PC_TARGET);
+        self.jump_link(target);
+    }
+
+    /// Rule 20. Every flag that the test changes is about to be overwritten.
+    ///
+    /// ```text
+    /// Target:  popf
+    /// Patch:   test byte [rsp + 1], 1; not zero --> ask the host
+    ///          popf
+    /// ```
+    pub fn pop_flags(&mut self, block: &Block) {
+        self.point(0);
+        // test byte [rsp + 1], 1; jnz ask
+        self.bytes(&[0xf6, 0x44, 0x24, 0x01, 0x01]);
+        self.pad_for_link(2);
+        self.bytes(&[0x0f, 0x85]);
+        self.ask_from(RequestKind::TrapFlag, block.terminator_pc(), false, false);
+        self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
+        self.fell_off(block);
+    }
+
+    /// Rules 13 and 14.
+    pub fn ask(&mut self, kind: RequestKind, pc: AppPc) {
+        self.point(0);
+        self.jump_ask(kind, pc, false);
+    }
+}

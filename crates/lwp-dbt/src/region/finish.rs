@@ -1,0 +1,182 @@
+//! Linking a region, making what its exits lead to, and publishing it; cutting fragments off again.
+
+use super::{CodeSink, NOT_TAKEN, Translator, Work, set_displacement};
+use crate::addr::{AppPc, CachePc};
+use crate::emit::Emitter;
+use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::plan::Role;
+use crate::recipe::bits;
+use std::sync::Arc;
+
+impl Translator {
+    pub(super) fn new_entry(&mut self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
+        let id = EntryId(self.entries.len() as u32);
+        self.entries.push(Entry { pc, stub: CachePc(0) });
+        work.unit.entries.insert(pc, id);
+        work.entries.push(id);
+        id
+    }
+
+    /// The head of a fragment, made now if it has none.
+    pub(super) fn head(&mut self, work: &mut Work<'_>, id: FragmentId) -> CachePc {
+        if let Some(head) = self.head_of(id) {
+            return head;
+        }
+        // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
+        // that edge. The head goes behind that charge if it can; if not, it gives back the branch that
+        // was then not "not taken".
+        let Fragment { pc, join, charged_first, weights, flags_dead, .. } = self.fragment(id);
+        let head = work.emitter.here();
+        work.emitter.start_piece();
+        match charged_first {
+            true => {
+                let charged = join.offset(Emitter::count_bytes(flags_dead));
+                let counter = self.new_counter(weights, Role::Runs(id));
+                work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, 0);
+                work.emitter.jump_to(charged);
+            }
+            false => {
+                let counter = self.new_counter(NOT_TAKEN.negated(), Role::Head(id));
+                // The fragment's own charge is still to come.
+                let after = bits::UNCOUNTED | bits::EDGE;
+                work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, after);
+                work.emitter.jump_to(join);
+            }
+        }
+        self.close_piece(&work.emitter, head, pc, Some(id));
+        match self.placed_of(id) {
+            Some(_) => drop(self.late_heads.insert(id, head)),
+            None => self.fragments[id.0 as usize].head = Some(head),
+        }
+        head
+    }
+
+    /// An entry for a fragment that was laid out without one.
+    pub(super) fn entry_on_demand(&mut self, work: &mut Work<'_>, pc: AppPc) {
+        if work.unit.entry_at(pc).is_some() {
+            return;
+        }
+        let Some(id) = work.unit.fragment_at(pc) else { return };
+        let head = self.head(work, id);
+        let entry = self.new_entry(work, pc);
+        let chain = self.layout.chain_slot(entry.0);
+        let start = work.emitter.here();
+        work.emitter.start_piece();
+        let stub = work.emitter.entry_stub(pc, chain);
+        work.emitter.jump_to(head);
+        self.close_piece(&work.emitter, start, pc, Some(id));
+        self.entries[entry.0 as usize].stub = stub;
+    }
+
+    /// Resolves links, emits stubs and constants, and publishes the region.
+    pub(super) fn finish(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink) {
+        for index in 0..work.emitter.links.len() {
+            let link = work.emitter.links[index];
+            let known = work.unit.fragment_at(link.target);
+            let target = match known {
+                Some(id) => self.head(work, id),
+                None => self.pending_stub(work, link),
+            };
+            set_displacement(&mut work.emitter, link.at, target);
+        }
+        for index in 0..work.emitter.asks.len() {
+            let ask = work.emitter.asks[index];
+            let stub = work.emitter.ask_stub(&ask);
+            let pc = AppPc(ask.pc.0 - u64::from(ask.app));
+            self.close_piece(&work.emitter, stub, pc, ask.fragment);
+            set_displacement(&mut work.emitter, ask.at, stub);
+        }
+        for touch in std::mem::take(&mut work.emitter.touches) {
+            let stub = work.emitter.touch_stub(&touch);
+            self.close_piece(&work.emitter, stub, touch.block, Some(touch.fragment));
+            set_displacement(&mut work.emitter, touch.at, stub);
+        }
+        for trip in std::mem::take(&mut work.emitter.trips) {
+            let stub = work.emitter.trip_stub(&trip);
+            self.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
+            set_displacement(&mut work.emitter, trip.at, stub);
+        }
+        // Older exits that wanted one of the new fragments.
+        let mut patches = Vec::new();
+        for index in 0..work.created.len() {
+            let id = work.created[index];
+            let pc = self.fragments[id.0 as usize].pc;
+            let sites = work.unit.take_pending(pc);
+            if !sites.is_empty() {
+                let head = self.head(work, id);
+                patches.extend(sites.into_iter().map(|site| (site, head)));
+            }
+        }
+        self.constants(work);
+        let base = work.emitter.base;
+        work.unit.relocated(base, &work.emitter.relocations);
+        sink.append(&work.emitter.code);
+        // Publish last: only now may other threads be led here.
+        for (site, head) in patches {
+            sink.patch(site, head.0.wrapping_sub(site.0 + 4) as i32);
+        }
+    }
+
+    /// Registers an exit that cannot be linked yet; it goes to its target's stub.
+    pub(super) fn pending_stub(&mut self, work: &mut Work<'_>, link: crate::emit::Link) -> CachePc {
+        let site = CachePc(work.emitter.base + link.at as u64);
+        work.unit.pending.entry(link.target).or_default().push(site);
+        if let Some(stub) = work.unit.stub_of(link.target) {
+            return stub;
+        }
+        let inside = work.source.read_code(link.target, &mut [0]) != 0;
+        let stub = match inside {
+            true => work.emitter.exit_stub(link.target),
+            false => work.emitter.far_stub(link.target),
+        };
+        self.close_piece(&work.emitter, stub, link.target, None);
+        work.unit.stubs.insert(link.target, stub);
+        stub
+    }
+
+    /// Return addresses that are pushed from memory, after all code of the region.
+    pub(super) fn constants(&mut self, work: &mut Work<'_>) {
+        while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(8) {
+            work.emitter.code.push(0xcc);
+        }
+        for index in 0..work.emitter.constants.len() {
+            let (at, value) = work.emitter.constants[index];
+            let here = work.emitter.here();
+            work.emitter.code.extend_from_slice(&value.to_le_bytes());
+            set_displacement(&mut work.emitter, at, here);
+        }
+        while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(16) {
+            work.emitter.code.push(0xcc);
+        }
+    }
+
+    /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.
+    pub fn invalidate(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, id: FragmentId) {
+        let fragment = &self.fragments[id.0 as usize];
+        let (pc, head) = (fragment.pc, fragment.head);
+        if unit.fragments.get(&pc) == Some(&id) {
+            unit.fragments.remove(&pc);
+        }
+        unit.bytes.remove(&id);
+        let Some(head) = head else { return };
+        let stub = match unit.stubs.get(&pc) {
+            Some(&stub) => stub,
+            None => {
+                let routines = Arc::clone(&self.routines);
+                let mut emitter =
+                    Emitter::new(sink.position().0, self.layout, &routines, sink.routines_at().0);
+                let stub = emitter.exit_stub(pc);
+                self.close_piece(&emitter, stub, pc, None);
+                while !emitter.here().0.is_multiple_of(16) {
+                    emitter.code.push(0xcc);
+                }
+                sink.append(&emitter.code);
+                unit.stubs.insert(pc, stub);
+                stub
+            }
+        };
+        sink.patch_head(head, stub);
+        // A later translation of the pc takes the jump over.
+        unit.pending.entry(pc).or_default().push(head.offset(1));
+    }
+}

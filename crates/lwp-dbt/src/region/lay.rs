@@ -1,0 +1,287 @@
+//! Laying out a block, and what its last instruction becomes.
+
+use super::{Arrival, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, direct_target, weights};
+use crate::addr::{AppPc, CachePc};
+use crate::block::{Block, Terminator};
+use crate::context::{RequestKind, SyscallClass};
+use crate::emit::{Charge, Countdown};
+use crate::fragment::{Fragment, FragmentId};
+use crate::plan::{Checks, Lwp, Plan, Role, Weights};
+use crate::recipe::bits;
+
+impl Translator {
+    /// The block before falls to `pc`, which is not laid behind it.
+    pub(super) fn fall_off(&mut self, work: &mut Work<'_>, pc: AppPc, arrival: Arrival) {
+        match arrival {
+            Arrival::Jump => return,
+            Arrival::Fall => {}
+            Arrival::NotTaken => {
+                if self.plan == Plan::Exact {
+                    // The flags at the edge are those at the target.
+                    let fixed = work.unit.checks == Checks::None;
+                    let dead = fixed && self.flags_dead(work, pc, 2);
+                    let counter = self.edge_counter(work);
+                    work.emitter.count(counter, dead, bits::EDGE);
+                }
+            }
+        }
+        work.emitter.jump_link(pc);
+        if !work.unit.has_fragment(pc) {
+            work.queue.push_back(pc);
+        }
+        self.close_fragment(work);
+    }
+
+    /// A counter for the not-taken edge of the block laid last: it takes back the taken branch.
+    pub(super) fn edge_counter(&mut self, work: &Work<'_>) -> u32 {
+        let last = *work.created.last().expect("an edge starts at a fragment");
+        self.new_counter(NOT_TAKEN, Role::NotTaken(last))
+    }
+
+    /// Emits one block. Returns what follows it, if control can fall out of it.
+    pub(super) fn lay(
+        &mut self,
+        work: &mut Work<'_>,
+        block: &Block,
+        arrival: Arrival,
+        entry: bool,
+    ) -> Option<Next> {
+        let id = FragmentId(self.fragments.len() as u32);
+        let flags_dead = self.flags_dead(work, block.pc, 2);
+        let mut weights = weights(block);
+        let private = work.unit.checks != Checks::None;
+        let exact = self.plan == Plan::Exact;
+        let profiles = self.profiles();
+
+        // The edge from the block before may charge this block too, unless this block must always be
+        // entered by its head; then the edge belongs to the block before.
+        let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
+        let merged = not_taken && !private && !profiles;
+        if not_taken && !merged {
+            // The block behind the edge may change before it is entered: its flags are live.
+            let counter = self.edge_counter(work);
+            work.emitter.count(counter, false, bits::EDGE);
+        }
+        let behind = work.created.last().copied().filter(|_| merged);
+        self.close_fragment(work);
+
+        work.emitter.start_piece();
+        let start = work.emitter.here();
+        if entry && arrival == Arrival::Jump {
+            let entry = self.new_entry(work, block.pc);
+            let chain = self.layout.chain_slot(entry.0);
+            let stub = work.emitter.entry_stub(block.pc, chain);
+            self.entries[entry.0 as usize].stub = stub;
+        }
+        let head = (!merged).then(|| open_head(work));
+        let join = work.emitter.here();
+        let checked = work.unit.checks == Checks::SelfCheck;
+        let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
+        work.emitter.fragment = Some(id);
+        work.emitter.dcache = self.watches(block.pc);
+        let countdown = match self.lwp {
+            Lwp::On(selection) => Countdown::of(block, &selection),
+            Lwp::Off | Lwp::Absent => Countdown::default(),
+        };
+        // The countdown is charged before the first instruction, and the counter right behind it.
+        let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
+        if !countdown.is_zero() && reached {
+            before = if exact { bits::EDGE | bits::UNCOUNTED } else { 0 };
+            work.emitter.countdown(block.pc, id, countdown, flags_dead, before);
+        }
+        let mut countdown = (countdown.high, countdown.low);
+        let charge = exact.then(|| {
+            let counter = match behind {
+                Some(from) => {
+                    self.new_counter(weights.plus(NOT_TAKEN), Role::RunsBehind { into: id, from })
+                }
+                None => self.new_counter(weights, Role::Runs(id)),
+            };
+            // A charge in the middle of a block is undone by instructions executed so far; that of a
+            // head which checks its bytes or may be cut off stands at the start.
+            let first = flags_dead || private || profiles;
+            let at = if first { None } else { block.first_dead_point(0) };
+            let borrows = matches!(
+                block.terminator,
+                Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
+            );
+            Charge {
+                counter,
+                at: at.unwrap_or(0),
+                flags_dead: flags_dead || at.is_some(),
+                before,
+                in_terminator: borrows && !first && at.is_none(),
+            }
+        });
+        let laid = match reached && work.emitter.body(block, charge) {
+            true => self.terminate(work, block),
+            false => Err(()),
+        };
+        let mut instructions = block.instructions();
+        let next = laid.unwrap_or_else(|()| {
+            // An operand out of reach: the block is executed natively, one instruction at a time,
+            // and the host counts.
+            work.emitter.rewind(join);
+            if let Some(charge) = charge {
+                let left = match merged {
+                    true => NOT_TAKEN,
+                    false => Weights::default(),
+                };
+                self.counters.set(charge.counter, left);
+                work.emitter.count(charge.counter, false, charge.before);
+            }
+            work.emitter.ask(RequestKind::Step, block.pc);
+            weights = Weights::default();
+            countdown = (0, 0);
+            instructions = 1;
+            None
+        });
+        self.fragments.push(Fragment {
+            pc: block.pc,
+            app_len: block.bytes.len() as u16,
+            instructions: instructions as u16,
+            start,
+            len: 0,
+            head,
+            join,
+            charged_first: merged && work.emitter.charged_first,
+            target: direct_target(&block.terminator),
+            weights,
+            countdown,
+            flags_dead,
+        });
+        work.unit.fragments.insert(block.pc, id);
+        if private {
+            work.unit.bytes.insert(id, block.bytes.clone().into_boxed_slice());
+        }
+        work.created.push(id);
+        if next.is_none() || matches!(next, Some(Next::Return(_))) {
+            self.close_fragment(work);
+        }
+        next
+    }
+
+    /// Emits the terminator. `Err` where an operand is out of reach.
+    pub(super) fn terminate(
+        &mut self,
+        work: &mut Work<'_>,
+        block: &Block,
+    ) -> Result<Option<Next>, ()> {
+        let next = block.next();
+        let emitter = &mut work.emitter;
+        let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
+        if block.touches_before_its_end() && !emitter.touch_terminator(block) {
+            return Err(());
+        }
+        match block.terminator {
+            Terminator::Repeat => {
+                emitter.ask(RequestKind::LwpDue, block.terminator_pc());
+                Ok(None)
+            }
+            Terminator::Fall => {
+                emitter.fell_off(block);
+                Ok(Some(Next::Fall(next)))
+            }
+            Terminator::Jump { target } => {
+                emitter.point(0);
+                if work.unit.has_fragment(target)
+                    || target == block.pc
+                    || work.unit.checks != Checks::None
+                {
+                    emitter.jump_link(target);
+                    if !work.unit.has_fragment(target) {
+                        work.queue.push_back(target);
+                    }
+                    return Ok(None);
+                }
+                Ok(Some(Next::Fall(target)))
+            }
+            Terminator::Conditional { target, condition } => {
+                emitter.conditional(condition, target);
+                emitter.fell_through(block);
+                emitter.point(bits::EDGE);
+                work.queue.push_back(target);
+                Ok(Some(Next::NotTaken(next)))
+            }
+            Terminator::CountedLoop { target } => {
+                emitter.counted_loop(block, target);
+                emitter.point(bits::EDGE);
+                work.queue.push_back(target);
+                Ok(Some(Next::NotTaken(next)))
+            }
+            Terminator::Call { target } => {
+                emitter.call(target, next);
+                work.queue.push_back(target);
+                Ok(Some(Next::Return(next)))
+            }
+            Terminator::IndirectJump => reached(emitter.indirect(block, None)),
+            Terminator::IndirectCall => {
+                if emitter.indirect(block, Some(next)) {
+                    Ok(Some(Next::Return(next)))
+                } else {
+                    Err(())
+                }
+            }
+            Terminator::Return { release } => {
+                emitter.ret(release);
+                Ok(None)
+            }
+            Terminator::Syscall { number: Some(SYS_RT_SIGRETURN) } => {
+                emitter.sigreturn();
+                Ok(None)
+            }
+            Terminator::Syscall { number } => {
+                let class = number.map(|number| {
+                    self.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
+                });
+                emitter.syscall(block, class);
+                Ok(match class {
+                    Some(SyscallClass::Host) => None,
+                    _ => Some(Next::Fall(next)),
+                })
+            }
+            Terminator::TransactionAbort { target } => {
+                emitter.transaction_abort(target);
+                work.queue.push_back(target);
+                Ok(None)
+            }
+            Terminator::Lwp { kind } => {
+                if !emitter.lwp_instruction(block, kind, self.lwp) {
+                    return Err(());
+                }
+                let falls = kind != RequestKind::Llwpcb;
+                Ok(falls.then_some(Next::Fall(next)))
+            }
+            Terminator::Emulate { kind } => {
+                emitter.ask(kind, block.terminator_pc());
+                Ok(None)
+            }
+            Terminator::PopFlags => {
+                emitter.pop_flags(block);
+                Ok(Some(Next::Fall(next)))
+            }
+            Terminator::Step => {
+                emitter.ask(RequestKind::Step, block.terminator_pc());
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Starts the part of a fragment that direct branches enter.
+pub(super) fn open_head(work: &mut Work<'_>) -> CachePc {
+    match work.unit.checks {
+        Checks::None => work.emitter.here(),
+        Checks::Notified | Checks::SelfCheck => work.emitter.patchable_head(),
+    }
+}
+
+/// What follows a block that was laid out.
+pub(super) enum Next {
+    /// Control falls to this pc.
+    Fall(AppPc),
+    /// A conditional branch falls through to this pc.
+    NotTaken(AppPc),
+    /// A call returns to this pc.
+    Return(AppPc),
+}

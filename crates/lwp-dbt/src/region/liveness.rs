@@ -1,0 +1,42 @@
+//! Whether anybody reads the flags that translated code would change.
+
+use super::{Translator, Work};
+use crate::addr::AppPc;
+use crate::block::Terminator;
+use crate::flags::ARITHMETIC;
+use crate::plan::Checks;
+
+impl Translator {
+    /// Whether the arithmetic flags at `pc` are overwritten before they are read, looking a few
+    /// blocks ahead.
+    pub(super) fn flags_dead(&mut self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
+        self.dead(work, pc, ARITHMETIC, depth)
+    }
+
+    /// Whether the flags in `mask` are dead at `pc`.
+    pub(super) fn dead(&mut self, work: &mut Work<'_>, pc: AppPc, mask: u8, depth: u32) -> bool {
+        let Some(block) = self.decode(work, pc) else { return false };
+        if block.flags.read & mask != 0 {
+            return false;
+        }
+        let left = mask & !block.flags.written;
+        if left == 0 {
+            return true;
+        }
+        // Where code may change, a neighbour's bytes say nothing.
+        if depth == 0 || work.unit.checks != Checks::None {
+            return false;
+        }
+        match block.terminator {
+            Terminator::Fall => self.dead(work, block.next(), left, depth - 1),
+            Terminator::Jump { target } | Terminator::Call { target } => {
+                self.dead(work, target, left, depth - 1)
+            }
+            Terminator::Conditional { target, .. } => {
+                self.dead(work, block.next(), left, depth - 1)
+                    && self.dead(work, target, left, depth - 1)
+            }
+            _ => false,
+        }
+    }
+}

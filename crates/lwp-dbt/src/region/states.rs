@@ -1,0 +1,77 @@
+//! The application's state at any place of translated code.
+
+use super::Translator;
+use crate::addr::{AppPc, CachePc};
+use crate::fragment::{Fragment, FragmentId};
+use crate::recipe::{AppState, Commit, PcSource, Point, Spills, bits, lookup};
+
+impl Translator {
+    /// The application's state at `pc` in an arena, and the fragment it belongs to.
+    pub fn state_at(&self, pc: CachePc) -> Option<(AppState, Option<FragmentId>)> {
+        if let Some(placed) = self.placed.iter().find(|placed| placed.contains(pc)) {
+            let (base, point, id) = placed.point_at(pc)?;
+            let fragment = id.map(|id| self.fragment(id));
+            return Some((app_state(base, fragment.as_ref(), point, self.profiles()), id));
+        }
+        let (start, piece) = self.pieces.at_or_before(pc)?;
+        let offset = (pc.0 - start.0) as u32;
+        if offset >= piece.len {
+            return None;
+        }
+        let (at, len) = piece.points;
+        let encoded = &self.points[at as usize..at as usize + usize::from(len)];
+        let point = lookup(encoded, offset)?;
+        let fragment = piece.fragment.map(|id| self.fragment(id));
+        Some((app_state(piece.pc, fragment.as_ref(), point, self.profiles()), piece.fragment))
+    }
+}
+
+pub(super) fn app_state(
+    pc: AppPc,
+    fragment: Option<&Fragment>,
+    point: Point,
+    profiles: bool,
+) -> AppState {
+    let has = |bit: u8| point.state & bit != 0;
+    let spills = Spills {
+        rcx: has(bits::SPILL_RCX),
+        r11: has(bits::SPILL_R11),
+        rax: has(bits::SPILL_RAX),
+        mailbox: false,
+        flags: false,
+    };
+    let here = PcSource::Known(pc.offset(u64::from(point.app)));
+    let armed = has(bits::SYSCALL) && point.state & bits::PC_MASK == bits::PC_RCX;
+    let source = match point.state & bits::PC_MASK {
+        _ if armed => here,
+        bits::PC_RCX => PcSource::Rcx,
+        bits::PC_RCX_PLUS => PcSource::RcxPlus(pc),
+        bits::PC_TARGET => fragment.map_or(here, |fragment| PcSource::Known(fragment.target)),
+        _ => here,
+    };
+    let commit = match (has(bits::SYSCALL), armed) {
+        (true, true) => Commit::SigreturnArmed,
+        (true, false) if has(bits::EDGE) => Commit::LwpResult,
+        (true, false) => Commit::AfterSyscall,
+        _ => Commit::None,
+    };
+    let index = u32::from(point.index);
+    let charged = !has(bits::UNCOUNTED);
+    let partial = fragment
+        .filter(
+            |fragment| if charged { index < u32::from(fragment.instructions) } else { index > 0 },
+        )
+        .map(|_| (index, charged));
+    // Where profiling is on, EDGE beside UNCOUNTED says that only the countdown has been charged.
+    let counted_down = charged || profiles && has(bits::EDGE);
+    let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0));
+    let edge = has(bits::EDGE) && !has(bits::SYSCALL) && (charged || !profiles);
+    AppState {
+        pc: source,
+        spills,
+        commit,
+        partial,
+        edge_pending: edge,
+        countdown: (profiles && counted_down && counts_down).then_some(index),
+    }
+}
