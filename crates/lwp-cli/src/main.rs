@@ -13,11 +13,13 @@ mod lwp_args;
 mod perf;
 mod profiles;
 mod program;
+mod recorded;
 mod recorder;
 mod requests;
 mod sampling;
 mod signals;
 mod stat;
+mod top;
 #[cfg(feature = "tui")]
 mod tui;
 
