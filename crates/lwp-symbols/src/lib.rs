@@ -28,5 +28,5 @@ pub use jitdump::parse as parse_jitdump;
 pub use live::{Live, LiveFunction};
 pub use naming::function_name;
 pub use perf_map::parse as parse_perf_map;
-pub use resolve::{Options, Resolved, profile};
+pub use resolve::{InContext, Options, Resolved, contexts, profile};
 pub use vdso::vdso_bytes;

@@ -28,7 +28,8 @@ pub struct Live {
     modules: FxHashMap<u32, Code>,
     generated: Generated,
     functions: Vec<LiveFunction>,
-    numbers: FxHashMap<(u32, u64), u32>,
+    /// By module, start, and whether a symbol starts there: pages stand for what has none.
+    numbers: FxHashMap<(u32, u64, bool), u32>,
     /// Functions of each block, and how many of its instructions lie in each.
     blocks: FxHashMap<u32, Box<[Share]>>,
     /// Instructions by function, of each thread as it last reported.
@@ -148,7 +149,7 @@ impl Live {
             Some(symbol) => (symbol.address, Some(symbol.name.as_str())),
             None => self.nameless(code, file),
         };
-        let key = (module.unwrap_or(u32::MAX), start);
+        let key = (module.unwrap_or(u32::MAX), start, name.is_some());
         if let Some(&number) = self.numbers.get(&key) {
             return number;
         }
