@@ -13,6 +13,7 @@ mod lwp_args;
 mod perf;
 mod profiles;
 mod program;
+mod progress;
 mod recorded;
 mod recorder;
 mod requests;

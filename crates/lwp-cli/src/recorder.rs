@@ -39,6 +39,8 @@ struct Samples {
     fresh: Vec<RecordedFrame>,
     first: u32,
     waiting: Vec<RecordedSample>,
+    /// How many there were.
+    taken: u64,
 }
 
 /// Samples written at a time.
@@ -126,6 +128,12 @@ impl Recorder {
         }
     }
 
+    /// Bytes written, and samples taken.
+    pub fn progress(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.writer.written(), state.samples.taken)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -186,6 +194,7 @@ impl vcpu::Sink for Recorder {
         let mut state = self.state();
         let frame = state.samples.intern(sample.stack);
         let (serial, event) = (sample.serial, sample.event);
+        state.samples.taken += 1;
         state.samples.waiting.push(RecordedSample { serial, event, frame });
         if state.samples.waiting.len() >= BATCH {
             state.write_samples();

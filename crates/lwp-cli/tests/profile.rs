@@ -577,3 +577,22 @@ fn cargo_builds_what_lwp_records() {
     let work = rows(&dir, &[]).into_iter().find(|row| word(row, "sym").ends_with("::work"));
     assert_eq!(number(&work.expect("work is recorded"), "calls"), 1);
 }
+
+#[test]
+fn a_terminal_shows_how_far_a_recording_is() {
+    let dir = fresh("progress");
+    if !has("script") {
+        return;
+    }
+    // `script` gives it a terminal; what would be the program's own output is led elsewhere.
+    let command = format!("{LWP} record -c 1000000 sh -c 'exec sleep 2.5' > out");
+    let words = ["script", "-q", "-e", "-c", &command, "terminal"];
+    let output = limited(&dir, &words).env("TERM", "xterm").env_remove("CI").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let terminal = text(&std::fs::read(dir.join("terminal")).unwrap());
+    assert!(terminal.contains("\r\u{1b}[Klwp: recording, 1 s"), "{terminal:?}");
+    assert!(std::fs::read(dir.join("out")).unwrap().is_empty());
+    // Nobody looks: nothing is shown.
+    let quiet = run(&dir, &[LWP, "record", "-c", "1000000", "sleep", "2.5"]);
+    assert!(!text(&quiet.stderr).contains("recording,"), "{}", text(&quiet.stderr));
+}

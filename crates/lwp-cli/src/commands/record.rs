@@ -14,6 +14,7 @@ use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, DEFAULT_FILE};
+use crate::progress::Progress;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::sampling::{Samplings, interval_of};
@@ -39,6 +40,10 @@ pub struct RecordArgs {
     /// Do not print the hottest functions at the end
     #[arg(short, long)]
     pub quiet: bool,
+
+    /// Do not show how far the recording is
+    #[arg(long)]
+    pub no_progress: bool,
 
     /// What is recorded.
     #[command(flatten)]
@@ -72,7 +77,10 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     signals::answer(Arc::clone(&requests), args.counting.pid.is_some())?;
     args.counting.schedule(&requests);
     let companion = args.counting.companion(&requests)?;
-    let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()))?;
+    let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
+    let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()));
+    drop(progress);
+    let outcome = outcome?;
     recorder.finish(&outcome)?;
     if !args.quiet {
         // What follows is a courtesy: the recording is safe whatever becomes of it.
