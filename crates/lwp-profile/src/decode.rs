@@ -1,5 +1,6 @@
 //! Reading a recording: whatever is whole is used, and what is not is said.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::mpsc;
 
@@ -23,6 +24,9 @@ fn unreadable(error: std::io::Error) -> ReadError {
 struct Reading {
     recording: Recording,
     tally: Tally,
+    /// The last chunk of each thread, and where it starts in the file: those that it replaces, one every
+    /// few seconds of a long run, are not decoded.
+    threads: BTreeMap<u32, (u64, Vec<u8>)>,
     minor: u16,
 }
 
@@ -65,7 +69,9 @@ impl Reading {
             Kind::INFO => recording.read_info(input),
             Kind::MODULE => recording.read_module(input),
             Kind::BLOCKS => recording.read_blocks(input),
-            Kind::THREAD => recording.read_thread(input),
+            Kind::THREAD => Input::new(payload).narrow().map(|serial| {
+                self.threads.insert(serial, (chunk.at, payload.to_vec()));
+            }),
             Kind::IMAGE => recording.read_image(input),
             Kind::SYMBOLS => recording.read_symbols(input),
             Kind::EVENTS => recording.read_events(input),
@@ -81,11 +87,17 @@ impl Reading {
             _ => return Err(ReadError::Newer { major: chunk::MAJOR, minor: self.minor }),
         };
         if let Err(error) = read {
-            let Chunk { kind, at, .. } = chunk;
-            let warning = format!("chunk {kind} at byte {at}: {error}; it is left out");
-            recording.warnings.push(warning);
+            recording.left_out(chunk.kind, chunk.at, error);
         }
         Ok(())
+    }
+
+    fn finish_threads(&mut self) {
+        for (at, payload) in std::mem::take(&mut self.threads).into_values() {
+            if let Err(error) = self.recording.read_thread(Input::new(&payload)) {
+                self.recording.left_out(Kind::THREAD, at, error);
+            }
+        }
     }
 }
 
@@ -101,13 +113,19 @@ impl Recording {
         let mut head = [0; chunk::HEADER_BYTES];
         let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;
         let minor = chunk::read_header(&head[..got])?;
-        let mut reading = Reading { recording: Self::default(), tally: Tally::default(), minor };
+        let mut reading = Reading {
+            recording: Self::default(),
+            tally: Tally::default(),
+            threads: BTreeMap::new(),
+            minor,
+        };
         let mut batches = chunk::Batches::new(file);
         let mut batch = batches.next_batch().map_err(unreadable)?;
         reading.batch(&batch)?;
         if !batch.last {
             batch = reading.beside(&mut batches)?;
         }
+        reading.finish_threads();
         let mut recording = reading.recording;
         if let Some((at, what)) = batch.damage {
             let last = batch.chunks.last().map_or(0, |chunk| chunk.payload.end);
@@ -126,6 +144,10 @@ impl Recording {
         }
         recording.drop_dangling();
         Ok(recording)
+    }
+
+    fn left_out(&mut self, kind: Kind, at: u64, error: WireError) {
+        self.warnings.push(format!("chunk {kind} at byte {at}: {error}; it is left out"));
     }
 
     fn read_info(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
