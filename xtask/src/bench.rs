@@ -29,6 +29,9 @@ pub struct Options {
     /// Measure these programs only
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
+    /// Measure `lwp record` too, exact and sampled
+    #[arg(long)]
+    with_recordings: bool,
     /// Measure valgrind's tools and qemu-user too, where they are installed
     #[arg(long)]
     with_peers: bool,
@@ -48,7 +51,7 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let dir = Scratch::new()?;
     let (workloads, mut notes) = workloads::prepare(&dir.0, &options.only)?;
-    let (ways, missing) = ways::all(&lwp, options.with_peers);
+    let (ways, missing) = ways::all(&lwp, options.with_recordings, options.with_peers);
     notes.extend(missing);
     let limit = Duration::from_secs(options.limit);
     let mut cells: Vec<Vec<Cell>> = Vec::new();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_vcpu::{Cache, Config, CpuModel, Plan, Target};
 
+use crate::counting::CountingArgs;
 use crate::lwp_args::LwpArgs;
 
 use crate::commands::annotate::AnnotateArgs;
@@ -18,6 +19,7 @@ use crate::commands::gate::GateArgs;
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::script::ScriptArgs;
+use crate::commands::top::TopArgs;
 use crate::failure::{self, Failure};
 
 /// Counts what unmodified programs execute, exactly, without a hardware counter.
@@ -44,6 +46,8 @@ pub enum Command {
     Run(RunArgs),
     /// Run a program and record where its instructions and branches are executed
     Record(RecordArgs),
+    /// Show the hottest functions of a program while it runs
+    Top(TopArgs),
     /// Show a recording as a table, by function, line or whatever it is asked by
     Report(ReportArgs),
     /// Show a function's source and instructions with counts
@@ -115,7 +119,7 @@ pub struct StatArgs {
     pub events: Vec<String>,
 
     /// Run the program N times and print mean and spread; 0 repeats until interrupted
-    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    #[arg(short, long, value_name = "N", default_value_t = 1, conflicts_with = "pid")]
     pub repeat: u32,
 
     /// Print values separated by SEP, in perf's column order
@@ -142,37 +146,13 @@ pub struct StatArgs {
     #[arg(long, conflicts_with = "repeat")]
     pub per_process: bool,
 
-    /// Take over a running process; counts until it ends, PROGRAM ends, or lwp is interrupted
-    #[arg(short, long, value_name = "PID", conflicts_with = "repeat")]
-    pub pid: Option<i32>,
-
-    /// Do not follow child processes; they run natively
-    #[arg(short = 'i', long)]
-    pub no_inherit: bool,
-
-    /// Where another program switches counting on and off
-    #[arg(
-        long,
-        value_name = "WHERE",
-        help = "Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]"
-    )]
-    pub control: Option<String>,
-
-    /// Start counting after MS milliseconds; -1 starts disabled
-    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
-    pub delay: Option<i64>,
-
     /// Print large numbers without thousands separators
     #[arg(long)]
     pub no_big_num: bool,
 
-    /// The processor and its surroundings.
+    /// What is counted.
     #[command(flatten)]
-    pub machine: MachineArgs,
-
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "pid")]
-    pub command: Vec<OsString>,
+    pub counting: CountingArgs,
 }
 
 /// `lwp run`.
@@ -379,16 +359,16 @@ mod tests {
     fn options_of_the_program_stay_with_the_program() {
         let args = stat(&["-e", "branches", "gzip", "-e", "-9"]);
         assert_eq!(args.events, ["branches"]);
-        assert_eq!(args.command, ["gzip", "-e", "-9"]);
+        assert_eq!(args.counting.command, ["gzip", "-e", "-9"]);
         let args = stat(&["-r", "3", "--", "-odd", "-r"]);
         assert_eq!(args.repeat, 3);
-        assert_eq!(args.command, ["-odd", "-r"]);
+        assert_eq!(args.counting.command, ["-odd", "-r"]);
     }
 
     #[test]
     fn delay_takes_minus_one() {
-        assert_eq!(stat(&["-D", "-1", "true"]).delay, Some(-1));
-        assert_eq!(stat(&["--delay", "250", "true"]).delay, Some(250));
+        assert_eq!(stat(&["-D", "-1", "true"]).counting.delay, Some(-1));
+        assert_eq!(stat(&["--delay", "250", "true"]).counting.delay, Some(250));
     }
 
     #[test]
@@ -418,7 +398,7 @@ mod tests {
     fn deterministic_runs_do_not_depend_on_the_host_processor() {
         let model = |words: &[&str]| {
             let target = Target::Attach { pid: 1 };
-            stat(words).machine.config(target, Plan::Exact).cpu
+            stat(words).counting.machine.config(target, Plan::Exact).cpu
         };
         assert_eq!(model(&["true"]), CpuModel::Host);
         assert_eq!(model(&["--deterministic", "true"]), CpuModel::V3);

@@ -16,6 +16,7 @@ pub mod report;
 mod run;
 pub mod script;
 mod stat;
+pub mod top;
 
 use std::io::{self, Write};
 
@@ -29,6 +30,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Stat(args) => stat::execute(&args),
         Command::Run(args) => run::execute(&args),
         Command::Record(args) => record::execute(&args),
+        Command::Top(args) => top::execute(&args),
         Command::Report(args) => report::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),

@@ -1,36 +1,57 @@
-//! What `stat` and `record` have in common: which program is counted, and from when on.
+//! What `stat`, `record` and `top` have in common: which program is counted, and from when on.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use clap::Args;
 use lwp_vcpu::config::Request;
-use lwp_vcpu::{Config, Plan, Target};
+use lwp_vcpu::{Config, ExitStatus, Outcome, Plan, Target};
 
 use crate::args::{MachineArgs, usage_error};
+use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::program;
 use crate::requests::Requests;
 
 /// A program to be counted, as its command line says.
-#[derive(Clone, Copy, Debug)]
-pub struct Counting<'a> {
-    /// The processor and its surroundings.
-    pub machine: &'a MachineArgs,
-    /// A process to attach to, instead of the command.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CountingArgs {
+    /// Take over a running process, until it ends, PROGRAM ends, or lwp is interrupted
+    #[arg(short, long, value_name = "PID")]
     pub pid: Option<i32>,
-    /// The program and its arguments.
-    pub command: &'a [OsString],
-    /// Milliseconds to wait before counting; -1 waits for a request.
-    pub delay: Option<i64>,
-    /// Children are not counted.
+
+    /// Do not follow child processes; they run natively
+    #[arg(short = 'i', long)]
     pub no_inherit: bool,
-    /// Translate for counting, or for sampling, which counts by itself.
-    pub plan: Plan,
+
+    /// Where another program switches counting on and off
+    #[arg(
+        long,
+        value_name = "WHERE",
+        help = "Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]"
+    )]
+    pub control: Option<String>,
+
+    /// Start counting after MS milliseconds; -1 starts disabled
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
+    pub delay: Option<i64>,
+
+    /// The processor and its surroundings.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "pid")]
+    pub command: Vec<OsString>,
 }
 
-impl Counting<'_> {
-    /// The configuration of the run.
-    pub fn configuration(&self) -> Result<Config, Failure> {
+impl CountingArgs {
+    /// The configuration of the run: translated for counting, or for sampling, which counts by itself.
+    pub fn configuration(&self, plan: Plan) -> Result<Config, Failure> {
         if self.delay.is_some_and(|delay| delay < -1) {
             return Err(usage_error(
                 "the delay is negative",
@@ -39,9 +60,9 @@ impl Counting<'_> {
         }
         let target = match self.pid {
             Some(pid) => Target::Attach { pid },
-            None => program::launch(self.command)?,
+            None => program::launch(&self.command)?,
         };
-        let mut config = self.machine.config(target, self.plan);
+        let mut config = self.machine.config(target, plan);
         config.follow_children = !self.no_inherit;
         config.start_enabled = self.delay.is_none();
         if self.pid.is_some() {
@@ -64,5 +85,65 @@ impl Counting<'_> {
                 });
             }
         }
+    }
+
+    /// Starts the command that says how long to count an attached process, as in
+    /// `lwp stat -p PID sleep 5`. It is not counted; its end is the end of the run.
+    pub fn companion(&self, requests: &Arc<Requests>) -> Result<Option<Companion>, Failure> {
+        if self.pid.is_none() || self.command.is_empty() {
+            return Ok(None);
+        }
+        let child = start(&self.command)?;
+        let requests = Arc::clone(requests);
+        Ok(Some(Companion(std::thread::spawn(move || {
+            let ending = wait(child);
+            requests.stop();
+            ending
+        }))))
+    }
+
+    /// How lwp ends after a run: as the program did, or as the command beside it.
+    pub fn ending(&self, companion: Option<Companion>, outcome: &Outcome) -> Ending {
+        match companion {
+            Some(Companion(thread)) => thread.join().unwrap_or(Ending::SUCCESS),
+            // Someone else's child: how it ended is for its parent to know.
+            None if self.pid.is_some() => Ending::SUCCESS,
+            None => outcome.status.into(),
+        }
+    }
+
+    /// What runs, in words.
+    pub fn title(&self) -> String {
+        let words: Vec<String> =
+            self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        match self.pid {
+            Some(pid) => format!("process {pid}"),
+            None => words.join(" "),
+        }
+    }
+}
+
+/// A command that runs beside an attached process.
+#[derive(Debug)]
+pub struct Companion(JoinHandle<Ending>);
+
+/// Starts `command` natively.
+fn start(command: &[OsString]) -> Result<Child, Failure> {
+    let Target::Launch { program, argv } = program::launch(command)? else {
+        unreachable!("launch() launches");
+    };
+    let child = std::process::Command::new(&program).args(&argv[1..]).spawn();
+    child.map_err(|error| Failure::io(program.display(), &error))
+}
+
+/// How `child` ended.
+fn wait(mut child: Child) -> Ending {
+    let Ok(status) = child.wait() else {
+        return Ending::SUCCESS;
+    };
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ExitStatus::Code(code).into(),
+        (None, Some(signal)) => Ending::Signal(signal),
+        (None, None) => Ending::SUCCESS,
     }
 }

@@ -13,11 +13,14 @@ mod lwp_args;
 mod perf;
 mod profiles;
 mod program;
+mod progress;
+mod recorded;
 mod recorder;
 mod requests;
 mod sampling;
 mod signals;
 mod stat;
+mod top;
 #[cfg(feature = "tui")]
 mod tui;
 

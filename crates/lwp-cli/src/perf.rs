@@ -409,10 +409,10 @@ mod tests {
             "x",
         ];
         let Command::Stat(args) = line(&words).command else { panic!("not stat") };
-        assert_eq!(args.control.as_deref(), Some("fd:3,4"));
-        assert_eq!((args.delay, args.json, args.no_big_num), (Some(-1), true, true));
+        assert_eq!(args.counting.control.as_deref(), Some("fd:3,4"));
+        assert_eq!((args.counting.delay, args.json, args.no_big_num), (Some(-1), true, true));
         assert_eq!(args.events, ["instructions:u,cycles:u"]);
-        assert_eq!(args.command, ["./bench", "--bench", "-e", "x"]);
+        assert_eq!(args.counting.command, ["./bench", "--bench", "-e", "x"]);
         let Command::Stat(args) = line(&["stat", "-r", "0", "-vB", "-eins", "true"]).command else {
             panic!("not stat")
         };
@@ -442,7 +442,7 @@ mod tests {
         let args = record_args(&recording).expect("record");
         assert_eq!(args.output, Path::new("x/perf.data.lwp"));
         assert_eq!(args.count.as_deref(), Some("1003009"));
-        assert_eq!(args.command, ["./program", "-F", "1"]);
+        assert_eq!(args.counting.command, ["./program", "-F", "1"]);
         match ask(&["script", "--force", "--no-inline", "-i", "p"]).expect("understood") {
             Request::Script { input, inline } => {
                 assert_eq!((input.as_path(), inline), (Path::new("p"), false));

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::{Profile, Recording};
-use lwp_symbols::{Options, Resolved};
+use lwp_profile::{Event, Profile, Recording, Tree};
+use lwp_symbols::{InContext, Options, Resolved};
 
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -78,8 +78,34 @@ pub fn resolve_functions(path: &Path, recording: &Recording) -> Result<Profile, 
     named(path, recording, &Options { functions_only: true, ..Options::default() })
 }
 
+/// Reads a recording, finds its names, and the contexts of the event called `event`; of the first one if
+/// there is no name.
+pub fn open_contexts(
+    path: &Path,
+    names: &NameArgs,
+    event: Option<&str>,
+) -> Result<(Profile, Tree, usize), Failure> {
+    let recording = read(path)?;
+    let options = Options { debug_roots: names.debug_dirs.clone(), ..Options::default() };
+    let events: Vec<&str> = match recording.events.is_empty() {
+        true => Event::EXACT.to_vec(),
+        false => recording.events.iter().map(|event| event.name.as_str()).collect(),
+    };
+    let event = index_of(&events, event)?;
+    let InContext { resolved, tree } = lwp_symbols::contexts(&recording, &options, event);
+    let profile = said(path, &recording, resolved);
+    // It may be large, and the process is about to end.
+    std::mem::forget(recording);
+    Ok((profile, tree, event))
+}
+
 fn named(path: &Path, recording: &Recording, options: &Options) -> Result<Profile, Failure> {
-    let Resolved { profile, warnings } = lwp_symbols::profile(recording, options);
+    Ok(said(path, recording, lwp_symbols::profile(recording, options)))
+}
+
+/// The profile; what could not be found out is said on standard error.
+fn said(path: &Path, recording: &Recording, resolved: Resolved) -> Profile {
+    let Resolved { profile, warnings } = resolved;
     for warning in &warnings {
         eprintln!("lwp: {}: {}", path.display(), lwp_report::escape::printable(warning));
     }
@@ -89,19 +115,23 @@ fn named(path: &Path, recording: &Recording, options: &Options) -> Result<Profil
             eprintln!("lwp: {comm}-{} was not counted: {reason}", image.pid);
         }
     }
-    Ok(profile)
+    profile
 }
 
 /// The index of the event called `name`; the first one if there is no name.
 pub fn event(profile: &Profile, name: Option<&str>) -> Result<usize, Failure> {
+    let known: Vec<&str> = profile.events.iter().map(|event| event.name.as_str()).collect();
+    index_of(&known, name)
+}
+
+fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
     let Some(name) = name else { return Ok(0) };
     let name = match name.split(':').next().unwrap_or(name) {
         "branch-instructions" => "branches",
         "taken-branches" => "branches-taken",
         name => name,
     };
-    profile.event(name).ok_or_else(|| {
-        let known: Vec<&str> = profile.events.iter().map(|event| event.name.as_str()).collect();
+    known.iter().position(|event| *event == name).ok_or_else(|| {
         usage_error(
             format!("the recording has no event called '{name}'"),
             format!("it has: {}", known.join(", ")),

@@ -3,18 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lwp_profile::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFrame, RecordedModule, RecordedSample,
-    RecordedSymbol, SampledEvent, ThreadExecutions, Writer,
-};
+use lwp_profile::{Block, RecordedFrame, RecordedSample, SampledEvent, Writer};
+use lwp_vcpu::Outcome;
 use lwp_vcpu::profile as vcpu;
-use lwp_vcpu::{Outcome, ProcessReport};
 
 use crate::failure::{Failure, plain};
+use crate::recorded;
 
 /// A recording that is being written. Clones write to the same file.
 #[derive(Clone, Debug)]
@@ -42,6 +39,8 @@ struct Samples {
     fresh: Vec<RecordedFrame>,
     first: u32,
     waiting: Vec<RecordedSample>,
+    /// How many there were.
+    taken: u64,
 }
 
 /// Samples written at a time.
@@ -109,11 +108,11 @@ impl Recorder {
         let mut state = self.state();
         state.write_samples();
         for (id, process) in outcome.processes.iter().enumerate() {
-            let image = image(id, process);
+            let image = recorded::image(id, process);
             state.write(|writer| writer.image(&image));
         }
         for pid in std::mem::take(&mut state.generating) {
-            let symbols = generated_symbols(pid);
+            let symbols = recorded::generated_symbols(pid);
             state.write(|writer| writer.symbols(&symbols));
         }
         state.write(Writer::end);
@@ -127,6 +126,12 @@ impl Recorder {
                 "what was written before can be read; make room, or choose another place with -o",
             )),
         }
+    }
+
+    /// Bytes written, and samples taken.
+    pub fn progress(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.writer.written(), state.samples.taken)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,7 +166,7 @@ impl State {
 
 impl vcpu::Sink for Recorder {
     fn module(&mut self, module: &vcpu::Module) {
-        let recorded = recorded_module(module);
+        let recorded = recorded::module(module);
         let mut state = self.state();
         if module.changing || recorded.is_anonymous() {
             state.generating.insert(module.pid);
@@ -170,30 +175,13 @@ impl vcpu::Sink for Recorder {
     }
 
     fn blocks(&mut self, blocks: &[vcpu::Block]) {
-        let blocks: Vec<Block> = blocks.iter().map(block).collect();
+        let blocks: Vec<Block> = blocks.iter().map(recorded::block).collect();
         self.state().write(|writer| writer.blocks(&blocks));
     }
 
     fn thread(&mut self, thread: &vcpu::ThreadExecutions) {
         let sampled = &thread.sampled;
-        let thread = ThreadExecutions {
-            serial: thread.serial,
-            image: thread.image,
-            pid: thread.pid,
-            tid: thread.tid,
-            comm: thread.comm.clone(),
-            blocks: thread
-                .blocks
-                .iter()
-                .map(|count| BlockCount {
-                    block: count.block,
-                    runs: count.runs,
-                    not_taken: count.not_taken,
-                })
-                .collect(),
-            partial: thread.partial.clone(),
-            steps: thread.steps.clone(),
-        };
+        let thread = recorded::thread(thread);
         let mut state = self.state();
         state.write_samples();
         state.write(|writer| writer.thread(&thread));
@@ -206,79 +194,10 @@ impl vcpu::Sink for Recorder {
         let mut state = self.state();
         let frame = state.samples.intern(sample.stack);
         let (serial, event) = (sample.serial, sample.event);
+        state.samples.taken += 1;
         state.samples.waiting.push(RecordedSample { serial, event, frame });
         if state.samples.waiting.len() >= BATCH {
             state.write_samples();
         }
     }
-}
-
-fn block(block: &vcpu::Block) -> Block {
-    Block {
-        id: block.id,
-        module: block.module,
-        address: block.pc,
-        lengths: block.lengths.clone(),
-        counted: block.counted,
-        end: match block.end {
-            vcpu::BlockEnd::Other => BlockEnd::Other,
-            vcpu::BlockEnd::Jump => BlockEnd::Jump,
-            vcpu::BlockEnd::Conditional => BlockEnd::Conditional,
-            vcpu::BlockEnd::Call => BlockEnd::Call,
-            vcpu::BlockEnd::IndirectJump => BlockEnd::IndirectJump,
-            vcpu::BlockEnd::IndirectCall => BlockEnd::IndirectCall,
-            vcpu::BlockEnd::Return => BlockEnd::Return,
-        },
-        target: block.target,
-        bytes: block.bytes.clone(),
-    }
-}
-
-fn recorded_module(module: &vcpu::Module) -> RecordedModule {
-    let mut recorded = RecordedModule {
-        id: module.id,
-        path: module.path.to_string_lossy().into_owned(),
-        pid: module.pid,
-        mappings: module
-            .mappings
-            .iter()
-            .map(|m| Mapping { start: m.start, end: m.end, offset: m.offset })
-            .collect(),
-        ..RecordedModule::default()
-    };
-    if recorded.is_anonymous() {
-        return recorded;
-    }
-    // The process may have another root directory, and may be gone already.
-    let inside = vcpu::path_in_process(module.pid, &module.path);
-    let path = if inside.exists() { inside } else { module.path.clone() };
-    recorded.build_id = lwp_symbols::build_id_of(&path);
-    recorded.version = std::fs::metadata(&path).ok().map(|file| {
-        let mtime = file.mtime().wrapping_mul(1_000_000_000).wrapping_add(file.mtime_nsec());
-        (file.len(), mtime)
-    });
-    recorded
-}
-
-fn image(id: usize, process: &ProcessReport) -> Image {
-    Image {
-        id: u32::try_from(id).unwrap_or(u32::MAX),
-        pid: process.pid,
-        parent: process.parent,
-        comm: process.comm.clone(),
-        uncounted: process.uncounted.clone(),
-    }
-}
-
-/// What a runtime has written about the code it generated: a perf map, or a jitdump file where perf
-/// looks for one.
-fn generated_symbols(pid: i32) -> Vec<RecordedSymbol> {
-    let map = std::fs::read(format!("/tmp/perf-{pid}.map"));
-    let mut symbols = map.map(|text| lwp_symbols::parse_perf_map(pid, &text)).unwrap_or_default();
-    for dir in [PathBuf::from("."), std::env::temp_dir()] {
-        if let Ok(bytes) = std::fs::read(dir.join(format!("jit-{pid}.dump"))) {
-            symbols.extend(lwp_symbols::parse_jitdump(&bytes));
-        }
-    }
-    symbols
 }

@@ -34,3 +34,10 @@ pub fn run(recording: &Recording, profile: &Profile, options: Options) -> Result
     ratatui::restore();
     result
 }
+
+/// Whether there is a terminal that an interactive view can be shown on.
+pub fn interactive() -> bool {
+    use std::io::IsTerminal;
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    !dumb && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+}

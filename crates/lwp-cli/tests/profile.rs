@@ -577,3 +577,91 @@ fn cargo_builds_what_lwp_records() {
     let work = rows(&dir, &[]).into_iter().find(|row| word(row, "sym").ends_with("::work"));
     assert_eq!(number(&work.expect("work is recorded"), "calls"), 1);
 }
+
+#[test]
+fn a_terminal_shows_how_far_a_recording_is() {
+    let dir = fresh("progress");
+    if !has("script") {
+        return;
+    }
+    // `script` gives it a terminal; what would be the program's own output is led elsewhere.
+    let command = format!("{LWP} record -c 1000000 sh -c 'exec sleep 2.5' > out");
+    let words = ["script", "-q", "-e", "-c", &command, "terminal"];
+    let output = limited(&dir, &words).env("TERM", "xterm").env_remove("CI").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let terminal = text(&std::fs::read(dir.join("terminal")).unwrap());
+    assert!(terminal.contains("\r\u{1b}[Klwp: recording, 1 s"), "{terminal:?}");
+    assert!(std::fs::read(dir.join("out")).unwrap().is_empty());
+    // Nobody looks: nothing is shown.
+    let quiet = run(&dir, &[LWP, "record", "-c", "1000000", "sleep", "2.5"]);
+    assert!(!text(&quiet.stderr).contains("recording,"), "{}", text(&quiet.stderr));
+}
+
+/// Runs a shell script in a mount namespace of its own; nothing where there can be none.
+fn with_mounts(dir: &Path, script: &str) -> Option<Output> {
+    if !has("unshare") {
+        return None;
+    }
+    let alone = run(dir, &["unshare", "-m", "mount", "-t", "tmpfs", "none", "."]);
+    if !alone.status.success() {
+        eprintln!("skipped: nothing may be mounted here: {}", text(&alone.stderr));
+        return None;
+    }
+    Some(run(dir, &["unshare", "-m", "sh", "-c", script, "sh", LWP]))
+}
+
+#[test]
+fn a_disk_that_fills_keeps_what_was_recorded() {
+    let dir = fresh("filling");
+    if !compile(&dir, "recursion.c", &["-O1"]) {
+        return;
+    }
+    std::fs::create_dir(dir.join("small")).unwrap();
+    let script = "mount -t tmpfs -o size=32k none small || exit 99
+        $1 record -c 10 -o small/lwp.data ./program > printed; echo status $? >&2
+        $1 report --stdio -i small/lwp.data";
+    let Some(output) = with_mounts(&dir, script) else { return };
+    let (report, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(said.contains("No space left on device") && said.contains("status 125"), "{said}");
+    assert!(said.contains("what was written before can be read"), "{said}");
+    // The program itself has noticed nothing, and its profile is there up to then.
+    let natively = run(&dir, &["./program"]).stdout;
+    assert_eq!(std::fs::read(dir.join("printed")).unwrap(), natively);
+    assert!(report.contains("ld-linux") && said.contains("bytes are left out"), "{report}{said}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_said_before_the_program_runs() {
+    let dir = fresh("read-only");
+    std::fs::create_dir(dir.join("ro")).unwrap();
+    lwp(&dir, &["record", "-q", "-o", "ro/lwp.data", "/bin/true"]);
+    let script = "mount --bind ro ro && mount -o remount,ro,bind ro && cd ro || exit 99
+        $1 record /usr/bin/touch ../ran; echo record $? >&2
+        $1 flamegraph; echo flamegraph $? >&2
+        $1 flamegraph -o - > ../flame.svg; $1 report --stdio";
+    let Some(output) = with_mounts(&dir, script) else { return };
+    let said = text(&output.stderr);
+    assert!(said.contains("Read-only file system") && said.contains("with -o FILE"), "{said}");
+    assert!(said.contains("record 125") && said.contains("flamegraph 125"), "{said}");
+    assert!(!dir.join("ran").exists());
+    // What only reads, works.
+    assert!(std::fs::read_to_string(dir.join("flame.svg")).unwrap().contains("<svg"));
+    assert!(text(&output.stdout).contains("# instructions"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_terminal_that_can_do_nothing_gets_text() {
+    let dir = fresh("dumb");
+    if !has("script") {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "/bin/true"]);
+    for (arguments, wanted) in [("report", "# instructions"), ("top true", "# lwp top: true")] {
+        let words = ["script", "-q", "-e", "-c", &format!("{LWP} {arguments}"), "terminal"];
+        let output = limited(&dir, &words).env("TERM", "dumb").output().unwrap();
+        let terminal = text(&std::fs::read(dir.join("terminal")).unwrap());
+        assert!(output.status.success() && terminal.contains(wanted), "{terminal:?}");
+        let plain = terminal.lines().filter(|line| !line.starts_with("Script"));
+        assert!(!plain.collect::<String>().contains('\u{1b}'), "{terminal:?}");
+    }
+}

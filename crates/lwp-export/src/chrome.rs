@@ -13,7 +13,7 @@ pub fn render(profile: &Profile, event: usize) -> String {
         "ph": "M", "pid": 1, "tid": 1, "name": "process_name",
         "args": { "name": one_line(&profile.command) },
     })];
-    children(profile, &tree.root, event, 0, &mut events);
+    children(profile, &tree, tree.root(), 0, &mut events);
     let mut words = format!(
         "widths are {}, not time",
         profile.events.get(event).map_or("", |event| event.name.as_str())
@@ -30,20 +30,16 @@ pub fn render(profile: &Profile, event: usize) -> String {
     .to_string()
 }
 
-fn children(profile: &Profile, node: &Node, event: usize, start: u64, out: &mut Vec<Value>) {
+fn children(profile: &Profile, tree: &Tree, node: &Node, start: u64, out: &mut Vec<Value>) {
     let mut at = start;
-    for (function, child) in &node.children {
-        let width = child.total.get(event);
-        if width == 0 {
-            continue;
-        }
+    for child in tree.children(node).filter(|child| child.total > 0) {
         out.push(json!({
-            "ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": width,
-            "name": function_name(profile, *function, true),
-            "cat": profile.module_of(*function).name(),
-            "args": { "own": child.own.get(event) },
+            "ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": child.total,
+            "name": function_name(profile, child.function, true),
+            "cat": profile.module_of(child.function).name(),
+            "args": { "own": child.own },
         }));
-        children(profile, child, event, at, out);
-        at = at.saturating_add(width);
+        children(profile, tree, child, at, out);
+        at = at.saturating_add(child.total);
     }
 }

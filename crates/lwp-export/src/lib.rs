@@ -10,9 +10,11 @@ pub mod chrome;
 pub mod firefox;
 pub mod folded;
 pub mod json_lines;
+pub mod otlp;
 pub mod perf_data;
 pub mod pprof;
 pub mod speedscope;
+mod strings;
 
 use lwp_profile::{Profile, Recording};
 
@@ -35,6 +37,8 @@ pub enum Format {
     Chrome,
     /// One JSON object a line.
     JsonLines,
+    /// OpenTelemetry's profiles signal, which is still in development.
+    Otlp,
 }
 
 impl Format {
@@ -49,6 +53,7 @@ impl Format {
         (Self::Speedscope, "speedscope", ".speedscope.json","speedscope"),
         (Self::Chrome,     "chrome",     ".trace.json",     "chrome://tracing, Perfetto; event of -e only"),
         (Self::JsonLines,  "jsonl",      ".jsonl",          "jq, DuckDB, scripts"),
+        (Self::Otlp,       "otlp",       ".otlp.pb",        "OpenTelemetry's profiles (experimental: v1development)"),
     ];
 
     /// The format called `name`.
@@ -74,6 +79,7 @@ impl Format {
             Self::Speedscope => speedscope::render(profile).into_bytes(),
             Self::Chrome => chrome::render(profile, event).into_bytes(),
             Self::JsonLines => json_lines::render(profile).into_bytes(),
+            Self::Otlp => otlp::encode(recording, profile),
         }
     }
 }

@@ -3,7 +3,6 @@
 //! Samples of an exact profile have one location each: flat counts by function, line and address are
 //! exact, and nothing is said about callers. Recorded stacks are written as they are.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -12,6 +11,8 @@ use flate2::write::GzEncoder;
 use lwp_profile::{Event, Profile, Recording};
 use lwp_symbols::function_name;
 use prost::Message;
+
+use crate::strings::Strings;
 
 /// Messages of `profile.proto`, field by field.
 mod proto {
@@ -131,30 +132,6 @@ mod proto {
         pub filename: i64,
         #[prost(int64, tag = "5")]
         pub start_line: i64,
-    }
-}
-
-/// The strings of a message; the first one is empty.
-struct Strings {
-    all: Vec<String>,
-    numbers: HashMap<String, i64>,
-}
-
-impl Strings {
-    fn new() -> Self {
-        let mut strings = Self { all: Vec::new(), numbers: HashMap::new() };
-        strings.add("");
-        strings
-    }
-
-    fn add(&mut self, text: &str) -> i64 {
-        if let Some(&number) = self.numbers.get(text) {
-            return number;
-        }
-        let number = self.all.len() as i64;
-        self.all.push(text.to_owned());
-        self.numbers.insert(text.to_owned(), number);
-        number
     }
 }
 
@@ -292,7 +269,7 @@ fn functions(profile: &Profile, strings: &mut Strings) -> Vec<proto::Function> {
 }
 
 /// The first file in which each function has a line.
-fn files_in_lines(profile: &Profile) -> Vec<Arc<str>> {
+pub(crate) fn files_in_lines(profile: &Profile) -> Vec<Arc<str>> {
     let mut files: Vec<Arc<str>> = vec![Arc::default(); profile.functions.len()];
     for frame in profile.locations.iter().flat_map(|location| location.frames.iter()) {
         let file = &mut files[frame.function.index()];
@@ -303,6 +280,6 @@ fn files_in_lines(profile: &Profile) -> Vec<Arc<str>> {
     files
 }
 
-fn clamp(value: u64) -> i64 {
+pub(crate) fn clamp(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -1,29 +1,43 @@
-//! Writes a big sampled recording, to measure what reads it:
-//! `cargo run --release -p lwp-profile --example big_recording FILE STACKS MEGABYTES`.
+//! Writes a big recording, to measure what reads it: a sampled one with so many different stacks, or an
+//! exact one of a program of 100,000 blocks that ran for hours, with a checkpoint every ten seconds.
+//! `cargo run --release -p lwp-profile --example big_recording FILE STACKS|exact MEGABYTES`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use lwp_profile::{
-    RecordedFrame, RecordedModule, RecordedSample, RecordedSymbol, SampledEvent, ThreadExecutions,
-    Writer,
+    Block, BlockCount, RecordedFrame, RecordedModule, RecordedSample, RecordedSymbol, SampledEvent,
+    ThreadExecutions, Writer,
 };
 
 /// Functions of 256 bytes each.
 const FUNCTIONS: u64 = 4096;
+/// Blocks of an exact recording.
+const BLOCKS: u32 = 100_000;
 /// Frames from the outermost to where stacks part.
 const DEEP: usize = 20;
 
 fn main() -> std::io::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [path, stacks, megabytes] = &words[..] else {
-        eprintln!("usage: big_recording FILE STACKS MEGABYTES");
+        eprintln!("usage: big_recording FILE STACKS|exact MEGABYTES");
         std::process::exit(2);
     };
     let number = |word: &str| word.parse::<u32>().expect("a number");
-    let (stacks, bytes) = (number(stacks), u64::from(number(megabytes)) << 20);
+    let bytes = u64::from(number(megabytes)) << 20;
     let mut writer = Writer::new(BufWriter::new(File::create(path)?))?;
-    writer.info([("command", "big"), ("mode", "sampled")])?;
+    match stacks.as_str() {
+        "exact" => exact(&mut writer, bytes)?,
+        stacks => sampled(&mut writer, number(stacks), bytes)?,
+    }
+    writer.end()?;
+    writer.into_inner().flush()
+}
+
+type Out = Writer<BufWriter<File>>;
+
+/// A module of generated code with names.
+fn code(writer: &mut Out) -> std::io::Result<()> {
     writer.module(&RecordedModule { pid: 1, ..RecordedModule::default() })?;
     let symbol = |n: u64| RecordedSymbol {
         pid: 1,
@@ -31,7 +45,40 @@ fn main() -> std::io::Result<()> {
         size: 256,
         name: format!("function_{n}"),
     };
-    writer.symbols(&(0..FUNCTIONS).map(symbol).collect::<Vec<_>>())?;
+    writer.symbols(&(0..FUNCTIONS).map(symbol).collect::<Vec<_>>())
+}
+
+/// Checkpoints of one thread, each with all its blocks.
+fn exact(writer: &mut Out, bytes: u64) -> std::io::Result<()> {
+    writer.info([("command", "big"), ("mode", "exact")])?;
+    code(writer)?;
+    let block = |id: u32| Block {
+        id,
+        address: u64::from(id) * 10,
+        lengths: vec![2, 3, 3, 2],
+        counted: 4,
+        bytes: vec![0x90; 10],
+        ..Block::default()
+    };
+    writer.blocks(&(0..BLOCKS).map(block).collect::<Vec<_>>())?;
+    let mut round = 0;
+    while writer.written() < bytes {
+        round += 1;
+        let count = |block: u32| BlockCount {
+            block,
+            runs: round * u64::from(block % 1000 + 1) * 1000,
+            not_taken: 0,
+        };
+        let blocks = (0..BLOCKS).map(count).collect();
+        writer.thread(&ThreadExecutions { pid: 1, tid: 1, blocks, ..Default::default() })?;
+    }
+    Ok(())
+}
+
+/// Samples of stacks that branch off everywhere.
+fn sampled(writer: &mut Out, stacks: u32, bytes: u64) -> std::io::Result<()> {
+    writer.info([("command", "big"), ("mode", "sampled")])?;
+    code(writer)?;
     let interval = 1000;
     writer.events(&[SampledEvent { name: "instructions".into(), interval, modelled: false }])?;
     writer.thread(&ThreadExecutions { pid: 1, tid: 1, ..ThreadExecutions::default() })?;
@@ -63,6 +110,5 @@ fn main() -> std::io::Result<()> {
         writer.samples(&(0..some).map(sample).collect::<Vec<_>>())?;
         left -= some;
     }
-    writer.end()?;
-    writer.into_inner().flush()
+    Ok(())
 }

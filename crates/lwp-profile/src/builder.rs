@@ -128,8 +128,22 @@ impl Builder {
         *sum = sum.saturating_add(count);
     }
 
+    /// The location with this number, as it was entered.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn location_at(&self, id: LocationId) -> &Location {
+        &self.locations[id.index()]
+    }
+
     /// The profile, everything sorted and renumbered.
     pub fn finish(self) -> Profile {
+        self.finish_renumbered().0
+    }
+
+    /// The same, and the final number of each function, by the one that it was entered under.
+    pub fn finish_renumbered(self) -> (Profile, Vec<FunctionId>) {
         let (modules, new_module) = sorted(self.modules.items, |module| module);
         let functions: Vec<Function> = self
             .functions
@@ -190,7 +204,8 @@ impl Builder {
             })
             .collect();
         calls.sort_unstable();
-        Profile {
+        let functions_now = new_function.into_iter().map(FunctionId).collect();
+        let profile = Profile {
             command: self.command,
             mode: self.mode,
             events: self.events,
@@ -201,7 +216,8 @@ impl Builder {
             threads,
             samples,
             calls,
-        }
+        };
+        (profile, functions_now)
     }
 }
 

@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::ops::Range;
 
 /// First bytes of every recording.
 pub const MAGIC: [u8; 8] = *b"\x89LWP\r\n\x1a\n";
@@ -155,90 +156,120 @@ fn foreign(bytes: &[u8]) -> String {
     )
 }
 
-/// One step through a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// A whole chunk.
-    Chunk {
-        /// Where it starts in the file.
-        at: usize,
-        /// Its kind.
-        kind: Kind,
-        /// Its payload.
-        payload: &'a [u8],
-    },
-    /// Nothing after this place can be trusted.
-    Damage {
-        /// Where the damaged chunk starts in the file.
-        at: usize,
-        /// What is wrong with it.
-        what: &'static str,
-    },
+/// A chunk of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it starts in the file.
+    pub at: u64,
+    /// Its kind.
+    pub kind: Kind,
+    /// Where its payload stands in the batch's bytes.
+    pub payload: Range<usize>,
 }
 
-/// Walks the chunks of a file, one in memory at a time.
+/// Whole chunks that follow each other, checksums verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The piece of the file.
+    pub bytes: Vec<u8>,
+    /// The chunks in it.
+    pub chunks: Vec<Chunk>,
+    /// Where a damaged chunk starts in the file, and what is wrong with it: nothing behind it can be
+    /// trusted.
+    pub damage: Option<(u64, &'static str)>,
+    /// Whether the file has ended, or the damage has ended the reading.
+    pub last: bool,
+}
+
+impl Batch {
+    /// A chunk's payload.
+    pub fn payload(&self, chunk: &Chunk) -> &[u8] {
+        self.bytes.get(chunk.payload.clone()).unwrap_or(&[])
+    }
+}
+
+/// Bytes read at a time.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Walks the chunks of a file, a batch of them in memory at a time.
 #[derive(Debug)]
-pub struct Chunks<R> {
+pub struct Batches<R> {
     file: R,
-    at: usize,
-    /// Bytes taken from the file, the header included.
-    taken: u64,
+    /// Where `rest` starts in the file.
+    at: u64,
+    /// The beginning of a chunk that the last batch had no whole of.
+    rest: Vec<u8>,
     over: bool,
-    payload: Vec<u8>,
 }
 
-impl<R: Read> Chunks<R> {
+impl<R: Read> Batches<R> {
     /// Starts behind the header, which has been read.
     pub fn new(file: R) -> Self {
-        Self {
-            file,
-            at: HEADER_BYTES,
-            taken: HEADER_BYTES as u64,
-            over: false,
-            payload: Vec::new(),
+        Self { file, at: HEADER_BYTES as u64, rest: Vec::new(), over: false }
+    }
+
+    /// The next batch; an empty one behind the last.
+    pub fn next_batch(&mut self) -> io::Result<Batch> {
+        let mut batch = Batch { bytes: std::mem::take(&mut self.rest), ..Batch::default() };
+        // What a length says is not reserved: it may be wrong. A chunk may need several rounds.
+        while !self.over && batch.chunks.is_empty() && batch.damage.is_none() {
+            let before = batch.bytes.len();
+            batch.bytes.reserve(BATCH_BYTES);
+            self.file.by_ref().take(BATCH_BYTES as u64).read_to_end(&mut batch.bytes)?;
+            self.over = batch.bytes.len() - before < BATCH_BYTES;
+            self.split(&mut batch);
+        }
+        self.over |= batch.damage.is_some();
+        batch.last = self.over;
+        Ok(batch)
+    }
+
+    /// Finds the whole chunks; what is behind them is kept for the next batch.
+    fn split(&mut self, batch: &mut Batch) {
+        let mut start = 0;
+        while let Some(whole) = whole_chunk(&batch.bytes[start..]) {
+            let at = self.at;
+            let payload = start + CHUNK_BYTES..start + whole.length;
+            if !whole.intact {
+                batch.damage = Some((at, "a checksum is wrong"));
+                return;
+            }
+            batch.chunks.push(Chunk { at, kind: whole.kind, payload });
+            start += whole.length;
+            self.at += whole.length as u64;
+        }
+        if start == batch.bytes.len() {
+            return;
+        }
+        if self.over {
+            batch.damage = Some((self.at, "the file ends inside a chunk"));
+        } else if start > 0 {
+            self.rest = batch.bytes[start..].to_vec();
         }
     }
 
-    /// The next step; nothing behind damage.
-    pub fn step(&mut self) -> io::Result<Option<Step<'_>>> {
-        if self.over {
-            return Ok(None);
-        }
-        let at = self.at;
-        let mut head = [0; CHUNK_BYTES];
-        let got = fill(&mut self.file, &mut head)?;
-        self.taken += got as u64;
-        if got == 0 {
-            self.over = true;
-            return Ok(None);
-        }
-        let word = |offset: usize| [0, 1, 2, 3].map(|byte| head[offset + byte]);
-        let len = u32::from_le_bytes(word(4));
-        self.payload.clear();
-        if got == CHUNK_BYTES {
-            // What the length says is not reserved: it may be wrong.
-            self.file.by_ref().take(len.into()).read_to_end(&mut self.payload)?;
-            self.taken += self.payload.len() as u64;
-        }
-        let whole = got == CHUNK_BYTES && self.payload.len() == len as usize;
-        if !whole {
-            self.over = true;
-            return Ok(Some(Step::Damage { at, what: "the file ends inside a chunk" }));
-        }
-        if checksum(&head[..8], &self.payload) != u32::from_le_bytes(word(8)) {
-            self.over = true;
-            return Ok(Some(Step::Damage { at, what: "a checksum is wrong" }));
-        }
-        self.at += CHUNK_BYTES + self.payload.len();
-        Ok(Some(Step::Chunk { at, kind: Kind(word(0)), payload: &self.payload }))
+    /// Reads to the end of the file; how many bytes there were behind what the batches have.
+    pub fn skip_rest(&mut self) -> io::Result<u64> {
+        io::copy(&mut self.file, &mut io::sink())
     }
 }
 
-impl<R: Read> Chunks<R> {
-    /// Reads to the end of the file; its bytes.
-    pub fn length(mut self) -> io::Result<u64> {
-        Ok(self.taken + io::copy(&mut self.file, &mut io::sink())?)
-    }
+/// A chunk that is there to its end.
+struct Whole {
+    kind: Kind,
+    /// Bytes, head included.
+    length: usize,
+    intact: bool,
+}
+
+/// The chunk at the start of `bytes`, if all of it is there.
+fn whole_chunk(bytes: &[u8]) -> Option<Whole> {
+    let head: &[u8; CHUNK_BYTES] = bytes.first_chunk()?;
+    let word = |offset: usize| [0, 1, 2, 3].map(|byte| head[offset + byte]);
+    let length = CHUNK_BYTES + u32::from_le_bytes(word(4)) as usize;
+    let payload = bytes.get(CHUNK_BYTES..length)?;
+    let intact = checksum(&head[..8], payload) == u32::from_le_bytes(word(8));
+    Some(Whole { kind: Kind(word(0)), length, intact })
 }
 
 /// Reads until `bytes` is full or the file ends; how many there were.
@@ -267,28 +298,47 @@ mod tests {
         file
     }
 
-    /// The damage, if any, of every step.
-    fn steps(bytes: &[u8]) -> Vec<Option<(usize, &'static str)>> {
-        let mut chunks = Chunks::new(&bytes[HEADER_BYTES..]);
-        let mut out = Vec::new();
-        while let Some(step) = chunks.step().unwrap() {
-            out.push(match step {
-                Step::Chunk { .. } => None,
-                Step::Damage { at, what } => Some((at, what)),
-            });
+    /// How many chunks a file has, and its damage.
+    fn read(bytes: impl Read) -> (usize, Option<(u64, &'static str)>) {
+        let mut batches = Batches::new(bytes);
+        let mut chunks = 0;
+        loop {
+            let batch = batches.next_batch().unwrap();
+            chunks += batch.chunks.len();
+            if batch.last {
+                return (chunks, batch.damage);
+            }
         }
-        out
     }
 
     #[test]
     fn chunks_are_read_up_to_the_damage() {
         let mut bytes = file(&[b"one", b"two", b"three"]);
-        assert_eq!(steps(&bytes), [None, None, None]);
+        assert_eq!(read(&bytes[HEADER_BYTES..]), (3, None));
         let second = HEADER_BYTES + CHUNK_BYTES + 3;
+        let place = second as u64;
         bytes[second + CHUNK_BYTES] ^= 1;
-        assert_eq!(steps(&bytes), [None, Some((second, "a checksum is wrong"))]);
-        let cut = &bytes[..second + 5];
-        assert_eq!(steps(cut), [None, Some((second, "the file ends inside a chunk"))]);
+        assert_eq!(read(&bytes[HEADER_BYTES..]), (1, Some((place, "a checksum is wrong"))));
+        let cut = &bytes[HEADER_BYTES..second + 5];
+        assert_eq!(read(cut), (1, Some((place, "the file ends inside a chunk"))));
+        // A length that nothing stands behind.
+        let at = second + 4;
+        bytes[at..at + 4].copy_from_slice(&[0xff; 4]);
+        let huge = (1, Some((place, "the file ends inside a chunk")));
+        assert_eq!(read(&bytes[HEADER_BYTES..]), huge);
+    }
+
+    #[test]
+    fn chunks_may_be_larger_than_a_batch_and_straddle_two() {
+        let large = vec![7; BATCH_BYTES * 2 + 5];
+        let half = vec![9; BATCH_BYTES / 2 + 1];
+        let bytes = file(&[&half, &half, &half, &large, b"small", &half]);
+        assert_eq!(read(&bytes[HEADER_BYTES..]), (6, None));
+        // However the bytes arrive.
+        let (front, back) = bytes[HEADER_BYTES..].split_at(BATCH_BYTES + 17);
+        assert_eq!(read(front.chain(back)), (6, None));
+        let cut = &bytes[HEADER_BYTES..bytes.len() - 1];
+        assert_eq!(read(cut).0, 5);
     }
 
     #[test]

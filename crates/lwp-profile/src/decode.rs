@@ -1,30 +1,103 @@
 //! Reading a recording: whatever is whole is used, and what is not is said.
 
+use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::mpsc;
 
-use rustc_hash::FxHashMap;
-
-use crate::chunk::{self, Kind, ReadError, Step};
+use crate::chunk::{self, Batch, Batches, Chunk, Kind, ReadError};
 use crate::recording::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
     RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
+use crate::tally::Tally;
 use crate::wire::{Input, WireError};
 
-/// What is gathered while a recording is read.
-#[derive(Debug, Default)]
+/// How many batches may wait to be decoded.
+const AHEAD: usize = 4;
+
+fn unreadable(error: std::io::Error) -> ReadError {
+    ReadError::Unreadable(error.to_string())
+}
+
+/// A recording that is being read.
+#[derive(Debug)]
 struct Reading {
-    samples: FxHashMap<RecordedSample, u64>,
+    recording: Recording,
+    tally: Tally,
+    /// The last chunk of each thread, and where it starts in the file: those that it replaces, one every
+    /// few seconds of a long run, are not decoded.
+    threads: BTreeMap<u32, (u64, Vec<u8>)>,
+    minor: u16,
 }
 
 impl Reading {
-    fn read_samples(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
-        while !input.is_empty() {
-            let (serial, event) = (input.narrow()?, input.narrow()?);
-            let sample = RecordedSample { serial, event, frame: input.narrow()? };
-            *self.samples.entry(sample).or_default() += 1;
+    /// Decodes batches while another thread reads and verifies the next ones; returns the last batch.
+    fn beside<R: Read + Send>(&mut self, batches: &mut Batches<R>) -> Result<Batch, ReadError> {
+        let (send, receive) = mpsc::sync_channel(AHEAD);
+        std::thread::scope(|scope| {
+            // The receiver must go before the scope waits for the sender.
+            let receive = receive;
+            scope.spawn(move || {
+                loop {
+                    let batch = batches.next_batch();
+                    let last = batch.as_ref().map_or(true, |batch| batch.last);
+                    if send.send(batch).is_err() || last {
+                        return;
+                    }
+                }
+            });
+            loop {
+                let batch =
+                    receive.recv().map_err(|error| ReadError::Unreadable(error.to_string()))?;
+                let batch = batch.map_err(unreadable)?;
+                self.batch(&batch)?;
+                if batch.last {
+                    return Ok(batch);
+                }
+            }
+        })
+    }
+
+    fn batch(&mut self, batch: &Batch) -> Result<(), ReadError> {
+        batch.chunks.iter().try_for_each(|chunk| self.chunk(chunk, batch.payload(chunk)))
+    }
+
+    fn chunk(&mut self, chunk: &Chunk, payload: &[u8]) -> Result<(), ReadError> {
+        let input = Input::new(payload);
+        let recording = &mut self.recording;
+        let read = match chunk.kind {
+            Kind::INFO => recording.read_info(input),
+            Kind::MODULE => recording.read_module(input),
+            Kind::BLOCKS => recording.read_blocks(input),
+            Kind::THREAD => Input::new(payload).narrow().map(|serial| {
+                self.threads.insert(serial, (chunk.at, payload.to_vec()));
+            }),
+            Kind::IMAGE => recording.read_image(input),
+            Kind::SYMBOLS => recording.read_symbols(input),
+            Kind::EVENTS => recording.read_events(input),
+            Kind::FRAMES => recording.read_frames(input),
+            Kind::SAMPLES => self.tally.read(input, recording.frames.len()),
+            Kind::SAMPLED => recording.read_sampled(input),
+            Kind::FILE => recording.read_file(input),
+            Kind::END => {
+                recording.complete = true;
+                Ok(())
+            }
+            kind if kind.is_optional() => Ok(()),
+            _ => return Err(ReadError::Newer { major: chunk::MAJOR, minor: self.minor }),
+        };
+        if let Err(error) = read {
+            recording.left_out(chunk.kind, chunk.at, error);
         }
         Ok(())
+    }
+
+    fn finish_threads(&mut self) {
+        for (at, payload) in std::mem::take(&mut self.threads).into_values() {
+            if let Err(error) = self.recording.read_thread(Input::new(&payload)) {
+                self.recording.left_out(Kind::THREAD, at, error);
+            }
+        }
     }
 }
 
@@ -34,36 +107,36 @@ impl Recording {
         Self::read(bytes)
     }
 
-    /// Reads a recording, a chunk at a time. Damage ends the reading and becomes a warning; only a file
-    /// that is no recording at all, or cannot be read, is an error.
-    pub fn read(mut file: impl Read) -> Result<Self, ReadError> {
-        let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
+    /// Reads a recording. Damage ends the reading and becomes a warning; only a file that is no
+    /// recording at all, or cannot be read, is an error.
+    pub fn read(mut file: impl Read + Send) -> Result<Self, ReadError> {
         let mut head = [0; chunk::HEADER_BYTES];
         let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;
         let minor = chunk::read_header(&head[..got])?;
-        let mut recording = Self::default();
-        let mut reading = Reading::default();
-        let mut chunks = chunk::Chunks::new(file);
-        let mut damage = None;
-        while let Some(step) = chunks.step().map_err(unreadable)? {
-            match step {
-                Step::Chunk { at, kind, payload } => {
-                    recording.chunk(&mut reading, at, kind, payload, minor)?;
-                }
-                Step::Damage { at, what } => damage = Some((at, what)),
-            }
+        let mut reading = Reading {
+            recording: Self::default(),
+            tally: Tally::default(),
+            threads: BTreeMap::new(),
+            minor,
+        };
+        let mut batches = chunk::Batches::new(file);
+        let mut batch = batches.next_batch().map_err(unreadable)?;
+        reading.batch(&batch)?;
+        if !batch.last {
+            batch = reading.beside(&mut batches)?;
         }
-        if let Some((at, what)) = damage {
-            let length = chunks.length().map_err(unreadable)?;
-            let left = length - at as u64;
+        reading.finish_threads();
+        let mut recording = reading.recording;
+        if let Some((at, what)) = batch.damage {
+            let last = batch.chunks.last().map_or(0, |chunk| chunk.payload.end);
+            let left =
+                (batch.bytes.len() - last) as u64 + batches.skip_rest().map_err(unreadable)?;
             recording.warnings.push(format!(
-                "{what} at byte {at}: the last {left} of {length} bytes are left out"
+                "{what} at byte {at}: the last {left} of {} bytes are left out",
+                at + left
             ));
         }
-        recording.samples = reading.samples.into_iter().collect();
-        recording
-            .samples
-            .sort_unstable_by_key(|(sample, _)| (sample.serial, sample.event, sample.frame));
+        recording.samples = reading.tally.finish();
         if !recording.complete && recording.warnings.is_empty() {
             recording.warnings.push(
                 "the recorder did not come to its end: counts go up to its last checkpoint".into(),
@@ -73,38 +146,8 @@ impl Recording {
         Ok(recording)
     }
 
-    fn chunk(
-        &mut self,
-        reading: &mut Reading,
-        at: usize,
-        kind: Kind,
-        payload: &[u8],
-        minor: u16,
-    ) -> Result<(), ReadError> {
-        let input = Input::new(payload);
-        let read = match kind {
-            Kind::INFO => self.read_info(input),
-            Kind::MODULE => self.read_module(input),
-            Kind::BLOCKS => self.read_blocks(input),
-            Kind::THREAD => self.read_thread(input),
-            Kind::IMAGE => self.read_image(input),
-            Kind::SYMBOLS => self.read_symbols(input),
-            Kind::EVENTS => self.read_events(input),
-            Kind::FRAMES => self.read_frames(input),
-            Kind::SAMPLES => reading.read_samples(input),
-            Kind::SAMPLED => self.read_sampled(input),
-            Kind::FILE => self.read_file(input),
-            Kind::END => {
-                self.complete = true;
-                Ok(())
-            }
-            kind if kind.is_optional() => Ok(()),
-            _ => return Err(ReadError::Newer { major: chunk::MAJOR, minor }),
-        };
-        if let Err(error) = read {
-            self.warnings.push(format!("chunk {kind} at byte {at}: {error}; it is left out"));
-        }
-        Ok(())
+    fn left_out(&mut self, kind: Kind, at: u64, error: WireError) {
+        self.warnings.push(format!("chunk {kind} at byte {at}: {error}; it is left out"));
     }
 
     fn read_info(&mut self, mut input: Input<'_>) -> Result<(), WireError> {

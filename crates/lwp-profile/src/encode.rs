@@ -16,18 +16,24 @@ use crate::wire::Output;
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
+    written: u64,
 }
 
 impl<W: Write> Writer<W> {
     /// Starts a recording.
     pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(&chunk::header())?;
-        Ok(Self { out })
+        Ok(Self { out, written: chunk::HEADER_BYTES as u64 })
     }
 
     /// Goes on with a recording whose header has been written.
     pub fn resume(out: W) -> Self {
-        Self { out }
+        Self { out, written: 0 }
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     /// The file.
@@ -36,7 +42,10 @@ impl<W: Write> Writer<W> {
     }
 
     fn chunk(&mut self, kind: Kind, output: &Output) -> io::Result<()> {
-        self.out.write_all(&chunk::frame(kind, &output.0))
+        let chunk = chunk::frame(kind, &output.0);
+        self.out.write_all(&chunk)?;
+        self.written += chunk.len() as u64;
+        Ok(())
     }
 
     /// Keys and values.

@@ -19,6 +19,7 @@ mod merge;
 mod profile;
 mod recording;
 mod stacks;
+mod tally;
 mod tree;
 mod wire;
 
@@ -37,4 +38,4 @@ pub use recording::{
     RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 pub use stacks::{Inferred, InferredStack};
-pub use tree::{Node, Tree};
+pub use tree::{Contexts, Node, Tree};

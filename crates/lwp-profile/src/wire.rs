@@ -51,6 +51,15 @@ impl Output {
     }
 }
 
+/// Puts the low seven bits of each byte together.
+#[inline]
+fn joined(word: u64) -> u64 {
+    let word = word & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4
+}
+
 /// Reads fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
@@ -70,7 +79,31 @@ impl<'a> Input<'a> {
     }
 
     /// An unsigned number.
+    #[inline]
     pub fn number(&mut self) -> Result<u64, WireError> {
+        let rest = self.rest();
+        if let Some(&byte) = rest.first()
+            && byte < 0x80
+        {
+            self.at += 1;
+            return Ok(byte.into());
+        }
+        // Up to eight bytes at once.
+        if let Some(&word) = rest.first_chunk::<8>() {
+            let word = u64::from_le_bytes(word);
+            let ends = !word & 0x8080_8080_8080_8080;
+            if ends != 0 {
+                let bits = ends.trailing_zeros() + 1;
+                self.at += bits as usize / 8;
+                return Ok(joined(word & (u64::MAX >> (64 - bits))));
+            }
+        }
+        self.long_number()
+    }
+
+    /// A number near the end, or of more than eight bytes.
+    #[cold]
+    fn long_number(&mut self) -> Result<u64, WireError> {
         let start = self.at;
         let mut value = 0u64;
         for shift in (0..).step_by(7) {
@@ -108,6 +141,16 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or(&[])
+    }
+
+    /// Passes over bytes of [`Self::rest`].
+    pub fn skip(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
     /// Bytes with their length before them.
     pub fn bytes(&mut self) -> Result<&'a [u8], WireError> {
         let len = self.narrow()?;
@@ -138,6 +181,17 @@ mod tests {
             prop_assert_eq!(input.signed(), Ok(signed));
             prop_assert_eq!(input.text(), Ok(text));
             prop_assert!(input.is_empty());
+        }
+
+        #[test]
+        fn numbers_of_every_length_survive(bits in 0u32..64, value: u64, behind: u8) {
+            let mut output = Output::default();
+            output.number(value >> bits);
+            let length = output.0.len();
+            // Read with bytes behind it, and alone.
+            output.0.extend([behind; 9]);
+            prop_assert_eq!(Input::new(&output.0).number(), Ok(value >> bits));
+            prop_assert_eq!(Input::new(&output.0[..length]).number(), Ok(value >> bits));
         }
     }
 

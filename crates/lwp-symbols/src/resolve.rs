@@ -1,15 +1,18 @@
 //! A recording becomes a profile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
-    Block, BlockEnd, Builder, Event, Frame, Function, FunctionId, Location, LocationId, Mode,
-    Module, ModuleId, Origin, Profile, Recording, Thread, Values,
+    Block, BlockEnd, Builder, Contexts, Event, Frame, Function, FunctionId, Location, LocationId,
+    Mode, Module, ModuleId, Origin, Profile, RecordedSample, Recording, Thread, ThreadId, Tree,
+    Values,
 };
+use rustc_hash::FxHashMap;
 
 use crate::calls;
 use crate::generated::Generated;
@@ -35,6 +38,34 @@ pub struct Resolved {
     pub warnings: Vec<String>,
 }
 
+/// A profile without its stacks, and the contexts of one event.
+#[derive(Clone, Debug, Default)]
+pub struct InContext {
+    /// Functions and their own counts.
+    pub resolved: Resolved,
+    /// The contexts.
+    pub tree: Tree,
+}
+
+/// Finds the names for everything in `recording`, and the contexts of the event with index `event`.
+///
+/// Where stacks were recorded, what they have in common is there once, and so it is looked at once:
+/// a million stacks take less than a second.
+pub fn contexts(recording: &Recording, options: &Options, event: usize) -> InContext {
+    if recording.events.is_empty() {
+        let resolved = profile(recording, options);
+        let tree = Tree::of(&resolved.profile, event);
+        return InContext { resolved, tree };
+    }
+    let events = sampled_events(recording);
+    let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
+    let contexts = resolver.contexts(event);
+    let warnings = resolver.warnings();
+    let (profile, functions) = resolver.builder.finish_renumbered();
+    let tree = contexts.finish(true, |function| functions[function.index()]);
+    InContext { resolved: Resolved { profile, warnings }, tree }
+}
+
 /// Finds the names for everything in `recording`.
 pub fn profile(recording: &Recording, options: &Options) -> Resolved {
     let sampled = !recording.events.is_empty();
@@ -49,9 +80,7 @@ pub fn profile(recording: &Recording, options: &Options) -> Resolved {
         resolver.executions();
         calls::add(&mut resolver);
     }
-    let mut warnings = recording.warnings.clone();
-    warnings.extend(resolver.names.values().filter_map(|names| names.warning.clone()));
-    warnings.dedup();
+    let warnings = resolver.warnings();
     Resolved { profile: resolver.builder.finish(), warnings }
 }
 
@@ -89,12 +118,14 @@ pub struct Resolver<'a> {
     /// Names by module number, one of each file: see [`Self::same`].
     pub names: BTreeMap<u32, ModuleNames>,
     /// The number that stands for a module, where a file was mapped at several places.
-    same: HashMap<u32, u32>,
+    same: FxHashMap<u32, u32>,
     generated: Generated,
-    modules: HashMap<u32, ModuleId>,
-    functions: HashMap<(u32, u64), FunctionId>,
+    modules: FxHashMap<u32, ModuleId>,
+    /// By module, start, and whether it has a name: pages stand for code that has none.
+    functions: FxHashMap<(u32, u64, bool), FunctionId>,
+    threads: FxHashMap<u32, ThreadId>,
     /// Instructions of functions, by module and start: address and bytes.
-    code: HashMap<(u32, u64), Rc<Vec<Code>>>,
+    code: FxHashMap<(u32, u64), Rc<Vec<Code>>>,
     options: &'a Options,
 }
 
@@ -107,8 +138,8 @@ impl<'a> Resolver<'a> {
             let code = !recording.events.is_empty();
             ModuleNames::find(module, &recording.files, &options.debug_roots, code)
         };
-        let mut first: HashMap<(&str, &[u8]), u32> = HashMap::new();
-        let mut same = HashMap::new();
+        let mut first: FxHashMap<(&str, &[u8]), u32> = FxHashMap::default();
+        let mut same = FxHashMap::default();
         for (&id, module) in &recording.modules {
             let number = match module.is_anonymous() {
                 true => id,
@@ -123,11 +154,20 @@ impl<'a> Resolver<'a> {
             names: firsts.map(|(&id, module)| (id, find(module))).collect(),
             same,
             generated: Generated::new(&recording.symbols),
-            modules: HashMap::new(),
-            functions: HashMap::new(),
-            code: HashMap::new(),
+            modules: FxHashMap::default(),
+            functions: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            code: FxHashMap::default(),
             options,
         }
+    }
+
+    /// What is missing, in words.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.recording.warnings.clone();
+        warnings.extend(self.names.values().filter_map(|names| names.warning.clone()));
+        warnings.dedup();
+        warnings
     }
 
     /// The number under which everything about a module is kept: that of the first one of its file.
@@ -163,9 +203,11 @@ impl<'a> Resolver<'a> {
     pub fn function_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
         let module = self.same(module);
         let (start, size, name, origin) = self.name_at(module, address);
-        if let Some(&function) = self.functions.get(&(module, start)) {
+        let key = (module, start, origin != Origin::Unknown);
+        if let Some(&function) = self.functions.get(&key) {
             return (function, start);
         }
+        let name = name.into_owned();
         let frames = match self.options.functions_only {
             true => Vec::new(),
             false => {
@@ -184,23 +226,24 @@ impl<'a> Resolver<'a> {
             file,
             line,
         });
-        self.functions.insert((module, start), function);
+        self.functions.insert(key, function);
         (function, start)
     }
 
-    fn name_at(&self, module: u32, address: u64) -> (u64, u64, String, Origin) {
+    fn name_at(&self, module: u32, address: u64) -> (u64, u64, Cow<'_, str>, Origin) {
         if let Some(symbol) = self.names.get(&module).and_then(|names| names.function_at(address)) {
             let origin = if symbol.stub { Origin::Stub } else { Origin::Symbol };
-            return (symbol.address, symbol.size, symbol.name.clone(), origin);
+            return (symbol.address, symbol.size, Cow::Borrowed(&symbol.name), origin);
         }
         if self.recording.modules.get(&module).is_none_or(|module| module.is_anonymous())
             && let Some(symbol) = self.generated.at(address)
         {
-            return (symbol.address, symbol.size, symbol.name.clone(), Origin::Generated);
+            let name = Cow::Borrowed(symbol.name.as_str());
+            return (symbol.address, symbol.size, name, Origin::Generated);
         }
         // Without names, 4 KiB of code stand for a function.
         let page = address & !0xfff;
-        (page, 0x1000, format!("{page:#x}"), Origin::Unknown)
+        (page, 0x1000, format!("{page:#x}").into(), Origin::Unknown)
     }
 
     /// The location of the instruction at a file's `address`.
@@ -314,46 +357,104 @@ impl<'a> Resolver<'a> {
     /// Samples with their stacks.
     fn samples(&mut self) {
         let recording = self.recording;
-        let mut counts: HashMap<(u32, u32), Vec<u64>> = HashMap::new();
-        let events = recording.events.len();
-        for (sample, times) in &recording.samples {
-            let counts =
-                counts.entry((sample.serial, sample.frame)).or_insert_with(|| vec![0; events]);
-            counts[sample.event as usize] += times;
-        }
-        let mut counts: Vec<_> = counts.into_iter().collect();
-        counts.sort_unstable();
-        let mut callers: HashMap<u32, LocationId> = HashMap::new();
-        for ((serial, frame), counts) in counts {
-            let Some(thread) = recording.threads.get(&serial) else { continue };
+        let mut samples: Vec<&(RecordedSample, u64)> = recording.samples.iter().collect();
+        samples.sort_unstable_by_key(|(sample, _)| (sample.serial, sample.frame, sample.event));
+        let mut callers = vec![None; recording.frames.len()];
+        let same_stack = |a: &&(RecordedSample, u64), b: &&(RecordedSample, u64)| {
+            (a.0.serial, a.0.frame) == (b.0.serial, b.0.frame)
+        };
+        for events in samples.chunk_by(same_stack) {
+            let (serial, frame) = (events[0].0.serial, events[0].0.frame);
+            let Some(thread) = self.thread(serial) else { continue };
             let stack = self.stack(frame, &mut callers);
-            let scaled = counts.iter().zip(&recording.events);
-            let values = scaled.map(|(n, event)| n.saturating_mul(event.interval.max(1)));
-            let values = Values(values.collect());
-            let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
-            let thread = self.builder.thread(Thread { comm, pid, tid });
             let stack = self.builder.stack(stack);
+            let values = self.values(events.iter().copied());
             self.builder.sample(thread, stack, &values);
         }
     }
 
+    fn thread(&mut self, serial: u32) -> Option<ThreadId> {
+        if let Some(&thread) = self.threads.get(&serial) {
+            return Some(thread);
+        }
+        let thread = self.recording.threads.get(&serial)?;
+        let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
+        let thread = self.builder.thread(Thread { comm, pid, tid });
+        self.threads.insert(serial, thread);
+        Some(thread)
+    }
+
+    /// What samples stand for.
+    fn values<'s>(&self, samples: impl Iterator<Item = &'s (RecordedSample, u64)>) -> Values {
+        let events = &self.recording.events;
+        let mut values = Values::zero(events.len());
+        for (sample, times) in samples {
+            let event = sample.event as usize;
+            let count = times.saturating_mul(events[event].interval.max(1));
+            values.0[event] = values.0[event].saturating_add(count);
+        }
+        values
+    }
+
+    /// Own counts of samples, and the contexts of one event.
+    fn contexts(&mut self, event: usize) -> Contexts {
+        let recording = self.recording;
+        let mut contexts = Contexts::default();
+        // The context in which each frame calls; filled in for those that do.
+        let mut calling: Vec<Option<u32>> = vec![None; recording.frames.len()];
+        let mut waiting = Vec::new();
+        for sample in &recording.samples {
+            let (RecordedSample { serial, event: of, frame }, _) = *sample;
+            let Some(thread) = self.thread(serial) else { continue };
+            let leaf = recording.frames[frame as usize];
+            let location = self.sampled(leaf.module, leaf.address, true);
+            let values = self.values([sample].into_iter());
+            let stack = self.builder.stack(vec![location]);
+            self.builder.sample(thread, stack, &values);
+            if of as usize != event {
+                continue;
+            }
+            // Outwards to what is known, and inwards again.
+            let mut at = leaf.caller;
+            while let Some(index) = at
+                && calling[index as usize].is_none()
+            {
+                waiting.push(index);
+                at = recording.frames[index as usize].caller;
+            }
+            let known = at.and_then(|index| calling[index as usize]);
+            let mut context = known.unwrap_or(Contexts::ROOT);
+            while let Some(index) = waiting.pop() {
+                let frame = recording.frames[index as usize];
+                let location = self.sampled(frame.module, frame.address, false);
+                context = self.called(&mut contexts, context, location);
+                calling[index as usize] = Some(context);
+            }
+            context = self.called(&mut contexts, context, location);
+            contexts.add(context, values.get(event));
+        }
+        contexts
+    }
+
+    /// The context of a location reached from another one, inlined functions included.
+    fn called(&self, contexts: &mut Contexts, from: u32, location: LocationId) -> u32 {
+        let frames = self.builder.location_at(location).frames.iter().rev();
+        frames.fold(from, |context, frame| contexts.call(context, frame.function))
+    }
+
     /// The locations of a stack, innermost first.
-    fn stack(&mut self, frame: u32, callers: &mut HashMap<u32, LocationId>) -> Vec<LocationId> {
+    fn stack(&mut self, frame: u32, callers: &mut [Option<LocationId>]) -> Vec<LocationId> {
         let frames = &self.recording.frames;
-        let mut stack = Vec::new();
         let leaf = frames[frame as usize];
-        stack.push(self.sampled(leaf.module, leaf.address, true));
+        let mut stack = vec![self.sampled(leaf.module, leaf.address, true)];
         let mut next = leaf.caller;
         while let Some(index) = next {
             let frame = frames[index as usize];
-            let location = match callers.get(&index) {
-                Some(&location) => location,
-                None => {
-                    let location = self.sampled(frame.module, frame.address, false);
-                    callers.insert(index, location);
-                    location
-                }
+            let location = match callers[index as usize] {
+                Some(location) => location,
+                None => self.sampled(frame.module, frame.address, false),
             };
+            callers[index as usize] = Some(location);
             stack.push(location);
             next = frame.caller;
         }

@@ -206,6 +206,8 @@ pub struct Config {
     pub warm: bool,
     /// Kill the program (SIGTERM, then SIGKILL) after this long.
     pub timeout: Option<Duration>,
+    /// How often a profile's sink hears of threads that are still running.
+    pub checkpoint: Duration,
 }
 
 impl Config {
@@ -226,6 +228,7 @@ impl Config {
             cache: None,
             warm: false,
             timeout: None,
+            checkpoint: Duration::from_secs(10),
         }
     }
 }

@@ -39,9 +39,6 @@ const TRAP_TRACE: i32 = 2;
 /// How often requests are looked for.
 const REQUEST_POLL: Duration = Duration::from_millis(5);
 
-/// How often the profile's sink hears of threads that are still running.
-const CHECKPOINT: Duration = Duration::from_secs(10);
-
 /// The tracer's own state.
 #[derive(Debug)]
 pub struct Tracer<'a> {
@@ -131,7 +128,7 @@ impl<'a> Tracer<'a> {
     /// Lets the profile's sink know how far the live threads are, every now and then.
     fn checkpoint(&mut self) {
         let mut machine = lock(self.machine);
-        if machine.profiler.is_some() && self.checkpointed.elapsed() >= CHECKPOINT {
+        if machine.profiler.is_some() && self.checkpointed.elapsed() >= machine.config.checkpoint {
             machine.checkpoint();
             self.checkpointed = Instant::now();
         }

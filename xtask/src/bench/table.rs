@@ -134,7 +134,7 @@ mod tests {
             command: vec!["x".into()],
         };
         let workloads = [workload("gzip", false), workload("xz", false), workload("true", true)];
-        let (mut ways, _) = ways::all("lwp".as_ref(), false);
+        let (mut ways, _) = ways::all("lwp".as_ref(), false, false);
         ways.truncate(3);
         let cells = vec![
             vec![times(&[100]), times(&[100]), times(&[200])],

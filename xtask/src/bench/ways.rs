@@ -1,6 +1,6 @@
 //! The ways to run a program: natively, on the virtual CPU, on its peers.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,12 +20,14 @@ pub struct Way {
     pub follows_children: bool,
     /// Whether it starts with an empty cache every time.
     pub first: bool,
+    /// Whether short programs are left out: what they would show is how it starts.
+    pub long_only: bool,
 }
 
 impl Way {
     fn new(name: &'static str, prefix: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         let prefix = prefix.into_iter().map(Into::into).collect();
-        Self { name, prefix, follows_children: true, first: false }
+        Self { name, prefix, follows_children: true, first: false, long_only: false }
     }
 
     /// The same with an empty cache every time.
@@ -36,7 +38,9 @@ impl Way {
     /// Whether this way can and should measure `workload`: what long programs do first is lost in what
     /// they do.
     pub fn measures(&self, workload: &Workload) -> bool {
-        (self.follows_children || !workload.many_processes) && (!self.first || workload.short)
+        (self.follows_children || !workload.many_processes)
+            && (!self.first || workload.short)
+            && (!self.long_only || !workload.short)
     }
 
     /// Empties the cache for a run that is to find none.
@@ -66,8 +70,17 @@ const PEERS: &[(&str, &str, &[&str])] = &[
     ("qemu-user",     "qemu-x86_64", &[]),
 ];
 
+/// Recording in one way and another: heading, options. The last counts down like the ones before it, and
+/// no sample is ever due: what they take beyond it are their samples with their stacks.
+const RECORDINGS: &[(&str, &[&str])] = &[
+    ("record", &[]),
+    ("record -c 1,000,003", &["-c", "1000003"]),
+    ("record -c 100,003", &["-c", "100003"]),
+    ("countdown alone", &["-c", "1000000G"]),
+];
+
 /// All ways, native first, and a note for each peer that is not installed.
-pub fn all(lwp: &Path, with_peers: bool) -> (Vec<Way>, Vec<String>) {
+pub fn all(lwp: &Path, with_recordings: bool, with_peers: bool) -> (Vec<Way>, Vec<String>) {
     let lwp = lwp.as_os_str();
     let word = OsString::from;
     let run = || [lwp.to_owned(), word("run"), word("--")];
@@ -79,6 +92,13 @@ pub fn all(lwp: &Path, with_peers: bool) -> (Vec<Way>, Vec<String>) {
         Way::first("first run", run()),
         Way::first("first stat", stat()),
     ];
+    for (name, options) in RECORDINGS.iter().filter(|_| with_recordings) {
+        let start = [lwp, "record".as_ref(), "-q".as_ref(), "-o".as_ref(), "bench.data".as_ref()];
+        let options = options.iter().map(|option| OsStr::new(*option));
+        let mut way = Way::new(name, start.into_iter().chain(options).chain([OsStr::new("--")]));
+        way.long_only = true;
+        ways.push(way);
+    }
     let mut notes = Vec::new();
     for (name, program, options) in PEERS.iter().filter(|_| with_peers) {
         let Some(file) = find(program) else {

@@ -43,21 +43,22 @@ pub struct FlamegraphArgs {
 
 /// Draws.
 pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
-    let profile = profiles::open(&args.input.input, &args.input.names)?;
-    let event = profiles::event(&profile, args.event.as_deref())?;
+    let names = &args.input.names;
+    let event = args.event.as_deref();
+    let (profile, tree, event) = profiles::open_contexts(&args.input.input, names, event)?;
+    let event = profile.events.get(event).map_or("", |event| event.name.as_str());
     let style = Style {
         title: args.title.clone().unwrap_or_else(|| profile.command.clone()),
         icicle: args.icicle,
         least: args.min_width.max(0.0),
         ..Style::default()
     };
-    let graph = match &args.baseline {
-        None => Graph::of(&profile, event, &style),
-        Some(path) => {
-            let before = profiles::open(path, &args.input.names)?;
-            Graph::compared(&before, &profile, event, &style)
-        }
+    let before = match &args.baseline {
+        None => None,
+        Some(path) => Some(profiles::open_contexts(path, names, Some(event))?),
     };
+    let before = before.as_ref().map(|(profile, tree, _)| (profile, tree));
+    let graph = Graph::new(before, (&profile, &tree), event, &style);
     let page = args.output.extension().is_some_and(|end| end == "html" || end == "htm");
     let text = if page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) };
     profiles::write(&args.output, text.as_bytes())?;

@@ -1,6 +1,5 @@
 //! `lwp record`: the program on the virtual CPU, and where its instructions were executed.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +10,11 @@ use lwp_profile::Recording;
 use lwp_report::{Options, Table};
 use lwp_vcpu::{Outcome, Plan};
 
-use crate::args::MachineArgs;
-use crate::counting::Counting;
+use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, DEFAULT_FILE};
+use crate::progress::Progress;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::sampling::{Samplings, interval_of};
@@ -42,33 +41,13 @@ pub struct RecordArgs {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Take over a running process; records until it ends or lwp is interrupted
-    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
-    pub pid: Option<i32>,
-
-    /// Do not follow child processes; they run natively
+    /// Do not show how far the recording is
     #[arg(long)]
-    pub no_inherit: bool,
+    pub no_progress: bool,
 
-    /// Where another program switches recording on and off
-    #[arg(
-        long,
-        value_name = "WHERE",
-        help = "Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]"
-    )]
-    pub control: Option<String>,
-
-    /// Start recording after MS milliseconds; -1 starts disabled
-    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
-    pub delay: Option<i64>,
-
-    /// The processor and its surroundings.
+    /// What is recorded.
     #[command(flatten)]
-    pub machine: MachineArgs,
-
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "pid")]
-    pub command: Vec<OsString>,
+    pub counting: CountingArgs,
 }
 
 /// Functions printed at the end.
@@ -78,7 +57,8 @@ const HOTTEST: usize = 10;
 pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let count = args.count.as_deref().map(interval_of).transpose()?;
     let sampled = Samplings::parse(&args.events, count)?;
-    let mut config = counting(args, sampled.is_empty()).configuration()?;
+    let plan = if sampled.is_empty() { Plan::Exact } else { Plan::Plain };
+    let mut config = args.counting.configuration(plan)?;
     config.sampling = sampled.config();
     if !sampled.is_empty() {
         // The countdown of LWP is what samples.
@@ -90,13 +70,17 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         recorder.events(&sampled.recorded());
     }
     let requests = Arc::new(Requests::default());
-    if let Some(place) = &args.control {
+    if let Some(place) = &args.counting.control {
         control::serve(place, Arc::clone(&requests))?;
     }
     let connected = requests.connect();
-    signals::answer(Arc::clone(&requests), args.pid.is_some())?;
-    counting(args, sampled.is_empty()).schedule(&requests);
-    let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()))?;
+    signals::answer(Arc::clone(&requests), args.counting.pid.is_some())?;
+    args.counting.schedule(&requests);
+    let companion = args.counting.companion(&requests)?;
+    let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
+    let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()));
+    drop(progress);
+    let outcome = outcome?;
     recorder.finish(&outcome)?;
     if !args.quiet {
         // What follows is a courtesy: the recording is safe whatever becomes of it.
@@ -107,39 +91,20 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
             Err(failure) => drop(failure.report()),
         }
     }
-    Ok(match args.pid {
-        Some(_) => Ending::SUCCESS,
-        None => outcome.status.into(),
-    })
-}
-
-fn counting(args: &RecordArgs, exact: bool) -> Counting<'_> {
-    Counting {
-        machine: &args.machine,
-        pid: args.pid,
-        command: &args.command,
-        delay: args.delay,
-        no_inherit: args.no_inherit,
-        plan: if exact { Plan::Exact } else { Plan::Plain },
-    }
+    Ok(args.counting.ending(companion, &outcome))
 }
 
 /// What ran, for the recording.
 fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
-    let words: Vec<String> =
-        args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let command = match args.pid {
-        Some(pid) => format!("process {pid}"),
-        None => words.join(" "),
-    };
     let read = |path: &str| {
         std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
     };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let directory = std::env::current_dir().unwrap_or_default();
-    let cpu = args.machine.cpu.map_or("default".to_owned(), |cpu| format!("{cpu:?}"));
+    let machine = &args.counting.machine;
+    let cpu = machine.cpu.map_or("default".to_owned(), |cpu| format!("{cpu:?}"));
     vec![
-        ("command", command),
+        ("command", args.counting.title()),
         ("mode", if exact { "exact" } else { "sampled" }.to_owned()),
         ("lwp", env!("CARGO_PKG_VERSION").to_owned()),
         ("started", started.to_string()),
@@ -147,7 +112,7 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
         ("kernel", read("/proc/sys/kernel/osrelease")),
         ("directory", directory.display().to_string()),
         ("cpu", cpu),
-        ("deterministic", args.machine.deterministic.to_string()),
+        ("deterministic", machine.deterministic.to_string()),
     ]
 }
 

@@ -78,7 +78,7 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         inline: args.inline,
     };
     #[cfg(feature = "tui")]
-    if !args.stdio && !args.json && !args.csv && interactive() {
+    if !args.stdio && !args.json && !args.csv && crate::tui::interactive() {
         return crate::tui::run(&recording, &profile, options);
     }
     let mut table = Table::new(&profile, &options);
@@ -94,14 +94,6 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     };
     super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)
-}
-
-/// Whether there is a terminal that an interactive view can be shown on.
-#[cfg(feature = "tui")]
-fn interactive() -> bool {
-    use std::io::IsTerminal;
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    !dumb && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
 }
 
 fn sort_keys(text: &str) -> Result<Vec<SortKey>, Failure> {

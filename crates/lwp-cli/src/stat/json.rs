@@ -44,8 +44,11 @@ fn object(report: &Report, group: &Group, row: &Row) -> String {
     let run_time = if row.value.is_ok() { report.times.task.mean } else { 0 };
     member("event-runtime", &run_time.to_string());
     member("pcnt-running", "100.00");
-    member("metric-value", &format!("{:.6}", row.metric.map_or(0.0, |metric| metric.value)));
-    member("metric-unit", &quoted(row.metric.map_or("", |metric| metric.unit)));
+    // A string, and only where there is a metric, as newer versions of perf have it; gungraun reads no other form.
+    if let Some(metric) = row.metric {
+        member("metric-value", &quoted(&format!("{:.6}", metric.value)));
+        member("metric-unit", &quoted(metric.unit));
+    }
     if let Err(reason) = &row.value {
         member("reason", &quoted(reason));
     }
@@ -79,9 +82,9 @@ mod tests {
         let report =
             samples::report("task-clock,branches,cycles", Scope::Total, &[samples::outcome()]);
         let expected = r#"{"not-counted" : "sudo-14: set-user-id programs run natively"}
-{"counter-value" : "8.250000", "unit" : "msec", "event" : "task-clock", "event-runtime" : 8250000, "pcnt-running" : 100.00, "metric-value" : 0.825000, "metric-unit" : "CPUs utilized"}
-{"counter-value" : "600200.000000", "unit" : "", "event" : "branches", "event-runtime" : 8250000, "pcnt-running" : 100.00, "metric-value" : 20.000000, "metric-unit" : "% of instructions"}
-{"counter-value" : "<not supported>", "unit" : "", "event" : "cycles", "event-runtime" : 0, "pcnt-running" : 100.00, "metric-value" : 0.000000, "metric-unit" : "", "reason" : "the virtual CPU has no cycle counter; translated code takes other cycles"}
+{"counter-value" : "8.250000", "unit" : "msec", "event" : "task-clock", "event-runtime" : 8250000, "pcnt-running" : 100.00, "metric-value" : "0.825000", "metric-unit" : "CPUs utilized"}
+{"counter-value" : "600200.000000", "unit" : "", "event" : "branches", "event-runtime" : 8250000, "pcnt-running" : 100.00, "metric-value" : "20.000000", "metric-unit" : "% of instructions"}
+{"counter-value" : "<not supported>", "unit" : "", "event" : "cycles", "event-runtime" : 0, "pcnt-running" : 100.00, "reason" : "the virtual CPU has no cycle counter; translated code takes other cycles"}
 "#;
         assert_eq!(render(&report), expected);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lwp_profile::{Node, Profile, Tree};
+use lwp_profile::{FunctionId, Node, Profile, Tree};
 use lwp_symbols::function_name;
 
 /// How a graph is drawn.
@@ -68,32 +68,63 @@ struct Context {
     total: u64,
     own: u64,
     before: u64,
-    children: BTreeMap<(String, String), Context>,
+    /// By the number of the name.
+    children: BTreeMap<u32, Context>,
 }
 
+/// A function's name and its module's.
+type Name = (String, String);
+
+/// Names of functions, numbered in their order.
+struct Names {
+    all: Vec<Name>,
+}
+
+impl Names {
+    fn of(profiles: &[&Profile]) -> Self {
+        let mut all: Vec<Name> = profiles.iter().flat_map(|profile| names(profile)).collect();
+        all.sort_unstable();
+        all.dedup();
+        Self { all }
+    }
+
+    /// The number of each function's name.
+    fn numbers(&self, profile: &Profile) -> Vec<u32> {
+        let place = |name: Name| self.all.binary_search(&name).unwrap_or(0) as u32;
+        names(profile).into_iter().map(place).collect()
+    }
+}
+
+/// The names of a profile's functions.
+fn names(profile: &Profile) -> Vec<Name> {
+    let name = |index: usize| {
+        let id = FunctionId(index as u32);
+        (function_name(profile, id, true), profile.module_of(id).name().to_owned())
+    };
+    (0..profile.functions.len()).map(name).collect()
+}
+
+/// A profile with its contexts.
+pub type Contexts<'a> = (&'a Profile, &'a Tree);
+
 impl Graph {
-    /// The graph of one event.
-    pub fn of(profile: &Profile, event: usize, style: &Style) -> Self {
-        Self::build(None, profile, event, style)
-    }
-
-    /// The graph of `after`, its boxes compared with `before`.
-    pub fn compared(before: &Profile, after: &Profile, event: usize, style: &Style) -> Self {
-        Self::build(Some(before), after, event, style)
-    }
-
-    fn build(before: Option<&Profile>, profile: &Profile, event: usize, style: &Style) -> Self {
-        let tree = Tree::of(profile, event);
+    /// The graph of one event, whose contexts are `after`, its boxes compared with `before`.
+    pub fn new(
+        before: Option<Contexts<'_>>,
+        after: Contexts<'_>,
+        event: &str,
+        style: &Style,
+    ) -> Self {
+        let (profile, tree) = after;
+        let profiles: Vec<&Profile> = before.iter().map(|one| one.0).chain([profile]).collect();
+        let names = Names::of(&profiles);
         let mut root = Context::default();
-        enter(profile, &tree.root, &mut root, event, false);
-        let name = profile.events.get(event).map_or("", |event| event.name.as_str());
-        if let Some(before) = before
-            && let Some(event) = before.event(name)
-        {
-            enter(before, &Tree::of(before, event).root, &mut root, event, true);
+        enter(tree, tree.root(), &mut root, &names.numbers(profile), false);
+        if let Some((profile, tree)) = before {
+            enter(tree, tree.root(), &mut root, &names.numbers(profile), true);
         }
         let mut graph = Self {
-            event: name.to_owned(),
+            event: event.to_owned(),
             total: root.total,
             before: before.map(|_| root.before),
             note: match tree.recorded {
@@ -106,30 +137,30 @@ impl Graph {
         };
         let least = style.least / style.width;
         let whole = (root.total as f64).max(1.0);
-        lay(&mut graph, &root, ("all", ""), 0.0, 0, &Scale { whole, least });
+        let scale = Scale { whole, least, names: &names };
+        lay(&mut graph, &root, ("all", ""), 0.0, 0, &scale);
         graph
     }
 }
 
-fn enter(profile: &Profile, node: &Node, into: &mut Context, event: usize, before: bool) {
+fn enter(tree: &Tree, node: &Node, into: &mut Context, names: &[u32], before: bool) {
     match before {
-        true => into.before = into.before.saturating_add(node.total.get(event)),
+        true => into.before = into.before.saturating_add(node.total),
         false => {
-            into.total = into.total.saturating_add(node.total.get(event));
-            into.own = into.own.saturating_add(node.own.get(event));
+            into.total = into.total.saturating_add(node.total);
+            into.own = into.own.saturating_add(node.own);
         }
     }
-    for (function, child) in &node.children {
-        let name = function_name(profile, *function, true);
-        let module = profile.module_of(*function).name().to_owned();
-        let context = into.children.entry((name, module)).or_default();
-        enter(profile, child, context, event, before);
+    for child in tree.children(node) {
+        let name = names[child.function.index()];
+        enter(tree, child, into.children.entry(name).or_default(), names, before);
     }
 }
 
-struct Scale {
+struct Scale<'a> {
     whole: f64,
     least: f64,
+    names: &'a Names,
 }
 
 fn lay(
@@ -138,7 +169,7 @@ fn lay(
     (name, module): (&str, &str),
     start: f64,
     depth: usize,
-    scale: &Scale,
+    scale: &Scale<'_>,
 ) {
     let width = context.total as f64 / scale.whole;
     if width < scale.least && depth > 0 {
@@ -156,7 +187,8 @@ fn lay(
         before: graph.before.map(|_| context.before),
     });
     let mut at = start;
-    for ((name, module), child) in &context.children {
+    for (&number, child) in &context.children {
+        let (name, module) = &scale.names.all[number as usize];
         lay(graph, child, (name, module), at, depth + 1, scale);
         at += child.total as f64 / scale.whole;
     }

@@ -1,0 +1,102 @@
+//! What the virtual CPU reports, as recordings have it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use lwp_profile::{
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedModule, RecordedSymbol, ThreadExecutions,
+};
+use lwp_vcpu::ProcessReport;
+use lwp_vcpu::profile as vcpu;
+
+/// A block.
+pub fn block(block: &vcpu::Block) -> Block {
+    Block {
+        id: block.id,
+        module: block.module,
+        address: block.pc,
+        lengths: block.lengths.clone(),
+        counted: block.counted,
+        end: match block.end {
+            vcpu::BlockEnd::Other => BlockEnd::Other,
+            vcpu::BlockEnd::Jump => BlockEnd::Jump,
+            vcpu::BlockEnd::Conditional => BlockEnd::Conditional,
+            vcpu::BlockEnd::Call => BlockEnd::Call,
+            vcpu::BlockEnd::IndirectJump => BlockEnd::IndirectJump,
+            vcpu::BlockEnd::IndirectCall => BlockEnd::IndirectCall,
+            vcpu::BlockEnd::Return => BlockEnd::Return,
+        },
+        target: block.target,
+        bytes: block.bytes.clone(),
+    }
+}
+
+/// A module, with what tells its file from another.
+pub fn module(module: &vcpu::Module) -> RecordedModule {
+    let mut recorded = RecordedModule {
+        id: module.id,
+        path: module.path.to_string_lossy().into_owned(),
+        pid: module.pid,
+        mappings: module
+            .mappings
+            .iter()
+            .map(|m| Mapping { start: m.start, end: m.end, offset: m.offset })
+            .collect(),
+        ..RecordedModule::default()
+    };
+    if recorded.is_anonymous() {
+        return recorded;
+    }
+    // The process may have another root directory, and may be gone already.
+    let inside = vcpu::path_in_process(module.pid, &module.path);
+    let path = if inside.exists() { inside } else { module.path.clone() };
+    recorded.build_id = lwp_symbols::build_id_of(&path);
+    recorded.version = std::fs::metadata(&path).ok().map(|file| {
+        let mtime = file.mtime().wrapping_mul(1_000_000_000).wrapping_add(file.mtime_nsec());
+        (file.len(), mtime)
+    });
+    recorded
+}
+
+/// A process image.
+pub fn image(id: usize, process: &ProcessReport) -> Image {
+    Image {
+        id: u32::try_from(id).unwrap_or(u32::MAX),
+        pid: process.pid,
+        parent: process.parent,
+        comm: process.comm.clone(),
+        uncounted: process.uncounted.clone(),
+    }
+}
+
+/// What a runtime has written about the code it generated: a perf map, or a jitdump file where perf
+/// looks for one.
+pub fn generated_symbols(pid: i32) -> Vec<RecordedSymbol> {
+    let map = std::fs::read(format!("/tmp/perf-{pid}.map"));
+    let mut symbols = map.map(|text| lwp_symbols::parse_perf_map(pid, &text)).unwrap_or_default();
+    for dir in [PathBuf::from("."), std::env::temp_dir()] {
+        if let Ok(bytes) = std::fs::read(dir.join(format!("jit-{pid}.dump"))) {
+            symbols.extend(lwp_symbols::parse_jitdump(&bytes));
+        }
+    }
+    symbols
+}
+
+/// What a thread has executed.
+pub fn thread(thread: &vcpu::ThreadExecutions) -> ThreadExecutions {
+    let count = |count: &vcpu::BlockCount| BlockCount {
+        block: count.block,
+        runs: count.runs,
+        not_taken: count.not_taken,
+    };
+    ThreadExecutions {
+        serial: thread.serial,
+        image: thread.image,
+        pid: thread.pid,
+        tid: thread.tid,
+        comm: thread.comm.clone(),
+        blocks: thread.blocks.iter().map(count).collect(),
+        partial: thread.partial.clone(),
+        steps: thread.steps.clone(),
+    }
+}

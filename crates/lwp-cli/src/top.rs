@@ -1,0 +1,80 @@
+//! What `lwp top` shows: functions by what they have executed since the last frame.
+
+mod feed;
+mod frames;
+#[cfg(feature = "tui")]
+mod screen;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use crate::failure::Failure;
+use crate::requests::Requests;
+
+pub use feed::{Feed, Piece};
+pub use frames::{Frames, Order};
+#[cfg(feature = "tui")]
+pub use screen::Screen;
+
+/// Shows frames.
+pub trait Viewer: Send {
+    /// Shows what arrives until nothing more does. True if the end of the run was asked for here.
+    fn show(self: Box<Self>, pieces: &Receiver<Piece>) -> Result<bool, Failure>;
+}
+
+/// Frames as text, one after the other.
+pub struct Plain {
+    /// What is shown.
+    pub frames: Frames,
+    /// Where it is written.
+    pub out: Box<dyn Write + Send>,
+    /// Most functions in a frame.
+    pub limit: usize,
+    /// Most frames.
+    pub most: Option<u64>,
+    /// Ends the run when there were enough.
+    pub requests: Arc<Requests>,
+}
+
+impl Viewer for Plain {
+    fn show(mut self: Box<Self>, pieces: &Receiver<Piece>) -> Result<bool, Failure> {
+        let mut printed = 0;
+        let mut asked = false;
+        loop {
+            let over = self.gather(pieces);
+            if self.most.is_none_or(|most| printed < most) && self.frames.advance(over) {
+                let text = self.frames.text(self.limit, Order::Now);
+                let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+                if written.is_err() {
+                    // Whoever read the frames has gone.
+                    self.most = Some(printed);
+                }
+                printed += 1;
+            }
+            if over {
+                return Ok(asked);
+            }
+            if self.most.is_some_and(|most| printed >= most) {
+                asked = true;
+                self.requests.stop();
+            }
+        }
+    }
+}
+
+impl Plain {
+    /// Takes in what arrives until the next frame is due. True when that was all.
+    fn gather(&mut self, pieces: &Receiver<Piece>) -> bool {
+        loop {
+            match pieces.recv_timeout(self.frames.until_due()) {
+                Ok(piece) => self.frames.take(piece),
+                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Disconnected) => return true,
+            }
+            if self.frames.until_due().is_zero() {
+                return false;
+            }
+        }
+    }
+}

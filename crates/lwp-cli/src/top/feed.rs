@@ -1,0 +1,62 @@
+//! What the virtual CPU reports, on its way to the thread that shows it.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use lwp_profile::{Block, RecordedModule, ThreadExecutions};
+use lwp_vcpu::profile as vcpu;
+
+use crate::recorded;
+
+/// Something that was reported.
+#[derive(Debug)]
+pub enum Piece {
+    /// A module.
+    Module(RecordedModule),
+    /// A process whose code has no file.
+    Generating(i32),
+    /// Blocks.
+    Blocks(Vec<Block>),
+    /// What a thread has executed so far.
+    Thread(ThreadExecutions),
+}
+
+/// Passes everything on at once: the program must not wait.
+#[derive(Debug)]
+pub struct Feed {
+    pieces: Sender<Piece>,
+    generating: BTreeSet<i32>,
+}
+
+impl Feed {
+    /// A feed, and where its pieces arrive; they end when the feed is dropped.
+    pub fn new() -> (Self, Receiver<Piece>) {
+        let (pieces, arriving) = mpsc::channel();
+        (Self { pieces, generating: BTreeSet::new() }, arriving)
+    }
+
+    fn pass(&self, piece: Piece) {
+        // Nobody looks any more: the program goes on all the same.
+        let _ = self.pieces.send(piece);
+    }
+}
+
+impl vcpu::Sink for Feed {
+    fn module(&mut self, module: &vcpu::Module) {
+        let piece = recorded::module(module);
+        if (module.changing || piece.is_anonymous()) && self.generating.insert(module.pid) {
+            self.pass(Piece::Generating(module.pid));
+        }
+        self.pass(Piece::Module(piece));
+    }
+
+    fn blocks(&mut self, blocks: &[vcpu::Block]) {
+        self.pass(Piece::Blocks(blocks.iter().map(recorded::block).collect()));
+    }
+
+    fn thread(&mut self, thread: &vcpu::ThreadExecutions) {
+        self.pass(Piece::Thread(recorded::thread(thread)));
+    }
+
+    fn sample(&mut self, _: &vcpu::Sample<'_>) {}
+}

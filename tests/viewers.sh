@@ -1,0 +1,26 @@
+#!/bin/sh
+# Installs the viewers that exports are held against: perf, callgrind_annotate, Chromium, and node with
+# speedscope, pprof-format and the Firefox Profiler's command line; python with OpenTelemetry's messages;
+# cargo-flamegraph and gungraun's runner. Tests that miss one of them say "skipped".
+#
+#     tests/viewers.sh [DIR]
+#
+# DIR (default: target/viewers beside this folder) takes what does not come from the system's packages. Tests
+# find it there, or in LWP_VIEWERS. Versions are those that the exports were proved with.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+dir=${1:-${LWP_VIEWERS:-$here/../target/viewers}}
+mkdir -p "$dir"
+
+apt-get install -y --no-install-recommends \
+    chromium linux-perf nodejs npm python3-venv tmux valgrind
+
+npm install --no-audit --no-fund --prefix "$dir/npm" \
+    speedscope@1.25.0 pprof-format@2.3.2 @firefox-devtools/profiler-cli@0.10.0
+
+python3 -m venv "$dir/python"
+"$dir/python/bin/pip" install --quiet opentelemetry-proto==1.45.2
+
+cargo install --locked --root "$dir/cargo" flamegraph
+cargo install --locked --root "$dir/cargo" --version 0.20.0 gungraun-runner
