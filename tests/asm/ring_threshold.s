@@ -9,7 +9,7 @@
     BLOCK flags=INT, threshold=70
     EVENTS
     BEGIN
-    HANDLE SIGSTKFLT, note_place
+    HANDLE SIGPWR, note_place
     START
 one:
     lwpins $0, %r15d, %r15d

@@ -6,7 +6,7 @@
     BLOCK flags=BRE|INT, threshold=0
     EVENTS i3=5, c3=0
     BEGIN
-    HANDLE SIGSTKFLT, note_place
+    HANDLE SIGPWR, note_place
     START
 one:
     jmp landed

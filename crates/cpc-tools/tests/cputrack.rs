@@ -384,3 +384,39 @@ fn the_virtual_cpu_follows_what_is_asked_for() {
     let all = run(&["-ef"]);
     assert_eq!((tagged(&all, "exec").len(), tagged(&all, "exit").len()), (2, 2), "{all:?}");
 }
+
+/// The example of this package, which is built with its tests.
+fn pausing() -> PathBuf {
+    let folder = Path::new(CPUTRACK).parent().unwrap();
+    folder.join("examples/pausing")
+}
+
+/// A program switches the counters that have been bound to its threads, and only while there are some.
+#[test]
+fn programs_switch_their_counters() {
+    let program = pausing();
+    let rows = rows(&["-T", "0", "-c", "task-clock", program.to_str().unwrap()]);
+    let exits = tagged(&rows, "lwp_exit");
+    assert_eq!(exits.len(), 2, "{rows:?}");
+    for exit in exits {
+        let ns = counts(exit, 3)[0];
+        assert!((20_000_000..70_000_000).contains(&ns), "{exit}: without the 60 ms of the pause");
+    }
+    let alone = Command::new("timeout").args(["-k", "1", "30"]).arg(&program).output().unwrap();
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("no counters"), "{alone:?}");
+}
+
+/// So do the children that are followed, each by a controller of its own.
+#[test]
+fn followed_children_switch_their_counters() {
+    let program = pausing();
+    let script = format!("{0} & {0} & wait", program.display());
+    let rows = rows(&["-T", "0", "-ef", "-c", "task-clock", "sh", "-c", &script]);
+    let exits = tagged(&rows, "lwp_exit");
+    assert_eq!(exits.len(), 4, "{rows:?}");
+    for exit in exits {
+        let ns = counts(exit, 4)[0];
+        assert!((20_000_000..70_000_000).contains(&ns), "{exit}");
+    }
+}

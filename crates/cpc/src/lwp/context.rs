@@ -77,13 +77,7 @@ pub(super) struct LwpContext {
     ring: Ring,
     tail: RingOffset,
     running: Vec<Running>,
-    /// The counter of reference clocks, if it belongs to no request.
-    clock: Option<Running>,
-    /// Which request counts the reference clocks, if one does.
-    clock_request: Option<usize>,
-    /// The tick up to the last start.
-    earlier_tick: u64,
-    /// Time while counting, where the unit has no clock.
+    /// Time while counting.
     cycles: Cycles,
     loaded: bool,
     /// MissedEvents when last looked at.
@@ -112,8 +106,6 @@ impl LwpContext {
         let memory = Memory::new(program.block_bytes, ring_bytes).ok_or(no_memory.clone())?;
         let ring = Ring::new(ring_bytes as u32, Record::SIZE as u32).ok_or(no_memory)?;
         let running: Vec<Running> = program.requests.iter().copied().map(Running::new).collect();
-        let clock_request = program.requests.iter().position(|r| Some(*r) == program.clock);
-        let clock = program.clock.filter(|_| clock_request.is_none()).map(Running::new);
         let mut context = Self {
             unit,
             memory: Arc::new(memory),
@@ -121,9 +113,6 @@ impl LwpContext {
             ring,
             tail: RingOffset(0),
             running,
-            clock,
-            clock_request,
-            earlier_tick: 0,
             cycles: Cycles::stopped(),
             loaded: false,
             missed: 0,
@@ -142,8 +131,8 @@ impl LwpContext {
         if !self.program.flags.contains(EventFlags::INT) {
             return Ok(());
         }
-        let unheard = "the threshold interrupt does not reach this thread as SIGPROF (lwp run \
-                       --interrupt 27), or that signal has a handler or is blocked";
+        let unheard = "the threshold interrupt does not reach this thread as SIGPWR: the signal has a \
+                       handler or is blocked, or lwp was told --interrupt something else";
         if !self.unit.hear() {
             return Err(Error::new(libc::ENOTSUP, unheard));
         }
@@ -173,7 +162,7 @@ impl LwpContext {
         for (running, preset) in self.running.iter_mut().zip(presets) {
             running.preset = *preset;
         }
-        for running in self.running.iter_mut().chain(&mut self.clock) {
+        for running in &mut self.running {
             if let Some(slot) = running.programmed.slot {
                 self.memory.set_slot(slot, &running.programmed.initial(running.preset));
             }
@@ -185,13 +174,10 @@ impl LwpContext {
         self.missed = 0;
         self.lost = 0;
         self.invalid = false;
-        self.cycles = Cycles::stopped();
     }
 
     fn load(&mut self) {
-        if self.program.clock.is_none() {
-            self.cycles.start();
-        }
+        self.cycles.start();
         self.loaded = true;
         self.unit.load(&self.memory);
     }
@@ -212,7 +198,7 @@ impl LwpContext {
         while self.tail != head {
             let record = self.memory.record(self.tail);
             let id = EventId(record.event_id);
-            let mut all = self.running.iter_mut().chain(&mut self.clock);
+            let mut all = self.running.iter_mut();
             if let Some(running) = all.find(|running| running.programmed.id == id) {
                 running.take(record);
             }
@@ -227,21 +213,6 @@ impl LwpContext {
         let counts = self.running.iter().any(|running| running.programmed.records.is_none());
         self.invalid |= lost > 0 && counts;
         Ok(())
-    }
-
-    fn tick(&self) -> u64 {
-        let since = match (self.clock_request, &self.clock) {
-            (Some(index), _) => self.running[index].count(&self.memory),
-            (None, Some(clock)) => clock.count(&self.memory),
-            (None, None) => self.cycles.elapsed(),
-        };
-        self.earlier_tick.wrapping_add(since)
-    }
-
-    /// Keeps the tick so far, before the counters start again.
-    fn gather_clock(&mut self) {
-        let _ = self.gather();
-        self.earlier_tick = self.tick();
     }
 }
 
@@ -259,13 +230,14 @@ impl Context for LwpContext {
             *count = running.count(&self.memory);
         }
         let now = clock_gettime(ClockId::Monotonic);
-        Ok(Moment { hrtime_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec, tick: self.tick() })
+        Ok(Moment {
+            hrtime_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec,
+            tick: self.cycles.elapsed(),
+        })
     }
 
     fn restart(&mut self, presets: &[u64]) -> Result<()> {
         self.unload();
-        // The tick goes on.
-        self.gather_clock();
         self.reset(presets);
         self.load();
         Ok(())

@@ -42,8 +42,6 @@ pub(super) struct Program {
     pub(super) random: u32,
     pub(super) ring_records: usize,
     pub(super) block_bytes: usize,
-    /// Where the reference clocks are counted: by a request, or beside them. They are the tick.
-    pub(super) clock: Option<Programmed>,
 }
 
 /// For which events an attribute means something.
@@ -214,7 +212,7 @@ pub(super) fn build(
     }
     check_random(&shared, plan)?;
     check_interrupts(&requests)?;
-    Ok(assemble(capabilities, enabled, requests, &shared))
+    Ok(assemble(capabilities, requests, &shared))
 }
 
 fn check_flags(request: &Request) -> Result<()> {
@@ -295,19 +293,12 @@ fn slot_of(capabilities: &Capabilities, id: EventId) -> Option<u64> {
     slot_offset(ebx.event_offset().into(), ebx.max_events(), id)
 }
 
-fn assemble(
-    capabilities: &Capabilities,
-    enabled: Features,
-    requests: Vec<Programmed>,
-    shared: &Shared,
-) -> Program {
+fn assemble(capabilities: &Capabilities, requests: Vec<Programmed>, shared: &Shared) -> Program {
     let of_event =
         |id: EventId| EventFlags::from_bits_truncate(1u32.checked_shl(id.0.into()).unwrap_or(0));
     let mut flags: EventFlags = requests.iter().map(|request| of_event(request.id)).collect();
     flags.set(EventFlags::PTSC, shared.timestamp);
     flags.set(EventFlags::INT, requests.iter().any(|request| request.notifies));
-    let clock = clock(capabilities, enabled, &requests, shared);
-    flags |= clock.map_or(EventFlags::empty(), |clock| of_event(clock.id));
     let counts = requests.iter().any(|request| request.records.is_none());
     let kept: usize = requests.iter().filter_map(|request| request.records).sum();
     let least = (capabilities.min_ring_bytes() as usize).div_ceil(Record::SIZE);
@@ -322,33 +313,6 @@ fn assemble(
         random: shared.random.unwrap_or(0) as u32,
         ring_records: wanted.clamp(least.max(2), MOST_RECORDS),
         block_bytes: capabilities.ebx.lwpcb_bytes() as usize,
-        clock,
-    }
-}
-
-/// The counter of reference clocks: that of a request, or one beside them. None where the unit has no
-/// such event, where a filter would distort it, and where records of it or random intervals would.
-fn clock(
-    capabilities: &Capabilities,
-    enabled: Features,
-    requests: &[Programmed],
-    shared: &Shared,
-) -> Option<Programmed> {
-    let id = EventId::REFERENCE_CLOCKS;
-    let filtered = shared.base_ip.is_some() || shared.limit_ip.is_some();
-    if !enabled.contains(Features::LWP_RNH) || filtered || shared.random.unwrap_or(0) > 0 {
-        return None;
-    }
-    match requests.iter().find(|request| request.id == id) {
-        Some(request) => Some(*request).filter(|request| request.records.is_none()),
-        None if requests.iter().any(|request| request.records.is_none()) => Some(Programmed {
-            id,
-            slot: slot_of(capabilities, id),
-            interval: COUNTER_MAX,
-            records: None,
-            notifies: false,
-        }),
-        None => None,
     }
 }
 

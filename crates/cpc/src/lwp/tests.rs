@@ -459,13 +459,23 @@ fn other_targets_are_not_supported() {
     assert_eq!(set.bind_lwp(0, BindFlags::empty()).unwrap_err().errno(), libc::ESRCH);
 }
 
-/// The tick is the unit's own clock of reference cycles, if it has one.
+/// The tick is CPU time while counting: it goes on over a restart and stands still in between.
 #[test]
-fn the_tick_counts_reference_clocks() {
+fn the_tick_is_time_spent_counting() {
     let (unit, cpc) = open(presets::FULL);
     let (set, buf) = bound(&cpc, &[Request::new("lwp_ire")]);
-    let plain = Retired::plain(AppPc(0), AppPc(1));
-    unit.retire(&Retired { reference_cycles: 12345, ..plain });
-    set.sample(&buf).unwrap();
-    assert_eq!(buf.tick(), 12345);
+    let tick = || {
+        set.sample(&buf).unwrap();
+        buf.tick()
+    };
+    unit.instructions(1000);
+    let first = tick();
+    set.restart().unwrap();
+    unit.instructions(1000);
+    let second = tick();
+    assert!(0 < first && first < second);
+    crate::enable(false).unwrap();
+    let stopped = tick();
+    unit.instructions(1000);
+    assert_eq!(tick(), stopped);
 }
