@@ -9,12 +9,15 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromZeros;
 
 use super::memory::Memory;
-use super::plan::{Program, Programmed};
+use super::plan::{Interrupt, Program, Programmed};
 use super::unit::Unit;
 use crate::backend::{Cause, Context, Moment};
 use crate::clock::Cycles;
 use crate::error::{Error, Result};
 use crate::thread;
+
+/// A threshold that no ring reaches.
+const NEVER: u32 = u32::MAX;
 
 /// A request that is being counted or recorded.
 #[derive(Debug)]
@@ -61,8 +64,12 @@ impl Running {
 }
 
 impl Running {
-    /// Whether the counter has passed 2^64 since it was started and signals that.
+    /// Whether the request signals, and the counter has passed 2^64 since it was started, or three
+    /// quarters of the room for records are used up.
     fn overflowed(&self, memory: &Memory) -> bool {
+        if let Some(room) = self.programmed.records {
+            return self.programmed.notifies && self.queue.len() >= room - room / 4;
+        }
         let distance = self.preset.wrapping_neg();
         self.programmed.notifies && distance != 0 && self.count(memory) >= distance
     }
@@ -77,6 +84,8 @@ pub(super) struct LwpContext {
     ring: Ring,
     tail: RingOffset,
     running: Vec<Running>,
+    /// Threshold, in bytes.
+    threshold: u32,
     /// Time while counting.
     cycles: Cycles,
     loaded: bool,
@@ -113,24 +122,50 @@ impl LwpContext {
             ring,
             tail: RingOffset(0),
             running,
+            threshold: NEVER,
             cycles: Cycles::stopped(),
             loaded: false,
             missed: 0,
             lost: 0,
             invalid: false,
         };
+        context.choose_threshold(presets)?;
         context.reset(presets);
         context.load();
-        context.check_interrupt()?;
         Ok(context)
     }
 
-    /// If overflows are to be signalled: whether a record that is inserted is. Otherwise the thread
-    /// would wait for ever.
-    fn check_interrupt(&self) -> Result<()> {
-        if !self.program.flags.contains(EventFlags::INT) {
-            return Ok(());
+    /// Decides when the ring interrupts.
+    ///
+    /// # Errors
+    ///
+    /// ENOTSUP if overflows are to be signalled and interrupts do not arrive.
+    fn choose_threshold(&mut self, presets: &[u64]) -> Result<()> {
+        match self.program.interrupt {
+            Interrupt::Unused => {}
+            Interrupt::Notify(records) => {
+                // Each record interrupts while it is found out whether one arrives.
+                self.threshold = Record::SIZE as u32;
+                self.reset(presets);
+                self.load();
+                let heard = self.check_interrupt();
+                self.unload();
+                self.cycles = Cycles::stopped();
+                heard?;
+                self.threshold = (records * Record::SIZE) as u32;
+            }
+            Interrupt::Drain if self.unit.interrupts() && self.unit.hear() => {
+                self.program.flags |= EventFlags::INT;
+                let bytes = self.memory.ring_bytes() as u32;
+                self.threshold = bytes - bytes / 4;
+            }
+            Interrupt::Drain => {}
         }
+        Ok(())
+    }
+
+    /// Whether a record that is inserted is signalled. Otherwise the thread would wait for ever.
+    fn check_interrupt(&self) -> Result<()> {
         let unheard = "the threshold interrupt does not reach this thread as SIGPWR: the signal has a \
                        handler or is blocked, or lwp was told --interrupt something else";
         if !self.unit.hear() {
@@ -152,9 +187,7 @@ impl LwpContext {
         block.flags = self.program.flags.bits().into();
         block.set_buffer_size_random(self.memory.ring_bytes() as u32, self.program.random);
         block.buffer_base = self.memory.ring_address().into();
-        // Each record interrupts, or none: more than the ring holds.
-        let interrupts = self.program.flags.contains(EventFlags::INT);
-        block.threshold = if interrupts { Record::SIZE as u32 } else { u32::MAX }.into();
+        block.threshold = self.threshold.into();
         block.filters = self.program.filters.bits().into();
         block.base_ip = self.program.base_ip.into();
         block.limit_ip = self.program.limit_ip.into();

@@ -42,6 +42,20 @@ pub(super) struct Program {
     pub(super) random: u32,
     pub(super) ring_records: usize,
     pub(super) block_bytes: usize,
+    /// What the threshold interrupt is for.
+    pub(super) interrupt: Interrupt,
+}
+
+/// What the threshold interrupt of a set is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interrupt {
+    /// Nothing.
+    Unused,
+    /// To empty the ring while nobody samples, where that is possible: what counts loses its records
+    /// in no other way than by a full ring.
+    Drain,
+    /// Every so many records: a request asks for a signal.
+    Notify(usize),
 }
 
 /// For which events an attribute means something.
@@ -234,11 +248,12 @@ fn check_random(shared: &Shared, plan: &[Planned]) -> Result<()> {
     Ok(())
 }
 
-/// Every record would interrupt.
+/// An overflow of a counter takes an interrupt at every record.
 fn check_interrupts(requests: &[Programmed]) -> Result<()> {
-    let notifies = requests.iter().any(|request| request.notifies);
-    if notifies && requests.iter().any(|request| request.records.is_some()) {
-        let reason = "Lightweight Profiling signals overflows of sets without SMPL requests only";
+    let counter = |request: &Programmed| request.notifies && request.records.is_none();
+    if requests.iter().any(counter) && requests.iter().any(|request| request.records.is_some()) {
+        let reason = "Lightweight Profiling signals overflows of counters only in sets without SMPL \
+                      requests";
         return Err(Error::coded(Subcode::ConflictingRequests, reason));
     }
     Ok(())
@@ -298,7 +313,8 @@ fn assemble(capabilities: &Capabilities, requests: Vec<Programmed>, shared: &Sha
         |id: EventId| EventFlags::from_bits_truncate(1u32.checked_shl(id.0.into()).unwrap_or(0));
     let mut flags: EventFlags = requests.iter().map(|request| of_event(request.id)).collect();
     flags.set(EventFlags::PTSC, shared.timestamp);
-    flags.set(EventFlags::INT, requests.iter().any(|request| request.notifies));
+    let interrupt = interrupt(&requests);
+    flags.set(EventFlags::INT, matches!(interrupt, Interrupt::Notify(_)));
     let counts = requests.iter().any(|request| request.records.is_none());
     let kept: usize = requests.iter().filter_map(|request| request.records).sum();
     let least = (capabilities.min_ring_bytes() as usize).div_ceil(Record::SIZE);
@@ -313,14 +329,28 @@ fn assemble(capabilities: &Capabilities, requests: Vec<Programmed>, shared: &Sha
         random: shared.random.unwrap_or(0) as u32,
         ring_records: wanted.clamp(least.max(2), MOST_RECORDS),
         block_bytes: capabilities.ebx.lwpcb_bytes() as usize,
+        interrupt,
     }
+}
+
+/// A counter that signals interrupts at each record. Records are looked at often enough to see the room
+/// of a request fill before it overflows.
+fn interrupt(requests: &[Programmed]) -> Interrupt {
+    let notifying = requests.iter().filter(|request| request.notifies);
+    let every = notifying.map(|request| request.records.map_or(1, |room| (room / 4).max(1)));
+    if let Some(every) = every.min() {
+        return Interrupt::Notify(every);
+    }
+    let counts = requests.iter().any(|request| request.records.is_none());
+    let records = requests.iter().any(|request| request.records.is_some());
+    if counts && records { Interrupt::Drain } else { Interrupt::Unused }
 }
 
 impl Programmed {
     /// Where EventCounter starts if the counter starts at `preset`: a request that signals its overflow
     /// has a record made exactly there, any other one after each whole interval.
     pub(super) fn first(&self, preset: u64) -> i32 {
-        if !self.notifies {
+        if !self.notifies || self.records.is_some() {
             return self.interval;
         }
         let left = preset.wrapping_neg().wrapping_sub(1);
