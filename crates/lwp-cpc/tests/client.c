@@ -1275,8 +1275,28 @@ static void lwp_overflow(void)
     CHECK(cpc_close(cpc) == 0);
 }
 
+/* Prints how many instructions of turns() were counted. */
+static void lwp_turns(long n)
+{
+    uint64_t start = (uint64_t)(uintptr_t)turns;
+    cpc_attr_t range[] = {{"base_ip", start}, {"limit_ip", start + 9}};
+    cpc_t *cpc = open_lwp();
+    cpc_set_t *set = cpc_set_create(cpc);
+    CHECK(cpc_set_add_request(cpc, set, "lwp_ire", 0, USER, 2, range) == 0);
+    cpc_buf_t *buf = cpc_buf_create(cpc, set);
+    CHECK(cpc_bind_curlwp(cpc, set, 0) == 0);
+    turns(n);
+    CHECK(cpc_set_sample(cpc, set, buf) == 0);
+    printf("%llu\n", (unsigned long long)value(cpc, buf, 0));
+    CHECK(cpc_close(cpc) == 0);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "lwp_turns") == 0) {
+        lwp_turns(atol(argv[2]));
+        return 0;
+    }
     static const struct {
         const char *name;
         void (*run)(void);

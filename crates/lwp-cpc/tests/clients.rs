@@ -82,6 +82,84 @@ fn without_a_handler_messages_go_to_standard_error() {
     assert_eq!(text.lines().count(), 1);
 }
 
+/// What the client prints on the virtual CPU: a number.
+fn number_on(words: &[&str]) -> u64 {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "1", "60"]).arg(built().join("lwp")).args(words);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    text.split([',', '\n']).next().unwrap().parse().unwrap_or_else(|_| panic!("{words:?}: {text}"))
+}
+
+/// The client's loop, and nothing else: its count is the same in every run.
+const LOOP: &str = r#"
+    .globl _start
+_start:
+    mov 16(%rsp), %rdi          # argv[1]
+    xor %ecx, %ecx
+2:  movzbl (%rdi), %eax
+    inc %rdi
+    sub $'0', %eax
+    js 1f
+    imul $10, %rcx
+    add %rax, %rcx
+    jmp 2b
+1:  nop
+    dec %rcx
+    jnz 1b
+    mov $60, %eax
+    xor %edi, %edi
+    syscall
+"#;
+
+/// Of two runs that differ in how often they turn, `lwp stat` counts the whole and libcpc the loop: both
+/// find the same difference, to the instruction.
+#[test]
+fn counts_are_those_of_lwp_stat() {
+    if !built().join("lwp").exists() {
+        return;
+    }
+    let (source, alone) = (folder().join("loop.s"), folder().join("loop"));
+    fs::write(&source, LOOP).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-nostdlib", "-static", "-o"]).arg(&alone).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let client = folder().join("client");
+    let stat = |n: &str| {
+        number_on(&["stat", "-x,", "-e", "instructions", "--", alone.to_str().unwrap(), n])
+    };
+    let libcpc = |n: &str| number_on(&["run", "--", client.to_str().unwrap(), "lwp_turns", n]);
+    let (few, many) = ("100000", "900000");
+    assert_eq!(stat(many) - stat(few), 2_400_000);
+    assert_eq!(stat(many) - stat(few), libcpc(many) - libcpc(few));
+    assert_eq!(libcpc(few), 300_002);
+}
+
+/// A controller in C, where libpctx has been built as well.
+#[test]
+fn a_controlled_program_switches_its_counters() {
+    let pctx = env::current_exe().unwrap().with_file_name("liblwp_pctx.so");
+    if !pctx.exists() {
+        return;
+    }
+    let folder = folder();
+    fs::copy(pctx, folder.join("libpctx.so.1")).unwrap();
+    symlink("libpctx.so.1", folder.join("libpctx.so")).unwrap();
+    let program = folder.join("controller");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(here().join("include"));
+    compiler.arg("-I").arg(here().join("../lwp-pctx/include"));
+    compiler.arg(here().join("tests/controller.c")).arg("-o").arg(&program);
+    compiler.arg("-L").arg(folder).args(["-lcpc", "-lpctx"]);
+    compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert!(compiler.status().unwrap().success());
+    let output = Command::new("timeout").args(["-k", "1", "60"]).arg(&program).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{:?}: {errors}", output.status);
+    assert!(output.stdout.is_empty());
+}
+
 /// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, as far as it is built.
 /// Natively the scenario says that there is none.
 fn with_lwp(scenario: &str) {
