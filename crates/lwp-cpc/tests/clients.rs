@@ -265,3 +265,36 @@ fn the_header_stands_alone() {
         assert!(command.status().unwrap().success(), "{compiler} {standard}");
     }
 }
+
+/// What install.sh puts somewhere is found by pkg-config, and every function has a manual page there.
+#[test]
+fn what_is_installed_builds_a_client() {
+    let prefix = folder().join("installed");
+    let built = library();
+    let mut install = Command::new("sh");
+    install.arg(here().join("install.sh")).arg(built.parent().unwrap());
+    install.env("PREFIX", &prefix).env_remove("DESTDIR").env("COMPAT", "1");
+    assert!(install.status().unwrap().success());
+    for line in fs::read_to_string(here().join("abi/libcpc.syms")).unwrap().lines() {
+        let name = line.split('@').next().unwrap();
+        let page = prefix.join("share/man/man3").join(format!("{name}.3cpc"));
+        assert!(!name.starts_with("cpc_") || page.exists(), "{name} has no manual page");
+    }
+    let mut config = Command::new("pkg-config");
+    config
+        .args(["--cflags", "--libs", "libcpc"])
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let Ok(flags) = config.output() else {
+        return; // There is no pkg-config.
+    };
+    assert!(flags.status.success(), "{flags:?}");
+    let program = folder().join("installed-client");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-o").arg(&program).arg(here().join("tests/client.c")).arg("-pthread");
+    compiler.args(String::from_utf8(flags.stdout).unwrap().split_whitespace());
+    compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    assert!(compiler.status().unwrap().success());
+    let output =
+        Command::new("timeout").args(["-k", "1", "60"]).arg(&program).arg("buffers").output();
+    assert!(output.unwrap().status.success());
+}
