@@ -4,7 +4,7 @@
 #@ record: 255 @one
 #@ record: 255 @two
 #@ record: 255 @three
-#@ log: 16 @after_two 16 @after_three
+#@ log: 30 @after_two 30 @after_three
 .include "lwp.inc"
     BLOCK flags=INT, threshold=70
     EVENTS

@@ -4,7 +4,7 @@
 #@ head: 992
 #@ record: 0 0 x30
 #@ record: 255 @one
-#@ log: 16 @after_one
+#@ log: 30 @after_one
 .include "lwp.inc"
     BLOCK flags=INT, threshold=32, head=960, tail=0
     EVENTS
