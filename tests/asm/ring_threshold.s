@@ -4,12 +4,12 @@
 #@ record: 255 @one
 #@ record: 255 @two
 #@ record: 255 @three
-#@ log: 16 @after_two 16 @after_three
+#@ log: 30 @after_two 30 @after_three
 .include "lwp.inc"
     BLOCK flags=INT, threshold=70
     EVENTS
     BEGIN
-    HANDLE SIGSTKFLT, note_place
+    HANDLE SIGPWR, note_place
     START
 one:
     lwpins $0, %r15d, %r15d

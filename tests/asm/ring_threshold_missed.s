@@ -4,12 +4,12 @@
 #@ head: 992
 #@ record: 0 0 x30
 #@ record: 255 @one
-#@ log: 16 @after_one
+#@ log: 30 @after_one
 .include "lwp.inc"
     BLOCK flags=INT, threshold=32, head=960, tail=0
     EVENTS
     BEGIN
-    HANDLE SIGSTKFLT, note_place
+    HANDLE SIGPWR, note_place
     START
 one:
     lwpins $0, %r15d, %r15d

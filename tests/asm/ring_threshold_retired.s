@@ -1,12 +1,12 @@
 # The record of an ordinary instruction interrupts behind it. Threshold 0 interrupts at every record.
 #@ spec: LWP §5.7
 #@ record: 3 @one flags=0x8000 data2=@landed
-#@ log: 16 @landed
+#@ log: 30 @landed
 .include "lwp.inc"
     BLOCK flags=BRE|INT, threshold=0
     EVENTS i3=5, c3=0
     BEGIN
-    HANDLE SIGSTKFLT, note_place
+    HANDLE SIGPWR, note_place
     START
 one:
     jmp landed

@@ -58,7 +58,7 @@ pub enum Events {
 /// Assembly text of the cases `first` to `first + count - 1`.
 pub fn random_program(events: Events, first: u64, count: u64) -> String {
     let mut text = String::from(".include \"lwp.inc\"\n    BLOCK\n    EVENTS\n    BEGIN\n");
-    text += "    HANDLE SIGSTKFLT, interrupted\n";
+    text += "    HANDLE SIGPWR, interrupted\n";
     // Where the stack begins depends on environment and loader, and its lines with it.
     text += "    and $-0x1000, %rsp\n";
     let cases: Vec<Case> = (first..first + count).map(|number| Case::new(events, number)).collect();

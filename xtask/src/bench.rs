@@ -4,6 +4,7 @@
 //! meanwhile does so for all columns. Medians are compared; ratios are to the native median of the
 //! same measurement. Translations are kept from run to run, except in the columns that say "first".
 
+mod sampling;
 mod table;
 mod ways;
 mod workloads;
@@ -35,6 +36,9 @@ pub struct Options {
     /// Measure valgrind's tools and qemu-user too, where they are installed
     #[arg(long)]
     with_peers: bool,
+    /// Measure cputrack on the virtual CPU too, and what a sample of libcpc costs
+    #[arg(long)]
+    with_libcpc: bool,
     /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
@@ -47,11 +51,19 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let lwp = match &options.lwp {
         Some(file) => std::path::absolute(file)?,
-        None => build()?,
+        None => build("lwp-cli")?.join("lwp"),
+    };
+    let release = match options.with_libcpc {
+        true => {
+            build("lwp-cpc")?;
+            Some(build("cpc-tools")?)
+        }
+        false => None,
     };
     let dir = Scratch::new()?;
     let (workloads, mut notes) = workloads::prepare(&dir.0, &options.only)?;
-    let (ways, missing) = ways::all(&lwp, options.with_recordings, options.with_peers);
+    let (mut ways, missing) = ways::all(&lwp, options.with_recordings, options.with_peers);
+    ways.extend(release.as_deref().map(ways::cputrack));
     notes.extend(missing);
     let limit = Duration::from_secs(options.limit);
     let mut cells: Vec<Vec<Cell>> = Vec::new();
@@ -73,15 +85,18 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
+    if let Some(release) = &release {
+        print!("{}", sampling::table(&lwp, release, &dir.0)?);
+    }
     Ok(())
 }
 
-/// Builds the command in release mode and returns its path.
-fn build() -> Result<PathBuf> {
-    workspace::run(workspace::cargo(&["build", "--release", "--package", "lwp-cli"]))?;
+/// Builds a package in release mode and returns the directory where it is.
+fn build(package: &str) -> Result<PathBuf> {
+    workspace::run(workspace::cargo(&["build", "--release", "--package", package]))?;
     let metadata = workspace::metadata()?;
     let target = metadata["target_directory"].as_str().context("no target directory")?;
-    Ok(Path::new(target).join("release/lwp"))
+    Ok(Path::new(target).join("release"))
 }
 
 /// A directory for the inputs, removed at the end.

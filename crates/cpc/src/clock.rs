@@ -4,40 +4,82 @@ use std::sync::OnceLock;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::sys::time_stamp;
+
 /// CPU time of a thread while something counted, as clock cycles of the time-stamp counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Asking the kernel takes longer than all the rest of a sample. So it is asked at a start, at a stop,
+/// and where it has not been for a millisecond; in between the time-stamp counter says what has been
+/// added. What the thread spends off the processors within such a millisecond counts too, until the
+/// kernel is asked again: the sum is never late, never falls, and at most a millisecond early.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cycles {
-    /// Nanoseconds up to the last stop.
-    before_ns: u64,
-    /// CPU time of the thread at the last start; none while stopped.
-    since_ns: Option<u64>,
+    /// Cycles up to the last stop.
+    before: u64,
+    running: Option<Running>,
+}
+
+/// A stretch of time between a start and a stop.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// CPU time of the thread at its start, in ns.
+    start_ns: u64,
+    /// Cycles since then when the kernel was last asked.
+    asked: u64,
+    /// The time-stamp counter when it was.
+    asked_at: u64,
+    /// What was last said.
+    said: u64,
+}
+
+impl Running {
+    fn new() -> Self {
+        Self { start_ns: thread_ns(), asked: 0, asked_at: time_stamp(), said: 0 }
+    }
+
+    /// Cycles since the start, by the kernel.
+    fn ask(&mut self) -> u64 {
+        self.asked = cycles(thread_ns().saturating_sub(self.start_ns));
+        self.asked_at = time_stamp();
+        self.say(self.asked)
+    }
+
+    /// Cycles since the start; `now` is the time-stamp counter.
+    fn elapsed(&mut self, now: u64) -> u64 {
+        // Processors' counters may differ by a little; behind is as good as none.
+        let passed = now.saturating_sub(self.asked_at);
+        if passed >= frequency_khz() { self.ask() } else { self.say(self.asked + passed) }
+    }
+
+    fn say(&mut self, cycles: u64) -> u64 {
+        self.said = self.said.max(cycles);
+        self.said
+    }
 }
 
 impl Cycles {
     /// None yet, and standing still.
-    pub(crate) const fn stopped() -> Self {
-        Self { before_ns: 0, since_ns: None }
+    pub(crate) fn stopped() -> Self {
+        Self::default()
     }
 
     /// Goes on from now. In the thread whose time it is.
     pub(crate) fn start(&mut self) {
-        self.since_ns = Some(thread_ns());
+        self.stop();
+        self.running = Some(Running::new());
     }
 
     /// Stands still from now on.
     pub(crate) fn stop(&mut self) {
-        self.before_ns = self.elapsed_ns();
-        self.since_ns = None;
-    }
-
-    fn elapsed_ns(&self) -> u64 {
-        let running = self.since_ns.map_or(0, |since| thread_ns().saturating_sub(since));
-        self.before_ns + running
+        if let Some(mut running) = self.running.take() {
+            self.before += running.ask();
+        }
     }
 
     /// Cycles so far.
-    pub(crate) fn elapsed(&self) -> u64 {
-        if *self == Self::stopped() { 0 } else { cycles(self.elapsed_ns()) }
+    pub(crate) fn elapsed(&mut self) -> u64 {
+        let running = self.running.as_mut();
+        self.before + running.map_or(0, |running| running.elapsed(time_stamp()))
     }
 }
 
@@ -55,11 +97,11 @@ pub(crate) fn cycles(ns: u64) -> u64 {
 fn frequency_khz() -> u64 {
     static KHZ: OnceLock<u64> = OnceLock::new();
     *KHZ.get_or_init(|| {
-        let (ns, tsc) = (monotonic_ns(), crate::sys::time_stamp());
+        let (ns, tsc) = (monotonic_ns(), time_stamp());
         while monotonic_ns() - ns < 10_000_000 {
             std::hint::spin_loop();
         }
-        let (ns, tsc) = (monotonic_ns() - ns, crate::sys::time_stamp() - tsc);
+        let (ns, tsc) = (monotonic_ns() - ns, time_stamp() - tsc);
         (u128::from(tsc) * 1_000_000 / u128::from(ns)) as u64
     })
 }
@@ -74,16 +116,48 @@ pub(crate) fn monotonic_ns() -> u64 {
 mod tests {
     use super::*;
 
+    /// Lets the thread use this much CPU time.
+    fn spin(ns: u64) {
+        let begin = thread_ns();
+        while thread_ns() - begin < ns {}
+    }
+
     #[test]
     fn cycles_stand_still_while_stopped() {
         let mut cycles = Cycles::stopped();
         assert_eq!(cycles.elapsed(), 0);
         cycles.start();
-        let begin = thread_ns();
-        while thread_ns() - begin < 1_000_000 {}
+        spin(1_000_000);
         cycles.stop();
         let stopped = cycles.elapsed();
         assert!(stopped >= super::cycles(1_000_000));
+        spin(1_000_000);
         assert_eq!(cycles.elapsed(), stopped);
+    }
+
+    /// A thread that sleeps is on no processor: all but the millisecond that may be counted early.
+    #[test]
+    fn time_off_the_processors_does_not_count() {
+        let mut cycles = Cycles::stopped();
+        cycles.start();
+        let mut before = 0;
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let now = cycles.elapsed();
+            assert!(now >= before, "it never falls");
+            before = now;
+        }
+        let busy_ns = thread_ns();
+        assert!(before <= super::cycles(busy_ns + 1_000_000), "{before}");
+    }
+
+    #[test]
+    fn the_kernel_is_asked_once_a_millisecond() {
+        let mut running = Running { start_ns: thread_ns(), asked: 7, asked_at: 1000, said: 0 };
+        assert_eq!(running.elapsed(1500), 507);
+        assert_eq!(running.elapsed(900), 507, "another processor's counter may be behind");
+        let asked_at = running.asked_at;
+        running.elapsed(1000 + frequency_khz());
+        assert_ne!(running.asked_at, asked_at);
     }
 }

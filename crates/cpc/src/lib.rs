@@ -47,6 +47,7 @@ mod backend;
 mod binding;
 mod buf;
 mod clock;
+mod control;
 mod cpu;
 mod detect;
 mod error;
@@ -61,6 +62,7 @@ mod thread;
 
 pub use backend::{EventInfo, Target};
 pub use buf::Buf;
+pub use control::Requests;
 pub use error::{Error, Function, Result, Subcode};
 pub use handle::{Cpc, Names, Version, Walk};
 pub use records::{Records, SpecialItem};

@@ -219,6 +219,13 @@ impl Backend for PerfBackend {
             }
             let event = self.event(request)?;
             check_modes(&event, request)?;
+            if request.is_smpl() && request.notifies() {
+                return Err(Error::new(
+                    libc::ENOTSUP,
+                    "the kernel's rings of samples do not signal: records of a PMU are to be sampled \
+                     in time",
+                ));
+            }
             if request.is_smpl() {
                 sampled.push(sampling(planned, event, index)?);
                 continue;

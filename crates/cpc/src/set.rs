@@ -1,7 +1,7 @@
 //! Sets: requests that are counted together.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::backend::Target;
 use crate::binding::Binding;
@@ -61,6 +61,15 @@ struct Elsewhere {
     pin: Option<cpu::Pin>,
 }
 
+/// The set that was last bound to each thread from elsewhere, for threads that switch their counters
+/// themselves.
+static CONTROLLED: Mutex<Vec<(i32, Weak<SetState>)>> = Mutex::new(Vec::new());
+
+/// The set that was last bound to thread `tid` from elsewhere.
+pub(crate) fn bound_to(tid: i32) -> Option<Arc<SetState>> {
+    lock(&CONTROLLED).iter().find(|(of, _)| *of == tid).and_then(|(_, set)| set.upgrade())
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing behind these locks is left half changed by a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -83,6 +92,18 @@ impl SetState {
     /// A thread has given up its binding.
     pub(crate) fn thread_unbound(&self) {
         self.threads.fetch_sub(1, SeqCst);
+    }
+
+    /// Lets the counters bound to a thread from elsewhere run or stand still.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if there are none, or they do so already.
+    pub(crate) fn enable_elsewhere(&self, running: bool) -> Result<()> {
+        match lock(&self.elsewhere).as_mut() {
+            Some(Elsewhere { binding, pin: None }) => binding.enable(running),
+            _ => Err(Error::invalid("the thread has no counters")),
+        }
     }
 
     /// Whether the owner has given the set up.
@@ -232,6 +253,10 @@ impl Set {
         *elsewhere = None;
         let binding = Binding::new(&self.state, Target::Thread(tid))?;
         *elsewhere = Some(Elsewhere { binding, pin: None });
+        drop(elsewhere);
+        let mut controlled = lock(&CONTROLLED);
+        controlled.retain(|(other, set)| *other != tid && set.strong_count() > 0);
+        controlled.push((tid, Arc::downgrade(&self.state)));
         Ok(())
     }
 

@@ -74,9 +74,9 @@ pub(crate) fn overflow_signal() -> Result<c_int> {
     signal.ok_or(Error::new(libc::EAGAIN, "every real-time signal has a handler already"))
 }
 
-/// The signal this crate expects for the threshold interrupt of Lightweight Profiling, SIGPROF: the one
-/// `lwp run` sends unless told otherwise is the application's here ([`SIGEMT`]).
-const THRESHOLD: c_int = libc::SIGPROF;
+/// The signal this crate expects for the threshold interrupt of Lightweight Profiling: the one that
+/// `lwp run` sends unless told otherwise. It is not the application's own one, [`SIGEMT`].
+const THRESHOLD: c_int = libc::SIGPWR;
 
 /// Whether [`hear_thresholds`] would find the signal free, or has taken it.
 pub(crate) fn can_hear_thresholds() -> bool {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::backend::{Cause, Target};
 use crate::binding::Binding;
+use crate::control;
 use crate::error::{Error, Result};
 use crate::set::SetState;
 use crate::sys;
@@ -224,15 +225,16 @@ impl Inheritance {
 }
 
 /// Lets the counters that the calling thread has bound run (`cpc_enable`) or stand still
-/// (`cpc_disable`). Values are kept.
+/// (`cpc_disable`). Values are kept. If it has bound none, but a controlling process has bound some to
+/// it, it is about those; see [`crate::Requests`].
 ///
 /// # Errors
 ///
-/// EINVAL if the thread has bound nothing, or they do so already; EAGAIN if the counts were lost.
+/// EINVAL if there are none, or they do so already; EAGAIN if the counts were lost, or the controlling
+/// process does not answer.
 pub fn enable(running: bool) -> Result<()> {
     let _guard = enter()?;
-    let result = with(|binding| binding.enable(running));
-    result.unwrap_or(Err(Error::invalid("the thread has no counters")))
+    with(|binding| binding.enable(running)).unwrap_or_else(|| control::ask(running))
 }
 
 /// Changes the preset of request `index` of the set the calling thread has bound, whichever that is,

@@ -18,7 +18,7 @@ pub struct LwpArgs {
 
     /// What the threshold interrupt becomes: none, or a signal's number, for the thread whose ring it is
     /// or, with `:process`, for its process. It is sent only to a program that handles it
-    #[arg(long, value_name = "SIGNAL[:process]", value_parser = interrupt, default_value = "16")]
+    #[arg(long, value_name = "SIGNAL[:process]", value_parser = interrupt, default_value = "30")]
     pub interrupt: Option<Interrupt>,
 
     /// The modelled machine whose clocks the clock events follow: family15h, zen4 or generic

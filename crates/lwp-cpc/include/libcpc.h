@@ -191,6 +191,8 @@ extern void cpc_walk_smpl_recitems_req(cpc_t *__cpc, cpc_set_t *__set, int __req
                                                         int __record_item_index));
 extern int cpc_buf_smpl_rec_count(cpc_t *__cpc, cpc_buf_t *__buf, int __request_index,
                                   uint_t *__rec_count);
+extern int cpc_buf_smpl_lost_count(cpc_t *__cpc, cpc_buf_t *__buf, int __request_index,
+                                   uint64_t *__lost);
 extern int cpc_buf_smpl_get_item(cpc_t *__cpc, cpc_buf_t *__buf, int __request_index,
                                  int __record_index, int __record_item_index, uint64_t *__val);
 extern uint64_t *cpc_buf_smpl_get_record(cpc_t *__cpc, cpc_buf_t *__buf, int __request_index,

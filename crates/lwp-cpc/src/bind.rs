@@ -66,6 +66,8 @@ pub unsafe extern "C" fn cpc_bind_pctx(
         let (handle, tid) = unsafe { (get(cpc)?, pctx::tid(pctx, id)?) };
         set.set.bind_lwp(tid, flags)?;
         handle.controlled.add(pctx);
+        // SAFETY: the caller's promise.
+        unsafe { pctx::listen(pctx) };
         Ok(())
     };
     // SAFETY: the caller's promise.

@@ -2,10 +2,11 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 
-use cpc::Error;
+use cpc::{Error, Requests};
 
 use crate::object::get;
 use crate::open::CpcT;
@@ -79,6 +80,34 @@ pub(crate) unsafe fn tid(pctx: *mut PctxT, id: c_int) -> Result<c_int, Error> {
         tid if tid > 0 => Ok(tid),
         _ => Err(Error::new(libc::ESRCH, "there is no such LWP")),
     }
+}
+
+/// Has the run of `pctx` listen to programs that switch the counters bound to their threads.
+///
+/// # Safety
+///
+/// `pctx` is an object of libpctx.
+pub(crate) unsafe fn listen(pctx: *mut PctxT) {
+    let function = symbol(c"__pctx_cpc_watch");
+    // Where nothing can be listened to the programs are told that they have no counters.
+    let Some(requests) = Requests::of_this_process().ok().filter(|_| !function.is_null()) else {
+        return;
+    };
+    // SAFETY: libpctx documents the function with this type.
+    let function: unsafe extern "C" fn(*mut PctxT, c_int, Option<unsafe extern "C" fn()>) =
+        unsafe { mem::transmute(function) };
+    // SAFETY: the caller's promise; the process keeps the descriptor open, and a child of it that runs
+    // an object of its own binds and comes here first.
+    unsafe { function(pctx, requests.as_fd().as_raw_fd(), Some(attend)) };
+}
+
+/// What `pctx_run` calls when a program may have asked.
+extern "C" fn attend() {
+    let errno = crate::errno::get();
+    if let Ok(requests) = Requests::of_this_process() {
+        requests.answer();
+    }
+    crate::errno::set(errno);
 }
 
 /// `cpc_terminate`: ends the `pctx_run` of every process that a set of the handle has been bound to.

@@ -34,6 +34,31 @@ pub unsafe extern "C" fn cpc_buf_smpl_rec_count(
     })
 }
 
+/// `cpc_buf_smpl_lost_count(3CPC)`: how many records were lost before the sample for want of room.
+///
+/// # Safety
+///
+/// `cpc` and `buf` are objects of this library, and `lost` points to a number to be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpc_buf_smpl_lost_count(
+    cpc: *mut CpcT,
+    buf: *mut CpcBufT,
+    request_index: c_int,
+    lost: *mut u64,
+) -> c_int {
+    reported(|| {
+        // SAFETY: the caller's promise.
+        let (_, buf) = unsafe { buf_with(cpc, buf)? };
+        let count = buf.records(index(request_index)?)?.lost();
+        if lost.is_null() {
+            return Err(invalid("NULL in place of a count"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { lost.write(count) };
+        Ok(0)
+    })
+}
+
 /// `cpc_buf_smpl_get_item(3CPC)`.
 ///
 /// # Safety

@@ -64,6 +64,7 @@ version!("LWP_1.0":
     cpc_walk_smpl_recitems,
     cpc_walk_smpl_recitems_req,
     cpc_buf_smpl_rec_count,
+    cpc_buf_smpl_lost_count,
     cpc_buf_smpl_get_item,
     cpc_buf_smpl_get_record,
     cpc_set_request_preset,

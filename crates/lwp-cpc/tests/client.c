@@ -8,11 +8,16 @@
 
 #include <errno.h>
 #include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -649,6 +654,44 @@ static void errors(void)
     CHECK(cpc_close(cpc) == 0);
 }
 
+static int descriptors(void);
+
+/* Has the kernel refuse a system call from now on. */
+static void deny(int call)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* What a sandbox denies has its subcode, and the text says who denies it. */
+static void denied(void)
+{
+    cpc_t *cpc = open_cpc();
+    CHECK(cpc_seterrhndlr(cpc, hear) == 0);
+    cpc_set_t *set = cpc_set_create(cpc);
+    CHECK(add(cpc, set, "cpu-clock", USER | CPC_COUNT_SYSTEM, NULL, 0) == 0);
+    deny(SYS_sched_setaffinity);
+    HEARD(cpc_bind_cpu(cpc, 0, set, 0), EPERM, "cpc_bind_cpu", CPC_PBIND_FAILED);
+    CHECK(strstr(heard.text, "processor 0") != NULL);
+    FAILS(cpc_unbind(cpc, set), EINVAL);
+    deny(SYS_perf_event_open);
+    int before = descriptors();
+    HEARD(cpc_bind_curlwp(cpc, set, 0), EACCES, "cpc_bind_curlwp", CPC_RESOURCE_UNAVAIL);
+    CHECK(strstr(heard.text, "seccomp") != NULL);
+    CHECK(descriptors() == before);
+    CHECK(cpc_close(cpc) == 0);
+    /* With nothing that counts there is no handle, if the processor has no LWP. */
+    cpc = cpc_open(CPC_VER_CURRENT);
+    CHECK(cpc != NULL || errno == EACCES || errno == ENOTSUP);
+}
+
 /* Without a handler the message goes to standard error; the test reads it. */
 static void default_handler(void)
 {
@@ -1116,6 +1159,101 @@ static void lwp_records(void)
     CHECK(cpc_close(cpc) == 0);
 }
 
+/* The error of binding a set of one request with an attribute. */
+static int bind_with(cpc_t *cpc, const char *event, uint64_t preset, unsigned flags,
+                     const char *name, uint64_t v)
+{
+    cpc_attr_t attr = {(char *)name, v};
+    cpc_set_t *set = cpc_set_create(cpc);
+    CHECK(cpc_set_add_request(cpc, set, event, preset, flags, 1, &attr) == 0);
+    int result = cpc_bind_curlwp(cpc, set, 0), saved = errno;
+    CHECK(cpc_set_destroy(cpc, set) == 0);
+    errno = saved;
+    return result;
+}
+
+/* The subcodes that software events alone cannot provoke. */
+static void lwp_errors(void)
+{
+    const char *adding = "cpc_set_add_request", *binding = "cpc_bind_curlwp";
+    cpc_t *cpc = open_lwp();
+    CHECK(cpc_seterrhndlr(cpc, hear) == 0);
+    cpc_set_t *set = cpc_set_create(cpc);
+    HEARD(add(cpc, set, "lwp_ire", USER, "picnum", 0), EINVAL, adding, CPC_PIC_NOT_CAPABLE);
+    HEARD(add(cpc, set, "lwp_ire", USER, "picnum", 99), EINVAL, adding, CPC_INVALID_PICNUM);
+    HEARD(add(cpc, set, "lwp_no_such", USER, NULL, 0), EINVAL, adding, CPC_INVALID_EVENT);
+    HEARD(bind_one(cpc, "lwp_ire", USER | CPC_COUNT_SYSTEM), EINVAL, binding,
+          CPC_REQ_INVALID_FLAGS);
+    HEARD(bind_one(cpc, "lwp_ins", USER), EINVAL, binding, CPC_INVALID_EVENT);
+    HEARD(bind_with(cpc, "lwp_ire", 0, USER, "ncb", 1), EINVAL, binding, CPC_INVALID_ATTRIBUTE);
+    HEARD(bind_with(cpc, "lwp_bre", 0, USER, "ncb", 2), EINVAL, binding,
+          CPC_ATTRIBUTE_OUT_OF_RANGE);
+    HEARD(bind_with(cpc, "lwp_ire", 1, USER | CPC_HW_SMPL, "smpl_nrecs", 9), EINVAL, binding,
+          CPC_ATTRIBUTE_OUT_OF_RANGE);
+    CHECK(add(cpc, set, "lwp_ire", USER, NULL, 0) == 0);
+    CHECK(add(cpc, set, "PAPI_tot_ins", USER, NULL, 0) == 1);
+    HEARD(cpc_bind_curlwp(cpc, set, 0), EINVAL, binding, CPC_RESOURCE_UNAVAIL);
+    CHECK(cpc_set_destroy(cpc, set) == 0);
+    set = cpc_set_create(cpc);
+    CHECK(add(cpc, set, "lwp_ire", USER, "base_ip", 1) == 0);
+    CHECK(add(cpc, set, "lwp_bre", USER, "base_ip", 2) == 1);
+    HEARD(cpc_bind_curlwp(cpc, set, 0), EINVAL, binding, CPC_CONFLICTING_REQS);
+    CHECK(cpc_set_destroy(cpc, set) == 0);
+    set = cpc_set_create(cpc);
+    CHECK(add(cpc, set, "lwp_ire", USER, NULL, 0) == 0);
+    UNHEARD(cpc_bind_cpu(cpc, 0, set, 0), ENOTSUP);
+    CHECK(cpc_close(cpc) == 0);
+}
+
+static volatile uint64_t collected, gone;
+
+static void on_room(int sig)
+{
+    uint_t n = 0;
+    uint64_t lost = 7;
+    if (sig != SIGEMT || cpc_set_sample(emt.cpc, emt.set, emt.buf) != 0 ||
+        cpc_buf_smpl_rec_count(emt.cpc, emt.buf, 0, &n) != 0 ||
+        cpc_buf_smpl_lost_count(emt.cpc, emt.buf, 0, &lost) != 0 ||
+        cpc_set_restart(emt.cpc, emt.set) != 0)
+        emt.wrong = 1;
+    collected += n;
+    gone += lost;
+    emt.hits++;
+}
+
+/* Room that fills signals in time, and where nobody listens what is lost is counted. */
+static void lwp_room(void)
+{
+    cpc_t *cpc = open_lwp();
+    cpc_attr_t room = {"smpl_nrecs", 100};
+    uint_t n = 0;
+    uint64_t lost = 0;
+    for (int signals = 0; signals < 2; signals++) {
+        cpc_set_t *set = cpc_set_create(cpc);
+        unsigned flags = USER | CPC_HW_SMPL | (signals ? CPC_OVF_NOTIFY_EMT : 0);
+        CHECK(cpc_set_add_request(cpc, set, "lwp_bre", -(uint64_t)1000, flags, 1, &room) == 0);
+        cpc_buf_t *buf = cpc_buf_create(cpc, set);
+        handle_emt(cpc, set, buf, 0);
+        CHECK(signal(SIGEMT, on_room) != SIG_ERR);
+        CHECK(cpc_bind_curlwp(cpc, set, 0) == 0);
+        turns(1000000);
+        CHECK(cpc_set_sample(cpc, set, buf) == 0);
+        CHECK(cpc_buf_smpl_rec_count(cpc, buf, 0, &n) == 0);
+        CHECK(cpc_buf_smpl_lost_count(cpc, buf, 0, &lost) == 0);
+        if (signals) {
+            CHECK(emt.wrong == 0 && emt.hits >= 10 && emt.hits <= 15);
+            CHECK(lost == 0 && gone == 0 && collected >= 75 * (uint64_t)emt.hits);
+        } else {
+            /* One of a thousand branches; the library has some of its own. */
+            CHECK(n == 100 && lost >= 900 && lost < 950 && emt.hits == 0);
+        }
+        FAILS(cpc_buf_smpl_lost_count(cpc, buf, 1, &lost), EINVAL);
+        FAILS(cpc_buf_smpl_lost_count(cpc, buf, 0, NULL), EINVAL);
+        CHECK(cpc_unbind(cpc, set) == 0);
+    }
+    CHECK(cpc_close(cpc) == 0);
+}
+
 /* Overflows through the threshold interrupt; the handler restarts. */
 static void lwp_overflow(void)
 {
@@ -1137,8 +1275,28 @@ static void lwp_overflow(void)
     CHECK(cpc_close(cpc) == 0);
 }
 
+/* Prints how many instructions of turns() were counted. */
+static void lwp_turns(long n)
+{
+    uint64_t start = (uint64_t)(uintptr_t)turns;
+    cpc_attr_t range[] = {{"base_ip", start}, {"limit_ip", start + 9}};
+    cpc_t *cpc = open_lwp();
+    cpc_set_t *set = cpc_set_create(cpc);
+    CHECK(cpc_set_add_request(cpc, set, "lwp_ire", 0, USER, 2, range) == 0);
+    cpc_buf_t *buf = cpc_buf_create(cpc, set);
+    CHECK(cpc_bind_curlwp(cpc, set, 0) == 0);
+    turns(n);
+    CHECK(cpc_set_sample(cpc, set, buf) == 0);
+    printf("%llu\n", (unsigned long long)value(cpc, buf, 0));
+    CHECK(cpc_close(cpc) == 0);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "lwp_turns") == 0) {
+        lwp_turns(atol(argv[2]));
+        return 0;
+    }
     static const struct {
         const char *name;
         void (*run)(void);
@@ -1150,7 +1308,8 @@ int main(int argc, char **argv)
         {"hardware", hardware},   {"objects", objects},   {"cycles", cycles},
         {"processor", processor}, {"walkers", walkers},   {"records", records},
         {"lwp_counts", lwp_counts}, {"lwp_records", lwp_records}, {"lwp_overflow", lwp_overflow},
-        {"lwp_threads", lwp_threads},
+        {"lwp_threads", lwp_threads}, {"lwp_errors", lwp_errors}, {"lwp_room", lwp_room},
+        {"denied", denied},
         {"inherit_overflow", inherit_overflow},
         {"default_handler", default_handler},
 #ifdef _OPENMP

@@ -19,7 +19,8 @@ fn built() -> PathBuf {
 
 /// The library of the same build as this test.
 fn library() -> PathBuf {
-    let library = built().join("liblwp_cpc.so");
+    // Beside the test: what is a folder higher only `cargo build` brings up to date.
+    let library = env::current_exe().unwrap().with_file_name("liblwp_cpc.so");
     assert!(library.exists(), "{}: built with the rlib", library.display());
     library
 }
@@ -66,7 +67,7 @@ macro_rules! scenarios {
 
 scenarios! {
     overflow, frozen, presets, rebind, threads, openmp, crowd, inherit, inherit_overflow, enable,
-    rotate, forked, buffers, errors, hardware, objects, cycles, processor, walkers, records,
+    rotate, forked, buffers, errors, denied, hardware, objects, cycles, processor, walkers, records,
 }
 
 #[test]
@@ -81,20 +82,94 @@ fn without_a_handler_messages_go_to_standard_error() {
     assert_eq!(text.lines().count(), 1);
 }
 
-/// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, and the reference runner,
-/// which single-steps, as far as they are built. Natively the scenario says that there is none.
+/// What the client prints on the virtual CPU: a number.
+fn number_on(words: &[&str]) -> u64 {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "1", "60"]).arg(built().join("lwp")).args(words);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    text.split([',', '\n']).next().unwrap().parse().unwrap_or_else(|_| panic!("{words:?}: {text}"))
+}
+
+/// The client's loop, and nothing else: its count is the same in every run.
+const LOOP: &str = r#"
+    .globl _start
+_start:
+    mov 16(%rsp), %rdi          # argv[1]
+    xor %ecx, %ecx
+2:  movzbl (%rdi), %eax
+    inc %rdi
+    sub $'0', %eax
+    js 1f
+    imul $10, %rcx
+    add %rax, %rcx
+    jmp 2b
+1:  nop
+    dec %rcx
+    jnz 1b
+    mov $60, %eax
+    xor %edi, %edi
+    syscall
+"#;
+
+/// Of two runs that differ in how often they turn, `lwp stat` counts the whole and libcpc the loop: both
+/// find the same difference, to the instruction.
+#[test]
+fn counts_are_those_of_lwp_stat() {
+    if !built().join("lwp").exists() {
+        return;
+    }
+    let (source, alone) = (folder().join("loop.s"), folder().join("loop"));
+    fs::write(&source, LOOP).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-nostdlib", "-static", "-o"]).arg(&alone).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let client = folder().join("client");
+    let stat = |n: &str| {
+        number_on(&["stat", "-x,", "-e", "instructions", "--", alone.to_str().unwrap(), n])
+    };
+    let libcpc = |n: &str| number_on(&["run", "--", client.to_str().unwrap(), "lwp_turns", n]);
+    let (few, many) = ("100000", "900000");
+    assert_eq!(stat(many) - stat(few), 2_400_000);
+    assert_eq!(stat(many) - stat(few), libcpc(many) - libcpc(few));
+    assert_eq!(libcpc(few), 300_002);
+}
+
+/// A controller in C, where libpctx has been built as well.
+#[test]
+fn a_controlled_program_switches_its_counters() {
+    let pctx = env::current_exe().unwrap().with_file_name("liblwp_pctx.so");
+    if !pctx.exists() {
+        return;
+    }
+    let folder = folder();
+    fs::copy(pctx, folder.join("libpctx.so.1")).unwrap();
+    symlink("libpctx.so.1", folder.join("libpctx.so")).unwrap();
+    let program = folder.join("controller");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(here().join("include"));
+    compiler.arg("-I").arg(here().join("../lwp-pctx/include"));
+    compiler.arg(here().join("tests/controller.c")).arg("-o").arg(&program);
+    compiler.arg("-L").arg(folder).args(["-lcpc", "-lpctx"]);
+    compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert!(compiler.status().unwrap().success());
+    let output = Command::new("timeout").args(["-k", "1", "60"]).arg(&program).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{:?}: {errors}", output.status);
+    assert!(output.stdout.is_empty());
+}
+
+/// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, as far as it is built.
+/// Natively the scenario says that there is none.
 fn with_lwp(scenario: &str) {
-    let runners: [&[&str]; 2] =
-        [&["lwp", "run", "--interrupt", "27"], &["lwp-reference", "--threshold-signal", "27"]];
-    for runner in runners {
-        let program = built().join(runner[0]);
-        if program.exists() {
-            let mut command = Command::new("timeout");
-            command.args(["-k", "1", "900"]).arg(program).args(&runner[1..]).arg("--");
-            let output = command.arg(folder().join("client")).arg(scenario).output().unwrap();
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{runner:?}: {:?}: {errors}", output.status);
-        }
+    let lwp = built().join("lwp");
+    if lwp.exists() {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "300"]).arg(lwp).args(["run", "--"]);
+        let output = command.arg(folder().join("client")).arg(scenario).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{:?}: {errors}", output.status);
     }
     let code = run(30, scenario).status.code();
     assert!(matches!(code, Some(0 | 77)), "{code:?}");
@@ -118,6 +193,16 @@ fn threads_have_lightweight_profiling_of_their_own() {
 #[test]
 fn overflows_by_lightweight_profiling() {
     with_lwp("lwp_overflow");
+}
+
+#[test]
+fn room_for_records_of_lightweight_profiling() {
+    with_lwp("lwp_room");
+}
+
+#[test]
+fn refusals_of_lightweight_profiling() {
+    with_lwp("lwp_errors");
 }
 
 fn readelf(option: &str) -> String {
@@ -179,4 +264,37 @@ fn the_header_stands_alone() {
         command.arg("-I").arg(here().join("include")).arg(&source);
         assert!(command.status().unwrap().success(), "{compiler} {standard}");
     }
+}
+
+/// What install.sh puts somewhere is found by pkg-config, and every function has a manual page there.
+#[test]
+fn what_is_installed_builds_a_client() {
+    let prefix = folder().join("installed");
+    let built = library();
+    let mut install = Command::new("sh");
+    install.arg(here().join("install.sh")).arg(built.parent().unwrap());
+    install.env("PREFIX", &prefix).env_remove("DESTDIR").env("COMPAT", "1");
+    assert!(install.status().unwrap().success());
+    for line in fs::read_to_string(here().join("abi/libcpc.syms")).unwrap().lines() {
+        let name = line.split('@').next().unwrap();
+        let page = prefix.join("share/man/man3").join(format!("{name}.3cpc"));
+        assert!(!name.starts_with("cpc_") || page.exists(), "{name} has no manual page");
+    }
+    let mut config = Command::new("pkg-config");
+    config
+        .args(["--cflags", "--libs", "libcpc"])
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let Ok(flags) = config.output() else {
+        return; // There is no pkg-config.
+    };
+    assert!(flags.status.success(), "{flags:?}");
+    let program = folder().join("installed-client");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-o").arg(&program).arg(here().join("tests/client.c")).arg("-pthread");
+    compiler.args(String::from_utf8(flags.stdout).unwrap().split_whitespace());
+    compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    assert!(compiler.status().unwrap().success());
+    let output =
+        Command::new("timeout").args(["-k", "1", "60"]).arg(&program).arg("buffers").output();
+    assert!(output.unwrap().status.success());
 }

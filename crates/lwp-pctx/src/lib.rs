@@ -13,8 +13,9 @@
 //!
 //! # With libcpc
 //!
-//! `pid_t __pctx_cpc_tid(pctx_t *, id_t)` gives the kernel's number of an LWP, -1 and ESRCH if there is
-//! none: libcpc looks it up by name.
+//! libcpc looks two functions up by name. `pid_t __pctx_cpc_tid(pctx_t *, id_t)` gives the kernel's number
+//! of an LWP, -1 and ESRCH if there is none. `void __pctx_cpc_watch(pctx_t *, int, void (*)(void))` has
+//! `pctx_run` wait for a descriptor too, and call the function when it may be readable.
 
 mod events;
 mod object;
@@ -28,7 +29,7 @@ use std::ptr;
 
 use pctx::{LwpId, Pctx};
 
-use object::{Context, PctxT, get};
+use object::{Context, PctxT, Watch, get};
 use report::{ErrorFunction, Reporter};
 
 global_asm!(
@@ -39,6 +40,7 @@ global_asm!(
     ".symver pctx_release, pctx_release@@SUNW_1.1",
     ".symver pctx_terminate, pctx_terminate@@SUNWprivate_1.1",
     ".symver __pctx_cpc_tid, __pctx_cpc_tid@@SUNWprivate_1.1",
+    ".symver __pctx_cpc_watch, __pctx_cpc_watch@@SUNWprivate_1.1",
 );
 
 /// Sets `errno`.
@@ -165,4 +167,22 @@ pub unsafe extern "C" fn __pctx_cpc_tid(pctx: *mut PctxT, lwp: c_int) -> libc::p
         set_errno(libc::ESRCH);
         -1
     })
+}
+
+/// Has `pctx_run` wait for `descriptor` too, and call `attend` whenever it may be readable; with NULL,
+/// not any more.
+///
+/// # Safety
+///
+/// `pctx` is NULL or an object of this library; the descriptor stays open as long as the object lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pctx_cpc_watch(
+    pctx: *mut PctxT,
+    descriptor: c_int,
+    attend: Option<unsafe extern "C" fn()>,
+) {
+    // SAFETY: the caller's promise.
+    if let Some(context) = unsafe { get(pctx) } {
+        context.watch.set(attend.map(|attend| Watch { descriptor, attend }));
+    }
 }

@@ -1,7 +1,7 @@
 //! What a `pctx_t *` points to.
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pctx::{Pctx, Terminator};
@@ -9,11 +9,19 @@ use pctx::{Pctx, Terminator};
 use crate::events::Table;
 use crate::report::Reporter;
 
+/// What a run waits for besides its own events, and what to call then: libcpc's.
+#[derive(Clone, Copy)]
+pub(crate) struct Watch {
+    pub(crate) descriptor: c_int,
+    pub(crate) attend: unsafe extern "C" fn(),
+}
+
 /// A process under control and what its C client gave with it.
 pub(crate) struct Context {
     pub(crate) pctx: Pctx,
     pub(crate) terminator: Terminator,
     pub(crate) handlers: Cell<Table>,
+    pub(crate) watch: Cell<Option<Watch>>,
     pub(crate) arg: *mut c_void,
     pub(crate) reporter: Reporter,
 }
@@ -21,7 +29,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(pctx: Pctx, arg: *mut c_void, reporter: Reporter) -> Self {
         let terminator = pctx.terminator();
-        Self { pctx, terminator, handlers: Cell::default(), arg, reporter }
+        Self { pctx, terminator, handlers: Cell::default(), watch: Cell::new(None), arg, reporter }
     }
 }
 

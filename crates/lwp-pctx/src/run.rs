@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_int, c_uint};
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::time::Duration;
 
@@ -88,6 +89,19 @@ fn quietly<T>(call: impl FnOnce() -> T) -> T {
 }
 
 impl Handlers for Client<'_> {
+    fn attention(&self) -> Option<BorrowedFd<'_>> {
+        let watch = self.context.watch.get()?;
+        // SAFETY: who named the descriptor keeps it open for as long as the object lives.
+        Some(unsafe { BorrowedFd::borrow_raw(watch.descriptor) })
+    }
+
+    fn attend(&mut self) {
+        if let Some(watch) = self.context.watch.get() {
+            // SAFETY: who named the function promised this type.
+            unsafe { (watch.attend)() };
+        }
+    }
+
     fn init_lwp(&mut self, _: &Pctx, lwp: LwpId) -> Flow {
         self.lwp(self.table().init_lwp, lwp)
     }

@@ -180,7 +180,7 @@ pub fn diagnose(kernel: &dyn Kernel, refused: Refused<'_>, errno: Errno) -> Caus
     match errno {
         Errno::NOSYS if seccomp(kernel) => Cause::Seccomp,
         Errno::NOSYS => Cause::NotBuilt,
-        Errno::ACCESS | Errno::PERM => permission(kernel, refused),
+        Errno::ACCESS | Errno::PERM => permission(kernel, refused, errno),
         Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP => missing(kernel, refused, errno),
         Errno::INVAL => invalid(kernel, refused),
         Errno::BUSY => Cause::Busy,
@@ -202,8 +202,12 @@ pub fn diagnose(kernel: &dyn Kernel, refused: Refused<'_>, errno: Errno) -> Caus
     }
 }
 
-/// EACCES and EPERM: paranoia, seccomp, or another user's process.
-fn permission(kernel: &dyn Kernel, refused: Refused<'_>) -> Cause {
+/// EACCES and EPERM: paranoia, seccomp, or another user's process. Paranoia is EACCES; filters say EPERM,
+/// if they say anything else than ENOSYS.
+fn permission(kernel: &dyn Kernel, refused: Refused<'_>, errno: Errno) -> Cause {
+    if errno == Errno::PERM && seccomp(kernel) {
+        return Cause::Seccomp;
+    }
     let level = number(kernel, "/proc/sys/kernel/perf_event_paranoid");
     let flags = refused.attr.flags();
     let needed = match refused.target {

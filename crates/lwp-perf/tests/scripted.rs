@@ -219,6 +219,11 @@ fn permissions_name_the_knob() {
     let everything = blamed(level("1"), cpu, "cycles", Errno::PERM);
     assert_eq!(everything, Cause::Paranoid { level: 1, needed: 0 });
     assert_eq!(blamed(contained(), here(), "cycles", Errno::NOSYS), Cause::Seccomp);
+    // Both: the number says which it was.
+    let both = || contained().file("/proc/sys/kernel/perf_event_paranoid", "3\n");
+    assert_eq!(blamed(both(), here(), "cycles:u", Errno::PERM), Cause::Seccomp);
+    let paranoid = blamed(both(), here(), "cycles:u", Errno::ACCESS);
+    assert_eq!(paranoid, Cause::Paranoid { level: 3, needed: 2 });
 }
 
 #[test]

@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -436,11 +436,23 @@ pub fn forget_child_events() {
 
 /// Sleeps until `fd` becomes readable or the time is up.
 pub fn wait_readable(fd: &OwnedFd, timeout: Option<Duration>) {
-    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    wait_either_readable(fd, None, timeout);
+}
+
+/// Sleeps until `fd` or `other` becomes readable, or the time is up.
+pub fn wait_either_readable(
+    fd: &OwnedFd,
+    other: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+) {
+    // A negative descriptor is passed over.
+    let other = other.map_or(-1, |other| other.as_raw_fd());
+    let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut poll = [poll(fd.as_raw_fd()), poll(other)];
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
     // SAFETY: `poll` and `time` live through the call.
-    unsafe { libc::ppoll(&raw mut poll, 1, time, std::ptr::null()) };
+    unsafe { libc::ppoll(poll.as_mut_ptr(), 2, time, std::ptr::null()) };
 }
 
 fn timespec(duration: Duration) -> libc::timespec {

@@ -36,7 +36,7 @@ pub struct Options {
     pub seed: u32,
 
     /// The signal that stands for the threshold interrupt, by number; sent if the program handles it
-    #[arg(long, value_name = "N", default_value_t = libc::SIGSTKFLT)]
+    #[arg(long, value_name = "N", default_value_t = libc::SIGPWR)]
     pub threshold_signal: i32,
 
     /// The program and its arguments

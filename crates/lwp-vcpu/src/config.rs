@@ -120,10 +120,11 @@ pub enum Interrupt {
 }
 
 impl Default for Interrupt {
-    /// SIGSTKFLT to the thread, which nothing else uses. It is sent only where the control block asks
-    /// for interrupts and the program has a handler for it.
+    /// SIGPWR to the thread: the kernel sends it to nobody but init, and one that is already pending is
+    /// not queued again. It is sent only where the control block asks for interrupts and the program has
+    /// a handler for it.
     fn default() -> Self {
-        Self::Thread(16)
+        Self::Thread(30)
     }
 }
 

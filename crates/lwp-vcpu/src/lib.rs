@@ -215,6 +215,9 @@ fn trace(
             machine.reports.push(ProcessReport {
                 pid: 0,
                 parent: 0,
+                maker: 0,
+                started: Instant::now(),
+                command: String::new(),
                 comm: comm.unwrap_or_default().to_string_lossy().into_owned(),
                 threads: Vec::new(),
                 uncounted: Some("the kernel killed it before its first instruction".into()),

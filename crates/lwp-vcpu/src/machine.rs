@@ -91,6 +91,8 @@ pub struct Thread {
     pub pid: i32,
     /// Its context slot.
     pub slot: usize,
+    /// When it came into its process image.
+    pub started: Instant,
     /// Its profile, while LWP is on.
     pub lwp: Option<Box<ThreadLwp>>,
     /// Where the random bits of its counters come from, while LWP is off.
@@ -292,10 +294,20 @@ impl Machine {
         out
     }
 
-    /// Starts the report of a process image named `comm`; its number.
-    pub fn add_report(&mut self, pid: i32, parent: i32, comm: String) -> usize {
-        let threads = Vec::new();
-        self.reports.push(ProcessReport { pid, parent, comm, threads, uncounted: None });
+    /// Starts the report of a process image named `comm` that was run by `command`; its number.
+    pub fn add_report(&mut self, pid: i32, parent: i32, comm: String, command: String) -> usize {
+        let (threads, started) = (Vec::new(), Instant::now());
+        let (maker, uncounted) = (0, None);
+        self.reports.push(ProcessReport {
+            pid,
+            parent,
+            maker,
+            started,
+            command,
+            comm,
+            threads,
+            uncounted,
+        });
         self.reports.len() - 1
     }
 
@@ -369,6 +381,7 @@ impl Machine {
         let thread = Thread {
             pid,
             slot,
+            started: Instant::now(),
             lwp,
             lwp_random: None,
             known_cuts: KnownCuts::default(),
@@ -401,6 +414,8 @@ impl Machine {
                 tid,
                 comm: report.comm.clone(),
                 counts: kept.counts(),
+                started: thread.started,
+                ended: Some(Instant::now()),
             });
         }
         self.slots[thread.slot] = 0;
@@ -418,7 +433,9 @@ impl Machine {
             let Some(process) = self.processes.get(&thread.pid) else { continue };
             let report = &mut reports[process.report];
             let counts = self.counted(thread, total).counts();
-            report.threads.push(ThreadReport { tid, comm: report.comm.clone(), counts });
+            let comm = report.comm.clone();
+            let started = thread.started;
+            report.threads.push(ThreadReport { tid, comm, counts, started, ended: None });
         }
         for report in &mut reports {
             report.threads.sort_by_key(|thread| thread.tid);

@@ -1,7 +1,7 @@
 //! What a run of the virtual CPU reports.
 
 use std::ops::{AddAssign, Sub};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exact event counts of one thread, process or run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +81,10 @@ pub struct ThreadReport {
     pub comm: String,
     /// What it executed.
     pub counts: Counts,
+    /// When it came into the process image.
+    pub started: Instant,
+    /// When it left it; not yet, in a report of a run that goes on.
+    pub ended: Option<Instant>,
 }
 
 /// One process's counts: of one program image run by it; an exec starts the next report.
@@ -90,6 +94,12 @@ pub struct ProcessReport {
     pub pid: i32,
     /// Its parent's process id, 0 for the first.
     pub parent: i32,
+    /// The thread that made it by fork; 0 for the first, and for an image that an exec has loaded.
+    pub maker: i32,
+    /// When it was made or loaded.
+    pub started: Instant,
+    /// Its arguments, with blanks in between; a child of fork has its parent's.
+    pub command: String,
     /// Its name (as in `/proc/PID/comm`).
     pub comm: String,
     /// The process's threads, in the order they started.

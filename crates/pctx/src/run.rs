@@ -1,6 +1,7 @@
 //! Letting the process run and telling what happens to it.
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::{Errno, Stop, Tracee, sys};
@@ -108,6 +109,15 @@ pub trait Handlers {
         false
     }
 
+    /// What the run is to wait for besides its own events; when it is readable, [`Handlers::attend`] is
+    /// called.
+    fn attention(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// What [`Handlers::attention`] names may be readable.
+    fn attend(&mut self) {}
+
     /// Another period has passed. The process runs meanwhile.
     fn tick(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
         Flow::Continue
@@ -187,6 +197,7 @@ impl Pctx {
             if let Some(end) = self.dispatch(handlers) {
                 return end;
             }
+            handlers.attend();
             if self.wake.terminate.swap(false, Ordering::Relaxed) || handlers.is_over() {
                 return self.stop_all(handlers, LONGEST_WAIT).unwrap_or(End::Terminated);
             }
@@ -206,7 +217,7 @@ impl Pctx {
                 wait = wait.min(ticks.next.saturating_duration_since(Instant::now()));
             }
             if !self.any_stopped() {
-                sys::wait_readable(&self.wake.fd, Some(wait));
+                sys::wait_either_readable(&self.wake.fd, handlers.attention(), Some(wait));
             }
         }
     }

@@ -61,6 +61,14 @@ impl Way {
     }
 }
 
+/// cputrack on the virtual CPU, following children as `lwp stat` does.
+pub fn cputrack(release: &Path) -> Way {
+    let options = ["--lwp", "-efn", "-T", "0", "-o", "/dev/null", "-c", "instructions", "--"];
+    let program = release.join("cputrack").into_os_string();
+    let words = std::iter::once(program).chain(options.iter().map(OsString::from));
+    Way::new("cputrack --lwp", words)
+}
+
 /// The peers: heading, program, options.
 #[rustfmt::skip] // A table: one way a line.
 const PEERS: &[(&str, &str, &[&str])] = &[

@@ -1,8 +1,10 @@
 //! Counting by libcpc, under the control of libpctx.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
-use cpc::{BindFlags, Buf, Cpc, Set, Version};
+use cpc::{BindFlags, Buf, Cpc, Requests, Set, Version};
 use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -37,6 +39,7 @@ pub fn track(options: &Options) -> Result<(), Failure> {
         templates: &templates,
         output,
         interrupted,
+        requests: Requests::of_this_process().ok(),
         started_ns: now_ns(),
         lwps: BTreeMap::new(),
         totals: Vec::new(),
@@ -74,6 +77,8 @@ struct Tracker<'a> {
     templates: &'a [Template],
     output: Output,
     interrupted: Interrupted,
+    /// Where the program may ask for its counters to be switched.
+    requests: Option<Arc<Requests>>,
     started_ns: i64,
     lwps: BTreeMap<LwpId, Counted>,
     /// One a specification: the counts of all threads so far.
@@ -304,6 +309,7 @@ impl Handlers for Tracker<'_> {
         let row = self.columns.track(TrackRow { note: Note::Text(&note), ..row });
         self.output.write(&row);
         self.failed = false;
+        self.requests = Requests::of_this_process().ok();
         if let Err(error) = self.run(&child) {
             self.fail(&child, "fork", &reason_of(&error));
         }
@@ -320,6 +326,16 @@ impl Handlers for Tracker<'_> {
 
     fn is_over(&self) -> bool {
         self.interrupted.get() || self.output.is_broken()
+    }
+
+    fn attention(&self) -> Option<BorrowedFd<'_>> {
+        self.requests.as_ref().map(|requests| requests.as_fd())
+    }
+
+    fn attend(&mut self) {
+        if let Some(requests) = &self.requests {
+            requests.answer();
+        }
     }
 
     fn tick(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {

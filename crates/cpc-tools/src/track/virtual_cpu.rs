@@ -1,10 +1,11 @@
 //! Counting on the virtual CPU: `cputrack --lwp`.
 //!
 //! The virtual CPU counts every thread all the time and keeps its own books, so there are no sets to
-//! bind and none to rotate. It says what was counted so far, and in the end; when a thread started or
-//! ended it does not say, and rows about that are missing.
+//! bind and none to rotate. It says at every tick what was counted so far, and when threads and
+//! processes have started and ended; rows about that are printed then, with their own times.
 
-use std::collections::BTreeMap;
+mod printer;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,16 +13,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lwp_vcpu::config::{Cache, Control, Request};
-use lwp_vcpu::{Config, Counts, Outcome, Plan, ProcessReport, Target};
+use lwp_vcpu::{Config, Counts, Plan, ProcessReport, Target};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::options::Options;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::rows::{Columns, Note, TrackRow};
 use crate::signals::answered;
 use crate::spec::Spec;
+use printer::Printer;
 
 /// How one event is taken from what the virtual CPU counts.
 type Count = fn(&Counts) -> u64;
@@ -111,15 +112,7 @@ pub fn track(options: &Options) -> Result<(), Failure> {
         let widest = specs.iter().max_by_key(|spec| spec.pics.len());
         output.write(&options.columns().track_title(widest.map_or(&[], |spec| &spec.pics)));
     }
-    let printer = Mutex::new(Printer {
-        options,
-        columns: options.columns(),
-        specs: &specs,
-        output,
-        started: Instant::now(),
-        images: BTreeMap::new(),
-        failed: false,
-    });
+    let printer = Mutex::new(Printer::new(options, &specs, output));
     let (requests, control, reports) = connect();
     answer_signals(requests.clone(), options.pid.is_some())?;
     let outcome = std::thread::scope(|scope| {
@@ -236,151 +229,6 @@ fn ticks(
     }
 }
 
-/// What was printed of one program image.
-#[derive(Default)]
-struct Image {
-    /// Threads in the order in which they were seen: their numbers are the places, from 1.
-    tids: Vec<i32>,
-    /// Their counts at the tick before, one row a specification.
-    seen: BTreeMap<i32, Vec<Vec<u64>>>,
-}
-
-impl Image {
-    fn number(&mut self, tid: i32) -> i32 {
-        let place = self.tids.iter().position(|known| *known == tid).unwrap_or_else(|| {
-            self.tids.push(tid);
-            self.tids.len() - 1
-        });
-        i32::try_from(place + 1).unwrap_or(i32::MAX)
-    }
-}
-
-/// Prints rows.
-struct Printer<'a> {
-    options: &'a Options,
-    columns: Columns,
-    specs: &'a [Columned],
-    output: Output,
-    started: Instant,
-    /// By place in the list of reports.
-    images: BTreeMap<usize, Image>,
-    failed: bool,
-}
-
-impl Printer<'_> {
-    /// Whether the report at `index` is asked for: with -f every process, with -e every image.
-    fn wanted(&self, reports: &[ProcessReport], index: usize) -> bool {
-        let report = &reports[index];
-        let first = reports.first().is_some_and(|first| first.pid == report.pid);
-        let later = reports[..index].iter().any(|other| other.pid == report.pid);
-        (self.options.follow_fork || first)
-            && (self.options.follow_exec || !later)
-            && report.uncounted.is_none()
-    }
-
-    /// Prints what every living thread has counted since the tick before.
-    fn tick(&mut self, reports: &[ProcessReport]) {
-        let seconds = self.started.elapsed().as_secs_f64();
-        for (index, report) in reports.iter().enumerate() {
-            let over = reports[index + 1..].iter().any(|later| later.pid == report.pid);
-            if over || !self.wanted(reports, index) {
-                continue;
-            }
-            for thread in &report.threads {
-                let image = self.images.entry(index).or_default();
-                let lwp = image.number(thread.tid);
-                let now: Vec<Vec<u64>> = self
-                    .specs
-                    .iter()
-                    .map(|spec| spec.counts.iter().map(|count| count(&thread.counts)).collect())
-                    .collect();
-                let fresh = fresh(image.seen.entry(thread.tid).or_default(), &now);
-                if Path::new(&format!("/proc/{}/task/{}", report.pid, thread.tid)).exists() {
-                    self.rows(seconds, report.pid, lwp, "tick", &fresh);
-                }
-            }
-        }
-    }
-
-    /// One row a specification.
-    fn rows(&mut self, seconds: f64, pid: i32, lwp: i32, tag: &str, counts: &[Vec<u64>]) {
-        for (spec, counts) in self.specs.iter().zip(counts) {
-            let note = if self.specs.len() > 1 { Note::Text(&spec.text) } else { Note::None };
-            let counts = Some((0, &**counts));
-            let row = TrackRow { seconds, pid, lwp, tag, counts, note };
-            self.output.write(&self.columns.track(row));
-        }
-    }
-
-    /// Prints the totals of every process image.
-    fn finish(&mut self, outcome: &Outcome) {
-        let seconds = outcome.elapsed.as_secs_f64();
-        let reports = &outcome.processes;
-        for (index, report) in reports.iter().enumerate() {
-            if let Some(reason) = &report.uncounted
-                && (self.options.follow_fork || index == 0)
-            {
-                eprintln!("cputrack: process {} was not counted: {reason}", report.pid);
-                self.failed = true;
-            }
-            if !self.wanted(reports, index) {
-                continue;
-            }
-            self.threads(seconds, index, report);
-            let next = reports[index + 1..].iter().find(|later| later.pid == report.pid);
-            let tag = if next.is_some() { "exec" } else { "exit" };
-            self.rows(seconds, report.pid, 1, tag, &self.counts(&report.counts()));
-            if let Some(next) = next.filter(|_| self.options.follow_exec) {
-                let note = format!("'{}'", next.comm);
-                let row = TrackRow {
-                    seconds,
-                    pid: report.pid,
-                    lwp: 1,
-                    tag: "exec",
-                    counts: None,
-                    note: Note::Text(&note),
-                };
-                self.output.write(&self.columns.track(row));
-            }
-        }
-    }
-
-    /// Rows for the threads of a process that is over.
-    fn threads(&mut self, seconds: f64, index: usize, report: &ProcessReport) {
-        for thread in &report.threads {
-            let lwp = self.images.entry(index).or_default().number(thread.tid);
-            let counts = self.counts(&thread.counts);
-            if self.options.verbose {
-                self.rows(seconds, report.pid, lwp, "fini_lwp", &counts);
-            }
-            if thread.tid != report.pid {
-                self.rows(seconds, report.pid, lwp, "lwp_exit", &counts);
-            }
-        }
-    }
-
-    fn counts(&self, counts: &Counts) -> Vec<Vec<u64>> {
-        let of = |spec: &Columned| spec.counts.iter().map(|count| count(counts)).collect();
-        self.specs.iter().map(of).collect()
-    }
-}
-
-/// What `now` has more than `seen`, which becomes `now`. Counters are read while they run, so one may
-/// be behind for a moment; it then counts from where it was.
-fn fresh(seen: &mut Vec<Vec<u64>>, now: &[Vec<u64>]) -> Vec<Vec<u64>> {
-    seen.resize(now.len(), Vec::new());
-    let rows = seen.iter_mut().zip(now);
-    rows.map(|(seen, now)| {
-        seen.resize(now.len(), 0);
-        let fresh = |(seen, now): (&mut u64, &u64)| {
-            let before = std::mem::replace(seen, (*seen).max(*now));
-            *seen - before
-        };
-        seen.iter_mut().zip(now).map(fresh).collect()
-    })
-    .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -414,13 +262,5 @@ mod tests {
         for wrong in ["calls,sys", "calls,nouser", "pic0=calls,pic0=returns", "cycles"] {
             assert!(Columned::parse(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn differences_never_run_backwards() {
-        let mut seen = Vec::new();
-        assert_eq!(fresh(&mut seen, &[vec![5, 9]]), [[5, 9]]);
-        assert_eq!(fresh(&mut seen, &[vec![4, 10]]), [[0, 1]]);
-        assert_eq!(fresh(&mut seen, &[vec![7, 10]]), [[2, 0]], "sums stay right");
     }
 }

@@ -9,12 +9,15 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromZeros;
 
 use super::memory::Memory;
-use super::plan::{Program, Programmed};
+use super::plan::{Interrupt, Program, Programmed};
 use super::unit::Unit;
 use crate::backend::{Cause, Context, Moment};
 use crate::clock::Cycles;
 use crate::error::{Error, Result};
 use crate::thread;
+
+/// A threshold that no ring reaches.
+const NEVER: u32 = u32::MAX;
 
 /// A request that is being counted or recorded.
 #[derive(Debug)]
@@ -61,8 +64,12 @@ impl Running {
 }
 
 impl Running {
-    /// Whether the counter has passed 2^64 since it was started and signals that.
+    /// Whether the request signals, and the counter has passed 2^64 since it was started, or three
+    /// quarters of the room for records are used up.
     fn overflowed(&self, memory: &Memory) -> bool {
+        if let Some(room) = self.programmed.records {
+            return self.programmed.notifies && self.queue.len() >= room - room / 4;
+        }
         let distance = self.preset.wrapping_neg();
         self.programmed.notifies && distance != 0 && self.count(memory) >= distance
     }
@@ -77,13 +84,9 @@ pub(super) struct LwpContext {
     ring: Ring,
     tail: RingOffset,
     running: Vec<Running>,
-    /// The counter of reference clocks, if it belongs to no request.
-    clock: Option<Running>,
-    /// Which request counts the reference clocks, if one does.
-    clock_request: Option<usize>,
-    /// The tick up to the last start.
-    earlier_tick: u64,
-    /// Time while counting, where the unit has no clock.
+    /// Threshold, in bytes.
+    threshold: u32,
+    /// Time while counting.
     cycles: Cycles,
     loaded: bool,
     /// MissedEvents when last looked at.
@@ -112,8 +115,6 @@ impl LwpContext {
         let memory = Memory::new(program.block_bytes, ring_bytes).ok_or(no_memory.clone())?;
         let ring = Ring::new(ring_bytes as u32, Record::SIZE as u32).ok_or(no_memory)?;
         let running: Vec<Running> = program.requests.iter().copied().map(Running::new).collect();
-        let clock_request = program.requests.iter().position(|r| Some(*r) == program.clock);
-        let clock = program.clock.filter(|_| clock_request.is_none()).map(Running::new);
         let mut context = Self {
             unit,
             memory: Arc::new(memory),
@@ -121,29 +122,52 @@ impl LwpContext {
             ring,
             tail: RingOffset(0),
             running,
-            clock,
-            clock_request,
-            earlier_tick: 0,
+            threshold: NEVER,
             cycles: Cycles::stopped(),
             loaded: false,
             missed: 0,
             lost: 0,
             invalid: false,
         };
+        context.choose_threshold(presets)?;
         context.reset(presets);
         context.load();
-        context.check_interrupt()?;
         Ok(context)
     }
 
-    /// If overflows are to be signalled: whether a record that is inserted is. Otherwise the thread
-    /// would wait for ever.
-    fn check_interrupt(&self) -> Result<()> {
-        if !self.program.flags.contains(EventFlags::INT) {
-            return Ok(());
+    /// Decides when the ring interrupts.
+    ///
+    /// # Errors
+    ///
+    /// ENOTSUP if overflows are to be signalled and interrupts do not arrive.
+    fn choose_threshold(&mut self, presets: &[u64]) -> Result<()> {
+        match self.program.interrupt {
+            Interrupt::Unused => {}
+            Interrupt::Notify(records) => {
+                // Each record interrupts while it is found out whether one arrives.
+                self.threshold = Record::SIZE as u32;
+                self.reset(presets);
+                self.load();
+                let heard = self.check_interrupt();
+                self.unload();
+                self.cycles = Cycles::stopped();
+                heard?;
+                self.threshold = (records * Record::SIZE) as u32;
+            }
+            Interrupt::Drain if self.unit.interrupts() && self.unit.hear() => {
+                self.program.flags |= EventFlags::INT;
+                let bytes = self.memory.ring_bytes() as u32;
+                self.threshold = bytes - bytes / 4;
+            }
+            Interrupt::Drain => {}
         }
-        let unheard = "the threshold interrupt does not reach this thread as SIGPROF (lwp run \
-                       --interrupt 27), or that signal has a handler or is blocked";
+        Ok(())
+    }
+
+    /// Whether a record that is inserted is signalled. Otherwise the thread would wait for ever.
+    fn check_interrupt(&self) -> Result<()> {
+        let unheard = "the threshold interrupt does not reach this thread as SIGPWR: the signal has a \
+                       handler or is blocked, or lwp was told --interrupt something else";
         if !self.unit.hear() {
             return Err(Error::new(libc::ENOTSUP, unheard));
         }
@@ -163,9 +187,7 @@ impl LwpContext {
         block.flags = self.program.flags.bits().into();
         block.set_buffer_size_random(self.memory.ring_bytes() as u32, self.program.random);
         block.buffer_base = self.memory.ring_address().into();
-        // Each record interrupts, or none: more than the ring holds.
-        let interrupts = self.program.flags.contains(EventFlags::INT);
-        block.threshold = if interrupts { Record::SIZE as u32 } else { u32::MAX }.into();
+        block.threshold = self.threshold.into();
         block.filters = self.program.filters.bits().into();
         block.base_ip = self.program.base_ip.into();
         block.limit_ip = self.program.limit_ip.into();
@@ -173,7 +195,7 @@ impl LwpContext {
         for (running, preset) in self.running.iter_mut().zip(presets) {
             running.preset = *preset;
         }
-        for running in self.running.iter_mut().chain(&mut self.clock) {
+        for running in &mut self.running {
             if let Some(slot) = running.programmed.slot {
                 self.memory.set_slot(slot, &running.programmed.initial(running.preset));
             }
@@ -185,13 +207,10 @@ impl LwpContext {
         self.missed = 0;
         self.lost = 0;
         self.invalid = false;
-        self.cycles = Cycles::stopped();
     }
 
     fn load(&mut self) {
-        if self.program.clock.is_none() {
-            self.cycles.start();
-        }
+        self.cycles.start();
         self.loaded = true;
         self.unit.load(&self.memory);
     }
@@ -212,7 +231,7 @@ impl LwpContext {
         while self.tail != head {
             let record = self.memory.record(self.tail);
             let id = EventId(record.event_id);
-            let mut all = self.running.iter_mut().chain(&mut self.clock);
+            let mut all = self.running.iter_mut();
             if let Some(running) = all.find(|running| running.programmed.id == id) {
                 running.take(record);
             }
@@ -227,21 +246,6 @@ impl LwpContext {
         let counts = self.running.iter().any(|running| running.programmed.records.is_none());
         self.invalid |= lost > 0 && counts;
         Ok(())
-    }
-
-    fn tick(&self) -> u64 {
-        let since = match (self.clock_request, &self.clock) {
-            (Some(index), _) => self.running[index].count(&self.memory),
-            (None, Some(clock)) => clock.count(&self.memory),
-            (None, None) => self.cycles.elapsed(),
-        };
-        self.earlier_tick.wrapping_add(since)
-    }
-
-    /// Keeps the tick so far, before the counters start again.
-    fn gather_clock(&mut self) {
-        let _ = self.gather();
-        self.earlier_tick = self.tick();
     }
 }
 
@@ -259,13 +263,14 @@ impl Context for LwpContext {
             *count = running.count(&self.memory);
         }
         let now = clock_gettime(ClockId::Monotonic);
-        Ok(Moment { hrtime_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec, tick: self.tick() })
+        Ok(Moment {
+            hrtime_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec,
+            tick: self.cycles.elapsed(),
+        })
     }
 
     fn restart(&mut self, presets: &[u64]) -> Result<()> {
         self.unload();
-        // The tick goes on.
-        self.gather_clock();
         self.reset(presets);
         self.load();
         Ok(())

@@ -42,8 +42,20 @@ pub(super) struct Program {
     pub(super) random: u32,
     pub(super) ring_records: usize,
     pub(super) block_bytes: usize,
-    /// Where the reference clocks are counted: by a request, or beside them. They are the tick.
-    pub(super) clock: Option<Programmed>,
+    /// What the threshold interrupt is for.
+    pub(super) interrupt: Interrupt,
+}
+
+/// What the threshold interrupt of a set is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interrupt {
+    /// Nothing.
+    Unused,
+    /// To empty the ring while nobody samples, where that is possible: what counts loses its records
+    /// in no other way than by a full ring.
+    Drain,
+    /// Every so many records: a request asks for a signal.
+    Notify(usize),
 }
 
 /// For which events an attribute means something.
@@ -214,7 +226,7 @@ pub(super) fn build(
     }
     check_random(&shared, plan)?;
     check_interrupts(&requests)?;
-    Ok(assemble(capabilities, enabled, requests, &shared))
+    Ok(assemble(capabilities, requests, &shared))
 }
 
 fn check_flags(request: &Request) -> Result<()> {
@@ -236,11 +248,12 @@ fn check_random(shared: &Shared, plan: &[Planned]) -> Result<()> {
     Ok(())
 }
 
-/// Every record would interrupt.
+/// An overflow of a counter takes an interrupt at every record.
 fn check_interrupts(requests: &[Programmed]) -> Result<()> {
-    let notifies = requests.iter().any(|request| request.notifies);
-    if notifies && requests.iter().any(|request| request.records.is_some()) {
-        let reason = "Lightweight Profiling signals overflows of sets without SMPL requests only";
+    let counter = |request: &Programmed| request.notifies && request.records.is_none();
+    if requests.iter().any(counter) && requests.iter().any(|request| request.records.is_some()) {
+        let reason = "Lightweight Profiling signals overflows of counters only in sets without SMPL \
+                      requests";
         return Err(Error::coded(Subcode::ConflictingRequests, reason));
     }
     Ok(())
@@ -295,19 +308,13 @@ fn slot_of(capabilities: &Capabilities, id: EventId) -> Option<u64> {
     slot_offset(ebx.event_offset().into(), ebx.max_events(), id)
 }
 
-fn assemble(
-    capabilities: &Capabilities,
-    enabled: Features,
-    requests: Vec<Programmed>,
-    shared: &Shared,
-) -> Program {
+fn assemble(capabilities: &Capabilities, requests: Vec<Programmed>, shared: &Shared) -> Program {
     let of_event =
         |id: EventId| EventFlags::from_bits_truncate(1u32.checked_shl(id.0.into()).unwrap_or(0));
     let mut flags: EventFlags = requests.iter().map(|request| of_event(request.id)).collect();
     flags.set(EventFlags::PTSC, shared.timestamp);
-    flags.set(EventFlags::INT, requests.iter().any(|request| request.notifies));
-    let clock = clock(capabilities, enabled, &requests, shared);
-    flags |= clock.map_or(EventFlags::empty(), |clock| of_event(clock.id));
+    let interrupt = interrupt(&requests);
+    flags.set(EventFlags::INT, matches!(interrupt, Interrupt::Notify(_)));
     let counts = requests.iter().any(|request| request.records.is_none());
     let kept: usize = requests.iter().filter_map(|request| request.records).sum();
     let least = (capabilities.min_ring_bytes() as usize).div_ceil(Record::SIZE);
@@ -322,41 +329,28 @@ fn assemble(
         random: shared.random.unwrap_or(0) as u32,
         ring_records: wanted.clamp(least.max(2), MOST_RECORDS),
         block_bytes: capabilities.ebx.lwpcb_bytes() as usize,
-        clock,
+        interrupt,
     }
 }
 
-/// The counter of reference clocks: that of a request, or one beside them. None where the unit has no
-/// such event, where a filter would distort it, and where records of it or random intervals would.
-fn clock(
-    capabilities: &Capabilities,
-    enabled: Features,
-    requests: &[Programmed],
-    shared: &Shared,
-) -> Option<Programmed> {
-    let id = EventId::REFERENCE_CLOCKS;
-    let filtered = shared.base_ip.is_some() || shared.limit_ip.is_some();
-    if !enabled.contains(Features::LWP_RNH) || filtered || shared.random.unwrap_or(0) > 0 {
-        return None;
+/// A counter that signals interrupts at each record. Records are looked at often enough to see the room
+/// of a request fill before it overflows.
+fn interrupt(requests: &[Programmed]) -> Interrupt {
+    let notifying = requests.iter().filter(|request| request.notifies);
+    let every = notifying.map(|request| request.records.map_or(1, |room| (room / 4).max(1)));
+    if let Some(every) = every.min() {
+        return Interrupt::Notify(every);
     }
-    match requests.iter().find(|request| request.id == id) {
-        Some(request) => Some(*request).filter(|request| request.records.is_none()),
-        None if requests.iter().any(|request| request.records.is_none()) => Some(Programmed {
-            id,
-            slot: slot_of(capabilities, id),
-            interval: COUNTER_MAX,
-            records: None,
-            notifies: false,
-        }),
-        None => None,
-    }
+    let counts = requests.iter().any(|request| request.records.is_none());
+    let records = requests.iter().any(|request| request.records.is_some());
+    if counts && records { Interrupt::Drain } else { Interrupt::Unused }
 }
 
 impl Programmed {
     /// Where EventCounter starts if the counter starts at `preset`: a request that signals its overflow
     /// has a record made exactly there, any other one after each whole interval.
     pub(super) fn first(&self, preset: u64) -> i32 {
-        if !self.notifies {
+        if !self.notifies || self.records.is_some() {
             return self.interval;
         }
         let left = preset.wrapping_neg().wrapping_sub(1);

@@ -385,6 +385,49 @@ fn an_overflow_freezes_the_set_and_signals_at_its_instruction() {
     assert!((0..150).all(|_| !unit.retire_interrupted(&plain)), "disabled");
 }
 
+/// A request of records that signals, with this room.
+fn notifying_records(room: u64) -> Request {
+    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
+    Request::records("lwp_ire", 10)
+        .flags(flags | RequestFlags::HW_SMPL)
+        .attribute("smpl_nrecs", room)
+}
+
+/// The signal comes while there is room, so that nothing is lost.
+#[test]
+fn room_that_fills_is_signalled_and_freezes_the_set() {
+    let (unit, cpc) = open(presets::FULL);
+    let other = Request::records("lwp_bre", 1);
+    let (set, buf) = bound(&cpc, &[notifying_records(40), other]);
+    let plain = Retired::plain(AppPc(1), AppPc(2));
+    for _ in 0..3 {
+        let hits: Vec<u64> = (1..=1000).filter(|_| unit.retire_interrupted(&plain)).collect();
+        assert_eq!(hits, [300], "at three quarters of 40 records");
+        set.sample(&buf).unwrap();
+        let records = buf.records(0).unwrap();
+        assert_eq!((records.len(), records.lost()), (30, 0));
+        set.restart().unwrap();
+    }
+}
+
+/// Where interrupts arrive, a ring that holds records and what is counted is emptied in between.
+#[test]
+fn a_ring_is_emptied_before_counts_are_lost() {
+    let (unit, cpc) = open(presets::FULL);
+    let requests =
+        [Request::records("lwp_ire", 1).attribute("smpl_nrecs", 100), Request::new("lwp_bre")];
+    let (set, buf) = bound(&cpc, &requests);
+    let plain = Retired::plain(AppPc(1), AppPc(2));
+    let instructions = (1u64 << 18) + 200_000;
+    for _ in 0..instructions {
+        assert!(!unit.retire_interrupted(&plain), "the application hears nothing of it");
+    }
+    set.sample(&buf).unwrap();
+    let records = buf.records(0).unwrap();
+    assert_eq!(records.len() as u64 + records.lost(), instructions);
+    assert_eq!((records.len(), buf.get(1)), (100, Ok(0)));
+}
+
 /// The distance is many times what the unit's counter holds.
 #[test]
 fn a_far_overflow_is_signalled_at_its_occurrence() {
@@ -459,13 +502,23 @@ fn other_targets_are_not_supported() {
     assert_eq!(set.bind_lwp(0, BindFlags::empty()).unwrap_err().errno(), libc::ESRCH);
 }
 
-/// The tick is the unit's own clock of reference cycles, if it has one.
+/// The tick is CPU time while counting: it goes on over a restart and stands still in between.
 #[test]
-fn the_tick_counts_reference_clocks() {
+fn the_tick_is_time_spent_counting() {
     let (unit, cpc) = open(presets::FULL);
     let (set, buf) = bound(&cpc, &[Request::new("lwp_ire")]);
-    let plain = Retired::plain(AppPc(0), AppPc(1));
-    unit.retire(&Retired { reference_cycles: 12345, ..plain });
-    set.sample(&buf).unwrap();
-    assert_eq!(buf.tick(), 12345);
+    let tick = || {
+        set.sample(&buf).unwrap();
+        buf.tick()
+    };
+    unit.instructions(1000);
+    let first = tick();
+    set.restart().unwrap();
+    unit.instructions(1000);
+    let second = tick();
+    assert!(0 < first && first < second);
+    crate::enable(false).unwrap();
+    let stopped = tick();
+    unit.instructions(1000);
+    assert_eq!(tick(), stopped);
 }

@@ -111,6 +111,45 @@ fn counters_of_the_thread_are_read_in_user_space() {
     assert_eq!((buf.get(0), buf.get(1)), (Ok(1005), Ok(6)));
 }
 
+/// However many requests: one read(2), of the leader. None at all where the pages say it.
+#[test]
+fn a_sample_is_one_read_however_many_requests() {
+    for requests in [1, 2, 7, 100] {
+        let script = machine();
+        let cpc = open(&script);
+        let probes = script.opened().len();
+        let all: Vec<Request> = (0..requests).map(|_| Request::new("page-faults")).collect();
+        let (set, buf) = set_of(&cpc, &all);
+        set.bind_thread(BindFlags::empty()).unwrap();
+        let values = (0..requests as u64).flat_map(|n| [n * 10, n]);
+        let words = [requests as u64, 1000, 1000].into_iter().chain(values).collect();
+        script.set_read(probes, Ok(words));
+        for _ in 0..3 {
+            set.sample(&buf).unwrap();
+        }
+        assert_eq!(script.read_events(), [probes; 3]);
+        assert_eq!(buf.get(requests - 1), Ok((requests as u64 - 1) * 10));
+    }
+    let script = machine();
+    let cpc = open(&script);
+    script.set_pages(script.opened().len(), Ok(page(100, 11)));
+    let (set, buf) = set_of(&cpc, &[Request::new("instructions")]);
+    set.bind_thread(BindFlags::empty()).unwrap();
+    set.sample(&buf).unwrap();
+    assert_eq!(script.read_events(), [0; 0]);
+}
+
+/// Records of a PMU cannot be asked to signal: that is said, not left undone.
+#[test]
+fn samples_of_a_pmu_do_not_signal() {
+    let script = machine();
+    let cpc = open(&script);
+    let request = Request::records("instructions", 1000);
+    let flags = request.flags | RequestFlags::OVF_NOTIFY_EMT;
+    let (set, _buf) = set_of(&cpc, &[request.flags(flags)]);
+    assert_eq!(set.bind_thread(BindFlags::empty()).unwrap_err().errno(), libc::ENOTSUP);
+}
+
 #[test]
 fn lost_counters_are_eagain_and_stay_bound() {
     let script = machine();

@@ -252,6 +252,8 @@ fn nanoseconds(time: Duration) -> u64 {
 pub mod samples {
     //! Outcomes and reports for the tests of the writers.
 
+    use std::time::Instant;
+
     use lwp_vcpu::{ExitStatus, ThreadReport};
 
     use super::*;
@@ -272,10 +274,15 @@ pub mod samples {
             tid,
             comm: comm.into(),
             counts: counts(instructions),
+            started: Instant::now(),
+            ended: None,
         };
         let process = |pid, comm: &str, threads| ProcessReport {
             pid,
             parent: 0,
+            maker: 0,
+            started: Instant::now(),
+            command: String::new(),
             comm: comm.into(),
             threads,
             uncounted: None,

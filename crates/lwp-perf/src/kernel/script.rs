@@ -37,6 +37,7 @@ struct State {
     opened: Vec<Opened>,
     controls: Vec<(usize, Control)>,
     reads: BTreeMap<usize, Result<Vec<u64>, Errno>>,
+    read: Vec<usize>,
     pages: BTreeMap<usize, Result<Memory, Errno>>,
 }
 
@@ -101,6 +102,11 @@ impl Script {
         self.state().controls.clone()
     }
 
+    /// The number of the event of every read(2) so far.
+    pub fn read_events(&self) -> Vec<usize> {
+        self.state().read.clone()
+    }
+
     fn number(event: &Handle) -> Result<usize, Errno> {
         match event.0 {
             Inner::Scripted(number) => Ok(number),
@@ -128,7 +134,8 @@ impl Kernel for Script {
     }
 
     fn read(&self, event: &Handle, bytes: &mut [u8]) -> Result<usize, Errno> {
-        let state = self.state();
+        let mut state = self.state();
+        state.read.push(Self::number(event)?);
         let words = state.reads.get(&Self::number(event)?).ok_or(Errno::BADF)?.clone()?;
         let from = words.iter().flat_map(|word| word.to_le_bytes());
         let mut written = 0;

@@ -64,8 +64,10 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         };
         let (space, report) = (process.space, process.report);
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
-        let comm = machine.reports[report].comm.clone();
-        let report = machine.add_report(child, pid, comm);
+        let (comm, command) =
+            (machine.reports[report].comm.clone(), machine.reports[report].command.clone());
+        let report = machine.add_report(child, pid, comm, command);
+        machine.reports[report].maker = maker;
         machine.processes.insert(child, Process { space, report });
     }
     // It starts in the code that its maker was in, which may be on another side by now; see `begin`.

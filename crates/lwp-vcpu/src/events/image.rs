@@ -33,5 +33,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
 /// Starts the report of a process image, which names itself.
 pub fn new_report(machine: &mut Machine, pid: i32, parent: i32) -> usize {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    machine.add_report(pid, parent, comm.trim_end().to_owned())
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
+    machine.add_report(pid, parent, comm.trim_end().to_owned(), command)
 }
