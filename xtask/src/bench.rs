@@ -4,7 +4,9 @@
 //! meanwhile does so for all columns. Medians are compared; ratios are to the native median of the
 //! same measurement. Translations are kept from run to run, except in the columns that say "first".
 
+mod memory;
 mod table;
+mod threads;
 mod ways;
 mod workloads;
 
@@ -32,6 +34,12 @@ pub struct Options {
     /// Measure valgrind's tools and qemu-user too, where they are installed
     #[arg(long)]
     with_peers: bool,
+    /// Measure how a program of four threads scales too
+    #[arg(long)]
+    threads: bool,
+    /// Measure the host's memory too
+    #[arg(long)]
+    memory: bool,
     /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
@@ -70,6 +78,12 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
+    if options.threads {
+        print!("{}", threads::measure(&ways, options.rounds, &dir.0, limit)?);
+    }
+    if options.memory {
+        print!("{}", memory::measure(&workloads, &ways, &dir.0, limit)?);
+    }
     Ok(())
 }
 
