@@ -137,6 +137,11 @@ impl AsmProgram {
         self.value("cpu").unwrap_or("full")
     }
 
+    /// The options it wants, which both processors know.
+    pub fn options(&self) -> impl Iterator<Item = &str> {
+        self.value("options").unwrap_or("").split_whitespace()
+    }
+
     /// Assembles and links it into `dir`.
     ///
     /// # Panics
@@ -156,7 +161,7 @@ impl AsmProgram {
         dir: &Path,
     ) -> (String, Outcome) {
         let mut argv: Vec<OsString> = vec![runner.into(), "--cpu".into(), self.cpu().into()];
-        argv.extend(self.value("options").unwrap_or("").split_whitespace().map(OsString::from));
+        argv.extend(self.options().map(OsString::from));
         argv.extend(["--".into(), built.path.clone().into_os_string()]);
         let outcome = run(argv, dir);
         (self.faults(built, &outcome), outcome)
@@ -410,11 +415,26 @@ impl SecondRunner {
 
     /// The command line that runs `program` on `cpu`; `None` if it has only the default one.
     pub fn command(&self, cpu: &str, program: &Path) -> Option<Vec<OsString>> {
+        self.command_with(cpu, &[], program)
+    }
+
+    /// The same with further options; `None` also if there is no `--` to put them before.
+    pub fn command_with(
+        &self,
+        cpu: &str,
+        options: &[&str],
+        program: &Path,
+    ) -> Option<Vec<OsString>> {
         let names_cpu = self.0.iter().any(|word| word.contains("{cpu}"));
-        if cpu != "full" && !names_cpu {
+        let end = self.0.iter().rposition(|word| word == "--");
+        if cpu != "full" && !names_cpu || !options.is_empty() && end.is_none() {
             return None;
         }
         let words = self.0.iter().map(|word| OsString::from(word.replace("{cpu}", cpu)));
-        Some(words.chain([program.as_os_str().to_owned()]).collect())
+        let mut line: Vec<OsString> = words.collect();
+        let end = end.unwrap_or(line.len());
+        line.splice(end..end, options.iter().map(OsString::from));
+        line.push(program.as_os_str().to_owned());
+        Some(line)
     }
 }

@@ -19,11 +19,9 @@ fn check(prefix: &str) {
         faults += &found;
         let Some(second) = &second else { continue };
         let only_reference = program.value("only") == Some("reference");
-        let plain = program.value("options").is_none();
-        let Some(command) = second.command(program.cpu(), &built.path) else { continue };
-        if only_reference || !plain {
-            continue;
-        }
+        let options: Vec<&str> = program.options().collect();
+        let command = second.command_with(program.cpu(), &options, &built.path);
+        let Some(command) = command.filter(|_| !only_reference) else { continue };
         let other = run(command, dir.path());
         if other.end != outcome.end || other.end == End::TimedOut {
             faults += &format!(

@@ -121,6 +121,22 @@ bitflags::bitflags! {
 }
 
 impl EventFlags {
+    /// The events that are counted, by the names that users give them.
+    pub const EVENTS: [(&'static str, Self); 6] = [
+        ("values", Self::VAL),
+        ("instructions", Self::IRE),
+        ("branches", Self::BRE),
+        ("dcache-misses", Self::DME),
+        ("core-clocks", Self::CNH),
+        ("reference-clocks", Self::RNH),
+    ];
+
+    /// The event of this name; `none` is no event.
+    pub fn event_named(name: &str) -> Option<Self> {
+        let row = Self::EVENTS.into_iter().find(|(known, _)| *known == name);
+        row.map(|(_, flag)| flag).or((name == "none").then_some(Self::empty()))
+    }
+
     /// Whether EventId `id` is selected. The bit position is the identifier itself; identifiers
     /// without a bit are never selected.
     pub const fn selects(self, id: EventId) -> bool {

@@ -1,7 +1,7 @@
 //! The options of Lightweight Profiling.
 
 use clap::{Args, ValueEnum};
-use lwp_vcpu::{Interrupt, LwpConfig, Plan, machine_named};
+use lwp_vcpu::{Caches, EventFlags, Interrupt, LwpConfig, Plan, machine_named};
 
 use crate::args::Cpu;
 
@@ -16,10 +16,31 @@ pub struct LwpArgs {
     #[arg(long, conflicts_with = "revision")]
     pub no_lwp: bool,
 
-    /// What the threshold interrupt becomes: none, or a signal's number, for the thread whose ring it is
-    /// or, with `:process`, for its process. It is sent only to a program that handles it
-    #[arg(long, value_name = "SIGNAL[:process]", value_parser = interrupt, default_value = "30")]
+    /// The events that the system lets programs count, separated by commas: values, instructions, branches,
+    /// dcache-misses, core-clocks, reference-clocks; none [default: all that the processor has]
+    #[arg(long, value_name = "LIST", value_parser = events, conflicts_with = "no_lwp")]
+    pub events: Option<EventFlags>,
+
+    /// What the threshold interrupt becomes: none; a signal's number, for the thread whose ring it is or,
+    /// with `:process`, for its process, sent only to a program that handles it; or `eventfd:FD`, one more on
+    /// the eventfd that the program has as descriptor FD
+    #[arg(
+        long,
+        value_name = "SIGNAL[:process]|eventfd:FD|none",
+        value_parser = interrupt,
+        default_value = "30"
+    )]
     pub interrupt: Option<Interrupt>,
+
+    /// The modelled data caches: family15h, zen4, generic, or SIZE/WAYS/LINE for each of up to three levels,
+    /// separated by commas, `memory` at the end if wanted, @CYCLES behind each for its latency
+    #[arg(long, value_name = "CACHES", default_value = "generic", value_parser = caches)]
+    pub cache: Option<Caches>,
+
+    /// The modelled machine whose branch predictor judges every branch: family15h, zen4, generic, or none;
+    /// where a program profiles itself, each branch then takes microseconds
+    #[arg(long, value_name = "MACHINE", default_value = "none", value_parser = predictor)]
+    pub predictor: Option<String>,
 
     /// The modelled machine whose clocks the clock events follow: family15h, zen4 or generic
     #[arg(long, value_name = "MACHINE", default_value = "generic", value_parser = clocks)]
@@ -56,6 +77,14 @@ impl LwpArgs {
         if let Some(machine) = self.clocks.as_deref().and_then(machine_named) {
             config.machine = machine;
         }
+        if let Some(events) = self.events {
+            config.events = events;
+        }
+        if let Some(caches) = &self.cache {
+            config.caches = caches.clone();
+        }
+        let predictor = self.predictor.as_deref().and_then(machine_named);
+        config.predictor = predictor.map(|machine| machine.predictor);
         Some(config)
     }
 }
@@ -67,12 +96,42 @@ fn clocks(name: &str) -> Result<String, String> {
     }
 }
 
+fn predictor(name: &str) -> Result<String, String> {
+    match name {
+        "none" => Ok(name.to_owned()),
+        _ => clocks(name).map_err(|known| format!("{known}; none for no predictor")),
+    }
+}
+
+fn caches(text: &str) -> Result<Caches, String> {
+    let caches: Caches = text.parse().map_err(|error| format!("{error}"))?;
+    LwpConfig::fits(&caches)?;
+    Ok(caches)
+}
+
+fn events(text: &str) -> Result<EventFlags, String> {
+    let flag = |name| {
+        EventFlags::event_named(name).ok_or_else(|| {
+            let known = EventFlags::EVENTS.map(|(name, _)| name).join(", ");
+            format!("no event is named {name:?}; known are {known}, and none")
+        })
+    };
+    text.split(',').map(flag).collect()
+}
+
 fn interrupt(text: &str) -> Result<Interrupt, String> {
+    if let Some(number) = text.strip_prefix("eventfd:") {
+        let number = number.parse().ok().filter(|number| *number >= 0);
+        let number = number.ok_or("a descriptor's number is wanted, as in eventfd:100")?;
+        return Ok(Interrupt::EventFd(number));
+    }
     let (signal, whom) = text.split_once(':').unwrap_or((text, "thread"));
     if text == "none" {
         return Ok(Interrupt::None);
     }
-    let number: i32 = signal.parse().map_err(|_| "a signal's number is wanted".to_owned())?;
+    let number: i32 = signal.parse().map_err(|_| {
+        "a signal's number is wanted, as in 27 or 27:process, or eventfd:FD, or none".to_owned()
+    })?;
     if !(1..=64).contains(&number) || number == 9 || number == 19 {
         return Err(format!("signal {number} cannot be handled"));
     }
@@ -92,9 +151,29 @@ mod tests {
         assert_eq!(interrupt("none"), Ok(Interrupt::None));
         assert_eq!(interrupt("27"), Ok(Interrupt::Thread(27)));
         assert_eq!(interrupt("34:process"), Ok(Interrupt::Process(34)));
-        for bad in ["", "9", "0", "65", "10:all", "PROF"] {
+        assert_eq!(interrupt("eventfd:100"), Ok(Interrupt::EventFd(100)));
+        for bad in ["", "9", "0", "65", "10:all", "PROF", "eventfd", "eventfd:", "eventfd:-1"] {
             assert!(interrupt(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn events_and_predictors_are_names() {
+        assert_eq!(events("branches,values"), Ok(EventFlags::BRE | EventFlags::VAL));
+        assert_eq!(events("none"), Ok(EventFlags::empty()));
+        assert!(events("branches,").is_err_and(|says| says.contains("known are values")));
+        assert!(predictor("zen4").is_ok() && predictor("none").is_ok());
+        assert!(predictor("tage").is_err_and(|says| says.contains("none for no predictor")));
+    }
+
+    #[test]
+    fn caches_that_translated_code_cannot_keep_are_refused() {
+        assert!(caches("16K/4/64").is_ok());
+        let wide = caches("64K/64/64,1M/8/64");
+        assert!(wide.is_err_and(|says| says.contains("16 sets of 64 lines")));
+        let direct = caches("32K/1/64,1M/8/64");
+        assert!(direct.is_err_and(|says| says.contains("at most 128 sets")));
+        assert!(caches("512/2/64,1M/8/64").is_err_and(|says| says.contains("1024 bytes a way")));
     }
 
     #[test]

@@ -33,6 +33,36 @@ impl LwpUnit {
         }
     }
 
+    /// Switches on what [`Self::enable_everything`] does, but of the events that are counted only
+    /// `granted`: a system that keeps some to itself. Bits of events that the processor lacks, and of
+    /// modes, change nothing. Programmed events need no grant.
+    ///
+    /// Spec: P07 §5.2.1; LWP §2.1.
+    pub fn enable_events(&mut self, granted: EventFlags) {
+        self.enable_everything();
+        match self.processor {
+            Processor::Shipped(_) => {
+                let events = EventFlags::VAL
+                    | EventFlags::IRE
+                    | EventFlags::BRE
+                    | EventFlags::DME
+                    | EventFlags::CNH
+                    | EventFlags::RNH;
+                let flags = self.cfg.flags().difference(events.difference(granted));
+                self.cfg = LwpCfg::new(flags, self.cfg.core_id(), self.cfg.vector());
+            }
+            Processor::Proposal(_) => {
+                let pairs = [
+                    (LwpMsr0::IRE, EventFlags::IRE),
+                    (LwpMsr0::BRE, EventFlags::BRE),
+                    (LwpMsr0::DME, EventFlags::DME),
+                ];
+                let kept = pairs.into_iter().filter(|(_, flag)| !granted.contains(*flag));
+                kept.for_each(|(bit, _)| self.msr0.remove(bit));
+            }
+        }
+    }
+
     /// CPUID leaf `8000_001C`.
     ///
     /// Spec: P07 §5.1; LWP §1.2.

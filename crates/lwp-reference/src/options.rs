@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 use clap::{Parser, ValueEnum};
+use lwp_arch::EventFlags;
 use lwp_arch::cpuid::presets;
 use lwp_model::Processor;
-use lwp_uarch::Preset;
+use lwp_uarch::{Caches, Preset};
 
 /// Runs a native program step by step with the reference LWP unit beside it.
 #[derive(Clone, Debug, Parser)]
@@ -19,17 +20,25 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "final")]
     pub revision: Form,
 
-    /// The modelled machine for cache misses and clocks: family15h, zen4 or generic
-    #[arg(long, value_name = "PRESET", default_value = "generic", value_parser = lwp_uarch_preset)]
-    pub cache: &'static Preset,
+    /// The modelled data caches: family15h, zen4, generic, or SIZE/WAYS/LINE[@CYCLES] for each level
+    #[arg(long, value_name = "CACHES", default_value = "generic")]
+    pub cache: Caches,
+
+    /// The modelled machine whose clocks are followed: family15h, zen4 or generic
+    #[arg(long, value_name = "PRESET", default_value = "generic", value_parser = preset)]
+    pub clocks: &'static Preset,
+
+    /// Events that the system lets programs count, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = event)]
+    pub events: Option<Vec<EventFlags>>,
 
     /// Accesses to memory never miss and take no time
     #[arg(long)]
     pub no_caches: bool,
 
-    /// Model branch prediction too; without, records say that nothing is known of it
-    #[arg(long)]
-    pub predictor: bool,
+    /// The modelled machine whose branch predictor is there; without, records say that nothing is known
+    #[arg(long, value_name = "PRESET", value_parser = preset)]
+    pub predictor: Option<&'static Preset>,
 
     /// Seed of the random bits of reloaded counters, the same for every thread
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -55,6 +64,11 @@ pub enum Form {
 }
 
 impl Options {
+    /// The events that are granted.
+    pub fn granted(&self) -> EventFlags {
+        self.events.as_ref().map_or(EventFlags::all(), |events| events.iter().copied().collect())
+    }
+
     /// The processor to model.
     pub fn processor(&self) -> Processor {
         match self.revision {
@@ -74,7 +88,11 @@ fn known_cpu(name: &str) -> Result<String, String> {
     }
 }
 
-fn lwp_uarch_preset(name: &str) -> Result<&'static Preset, String> {
+fn event(name: &str) -> Result<EventFlags, String> {
+    EventFlags::event_named(name).ok_or_else(|| format!("no event is named {name:?}"))
+}
+
+fn preset(name: &str) -> Result<&'static Preset, String> {
     let known = || lwp_uarch::presets::ALL.map(|preset| preset.name).join(", ");
     lwp_uarch::presets::by_name(name).ok_or_else(|| format!("known are {}", known()))
 }

@@ -84,7 +84,7 @@ impl Thread {
     /// A thread with LWP off.
     pub fn new(options: &Options) -> Self {
         let mut unit = LwpUnit::new(options.processor());
-        unit.enable_everything();
+        unit.enable_events(options.granted());
         let random = Xorshift32::new(options.seed);
         Self {
             unit,
@@ -171,8 +171,7 @@ impl Thread {
         }
         // Time passes with the instructions that the profile looks at: DEV-36.
         if self.options.no_caches && !self.admits(decoded.ip) {
-            let branch = decoded.step(&operands, next_ip).branch;
-            let branch = branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
+            let branch = self.model.judge(&decoded.step(&operands, next_ip));
             let accesses = Vec::new();
             return Seen { ip: decoded.ip, branch, accesses, core_cycles: 0, reference_cycles: 0 };
         }
@@ -188,7 +187,8 @@ impl Thread {
 }
 
 fn cold(options: &Options) -> Model {
-    if options.predictor { Model::with_predictor(options.cache) } else { Model::new(options.cache) }
+    let predictor = options.predictor.map(|preset| preset.predictor);
+    Model::with(options.clocks, &options.cache, predictor)
 }
 
 /// The part of an LWP instruction's memory operand that was read: it counts as a load.

@@ -31,6 +31,7 @@
 
 mod branch;
 mod cache;
+mod caches;
 mod clock;
 mod latency;
 mod model;
@@ -38,6 +39,7 @@ pub mod presets;
 
 pub use branch::{Predictor, PredictorShape};
 pub use cache::{Cache, CacheShape};
+pub use caches::{Caches, CachesError};
 pub use clock::{ClockRates, CoreClock, ReferenceClock};
 pub use latency::{Hierarchy, Level, Memory};
 pub use model::{Model, Operand, Step};

@@ -3,7 +3,8 @@
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc, LinearAddr, Retired};
 
-use crate::branch::Predictor;
+use crate::branch::{Predictor, PredictorShape};
+use crate::caches::Caches;
 use crate::clock::{CoreClock, ReferenceClock};
 use crate::latency::Hierarchy;
 use crate::presets::Preset;
@@ -66,19 +67,23 @@ impl Model {
     /// A machine of this kind, with cold caches, clocks at zero and **no** branch predictor: records say
     /// that nothing is known of predictions, and mispredictions cost no time.
     pub fn new(preset: &Preset) -> Self {
-        Self {
-            caches: Hierarchy::new(&preset.levels, preset.memory),
-            predictor: None,
-            core: CoreClock::new(preset.clock),
-            reference: ReferenceClock::of_core_cycles(preset.reference_hz, preset.core_hz),
-            accesses: Vec::new(),
-        }
+        Self::with(preset, &Caches::of(preset), None)
     }
 
     /// As [`Self::new`], with the branch predictor of the preset.
     pub fn with_predictor(preset: &Preset) -> Self {
-        let predictor = Some(Predictor::new(preset.predictor));
-        Self { predictor, ..Self::new(preset) }
+        Self::with(preset, &Caches::of(preset), Some(preset.predictor))
+    }
+
+    /// A machine with the clocks of `preset`, these caches, and this branch predictor.
+    pub fn with(preset: &Preset, caches: &Caches, predictor: Option<PredictorShape>) -> Self {
+        Self {
+            caches: Hierarchy::new(&caches.levels, caches.memory),
+            predictor: predictor.map(Predictor::new),
+            core: CoreClock::new(preset.clock),
+            reference: ReferenceClock::of_core_cycles(preset.reference_hz, preset.core_hz),
+            accesses: Vec::new(),
+        }
     }
 
     /// The caches.
@@ -94,6 +99,17 @@ impl Model {
         }
     }
 
+    /// The branch of a step that takes no time and touches no memory, with its prediction.
+    ///
+    /// Spec: P07 §4.2; LWP §4.2.
+    pub fn judge(&mut self, step: &Step<'_>) -> Option<Branch> {
+        let (kind, taken) = step.branch?;
+        let predicted = self.predictor.as_mut().map(|predictor| {
+            predictor.retire(step.ip, step.fall_through, kind, taken, step.next_ip)
+        });
+        Some(Branch { kind, taken, predicted })
+    }
+
     /// Lets an instruction retire. Reference clocks follow the core clock at the nominal rates of the
     /// preset; whoever has a real clock replaces [`Retired::reference_cycles`].
     ///
@@ -104,12 +120,7 @@ impl Model {
             let access = self.caches.access(operand.kind, operand.address, operand.bytes);
             self.accesses.push(access);
         }
-        let branch = step.branch.map(|(kind, taken)| {
-            let predicted = self.predictor.as_mut().map(|predictor| {
-                predictor.retire(step.ip, step.fall_through, kind, taken, step.next_ip)
-            });
-            Branch { kind, taken, predicted }
-        });
+        let branch = self.judge(step);
         let mispredicted = branch.is_some_and(|branch| branch.predicted == Some(false));
         let core_cycles = self.core.retire(&self.accesses, mispredicted);
         let reference_cycles = self.reference.advance(u64::from(core_cycles));

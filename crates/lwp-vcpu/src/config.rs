@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use lwp_arch::EventFlags;
 use lwp_arch::cpuid::fn8000_001c::Features;
 use lwp_arch::cpuid::{Capabilities, Capabilities2007, Edx2007, presets};
+use lwp_dbt::context::{MOST_SETS, MOST_WAYS};
 use lwp_dbt::plan::branch_bit;
 use lwp_model::{Processor, Proposal};
 use lwp_uarch::presets::Preset;
+use lwp_uarch::{Caches, PredictorShape};
 
+use crate::lwp::LEAST_WAY_BYTES;
 use crate::outcome::ProcessReport;
 
 /// What runs on the virtual CPU.
@@ -59,8 +63,14 @@ pub enum CpuModel {
 pub struct LwpConfig {
     /// Which form of LWP the processor has.
     pub processor: Processor,
+    /// The events that the system lets programs count: what `LWP_CFG` (`LWPMSR0`) holds.
+    pub events: EventFlags,
     /// Whose clocks the modelled clock events follow.
     pub machine: &'static Preset,
+    /// The data caches whose misses are counted; see [`fits`](Self::fits).
+    pub caches: Caches,
+    /// The branch predictor that judges every branch; without it nothing is known of predictions.
+    pub predictor: Option<PredictorShape>,
     /// How the threshold interrupt reaches the program.
     pub interrupt: Interrupt,
 }
@@ -94,12 +104,37 @@ impl LwpConfig {
     }
 
     fn of(processor: Processor) -> Self {
-        Self { processor, machine: MACHINE, interrupt: Interrupt::default() }
+        Self {
+            processor,
+            events: EventFlags::all(),
+            machine: MACHINE,
+            caches: Caches::of(MACHINE),
+            predictor: None,
+            interrupt: Interrupt::default(),
+        }
+    }
+
+    /// Whether translated code can keep the first level of `caches`; if not, why.
+    ///
+    /// # Errors
+    ///
+    /// One clause that names the limit.
+    pub fn fits(caches: &Caches) -> Result<(), String> {
+        let shape = caches.levels.first().ok_or("there is no level")?.shape;
+        match crate::lwp::can_be_kept(&shape) {
+            true => Ok(()),
+            false => Err(format!(
+                "the first level has {} sets of {} lines; the virtual CPU keeps at most {MOST_SETS} sets \
+                 of {MOST_WAYS} lines, and at least {LEAST_WAY_BYTES} bytes a way",
+                shape.sets(),
+                shape.ways
+            )),
+        }
     }
 }
 
 fn watches_cache() -> bool {
-    crate::lwp::can_be_watched(&MACHINE.levels[0].shape)
+    crate::lwp::can_be_watched()
 }
 
 impl Default for LwpConfig {
@@ -117,6 +152,9 @@ pub enum Interrupt {
     Thread(i32),
     /// A signal to its process.
     Process(i32),
+    /// One more on the eventfd that its process has under this descriptor: whoever waits for that,
+    /// another thread or another process, drains the ring.
+    EventFd(i32),
 }
 
 impl Default for Interrupt {

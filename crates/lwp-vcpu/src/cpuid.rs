@@ -4,9 +4,9 @@ use lwp_dbt::context::KnownCpuid;
 use lwp_ptrace::sys;
 
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
-use lwp_model::{LwpUnit, Processor};
+use lwp_model::LwpUnit;
 
-use crate::config::CpuModel;
+use crate::config::{CpuModel, LwpConfig};
 
 /// CPUID and XCR0 of the virtual processor.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +19,11 @@ pub struct VirtualCpu {
 }
 
 impl VirtualCpu {
-    /// A processor of this model, with this form of LWP.
-    pub fn new(model: CpuModel, lwp: Option<Processor>) -> Self {
-        let leaf = |processor| {
-            let mut unit = LwpUnit::new(processor);
-            unit.enable_everything();
+    /// A processor of this model, with this LWP.
+    pub fn new(model: CpuModel, lwp: Option<&LwpConfig>) -> Self {
+        let leaf = |lwp: &LwpConfig| {
+            let mut unit = LwpUnit::new(lwp.processor);
+            unit.enable_events(lwp.events);
             unit.cpuid()
         };
         const HYBRID: u32 = 1 << 15;

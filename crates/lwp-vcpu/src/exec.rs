@@ -393,7 +393,7 @@ impl Machine {
         }
         family.kind = kind.clone();
         if let Some(lwp) = &self.config.lwp {
-            family.watch_cache(crate::lwp::masks(&lwp.machine.levels[0].shape));
+            family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
         // What is translated for a profile is good for this profile.
         let profiles = matches!(family.translator.lwp(), Lwp::On(_));

@@ -47,6 +47,8 @@ pub use config::{
     Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
     Target,
 };
+pub use lwp_arch::EventFlags;
+pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 

@@ -12,9 +12,11 @@ mod dcache;
 mod direct;
 mod due;
 mod instruction;
+mod interrupt;
 mod known;
 mod leave;
 mod memory;
+mod predictor;
 mod sampler;
 
 use std::time::Instant;
@@ -24,17 +26,18 @@ use lwp_arch::{AppPc as Ip, Fault, Retired};
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS};
 use lwp_dbt::{FragmentId, IpFilter, Selection, Slot, Weights};
 use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
-use lwp_ptrace::{Tid, sys};
 use lwp_uarch::{CoreClock, ReferenceClock};
 
-use crate::config::{Interrupt, LwpConfig, Sampling};
+use crate::config::{LwpConfig, Sampling};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
-pub use dcache::{DataCache, can_be_watched, masks};
+pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
 pub use known::{KnownCuts, finish_record};
 pub use leave::set_result;
 use memory::TraceeMemory;
+use predictor::Judge;
 use sampler::Sampler;
 pub use sampler::selection as sampled_selection;
 
@@ -57,6 +60,8 @@ pub struct ThreadLwp {
     touched: u32,
     /// The data cache, where its misses are counted.
     dcache: Option<Box<DataCache>>,
+    /// The branch predictor, where one is modelled.
+    judge: Option<Box<Judge>>,
     /// Misses that have passed since the countdown was published.
     passed_misses: u64,
     /// How many lines the next access touches, where it is known to miss: if fewer misses may pass, it is
@@ -87,13 +92,15 @@ struct Cut {
 struct Executed {
     ip: u64,
     next: u64,
+    /// The address of the instruction behind it.
+    fall_through: u64,
     branch: Option<(BranchKind, bool)>,
     crosses_privilege: bool,
 }
 
 impl Executed {
     fn plain(ip: u64, next: u64) -> Self {
-        Self { ip, next, branch: None, crosses_privilege: false }
+        Self { ip, next, fall_through: next, branch: None, crosses_privilege: false }
     }
 }
 
@@ -127,7 +134,7 @@ const CPU: Cpu = Cpu::user_64();
 impl ThreadLwp {
     fn new(config: &LwpConfig, random: Xorshift32) -> Self {
         let mut unit = LwpUnit::new(config.processor);
-        unit.enable_everything();
+        unit.enable_events(config.events);
         Self {
             unit,
             core: CoreClock::new(config.machine.clock),
@@ -139,6 +146,7 @@ impl ThreadLwp {
             interrupted: false,
             touched: 0,
             dcache: None,
+            judge: None,
             passed_misses: 0,
             lines: 1,
             waiting: Vec::new(),
@@ -160,7 +168,8 @@ impl ThreadLwp {
         self.core = CoreClock::new(config.machine.clock);
         self.reference = clock(config);
         self.selection = self.unit.watched().map(selection).unwrap_or_default();
-        self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(config.machine)));
+        self.judge = Judge::new(config.predictor, &mut self.selection);
+        self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(&config.caches)));
     }
 
     /// What may pass before an event is due: high part, low part, value samples.
@@ -169,6 +178,7 @@ impl ThreadLwp {
             return sampler.room();
         }
         let room = self.unit.headroom();
+        let room = self.judge.as_ref().map_or(room, |judge| judge.limit(room));
         let (high, low) = if self.selection.instructions {
             let core = self.core.instructions_within(room.core_clocks);
             let cycles = self.reference.units_within(room.reference_clocks);
@@ -250,21 +260,31 @@ impl ThreadLwp {
         }
     }
 
+    /// Whether an instruction at `ip` passes the profile's filter.
+    fn admits(&self, ip: u64) -> bool {
+        self.selection.admits(ip) && self.judge.as_ref().is_none_or(|judge| judge.admits(ip))
+    }
+
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.
     fn retire(&mut self, memory: &mut TraceeMemory, executed: &Executed) -> Result<(), Fault> {
         if let Some(sampler) = &mut self.sampler {
             sampler.retire(executed);
             return Ok(());
         }
-        let counts = !executed.crosses_privilege && self.selection.admits(executed.ip);
+        let mut branch =
+            executed.branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
+        if let (Some(judge), Some(branch)) = (&mut self.judge, &mut branch) {
+            judge.judge(branch, executed);
+        }
+        let mispredicted = branch.is_some_and(|branch| branch.predicted == Some(false));
+        let counts = !executed.crosses_privilege && self.admits(executed.ip);
         let (core, reference) = match counts {
             true => {
-                let cycles = self.core.retire(&[], false);
+                let cycles = self.core.retire(&[], mispredicted);
                 (cycles, self.reference.advance(u64::from(cycles)) as u32)
             }
             false => (0, 0),
         };
-        let branch = executed.branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
         let accesses = std::mem::take(&mut self.waiting);
         let retired = Retired {
             branch,
@@ -398,30 +418,4 @@ impl Machine {
         let lwp = thread.and_then(|thread| thread.lwp.as_mut());
         lwp.is_some_and(|lwp| std::mem::take(&mut lwp.interrupted))
     }
-
-    /// Delivers the threshold interrupts that have been raised.
-    fn lwp_interrupt(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let pid = thread.pid;
-        let Some(lwp) = &mut thread.lwp else { return };
-        if std::mem::take(&mut lwp.surroundings.interrupts) == 0 {
-            return;
-        }
-        let interrupt = self.config.lwp.as_ref().map(|lwp| lwp.interrupt);
-        match interrupt {
-            Some(Interrupt::Thread(signal)) if handles(tid, signal) => {
-                lwp.interrupted = sys::tgkill(pid, tid, signal).is_ok();
-            }
-            Some(Interrupt::Process(signal)) if handles(tid, signal) => {
-                let _ = sys::kill(pid, signal);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Whether the program has a handler for `signal`. The default action of most would end it.
-fn handles(tid: Tid, signal: i32) -> bool {
-    let caught = crate::maps::Status::read(tid).signals("SigCgt:").unwrap_or(0);
-    (1..=64).contains(&signal) && caught >> (signal - 1) & 1 != 0
 }

@@ -203,7 +203,7 @@ pub struct Machine {
 impl Machine {
     /// A machine with nothing in it.
     pub fn new(config: Config, memory: Arc<SharedMemory>, wake_tracer: Arc<OwnedFd>) -> Self {
-        let cpu = VirtualCpu::new(config.cpu, config.lwp.as_ref().map(|lwp| lwp.processor));
+        let cpu = VirtualCpu::new(config.cpu, config.lwp.as_ref());
         let emulated = Emulated {
             xgetbv: cpu.xcr0() != sys::xcr0(),
             tsc: config.deterministic,

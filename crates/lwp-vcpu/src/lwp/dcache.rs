@@ -16,8 +16,7 @@ use lwp_dbt::operands::{self, MemoryOperand, Use};
 use lwp_dbt::{AppPc, AppState, FragmentId, PcSource, RequestKind, Slot};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general_value};
-use lwp_uarch::presets::Preset;
-use lwp_uarch::{CacheShape, Hierarchy};
+use lwp_uarch::{CacheShape, Caches, Hierarchy};
 
 use super::ThreadLwp;
 use crate::contexts::Context;
@@ -45,11 +44,20 @@ struct Touched {
     bytes: u32,
 }
 
-/// Whether translated code can watch a data cache of this shape on this machine.
-pub fn can_be_watched(shape: &CacheShape) -> bool {
-    let fits =
-        shape.is_regular() && shape.sets() <= u64::from(MOST_SETS) && shape.ways <= MOST_WAYS;
-    fits && lwp_dbt::context::has_bit_extract() && has_fs_base()
+/// Least bytes in a way of a cache. An access that begins in a set must not end in the same set with another
+/// line: only one of the two would be looked at.
+pub const LEAST_WAY_BYTES: u64 = 1024;
+
+/// Whether translated code can keep a first level of this shape.
+pub fn can_be_kept(shape: &CacheShape) -> bool {
+    let (sets, line) = (shape.sets(), u64::from(shape.line_bytes));
+    let few = sets <= u64::from(MOST_SETS) && shape.ways <= MOST_WAYS;
+    shape.is_regular() && few && sets > 1 && sets * line >= LEAST_WAY_BYTES
+}
+
+/// Whether translated code can watch a data cache on this machine.
+pub fn can_be_watched() -> bool {
+    lwp_dbt::context::has_bit_extract() && has_fs_base()
 }
 
 /// Whether programs may read the base of FS. Every run wants to know, some more than once.
@@ -79,9 +87,9 @@ pub fn masks(shape: &CacheShape) -> [u64; 3] {
 
 impl DataCache {
     /// Cold caches.
-    pub fn new(preset: &Preset) -> Self {
-        let outer = Hierarchy::new(&preset.levels, preset.memory);
-        Self { outer, shape: preset.levels[0].shape, cold: true, begun: None }
+    pub fn new(caches: &Caches) -> Self {
+        let outer = Hierarchy::new(&caches.levels, caches.memory);
+        Self { outer, shape: caches.levels[0].shape, cold: true, begun: None }
     }
 
     /// Empties the first level, once.
@@ -173,6 +181,7 @@ impl ThreadLwp {
                 continue;
             }
             let (ip, counts) = (what >> 16, what >> 14 & 1 != 0);
+            let counts = counts && self.judge.as_ref().is_none_or(|judge| judge.admits(ip));
             let kind = kind(Use::from_raw(what >> 12));
             let access = Access { kind, address: LinearAddr(address), miss };
             if but == Some(ip) {

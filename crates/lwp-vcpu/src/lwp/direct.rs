@@ -53,11 +53,12 @@ impl ThreadLwp {
         context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
     }
 
-    /// Whether every counter of the unit is a part of the countdown. Those of clocks are not.
+    /// Whether every counter of the unit is a part of the countdown. Those of clocks are not, and none are
+    /// where a predictor has every branch reported.
     pub(super) fn counts_what_is_published(&self) -> bool {
         self.unit.watched().is_some_and(|watched| {
             !watched.core_clocks && !watched.reference_clocks && !watched.dcache
-        })
+        }) && self.judge.is_none()
     }
 
     /// Takes in what the routines have stored since the countdown was published.

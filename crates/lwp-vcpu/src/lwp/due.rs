@@ -84,9 +84,9 @@ impl Machine {
         let mut trial = {
             let lwp = self.threads.get_mut(&tid)?.lwp.as_mut()?;
             // The caches are large, and have no part in this.
-            let cache = lwp.dcache.take();
+            let (cache, judge) = (lwp.dcache.take(), lwp.judge.take());
             let trial = lwp.clone();
-            lwp.dcache = cache;
+            (lwp.dcache, lwp.judge) = (cache, judge);
             trial
         };
         if trial.selection.instructions {
@@ -185,7 +185,8 @@ impl Machine {
         self.lwp_pass_cut(tid, cut.pcs.len() as u32 - 1, weights);
         self.lwp_note_cut(tid, &cut.pcs[..(weights.instructions as usize).min(cut.pcs.len())]);
         let branch = cut.branch.map(|kind| (kind, taken));
-        self.lwp_retire(tid, &Executed { branch, ..Executed::plain(last, next) });
+        let fall_through = cut.next;
+        self.lwp_retire(tid, &Executed { branch, fall_through, ..Executed::plain(last, next) });
         self.lwp_publish(tid);
     }
 

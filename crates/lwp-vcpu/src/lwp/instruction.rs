@@ -327,6 +327,7 @@ pub(super) fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
 pub(super) fn classify(tid: Tid, pc: u64, next: u64) -> Executed {
     let plain = Executed::plain(pc, next);
     let Some(instruction) = decode(tid, pc) else { return plain };
+    let plain = Executed { fall_through: instruction.next_ip(), ..plain };
     if due::crosses_privilege(instruction.mnemonic()) {
         return Executed { crosses_privilege: true, ..plain };
     }
