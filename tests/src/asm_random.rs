@@ -53,6 +53,8 @@ pub enum Events {
     Clocks,
     /// Cache misses and clocks too, which are modelled.
     Modelled,
+    /// What the form of 2007 has: instructions, branches and cache misses, in any of its counters.
+    Proposal,
 }
 
 /// Assembly text of the cases `first` to `first + count - 1`.
@@ -125,8 +127,12 @@ const CONDITIONS: [&str; 14] =
 impl Case {
     fn new(events: Events, number: u64) -> Self {
         let mut random = Random::new(number);
-        let block = block(&mut random, events, number);
-        let mut body = Body { random, text: String::new(), number, labels: 0 };
+        let block = match events {
+            Events::Proposal => block_2007(&mut random, number),
+            _ => block(&mut random, events, number),
+        };
+        let proposal = events == Events::Proposal;
+        let mut body = Body { random, text: String::new(), proposal, number, labels: 0 };
         body.begin();
         for _ in 0..10 + body.random.below(60) {
             body.statement(2);
@@ -144,6 +150,7 @@ fn block(random: &mut Random, events: Events, number: u64) -> String {
         Events::Misses => flags |= random.below(2) << 4,
         Events::Clocks => flags |= random.below(4) << 5,
         Events::Modelled => flags |= random.below(8) << 4,
+        Events::Proposal => unreachable!("it has a block of its own"),
     }
     if random.one_in(4) {
         flags |= 1 << 29;
@@ -193,6 +200,50 @@ fn block(random: &mut Random, events: Events, number: u64) -> String {
     text + "    .quad 0, 0\n"
 }
 
+/// The control block of a case in the form of 2007. A counter may be of no event, and two of the same.
+fn block_2007(random: &mut Random, number: u64) -> String {
+    let mut flags = random.below(2) << 31;
+    if random.one_in(10) {
+        flags |= random.next() & 0x7FFF_FFFF;
+    }
+    let extra = if random.one_in(2) { 1 } else { 3000 };
+    let size = 1024 + random.below(extra);
+    let shift = if size <= 4000 { random.below(33) } else { 0 };
+    let bits = if random.one_in(4) { random.below(8) } else { 0 };
+    let offset = |random: &mut Random| match random.below(3) {
+        0 => 0,
+        1 => random.below(size) / 32 * 32,
+        _ => random.below(size),
+    };
+    let (head, tail) = (offset(random), offset(random));
+    let threshold = match random.below(3) {
+        0 => random.below(size) / 32 * 32,
+        1 => 0,
+        _ => random.below(200),
+    };
+    let filters = match random.below(3) {
+        0 => random.below(2) << 13,
+        1 => random.below(17) | random.below(64) << 8,
+        _ => 0,
+    };
+    let mut text = format!(
+        "    .balign 64\ncase_{number}_block:\n    .long {flags:#x}, {:#x}\n    .quad ring+{shift}\n    \
+         .long {head:#x}, {tail:#x}\n    .quad 0\n    .long {threshold}, {filters:#x}\n",
+        size | bits << 28
+    );
+    for _ in 0..3 {
+        let value = |random: &mut Random| match random.below(8) {
+            0 => random.next() & 0x3FF_FFFF,
+            1 => 0,
+            2 => 1,
+            _ => random.below(30),
+        };
+        let (interval, counter, event) = (value(random), value(random), random.below(5));
+        let _ = writeln!(text, "    .long {:#x}, {counter:#x}", interval | event << 26);
+    }
+    text + "    .fill 16, 8, 0\n"
+}
+
 fn filters(random: &mut Random, events: Events) -> u64 {
     let mut filters = 0;
     for bit in [25, 26, 27, 28, 29, 30, 31] {
@@ -210,6 +261,8 @@ fn filters(random: &mut Random, events: Events) -> u64 {
 struct Body {
     random: Random,
     text: String,
+    /// In the form of 2007, which has neither LWPINS nor LWPVAL, and another block.
+    proposal: bool,
     number: u64,
     labels: u64,
 }
@@ -276,7 +329,7 @@ impl Body {
             9 => self.stack(),
             10 => self.vector(),
             11 => self.string(),
-            12 | 13 => self.insert(),
+            12 | 13 if !self.proposal => self.insert(),
             14 => self.profile(),
             15 | 16 => self.call(),
             17 => self.indirect_jump(),
@@ -393,22 +446,25 @@ impl Body {
     /// Flushing, pausing, making room, changing what may be changed while LWP is off.
     fn profile(&mut self) {
         let register = self.random.pick(&WORK);
+        let (tail_at, slots_at) = if self.proposal { (20, 40) } else { (64, 128) };
         match self.random.below(6) {
             0 => self.line(&format!("slwpcb %{register}")),
             1 => self.line("llwpcb %r14"),
             2 => {
                 self.line("mov block+16(%rip), %ecx");
-                self.line("mov %ecx, block+64(%rip)");
+                self.line(&format!("mov %ecx, block+{tail_at}(%rip)"));
             }
             3 => {
                 let tail = self.random.below(1024) / 32 * 32;
-                self.line(&format!("movl ${tail}, block+64(%rip)"));
+                self.line(&format!("movl ${tail}, block+{tail_at}(%rip)"));
             }
             4 => {
                 let interval = self.random.below(9);
-                let event = self.random.below(3) * 8;
+                let event = self.random.below(3);
+                let kind = if self.proposal { 1 + self.random.below(3) } else { 0 };
+                let (at, interval) = (slots_at + 8 * event, interval | kind << 26);
                 self.line("llwpcb %r15");
-                self.line(&format!("movl ${interval}, block+128+{event}(%rip)"));
+                self.line(&format!("movl ${interval}, block+{at}(%rip)"));
                 self.line("llwpcb %r14");
             }
             _ => {

@@ -24,15 +24,21 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Builds the cases from `first` on and runs them on the reference.
-fn reference(events: Events, first: u64, count: u64, dir: &Path) -> (OsString, Outcome) {
+fn reference(
+    events: Events,
+    options: &[&str],
+    first: u64,
+    count: u64,
+    dir: &Path,
+) -> (OsString, Outcome) {
     let source = dir.join(format!("{events:?}-{first}.s"));
     fs::write(&source, random_program(events, first, count)).expect("write a program");
     let program = source.with_extension("");
     assemble(&source, &program);
     let program = program.into_os_string();
-    let options: &[&str] = if events == Events::Clocks { &["--no-caches", "--"] } else { &["--"] };
-    let mut argv = vec![OsString::from(REFERENCE)];
-    argv.extend(options.iter().map(OsString::from));
+    let no_caches: &[&str] = if events == Events::Clocks { &["--no-caches"] } else { &[] };
+    let words = [&[REFERENCE], no_caches, options, &["--"]].concat();
+    let mut argv: Vec<OsString> = words.iter().map(OsString::from).collect();
     argv.push(program.clone());
     let outcome = run(argv, dir);
     let stderr = String::from_utf8_lossy(&outcome.stderr);
@@ -48,7 +54,8 @@ fn different(first: u64, one: &[u8], other: &[u8]) -> Vec<u64> {
     numbered.map(|(index, _)| first + index as u64).collect()
 }
 
-fn check(events: Events) {
+/// Runs cases on both processors, with `options`, which both know.
+fn check(events: Events, options: &[&str]) {
     let dir = TempDir::new();
     let second = SecondRunner::find(dir.path());
     let (start, cases) = (setting("LWP_RANDOM_FIRST", 1), setting("LWP_RANDOM_CASES", 240));
@@ -56,11 +63,12 @@ fn check(events: Events) {
     let mut first = start;
     while first < start + cases {
         let count = BATCH.min(start + cases - first);
-        let (program, outcome) = reference(events, first, count, dir.path());
+        let (program, outcome) = reference(events, options, first, count, dir.path());
         records += outcome.stdout.chunks(SHOWN_BYTES).filter(|shown| moved(shown)).count() as u64;
         // Memory takes no time on the virtual CPU.
         let facts = second.as_ref().filter(|_| events != Events::Modelled);
-        let command = facts.and_then(|second| second.command("full", program.as_ref()));
+        let command =
+            facts.and_then(|second| second.command_with("full", options, program.as_ref()));
         if let Some(command) = command {
             let other = run(command, dir.path());
             let ours = without_time_stamps(&outcome.stdout);
@@ -87,33 +95,69 @@ fn moved(shown: &[u8]) -> bool {
 /// Value samples, programmed events, instructions, branches.
 #[test]
 fn random_programs_record_the_same() {
-    check(Events::Facts);
+    check(Events::Facts, &[]);
 }
 
 /// Cache misses too.
 #[test]
 fn random_programs_record_the_same_misses() {
-    check(Events::Misses);
+    check(Events::Misses, &[]);
 }
 
 /// Clocks too, where memory takes no time.
 #[test]
 fn random_programs_record_the_same_of_the_clocks() {
-    check(Events::Clocks);
+    check(Events::Clocks, &[]);
 }
 
 /// Cache misses and clocks too.
 #[test]
 fn random_programs_record_the_same_of_the_models() {
-    check(Events::Modelled);
+    check(Events::Modelled, &[]);
+}
+
+/// Misses of other caches, with shorter lines, which more accesses span.
+#[test]
+fn random_programs_record_the_same_misses_of_other_caches() {
+    check(Events::Misses, &["--cache", "2K/2/16@3,4K/1/16@9,memory@77"]);
+}
+
+/// Branches as a predictor judges them, which some profiles filter by.
+#[test]
+fn random_programs_record_the_same_predictions() {
+    check(Events::Facts, &["--predictor", "generic"]);
+}
+
+/// Clocks too, to which mispredictions add.
+#[test]
+fn random_programs_record_the_same_of_the_clocks_with_predictions() {
+    check(Events::Clocks, &["--predictor", "family15h", "--clocks", "family15h"]);
+}
+
+/// Some events only are granted, whatever is asked for.
+#[test]
+fn random_programs_record_the_same_of_what_is_granted() {
+    check(Events::Misses, &["--events", "branches,dcache-misses"]);
+}
+
+/// The form of 2007.
+#[test]
+fn random_programs_record_the_same_in_the_form_of_2007() {
+    check(Events::Proposal, &["--revision", "2007"]);
+}
+
+/// Its random programs depend on predictions too.
+#[test]
+fn random_programs_record_the_same_in_the_form_of_2007_with_predictions() {
+    check(Events::Proposal, &["--revision", "2007", "--predictor", "zen4", "--cache", "zen4"]);
 }
 
 /// A case depends on its number only: alone it shows what it shows among others.
 #[test]
 fn a_case_is_the_same_alone() {
     let dir = TempDir::new();
-    let (_, all) = reference(Events::Facts, 1, 5, dir.path());
-    let (_, alone) = reference(Events::Facts, 3, 1, dir.path());
+    let (_, all) = reference(Events::Facts, &[], 1, 5, dir.path());
+    let (_, alone) = reference(Events::Facts, &[], 3, 1, dir.path());
     let among = &all.stdout[2 * SHOWN_BYTES..3 * SHOWN_BYTES];
     // Addresses differ; kinds, flags and counts do not.
     assert_eq!(among[16..24], alone.stdout[16..24], "head");

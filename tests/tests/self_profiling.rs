@@ -2,7 +2,7 @@
 //! there is one, and natively, where they must say that there is no LWP and not die of it.
 
 use lwp_tests::asm::{SecondRunner, run};
-use lwp_tests::{End, Outcome, TempDir};
+use lwp_tests::{End, Outcome, TempDir, lwp_binary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -147,6 +147,69 @@ fn lwp_spec_4_2_what_retires_is_counted_once_however_often_signals_interrupt() {
         let outcome = run(command, dir.path());
         let stderr = String::from_utf8_lossy(&outcome.stderr);
         assert_eq!(outcome.end, End::Code(0), "every {every} microseconds: {stderr}");
+    }
+}
+
+/// Runs a program on the virtual CPU with these options.
+fn on_virtual_cpu(options: &[&str], program: &Path, arguments: &[&str], dir: &Path) -> Outcome {
+    let words = [&["run", "--no-cache"], options, &["--"]].concat();
+    let mut command: Vec<OsString> = vec![lwp_binary().into()];
+    command.extend(words.iter().map(OsString::from));
+    command.push(program.as_os_str().to_owned());
+    command.extend(arguments.iter().map(OsString::from));
+    run(command, dir)
+}
+
+/// A thread that sleeps on the eventfd is woken at each threshold, and by nothing else.
+///
+/// Spec: LWP §5.7, §6.5
+#[test]
+fn lwp_spec_6_5_the_threshold_wakes_whoever_waits_for_the_eventfd() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O2", "-pthread"];
+    let program = compile("gcc", &flags, "tests/lwp/eventfd.c", dir.path());
+    let options = ["--interrupt", "eventfd:100"];
+    let outcome = on_virtual_cpu(&options, &program, &["640", "100"], dir.path());
+    let printed = String::from_utf8_lossy(&outcome.stdout);
+    assert_eq!(printed, "640 drained, 20 wakings, 0 wrong, missed 0\n", "{outcome:?}");
+}
+
+/// What is no eventfd is not written to, and the user is told.
+///
+/// Spec: LWP §6.5
+#[test]
+fn lwp_spec_6_5_nothing_but_an_eventfd_is_written_to() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O2", "-pthread"];
+    let program = compile("gcc", &flags, "tests/lwp/eventfd.c", dir.path());
+    for number in ["1", "100"] {
+        let option = format!("eventfd:{number}");
+        let options = ["--interrupt", &option];
+        let arguments = ["640", number, "alone"];
+        let outcome = on_virtual_cpu(&options, &program, &arguments, dir.path());
+        let printed = String::from_utf8_lossy(&outcome.stdout);
+        assert_eq!(printed, "640 drained, 0 wrong\n", "{number}");
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        assert!(said.contains(&format!("descriptor {number} of process")), "{said}");
+    }
+}
+
+/// A wrong value says what is known.
+#[test]
+fn wrong_lwp_options_say_what_is_right() {
+    let dir = TempDir::new();
+    for (option, value, says) in [
+        ("--events", "cycles", "known are values, instructions"),
+        ("--cache", "32K", "SIZE/WAYS/LINE"),
+        ("--cache", "64K/64/64", "at most 128 sets"),
+        ("--predictor", "tage", "family15h, zen4 and generic"),
+        ("--interrupt", "eventfd:x", "as in eventfd:100"),
+    ] {
+        let options = [option, value];
+        let outcome = on_virtual_cpu(&options, Path::new("/bin/true"), &[], dir.path());
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        assert_ne!(outcome.end, End::Code(0), "{options:?}");
+        assert!(said.contains(says), "{options:?}: {said}");
     }
 }
 
