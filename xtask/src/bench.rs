@@ -4,8 +4,10 @@
 //! meanwhile does so for all columns. Medians are compared; ratios are to the native median of the
 //! same measurement. Translations are kept from run to run, except in the columns that say "first".
 
+mod memory;
 mod sampling;
 mod table;
+mod threads;
 mod ways;
 mod workloads;
 
@@ -39,6 +41,12 @@ pub struct Options {
     /// Measure cputrack on the virtual CPU too, and what a sample of libcpc costs
     #[arg(long)]
     with_libcpc: bool,
+    /// Measure how a program of four threads scales too
+    #[arg(long)]
+    threads: bool,
+    /// Measure the host's memory too
+    #[arg(long)]
+    memory: bool,
     /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
@@ -87,6 +95,12 @@ pub fn run(options: &Options) -> Result<()> {
     print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
     if let Some(release) = &release {
         print!("{}", sampling::table(&lwp, release, &dir.0)?);
+    }
+    if options.threads {
+        print!("{}", threads::measure(&ways, options.rounds, &dir.0, limit)?);
+    }
+    if options.memory {
+        print!("{}", memory::measure(&workloads, &ways, &dir.0, limit)?);
     }
     Ok(())
 }

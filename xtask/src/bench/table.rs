@@ -23,14 +23,19 @@ impl Cell {
         let Cell::Times(times) = self else {
             return None;
         };
-        let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
-        seconds.sort_by(f64::total_cmp);
-        let middle = seconds.len() / 2;
-        match seconds.len() {
-            0 => None,
-            length if length % 2 == 1 => Some(seconds[middle]),
-            _ => Some(f64::midpoint(seconds[middle - 1], seconds[middle])),
-        }
+        median(times)
+    }
+}
+
+/// The median in seconds.
+pub fn median(times: &[Duration]) -> Option<f64> {
+    let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+    seconds.sort_by(f64::total_cmp);
+    let middle = seconds.len() / 2;
+    match seconds.len() {
+        0 => None,
+        length if length % 2 == 1 => Some(seconds[middle]),
+        _ => Some(f64::midpoint(seconds[middle - 1], seconds[middle])),
     }
 }
 
@@ -85,7 +90,8 @@ fn shown(cell: &Cell, native: &Cell, is_native: bool) -> String {
     }
 }
 
-fn milliseconds(seconds: f64) -> String {
+/// A time as the table shows it.
+pub fn milliseconds(seconds: f64) -> String {
     let decimals = if seconds < 0.1 { 1 } else { 0 };
     format!("{:.decimals$} ms", seconds * 1e3)
 }

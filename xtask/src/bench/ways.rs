@@ -73,7 +73,7 @@ pub fn cputrack(release: &Path) -> Way {
 #[rustfmt::skip] // A table: one way a line.
 const PEERS: &[(&str, &str, &[&str])] = &[
     ("valgrind none", "valgrind",    &["--tool=none", "-q", "--trace-children=yes"]),
-    ("cachegrind",    "valgrind",    &["--tool=cachegrind", "-q", "--trace-children=yes", "--cachegrind-out-file=/dev/null"]),
+    ("cachegrind",    "valgrind",    &["--tool=cachegrind", "-q", "--trace-children=yes", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]),
     ("callgrind",     "valgrind",    &["--tool=callgrind", "-q", "--trace-children=yes", "--callgrind-out-file=/dev/null"]),
     ("qemu-user",     "qemu-x86_64", &[]),
 ];

@@ -139,6 +139,13 @@ impl Bench {
         )
     }
 
+    /// Translates the first `most` instructions at `pc` as a cut fragment.
+    #[allow(dead_code, reason = "not every test that shares this makes cuts")]
+    pub fn cut(&mut self, pc: AppPc, most: usize) -> bool {
+        let (unit, translator) = (&mut self.unit, &mut self.translator);
+        translator.cut(unit, &mut self.app, &mut self.cache, pc, most).is_some()
+    }
+
     /// Translates `pc` and everything it leads to directly.
     pub fn translate_all(&mut self, pc: u64, entry: bool, fragments: usize) -> Vec<Region> {
         let mut todo = vec![pc];
