@@ -113,3 +113,24 @@ fn lwp_spec_8_registers_of_one_revision_do_not_exist_in_the_other() {
     assert_eq!(proposal.rdmsr(&kernel, LwpCfg::MSR), Err(Fault::Gp0));
     assert_eq!(proposal.wrmsr(&kernel, LwpCbaddr::MSR, 0), Err(Fault::Gp0));
 }
+
+/// What a system keeps to itself is not granted; modes, programmed events and events without a name stay.
+///
+/// Spec: LWP §2.1, §1.2; P07 §5.2.1
+#[test]
+fn lwp_spec_2_1_a_system_may_grant_some_events() {
+    let part = presets::AMD_4700S;
+    let mut unit = LwpUnit::new(Processor::shipped(part));
+    unit.enable_everything();
+    let everything = unit.cpuid();
+    unit.enable_events(EventFlags::all());
+    assert_eq!(unit.cpuid(), everything, "the two events that are not documented included");
+    unit.enable_events(EventFlags::BRE);
+    let some = unit.cpuid();
+    assert_eq!((some.edx, some.eax), (everything.edx, everything.eax & !0b1110110));
+    let mut unit = LwpUnit::new(Processor::proposal());
+    unit.enable_events(EventFlags::IRE | EventFlags::CNH);
+    let Processor::Proposal(proposal) = *unit.processor() else { panic!("it is the proposal") };
+    let all = proposal.capabilities.settable();
+    assert_eq!(unit.lwpmsr0(), all.difference(LwpMsr0::BRE | LwpMsr0::DME));
+}
