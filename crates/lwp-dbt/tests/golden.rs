@@ -146,6 +146,9 @@ impl Names {
             (self.routines.sigreturn, "sigreturn_landing"),
             (self.routines.lwp.deal, "lwp_deal"),
             (self.routines.lwp.branched, "lwp_branched"),
+            (self.routines.lwp.stepped, "lwp_stepped"),
+            (self.routines.lwp.due, "lwp_due"),
+            (self.routines.lwp.touch, "lwp_touch"),
         ];
         let name = known.iter().find(|(at, _)| u64::from(*at) == offset);
         name.map_or_else(|| format!("routines+{offset:x}"), |(_, name)| (*name).to_owned())

@@ -32,7 +32,8 @@ pub fn measure(
     dir: &Path,
     limit: Duration,
 ) -> Result<String> {
-    let ours: Vec<&Way> = ways.iter().filter(|way| way.name.starts_with("lwp")).collect();
+    let ours: Vec<&Way> =
+        ways.iter().filter(|way| way.first || way.name.starts_with("lwp")).collect();
     let mut text = String::from("\nmemory of the host, own / shared with the program, in MiB:\n\n");
     let names: Vec<&str> = ours.iter().map(|way| way.name).collect();
     let _ = writeln!(text, "| program | {} |", names.join(" | "));
