@@ -7,13 +7,14 @@ use crate::args::usage_error;
 use crate::failure::Failure;
 
 /// Events that can be sampled, by name.
-const EVENTS: [(&str, Sampled); 6] = [
+const EVENTS: [(&str, Sampled); 7] = [
     ("instructions", Sampled::Instructions),
     ("branches", Sampled::ALL_BRANCHES),
     ("conditional-branches", Sampled::CONDITIONAL),
     ("calls", Sampled::CALLS),
     ("returns", Sampled::RETURNS),
     ("indirect-branches", Sampled::INDIRECT),
+    ("dcache-misses", Sampled::DcacheMisses),
 ];
 
 /// Sampled events with their names, in the order of the command line.
@@ -31,12 +32,18 @@ impl Samplings {
         for text in texts.iter().flat_map(|texts| texts.split(',')) {
             out.push(event(text, count)?);
         }
-        let branches = |(_, event): &&(&str, Sampling)| event.what != Sampled::Instructions;
-        let kinds = out.iter().filter(branches).count();
-        if kinds > 1 || out.len() - kinds > 1 {
+        let kind = |(_, event): &(&str, Sampling)| std::mem::discriminant(&event.what);
+        if out.iter().enumerate().any(|(at, one)| out[..at].iter().any(|it| kind(it) == kind(one))) {
             return Err(usage_error(
                 "these events cannot be sampled in one run",
-                "sample instructions and one kind of branches at a time",
+                "sample instructions, one kind of branches, and cache misses at a time",
+            ));
+        }
+        let misses = |(_, event): &(&str, Sampling)| event.what == Sampled::DcacheMisses;
+        if out.iter().any(misses) && !lwp_vcpu::can_watch_caches() {
+            return Err(usage_error(
+                "this processor cannot watch a modelled data cache: it lacks BMI2 or FSGSBASE",
+                "sample other events, or run on a processor that has both",
             ));
         }
         Ok(Self(out))
@@ -57,7 +64,7 @@ impl Samplings {
         let event = |(name, sampling): &(&str, Sampling)| SampledEvent {
             name: (*name).to_owned(),
             interval: sampling.interval,
-            modelled: false,
+            modelled: sampling.what == Sampled::DcacheMisses,
         };
         self.0.iter().map(event).collect()
     }
@@ -147,5 +154,6 @@ mod tests {
         assert_eq!(parse(&["calls:c=0"], None), None);
         assert_eq!(parse(&["calls,returns"], Some(1)), None);
         assert_eq!(parse(&["calls:k"], Some(1)), None);
+        assert_eq!(parse(&["dcache-misses,dcache-misses"], Some(1)), None);
     }
 }

@@ -182,6 +182,9 @@ pub enum Sampled {
     Instructions,
     /// Branches of these kinds, a bit each as in [`lwp_dbt::plan::branch_bit`].
     Branches(u8),
+    /// Loads that miss the modelled data cache, whose model is that of [`LwpConfig::default`]. Needs
+    /// [`crate::can_watch_caches`].
+    DcacheMisses,
 }
 
 impl Sampled {
@@ -225,8 +228,8 @@ pub struct Config {
     pub cpu: CpuModel,
     /// Lightweight Profiling; without it the processor has none.
     pub lwp: Option<LwpConfig>,
-    /// Events that are sampled, with call stacks: at most instructions and one kind of branches. The
-    /// processor has no LWP then, because its countdown is used for this. Needs [`Plan::Plain`] and a sink.
+    /// Events that are sampled, with call stacks: at most instructions, one kind of branches, and cache
+    /// misses. The processor has no LWP then, because its countdown is used for this. Needs [`Plan::Plain`] and a sink.
     pub sampling: Vec<Sampling>,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,

@@ -21,7 +21,7 @@ mod sampler;
 
 use std::time::Instant;
 
-use lwp_arch::retired::{Access, Branch, BranchKind};
+use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS};
 use lwp_dbt::{FragmentId, IpFilter, Selection, Slot, Weights};
@@ -69,6 +69,8 @@ pub struct ThreadLwp {
     lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
+    /// Sampled events, a bit each, of which a sample could not be foreseen and is still to be taken.
+    overdue: u32,
     /// What is counted instead of the unit's events: the unit is off and takes no part.
     sampler: Option<Sampler>,
 }
@@ -150,16 +152,19 @@ impl ThreadLwp {
             passed_misses: 0,
             lines: 1,
             waiting: Vec::new(),
+            overdue: 0,
             sampler: None,
         }
     }
 
     /// Samples `events` from the thread's first instruction on.
     pub fn sampling(events: &[Sampling]) -> Self {
+        let (config, selection) = (LwpConfig::default(), sampled_selection(events));
         Self {
-            selection: sampled_selection(events),
+            selection,
+            dcache: selection.dcache.then(|| Box::new(DataCache::new(&config.caches))),
             sampler: Some(Sampler::new(events)),
-            ..Self::new(&LwpConfig::default(), Xorshift32::new(0))
+            ..Self::new(&config, Xorshift32::new(0))
         }
     }
 
@@ -194,6 +199,7 @@ impl ThreadLwp {
     fn pass(&mut self, high: u64, low: u64, values: u64) {
         if let Some(sampler) = &mut self.sampler {
             sampler.pass(high, low);
+            sampler.pass_misses(std::mem::take(&mut self.passed_misses));
             return;
         }
         let dcache = std::mem::take(&mut self.passed_misses);
@@ -213,13 +219,13 @@ impl ThreadLwp {
     ///
     /// The data cache accesses of the instruction at `but` are left: it is about to retire.
     fn collect_but(&mut self, context: Context<'_>, but: Option<u64>) {
+        self.take_notes(context, but);
         if self.sampler.is_some() {
             let [high, low] = self.since_published(context);
             self.pass(high, low, 0);
             self.publish(context);
             return;
         }
-        self.take_notes(context, but);
         let [high, low] = countdown(context);
         let left = [high, low, context.get(Slot::LwpValue) as i64];
         self.take_direct(context);
@@ -256,8 +262,8 @@ impl ThreadLwp {
         context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
         if self.sampler.is_none() {
             self.write_direct(context);
-            self.write_cache(context);
         }
+        self.write_cache(context);
     }
 
     /// Whether an instruction at `ip` passes the profile's filter.
@@ -268,7 +274,9 @@ impl ThreadLwp {
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.
     fn retire(&mut self, memory: &mut TraceeMemory, executed: &Executed) -> Result<(), Fault> {
         if let Some(sampler) = &mut self.sampler {
-            sampler.retire(executed);
+            let waiting = std::mem::take(&mut self.waiting);
+            let loads = waiting.iter().filter(|access| access.kind == AccessKind::Load);
+            self.overdue |= sampler.retire(executed, loads.count() as u64);
             return Ok(());
         }
         let mut branch =
@@ -386,6 +394,12 @@ impl Machine {
         let executed = instruction::classify(tid, pc, next);
         self.lwp_collect(tid);
         self.lwp_retire(tid, &executed);
+        if self.samples()
+            && let Ok(mut regs) = lwp_ptrace::Tracee(tid).regs()
+        {
+            regs.0.rip = pc;
+            self.take_overdue(tid, sampler::stopped_with(&regs));
+        }
         self.lwp_publish(tid);
     }
 

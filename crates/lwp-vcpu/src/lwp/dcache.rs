@@ -173,7 +173,7 @@ fn kind(how: Use) -> AccessKind {
 impl ThreadLwp {
     /// Goes through the notes. Those of the instruction at `but` are left to be reported with it.
     pub(super) fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
-        let Some(cache) = &mut self.dcache else { return };
+        let Some(mut cache) = self.dcache.take() else { return };
         for index in 0..context.get(Slot::LwpNotes).min(u64::from(MOST_NOTES)) {
             let [address, what] = context.lwp_note(index);
             let miss = Some(cache.outer.fetch(LinearAddr(address)));
@@ -186,17 +186,29 @@ impl ThreadLwp {
             let access = Access { kind, address: LinearAddr(address), miss };
             if but == Some(ip) {
                 self.waiting.push(access);
-            } else if counts && self.unit.counts_miss(&access) {
+            } else if counts && self.counts_miss(&access) {
                 self.passed_misses += 1;
             }
         }
+        self.dcache = Some(cache);
         context.set(Slot::LwpNotes, 0);
         context.set(Slot::LwpUndos, 0);
     }
 
+    /// Whether a miss counts for the event that is counted.
+    fn counts_miss(&self, access: &Access) -> bool {
+        match self.sampler {
+            Some(_) => access.kind == AccessKind::Load,
+            None => self.unit.counts_miss(access),
+        }
+    }
+
     /// Publishes how many misses may be noted.
     pub(super) fn write_cache(&mut self, context: Context<'_>) {
-        let room = self.unit.headroom().dcache;
+        let room = match &self.sampler {
+            Some(sampler) => sampler.room_for_misses(),
+            None => self.unit.headroom().dcache,
+        };
         if let Some(cache) = &mut self.dcache {
             cache.write_cold(context);
             context.set(Slot::LwpMostNotes, room.min(u64::from(MOST_NOTES)));
@@ -367,6 +379,9 @@ impl Machine {
         }
         let (high, low) = self.lwp_rest(tid, id, index);
         self.lwp_give_back(tid, high, low);
-        self.lwp_due(tid, slot, pc, alone)
+        match self.samples() {
+            true => self.sample_miss(tid, slot, pc, alone),
+            false => self.lwp_due(tid, slot, pc, alone),
+        }
     }
 }

@@ -10,6 +10,7 @@ use lwp_ptrace::regs::Raw;
 
 use super::known::DueFor;
 use super::memory::TraceeMemory;
+use super::sampler::asked_with;
 use super::{Cut, Executed};
 use crate::machine::{Machine, Need};
 use crate::server::Backlog;
@@ -187,6 +188,11 @@ impl Machine {
         let branch = cut.branch.map(|kind| (kind, taken));
         let fall_through = cut.next;
         self.lwp_retire(tid, &Executed { branch, fall_through, ..Executed::plain(last, next) });
+        if self.samples()
+            && let Some(context) = self.context(tid)
+        {
+            self.take_overdue(tid, asked_with(context, last));
+        }
         self.lwp_publish(tid);
     }
 

@@ -5,7 +5,8 @@
 //! program's own and its stack is taken. Nothing of this depends on time: equal runs have equal samples.
 
 use lwp_arch::retired::BranchKind;
-use lwp_dbt::block::Block;
+use lwp_dbt::block::{Block, Terminator};
+use lwp_dbt::operands::Use;
 use lwp_dbt::plan::branch_bit;
 use lwp_dbt::{AppPc, Selection, Slot};
 use lwp_model::Occurrences;
@@ -61,8 +62,11 @@ impl Sampler {
     pub(super) fn room(&self) -> [i64; 3] {
         let left = |instructions: bool| {
             let counters = self.counters.iter();
-            let mut of_kind = counters
-                .filter(|counter| (counter.event.what == Sampled::Instructions) == instructions);
+            let mut of_kind = counters.filter(|counter| match counter.event.what {
+                Sampled::Instructions => instructions,
+                Sampled::Branches(_) => !instructions,
+                Sampled::DcacheMisses => false,
+            });
             of_kind.next().map(|counter| counter.left.min(Occurrences::UNLIMITED))
         };
         let parts = match (left(true), left(false)) {
@@ -85,18 +89,54 @@ impl Sampler {
                 Sampled::Instructions => high,
                 Sampled::Branches(_) if instructions => low,
                 Sampled::Branches(_) => high,
+                Sampled::DcacheMisses => 0,
             };
             counter.pass(count);
         }
     }
 
-    /// Lets one instruction pass.
-    pub(super) fn retire(&mut self, executed: &Executed) {
+    /// How many misses may pass before the one that is a sample.
+    pub(super) fn room_for_misses(&self) -> u64 {
+        let rooms = self.of_misses().map(|(_, counter)| counter.left);
+        rooms.min().unwrap_or(Occurrences::UNLIMITED)
+    }
+
+    /// Lets misses pass that no sample is of.
+    pub(super) fn pass_misses(&mut self, count: u64) {
         for counter in &mut self.counters {
-            if counts(counter.event.what, executed) {
+            if counter.event.what == Sampled::DcacheMisses {
+                counter.pass(count);
+            }
+        }
+    }
+
+    /// The events, a bit each, of which the next miss is a sample.
+    fn due_by_miss(&self) -> u32 {
+        let due = self.of_misses().filter(|(_, counter)| counter.left == 0);
+        due.fold(0, |bits, (event, _)| bits | 1 << event)
+    }
+
+    fn of_misses(&self) -> impl Iterator<Item = (usize, &Counter)> {
+        let counters = self.counters.iter().enumerate();
+        counters.filter(|(_, counter)| counter.event.what == Sampled::DcacheMisses)
+    }
+
+    /// Lets one instruction pass, with `misses` that nobody could foresee. Returns the events, a bit each,
+    /// of which one of those was to be a sample.
+    pub(super) fn retire(&mut self, executed: &Executed, misses: u64) -> u32 {
+        let mut overdue = 0;
+        for (event, counter) in self.counters.iter_mut().enumerate() {
+            if counter.event.what == Sampled::DcacheMisses {
+                if misses > counter.left {
+                    overdue |= 1 << event;
+                    counter.left += counter.event.interval.max(1);
+                }
+                counter.pass(misses);
+            } else if counts(counter.event.what, executed) {
                 counter.pass(1);
             }
         }
+        overdue
     }
 
     /// The first instruction of `block` that is a sample, and of which events: a bit each.
@@ -109,6 +149,7 @@ impl Sampler {
                 Sampled::Instructions => (high, counter.left),
                 Sampled::Branches(_) if selection.instructions => (low, last),
                 Sampled::Branches(_) => (high, last),
+                Sampled::DcacheMisses => continue,
             };
             if u64::from(count) <= counter.left {
                 continue;
@@ -163,6 +204,7 @@ fn counts(what: Sampled, executed: &Executed) -> bool {
         Sampled::Branches(kinds) => {
             executed.branch.is_some_and(|(kind, _)| kinds & bit_of(kind) != 0)
         }
+        Sampled::DcacheMisses => false,
     }
 }
 
@@ -185,6 +227,7 @@ pub fn selection(events: &[Sampling]) -> Selection {
         match event.what {
             Sampled::Instructions => selection.instructions = true,
             Sampled::Branches(kinds) => selection.branches |= kinds,
+            Sampled::DcacheMisses => selection.dcache = true,
         }
     }
     selection
@@ -211,10 +254,49 @@ impl Machine {
                 let registers = asked_with(self.contexts.context(slot), pc.0);
                 self.take_samples(tid, events, registers);
                 self.lwp_publish(tid);
-                self.dispatch(tid, slot, pc, false, alone)
             }
-            Some((index, _)) => self.lwp_cut(tid, slot, pc, index, None),
-            None => self.dispatch(tid, slot, pc, false, alone),
+            Some((index, _)) => return self.lwp_cut(tid, slot, pc, index, None),
+            None => {}
+        }
+        match block.insns.is_empty() && block.terminator == Terminator::Repeat {
+            // Where misses are sampled the host goes through what it accesses.
+            true => self.lwp_cut(tid, slot, pc, 1, None),
+            false => self.dispatch(tid, slot, pc, false, alone),
+        }
+    }
+
+    /// The access that the context describes, of the instruction at `pc`, which has not been executed, misses
+    /// the data cache, and there was no room for it among the notes: it may be a sample.
+    pub(super) fn sample_miss(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        alone: bool,
+    ) -> Option<Backlog> {
+        self.lwp_collect(tid);
+        let context = self.contexts.context(slot);
+        let load = is_load(context.get(Slot::LwpMeta));
+        let lines = self.threads.get(&tid)?.lwp.as_ref()?.lines;
+        let (sampler, _) = self.sampler(tid)?;
+        let (due, room) = (sampler.due_by_miss(), sampler.room_for_misses());
+        if due != 0 && load {
+            let registers = asked_with(context, pc.0);
+            self.take_samples(tid, due, registers);
+            self.lwp_publish(tid);
+        } else if lines >= room {
+            // Whether one of its misses is the sample is only known afterwards.
+            return self.lwp_cut(tid, slot, pc, 1, None);
+        }
+        self.dispatch(tid, slot, pc, false, alone)
+    }
+
+    /// Takes the samples of misses that nobody could foresee, of an instruction that has just been executed.
+    pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
+        let lwp = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut());
+        let overdue = lwp.map_or(0, |lwp| std::mem::take(&mut lwp.overdue));
+        if overdue != 0 && self.enabled {
+            self.report_samples(tid, overdue, registers);
         }
     }
 
@@ -270,8 +352,13 @@ impl Machine {
     }
 }
 
+/// Whether an access, as [`Slot::LwpMeta`] describes it, is a load, whatever else it is.
+fn is_load(meta: u64) -> bool {
+    matches!(Use::from_raw(meta >> 12), Use::Load | Use::LoadStore)
+}
+
 /// The registers of a thread that waits in its mailbox, about to execute `pc`.
-fn asked_with(context: Context<'_>, pc: u64) -> Registers {
+pub(super) fn asked_with(context: Context<'_>, pc: u64) -> Registers {
     use Slot::{R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
     let slots = [Rax, Rdx, Rcx, Rbx, Rsi, Rdi, Rbp, Rsp, R8, R9, R10, R11, R12, R13, R14, R15];
     let mut values = [pc; 17];
@@ -282,7 +369,7 @@ fn asked_with(context: Context<'_>, pc: u64) -> Registers {
 }
 
 /// The registers of a stopped thread.
-fn stopped_with(app: &Regs) -> Registers {
+pub(super) fn stopped_with(app: &Regs) -> Registers {
     let r = &app.0;
     Registers::all([
         r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12,
@@ -322,6 +409,20 @@ mod tests {
         assert_eq!(both.totals(1, 1, true), [3, 11]);
         let branches = sampler(&events[..1]);
         assert_eq!(branches.room()[0], 6);
+    }
+
+    #[test]
+    fn misses_that_nobody_could_foresee_are_counted_and_sampled() {
+        let mut sampler = sampler(&[(Sampled::DcacheMisses, 10)]);
+        assert_eq!((sampler.room_for_misses(), sampler.due_by_miss()), (9, 0));
+        sampler.pass_misses(8);
+        let plain = Executed::plain(0, 1);
+        assert_eq!(sampler.retire(&plain, 1), 0);
+        assert_eq!((sampler.room_for_misses(), sampler.due_by_miss()), (0, 1));
+        // The tenth and two more: eight may pass before the twentieth.
+        assert_eq!(sampler.retire(&plain, 3), 1);
+        assert_eq!((sampler.room_for_misses(), sampler.due_by_miss()), (7, 0));
+        assert_eq!(sampler.totals(0, 0, true), [12]);
     }
 
     #[test]
