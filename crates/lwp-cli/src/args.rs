@@ -43,6 +43,7 @@ pub enum Command {
     /// Run a program and count its events exactly
     Stat(StatArgs),
     /// Run a program on the virtual CPU without counting
+    #[command(mut_arg("lwp_events", |arg| arg.visible_alias("events")))]
     Run(RunArgs),
     /// Run a program and record where its instructions and branches are executed
     Record(RecordArgs),

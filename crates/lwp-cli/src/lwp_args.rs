@@ -18,7 +18,8 @@ pub struct LwpArgs {
 
     /// The events that the system lets programs count, separated by commas: values, instructions, branches,
     /// dcache-misses, core-clocks, reference-clocks; none [default: all that the processor has]
-    #[arg(long, value_name = "LIST", value_parser = events, conflicts_with = "no_lwp")]
+    #[arg(id = "lwp_events", long = "lwp-events", value_name = "LIST", value_parser = events,
+        conflicts_with = "no_lwp")]
     pub events: Option<EventFlags>,
 
     /// What the threshold interrupt becomes: none; a signal's number, for the thread whose ring it is or,

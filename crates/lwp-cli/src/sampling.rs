@@ -33,7 +33,8 @@ impl Samplings {
             out.push(event(text, count)?);
         }
         let kind = |(_, event): &(&str, Sampling)| std::mem::discriminant(&event.what);
-        if out.iter().enumerate().any(|(at, one)| out[..at].iter().any(|it| kind(it) == kind(one))) {
+        if out.iter().enumerate().any(|(at, one)| out[..at].iter().any(|it| kind(it) == kind(one)))
+        {
             return Err(usage_error(
                 "these events cannot be sampled in one run",
                 "sample instructions, one kind of branches, and cache misses at a time",

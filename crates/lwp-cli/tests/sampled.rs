@@ -148,6 +148,43 @@ fn equal_runs_have_equal_samples() {
     assert!(runs[0] == runs[1], "two runs differ");
 }
 
+/// Loads that miss, in places where their number is known; what the start-up of a program adds is small.
+#[test]
+fn cache_misses_are_sampled_where_they_happen() {
+    let dir = fresh("misses");
+    if !compile(&dir, "misses.c", &["-O1"]) {
+        return;
+    }
+    let runs: Vec<(u64, u64, Vec<(Vec<String>, u64)>)> = (0..2)
+        .map(|_| {
+            let events = "dcache-misses:c=97,instructions:c=10007";
+            let (_, stderr) = lwp(&dir, &["record", "-e", events, "--", "./program"]);
+            if stderr.contains("cannot watch a modelled data cache") {
+                return (0, 0, Vec::new());
+            }
+            let (samples, misses) = said(&stderr, "dcache-misses");
+            (samples, misses, stacks(&dir, "lwp.data"))
+        })
+        .collect();
+    assert!(runs[0] == runs[1], "two runs differ");
+    let (samples, misses, stacks) = &runs[0];
+    if *misses == 0 {
+        eprintln!("skipped: this processor cannot watch a modelled data cache");
+        return;
+    }
+    assert_eq!(*samples, misses / 97);
+    let of = |function: &str| -> u64 {
+        let inside = stacks.iter().filter(|(stack, _)| {
+            stack.last().is_some_and(|leaf| leaf == function) && stack.iter().any(|f| f == "main")
+        });
+        inside.map(|(_, count)| count).sum()
+    };
+    let near = |count: u64, expected: u64| count.abs_diff(expected) <= 97;
+    assert!(near(of("walk"), 80_000), "walk: {}", of("walk"));
+    assert!(near(of("copy"), 65_536), "copy: {}", of("copy"));
+    assert!(of("stay") <= 97, "stay: {}", of("stay"));
+}
+
 #[test]
 fn samples_are_the_counts_divided() {
     let dir = fresh("counts");

@@ -20,7 +20,7 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "final")]
     pub revision: Form,
 
-    /// The modelled data caches: family15h, zen4, generic, or SIZE/WAYS/LINE[@CYCLES] for each level
+    /// The modelled data caches: family15h, zen4, generic, or `SIZE/WAYS/LINE[@CYCLES]` for each level
     #[arg(long, value_name = "CACHES", default_value = "generic")]
     pub cache: Caches,
 

@@ -86,7 +86,7 @@ impl LwpConfig {
     pub fn part(name: &str) -> Option<Self> {
         let (_, part) = presets::ALL.into_iter().find(|(known, _)| *known == name)?;
         let mut features = part.features;
-        if !watches_cache() {
+        if !can_watch_caches() {
             features.remove(Features::LWP_DME);
         }
         Some(Self::of(Processor::shipped(Capabilities { features, ..part })))
@@ -96,7 +96,7 @@ impl LwpConfig {
     pub fn proposal() -> Self {
         let full = Capabilities2007::FULL;
         let mut features = full.features;
-        if !watches_cache() {
+        if !can_watch_caches() {
             features.remove(Edx2007::DME);
         }
         let capabilities = Capabilities2007 { features, ..full };
@@ -133,7 +133,9 @@ impl LwpConfig {
     }
 }
 
-fn watches_cache() -> bool {
+/// Whether the misses of a modelled data cache can be counted on this machine: its processor needs BMI2 and
+/// FSGSBASE.
+pub fn can_watch_caches() -> bool {
     crate::lwp::can_be_watched()
 }
 

@@ -6,7 +6,7 @@ use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Tid, Tracee, sys};
 
-use crate::config::{CpuModel, Target};
+use crate::config::{CpuModel, LwpConfig, Target};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
 use crate::inject::{Call, Injector, Map};
 use crate::lwp::sampled_selection;
@@ -392,7 +392,8 @@ impl Machine {
             family.add_arena(address, bytes, offset);
         }
         family.kind = kind.clone();
-        if let Some(lwp) = &self.config.lwp {
+        let sampled = self.samples().then(LwpConfig::default);
+        if let Some(lwp) = self.config.lwp.as_ref().or(sampled.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
         // What is translated for a profile is good for this profile.

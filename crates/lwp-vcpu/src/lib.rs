@@ -45,7 +45,7 @@ use lwp_ptrace::{SharedMemory, Tracee, limits, spawn, sys};
 
 pub use config::{
     Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
-    Target,
+    Target, can_watch_caches,
 };
 pub use lwp_arch::EventFlags;
 pub use lwp_uarch::Caches;

@@ -69,8 +69,8 @@ pub struct ThreadLwp {
     lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
-    /// Sampled events, a bit each, of which a sample could not be foreseen and is still to be taken.
-    overdue: u32,
+    /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to be taken.
+    overdue: Vec<(u32, u64)>,
     /// What is counted instead of the unit's events: the unit is off and takes no part.
     sampler: Option<Sampler>,
 }
@@ -152,7 +152,7 @@ impl ThreadLwp {
             passed_misses: 0,
             lines: 1,
             waiting: Vec::new(),
-            overdue: 0,
+            overdue: Vec::new(),
             sampler: None,
         }
     }
@@ -276,7 +276,7 @@ impl ThreadLwp {
         if let Some(sampler) = &mut self.sampler {
             let waiting = std::mem::take(&mut self.waiting);
             let loads = waiting.iter().filter(|access| access.kind == AccessKind::Load);
-            self.overdue |= sampler.retire(executed, loads.count() as u64);
+            sampler.retire(executed, loads.count() as u64, &mut self.overdue);
             return Ok(());
         }
         let mut branch =

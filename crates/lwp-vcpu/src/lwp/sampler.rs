@@ -121,22 +121,29 @@ impl Sampler {
         counters.filter(|(_, counter)| counter.event.what == Sampled::DcacheMisses)
     }
 
-    /// Lets one instruction pass, with `misses` that nobody could foresee. Returns the events, a bit each,
-    /// of which one of those was to be a sample.
-    pub(super) fn retire(&mut self, executed: &Executed, misses: u64) -> u32 {
-        let mut overdue = 0;
+    /// Lets one instruction pass, with `misses` that nobody could foresee. Adds to `overdue` how many of
+    /// those were to be samples of which event.
+    pub(super) fn retire(
+        &mut self,
+        executed: &Executed,
+        misses: u64,
+        overdue: &mut Vec<(u32, u64)>,
+    ) {
         for (event, counter) in self.counters.iter_mut().enumerate() {
             if counter.event.what == Sampled::DcacheMisses {
-                if misses > counter.left {
-                    overdue |= 1 << event;
-                    counter.left += counter.event.interval.max(1);
-                }
-                counter.pass(misses);
+                counter.passed += misses;
+                let interval = counter.event.interval.max(1);
+                counter.left = match misses.checked_sub(counter.left + 1) {
+                    Some(beyond) => {
+                        overdue.push((1 << event, 1 + beyond / interval));
+                        interval - 1 - beyond % interval
+                    }
+                    None => counter.left - misses,
+                };
             } else if counts(counter.event.what, executed) {
                 counter.pass(1);
             }
         }
-        overdue
     }
 
     /// The first instruction of `block` that is a sample, and of which events: a bit each.
@@ -294,9 +301,12 @@ impl Machine {
     /// Takes the samples of misses that nobody could foresee, of an instruction that has just been executed.
     pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
         let lwp = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut());
-        let overdue = lwp.map_or(0, |lwp| std::mem::take(&mut lwp.overdue));
-        if overdue != 0 && self.enabled {
-            self.report_samples(tid, overdue, registers);
+        let overdue = lwp.map(|lwp| std::mem::take(&mut lwp.overdue)).unwrap_or_default();
+        if !self.enabled {
+            return;
+        }
+        for (events, times) in overdue {
+            (0..times).for_each(|_| self.report_samples(tid, events, registers));
         }
     }
 
@@ -417,12 +427,18 @@ mod tests {
         assert_eq!((sampler.room_for_misses(), sampler.due_by_miss()), (9, 0));
         sampler.pass_misses(8);
         let plain = Executed::plain(0, 1);
-        assert_eq!(sampler.retire(&plain, 1), 0);
+        let mut overdue = Vec::new();
+        sampler.retire(&plain, 1, &mut overdue);
+        assert!(overdue.is_empty());
         assert_eq!((sampler.room_for_misses(), sampler.due_by_miss()), (0, 1));
         // The tenth and two more: eight may pass before the twentieth.
-        assert_eq!(sampler.retire(&plain, 3), 1);
+        sampler.retire(&plain, 3, &mut overdue);
         assert_eq!((sampler.room_for_misses(), sampler.due_by_miss()), (7, 0));
-        assert_eq!(sampler.totals(0, 0, true), [12]);
+        // Those up to the 32nd: the 20th and the 30th are samples.
+        sampler.retire(&plain, 20, &mut overdue);
+        assert_eq!(overdue, [(1, 1), (1, 2)]);
+        assert_eq!(sampler.room_for_misses(), 7);
+        assert_eq!(sampler.totals(0, 0, true), [32]);
     }
 
     #[test]
