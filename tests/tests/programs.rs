@@ -48,7 +48,7 @@ programs! {
         overlapping_code recursion rip_relative stack_forms
     }
     signals {
-        segv_fixup synchronous_registers fault_codes nested masks interrupted_calls alternate_stack
+        segv_fixup synchronous_registers fault_codes nested masks queued interrupted_calls alternate_stack
         leave_handler action_flags waiting fatal die_by_segv die_by_term stop_and_continue alarm_storm
         context_changes ignored
     }

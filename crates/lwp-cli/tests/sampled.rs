@@ -155,7 +155,7 @@ fn cache_misses_are_sampled_where_they_happen() {
     if !compile(&dir, "misses.c", &["-O1"]) {
         return;
     }
-    let runs: Vec<(u64, u64, Vec<(Vec<String>, u64)>)> = (0..2)
+    let runs: Vec<_> = (0..2)
         .map(|_| {
             let events = "dcache-misses:c=97,instructions:c=10007";
             let (_, stderr) = lwp(&dir, &["record", "-e", events, "--", "./program"]);
