@@ -147,6 +147,19 @@ impl CodeSource for Code {
     }
 }
 
+/// A PUSHF at `pc` that was stepped natively has stored our trap flag at `top` of the stack: takes it out,
+/// or else the POPF to come would set it for the program.
+fn hide_trap_flag(tid: Tid, pc: u64, top: u64) {
+    let bytes = lwp_ptrace::memory::read_array::<2>(tid, pc);
+    if !bytes.is_ok_and(|bytes| matches!(bytes, [0x9c, _] | [0x48 | 0x66, 0x9c])) {
+        return;
+    }
+    if let Ok(flags) = lwp_ptrace::memory::read_array::<2>(tid, top) {
+        let flags = u16::from_le_bytes(flags) & !(TRAP_FLAG as u16);
+        let _ = lwp_ptrace::memory::write_exact(tid, top, &flags.to_le_bytes());
+    }
+}
+
 /// A stop while the instruction at `pc` is executed natively; `trapped`: with the program's own trap flag
 /// set; `answer`: what it leaves on the virtual processor.
 pub fn stepped(
@@ -167,6 +180,9 @@ pub fn stepped(
     };
     let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
     if regs.0.rip != pc {
+        if !trapped {
+            hide_trap_flag(tid, pc, regs.0.rsp);
+        }
         count_instruction(machine, tid, pc, regs.0.rip);
     }
     if let (Some(answer), true) = (answer, regs.0.rip != pc) {
