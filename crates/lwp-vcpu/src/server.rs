@@ -496,7 +496,6 @@ impl Machine {
 
     /// A fragment found its own bytes changed.
     fn stale(&mut self, tid: Tid, pc: AppPc) {
-        self.lwp_forget_cuts();
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
         family.invalidate_at(range.unit, tid, pc);

@@ -123,13 +123,19 @@ fn save_and_enter(b: &mut Builder, commit: Commit) -> Result<CodeLabel, IcedErro
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;
     b.asm.mov(Builder::slot(Slot::Go), rcx)?;
     b.mark(state(PcSource::ContextPc, BOTH, commit))?;
+    save_rest(b, commit)?;
+    Ok(start)
+}
+
+/// Saves the flags, and the registers that are not saved yet. The pc is in the context.
+fn save_rest(b: &mut Builder, commit: Commit) -> Emit {
     for (slot, register) in saved_registers() {
         b.asm.mov(Builder::slot(slot), register)?;
     }
     b.mark(state(PcSource::ContextPc, ALL, commit))?;
     save_flags(b)?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, commit))?;
-    Ok(start)
+    Ok(())
 }
 
 fn save_flags(b: &mut Builder) -> Emit {

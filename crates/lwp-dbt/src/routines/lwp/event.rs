@@ -12,14 +12,12 @@ use iced_x86::code_asm::{
 };
 
 use super::unit::write_record;
-use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, restore_flags, save_flags};
+use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, restore_flags, save_rest};
 use crate::context::{
     CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot, lwp_slot_displacement,
 };
 use crate::recipe::{Commit, PcSource, Spills};
-use crate::routines::{
-    ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, saved_registers, state,
-};
+use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
 
 /// An event is due in the block at `Pc`: leads the thread to the known cut that ends with it, by way of
 /// `resume`, or goes to `host`.
@@ -138,12 +136,7 @@ pub(super) fn emit_stepped(
     b.mark(state(PcSource::R11, BOTH, asked))?;
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;
     let known = b.mark(state(PcSource::ContextPc, BOTH, asked))?;
-    for (slot, register) in saved_registers() {
-        b.asm.mov(Builder::slot(slot), register)?;
-    }
-    b.mark(state(PcSource::ContextPc, ALL, asked))?;
-    save_flags(b)?;
-    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, asked))?;
+    save_rest(b, asked)?;
     stage(b, slow)?;
     write_record(b, slow)?;
     reload(b, slow)?;

@@ -10,10 +10,10 @@ use iced_x86::code_asm::{
     r11, rax, rcx, rdi, rdx, rsi,
 };
 
-use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, count_up, restore_flags, save_flags};
+use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, count_up, restore_flags, save_rest};
 use crate::context::{RequestKind, Slot, lwp_slot_displacement};
 use crate::recipe::{Commit, PcSource, Spills};
-use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
+use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, state};
 
 const R11: Spills = Spills { rcx: false, ..BOTH };
 /// A record's InstructionAddress, Data2 and time stamp.
@@ -47,12 +47,7 @@ fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     b.mark(begun(PcSource::R11, BOTH))?;
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;
     b.mark(begun(PcSource::ContextPc, BOTH))?;
-    for (slot, register) in saved_registers() {
-        b.asm.mov(Builder::slot(slot), register)?;
-    }
-    b.mark(begun(PcSource::ContextPc, ALL))?;
-    save_flags(b)?;
-    b.mark(begun(PcSource::ContextPc, ALL_AND_FLAGS))?;
+    save_rest(b, Commit::LwpBegun)?;
     Ok(start)
 }
 
