@@ -1,6 +1,7 @@
 //! Files that no linker has made, and bytes that no compiler has: each must end on the virtual CPU as it
 //! does natively, and neither hang nor crash lwp.
 
+use lwp_testkit::files::{copy_program, write_program};
 use lwp_tests::{End, Job, Outcome, TempDir, find_tool, kernel_executes, lwp_binary};
 use std::ffi::OsString;
 use std::fs;
@@ -93,7 +94,7 @@ struct Arena {
 impl Arena {
     fn new() -> Self {
         let dir = TempDir::new();
-        fs::copy(lwp_binary(), dir.path().join("lwp")).expect("copy lwp");
+        copy_program(lwp_binary(), &dir.path().join("lwp"));
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
         let mut prefix: Vec<OsString> = Vec::new();
         if rustix::process::geteuid().is_root() && find_tool("setpriv").is_some() {
@@ -107,8 +108,7 @@ impl Arena {
     fn install(&self, program: &[u8]) {
         let path = self.dir.path().join("it");
         let _ = fs::remove_file(&path);
-        fs::write(&path, program).expect("write a program");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod");
+        write_program(&path, program);
     }
 
     fn run(&self, command: &[&str], limit: Duration) -> Outcome {

@@ -1,6 +1,7 @@
 //! Where the program or the machine is short of something: native behaviour or a clear error, and never a
 //! hang.
 
+use lwp_testkit::files::{copy_program, write_program};
 use lwp_tests::{Comparison, End, Job, Outcome, TempDir, find_tool, lwp_binary};
 use std::ffi::OsString;
 use std::fs;
@@ -146,7 +147,7 @@ fn few_processes() {
          int pid = fork(); pthread_t t; int made = pthread_create(&t, 0, f, 0);\n\
          printf(\"%d %d\\n\", pid == -1 && errno == EAGAIN, made == EAGAIN); return 2; }",
     );
-    fs::copy(lwp_binary(), dir.path().join("lwp")).expect("copy lwp");
+    copy_program(lwp_binary(), &dir.path().join("lwp"));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let as_user = "setpriv --reuid 54321 --clear-groups";
     for command in ["./lonely", "./lwp run --no-cache -- ./lonely"] {
@@ -237,7 +238,7 @@ fn set_user_id_programs() {
     assert_eq!(out, "54321 54322 1\nafter\n7\n");
     // lwp as an ordinary user: the program runs without its privileges, and is counted.
     let lwp = dir.path().join("lwp");
-    fs::copy(lwp_binary(), &lwp).expect("copy lwp");
+    copy_program(lwp_binary(), &lwp);
     let script = format!(
         "setpriv --reuid 54321 --clear-groups ./lwp stat --no-cache -x, -e instructions -- {}; echo $?",
         program.display()
@@ -280,8 +281,7 @@ fn elf32() -> Vec<u8> {
 fn programs_of_32_bits() {
     let dir = TempDir::new();
     let program = dir.path().join("narrow");
-    fs::write(&program, elf32()).expect("write a program");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
+    write_program(&program, &elf32());
     if Command::new(&program).output().ok().and_then(|out| out.status.code()) != Some(7) {
         eprintln!("skipped: this kernel runs no 32-bit programs");
         return;

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lwp_testkit::files::write_program;
 use serde_json::Value;
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
@@ -229,8 +230,7 @@ fn a_changed_file_is_translated_anew() {
     let run = || dir.count(&[], &[path]).0.status.code();
     for code in [3u8, 9, 4] {
         // In place: the same inode, the same size, the same path.
-        fs::write(&program, tiny(code)).unwrap();
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &tiny(code));
         assert_eq!(run(), Some(i32::from(code)), "at once");
         // Long enough ago for the file's times to tell that it has not changed again.
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -242,10 +242,8 @@ fn a_changed_file_is_translated_anew() {
         assert_eq!(run(), Some(i32::from(code)), "from the cache");
         // Its modification time can be forged, the inode's cannot.
         let times = fs::metadata(&program).unwrap().modified().unwrap();
-        fs::write(&program, tiny(code + 1)).unwrap();
-        let file = fs::File::options().write(true).open(&program).unwrap();
-        file.set_modified(times).unwrap();
-        drop(file);
+        write_program(&program, &tiny(code + 1));
+        fs::File::open(&program).unwrap().set_modified(times).unwrap();
         assert_eq!(run(), Some(i32::from(code + 1)), "with its old time");
     }
     // The same content with new times is still the same.
@@ -337,8 +335,7 @@ fn programs_are_translated_ahead_of_time_and_not_run() {
         assert_ne!(dir.lwp(&["cache", "warm", refused]).status.code(), Some(0), "{refused}");
     }
     let program = dir.0.join("tiny");
-    fs::write(&program, tiny(0)).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &tiny(0));
     let refused = dir.lwp(&["cache", "warm", program.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(125));
     assert!(text(&refused.stderr).contains("remedy:"), "{}", text(&refused.stderr));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use lwp_testkit::files::copy_program;
 use serde_json::Value;
 
 use tools::{has, limited, text};
@@ -542,7 +543,7 @@ fn names_of_programs_cannot_reach_the_terminal_or_the_page() {
     let dir = fresh("names");
     let name = "<b onclick=x>\u{1b}[31m&.sh";
     let script = dir.join(name);
-    std::fs::copy("/bin/true", &script).unwrap();
+    copy_program(Path::new("/bin/true"), &script);
     lwp(&dir, &["record", "-q", &format!("./{name}")]);
     let table = lwp(&dir, &["report", "-s", "comm,dso"]);
     assert!(!table.contains('\u{1b}'), "{table:?}");

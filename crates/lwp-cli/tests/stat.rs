@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use lwp_testkit::files::write_program;
 use serde_json::Value;
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
@@ -210,9 +211,7 @@ fn threads_are_reported_on_their_own() {
 #[test]
 fn scripts_are_the_kernel_s_to_start() {
     let file = fresh("script");
-    std::fs::write(&file, "#!/bin/sh\nexit 5\n").expect("script");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&file, mode).expect("mode");
+    write_program(&file, b"#!/bin/sh\nexit 5\n");
     let output = lwp(&["stat", "--", file.to_str().expect("name is text")]);
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
 }
