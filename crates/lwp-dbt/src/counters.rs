@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use crate::image::Placed;
+use crate::packed::PackedWeights;
 use crate::plan::Weights;
 
 /// The weights of all counters.
 #[derive(Debug, Default)]
 pub struct Counters {
-    new: Vec<Weights>,
+    new: Vec<PackedWeights>,
     /// Numbers in ascending order: the first of each range, and whose it is.
     ranges: Vec<(u32, Range)>,
     len: u32,
@@ -38,7 +39,7 @@ impl Counters {
     /// What one increment of a counter stands for; nothing where there is no such counter.
     pub fn weights(&self, number: usize) -> Weights {
         match self.find(number) {
-            Some((Range::New(place), within)) => self.new.get(place + within).copied(),
+            Some((Range::New(place), within)) => self.new.get(place + within).map(|it| it.unpack()),
             Some((Range::Restored(placed), within)) => Some(placed.image().weights(within)),
             None => None,
         }
@@ -60,7 +61,7 @@ impl Counters {
         if !matches!(self.ranges.last(), Some((_, Range::New(_)))) {
             self.ranges.push((self.len, Range::New(self.new.len())));
         }
-        self.new.push(weights);
+        self.new.push(PackedWeights::of_block(weights));
         self.len += 1;
         self.len - 1
     }
@@ -68,7 +69,7 @@ impl Counters {
     /// Changes what a counter of this run stands for.
     pub(crate) fn set(&mut self, number: u32, weights: Weights) {
         let Some((&Range::New(place), within)) = self.find(number as usize) else { return };
-        self.new[place + within] = weights;
+        self.new[place + within] = PackedWeights::of_block(weights);
     }
 
     pub(crate) fn restore(&mut self, placed: &Arc<Placed>) {

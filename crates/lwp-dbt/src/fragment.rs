@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::addr::{AppPc, CachePc};
 use crate::image::Placed;
 use crate::plan::{Checks, Weights};
-use crate::relocation::{PlacedSite, Relocation};
+use crate::relocation::{PlacedSites, Relocation};
 
 /// A fragment's number in its [`crate::Translator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +83,7 @@ pub struct Unit {
     /// What was translated in an earlier run; the maps above hold only what is new.
     pub(crate) placed: Option<Arc<Placed>>,
     /// Places in its new code that depend on where it lies.
-    pub(crate) relocations: Vec<PlacedSite>,
+    pub(crate) relocations: PlacedSites,
 }
 
 impl Unit {
@@ -98,7 +98,7 @@ impl Unit {
             cuts: FxHashMap::default(),
             bytes: FxHashMap::default(),
             placed: None,
-            relocations: Vec::new(),
+            relocations: PlacedSites::default(),
         }
     }
 
@@ -148,8 +148,7 @@ impl Unit {
     /// files are ever moved.
     pub(crate) fn relocated(&mut self, base: u64, sites: &[(usize, Relocation)]) {
         if self.checks == Checks::None {
-            let placed = |&(at, kind)| PlacedSite { at: CachePc(base + at as u64), kind };
-            self.relocations.extend(sites.iter().map(placed));
+            self.relocations.extend(CachePc(base), sites);
         }
     }
 

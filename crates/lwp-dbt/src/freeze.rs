@@ -4,9 +4,8 @@ use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
-use crate::image::{
-    self, CHARGED_FIRST, FLAGS_DEAD, Header, NONE, Placement, detail, pack_weights, table,
-};
+use crate::image::{self, CHARGED_FIRST, FLAGS_DEAD, Header, NONE, Placement, detail, table};
+use crate::packed::PackedWeights;
 use crate::region::Translator;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 
@@ -124,7 +123,7 @@ impl Tables<'_> {
         let start = self.offset(fragment.start)?;
         self.put(table::DETAILS, &[start, fragment.len, target]);
         let details = &mut self.tables[table::DETAILS];
-        details.extend_from_slice(&pack_weights(fragment.weights)?);
+        details.extend_from_slice(&PackedWeights::new(fragment.weights)?.0);
         details.extend_from_slice(&fragment.app_len.to_le_bytes());
         details.extend_from_slice(&fragment.instructions.to_le_bytes());
         Some(())
@@ -160,7 +159,7 @@ impl Tables<'_> {
         by_number.sort_unstable();
         for (_, old) in by_number {
             let weights = translator.counters().weights(old as usize);
-            self.tables[table::WEIGHTS].extend_from_slice(&pack_weights(weights)?);
+            self.tables[table::WEIGHTS].extend_from_slice(&PackedWeights::new(weights)?.0);
         }
         Some(())
     }
@@ -173,8 +172,8 @@ impl Tables<'_> {
             let old = placed.image().records(table::SITES);
             sites.extend(old.map(|raw| Site(u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]))));
         }
-        for site in &unit.relocations {
-            sites.push(Site::new(self.offset(site.at)? as usize, site.kind)?);
+        for (at, kind) in unit.relocations.all()? {
+            sites.push(Site::new(self.offset(at)? as usize, kind)?);
         }
         sites.sort_unstable_by_key(|site| site.at());
         Some(sites)
@@ -257,13 +256,12 @@ impl Tables<'_> {
         let end = self.input.at.code.offset(self.code.len() as u64);
         let translator = self.translator;
         for (start, piece) in translator.pieces.range(old_end.0..end.0) {
-            let (at, len) = (piece.points.0 as usize, usize::from(piece.points.1));
             let words = [self.offset(CachePc(start))?, piece.len, self.distance(piece.pc)?];
             let fragment = match piece.fragment {
                 Some(id) => Some(*order.get(&id)?),
                 None => None,
             };
-            self.piece(words, fragment, &translator.points[at..at + len], &mut known);
+            self.piece(words, fragment, translator.points.get(piece.points), &mut known);
         }
         Some(())
     }

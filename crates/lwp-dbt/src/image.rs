@@ -27,6 +27,7 @@
 use crate::addr::{AppPc, CachePc};
 use crate::context::{CONTEXT_BYTES, Layout};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::packed::PackedWeights;
 use crate::plan::Weights;
 use crate::recipe::{self, Point};
 use crate::region::Translator;
@@ -251,34 +252,9 @@ impl Image {
     }
 }
 
-/// Weights in eight bytes; `None` where they do not fit.
-pub(crate) fn pack_weights(weights: Weights) -> Option<[u8; 8]> {
-    let mut out = [0; 8];
-    out[..2].copy_from_slice(&i16::try_from(weights.instructions).ok()?.to_le_bytes());
-    for (byte, value) in out[2..].iter_mut().zip([
-        weights.branches,
-        weights.conditional,
-        weights.conditional_taken,
-        weights.calls,
-        weights.returns,
-        weights.indirect,
-    ]) {
-        *byte = i8::try_from(value).ok()?.cast_unsigned();
-    }
-    Some(out)
-}
-
+/// Weights as tables hold them.
 fn unpack_weights(bytes: &[u8]) -> Weights {
-    let small = |at: usize| i32::from(bytes[at].cast_signed());
-    Weights {
-        instructions: i32::from(u16_at(bytes, 0).cast_signed()),
-        branches: small(2),
-        conditional: small(3),
-        conditional_taken: small(4),
-        calls: small(5),
-        returns: small(6),
-        indirect: small(7),
-    }
+    bytes.first_chunk().map(|raw| PackedWeights(*raw).unpack()).unwrap_or_default()
 }
 
 /// What the rarely needed record of a fragment holds.

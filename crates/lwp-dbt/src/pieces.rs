@@ -11,8 +11,8 @@ pub(crate) struct Piece {
     pub pc: AppPc,
     /// The fragment it belongs to; none for exit stubs.
     pub fragment: Option<FragmentId>,
-    /// Offset and length of its points in the translator's table.
-    pub points: (u32, u16),
+    /// Where its points are in the translator's [`crate::points::Points`].
+    pub points: u32,
 }
 
 /// Every piece by its start address.
@@ -27,62 +27,112 @@ pub(crate) struct Pieces {
     last: usize,
 }
 
-/// Pieces that lie close together: start and piece, ascending.
-type Run = Vec<(u64, Piece)>;
+/// Pieces that lie close together, ascending.
+#[derive(Debug)]
+struct Run {
+    /// Where the first of them starts.
+    base: u64,
+    pieces: Vec<Stored>,
+}
 
+/// A piece in a run.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    pc: u64,
+    /// From the run's base.
+    start: u32,
+    len: u32,
+    fragment: u32,
+    points: u32,
+}
+
+/// The number that stands for no fragment.
+const NONE: u32 = u32::MAX;
 /// A piece farther than this behind the last one starts a run of its own.
 const GAP: u64 = 4096;
+
+impl Run {
+    fn new(start: u64, piece: Piece) -> Self {
+        Self { base: start, pieces: vec![Stored::new(0, piece)] }
+    }
+
+    /// Whether a piece at `start` follows the last one closely.
+    fn is_followed_by(&self, start: u64) -> bool {
+        self.pieces.last().is_some_and(|last| {
+            let at = self.base + u64::from(last.start);
+            at < start && start - at <= u64::from(last.len) + GAP
+        })
+    }
+}
+
+impl Stored {
+    fn new(start: u32, piece: Piece) -> Self {
+        let fragment = piece.fragment.map_or(NONE, |id| id.0);
+        Self { pc: piece.pc.0, start, len: piece.len, fragment, points: piece.points }
+    }
+
+    fn piece(&self) -> Piece {
+        Piece {
+            len: self.len,
+            pc: AppPc(self.pc),
+            fragment: (self.fragment != NONE).then_some(FragmentId(self.fragment)),
+            points: self.points,
+        }
+    }
+}
 
 impl Pieces {
     /// Adds a piece that starts at `start`.
     pub fn insert(&mut self, start: CachePc, piece: Piece) {
         let start = start.0;
-        let follows = |run: &Run| {
-            run.last()
-                .is_some_and(|(at, last)| *at < start && start - *at <= u64::from(last.len) + GAP)
-        };
-        if self.runs.get(self.last).is_some_and(follows)
-            && self.runs.get(self.last + 1).is_none_or(|next| start < next[0].0)
+        if self.runs.get(self.last).is_some_and(|run| run.is_followed_by(start))
+            && self.runs.get(self.last + 1).is_none_or(|next| start < next.base)
         {
-            self.runs[self.last].push((start, piece));
+            let run = &mut self.runs[self.last];
+            run.pieces.push(Stored::new((start - run.base) as u32, piece));
             return;
         }
-        let after = self.runs.partition_point(|run| run[0].0 <= start);
+        let after = self.runs.partition_point(|run| run.base <= start);
         let Some(index) = after.checked_sub(1) else {
-            self.runs.insert(0, vec![(start, piece)]);
+            self.runs.insert(0, Run::new(start, piece));
             self.last = 0;
             return;
         };
         self.last = index;
         let run = &mut self.runs[index];
-        match run.binary_search_by_key(&start, |(at, _)| *at) {
-            Ok(at) => run[at].1 = piece,
-            Err(at) if at < run.len() || follows(run) => run.insert(at, (start, piece)),
+        // A run lies within an arena, which is far smaller than 4 GiB; what is not found in this one may
+        // be far behind it.
+        let within = start - run.base;
+        let place = run.pieces.binary_search_by_key(&within, |stored| u64::from(stored.start));
+        match place {
+            Ok(at) => run.pieces[at] = Stored::new(within as u32, piece),
+            Err(at) if at < run.pieces.len() || run.is_followed_by(start) => {
+                run.pieces.insert(at, Stored::new(within as u32, piece));
+            }
             Err(_) => {
-                self.runs.insert(after, vec![(start, piece)]);
+                self.runs.insert(after, Run::new(start, piece));
                 self.last = after;
             }
         }
     }
 
     /// The last piece at or before `pc`, and where it starts.
-    pub fn at_or_before(&self, pc: CachePc) -> Option<(CachePc, &Piece)> {
-        let run = &self.runs[self.runs.partition_point(|run| run[0].0 <= pc.0).checked_sub(1)?];
-        let after = run.partition_point(|(start, _)| *start <= pc.0);
-        let (start, piece) = run.get(after.checked_sub(1)?)?;
-        Some((CachePc(*start), piece))
+    pub fn at_or_before(&self, pc: CachePc) -> Option<(CachePc, Piece)> {
+        let run = &self.runs[self.runs.partition_point(|run| run.base <= pc.0).checked_sub(1)?];
+        let within = pc.0 - run.base;
+        let after = run.pieces.partition_point(|stored| u64::from(stored.start) <= within);
+        let stored = run.pieces.get(after.checked_sub(1)?)?;
+        Some((CachePc(run.base + u64::from(stored.start)), stored.piece()))
     }
 
     /// The pieces that start in `range`, ascending.
-    pub fn range(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
-        let first = self.runs.partition_point(|run| run[0].0 <= range.start).saturating_sub(1);
+    pub fn range(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = (u64, Piece)> {
+        let first = self.runs.partition_point(|run| run.base <= range.start).saturating_sub(1);
         let (from, to) = (range.start, range.end);
-        self.runs[first..]
-            .iter()
-            .flatten()
-            .skip_while(move |(start, _)| *start < from)
-            .take_while(move |(start, _)| *start < to)
-            .map(|(start, piece)| (*start, piece))
+        let all = self.runs[first..].iter().flat_map(|run| {
+            run.pieces.iter().map(|stored| (run.base + u64::from(stored.start), stored.piece()))
+        });
+        all.skip_while(move |(start, _)| *start < from).take_while(move |(start, _)| *start < to)
     }
 }
 
@@ -91,7 +141,7 @@ mod tests {
     use super::*;
 
     fn piece(pc: u64) -> Piece {
-        Piece { len: 8, pc: AppPc(pc), fragment: None, points: (0, 0) }
+        Piece { len: 8, pc: AppPc(pc), fragment: None, points: 0 }
     }
 
     #[test]

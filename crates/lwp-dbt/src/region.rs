@@ -17,9 +17,10 @@ use crate::emit::{Buffers, Emitter};
 
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::image::Placed;
+use crate::packed::Fragments;
 use crate::pieces::{Piece, Pieces};
 use crate::plan::{Checks, Lwp, Plan, Role, Weights};
-use crate::recipe::{self};
+use crate::points::Points;
 use crate::routines::Routines;
 
 mod counts;
@@ -81,12 +82,12 @@ pub struct Translator {
     routines: Arc<Routines>,
     emulated: Emulated,
     classes: Box<[SyscallClass; 512]>,
-    pub(crate) fragments: Vec<Fragment>,
+    pub(crate) fragments: Fragments,
     pub(crate) entries: Vec<Entry>,
     pub(crate) counters: Counters,
-    /// What each counter counts.
-    pub(crate) roles: Vec<Role>,
-    pub(crate) points: Vec<u8>,
+    /// What each counter counts, if anybody wants to know.
+    pub(crate) roles: Option<Vec<Role>>,
+    pub(crate) points: Points,
     /// Every piece of code by its start address.
     pub(crate) pieces: Pieces,
     /// Images in place, ascending by their first fragment.
@@ -161,11 +162,11 @@ impl Translator {
             routines,
             emulated,
             classes,
-            fragments: Vec::new(),
+            fragments: Fragments::default(),
             entries: Vec::new(),
             counters: Counters::default(),
-            roles: Vec::new(),
-            points: Vec::new(),
+            roles: None,
+            points: Points::default(),
             pieces: Pieces::default(),
             placed: Vec::new(),
             late_heads: FxHashMap::default(),
@@ -209,7 +210,7 @@ impl Translator {
     pub fn fragment(&self, id: FragmentId) -> Fragment {
         match self.placed_of(id) {
             Some(placed) => placed.fragment(id, self.late_heads.get(&id).copied()),
-            None => self.fragments[id.0 as usize],
+            None => self.fragments.get(id),
         }
     }
 
@@ -217,7 +218,7 @@ impl Translator {
     pub fn head_of(&self, id: FragmentId) -> Option<CachePc> {
         match self.placed_of(id) {
             Some(placed) => self.late_heads.get(&id).copied().or_else(|| placed.head(id)),
-            None => self.fragments[id.0 as usize].head,
+            None => self.fragments.head(id),
         }
     }
 
@@ -241,10 +242,15 @@ impl Translator {
         &self.counters
     }
 
-    /// What each counter counts, by counter; only where nothing was restored, because images keep no
-    /// roles.
+    /// Keeps what each counter counts from now on: before anything is translated, and only where nothing
+    /// is restored, because images keep no roles.
+    pub fn keep_roles(&mut self) {
+        self.roles.get_or_insert_default();
+    }
+
+    /// What each counter counts, by counter, where that is kept.
     pub fn roles(&self) -> &[Role] {
-        &self.roles
+        self.roles.as_deref().unwrap_or_default()
     }
 
     /// Where execution of `pc` continues in translated code, translating it if need be.
@@ -377,19 +383,20 @@ impl Translator {
     }
 
     fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {
-        self.roles.push(role);
+        if let Some(roles) = &mut self.roles {
+            roles.push(role);
+        }
         self.counters.push(weights)
     }
 
     /// Ends the piece of the fragment emitted last, if it is still open.
     fn close_fragment(&mut self, work: &mut Work<'_>) {
         let Some(&id) = work.created.last() else { return };
-        let fragment = &mut self.fragments[id.0 as usize];
-        if fragment.len != 0 {
+        let Fragment { pc, start, len, .. } = self.fragments.get(id);
+        if len != 0 {
             return;
         }
-        let (pc, start) = (fragment.pc, fragment.start);
-        fragment.len = (work.emitter.here().0 - start.0) as u32;
+        self.fragments.set_len(id, (work.emitter.here().0 - start.0) as u32);
         self.close_piece(&work.emitter, start, pc, Some(id));
     }
 
@@ -402,9 +409,7 @@ impl Translator {
         fragment: Option<FragmentId>,
     ) {
         let len = (emitter.here().0 - start.0) as u32;
-        let offset = self.points.len();
-        recipe::encode(&emitter.points, &mut self.points);
-        let points = (offset as u32, (self.points.len() - offset) as u16);
+        let points = self.points.add(&emitter.points);
         self.pieces.insert(start, Piece { len, pc, fragment, points });
     }
 }

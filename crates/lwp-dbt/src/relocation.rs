@@ -46,9 +46,35 @@ impl Site {
     }
 }
 
-/// A relocation at an address of the tracee.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlacedSite {
-    pub at: CachePc,
-    pub kind: Relocation,
+/// Relocations at addresses of the tracee.
+#[derive(Debug, Default)]
+pub(crate) struct PlacedSites {
+    /// What they are relative to: where the first code that had any begins.
+    base: Option<CachePc>,
+    sites: Vec<Site>,
+    /// Whether one was too far from the others.
+    lost: bool,
+}
+
+impl PlacedSites {
+    /// Adds those of code appended at `base`, whose places are relative to that.
+    pub fn extend(&mut self, base: CachePc, sites: &[(usize, Relocation)]) {
+        if sites.is_empty() {
+            return;
+        }
+        let distance = base.0.checked_sub(self.base.get_or_insert(base).0);
+        for &(at, kind) in sites {
+            let site = distance.and_then(|distance| Site::new(distance as usize + at, kind));
+            self.lost |= site.is_none();
+            self.sites.extend(site);
+        }
+    }
+
+    /// All of them, or none where one was lost.
+    pub fn all(&self) -> Option<impl Iterator<Item = (CachePc, Relocation)> + '_> {
+        let base = self.base.unwrap_or(CachePc(0));
+        (!self.lost).then(|| {
+            self.sites.iter().map(move |site| (base.offset(site.at() as u64), site.kind()))
+        })
+    }
 }

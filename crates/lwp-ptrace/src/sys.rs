@@ -548,6 +548,16 @@ pub fn punch_hole(fd: RawFd, from: u64, len: u64) {
     unsafe { libc::fallocate(fd, mode, from as i64, len as i64) };
 }
 
+/// Has the allocator take large blocks from the kernel one by one, whatever was freed before: tables that
+/// grow then move without a copy, and leave no holes behind.
+pub fn map_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: two numbers; a refusal leaves the allocator as it was.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+    }
+}
+
 /// How many CPUs the calling thread may run on.
 pub fn allowed_cpus() -> usize {
     // SAFETY: the set is plain bits, and its true size is passed.

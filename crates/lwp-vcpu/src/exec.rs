@@ -400,7 +400,9 @@ impl Machine {
         let profiles = matches!(family.translator.lwp(), Lwp::On(_));
         family.store = self.store.clone().filter(|_| !profiles);
         let places = self.profiler.is_some() && !self.samples();
-        family.origins = places.then(crate::profile::Origins::default);
+        if places {
+            family.keep_origins();
+        }
         if index == self.families.len() {
             self.families.push(Some(family));
         } else {

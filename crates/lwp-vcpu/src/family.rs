@@ -69,7 +69,7 @@ pub fn lot_for(code_bytes: u64) -> u64 {
 }
 
 /// Pages kept per module.
-const PAGES_KEPT: usize = 1024;
+const PAGES_KEPT: usize = 256;
 
 /// What the code of a family depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -142,6 +142,12 @@ impl Family {
         };
         family.write_template(&emulated);
         family
+    }
+
+    /// Keeps where its fragments come from, and what its counters count: before anything is translated.
+    pub fn keep_origins(&mut self) {
+        self.origins = Some(Origins::default());
+        self.translator.keep_roles();
     }
 
     /// Adds an arena.

@@ -259,25 +259,38 @@ impl Family {
             return None;
         }
         let arena = self.arenas.iter().find(|arena| arena.contains(lot.address))?;
-        let mut code = vec![0; lot.used as usize];
-        self.memory.read_file(arena.offset_of(CachePc(lot.address)), &mut code).ok()?;
+        let code = Code::Shared(arena.offset_of(CachePc(lot.address)), lot.used as usize);
         let at = Placement { code: CachePc(lot.address), routines: CachePc(arena.address) };
         let file = match &kept.source {
             Source::File(file, _) => Some(file.as_raw_fd()),
             Source::Bytes(_) => None,
         };
-        Some(Unsaved { family: self.index, module: index, fragments: new, at, code, file })
+        Some(Unsaved { family: self.index, module: index, fragments: new + old, at, code, file })
     }
 
-    /// Writes a unit to the store; its code is gone afterwards.
+    /// Takes a copy of a unit's code as it is now: what is translated and linked later must not be in it.
+    pub fn copy_code(&self, unsaved: &mut Unsaved) {
+        if let Code::Shared(offset, len) = unsaved.code {
+            let mut bytes = vec![0; len];
+            unsaved.code = match self.memory.read_file(offset, &mut bytes) {
+                Ok(read) if read == len => Code::Copied(bytes),
+                _ => Code::Gone,
+            };
+        }
+    }
+
+    /// Writes a unit to the store, its code having been copied; that is gone afterwards.
     pub fn save(&self, unsaved: &mut Unsaved) -> Option<()> {
+        let Code::Copied(code) = std::mem::replace(&mut unsaved.code, Code::Gone) else {
+            return None;
+        };
         let module = &self.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
         let image = self.translator.freeze(Freeze {
             unit: &module.unit,
             module: AppPc(module.extent.0),
             at: unsaved.at,
-            code: std::mem::take(&mut unsaved.code),
+            code,
         })?;
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let about = kept.describe(fragments, module.extent.0)?;
@@ -292,11 +305,19 @@ pub struct Unsaved {
     pub family: usize,
     /// Its number there.
     module: usize,
-    /// How many fragments are new.
+    /// How many fragments it has, new and old.
     pub fragments: usize,
     at: Placement,
-    /// What translated code links later must not be in it.
-    code: Vec<u8>,
+    code: Code,
     /// Its module's file.
     pub file: Option<RawFd>,
+}
+
+/// The code of a unit that is to be written.
+#[derive(Debug)]
+enum Code {
+    /// Still in the machine's memory: offset and length.
+    Shared(u64, usize),
+    Copied(Vec<u8>),
+    Gone,
 }

@@ -2,8 +2,10 @@
 //!
 //! Writing takes a multiple of the time that reading takes, so what is much is written by a process that
 //! is left behind ([`sys::leave_behind`]): a copy of this one, whose memory stands still while the run
-//! goes on or ends. Code is the exception, being shared with the program; it is copied before.
+//! goes on or ends. Code is the exception, being shared with the program: this one waits until the other has
+//! copied it, so that the copy takes no memory here.
 
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,7 @@ use lwp_ptrace::sys;
 use crate::keep::Unsaved;
 use crate::machine::Machine;
 
-/// New fragments that take longer to write than anybody should wait: some 20 ms.
+/// Fragments that take longer to write than anybody should wait: some 20 ms.
 const MUCH: usize = 4000;
 /// How long a run lasts before something is written while it goes on. Every time it takes twice as long
 /// until the next.
@@ -71,11 +73,20 @@ impl Machine {
         let Some(store) = self.store.as_ref().filter(|_| !work.is_empty()) else { return false };
         // Held by the other process until it ends.
         let Ok(lock) = store.lock_shared() else { return false };
+        let Ok((mut copied, copying)) = std::io::pipe() else { return false };
         let files = work.iter().filter_map(|unit| unit.file);
-        let kept: Vec<_> = files.chain([store.fd(), lock.as_raw_fd()]).collect();
+        let ours = [store.fd(), lock.as_raw_fd(), self.memory.fd(), copying.as_raw_fd()];
+        let kept: Vec<_> = files.chain(ours).collect();
         match sys::leave_behind(&kept) {
-            Ok(false) => true,
+            Ok(false) => {
+                drop(copying);
+                // Nothing is ever written: it ends when the other process has copied everything, or ends.
+                let _ = copied.read(&mut [0]);
+                true
+            }
             Ok(true) => {
+                self.copy_code(work);
+                drop(copying);
                 self.save(work);
                 sys::exit_controller(0)
             }
@@ -83,7 +94,16 @@ impl Machine {
         }
     }
 
+    fn copy_code(&self, work: &mut [Unsaved]) {
+        for unit in work {
+            if let Some(family) = self.families.get(unit.family).and_then(Option::as_ref) {
+                family.copy_code(unit);
+            }
+        }
+    }
+
     fn save(&self, work: &mut [Unsaved]) {
+        self.copy_code(work);
         let mut written = false;
         for unit in work {
             let family = self.families.get(unit.family).and_then(Option::as_ref);

@@ -46,7 +46,7 @@ impl Translator {
         self.close_piece(&work.emitter, head, pc, Some(id));
         match self.placed_of(id) {
             Some(_) => drop(self.late_heads.insert(id, head)),
-            None => self.fragments[id.0 as usize].head = Some(head),
+            None => self.fragments.set_head(id, head),
         }
         head
     }
@@ -100,7 +100,7 @@ impl Translator {
         let mut patches = Vec::new();
         for index in 0..work.created.len() {
             let id = work.created[index];
-            let pc = self.fragments[id.0 as usize].pc;
+            let pc = self.fragments.get(id).pc;
             let sites = work.unit.take_pending(pc);
             if !sites.is_empty() {
                 let head = self.head(work, id);
@@ -152,8 +152,7 @@ impl Translator {
 
     /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.
     pub fn invalidate(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, id: FragmentId) {
-        let fragment = &self.fragments[id.0 as usize];
-        let (pc, head) = (fragment.pc, fragment.head);
+        let Fragment { pc, head, .. } = self.fragments.get(id);
         if unit.fragments.get(&pc) == Some(&id) {
             unit.fragments.remove(&pc);
         }

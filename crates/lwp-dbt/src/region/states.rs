@@ -18,9 +18,7 @@ impl Translator {
         if offset >= piece.len {
             return None;
         }
-        let (at, len) = piece.points;
-        let encoded = &self.points[at as usize..at as usize + usize::from(len)];
-        let point = lookup(encoded, offset)?;
+        let point = lookup(self.points.get(piece.points), offset)?;
         let fragment = piece.fragment.map(|id| self.fragment(id));
         Some((app_state(piece.pc, fragment.as_ref(), point, self.profiles()), piece.fragment))
     }

@@ -119,7 +119,8 @@ impl Bench {
         emulated: Emulated,
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
-        let translator = Translator::new(plan, lwp, LAYOUT, emulated, classes);
+        let mut translator = Translator::new(plan, lwp, LAYOUT, emulated, classes);
+        translator.keep_roles();
         let mut cache = Cache { bytes: translator.routines().code.clone(), ..Cache::default() };
         while !cache.bytes.len().is_multiple_of(64) {
             cache.bytes.push(0xcc);

@@ -1,0 +1,77 @@
+//! The encoded points of all pieces of code. Many pieces have the same ones: those are kept once, as far as
+//! they are remembered.
+
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+
+use crate::recipe::{self, Point};
+
+/// Lists that are remembered.
+const REMEMBERED: usize = 1 << 15;
+/// Bytes of a list's length, which precedes it.
+const LENGTH: usize = 2;
+
+/// Lists of encoded points.
+#[derive(Debug)]
+pub(crate) struct Points {
+    lists: Vec<u8>,
+    /// Where the last list with each hash is, and one.
+    remembered: Box<[u32]>,
+}
+
+impl Default for Points {
+    fn default() -> Self {
+        Self { lists: Vec::new(), remembered: vec![0; REMEMBERED].into_boxed_slice() }
+    }
+}
+
+impl Points {
+    /// Adds a list, or finds the same one; returns where it is.
+    pub fn add(&mut self, points: &[Point]) -> u32 {
+        let at = self.lists.len();
+        self.lists.extend_from_slice(&[0; LENGTH]);
+        recipe::encode(points, &mut self.lists);
+        let len = (self.lists.len() - at - LENGTH) as u16;
+        self.lists[at..at + LENGTH].copy_from_slice(&len.to_le_bytes());
+        let mut hasher = FxHasher::default();
+        hasher.write(&self.lists[at..]);
+        let place = (hasher.finish() >> 8) as usize % REMEMBERED;
+        if let Some(known) = self.remembered[place].checked_sub(1)
+            && self.get(known) == self.get(at as u32)
+        {
+            self.lists.truncate(at);
+            return known;
+        }
+        self.remembered[place] = at as u32 + 1;
+        at as u32
+    }
+
+    /// The encoded list at `at`.
+    pub fn get(&self, at: u32) -> &[u8] {
+        let at = at as usize;
+        let len = usize::from(u16::from_le_bytes([self.lists[at], self.lists[at + 1]]));
+        &self.lists[at + LENGTH..at + LENGTH + len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_points_are_kept_once() {
+        let list = |index: u8| [0, 300].map(|at| Point { at, app: index, index, state: 1 });
+        let mut points = Points::default();
+        let first: Vec<u32> = (0..100).map(|index| points.add(&list(index))).collect();
+        let bytes = points.lists.len();
+        for (index, &at) in first.iter().enumerate() {
+            assert_eq!(points.add(&list(index as u8)), at);
+            let found = recipe::lookup(points.get(at), 299).map(|point| point.index);
+            assert_eq!(found, Some(index as u8));
+        }
+        assert_eq!(points.lists.len(), bytes);
+        let none = points.add(&[]);
+        assert_eq!(points.get(none), [0u8; 0]);
+    }
+}
