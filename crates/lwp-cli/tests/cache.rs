@@ -321,12 +321,17 @@ fn programs_are_translated_ahead_of_time_and_not_run() {
     assert_eq!(text(&warm.stdout) + &text(&warm.stderr), "");
     let fragments = |list: &str, path: &str| -> Vec<u64> {
         let lines = list.lines().filter(|line| line.ends_with(path));
-        lines.filter_map(|line| line.split_whitespace().rev().nth(4)?.parse().ok()).collect()
+        lines.filter_map(|line| line.split_whitespace().rev().nth(5)?.parse().ok()).collect()
     };
     let list = dir.cache("list");
     let libc = fragments(&list, "/libc.so.6");
     assert!(libc.iter().filter(|&&count| count > 20_000).count() >= 2, "{list}");
     assert!(!fragments(&list, "/touch").is_empty(), "{list}");
+    // Translated code takes at most four times the bytes that it translates.
+    let growth = |line: &str| line.split_whitespace().rev().nth(3)?.strip_suffix('x')?.parse().ok();
+    let growth: Vec<f64> =
+        list.lines().filter(|line| line.contains("libc.so")).filter_map(growth).collect();
+    assert!(growth.len() >= 2 && growth.iter().all(|&times| 1.0 < times && times <= 4.0), "{list}");
     let (cold, expected) = dir.count(&["--no-cache"], &["true"]);
     let (run, counts) = dir.count(&[], &["true"]);
     assert_eq!((run.status, counts), (cold.status, expected));

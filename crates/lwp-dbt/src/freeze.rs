@@ -24,12 +24,17 @@ pub struct Freeze<'a> {
 
 /// An image, in parts that follow each other: large, and not worth copying together.
 #[derive(Clone, Debug)]
-pub struct Frozen(pub Vec<Vec<u8>>);
+pub struct Frozen {
+    /// Its bytes.
+    pub parts: Vec<Vec<u8>>,
+    /// How many bytes of the application's code it translates, and bytes of its own code.
+    pub code_bytes: (u64, u64),
+}
 
 impl Frozen {
     /// All of its bytes.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.0.concat()
+        self.parts.concat()
     }
 }
 
@@ -41,6 +46,8 @@ struct Tables<'a> {
     fragments: Vec<(u32, FragmentId)>,
     code: Vec<u8>,
     tables: [Vec<u8>; table::BYTES.len()],
+    /// Bytes of the application's code.
+    covered: u64,
 }
 
 impl Translator {
@@ -57,6 +64,7 @@ impl Translator {
             fragments: Vec::new(),
             code,
             tables: std::array::from_fn(|_| Vec::new()),
+            covered: 0,
         };
         out.fragments()?;
         out.entries_and_sites()?;
@@ -108,6 +116,7 @@ impl Tables<'_> {
     }
 
     fn fragment(&mut self, pc: u32, fragment: &Fragment) -> Option<()> {
+        self.covered += u64::from(fragment.app_len);
         let join = self.offset(fragment.join)?;
         let head = match fragment.head {
             Some(head) => self.offset(head)?,
@@ -298,6 +307,8 @@ impl Tables<'_> {
         {
             *count = (table.len() / width) as u64;
         }
-        Frozen([header.to_bytes()].into_iter().chain(self.tables).collect())
+        let code_bytes = (self.covered, self.tables[table::CODE].len() as u64);
+        let parts = [header.to_bytes()].into_iter().chain(self.tables).collect();
+        Frozen { parts, code_bytes }
     }
 }

@@ -51,6 +51,8 @@ pub struct Routines {
     pub go: u32,
     /// Answer: restore all registers, make the system call, report its result.
     pub run: u32,
+    /// Answer: restore all registers, make the system call, continue at `Go`.
+    pub run_and_go: u32,
     /// Make the system calls listed at rbx, then stop at a breakpoint; see [`BATCH_WORDS`].
     pub batch: u32,
     /// Those of Lightweight Profiling.
@@ -138,6 +140,7 @@ impl Routines {
         emit_ring_and_wait(&mut b, &mut ring)?;
         emit_go(&mut b, &mut go)?;
         emit_run(&mut b, &mut run, save)?;
+        let run_and_go = emit_run_and_go(&mut b)?;
         let lwp = lwp::emit(&mut b, ring)?;
         let ask_cpuid = cpuid::emit(&mut b, layout, ring)?;
         let batch = emit_batch(&mut b)?;
@@ -157,6 +160,7 @@ impl Routines {
             enter: at(&enter)?,
             go: at(&go)?,
             run: at(&run)?,
+            run_and_go: at(&run_and_go)?,
             batch: at(&batch)?,
             lwp: LwpRoutines {
                 touch: at(&lwp.touch)?,
@@ -411,6 +415,19 @@ fn emit_run(b: &mut Builder, run: &mut CodeLabel, save: CodeLabel) -> Emit {
     // SyscallDone.
     b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
     b.asm.jmp(save)
+}
+
+/// Answer: make the system call with the registers in the slots, whose result nobody need know, and go on.
+fn emit_run_and_go(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    restore_all(b)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
+    b.asm.syscall()?;
+    b.mark(state(PcSource::ContextNext, Spills::default(), Commit::RunSyscallDone))?;
+    b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::Dispatch as u32)?;
+    b.asm.mov(rcx, Builder::slot(Slot::Next))?;
+    b.asm.jmp(Builder::slot(Slot::Go))?;
+    Ok(start)
 }
 
 /// Makes a list of system calls in one go, for the host, which has put the list's address into rbx and

@@ -116,7 +116,7 @@ impl Kept {
             }
         };
         let (fragments, path) = (fragments as u64, self.path.clone());
-        Some(Description { stamp, content, address, fragments, path })
+        Some(Description { stamp, content, address, fragments, path, code_bytes: (0, 0) })
     }
 }
 
@@ -293,8 +293,9 @@ impl Family {
             code,
         })?;
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
-        let about = kept.describe(fragments, module.extent.0)?;
-        self.store.as_ref()?.save(kept.key, &about, &image.0).ok()
+        let mut about = kept.describe(fragments, module.extent.0)?;
+        about.code_bytes = image.code_bytes;
+        self.store.as_ref()?.save(kept.key, &about, &image.parts).ok()
     }
 }
 

@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lwp_dbt::{AppPc, CachePc, EntryId, RegionLimits, RequestKind, Slot};
+use lwp_dbt::{AppPc, CachePc, EntryId, Lwp, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Mode, Need};
 use crate::memory_map::DOOR_SLEEP;
 use crate::space::{Space, VSYSCALL};
-use crate::syscalls::{self, Before, Effect};
+use crate::syscalls::{self, Before, Effect, Pending};
 
 /// Fragments translated before an answer, and for one request in all.
 const FIRST: usize = 8;
@@ -408,6 +408,9 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return;
         }
+        if pending.result.is_none() && self.run_and_go(tid, slot, &pending) {
+            return;
+        }
         let Some((_, family)) = self.space_of(tid) else { return };
         let tail = family.routine(family.translator.routines().run);
         if syscalls::installs_filter(&pending) {
@@ -419,6 +422,27 @@ impl Machine {
         let context = self.contexts.context(slot);
         context.set(Slot::Next, context.get(Slot::Pc) + 2);
         context.answer(tail);
+    }
+
+    /// Lets the thread make a call and go on behind it, where nothing need be settled. False where
+    /// something must be.
+    fn run_and_go(&mut self, tid: Tid, slot: usize, pending: &Pending) -> bool {
+        if !syscalls::concerns_nobody(pending, |range| self.has_code(tid, range)) {
+            return false;
+        }
+        let Some((_, family)) = self.space_of(tid) else { return false };
+        if matches!(family.translator.lwp(), Lwp::On(_)) {
+            return false;
+        }
+        let tail = family.routine(family.translator.routines().run_and_go);
+        let next = AppPc(self.contexts.context(slot).get(Slot::Pc) + 2);
+        let limits = RegionLimits { fragments: FIRST };
+        let Some((head, _)) = self.translation(tid, next, false, limits) else { return false };
+        let context = self.contexts.context(slot);
+        context.set(Slot::Next, next.0);
+        context.set(Slot::Go, head.0);
+        context.answer(tail);
+        true
     }
 
     /// A system call filter is about to be in force in this thread, or in all of its process. A

@@ -217,6 +217,7 @@ impl Store {
             address: about.address,
             fragments: about.fragments,
             path: about.path.clone(),
+            code_bytes: about.code_bytes,
             image: (len as u64, hasher.finish_128()),
         };
         let bytes = (HEADER_BYTES + len) as u64;

@@ -293,6 +293,27 @@ fn timespec(tid: i32, address: u64) -> Option<Duration> {
     Some(Duration::new(seconds, u32::try_from(nanos).ok()?))
 }
 
+/// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says whether
+/// there is code in a range.
+pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool) -> bool {
+    const MREMAP_FIXED: u64 = 2;
+    let [a1, a2, a3, a4] = pending.args;
+    let old = (a1, a1.saturating_add(page(a2)));
+    match pending.number {
+        nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
+        nr::MUNMAP => !has_code(old),
+        // The kernel chooses a place where nothing is.
+        nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
+        nr::GETRLIMIT | nr::SETRLIMIT => a1 != RLIMIT_AS,
+        nr::PRLIMIT64 => a2 != RLIMIT_AS,
+        _ => false,
+    }
+}
+
+fn page(bytes: u64) -> u64 {
+    bytes.saturating_add(4095) & !4095
+}
+
 /// Looks at a call after it was made: its true result is `result`. Returns what the program is to
 /// get and what has changed.
 pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> (u64, Effect) {
@@ -313,7 +334,6 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::PRLIMIT64 if a2 == RLIMIT_AS && a4 != 0 => lower_limit(tid, a4),
         _ => {}
     }
-    let page = |bytes: u64| bytes.saturating_add(4095) & !4095;
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped((result, result + page(a2))),
         nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => {

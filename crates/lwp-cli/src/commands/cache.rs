@@ -60,8 +60,11 @@ fn list(items: &[Item]) -> String {
         let _ = match &item.header {
             Ok(header) => writeln!(
                 text,
-                "  {:>7} fragments at {:#014x}  {}",
-                header.fragments, header.address, header.path
+                "  {:>7} fragments, {:.1}x  at {:#014x}  {}",
+                header.fragments,
+                header.code_bytes.1 as f64 / header.code_bytes.0.max(1) as f64,
+                header.address,
+                header.path
             ),
             Err(fault) => writeln!(text, "  {fault}: {}", item.name.to_string_lossy()),
         };

@@ -8,7 +8,7 @@ use crate::identity::Stamp;
 pub const HEADER_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"LWPUNIT\n";
 /// Version of the header and of everything around the image.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Where the header's own hash stands.
 const HASH_AT: usize = HEADER_BYTES - 16;
 /// Where the path stands, which is for people to read.
@@ -33,6 +33,8 @@ pub struct Header {
     pub fragments: u64,
     /// The module's path at the time.
     pub path: String,
+    /// How many bytes of the module's code were translated, and into how many.
+    pub code_bytes: (u64, u64),
     /// Size and hash of the image.
     pub(super) image: (u64, u128),
 }
@@ -50,6 +52,8 @@ pub struct Description {
     pub fragments: u64,
     /// See [`Header`].
     pub path: String,
+    /// See [`Header`].
+    pub code_bytes: (u64, u64),
 }
 
 impl Header {
@@ -69,7 +73,8 @@ impl Header {
         out.extend(self.content.to_le_bytes());
         let Stamp { device, inode, size, modified, changed } = self.stamp;
         let numbers = [device, inode, size, modified, changed, self.address, self.fragments];
-        out.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+        let numbers = numbers.into_iter().chain([self.code_bytes.0, self.code_bytes.1]);
+        out.extend(numbers.flat_map(u64::to_le_bytes));
         let path = self.path.as_bytes();
         let path = &path[..path.len().min(HASH_AT - PATH_AT)];
         out.extend((path.len() as u64).to_le_bytes());
@@ -91,7 +96,7 @@ impl Header {
             return None;
         }
         let number = |index: usize| u64_at(72 + index * 8);
-        let path_len = usize::try_from(number(7)).ok()?;
+        let path_len = usize::try_from(number(9)).ok()?;
         let path = bytes[PATH_AT..HASH_AT].get(..path_len)?;
         Some(Self {
             key: Key(u128_at(16)),
@@ -107,6 +112,7 @@ impl Header {
             address: number(5),
             fragments: number(6),
             path: String::from_utf8_lossy(path).into_owned(),
+            code_bytes: (number(7), number(8)),
         })
     }
 }

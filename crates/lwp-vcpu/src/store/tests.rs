@@ -13,7 +13,14 @@ fn place(name: &str) -> PathBuf {
 
 fn about(path: &str) -> Description {
     let stamp = Stamp { device: 1, inode: 2, size: 3, modified: 4, changed: 5 };
-    Description { stamp, content: 6, address: 7, fragments: 8, path: path.into() }
+    Description {
+        stamp,
+        content: 6,
+        address: 7,
+        fragments: 8,
+        path: path.into(),
+        code_bytes: (9, 30),
+    }
 }
 
 /// Bytes that differ from each other.
