@@ -4,6 +4,7 @@
 //! meanwhile does so for all columns. Medians are compared; ratios are to the native median of the
 //! same measurement. Translations are kept from run to run, except in the columns that say "first".
 
+mod dispatch;
 mod memory;
 mod sampling;
 mod table;
@@ -44,6 +45,9 @@ pub struct Options {
     /// Measure how a program of four threads scales too
     #[arg(long)]
     with_threads: bool,
+    /// Measure what an indirect branch costs in two ways
+    #[arg(long)]
+    with_dispatch: bool,
     /// Measure the host's memory too
     #[arg(long)]
     with_memory: bool,
@@ -98,6 +102,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.with_threads {
         print!("{}", threads::measure(&ways, options.rounds, &dir.0, limit)?);
+    }
+    if options.with_dispatch {
+        print!("{}", dispatch::measure(&dir.0)?);
     }
     if options.with_memory {
         print!("{}", memory::measure(&workloads, &ways, &dir.0, limit)?);
