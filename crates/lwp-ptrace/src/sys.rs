@@ -548,13 +548,18 @@ pub fn punch_hole(fd: RawFd, from: u64, len: u64) {
     unsafe { libc::fallocate(fd, mode, from as i64, len as i64) };
 }
 
-/// Has the allocator take large blocks from the kernel one by one, whatever was freed before: tables that
-/// grow then move without a copy, and leave no holes behind.
-pub fn map_large_blocks() {
+/// Suits the allocator to a host of two threads with large tables, before the second thread is made.
+///
+/// Large blocks come from the kernel one by one, whatever was freed before: tables that grow then move
+/// without a copy, and leave no holes behind. Both threads share one heap, which grows in large steps; that
+/// of another thread would grow by a system call every few pages.
+pub fn suit_allocator() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: two numbers; a refusal leaves the allocator as it was.
+    // SAFETY: pairs of numbers; a refusal leaves the allocator as it was.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TOP_PAD, 512 << 10);
     }
 }
 

@@ -125,7 +125,7 @@ fn run_in(
     config: &Config,
     control: Option<Control>,
 ) -> Result<ExitStatus, Error> {
-    sys::map_large_blocks();
+    sys::suit_allocator();
     // The lock is kept until the first family is ready: whoever needs it waits.
     let (ready, wait) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
