@@ -183,6 +183,7 @@ impl Family {
         let plan = match self.translator.plan() {
             Plan::Plain => 0u64,
             Plan::Exact => 1,
+            Plan::Calls => 2,
         };
         let emulated = self.translator.emulated();
         let mut bytes = Vec::with_capacity(1024);
