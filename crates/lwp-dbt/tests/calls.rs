@@ -67,7 +67,6 @@ fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
     let site = |role: &Role| match role {
         Role::CallTarget(id) => {
             let fragment = bench.translator.fragment(*id);
-            // Both calls take as many bytes as the landing's distance from the block's end says.
             let bytes = bench.app.at(fragment.pc);
             let mut decoder = iced_x86::Decoder::with_ip(64, bytes, fragment.pc.0, 0);
             let end = fragment.pc.0 + u64::from(fragment.app_len);

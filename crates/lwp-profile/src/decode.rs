@@ -376,6 +376,24 @@ mod tests {
             blocks: vec![BlockCount { block: 3, runs: 1 << 40, not_taken: 2 }],
             partial: vec![(3, 1, 4)],
             steps: vec![(Some(0), 0x1020, -1), (None, 0x2000, 3)],
+            jumps: vec![
+                RecordedJump {
+                    from: (Some(0), 0x1012),
+                    to: (None, u64::MAX),
+                    end: BlockEnd::IndirectCall,
+                    alone: false,
+                    taken: true,
+                    times: 1 << 50,
+                },
+                RecordedJump {
+                    from: (Some(0), 0x1011),
+                    to: (Some(0), 0x1013),
+                    end: BlockEnd::Conditional,
+                    alone: true,
+                    taken: false,
+                    times: 1,
+                },
+            ],
         };
         let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };
