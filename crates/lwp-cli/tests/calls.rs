@@ -202,3 +202,31 @@ fn a_killed_process_has_as_many_calls_as_callees() {
     assert!(driven > 120, "{driven}");
     assert_eq!(driven, own(&dir, "drive", "calls"));
 }
+
+/// A program that profiles itself: where an event is due, an instruction is executed alone.
+#[test]
+fn branches_that_are_executed_alone_are_counted() {
+    const EVENTS: &str = "instructions,branches,branches-taken,conditional-branches,\
+                          conditional-taken,calls,returns,indirect-branches";
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
+    let include = format!("-I{}", include.to_str().expect("path is text"));
+    let source = "../../../../tests/lwp/retired.c";
+    let Some(dir) = compiled("alone", source, &[&include]) else { return };
+    let fixed = ["--deterministic", "--seed", "1", "--cpu", "bulldozer", "./program"];
+    let stat = [LWP, "stat", "-j", "-o", "stat.json", "-e", EVENTS];
+    let said = run(&dir, &[&stat[..], &fixed].concat());
+    assert!(said.contains("records"), "{said}");
+    run(&dir, &[&[LWP, "record", "-q"], &fixed[..]].concat());
+    let mut compared = 0;
+    for line in std::fs::read_to_string(dir.join("stat.json")).expect("counts").lines() {
+        let row: Value = serde_json::from_str(line).expect("JSON");
+        let event = row["event"].as_str().expect("name");
+        let count = row["counter-value"].as_str().and_then(|count| count.split('.').next());
+        let json = run(&dir, &[LWP, "report", "--json", "-s", "dso", "-e", event]);
+        let recorded: Value = serde_json::from_str(&json).expect("JSON");
+        let total = recorded["total"].as_u64().expect("total");
+        assert_eq!(Some(total.to_string().as_str()), count, "{event}");
+        compared += 1;
+    }
+    assert_eq!(compared, 8);
+}

@@ -449,7 +449,8 @@ pub enum RequestKind {
     LwpNotes = 18,
     /// POPF at `Pc` is about to set the trap flag.
     TrapFlag = 19,
-    /// There is no free slot to count an indirect call in; [`Slot::CallAfter`] says which call it is.
+    /// There is no free slot to count an indirect call in, or it has led where it leads very often;
+    /// [`Slot::CallAfter`] says which call it is.
     Calls = 20,
 }
 

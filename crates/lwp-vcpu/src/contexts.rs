@@ -291,6 +291,32 @@ impl Context<'_> {
         });
     }
 
+    /// Counter `index`.
+    pub fn counter(&self, index: u32) -> u64 {
+        self.memory.load(slot_offset(self.slot) + CONTEXT_BYTES + u64::from(index) * 8)
+    }
+
+    /// Sets counter `index`. The thread must be waiting.
+    pub fn set_counter(&self, index: u32, value: u64) {
+        self.memory.store(slot_offset(self.slot) + CONTEXT_BYTES + u64::from(index) * 8, value);
+    }
+
+    /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must be waiting.
+    pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
+        let start = slot_offset(self.slot) + u64::from(CALLS_AT);
+        let mut found = None;
+        self.for_each_piece(start, start + u64::from(CALLS_BYTES), |at, piece| {
+            for (index, slot) in piece.chunks_exact(CALL_BYTES as usize).enumerate() {
+                let [led, named, count] = [0, 8, 16].map(|at| word(&slot[at..at + 8]));
+                if (!(named as u32), !led) == (site, target) && count != 0 {
+                    self.memory.store(at + index as u64 * u64::from(CALL_BYTES) + 16, 0);
+                    found = Some(count);
+                }
+            }
+        });
+        found
+    }
+
     /// Empties that table. The thread must be waiting.
     pub fn clear_calls(&self) {
         let start = slot_offset(self.slot) + u64::from(CALLS_AT);

@@ -1,7 +1,7 @@
 //! Indirect calls that lead elsewhere than they did first: counted in a table of the thread's.
 
 use iced_x86::IcedError;
-use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, r11, r11d, rax, rcx};
+use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, r11, r11d, rax, rcx, word_ptr};
 
 use super::{ALL, BOTH, Builder, Emit, saved_registers, state};
 use crate::context::{CALL_BYTES, CALL_MASK, CALL_PROBES, CALLS_AT, RequestKind, Slot, wide_index};
@@ -20,9 +20,13 @@ const COUNT: i32 = 16;
 /// r11 := target; rax := place of the first slot
 /// each slot:  it is free --> take it, count
 ///             it has this target and this site --> count
-/// ask the host
-/// count:      count := count + 1; go on, with the target in r11
+/// full:       ask the host
+/// count:      the low 16 bits of count are all ones --> full
+///             count := count + 1; go on, with the target in r11
 /// ```
+///
+/// The host makes room; or it sees that a call has led here so often that this had better be its first
+/// target.
 ///
 /// A slot's site is written before its target, which makes it taken: a signal's handler may take the
 /// slot meanwhile.
@@ -45,9 +49,11 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     asm.lea(rax, qword_ptr(rax * (CALL_BYTES / 8)))?;
     let mut count = asm.create_label();
     let mut take = asm.create_label();
+    let mut full = asm.create_label();
     for probe in 0..CALL_PROBES {
         emit_probe(b, (probe * CALL_BYTES) as i32, take, count)?;
     }
+    b.asm.set_label(&mut full)?;
     emit_full(b, ring)?;
     b.mark(state(PcSource::CallAfter, THREE, Commit::Calling))?;
     b.asm.set_label(&mut take)?;
@@ -58,6 +64,9 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     b.asm.not(rcx)?;
     b.asm.mov(slot(TARGET), rcx)?;
     b.asm.set_label(&mut count)?;
+    b.asm.movzx(ecx, word_ptr(rax * 8 + (CALLS_AT as i32 + COUNT)).gs())?;
+    b.asm.lea(ecx, qword_ptr(rcx - 0xffff))?;
+    b.asm.jrcxz(full)?;
     b.asm.mov(rcx, slot(COUNT))?;
     b.asm.lea(rcx, qword_ptr(rcx + 1))?;
     b.asm.mov(slot(COUNT), rcx)?;
@@ -106,7 +115,7 @@ fn slot32(offset: i32) -> iced_x86::code_asm::AsmMemoryOperand {
     iced_x86::code_asm::dword_ptr(rax * 8 + (CALLS_AT as i32 + offset)).gs()
 }
 
-/// None of its slots is free: asks the host, who makes room and begins with the call anew.
+/// Asks the host, who begins with the call anew.
 fn emit_full(b: &mut Builder, ring: CodeLabel) -> Emit {
     b.asm.mov(rax, Builder::slot(Slot::Rax))?;
     b.mark(state(PcSource::CallAfter, BOTH, Commit::Calling))?;

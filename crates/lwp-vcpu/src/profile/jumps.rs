@@ -110,8 +110,9 @@ impl Machine {
         }
     }
 
-    /// There is no slot for the call that a thread is about to make: keeps what its table says, empties it,
-    /// and puts the counts right for the thread to begin with the call anew. Returns the call's address.
+    /// A thread cannot count the call that it is about to make: there is no slot, or the call has led there so
+    /// often that this becomes its first target. Puts the counts right for the thread to begin with
+    /// the call anew. Returns the call's address.
     pub fn calls_full(&mut self, tid: Tid, slot: usize) -> Option<u64> {
         let after = CachePc(self.contexts.context(slot).get(Slot::CallAfter));
         let (mut state, fragment) = self.space_of(tid)?.1.translator.state_at(after)?;
@@ -122,10 +123,7 @@ impl Machine {
             let (high, low) = self.lwp_rest(tid, fragment, executed);
             self.lwp_give_back(tid, high, low);
         }
-        let mut kept = Vec::new();
-        let context = self.contexts.context(slot);
-        context.for_each_call(|site, target, count| kept.push((site, target, count)));
-        context.clear_calls();
+        let kept = self.make_room(slot);
         let roles = self.space_of(tid)?.1.translator.roles();
         let calls: Vec<(FragmentId, u64, i64)> = kept
             .into_iter()
@@ -143,5 +141,24 @@ impl Machine {
             thread.correction.add_sum(correction);
         }
         Some(pc.0)
+    }
+
+    /// Makes it possible for the thread in `slot` to count the call that it asks about. Returns what its context
+    /// does not say any more: site, target, how often.
+    fn make_room(&self, slot: usize) -> Vec<(u32, u64, u64)> {
+        let context = self.contexts.context(slot);
+        let (site, target) = (context.get(Slot::CallSite) as u32, context.get(Slot::CallTarget));
+        let mut kept = Vec::new();
+        if let Some(count) = context.take_call(site, target) {
+            let first = call_site_counter(site);
+            let [before, times] = [first, first + 1].map(|index| context.counter(index));
+            context.set_counter(first + 1, 0);
+            context.set_counter(first, !target);
+            kept.extend([(site, target, count), (site, !before, times)]);
+        } else {
+            context.for_each_call(|site, target, count| kept.push((site, target, count)));
+            context.clear_calls();
+        }
+        kept
     }
 }
