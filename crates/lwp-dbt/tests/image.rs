@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ALL_PLANS, App, Bench, CACHE};
+use common::{App, Bench, CACHE, PLANS};
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::freeze::Freeze;
@@ -121,7 +121,7 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
 #[test]
 fn an_image_is_what_translating_in_its_place_gives() {
     for seed in 0..150 {
-        for plan in ALL_PLANS {
+        for plan in PLANS {
             let bytes = random_code(seed);
             // Translated at one place and frozen.
             let mut origin = bench(plan, &bytes);
