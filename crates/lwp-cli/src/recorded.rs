@@ -4,7 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use lwp_profile::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedModule, RecordedSymbol, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedJump, RecordedModule, RecordedSymbol,
+    ThreadExecutions,
 };
 use lwp_vcpu::ProcessReport;
 use lwp_vcpu::profile as vcpu;
@@ -17,15 +18,7 @@ pub fn block(block: &vcpu::Block) -> Block {
         address: block.pc,
         lengths: block.lengths.clone(),
         counted: block.counted,
-        end: match block.end {
-            vcpu::BlockEnd::Other => BlockEnd::Other,
-            vcpu::BlockEnd::Jump => BlockEnd::Jump,
-            vcpu::BlockEnd::Conditional => BlockEnd::Conditional,
-            vcpu::BlockEnd::Call => BlockEnd::Call,
-            vcpu::BlockEnd::IndirectJump => BlockEnd::IndirectJump,
-            vcpu::BlockEnd::IndirectCall => BlockEnd::IndirectCall,
-            vcpu::BlockEnd::Return => BlockEnd::Return,
-        },
+        end: block_end(block.end),
         target: block.target,
         bytes: block.bytes.clone(),
     }
@@ -98,5 +91,29 @@ pub fn thread(thread: &vcpu::ThreadExecutions) -> ThreadExecutions {
         blocks: thread.blocks.iter().map(count).collect(),
         partial: thread.partial.clone(),
         steps: thread.steps.clone(),
+        jumps: thread.jumps.iter().map(jump).collect(),
+    }
+}
+
+fn jump(jump: &vcpu::Jump) -> RecordedJump {
+    RecordedJump {
+        from: (jump.from.module, jump.from.address),
+        to: (jump.to.module, jump.to.address),
+        end: block_end(jump.end),
+        alone: jump.alone,
+        taken: jump.taken,
+        times: jump.times,
+    }
+}
+
+fn block_end(end: vcpu::BlockEnd) -> BlockEnd {
+    match end {
+        vcpu::BlockEnd::Other => BlockEnd::Other,
+        vcpu::BlockEnd::Jump => BlockEnd::Jump,
+        vcpu::BlockEnd::Conditional => BlockEnd::Conditional,
+        vcpu::BlockEnd::Call => BlockEnd::Call,
+        vcpu::BlockEnd::IndirectJump => BlockEnd::IndirectJump,
+        vcpu::BlockEnd::IndirectCall => BlockEnd::IndirectCall,
+        vcpu::BlockEnd::Return => BlockEnd::Return,
     }
 }

@@ -190,6 +190,10 @@ impl vcpu::Sink for Recorder {
         }
     }
 
+    fn wants_calls(&self) -> bool {
+        true
+    }
+
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {
         let mut state = self.state();
         let frame = state.samples.intern(sample.stack);

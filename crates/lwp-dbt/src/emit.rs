@@ -24,6 +24,7 @@
 //! | 18 | a block in which an LWP event is due | the part up to the event, then a request |
 //! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
 //! | 20 | `popf` | the same, unless it sets the trap flag: then a request |
+//! | 21 | `call` through memory or register, where calls are counted | the same as by rule 9, counted by its target |
 //! | 14 | everything else | a request to execute the instruction natively, alone |
 
 use iced_x86::{Instruction, Register};
@@ -36,12 +37,14 @@ use crate::relocation::Relocation;
 use crate::routines::Routines;
 
 mod bodies;
+mod calls;
 mod dcache;
 mod heads;
 mod lwp;
 mod stubs;
 mod terminators;
 
+pub(crate) use calls::CountedCall;
 pub(crate) use dcache::Touch;
 pub(crate) use lwp::{Countdown, Trip};
 
@@ -98,6 +101,7 @@ pub(crate) struct Buffers {
     asks: Vec<Ask>,
     trips: Vec<Trip>,
     touches: Vec<Touch>,
+    calls: Vec<CountedCall>,
     constants: Vec<(usize, u64)>,
     relocations: Vec<(usize, Relocation)>,
     points: Vec<Point>,
@@ -116,6 +120,7 @@ pub(crate) struct Emitter<'a> {
     pub asks: Vec<Ask>,
     pub trips: Vec<Trip>,
     pub touches: Vec<Touch>,
+    pub calls: Vec<CountedCall>,
     /// Return addresses to be pushed: displacement offset, value.
     pub constants: Vec<(usize, u64)>,
     /// Offsets of the displacements that depend on where the code and its counters lie.
@@ -152,6 +157,7 @@ impl<'a> Emitter<'a> {
             asks: Vec::new(),
             trips: Vec::new(),
             touches: Vec::new(),
+            calls: Vec::new(),
             constants: Vec::new(),
             relocations: Vec::new(),
             points: Vec::new(),
@@ -174,17 +180,32 @@ impl<'a> Emitter<'a> {
         buffers.asks.clear();
         buffers.trips.clear();
         buffers.touches.clear();
+        buffers.calls.clear();
         buffers.constants.clear();
         buffers.relocations.clear();
         buffers.points.clear();
-        let Buffers { code, links, asks, trips, touches, constants, relocations, points } = buffers;
-        *self = Self { code, links, asks, trips, touches, constants, relocations, points, ..*self };
+        let Buffers { code, links, asks, trips, touches, calls, constants, relocations, points } =
+            buffers;
+        *self = Self {
+            code,
+            links,
+            asks,
+            trips,
+            touches,
+            calls,
+            constants,
+            relocations,
+            points,
+            ..*self
+        };
     }
 
     /// The memory, for [`Self::reuse`].
     pub fn buffers(self) -> Buffers {
-        let Self { code, links, asks, trips, touches, constants, relocations, points, .. } = self;
-        Buffers { code, links, asks, trips, touches, constants, relocations, points }
+        let Self {
+            code, links, asks, trips, touches, calls, constants, relocations, points, ..
+        } = self;
+        Buffers { code, links, asks, trips, touches, calls, constants, relocations, points }
     }
 
     /// Address of the next byte.
@@ -209,6 +230,7 @@ impl<'a> Emitter<'a> {
         self.asks.retain(|ask| ask.at < len);
         self.trips.retain(|trip| trip.at < len);
         self.touches.retain(|touch| touch.at < len);
+        self.calls.retain(|call| call.at < len);
         self.constants.retain(|(at, _)| *at < len);
         self.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;

@@ -9,6 +9,16 @@ pub enum Plan {
     Plain,
     /// A counter per fragment and per not-taken edge.
     Exact,
+    /// As [`Plan::Exact`], and indirect calls are counted by where they lead. Such code cannot be kept in
+    /// an image.
+    Calls,
+}
+
+impl Plan {
+    /// Whether executions are counted.
+    pub fn counts(self) -> bool {
+        self != Self::Plain
+    }
 }
 
 /// What the translated code knows of Lightweight Profiling.
@@ -123,6 +133,10 @@ pub enum Role {
     NotTaken(FragmentId),
     /// Executions of a fragment behind a not-taken edge that did not come over it.
     Head(FragmentId),
+    /// Counts nothing: the complement of where the indirect call at the end of this fragment led first, or 0.
+    CallTarget(FragmentId),
+    /// The counter that follows: how often that call led there.
+    Called(FragmentId),
 }
 
 /// What one increment of a counter slot adds to each event.

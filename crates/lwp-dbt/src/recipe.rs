@@ -41,6 +41,8 @@ pub enum PcSource {
     ContextSigPc,
     /// That of the translated code at [`crate::Slot::LwpAfter`].
     LwpAfter,
+    /// That of the translated code at [`crate::Slot::CallAfter`].
+    CallAfter,
 }
 
 /// Something that translated code has half done and the host must settle.
@@ -84,6 +86,11 @@ pub enum Commit {
     /// The last instruction of a cut fragment has retired, as a taken branch; the host has not been
     /// told.
     LwpBranched,
+    /// A routine is about to count an indirect call, which has not been made:
+    /// [`crate::Slot::CallAfter`] says which.
+    Calling,
+    /// The same, and it has been counted, with the target in [`crate::Slot::CallTarget`].
+    Called,
 }
 
 /// The application's state at one translated instruction.
@@ -103,6 +110,8 @@ pub struct AppState {
     /// The LWP countdown has been charged for the whole fragment, of which this many instructions
     /// have been executed.
     pub countdown: Option<u32>,
+    /// The indirect call at hand has been counted with the target in r11, and has not been made.
+    pub called: bool,
 }
 
 impl AppState {
@@ -115,6 +124,7 @@ impl AppState {
             partial: None,
             edge_pending: false,
             countdown: None,
+            called: false,
         }
     }
 }
@@ -150,7 +160,8 @@ pub(crate) mod bits {
     /// The fragment has not been charged yet.
     pub const UNCOUNTED: u8 = 0x20;
     /// The not-taken edge has not been counted yet. With `UNCOUNTED`, where LWP is on: the countdown has
-    /// been charged, the fragment has not.
+    /// been charged, the fragment has not. With rcx and r11 spilled, before an indirect call: the call has been
+    /// counted and not been made.
     pub const EDGE: u8 = 0x40;
     /// A system call has just returned, or (with `PC_RCX`) a signal frame is armed, or (with `EDGE`) an
     /// LWP instruction's result is still to be set.

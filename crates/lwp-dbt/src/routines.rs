@@ -15,6 +15,7 @@ use iced_x86::code_asm::{
 use crate::context::{Layout, RequestKind, Slot, wide_index};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 
+mod calls;
 mod cpuid;
 mod lwp;
 
@@ -55,6 +56,8 @@ pub struct Routines {
     pub run_and_go: u32,
     /// Make the system calls listed at rbx, then stop at a breakpoint; see [`BATCH_WORDS`].
     pub batch: u32,
+    /// Count the indirect call that the context describes; rcx and r11 are in their slots.
+    pub called: u32,
     /// Those of Lightweight Profiling.
     pub lwp: LwpRoutines,
     states: Vec<(u32, AppState)>,
@@ -144,6 +147,7 @@ impl Routines {
         let lwp = lwp::emit(&mut b, ring)?;
         let ask_cpuid = cpuid::emit(&mut b, layout, ring)?;
         let batch = emit_batch(&mut b)?;
+        let called = calls::emit(&mut b, ring)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
@@ -162,6 +166,7 @@ impl Routines {
             run: at(&run)?,
             run_and_go: at(&run_and_go)?,
             batch: at(&batch)?,
+            called: at(&called)?,
             lwp: LwpRoutines {
                 touch: at(&lwp.touch)?,
                 insert: at(&lwp.insert)?,

@@ -5,8 +5,8 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard};
 
-use common::{Bench, CACHE, CHECKS, LAYOUT, PLANS};
-use lwp_dbt::context::{CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
+use common::{ALL_PLANS, Bench, CACHE, CHECKS, LAYOUT};
+use lwp_dbt::context::{CALLS_AT, CALLS_BYTES, CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
 use lwp_dbt::{Checks, FragmentId, Plan, Weights};
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
@@ -54,6 +54,7 @@ impl Lab {
             (CACHE, 1 << 20),
             (DATA.start, Data::BYTES as usize),
             (CONTEXT, CONTEXT_BYTES as usize + 0x2_0000),
+            (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
             (CODE[0], CODE_BYTES),
             (CODE[1], CODE_BYTES),
         ]);
@@ -104,7 +105,7 @@ impl Lab {
             }
         };
         self.compared += 1;
-        for plan in PLANS {
+        for plan in ALL_PLANS {
             for checks in CHECKS {
                 self.translated(translated, plan, checks, &state, &data, &native)
                     .map_err(|fault| format!("{plan:?} {checks:?}: {fault}"))?;
@@ -182,7 +183,7 @@ impl Lab {
         if let Some(at) = differs {
             return Err(format!("memory at {at:#x}: {:#x}, not {:#x}", seen[at], native.1[at]));
         }
-        if let (Plan::Exact, Some(executed)) = (plan, snippet.executed) {
+        if let (Plan::Exact | Plan::Calls, Some(executed)) = (plan, snippet.executed) {
             let count = |index: usize| word(Data::BYTES as usize + 8 + index * 8) as i64;
             let sum: i64 = counters
                 .iter()
@@ -206,7 +207,7 @@ impl Lab {
     fn done(&self) {
         let (compared, skipped) = (self.compared, self.skipped);
         assert!(compared > skipped, "{compared} compared, {skipped} skipped");
-        // Each comparison is of six translations.
+        // Each comparison is of nine translations.
         assert!(self.hosted < compared, "{} of {compared} need a host", self.hosted);
     }
 }

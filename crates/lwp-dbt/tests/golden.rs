@@ -81,6 +81,8 @@ const EXAMPLES: &[Example] = &[
     example("14_stepped", "an invalid byte", &[0x06]),
     example("15_state_save", "xsave", &[0x0f, 0xae, 0x21, 0xc3]),
     example("20_pop_flags", "popf", &[0x9d, 0x90, 0xc3]),
+    example("21_counted_call", "call through a register", &[0xff, 0xd0, 0xc3]),
+    example("21_counted_call", "call through memory, with rcx in the operand", &[0xff, 0x54, 0xcd, 0x08, 0xc3]),
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0x7f, false), ..example("16_countdown", "both count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
@@ -114,6 +116,9 @@ const SLOTS: &[(Slot, &str)] = &[
     (Slot::LwpIndex, "lwp_index"),
     (Slot::LwpAddress, "lwp_address"),
     (Slot::LwpMeta, "lwp_meta"),
+    (Slot::CallTarget, "call_target"),
+    (Slot::CallSite, "call_site"),
+    (Slot::CallAfter, "call_after"),
 ];
 
 /// Gives addresses their names.
@@ -149,6 +154,7 @@ impl Names {
             (self.routines.lwp.stepped, "lwp_stepped"),
             (self.routines.lwp.due, "lwp_due"),
             (self.routines.lwp.touch, "lwp_touch"),
+            (self.routines.called, "called"),
         ];
         let name = known.iter().find(|(at, _)| u64::from(*at) == offset);
         name.map_or_else(|| format!("routines+{offset:x}"), |(_, name)| (*name).to_owned())
@@ -254,7 +260,11 @@ fn listing(
 /// Original and emitted code of one example in every plan.
 fn show(example: &Example) -> String {
     let mut text = format!("{}\n\n", example.title);
-    for (index, plan) in PLANS.into_iter().enumerate() {
+    let plans: &[Plan] = match example.rule {
+        "21_counted_call" => &[Plan::Calls],
+        _ => &PLANS,
+    };
+    for (index, &plan) in plans.iter().enumerate() {
         let mut bench = bench(plan, example);
         let names = |translated: bool| Names {
             layout: LAYOUT,

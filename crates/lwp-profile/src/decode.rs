@@ -6,8 +6,8 @@ use std::sync::mpsc;
 
 use crate::chunk::{self, Batch, Batches, Chunk, Kind, ReadError};
 use crate::recording::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
-    RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,
+    RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 use crate::tally::Tally;
 use crate::wire::{Input, WireError};
@@ -215,9 +215,17 @@ impl Recording {
             thread.partial.push((input.narrow()?, input.narrow()?, input.number()?));
         }
         for _ in 0..input.number()? {
-            let at: u64 = input.number()?;
-            let module = at.checked_sub(1).and_then(|module| u32::try_from(module).ok());
-            thread.steps.push((module, input.number()?, input.signed()?));
+            let (module, address) = read_place(&mut input)?;
+            thread.steps.push((module, address, input.signed()?));
+        }
+        // Recordings before 1.1 end here.
+        let jumps = if input.is_empty() { 0 } else { input.number()? };
+        for _ in 0..jumps {
+            let (from, to) = (read_place(&mut input)?, read_place(&mut input)?);
+            let end = BlockEnd::from_raw(input.number()?);
+            let how: u64 = input.number()?;
+            let (alone, taken) = (how & 1 != 0, how & 2 != 0);
+            thread.jumps.push(RecordedJump { from, to, end, alone, taken, times: input.number()? });
         }
         self.threads.insert(thread.serial, thread);
         Ok(())
@@ -326,6 +334,13 @@ impl Recording {
     }
 }
 
+/// A module, 0 for none, and an address.
+fn read_place(input: &mut Input<'_>) -> Result<(Option<u32>, u64), WireError> {
+    let at: u64 = input.number()?;
+    let module = at.checked_sub(1).and_then(|module| u32::try_from(module).ok());
+    Ok((module, input.number()?))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -361,6 +376,24 @@ mod tests {
             blocks: vec![BlockCount { block: 3, runs: 1 << 40, not_taken: 2 }],
             partial: vec![(3, 1, 4)],
             steps: vec![(Some(0), 0x1020, -1), (None, 0x2000, 3)],
+            jumps: vec![
+                RecordedJump {
+                    from: (Some(0), 0x1012),
+                    to: (None, u64::MAX),
+                    end: BlockEnd::IndirectCall,
+                    alone: false,
+                    taken: true,
+                    times: 1 << 50,
+                },
+                RecordedJump {
+                    from: (Some(0), 0x1011),
+                    to: (Some(0), 0x1013),
+                    end: BlockEnd::Conditional,
+                    alone: true,
+                    taken: false,
+                    times: 1,
+                },
+            ],
         };
         let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };

@@ -131,6 +131,16 @@ impl<W: Write> Writer<W> {
             output.number(address);
             output.signed(times);
         }
+        output.number(thread.jumps.len() as u64);
+        for jump in &thread.jumps {
+            for (module, address) in [jump.from, jump.to] {
+                output.number(module.map_or(0, |module| u64::from(module) + 1));
+                output.number(address);
+            }
+            output.number(jump.end as u8);
+            output.number(u8::from(jump.alone) | u8::from(jump.taken) << 1);
+            output.number(jump.times);
+        }
         self.chunk(Kind::THREAD, &output)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::profile::{CallKind, FunctionId, Profile, Values};
+use crate::profile::{FunctionId, Profile, Values};
 
 /// Calls from one function to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,10 +38,7 @@ impl CallGraph {
     pub fn of(profile: &Profile) -> Self {
         let mut sums: BTreeMap<(FunctionId, Option<FunctionId>), u64> = BTreeMap::new();
         for call in &profile.calls {
-            let from = match call.kind {
-                CallKind::Indirect => None,
-                _ => call.from.map(|site| profile.location(site).function()),
-            };
+            let from = call.from.map(|site| profile.location(site).function());
             let sum = sums.entry((call.to, from)).or_default();
             *sum = sum.saturating_add(call.count);
         }

@@ -34,8 +34,8 @@ pub use profile::{
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 pub use recording::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedModule,
-    RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,
+    RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 pub use stacks::{Inferred, InferredStack};
 pub use tree::{Contexts, Node, Tree};

@@ -263,8 +263,8 @@ pub enum CallKind {
     Tail,
     /// The jump in a stub, led by the name of the symbol it imports.
     Import,
-    /// An indirect call or jump whose place is not known: what is left of the executions of a
-    /// function's first instruction when everything else is taken away.
+    /// An indirect call. Without a place: what is left of the executions of a function's first
+    /// instruction when everything else is taken away; an indirect jump, or the kernel, led there.
     Indirect,
 }
 

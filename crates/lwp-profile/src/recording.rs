@@ -116,6 +116,23 @@ pub struct BlockCount {
     pub not_taken: u64,
 }
 
+/// How often a branch led to a place: an indirect call, or a branch that was executed alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedJump {
+    /// Module and address of the branch.
+    pub from: (Option<u32>, u64),
+    /// Module and address of where it led; the instruction behind it, where it was not taken.
+    pub to: (Option<u32>, u64),
+    /// What kind of branch it is.
+    pub end: BlockEnd,
+    /// Executed alone: these executions are steps, and no block's.
+    pub alone: bool,
+    /// Taken; only a conditional branch may not be.
+    pub taken: bool,
+    /// How often.
+    pub times: u64,
+}
+
 /// What a thread has executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadExecutions {
@@ -136,6 +153,8 @@ pub struct ThreadExecutions {
     /// Instructions executed one at a time: module, address, how often; negative numbers correct
     /// what a block counts.
     pub steps: Vec<(Option<u32>, u64, i64)>,
+    /// Where branches led, as far as their blocks do not tell.
+    pub jumps: Vec<RecordedJump>,
 }
 
 /// A process image: an exec starts a new one.

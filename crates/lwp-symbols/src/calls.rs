@@ -1,14 +1,14 @@
 //! Who called whom, from the executions of blocks.
 //!
-//! Exact are: the calls made by a direct call, how often a function's first instruction was executed,
-//! direct jumps from one function to the start of another. A jump or call through an imported word goes to
-//! the function that the dynamic linker found for the name; that is looked up in the same order. What
-//! remains of a function's executions came by indirect calls and jumps from places that the counts
-//! do not tell.
+//! Exact are: the calls made by a direct call, those made by an indirect call, by where they led, how often
+//! a function's first instruction was executed, direct jumps from one function to the start of another. A
+//! jump through an imported word goes to the function that the dynamic linker found for the name; that is
+//! looked up in the same order, and so it is for calls in recordings before format 1.1. What remains of a
+//! function's executions came by indirect jumps, which the counts do not tell, or from the kernel.
 
 use std::collections::HashMap;
 
-use lwp_profile::{Block, BlockEnd, CallKind, FunctionId, LocationId};
+use lwp_profile::{Block, BlockEnd, CallKind, FunctionId, LocationId, RecordedJump};
 
 use crate::elf::branch_through;
 use crate::resolve::Resolver;
@@ -34,13 +34,19 @@ struct Total {
 /// A function by module and start.
 type Key = (u32, u64);
 
+/// A place in a process, by the number of its own module.
+type Place = (u32, u64);
+
 /// Enters the calls of everything that was executed.
 pub fn add(resolver: &mut Resolver<'_>) {
-    let mut calls = Calls { resolver, starts: HashMap::new(), executed: HashMap::new() };
+    let mut calls =
+        Calls { resolver, starts: HashMap::new(), executed: HashMap::new(), led: HashMap::new() };
     let totals = calls.totals();
     for (block, total) in &totals {
         calls.first_instructions(block, total);
     }
+    calls.steps();
+    calls.jumps();
     for (block, total) in &totals {
         calls.block(block, total);
     }
@@ -52,6 +58,8 @@ struct Calls<'r, 'a> {
     starts: HashMap<Key, (FunctionId, Start)>,
     /// Executions of instructions that start a function, by module and address.
     executed: HashMap<Key, u64>,
+    /// Indirect calls of blocks of which it is known where they led, and that no block has been found for.
+    led: HashMap<Place, u64>,
 }
 
 impl<'a> Calls<'_, 'a> {
@@ -90,16 +98,66 @@ impl<'a> Calls<'_, 'a> {
                     _ => total.runs,
                 };
                 let key = (self.resolver.same(block.module), address);
+                self.entered(key, function, times);
                 let entry = self.starts.entry(key).or_insert((function, Start::default()));
-                entry.1.executed = entry.1.executed.saturating_add(times);
-                let executed = self.executed.entry(key).or_default();
-                *executed = executed.saturating_add(times);
                 if index > 0 {
                     // Straight code runs into it: from a label, or from the function before.
                     entry.1.explained = entry.1.explained.saturating_add(total.runs);
                 }
             }
             offset += u64::from(len);
+        }
+    }
+
+    /// The first instruction of a function was executed.
+    fn entered(&mut self, key: Key, function: FunctionId, times: u64) {
+        let entry = self.starts.entry(key).or_insert((function, Start::default()));
+        entry.1.executed = entry.1.executed.saturating_add(times);
+        let executed = self.executed.entry(key).or_default();
+        *executed = executed.saturating_add(times);
+    }
+
+    /// Notes how often functions were entered one instruction at a time.
+    fn steps(&mut self) {
+        let recording = self.resolver.recording;
+        for &(module, address, times) in recording.threads.values().flat_map(|it| &it.steps) {
+            let (Some(module), Ok(times)) = (module, u64::try_from(times)) else { continue };
+            let address = self.resolver.file_address(module, address);
+            let (function, first) = self.resolver.function_at(module, address);
+            if first == address {
+                self.entered((self.resolver.same(module), address), function, times);
+            }
+        }
+    }
+
+    /// Enters the calls and jumps of which it is known where they led.
+    fn jumps(&mut self) {
+        let recording = self.resolver.recording;
+        for jump in recording.threads.values().flat_map(|thread| &thread.jumps) {
+            let ((Some(module), address), (Some(to), target)) = (jump.from, jump.to) else {
+                continue;
+            };
+            if !jump.alone {
+                let led = self.led.entry((module, address)).or_default();
+                *led = led.saturating_add(jump.times);
+            }
+            self.led_to(jump, module, address, to, target);
+        }
+    }
+
+    fn led_to(&mut self, jump: &RecordedJump, module: u32, from: u64, to: u32, target: u64) {
+        let from = self.resolver.file_address(module, from);
+        let site = self.resolver.location(module, from, &[]);
+        match jump.end {
+            BlockEnd::Call => self.call(site, (to, target), CallKind::Direct, jump.times),
+            BlockEnd::IndirectCall => {
+                self.call(site, (to, target), CallKind::Indirect, jump.times);
+            }
+            BlockEnd::Jump | BlockEnd::Conditional | BlockEnd::IndirectJump => {
+                let (here, _) = self.resolver.function_at(module, from);
+                self.jump(here, site, (to, target), jump.times);
+            }
+            BlockEnd::Return | BlockEnd::Other => {}
         }
     }
 
@@ -112,12 +170,18 @@ impl<'a> Calls<'_, 'a> {
             _ => total.runs,
         };
         match (block.end, block.target) {
-            (BlockEnd::Call, Some(target)) => self.call(block, site, target, taken),
-            (BlockEnd::Jump | BlockEnd::Conditional, Some(target)) => {
-                self.jump(block, site, target, taken);
+            (BlockEnd::Call, Some(target)) => {
+                self.call(site, (block.module, target), CallKind::Direct, taken);
             }
-            (BlockEnd::IndirectCall | BlockEnd::IndirectJump, _) => {
-                self.import(block, site, taken);
+            (BlockEnd::Jump | BlockEnd::Conditional, Some(target)) => {
+                let here = self.resolver.file_address(block.module, block.address);
+                let (here, _) = self.resolver.function_at(block.module, here);
+                self.jump(here, site, (block.module, target), taken);
+            }
+            (BlockEnd::IndirectJump, _) => self.import(block, site, taken),
+            (BlockEnd::IndirectCall, _) => {
+                let unknown = self.not_led(block, taken);
+                self.import(block, site, unknown);
             }
             _ => {}
         }
@@ -129,30 +193,38 @@ impl<'a> Calls<'_, 'a> {
         self.fall(block, site, falls);
     }
 
-    fn call(&mut self, block: &Block, site: LocationId, target: u64, count: u64) {
-        let target = self.resolver.file_address(block.module, target);
-        let (to, start) = self.resolver.function_at(block.module, target);
+    /// How many of the `runs` of a block that ends in an indirect call led to where is not known.
+    fn not_led(&mut self, block: &Block, runs: u64) -> u64 {
+        let before: u64 = block.lengths.iter().rev().skip(1).map(|len| u64::from(*len)).sum();
+        let place = (block.module, block.address.wrapping_add(before));
+        let Some(led) = self.led.get_mut(&place) else { return runs };
+        let known = runs.min(*led);
+        *led -= known;
+        runs - known
+    }
+
+    fn call(&mut self, site: LocationId, to: Place, kind: CallKind, count: u64) {
+        let (module, target) = (to.0, self.resolver.file_address(to.0, to.1));
+        let (to, start) = self.resolver.function_at(module, target);
         if count > 0 {
-            self.resolver.builder.call(Some(site), to, CallKind::Direct, count);
+            self.resolver.builder.call(Some(site), to, kind, count);
         }
         if start == target {
-            self.explain((self.resolver.same(block.module), start), count);
+            self.explain((self.resolver.same(module), start), count);
         }
     }
 
     /// A jump to the start of another function is a call that does not come back here.
-    fn jump(&mut self, block: &Block, site: LocationId, target: u64, count: u64) {
-        let target = self.resolver.file_address(block.module, target);
-        let here = self.resolver.file_address(block.module, block.address);
-        let (to, start) = self.resolver.function_at(block.module, target);
+    fn jump(&mut self, from: FunctionId, site: LocationId, to: Place, count: u64) {
+        let (module, target) = (to.0, self.resolver.file_address(to.0, to.1));
+        let (to, start) = self.resolver.function_at(module, target);
         if start != target {
             return;
         }
-        let (from, _) = self.resolver.function_at(block.module, here);
         if from != to && count > 0 {
             self.resolver.builder.call(Some(site), to, CallKind::Tail, count);
         }
-        self.explain((self.resolver.same(block.module), start), count);
+        self.explain((self.resolver.same(module), start), count);
     }
 
     /// Control runs from the end of a block into the start of a function.
@@ -211,7 +283,7 @@ impl<'a> Calls<'_, 'a> {
         }
     }
 
-    /// What is left came from indirect branches.
+    /// What is left came by indirect jumps, or from the kernel.
     fn unexplained(&mut self) {
         for (function, start) in self.starts.values() {
             let left = start.executed.saturating_sub(start.explained);

@@ -302,6 +302,13 @@ impl<'a> Resolver<'a> {
                 let location = self.location(module, address, &[]);
                 add(&mut sums_of(&mut sums, location)[0], times);
             }
+            for jump in thread.jumps.iter().filter(|jump| jump.alone) {
+                let (module, address) = (jump.from.0.unwrap_or(u32::MAX), jump.from.1);
+                let address = self.file_address(module, address);
+                let location = self.location(module, address, &[]);
+                let not_taken = if jump.taken { 0 } else { jump.times };
+                branches(jump.end, jump.times, not_taken, sums_of(&mut sums, location));
+            }
             let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
             let thread = self.builder.thread(Thread { comm, pid, tid });
             for (index, sums) in sums.iter().enumerate() {
@@ -318,24 +325,13 @@ impl<'a> Resolver<'a> {
     fn block(&mut self, block: &Block, runs: u64, not_taken: u64, sums: &mut Vec<Sums>) {
         let all = block.lengths.len();
         let counted = usize::from(block.counted).min(all);
-        let (runs, not_taken) = (runs as i64, not_taken as i64);
         for (location, last) in self.instructions(block, counted) {
             let sum = sums_of(sums, location);
-            add(&mut sum[0], runs);
+            add(&mut sum[0], runs as i64);
             if !last || counted < all || block.end == BlockEnd::Other {
                 continue;
             }
-            let conditional = i64::from(block.end == BlockEnd::Conditional);
-            let taken = runs.wrapping_sub(not_taken * conditional);
-            add(&mut sum[1], runs);
-            add(&mut sum[2], taken);
-            add(&mut sum[3], runs * conditional);
-            add(&mut sum[4], taken * conditional);
-            let call = matches!(block.end, BlockEnd::Call | BlockEnd::IndirectCall);
-            let indirect = matches!(block.end, BlockEnd::IndirectCall | BlockEnd::IndirectJump);
-            add(&mut sum[5], runs * i64::from(call));
-            add(&mut sum[6], runs * i64::from(block.end == BlockEnd::Return));
-            add(&mut sum[7], runs * i64::from(indirect));
+            branches(block.end, runs, not_taken, sum);
         }
     }
 
@@ -498,6 +494,22 @@ impl<'a> Resolver<'a> {
         self.code.insert((module, start), Rc::clone(&code));
         code
     }
+}
+
+/// Adds `runs` of a branch, of which `not_taken` were not taken.
+fn branches(end: BlockEnd, runs: u64, not_taken: u64, sum: &mut Sums) {
+    let (runs, not_taken) = (runs as i64, not_taken as i64);
+    let conditional = i64::from(end == BlockEnd::Conditional);
+    let taken = runs.wrapping_sub(not_taken * conditional);
+    let call = matches!(end, BlockEnd::Call | BlockEnd::IndirectCall);
+    let indirect = matches!(end, BlockEnd::IndirectCall | BlockEnd::IndirectJump);
+    add(&mut sum[1], runs);
+    add(&mut sum[2], taken);
+    add(&mut sum[3], runs * conditional);
+    add(&mut sum[4], taken * conditional);
+    add(&mut sum[5], runs * i64::from(call));
+    add(&mut sum[6], runs * i64::from(end == BlockEnd::Return));
+    add(&mut sum[7], runs * i64::from(indirect));
 }
 
 /// The instructions of straight code.

@@ -9,7 +9,7 @@ use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, edx, gpr64, qword_ptr, r
 
 /// Where the shared pages lie.
 const SHARED: u64 = 0x4000_0000;
-const SHARED_BYTES: usize = 0x20_0000;
+const SHARED_BYTES: usize = 0x40_0000;
 /// Where the code that enters and leaves lies.
 const TRAMPOLINE: u64 = 0x4100_0000;
 const TRAMPOLINE_BYTES: usize = 0x2_0000;

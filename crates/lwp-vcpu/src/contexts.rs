@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::{
-    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT, NOTE_BYTES, NOTES_AT, RECENT_AT,
-    SET_BYTES, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
+    APPLY_MAX, APPLY_SHORT, CALL_BYTES, CALLS_AT, CALLS_BYTES, CONTEXT_BYTES, CUT_BYTES, CUTS_AT,
+    NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -17,7 +17,7 @@ use crate::memory_map::{
 use crate::outcome::Counts;
 
 /// Offset in a context of room for a path, behind the insertion list.
-const SCRATCH: u64 = 0x940;
+const SCRATCH: u64 = 0x9a0;
 
 /// Allocates context slots.
 #[derive(Debug)]
@@ -266,7 +266,66 @@ impl Context<'_> {
     /// Calls `each` with number and value of every counter below `counters` that is not zero.
     pub fn for_each_counter(&self, counters: usize, mut each: impl FnMut(usize, u64)) {
         let start = slot_offset(self.slot) + CONTEXT_BYTES;
-        let end = start + counters as u64 * 8;
+        self.for_each_piece(start, start + counters as u64 * 8, |at, piece| {
+            let first = ((at - start) / 8) as usize;
+            for (index, bytes) in piece.chunks_exact(8).enumerate() {
+                let count = word(bytes);
+                if count != 0 {
+                    each(first + index, count);
+                }
+            }
+        });
+    }
+
+    /// Calls `each` with site, target and number of every indirect call in the table of those that led
+    /// elsewhere than their site did first.
+    pub fn for_each_call(&self, mut each: impl FnMut(u32, u64, u64)) {
+        let start = slot_offset(self.slot) + u64::from(CALLS_AT);
+        self.for_each_piece(start, start + u64::from(CALLS_BYTES), |_, piece| {
+            for slot in piece.chunks_exact(CALL_BYTES as usize) {
+                let [target, site, count] = [0, 8, 16].map(|at| word(&slot[at..at + 8]));
+                if count != 0 {
+                    each(!(site as u32), !target, count);
+                }
+            }
+        });
+    }
+
+    /// Counter `index`.
+    pub fn counter(&self, index: u32) -> u64 {
+        self.memory.load(slot_offset(self.slot) + CONTEXT_BYTES + u64::from(index) * 8)
+    }
+
+    /// Sets counter `index`. The thread must be waiting.
+    pub fn set_counter(&self, index: u32, value: u64) {
+        self.memory.store(slot_offset(self.slot) + CONTEXT_BYTES + u64::from(index) * 8, value);
+    }
+
+    /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must be waiting.
+    pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
+        let start = slot_offset(self.slot) + u64::from(CALLS_AT);
+        let mut found = None;
+        self.for_each_piece(start, start + u64::from(CALLS_BYTES), |at, piece| {
+            for (index, slot) in piece.chunks_exact(CALL_BYTES as usize).enumerate() {
+                let [led, named, count] = [0, 8, 16].map(|at| word(&slot[at..at + 8]));
+                if (!(named as u32), !led) == (site, target) && count != 0 {
+                    self.memory.store(at + index as u64 * u64::from(CALL_BYTES) + 16, 0);
+                    found = Some(count);
+                }
+            }
+        });
+        found
+    }
+
+    /// Empties that table. The thread must be waiting.
+    pub fn clear_calls(&self) {
+        let start = slot_offset(self.slot) + u64::from(CALLS_AT);
+        sys::punch_hole(self.memory.fd(), start, u64::from(CALLS_BYTES).next_multiple_of(4096));
+    }
+
+    /// Calls `each` with offset and bytes of what has been written from `start` to `end`, in pieces of whole
+    /// slots of the table of calls.
+    fn for_each_piece(&self, start: u64, end: u64, mut each: impl FnMut(u64, &[u8])) {
         let mut from = start;
         let mut buffer = vec![0u8; 4096];
         while let Some((data, hole)) = sys::next_data(self.memory.fd(), from) {
@@ -280,18 +339,16 @@ impl Context<'_> {
                 if got == 0 {
                     return;
                 }
-                let first = ((at - start) / 8) as usize;
-                for (index, bytes) in buffer[..got].chunks_exact(8).enumerate() {
-                    let count = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-                    if count != 0 {
-                        each(first + index, count);
-                    }
-                }
+                each(at, &buffer[..got]);
                 at += got as u64;
             }
             from = hole;
         }
     }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
 /// A sum of weighted counters. Signed: corrections may come before what they correct.

@@ -183,6 +183,8 @@ impl Family {
         let plan = match self.translator.plan() {
             Plan::Plain => 0u64,
             Plan::Exact => 1,
+            // It names call sites by the numbers of their counters, and cannot be moved.
+            Plan::Calls => return None,
         };
         let emulated = self.translator.emulated();
         let mut bytes = Vec::with_capacity(1024);

@@ -252,6 +252,9 @@ impl Machine {
     pub fn plan(&self) -> lwp_dbt::Plan {
         match self.config.plan {
             Plan::Plain => lwp_dbt::Plan::Plain,
+            Plan::Exact if self.profiler.as_ref().is_some_and(Profiler::wants_calls) => {
+                lwp_dbt::Plan::Calls
+            }
             Plan::Exact => lwp_dbt::Plan::Exact,
         }
     }

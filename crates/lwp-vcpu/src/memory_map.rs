@@ -3,7 +3,7 @@
 //! The machine's memory is one sparse file:
 //!
 //! ```text
-//! 0          contexts: slot 0 holds the doors; slot n the context, counters and insertion list of thread n
+//! 0          contexts: slot 0 holds the doors; slot n the context, counters, calls and insertion list of thread n
 //! 256 GiB    families of address spaces, 4 GiB each:
 //!              + 0      template of the low window
 //!              + 1 GiB  arena near the libraries
@@ -22,7 +22,12 @@ pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS;
 /// Offset in a slot of a long insertion list, behind the counters.
 pub const APPLY_LIST: u64 = SLOT_BYTES - lwp_dbt::context::APPLY_MAX as u64 * 24;
 /// Most counters.
-pub const MAX_COUNTERS: u64 = (APPLY_LIST - lwp_dbt::context::CONTEXT_BYTES) / 8;
+pub const MAX_COUNTERS: u64 =
+    (lwp_dbt::context::CALLS_AT as u64 - lwp_dbt::context::CONTEXT_BYTES) / 8;
+const _: () = {
+    use lwp_dbt::context::{CALLS_AT, CALLS_BYTES};
+    assert!((CALLS_AT + CALLS_BYTES) as u64 <= APPLY_LIST);
+};
 /// Bytes of one family.
 pub const FAMILY_BYTES: u64 = 4 << 30;
 /// Most families at a time.

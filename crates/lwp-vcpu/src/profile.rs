@@ -17,6 +17,8 @@ use crate::family::{Family, UnitId};
 use crate::machine::Machine;
 use crate::maps::Mapping;
 
+mod jumps;
+
 /// Receives what was executed. Modules and blocks come before the first thread that executed them.
 ///
 /// Calls are made under the machine's lock: a sink must not block for long. A sink that fails keeps
@@ -28,12 +30,16 @@ pub trait Sink: Debug + Send {
     fn blocks(&mut self, blocks: &[Block]);
     /// What a thread has executed since it started. A later report of the same serial replaces it.
     fn thread(&mut self, thread: &ThreadExecutions);
+    /// Whether indirect calls shall be counted by where they lead: see [`ThreadExecutions::jumps`].
+    fn wants_calls(&self) -> bool {
+        false
+    }
     /// A sample. Its thread and the modules of its stack have been reported before.
     fn sample(&mut self, sample: &Sample<'_>);
 }
 
 /// An instruction of a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The module; `None` where nothing executable is mapped.
     pub module: Option<u32>,
@@ -81,7 +87,7 @@ pub struct Module {
 }
 
 /// How a block ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockEnd {
     /// Not in a branch.
     Other,
@@ -131,6 +137,23 @@ pub struct BlockCount {
     pub not_taken: u64,
 }
 
+/// How often a branch led to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Jump {
+    /// The branch.
+    pub from: Place,
+    /// Where it led. Of a conditional branch, that may be the instruction behind it.
+    pub to: Place,
+    /// What kind of branch it is.
+    pub end: BlockEnd,
+    /// Executed alone: these executions are no block's.
+    pub alone: bool,
+    /// Taken; only a conditional branch may not be.
+    pub taken: bool,
+    /// How often.
+    pub times: u64,
+}
+
 /// What a thread has executed.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadExecutions {
@@ -152,6 +175,8 @@ pub struct ThreadExecutions {
     /// Instructions executed one at a time: module, address, how often. Negative where a block's
     /// execution counts an instruction that was started again.
     pub steps: Vec<(Option<u32>, u64, i64)>,
+    /// Where indirect calls led, if that is wanted, and all branches that were executed alone.
+    pub jumps: Vec<Jump>,
     /// Where events are sampled: how many there were of each.
     pub sampled: Vec<u64>,
 }
@@ -165,6 +190,10 @@ pub struct Executions {
     partial: FxHashMap<(FragmentId, u16), i64>,
     /// Instructions executed alone.
     steps: FxHashMap<u64, i64>,
+    /// Indirect calls, by the fragment that they end and where they led.
+    calls: FxHashMap<(FragmentId, u64), i64>,
+    /// Branches executed alone: where they stand and where they led, kind, whether taken.
+    jumps: FxHashMap<(u64, u64, BlockEnd, bool), i64>,
 }
 
 impl Executions {
@@ -200,6 +229,12 @@ impl Executions {
         for (pc, count) in &other.steps {
             *self.steps.entry(*pc).or_default() += count * factor;
         }
+        for (call, count) in &other.calls {
+            *self.calls.entry(*call).or_default() += count * factor;
+        }
+        for (jump, count) in &other.jumps {
+            *self.jumps.entry(*jump).or_default() += count * factor;
+        }
     }
 
     /// Adds `count` increments of a counter.
@@ -211,8 +246,8 @@ impl Executions {
                 self.runs.entry(from).or_default()[1] += count;
             }
             Role::NotTaken(fragment) => self.runs.entry(fragment).or_default()[1] += count,
-            // The branch before the fragment is found by the caller.
-            Role::Head(_) => {}
+            // The branch before the fragment, and where calls led, are found by the caller.
+            Role::Head(_) | Role::CallTarget(_) | Role::Called(_) => {}
         }
     }
 }
@@ -334,6 +369,7 @@ impl Profiler {
                 thread.steps.push((module, pc, count));
             }
         }
+        thread.jumps = self.jumps(family, thread.pid, executions);
         thread.blocks.sort_unstable_by_key(|count| count.block);
         thread.partial.sort_unstable();
         thread.steps.sort_unstable();
@@ -468,6 +504,7 @@ impl Machine {
             }
             sum.add_counter(roles[index], count);
         });
+        self.add_calls(thread.slot, roles, &mut sum);
         for (into, from) in behind {
             if let Some(by_head) = heads.get(&into) {
                 sum.runs.entry(from).or_default()[1] -= by_head;

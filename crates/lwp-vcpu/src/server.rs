@@ -209,6 +209,13 @@ impl Machine {
             | RequestKind::Lwpins
             | RequestKind::Lwpval) => self.lwp_instruction(tid, slot, kind, alone),
             RequestKind::LwpDue => self.lwp_due(tid, slot, pc, alone),
+            RequestKind::Calls => {
+                let pc = AppPc(self.calls_full(tid, slot)?);
+                let context = self.contexts.context(slot);
+                context.set(Slot::Pc, pc.0);
+                context.set(Slot::Kind, RequestKind::Dispatch as u64);
+                self.dispatch(tid, slot, pc, false, alone)
+            }
             RequestKind::LwpNotes => self.lwp_notes_full(tid, slot, pc, alone),
             kind @ (RequestKind::LwpStepped | RequestKind::LwpTaken) => {
                 context.set(Slot::Kind, RequestKind::Dispatch as u64);

@@ -19,6 +19,8 @@ pub struct View {
     pub state: AppState,
     /// The fragment it said it of.
     pub fragment: Option<FragmentId>,
+    /// Where an indirect call would have led that has been counted and not been made.
+    pub called: Option<u64>,
 }
 
 impl View {
@@ -68,6 +70,9 @@ impl Machine {
             regs.r9 = context.get(Slot::R9);
         }
         regs.rip = match state.pc {
+            _ if calling(&state, context) => {
+                known_pc(family, CachePc(context.get(Slot::CallAfter)))?
+            }
             PcSource::Known(pc) => pc.0,
             PcSource::Rcx => rcx,
             PcSource::RcxPlus(pc) => rcx.wrapping_add(pc.0),
@@ -76,6 +81,7 @@ impl Machine {
             PcSource::ContextNext => context.get(Slot::Next),
             PcSource::ContextSigPc => context.get(Slot::SigPc),
             PcSource::LwpAfter => known_pc(family, CachePc(context.get(Slot::LwpAfter)))?,
+            PcSource::CallAfter => return None,
         };
         if state.spills.flags {
             regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
@@ -88,6 +94,14 @@ impl Machine {
             state.partial = (index > 0 || !cut).then_some((index, !cut));
             state.countdown = (!cut).then_some(index);
             fragment = Some(id);
+        }
+        let mut called = state.called.then_some(r11);
+        if calling(&state, context) {
+            // As at the place where it has been counted, but for the count.
+            let at = CachePc(context.get(Slot::CallAfter));
+            let (there, id) = family.translator.state_at(at)?;
+            (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
+            called = (state.commit == Commit::Called).then(|| context.get(Slot::CallTarget));
         }
         let result_waits = match state.commit {
             Commit::LwpResult | Commit::LwpStored => true,
@@ -104,7 +118,7 @@ impl Machine {
             // The mailbox's own system calls are nothing that the kernel should restart.
             app.forget_syscall();
         }
-        Some(View { app, state, fragment })
+        Some(View { app, state, fragment, called })
     }
 
     /// Leaves translated code at `view` for good: settles what it had half done.
@@ -113,6 +127,7 @@ impl Machine {
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
         let mut correction = self.unfinished(tid, &view.state, view.fragment);
+        self.take_call_back(tid, view);
         let in_cut = self.lwp_leave(tid, view);
         match view.state.commit {
             // Signal frames have been put right before the kernel built another.
@@ -124,6 +139,8 @@ impl Machine {
             | Commit::LwpRecorded
             | Commit::LwpTouching
             | Commit::LwpBranched
+            | Commit::Calling
+            | Commit::Called
             | Commit::AfterSyscall
             | Commit::SigreturnArmed
             | Commit::SigreturnLanded => {}
@@ -219,6 +236,7 @@ impl Machine {
         }
         let Some(view) = self.view(tid, cache) else { return };
         let correction = self.unfinished(tid, &view.state, view.fragment);
+        self.take_call_back(tid, &view);
         self.lwp_leave(tid, &view);
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
@@ -278,6 +296,15 @@ fn touching(state: &AppState, context: Context<'_>) -> bool {
     match state.commit {
         Commit::LwpTouching => true,
         Commit::Mailbox => context.kind() == RequestKind::LwpNotes,
+        _ => false,
+    }
+}
+
+/// Whether a routine counts an indirect call, or the thread asks because there is no room to.
+fn calling(state: &AppState, context: Context<'_>) -> bool {
+    match state.commit {
+        Commit::Calling | Commit::Called => true,
+        Commit::Mailbox => context.kind() == RequestKind::Calls,
         _ => false,
     }
 }

@@ -138,7 +138,7 @@ impl<'a> App<'a> {
         let mut callees = self.graph.callees[function.index()].clone();
         callees.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let callers = callers.into_iter().map(|(from, count)| {
-            let from = from.map_or("(indirect, from a place that is not known)".to_owned(), name);
+            let from = from.map_or("(not known: an indirect jump, or the kernel)".to_owned(), name);
             format!("{:>22}  called by  {from}", grouped(count))
         });
         let callees = callees

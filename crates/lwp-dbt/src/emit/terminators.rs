@@ -156,6 +156,11 @@ impl Emitter<'_> {
     pub(super) fn dispatch(&mut self) {
         self.spill_r11();
         self.point(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
+        self.dispatch_spilled();
+    }
+
+    /// The same with r11 in its slot too.
+    pub(super) fn dispatch_spilled(&mut self) {
         if wide_index() {
             // pext r11d, ecx, [mask]
             self.bytes(&[0xc4, 0x62, 0x72, 0xf5, 0x1c, 0x25]);

@@ -91,6 +91,11 @@ impl Translator {
             self.close_piece(&work.emitter, stub, touch.block, Some(touch.fragment));
             set_displacement(&mut work.emitter, touch.at, stub);
         }
+        for call in std::mem::take(&mut work.emitter.calls) {
+            let stub = work.emitter.call_stub(&call);
+            self.close_piece(&work.emitter, stub, call.block, Some(call.fragment));
+            set_displacement(&mut work.emitter, call.at, stub);
+        }
         for trip in std::mem::take(&mut work.emitter.trips) {
             let stub = work.emitter.trip_stub(&trip);
             self.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));

@@ -16,7 +16,7 @@ impl Translator {
             Arrival::Jump => return,
             Arrival::Fall => {}
             Arrival::NotTaken => {
-                if self.plan == Plan::Exact {
+                if self.plan.counts() {
                     // The flags at the edge are those at the target.
                     let fixed = work.unit.checks == Checks::None;
                     let dead = fixed && self.flags_dead(work, pc, 2);
@@ -50,7 +50,7 @@ impl Translator {
         let flags_dead = self.flags_dead(work, block.pc, 2);
         let mut weights = weights(block);
         let private = work.unit.checks != Checks::None;
-        let exact = self.plan == Plan::Exact;
+        let exact = self.plan.counts();
         let profiles = self.profiles();
 
         // The edge from the block before may charge this block too, unless this block must always be
@@ -216,11 +216,15 @@ impl Translator {
             }
             Terminator::IndirectJump => reached(emitter.indirect(block, None)),
             Terminator::IndirectCall => {
-                if emitter.indirect(block, Some(next)) {
-                    Ok(Some(Next::Return(next)))
-                } else {
-                    Err(())
-                }
+                let reached = match (self.plan, emitter.fragment) {
+                    (Plan::Calls, Some(id)) => {
+                        let first = self.new_counter(Weights::default(), Role::CallTarget(id));
+                        self.new_counter(Weights::default(), Role::Called(id));
+                        emitter.counted_call(block, id, first)
+                    }
+                    _ => emitter.indirect(block, Some(next)),
+                };
+                if reached { Ok(Some(Next::Return(next))) } else { Err(()) }
             }
             Terminator::Return { release } => {
                 emitter.ret(release);

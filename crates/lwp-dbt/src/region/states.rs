@@ -63,7 +63,9 @@ pub(super) fn app_state(
     // Where profiling is on, EDGE beside UNCOUNTED says that only the countdown has been charged.
     let counted_down = charged || profiles && has(bits::EDGE);
     let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0));
-    let edge = has(bits::EDGE) && !has(bits::SYSCALL) && (charged || !profiles);
+    let calls = fragment.is_some_and(|it| it.weights.calls == 1 && it.weights.indirect == 1);
+    let called = calls && charged && has(bits::EDGE) && spills.rcx && spills.r11;
+    let edge = has(bits::EDGE) && !has(bits::SYSCALL) && (charged || !profiles) && !called;
     AppState {
         pc: source,
         spills,
@@ -71,5 +73,6 @@ pub(super) fn app_state(
         partial,
         edge_pending: edge,
         countdown: (profiles && counted_down && counts_down).then_some(index),
+        called,
     }
 }

@@ -11,6 +11,7 @@ use lwp_dbt::{
 pub const LAYOUT: Layout = Layout { low: 0x7000_0000 };
 pub const CACHE: u64 = 0xa000_0000;
 pub const PLANS: [Plan; 2] = [Plan::Plain, Plan::Exact];
+pub const ALL_PLANS: [Plan; 3] = [Plan::Plain, Plan::Exact, Plan::Calls];
 pub const CHECKS: [Checks; 3] = [Checks::None, Checks::Notified, Checks::SelfCheck];
 
 pub struct App {

@@ -117,7 +117,10 @@ fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.correction.add(weights, 1);
     }
-    machine.note_place(tid, |places| places.stepped(pc, 1));
+    machine.note_place(tid, |places| {
+        places.stepped(pc, 1);
+        places.jumped(pc, next, weights);
+    });
     machine.lwp_executed(tid, pc, next);
 }
 

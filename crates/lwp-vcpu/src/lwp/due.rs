@@ -185,6 +185,7 @@ impl Machine {
         }
         self.lwp_pass_cut(tid, cut.pcs.len() as u32 - 1, weights);
         self.lwp_note_cut(tid, &cut.pcs[..(weights.instructions as usize).min(cut.pcs.len())]);
+        self.note_place(tid, |places| places.jumped(last, next, weights));
         let branch = cut.branch.map(|kind| (kind, taken));
         let fall_through = cut.next;
         self.lwp_retire(tid, &Executed { branch, fall_through, ..Executed::plain(last, next) });
@@ -259,8 +260,7 @@ impl Machine {
         }
     }
 
-    /// Instructions of a cut fragment have been executed; the profile counts them one by one. What
-    /// its branch did is not noted.
+    /// Instructions of a cut fragment have been executed; the profile counts them one by one.
     fn lwp_note_cut(&mut self, tid: Tid, pcs: &[u64]) {
         self.note_place(tid, |places| pcs.iter().for_each(|pc| places.stepped(*pc, 1)));
     }

@@ -77,14 +77,14 @@ impl Machine {
     }
 
     /// Gives back to the countdown what a thread was charged for and has not executed.
-    pub(super) fn lwp_give_back(&self, tid: Tid, high: u32, low: u32) {
+    pub fn lwp_give_back(&self, tid: Tid, high: u32, low: u32) {
         let Some(context) = self.context(tid) else { return };
         context.set(Slot::LwpHigh, context.get(Slot::LwpHigh).wrapping_add(u64::from(high)));
         context.set(Slot::LwpLow, context.get(Slot::LwpLow).wrapping_add(u64::from(low)));
     }
 
     /// What the rest of `fragment`, of which `executed` instructions have been, counts.
-    pub(super) fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
+    pub fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
         let by_instruction = self
             .threads
             .get(&tid)

@@ -1,0 +1,197 @@
+//! Indirect calls are counted by where they lead, exactly, and change nothing else.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Bench, CACHE, LAYOUT};
+use lwp_dbt::context::{
+    CALL_BYTES, CALLS_AT, CALLS_BYTES, CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS, call_site,
+    call_site_counter,
+};
+use lwp_dbt::{AppPc, Checks, Plan, Role};
+use lwp_testkit::native::{Machine, Outcome, Run};
+
+const DATA: u64 = 0xc000_0000;
+const DATA_BYTES: usize = 0x1_0000;
+const CONTEXT: u64 = 0xd000_0000;
+const CODE: u64 = 0x1_0000_0000;
+/// Functions lie so far apart.
+const SPACING: u64 = 16;
+const FUNCTIONS: u64 = 1 << 5;
+const ROUNDS: u32 = 1000;
+
+/// Two sites call functions chosen by the round: the first one each in turn, the second the same one always.
+///
+/// ```text
+///        mov ebx, ROUNDS
+/// again: lea rax, [rip + functions]; mov ecx, ebx; and ecx, FUNCTIONS - 1; shl ecx, 4; add rax, rcx
+///        call rax
+///        lea rdx, [rip + functions]; push rdx; call [rsp]; pop rdx
+///        dec ebx; jnz again
+///        jump to the landing
+/// ```
+fn program() -> (Vec<u8>, u64) {
+    let mut code = vec![0xbb];
+    code.extend(ROUNDS.to_le_bytes());
+    let again = code.len();
+    let mut references = Vec::new();
+    code.extend([0x48, 0x8d, 0x05, 0, 0, 0, 0]);
+    references.push(code.len());
+    code.extend([0x89, 0xd9, 0x83, 0xe1, FUNCTIONS as u8 - 1, 0xc1, 0xe1, 0x04]);
+    code.extend([0x48, 0x01, 0xc8, 0xff, 0xd0]);
+    code.extend([0x48, 0x8d, 0x15, 0, 0, 0, 0]);
+    references.push(code.len());
+    code.extend([0x52, 0xff, 0x14, 0x24, 0x5a, 0xff, 0xcb, 0x0f, 0x85]);
+    let back = again as i32 - (code.len() as i32 + 4);
+    code.extend(back.to_le_bytes());
+    code.extend(Machine::jump_to_landing());
+    code.resize(code.len().next_multiple_of(SPACING as usize), 0xcc);
+    let functions = code.len();
+    for end in references {
+        let displacement = (functions - end) as u32;
+        code[end - 4..end].copy_from_slice(&displacement.to_le_bytes());
+    }
+    for _ in 0..FUNCTIONS {
+        code.push(0xc3);
+        code.resize(code.len().next_multiple_of(SPACING as usize), 0xcc);
+    }
+    (code, CODE + functions as u64)
+}
+
+/// How often each site, by its address, led to each target.
+type Edges = BTreeMap<(u64, u64), u64>;
+
+fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
+    let roles = bench.translator.roles();
+    let site = |role: &Role| match role {
+        Role::CallTarget(id) => {
+            let fragment = bench.translator.fragment(*id);
+            let bytes = bench.app.at(fragment.pc);
+            let mut decoder = iced_x86::Decoder::with_ip(64, bytes, fragment.pc.0, 0);
+            let end = fragment.pc.0 + u64::from(fragment.app_len);
+            std::iter::from_fn(|| Some(decoder.decode()))
+                .find(|it| it.next_ip() == end)
+                .unwrap()
+                .ip()
+        }
+        other => panic!("{other:?}"),
+    };
+    let mut out = Edges::new();
+    for (index, role) in roles.iter().enumerate() {
+        if matches!(role, Role::Called(_)) && counters[index] != 0 {
+            *out.entry((site(&roles[index - 1]), !counters[index - 1])).or_default() +=
+                counters[index];
+        }
+    }
+    for slot in table.chunks_exact(CALL_BYTES as usize) {
+        let word = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().unwrap());
+        if word(16) != 0 {
+            let role = &roles[call_site_counter(!(word(8) as u32)) as usize];
+            *out.entry((site(role), !word(0))).or_default() += word(16);
+        }
+    }
+    out
+}
+
+#[test]
+fn every_call_is_counted_once() {
+    let (code, functions) = program();
+    let mut machine = Machine::new(&[
+        (LAYOUT.low, lwp_dbt::Layout::BYTES as usize),
+        (CACHE, 1 << 20),
+        (DATA, DATA_BYTES),
+        (CONTEXT, CONTEXT_BYTES as usize + 0x2_0000),
+        (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
+        (CODE, code.len().next_multiple_of(4096)),
+    ]);
+    for checks in common::CHECKS {
+        let mut bench = Bench::new(Plan::Calls, checks, CODE, &code);
+        let mut regions = bench.translate_all(CODE, false, 64);
+        let head = regions[0].head.expect("translated");
+        for function in 0..FUNCTIONS {
+            regions.extend(bench.translate_all(functions + function * SPACING, true, 64));
+        }
+        let mut memory = vec![
+            (CODE, code.clone()),
+            (CACHE, bench.cache.bytes.clone()),
+            (CONTEXT, vec![0; CONTEXT_BYTES as usize + 0x2_0000]),
+            (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
+            (CONTEXT + u64::from(CALLS_AT), vec![0; CALLS_BYTES as usize]),
+            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
+            (LAYOUT.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
+            (LAYOUT.routines(), bench.translator.routines().code.clone()),
+        ];
+        let landing = LAYOUT.table_slot(Machine::LANDING);
+        memory.push((landing, Machine::LANDING_SPILLED.to_le_bytes().to_vec()));
+        let mut heads = std::collections::HashMap::new();
+        for id in regions.iter().flat_map(|region| &region.entries) {
+            let entry = bench.translator.entry(*id);
+            let slot = LAYOUT.table_slot(entry.pc.0);
+            let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
+            memory.push((LAYOUT.chain_slot(id.0), old.to_le_bytes().to_vec()));
+            memory.push((slot, entry.stub.0.to_le_bytes().to_vec()));
+        }
+        let counters = bench.translator.counters().len();
+        let observed = [
+            (CONTEXT + CONTEXT_BYTES, counters * 8),
+            (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
+        ];
+        let mut general = [0; 16];
+        general[4] = DATA + DATA_BYTES as u64 / 2;
+        let state = Machine::state(general, 0x202, || 0);
+        let run =
+            Run { entry: head.0, state: &state, gs: CONTEXT, memory: &memory, observed: &observed };
+        let seen = match machine.run(&run) {
+            Outcome::Landed(_, seen) => seen,
+            other => panic!("{checks:?}: {other:x?}"),
+        };
+        let (counted, table) = seen.split_at(counters * 8);
+        let words: Vec<u64> =
+            counted.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().unwrap())).collect();
+        let mut want = Edges::new();
+        let (first, second) = sites(&code);
+        for round in 1..=u64::from(ROUNDS) {
+            *want.entry((first, functions + round % FUNCTIONS * SPACING)).or_default() += 1;
+            *want.entry((second, functions)).or_default() += 1;
+        }
+        assert_eq!(edges(&bench, &words, table), want, "{checks:?}");
+    }
+}
+
+/// Where the two calls stand.
+fn sites(code: &[u8]) -> (u64, u64) {
+    let find = |bytes: &[u8]| {
+        CODE + code.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64
+    };
+    (find(&[0xff, 0xd0]), find(&[0xff, 0x14, 0x24]))
+}
+
+#[test]
+fn a_site_is_found_by_its_name() {
+    for counter in [0, 1, 2, 0xffff, 0x1_2345, 3_500_000, u32::MAX] {
+        assert_eq!(call_site_counter(call_site(counter)), counter);
+    }
+}
+
+/// At every place from where a call has been counted to where it is made, the state says so, and at no
+/// other; the call is made by the push alone.
+#[test]
+fn counted_is_what_the_state_says() {
+    for checks in [Checks::None, Checks::SelfCheck] {
+        let mut bench = Bench::new(Plan::Calls, checks, CODE, &[0xff, 0xd0, 0xc3]);
+        let region = bench.translate(CODE, false, 8);
+        let head = region.head.expect("translated");
+        let states: Vec<_> = (head.0..bench.cache.appended[0].1)
+            .filter_map(|pc| bench.translator.state_at(lwp_dbt::CachePc(pc)))
+            .collect();
+        let called: Vec<_> = states.iter().filter(|(state, _)| state.called).collect();
+        // mov rcx, r11 and push [rip + n].
+        assert_eq!(called.len(), 3 + 6, "{checks:?}");
+        for (state, fragment) in called {
+            assert_eq!(state.pc, lwp_dbt::PcSource::Known(AppPc(CODE)));
+            assert_eq!((state.partial, state.edge_pending), (Some((0, true)), false));
+            assert!(fragment.is_some() && state.spills.rcx && state.spills.r11);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Where indirect calls led, and branches that were executed alone.
+
+use iced_x86::{Decoder, DecoderOptions};
+use lwp_dbt::context::call_site_counter;
+use lwp_dbt::{CachePc, FragmentId, PcSource, Role, Slot, Weights};
+use lwp_ptrace::Tid;
+use rustc_hash::FxHashMap;
+
+use super::{BlockEnd, Executions, Jump, Place, Profiler, block_end, positive, unit_at};
+use crate::family::Family;
+use crate::machine::Machine;
+use crate::state::View;
+
+impl Executions {
+    /// The indirect call at the end of `fragment` led to `target` so much more often than was counted.
+    pub fn called(&mut self, fragment: FragmentId, target: u64, times: i64) {
+        *self.calls.entry((fragment, target)).or_default() += times;
+    }
+
+    /// The branch at `from`, which counts `weights`, was executed alone, and led to `to`.
+    pub fn jumped(&mut self, from: u64, to: u64, weights: Weights) {
+        if weights.branches == 0 {
+            return;
+        }
+        let taken = weights.conditional == 0 || weights.conditional_taken != 0;
+        *self.jumps.entry((from, to, block_end(weights), taken)).or_default() += 1;
+    }
+}
+
+impl Profiler {
+    /// Whether indirect calls are counted by where they lead.
+    pub fn wants_calls(&self) -> bool {
+        self.sink.wants_calls()
+    }
+
+    /// Everything that is known of where branches led.
+    pub(super) fn jumps(
+        &mut self,
+        family: &mut Family,
+        pid: i32,
+        executions: &Executions,
+    ) -> Vec<Jump> {
+        let mut places: FxHashMap<u64, Place> = FxHashMap::default();
+        let mut out = Vec::new();
+        for (&(from, to, end, taken), &count) in &executions.jumps {
+            let [from, to] = [from, to].map(|address| {
+                *places.entry(address).or_insert_with(|| self.place(family, pid, address))
+            });
+            out.push(Jump { from, to, end, alone: true, taken, times: positive(count) });
+        }
+        let mut sites: FxHashMap<FragmentId, Option<Place>> = FxHashMap::default();
+        for (&(fragment, to), &count) in &executions.calls {
+            let site = *sites.entry(fragment).or_insert_with(|| self.site(family, pid, fragment));
+            let Some(from) = site else { continue };
+            let to = *places.entry(to).or_insert_with(|| self.place(family, pid, to));
+            let (end, times) = (BlockEnd::IndirectCall, positive(count));
+            out.push(Jump { from, to, end, alone: false, taken: true, times });
+        }
+        out.retain(|jump| jump.times > 0);
+        out.sort_unstable();
+        out
+    }
+
+    fn place(&mut self, family: &mut Family, pid: i32, address: u64) -> Place {
+        let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, address));
+        let module = unit.map(|unit| self.module(family, pid, unit));
+        Place { module, address }
+    }
+
+    /// The instruction that a fragment ends with.
+    fn site(&mut self, family: &mut Family, pid: i32, id: FragmentId) -> Option<Place> {
+        let (unit, bytes) = family.origins.as_ref()?.fragments.get(id.0 as usize)?;
+        let (unit, pc) = (*unit, family.translator.fragment(id).pc);
+        let mut decoder = Decoder::with_ip(64, bytes, pc.0, DecoderOptions::NONE);
+        let mut last = None;
+        while decoder.can_decode() {
+            last = Some(decoder.decode().ip());
+        }
+        let module = Some(self.module(family, pid, unit));
+        last.map(|address| Place { module, address })
+    }
+}
+
+impl Machine {
+    /// Adds where the indirect calls of the thread in `slot` led, as its counters and its table say.
+    pub(super) fn add_calls(&self, slot: usize, roles: &[Role], sum: &mut Executions) {
+        let context = self.contexts.context(slot);
+        let mut first = (0, u64::MAX);
+        context.for_each_counter(roles.len(), |index, value| match roles[index] {
+            Role::CallTarget(_) => first = (index, !value),
+            Role::Called(fragment) => {
+                // Its first target is in the counter before; 0 there stands for the last address.
+                let target = if first.0 + 1 == index { first.1 } else { u64::MAX };
+                sum.called(fragment, target, value as i64);
+            }
+            _ => {}
+        });
+        context.for_each_call(|site, target, count| {
+            let counter = call_site_counter(site) as usize;
+            if let Some(&Role::CallTarget(fragment)) = roles.get(counter) {
+                sum.called(fragment, target, count as i64);
+            }
+        });
+    }
+
+    /// Takes an indirect call back that was counted and not made, where a thread leaves translated code.
+    pub fn take_call_back(&mut self, tid: Tid, view: &View) {
+        if let (Some(target), Some(fragment)) = (view.called, view.fragment) {
+            self.note_place(tid, |places| places.called(fragment, target, -1));
+        }
+    }
+
+    /// A thread cannot count the call that it is about to make: there is no slot, or the call has led there so
+    /// often that this becomes its first target. Puts the counts right for the thread to begin with
+    /// the call anew. Returns the call's address.
+    pub fn calls_full(&mut self, tid: Tid, slot: usize) -> Option<u64> {
+        let after = CachePc(self.contexts.context(slot).get(Slot::CallAfter));
+        let (mut state, fragment) = self.space_of(tid)?.1.translator.state_at(after)?;
+        let PcSource::Known(pc) = state.pc else { return None };
+        state.called = false;
+        let correction = self.unfinished(tid, &state, fragment);
+        if let (Some(executed), Some(fragment)) = (state.countdown, fragment) {
+            let (high, low) = self.lwp_rest(tid, fragment, executed);
+            self.lwp_give_back(tid, high, low);
+        }
+        let kept = self.make_room(slot);
+        let roles = self.space_of(tid)?.1.translator.roles();
+        let calls: Vec<(FragmentId, u64, i64)> = kept
+            .into_iter()
+            .filter_map(|(site, target, count)| match roles.get(call_site_counter(site) as usize) {
+                Some(&Role::CallTarget(fragment)) => Some((fragment, target, count as i64)),
+                _ => None,
+            })
+            .collect();
+        self.note_place(tid, |places| {
+            calls
+                .iter()
+                .for_each(|(fragment, target, times)| places.called(*fragment, *target, *times));
+        });
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.correction.add_sum(correction);
+        }
+        Some(pc.0)
+    }
+
+    /// Makes it possible for the thread in `slot` to count the call that it asks about. Returns what its context
+    /// does not say any more: site, target, how often.
+    fn make_room(&self, slot: usize) -> Vec<(u32, u64, u64)> {
+        let context = self.contexts.context(slot);
+        let (site, target) = (context.get(Slot::CallSite) as u32, context.get(Slot::CallTarget));
+        let mut kept = Vec::new();
+        if let Some(count) = context.take_call(site, target) {
+            let first = call_site_counter(site);
+            let [before, times] = [first, first + 1].map(|index| context.counter(index));
+            context.set_counter(first + 1, 0);
+            context.set_counter(first, !target);
+            kept.extend([(site, target, count), (site, !before, times)]);
+        } else {
+            context.for_each_call(|site, target, count| kept.push((site, target, count)));
+            context.clear_calls();
+        }
+        kept
+    }
+}
