@@ -6,6 +6,7 @@ use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Tid, Tracee, sys};
 
+use crate::arena::Arena;
 use crate::config::{CpuModel, LwpConfig, Target};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
 use crate::inject::{Call, Injector, Map};
@@ -64,7 +65,8 @@ impl Machine {
             context.set(Slot::NoSyscalls, 1);
             self.filtered = true;
         }
-        let index = self.add_space(Space::new(family));
+        let arenas = self.usual_arenas(family);
+        let index = self.add_space(Space::new(family, arenas));
         let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
         if let Some(process) = self.processes.get_mut(&pid) {
             process.space = index;
@@ -180,7 +182,13 @@ impl Machine {
         format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd())
     }
 
-    /// The mappings of a family's low window and arenas, that of the routines first.
+    /// How many arenas every address space of a family has from the start.
+    fn usual_arenas(&self, family: usize) -> usize {
+        let family = self.families.get(family).and_then(Option::as_ref);
+        family.map_or(0, |family| family.kind.arenas.len())
+    }
+
+    /// The mappings of a family's low window and usual arenas, that of the routines first.
     fn family_maps(&self, family: usize, place: u64) -> Result<Vec<Map>, String> {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
@@ -199,13 +207,8 @@ impl Machine {
         for at in (0..table).step_by(EMPTY_TABLE as usize) {
             maps.push(Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset });
         }
-        maps.extend(family.arenas.iter().map(|arena| Map {
-            address: arena.address,
-            bytes: arena.bytes,
-            prot: PROT_READ | PROT_EXEC,
-            flags: MAP_SHARED | place,
-            offset: arena.offset,
-        }));
+        let usual = family.arenas.iter().take(family.kind.arenas.len());
+        maps.extend(usual.map(|arena| arena_map(arena, place)));
         Ok(maps)
     }
 
@@ -222,37 +225,28 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes an arena near `extent` for one address space's family.
+    /// Gives an address space an arena near `extent`: one that its family has already, for another address
+    /// space, or a new one.
     pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
         let mappings = maps::read(tid);
-        let address = gap_near(&mappings, extent, ARENA_ELSEWHERE)
-            .ok_or("no room for translated code near the program's")?;
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
         let (_, family) = self.space_of(tid).ok_or("no such thread")?;
-        let elsewhere = family
-            .arenas
-            .iter()
-            .filter(|arena| arena.offset >= family_offset(family.index) + 3 * GIB)
-            .count();
-        let offset = 3 * GIB + elsewhere as u64 * ARENA_ELSEWHERE;
-        if offset + ARENA_ELSEWHERE > 4 * GIB {
-            return Err("too many distant pieces of code".into());
-        }
-        family.add_arena(address, ARENA_ELSEWHERE, offset);
-        let index = family.index;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let fd = self.reopen_memory(&mut injector)?;
-        let map = Map {
-            address,
-            bytes: ARENA_ELSEWHERE,
-            prot: PROT_READ | PROT_EXEC,
-            flags: MAP_SHARED | MAP_FIXED_NOREPLACE,
-            offset: family_offset(index) + offset,
+        let index = match family.arena_near(extent) {
+            Some(index) => index,
+            None => new_arena(family, &mappings, extent)?,
         };
-        injector.map(&[map], fd)?;
-        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-        Ok(())
+        let map = arena_map(&family.arenas[index], MAP_FIXED_NOREPLACE);
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mapped = self.reopen_memory(&mut injector).and_then(|fd| {
+            let mapped = injector.map(&[map], fd);
+            injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+            mapped
+        });
+        drop(injector);
+        let (space, _) = self.space_of(tid).ok_or("no such thread")?;
+        space.note_arena(index, mapped.is_ok());
+        mapped
     }
 
     /// Makes the side of an address space that threads with profiling on run on, where `selection` is
@@ -286,8 +280,9 @@ impl Machine {
         let fd = self.reopen_memory(&mut injector)?;
         injector.map(&self.family_maps(family, place)?, fd)?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        let arenas = self.usual_arenas(family);
         let side = match self.spaces.get(base) {
-            Some(Some(space)) => space.side(family),
+            Some(Some(space)) => space.side(family, arenas),
             _ => return Err("no such address space".into()),
         };
         let index = self.add_space(side);
@@ -300,15 +295,13 @@ impl Machine {
     /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,
     /// one of its threads, stands in its application state; none is in translated code.
     pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
-        let Some((_, family)) = self.side(index) else {
+        let Some((space, family)) = self.side(index) else {
             return Err("no such address space".into());
         };
         let (old, kind) = (family.index, family.kind.clone());
-        let surplus: Vec<(u64, u64)> = family
-            .arenas
-            .iter()
-            .filter(|arena| kind.arenas.iter().all(|(address, ..)| *address != arena.address))
-            .map(|arena| (arena.address, arena.bytes))
+        let surplus: Vec<(u64, u64)> = (kind.arenas.len()..family.arenas.len())
+            .filter(|arena| space.has_arena(*arena))
+            .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
             .collect();
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
@@ -320,7 +313,7 @@ impl Machine {
         if !self.layouts.get(&kind).is_some_and(|index| usable(&self.families[*index])) {
             self.layouts.remove(&kind);
         }
-        let new = self.family_for(kind)?;
+        let new = self.family_for(kind.clone())?;
         injector.map(&self.family_maps(new, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
@@ -334,7 +327,7 @@ impl Machine {
             }
         }
         if let Some(Some(space)) = self.spaces.get_mut(index) {
-            space.renew(new);
+            space.renew(new, kind.arenas.len());
         }
         self.drop_family(old);
         self.lwp_forget_cuts();
@@ -503,6 +496,38 @@ fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
         taken.sort_by_key(|mapping| mapping.start);
     }
     Some(out)
+}
+
+/// A new arena for a family, in a gap of these mappings near `extent`; its number.
+fn new_arena(
+    family: &mut Family,
+    mappings: &[Mapping],
+    extent: (u64, u64),
+) -> Result<usize, String> {
+    let address = gap_near(mappings, extent, ARENA_ELSEWHERE)
+        .ok_or("no room for translated code near the program's")?;
+    let elsewhere = family
+        .arenas
+        .iter()
+        .filter(|arena| arena.offset >= family_offset(family.index) + 3 * GIB)
+        .count();
+    let offset = 3 * GIB + elsewhere as u64 * ARENA_ELSEWHERE;
+    if offset + ARENA_ELSEWHERE > 4 * GIB {
+        return Err("too many distant pieces of code".into());
+    }
+    family.add_arena(address, ARENA_ELSEWHERE, offset);
+    Ok(family.arenas.len() - 1)
+}
+
+/// The mapping of an arena into an address space.
+fn arena_map(arena: &Arena, place: u64) -> Map {
+    Map {
+        address: arena.address,
+        bytes: arena.bytes,
+        prot: PROT_READ | PROT_EXEC,
+        flags: MAP_SHARED | place,
+        offset: arena.offset,
+    }
 }
 
 /// A gap of `bytes` from which `extent` can be reached.

@@ -48,11 +48,16 @@ pub struct Space {
     pub sides: Vec<(Selection, usize)>,
     /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
     pub changes: u64,
+    /// Which of its family's arenas are mapped in it, a bit each: others may have been made for another
+    /// address space since this one and that one parted.
+    mapped: u64,
+    /// Which cannot be.
+    refused: u64,
 }
 
 impl Space {
-    /// An address space about which nothing is known yet.
-    pub fn new(family: usize) -> Self {
+    /// An address space about which nothing is known yet, with the first `arenas` of its family mapped.
+    pub fn new(family: usize, arenas: usize) -> Self {
         Self {
             family,
             code: BTreeMap::new(),
@@ -65,18 +70,20 @@ impl Space {
             users: 1,
             sides: Vec::new(),
             changes: next_state(),
+            mapped: (1 << arenas) - 1,
+            refused: 0,
         }
     }
 
     /// The same address space on another side: what is known of its code comes along.
-    pub fn side(&self, family: usize) -> Self {
-        Self { written: self.written.clone(), ..Self::new(family) }
+    pub fn side(&self, family: usize, arenas: usize) -> Self {
+        Self { written: self.written.clone(), ..Self::new(family, arenas) }
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
-    pub fn renew(&mut self, family: usize) {
+    pub fn renew(&mut self, family: usize, arenas: usize) {
         let (users, sides) = (self.users, std::mem::take(&mut self.sides));
-        *self = Self { users, sides, ..self.side(family) };
+        *self = Self { users, sides, ..self.side(family, arenas) };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -94,6 +101,8 @@ impl Space {
             users: 1,
             sides: Vec::new(),
             changes: self.changes,
+            mapped: self.mapped,
+            refused: 0,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -111,6 +120,26 @@ impl Space {
         }
         child.fresh.retain(|entry| !gone.contains(entry));
         (child, gone)
+    }
+
+    /// Whether arena `index` of its family is mapped in it.
+    pub fn has_arena(&self, index: usize) -> bool {
+        self.mapped & (1 << index) != 0
+    }
+
+    /// Whether it has turned out that arena `index` of its family cannot be mapped in it.
+    pub fn refuses_arena(&self, index: usize) -> bool {
+        self.refused & (1 << index) != 0
+    }
+
+    /// Notes whether arena `index` of its family could be mapped in it.
+    pub fn note_arena(&mut self, index: usize, mapped: bool) {
+        let (set, other) = match mapped {
+            true => (&mut self.mapped, &mut self.refused),
+            false => (&mut self.refused, &mut self.mapped),
+        };
+        *set |= 1 << index;
+        *other &= !(1 << index);
     }
 
     /// Notes that `entry` is going into the table; false if it is there already.
