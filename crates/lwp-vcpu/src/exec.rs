@@ -226,26 +226,48 @@ impl Machine {
     }
 
     /// Gives an address space an arena near `extent`: one that its family has already, for another address
-    /// space, or a new one.
+    /// space, or a new one. Other threads go on meanwhile, and may map something where there was room.
     pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings)
+        const TRIES: usize = 16;
+        let mut last = Err("no room for translated code near the program's".into());
+        for _ in 0..TRIES {
+            let (space, family) = self.space_of(tid).ok_or("no such thread")?;
+            let known = family.arena_near(extent);
+            if known.is_some_and(|index| space.has_arena(index)) {
+                return Ok(());
+            }
+            let mappings = maps::read(tid);
+            let arena = match known {
+                Some(index) => family.arenas[index].clone(),
+                None => planned_arena(family, &mappings, extent)?,
+            };
+            last = self.map_arena(tid, &mappings, &arena);
+            let (space, family) = self.space_of(tid).ok_or("no such thread")?;
+            match (known, &last) {
+                (Some(index), made) => {
+                    space.note_arena(index, made.is_ok());
+                    return last;
+                }
+                (None, Ok(())) => {
+                    let offset = arena.offset - family_offset(family.index);
+                    family.add_arena(arena.address, arena.bytes, offset);
+                    space.note_arena(family.arenas.len() - 1, true);
+                    return Ok(());
+                }
+                (None, Err(_)) => {}
+            }
+        }
+        last
+    }
+
+    /// Maps an arena into the address space of `tid`, where there is room for it.
+    fn map_arena(&self, tid: Tid, mappings: &[Mapping], arena: &Arena) -> Result<(), String> {
+        let site = find_syscall(tid, mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let (_, family) = self.space_of(tid).ok_or("no such thread")?;
-        let index = match family.arena_near(extent) {
-            Some(index) => index,
-            None => new_arena(family, &mappings, extent)?,
-        };
-        let map = arena_map(&family.arenas[index], MAP_FIXED_NOREPLACE);
         let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let mapped = self.reopen_memory(&mut injector).and_then(|fd| {
-            let mapped = injector.map(&[map], fd);
-            injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-            mapped
-        });
-        drop(injector);
-        let (space, _) = self.space_of(tid).ok_or("no such thread")?;
-        space.note_arena(index, mapped.is_ok());
+        let fd = self.reopen_memory(&mut injector)?;
+        let mapped = injector.map(&[arena_map(arena, MAP_FIXED_NOREPLACE)], fd);
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         mapped
     }
 
@@ -498,25 +520,21 @@ fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
     Some(out)
 }
 
-/// A new arena for a family, in a gap of these mappings near `extent`; its number.
-fn new_arena(
-    family: &mut Family,
+/// Where another arena of a family can go: in a gap of these mappings near `extent`.
+fn planned_arena(
+    family: &Family,
     mappings: &[Mapping],
     extent: (u64, u64),
-) -> Result<usize, String> {
+) -> Result<Arena, String> {
     let address = gap_near(mappings, extent, ARENA_ELSEWHERE)
         .ok_or("no room for translated code near the program's")?;
-    let elsewhere = family
-        .arenas
-        .iter()
-        .filter(|arena| arena.offset >= family_offset(family.index) + 3 * GIB)
-        .count();
-    let offset = 3 * GIB + elsewhere as u64 * ARENA_ELSEWHERE;
-    if offset + ARENA_ELSEWHERE > 4 * GIB {
+    let first = family_offset(family.index) + 3 * GIB;
+    let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first).count();
+    let offset = first + elsewhere as u64 * ARENA_ELSEWHERE;
+    if offset + ARENA_ELSEWHERE > first + GIB {
         return Err("too many distant pieces of code".into());
     }
-    family.add_arena(address, ARENA_ELSEWHERE, offset);
-    Ok(family.arenas.len() - 1)
+    Ok(Arena::planned(address, offset, ARENA_ELSEWHERE))
 }
 
 /// The mapping of an arena into an address space.

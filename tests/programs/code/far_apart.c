@@ -90,6 +90,37 @@ static void crosswise(void)
     CHECK_EQ(status, 0, "the child's end");
 }
 
+/* Something is mapped beside far code and unmapped all the time, while the code is executed for the first
+ * time: what was room a moment ago is none any more. */
+static volatile int over;
+static void *mapper(void *unused)
+{
+    (void)unused;
+    uintptr_t around = (uintptr_t)far & ~0x1ffffful;
+    void *places[] = {(void *)(around - (128ul << 20)), (void *)(around + (130ul << 20))};
+    while (!over) {
+        for (int i = 0; i < 2; i++)
+            mmap(places[i], 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        for (int i = 0; i < 2; i++)
+            munmap(places[i], 4096);
+    }
+    return NULL;
+}
+
+static void crowded(void)
+{
+    for (int round = 0; round < 2; round++) {
+        map_far(6 + round);
+        over = 0;
+        pthread_t thread;
+        MUST(pthread_create(&thread, NULL, mapper, NULL) == 0);
+        usleep(2000);
+        run(11 + round);
+        over = 1;
+        pthread_join(thread, NULL);
+    }
+}
+
 /* Many threads come to far code at the same time. */
 static void *thread(void *count)
 {
@@ -115,6 +146,7 @@ static void threads(void)
 
 int main(void)
 {
+    RUN(crowded);
     RUN(parent_first);
     RUN(child_first);
     RUN(crosswise);
