@@ -340,7 +340,7 @@ impl Machine {
         {
             match unit.entry_at(pc) {
                 Some(entry) if indirect => {
-                    space.fresh.push(entry);
+                    space.fresh.push((range.unit, entry));
                     return Some((head, Vec::new()));
                 }
                 _ if !indirect => return Some((head, Vec::new())),
@@ -349,7 +349,7 @@ impl Machine {
         }
         let bounds = (start, range.end);
         let region = family.translate(range.unit, tid, bounds, pc, indirect, limits);
-        space.fresh.extend(&region.entries);
+        space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
         Some((region.head?, region.rest))
     }
 
@@ -394,7 +394,7 @@ impl Machine {
             return true;
         }
         let region = family.translate(range.unit, tid, (start, range.end), pc, false, limits);
-        space.fresh.extend(&region.entries);
+        space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
         work.left = work.left.saturating_sub(region.fragments.max(1));
         work.queue.extend(region.rest);
         work.left > 0

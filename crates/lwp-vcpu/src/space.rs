@@ -35,8 +35,8 @@ pub struct Space {
     offered: FxHashMap<UnitId, usize>,
     /// How many of a unit this address space has been offered itself, and not the one it was copied from.
     asked: FxHashMap<UnitId, usize>,
-    /// Entries made since the last answer.
-    pub fresh: Vec<EntryId>,
+    /// Entries made since the last answer about their unit.
+    pub fresh: Vec<(UnitId, EntryId)>,
     /// Units of its own, by kind and by 1 GiB of address: anonymous code.
     private: FxHashMap<(bool, u64), UnitId>,
     /// Ranges whose file content has been or may have been written to.
@@ -118,7 +118,7 @@ impl Space {
                 }
             }
         }
-        child.fresh.retain(|entry| !gone.contains(entry));
+        child.fresh.retain(|(_, entry)| !gone.contains(entry));
         (child, gone)
     }
 
@@ -171,12 +171,18 @@ impl Space {
         let asked = self.asked.get(&unit).copied().unwrap_or(0);
         let (first, room) = (at, asked.clamp(APPLY_SHORT, APPLY_MAX));
         let mut out = Vec::new();
-        while out.len() < room {
-            let Some(entry) = self.fresh.pop() else { break };
-            if self.mark_inserted(entry) {
+        // Only of the unit that the thread is about to execute: that one cannot be unmapped, other than by
+        // mistake, before the thread has inserted them.
+        let mut left = Vec::new();
+        while let Some((of, entry)) = self.fresh.pop() {
+            if of != unit || out.len() >= room {
+                left.push((of, entry));
+            } else if self.mark_inserted(entry) {
                 out.push(entry);
             }
         }
+        left.reverse();
+        self.fresh = left;
         while out.len() < room && at < entries.len() {
             if self.mark_inserted(entries[at]) {
                 out.push(entries[at]);
@@ -209,6 +215,10 @@ impl Space {
                 gone.push(entry);
             }
         }
+        let left = |&(of, entry): &(UnitId, EntryId)| {
+            of == unit && (range.0..range.1).contains(&family.translator.entry(entry).pc.0)
+        };
+        self.fresh.retain(|fresh| !left(fresh));
         self.offered.remove(&unit);
         gone
     }
