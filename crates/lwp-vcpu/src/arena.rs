@@ -55,6 +55,11 @@ impl Arena {
         Self { address, offset, bytes, used }
     }
 
+    /// One that is to be made.
+    pub fn planned(address: u64, offset: u64, bytes: u64) -> Self {
+        Self { address, offset, bytes, used: 0 }
+    }
+
     /// Whether code here reaches everything between `low` and `high`, and that reaches it.
     pub fn reaches(&self, low: u64, high: u64) -> bool {
         let (start, end) = (self.address, self.address + self.bytes);

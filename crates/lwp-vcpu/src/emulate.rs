@@ -14,7 +14,7 @@ const TSC_STEP: u64 = 1000;
 
 /// Executes the instruction at the application's pc if it is one of these.
 pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
-    let bytes: [u8; 15] = read_code(tid, app.0.rip);
+    let bytes = read_code(tid, app.0.rip);
     let mut next = *app;
     let regs = &mut next.0;
     let (prefixes, rex, op) = split(&bytes);
@@ -56,7 +56,8 @@ pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> 
     Some(next)
 }
 
-fn read_code(tid: Tid, pc: u64) -> [u8; 15] {
+/// The bytes at `pc`, zero where there are none.
+pub fn read_code(tid: Tid, pc: u64) -> [u8; 15] {
     let mut bytes = [0; 15];
     if memory::read_exact(tid, pc, &mut bytes).is_err() {
         let page_left = 4096 - (pc & 4095) as usize;

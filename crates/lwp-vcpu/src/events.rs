@@ -3,6 +3,7 @@
 //! Stops are rare: exec, new threads and processes, signals, exits, and what the server cannot do
 //! from outside (see `Need`). Everything else happens in translated code or through the mailbox.
 
+mod alone;
 mod birth;
 mod departure;
 mod image;

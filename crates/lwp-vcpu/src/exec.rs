@@ -6,6 +6,7 @@ use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Tid, Tracee, sys};
 
+use crate::arena::Arena;
 use crate::config::{CpuModel, LwpConfig, Target};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
 use crate::inject::{Call, Injector, Map};
@@ -64,7 +65,8 @@ impl Machine {
             context.set(Slot::NoSyscalls, 1);
             self.filtered = true;
         }
-        let index = self.add_space(Space::new(family));
+        let arenas = self.usual_arenas(family);
+        let index = self.add_space(Space::new(family, arenas));
         let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
         if let Some(process) = self.processes.get_mut(&pid) {
             process.space = index;
@@ -180,7 +182,13 @@ impl Machine {
         format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd())
     }
 
-    /// The mappings of a family's low window and arenas, that of the routines first.
+    /// How many arenas every address space of a family has from the start.
+    fn usual_arenas(&self, family: usize) -> usize {
+        let family = self.families.get(family).and_then(Option::as_ref);
+        family.map_or(0, |family| family.kind.arenas.len())
+    }
+
+    /// The mappings of a family's low window and usual arenas, that of the routines first.
     fn family_maps(&self, family: usize, place: u64) -> Result<Vec<Map>, String> {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
@@ -199,13 +207,8 @@ impl Machine {
         for at in (0..table).step_by(EMPTY_TABLE as usize) {
             maps.push(Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset });
         }
-        maps.extend(family.arenas.iter().map(|arena| Map {
-            address: arena.address,
-            bytes: arena.bytes,
-            prot: PROT_READ | PROT_EXEC,
-            flags: MAP_SHARED | place,
-            offset: arena.offset,
-        }));
+        let usual = family.arenas.iter().take(family.kind.arenas.len());
+        maps.extend(usual.map(|arena| arena_map(arena, place)));
         Ok(maps)
     }
 
@@ -222,37 +225,50 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes an arena near `extent` for one address space's family.
+    /// Gives an address space an arena near `extent`: one that its family has already, for another address
+    /// space, or a new one. Other threads go on meanwhile, and may map something where there was room.
     pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
-        let mappings = maps::read(tid);
-        let address = gap_near(&mappings, extent, ARENA_ELSEWHERE)
-            .ok_or("no room for translated code near the program's")?;
-        let site = find_syscall(tid, &mappings)
-            .ok_or("no system call instruction found in the program's memory")?;
-        let (_, family) = self.space_of(tid).ok_or("no such thread")?;
-        let elsewhere = family
-            .arenas
-            .iter()
-            .filter(|arena| arena.offset >= family_offset(family.index) + 3 * GIB)
-            .count();
-        let offset = 3 * GIB + elsewhere as u64 * ARENA_ELSEWHERE;
-        if offset + ARENA_ELSEWHERE > 4 * GIB {
-            return Err("too many distant pieces of code".into());
+        const TRIES: usize = 16;
+        let mut last = Err("no room for translated code near the program's".into());
+        for _ in 0..TRIES {
+            let (space, family) = self.space_of(tid).ok_or("no such thread")?;
+            let known = family.arena_near(extent);
+            if known.is_some_and(|index| space.has_arena(index)) {
+                return Ok(());
+            }
+            let mappings = maps::read(tid);
+            let arena = match known {
+                Some(index) => family.arenas[index].clone(),
+                None => planned_arena(family, &mappings, extent)?,
+            };
+            last = self.map_arena(tid, &mappings, &arena);
+            let (space, family) = self.space_of(tid).ok_or("no such thread")?;
+            match (known, &last) {
+                (Some(index), made) => {
+                    space.note_arena(index, made.is_ok());
+                    return last;
+                }
+                (None, Ok(())) => {
+                    let offset = arena.offset - family_offset(family.index);
+                    family.add_arena(arena.address, arena.bytes, offset);
+                    space.note_arena(family.arenas.len() - 1, true);
+                    return Ok(());
+                }
+                (None, Err(_)) => {}
+            }
         }
-        family.add_arena(address, ARENA_ELSEWHERE, offset);
-        let index = family.index;
+        last
+    }
+
+    /// Maps an arena into the address space of `tid`, where there is room for it.
+    fn map_arena(&self, tid: Tid, mappings: &[Mapping], arena: &Arena) -> Result<(), String> {
+        let site = find_syscall(tid, mappings)
+            .ok_or("no system call instruction found in the program's memory")?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector)?;
-        let map = Map {
-            address,
-            bytes: ARENA_ELSEWHERE,
-            prot: PROT_READ | PROT_EXEC,
-            flags: MAP_SHARED | MAP_FIXED_NOREPLACE,
-            offset: family_offset(index) + offset,
-        };
-        injector.map(&[map], fd)?;
+        let mapped = injector.map(&[arena_map(arena, MAP_FIXED_NOREPLACE)], fd);
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-        Ok(())
+        mapped
     }
 
     /// Makes the side of an address space that threads with profiling on run on, where `selection` is
@@ -286,8 +302,9 @@ impl Machine {
         let fd = self.reopen_memory(&mut injector)?;
         injector.map(&self.family_maps(family, place)?, fd)?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        let arenas = self.usual_arenas(family);
         let side = match self.spaces.get(base) {
-            Some(Some(space)) => space.side(family),
+            Some(Some(space)) => space.side(family, arenas),
             _ => return Err("no such address space".into()),
         };
         let index = self.add_space(side);
@@ -300,15 +317,13 @@ impl Machine {
     /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,
     /// one of its threads, stands in its application state; none is in translated code.
     pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
-        let Some((_, family)) = self.side(index) else {
+        let Some((space, family)) = self.side(index) else {
             return Err("no such address space".into());
         };
         let (old, kind) = (family.index, family.kind.clone());
-        let surplus: Vec<(u64, u64)> = family
-            .arenas
-            .iter()
-            .filter(|arena| kind.arenas.iter().all(|(address, ..)| *address != arena.address))
-            .map(|arena| (arena.address, arena.bytes))
+        let surplus: Vec<(u64, u64)> = (kind.arenas.len()..family.arenas.len())
+            .filter(|arena| space.has_arena(*arena))
+            .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
             .collect();
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
@@ -320,7 +335,7 @@ impl Machine {
         if !self.layouts.get(&kind).is_some_and(|index| usable(&self.families[*index])) {
             self.layouts.remove(&kind);
         }
-        let new = self.family_for(kind)?;
+        let new = self.family_for(kind.clone())?;
         injector.map(&self.family_maps(new, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
@@ -334,7 +349,7 @@ impl Machine {
             }
         }
         if let Some(Some(space)) = self.spaces.get_mut(index) {
-            space.renew(new);
+            space.renew(new, kind.arenas.len());
         }
         self.drop_family(old);
         self.lwp_forget_cuts();
@@ -503,6 +518,34 @@ fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
         taken.sort_by_key(|mapping| mapping.start);
     }
     Some(out)
+}
+
+/// Where another arena of a family can go: in a gap of these mappings near `extent`.
+fn planned_arena(
+    family: &Family,
+    mappings: &[Mapping],
+    extent: (u64, u64),
+) -> Result<Arena, String> {
+    let address = gap_near(mappings, extent, ARENA_ELSEWHERE)
+        .ok_or("no room for translated code near the program's")?;
+    let first = family_offset(family.index) + 3 * GIB;
+    let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first).count();
+    let offset = first + elsewhere as u64 * ARENA_ELSEWHERE;
+    if offset + ARENA_ELSEWHERE > first + GIB {
+        return Err("too many distant pieces of code".into());
+    }
+    Ok(Arena::planned(address, offset, ARENA_ELSEWHERE))
+}
+
+/// The mapping of an arena into an address space.
+fn arena_map(arena: &Arena, place: u64) -> Map {
+    Map {
+        address: arena.address,
+        bytes: arena.bytes,
+        prot: PROT_READ | PROT_EXEC,
+        flags: MAP_SHARED | place,
+        offset: arena.offset,
+    }
 }
 
 /// A gap of `bytes` from which `extent` can be reached.

@@ -264,9 +264,9 @@ impl Family {
         self.arenas.iter().position(|arena| arena.reaches(extent.0, extent.1))
     }
 
-    /// Whether there is an arena for code of this unit.
-    pub fn has_arena(&self, id: UnitId) -> bool {
-        self.arena_near(self.modules[id.0 as usize].extent).is_some()
+    /// The arena for code of this unit, if there is one.
+    pub fn arena_of(&self, id: UnitId) -> Option<usize> {
+        self.arena_near(self.modules[id.0 as usize].extent)
     }
 
     /// Whether there are too few counters or entries for another region.
@@ -290,7 +290,7 @@ impl Family {
         entry: bool,
         limits: RegionLimits,
     ) -> Region {
-        let Some(arena) = self.arena_near(self.modules[id.0 as usize].extent) else {
+        let Some(arena) = self.arena_of(id) else {
             return Region::default();
         };
         if self.out_of_numbers() {
@@ -343,7 +343,7 @@ impl Family {
         pc: AppPc,
         most: usize,
     ) -> Option<(CachePc, FragmentId)> {
-        let arena = self.arena_near(self.modules[id.0 as usize].extent)?;
+        let arena = self.arena_of(id)?;
         if !self.find_lot(id, arena) {
             return None;
         }
@@ -393,7 +393,7 @@ impl Family {
 
     /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
     pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
-        let Some(arena) = self.arena_near(self.modules[id.0 as usize].extent) else { return };
+        let Some(arena) = self.arena_of(id) else { return };
         let module = &mut self.modules[id.0 as usize];
         let Some(fragment) = module.unit.fragment_at(pc) else { return };
         if differs(tid, pc, module.unit.bytes_of(fragment)) {
@@ -406,7 +406,7 @@ impl Family {
     /// Cuts off every fragment of a unit that overlaps `range` and whose bytes differ from what
     /// thread `tid` has there now; `all` cuts them off whatever they are.
     pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {
-        let Some(arena) = self.arena_near(self.modules[id.0 as usize].extent) else { return 0 };
+        let Some(arena) = self.arena_of(id) else { return 0 };
         let module = &mut self.modules[id.0 as usize];
         let stale: Vec<_> = module
             .unit

@@ -312,9 +312,12 @@ impl Machine {
     fn why_not(&mut self, tid: Tid, pc: AppPc) -> Need {
         if let Some((space, family)) = self.space_of(tid)
             && let Some((_, range)) = space.code_at(family, tid, pc.0)
-            && !family.has_arena(range.unit)
         {
-            return Need::Arena;
+            match family.arena_of(range.unit) {
+                Some(arena) if space.has_arena(arena) => {}
+                Some(arena) if space.refuses_arena(arena) => return Need::Step,
+                _ => return Need::Arena,
+            }
         }
         match self.space_of(tid) {
             Some((_, family)) if family.is_full() => Need::Renewal,
@@ -335,13 +338,16 @@ impl Machine {
             return None;
         }
         let (start, range) = space.code_at(family, tid, pc.0)?;
+        if !space.has_arena(family.arena_of(range.unit)?) {
+            return None;
+        }
         let unit = &family.modules[range.unit.0 as usize].unit;
         if let Some(id) = unit.fragment_at(pc)
             && let Some(head) = family.translator.head_of(id)
         {
             match unit.entry_at(pc) {
                 Some(entry) if indirect => {
-                    space.fresh.push(entry);
+                    space.fresh.push((range.unit, entry));
                     return Some((head, Vec::new()));
                 }
                 _ if !indirect => return Some((head, Vec::new())),
@@ -350,7 +356,7 @@ impl Machine {
         }
         let bounds = (start, range.end);
         let region = family.translate(range.unit, tid, bounds, pc, indirect, limits);
-        space.fresh.extend(&region.entries);
+        space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
         Some((region.head?, region.rest))
     }
 
@@ -390,11 +396,12 @@ impl Machine {
         let Some((space, family)) = self.space_of(tid) else { return false };
         let Some((start, range)) = space.code_at(family, tid, pc.0) else { return true };
         let limits = RegionLimits { fragments: FIRST };
-        if family.module(range.unit).unit.has_fragment(pc) {
+        let reached = family.arena_of(range.unit).is_some_and(|arena| space.has_arena(arena));
+        if !reached || family.module(range.unit).unit.has_fragment(pc) {
             return true;
         }
         let region = family.translate(range.unit, tid, (start, range.end), pc, false, limits);
-        space.fresh.extend(&region.entries);
+        space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
         work.left = work.left.saturating_sub(region.fragments.max(1));
         work.queue.extend(region.rest);
         work.left > 0
@@ -402,6 +409,27 @@ impl Machine {
 
     /// Arranges the system call that the thread is about to make.
     fn syscall(&mut self, tid: Tid, slot: usize) {
+        let Some(pending) = self.look_at_call(tid, slot) else {
+            self.ask_tracer(tid, Need::Step);
+            return;
+        };
+        if pending.result.is_none() && self.run_and_go(tid, slot, &pending) {
+            return;
+        }
+        if let Some(tail) = self.reported_call(tid, slot, pending) {
+            self.contexts.context(slot).answer(tail);
+        }
+    }
+
+    /// Arranges the system call in the context; returns the routine that makes it and reports it. `None`
+    /// where it must be stepped over.
+    pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
+        let pending = self.look_at_call(tid, slot)?;
+        self.reported_call(tid, slot, pending)
+    }
+
+    /// Looks at a system call before it is made. `None` where it must be stepped over.
+    fn look_at_call(&mut self, tid: Tid, slot: usize) -> Option<Pending> {
         let mut random = self.random;
         let mut stream = || {
             random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -411,14 +439,12 @@ impl Machine {
         let file = self.random_file.as_ref().map(|(_, path)| path.as_str());
         let (action, pending) = syscalls::before(context, tid, &mut stream, file);
         self.random = random;
-        if action == Before::Step {
-            self.ask_tracer(tid, Need::Step);
-            return;
-        }
-        if pending.result.is_none() && self.run_and_go(tid, slot, &pending) {
-            return;
-        }
-        let Some((_, family)) = self.space_of(tid) else { return };
+        (action != Before::Step).then_some(pending)
+    }
+
+    /// The routine that makes a call which has been looked at, and reports it.
+    fn reported_call(&mut self, tid: Tid, slot: usize, pending: Pending) -> Option<u64> {
+        let (_, family) = self.space_of(tid)?;
         let tail = family.routine(family.translator.routines().run);
         if syscalls::installs_filter(&pending) {
             self.note_filter(tid, syscalls::filters_all_threads(&pending));
@@ -428,7 +454,7 @@ impl Machine {
         }
         let context = self.contexts.context(slot);
         context.set(Slot::Next, context.get(Slot::Pc) + 2);
-        context.answer(tail);
+        Some(tail)
     }
 
     /// Lets the thread make a call and go on behind it, where nothing need be settled. False where

@@ -35,8 +35,8 @@ pub struct Space {
     offered: FxHashMap<UnitId, usize>,
     /// How many of a unit this address space has been offered itself, and not the one it was copied from.
     asked: FxHashMap<UnitId, usize>,
-    /// Entries made since the last answer.
-    pub fresh: Vec<EntryId>,
+    /// Entries made since the last answer about their unit.
+    pub fresh: Vec<(UnitId, EntryId)>,
     /// Units of its own, by kind and by 1 GiB of address: anonymous code.
     private: FxHashMap<(bool, u64), UnitId>,
     /// Ranges whose file content has been or may have been written to.
@@ -48,11 +48,16 @@ pub struct Space {
     pub sides: Vec<(Selection, usize)>,
     /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
     pub changes: u64,
+    /// Which of its family's arenas are mapped in it, a bit each: others may have been made for another
+    /// address space since this one and that one parted.
+    mapped: u64,
+    /// Which cannot be.
+    refused: u64,
 }
 
 impl Space {
-    /// An address space about which nothing is known yet.
-    pub fn new(family: usize) -> Self {
+    /// An address space about which nothing is known yet, with the first `arenas` of its family mapped.
+    pub fn new(family: usize, arenas: usize) -> Self {
         Self {
             family,
             code: BTreeMap::new(),
@@ -65,18 +70,20 @@ impl Space {
             users: 1,
             sides: Vec::new(),
             changes: next_state(),
+            mapped: (1 << arenas) - 1,
+            refused: 0,
         }
     }
 
     /// The same address space on another side: what is known of its code comes along.
-    pub fn side(&self, family: usize) -> Self {
-        Self { written: self.written.clone(), ..Self::new(family) }
+    pub fn side(&self, family: usize, arenas: usize) -> Self {
+        Self { written: self.written.clone(), ..Self::new(family, arenas) }
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
-    pub fn renew(&mut self, family: usize) {
+    pub fn renew(&mut self, family: usize, arenas: usize) {
         let (users, sides) = (self.users, std::mem::take(&mut self.sides));
-        *self = Self { users, sides, ..self.side(family) };
+        *self = Self { users, sides, ..self.side(family, arenas) };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -94,6 +101,8 @@ impl Space {
             users: 1,
             sides: Vec::new(),
             changes: self.changes,
+            mapped: self.mapped,
+            refused: 0,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -109,8 +118,28 @@ impl Space {
                 }
             }
         }
-        child.fresh.retain(|entry| !gone.contains(entry));
+        child.fresh.retain(|(_, entry)| !gone.contains(entry));
         (child, gone)
+    }
+
+    /// Whether arena `index` of its family is mapped in it.
+    pub fn has_arena(&self, index: usize) -> bool {
+        self.mapped & (1 << index) != 0
+    }
+
+    /// Whether it has turned out that arena `index` of its family cannot be mapped in it.
+    pub fn refuses_arena(&self, index: usize) -> bool {
+        self.refused & (1 << index) != 0
+    }
+
+    /// Notes whether arena `index` of its family could be mapped in it.
+    pub fn note_arena(&mut self, index: usize, mapped: bool) {
+        let (set, other) = match mapped {
+            true => (&mut self.mapped, &mut self.refused),
+            false => (&mut self.refused, &mut self.mapped),
+        };
+        *set |= 1 << index;
+        *other &= !(1 << index);
     }
 
     /// Notes that `entry` is going into the table; false if it is there already.
@@ -142,12 +171,18 @@ impl Space {
         let asked = self.asked.get(&unit).copied().unwrap_or(0);
         let (first, room) = (at, asked.clamp(APPLY_SHORT, APPLY_MAX));
         let mut out = Vec::new();
-        while out.len() < room {
-            let Some(entry) = self.fresh.pop() else { break };
-            if self.mark_inserted(entry) {
+        // Only of the unit that the thread is about to execute: that one cannot be unmapped, other than by
+        // mistake, before the thread has inserted them.
+        let mut left = Vec::new();
+        while let Some((of, entry)) = self.fresh.pop() {
+            if of != unit || out.len() >= room {
+                left.push((of, entry));
+            } else if self.mark_inserted(entry) {
                 out.push(entry);
             }
         }
+        left.reverse();
+        self.fresh = left;
         while out.len() < room && at < entries.len() {
             if self.mark_inserted(entries[at]) {
                 out.push(entries[at]);
@@ -180,6 +215,10 @@ impl Space {
                 gone.push(entry);
             }
         }
+        let left = |&(of, entry): &(UnitId, EntryId)| {
+            of == unit && (range.0..range.1).contains(&family.translator.entry(entry).pc.0)
+        };
+        self.fresh.retain(|fresh| !left(fresh));
         self.offered.remove(&unit);
         gone
     }

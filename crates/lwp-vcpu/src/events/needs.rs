@@ -6,10 +6,10 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
-use super::renewal;
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_TRACE};
+use super::{alone, renewal};
 use crate::machine::{Machine, Mode, Need};
 
 /// `si_code` of a breakpoint.
@@ -95,15 +95,21 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if trapped && is_syscall(tid, app.0.rip) {
         return trap_flag::call(machine, tid, app);
     }
+    let gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
     let answer = crate::emulate::instruction(machine, tid, app);
-    if let (Some(next), false) = (answer, trapped) {
+    let instead = || alone::answer(tid, gs_base, app).filter(|_| !trapped);
+    if let (Some(next), false) = (answer.or_else(instead), trapped) {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);
     }
     let mut native = *app;
-    native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+    native.0.gs_base = gs_base;
     native.forget_syscall();
     Tracee(tid).set_regs(&native)?;
+    if is_syscall(tid, app.0.rip) && alone::lead_to_call(machine, tid, app)? {
+        count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
+        return Tracee(tid).cont(0);
+    }
     machine.lwp_about_to_step(tid, &app.0);
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
@@ -150,19 +156,6 @@ impl CodeSource for Code {
     }
 }
 
-/// A PUSHF at `pc` that was stepped natively has stored our trap flag at `top` of the stack: takes it out,
-/// or else the POPF to come would set it for the program.
-fn hide_trap_flag(tid: Tid, pc: u64, top: u64) {
-    let bytes = lwp_ptrace::memory::read_array::<2>(tid, pc);
-    if !bytes.is_ok_and(|bytes| matches!(bytes, [0x9c, _] | [0x48 | 0x66, 0x9c])) {
-        return;
-    }
-    if let Ok(flags) = lwp_ptrace::memory::read_array::<2>(tid, top) {
-        let flags = u16::from_le_bytes(flags) & !(TRAP_FLAG as u16);
-        let _ = lwp_ptrace::memory::write_exact(tid, top, &flags.to_le_bytes());
-    }
-}
-
 /// A stop while the instruction at `pc` is executed natively; `trapped`: with the program's own trap flag
 /// set; `answer`: what it leaves on the virtual processor.
 pub fn stepped(
@@ -182,10 +175,12 @@ pub fn stepped(
             .is_ok_and(|bytes| matches!(bytes, [0x0f, 0x05] | [0xcd, 0x80] | [0x0f, 0x34]))
     };
     let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
-    if regs.0.rip != pc {
-        if !trapped {
-            hide_trap_flag(tid, pc, regs.0.rsp);
-        }
+    let instruction = alone::instruction_at(tid, pc);
+    if !trapped {
+        alone::hide_trap_flag(tid, &instruction, &mut regs);
+    }
+    // A branch to itself is executed too.
+    if regs.0.rip != pc || trap && !alone::repeats(&instruction) {
         count_instruction(machine, tid, pc, regs.0.rip);
     }
     if let (Some(answer), true) = (answer, regs.0.rip != pc) {
