@@ -93,6 +93,10 @@ impl Emitter<'_> {
     /// Brings registers that are held in their slots back, as `bits` says.
     pub(super) fn release(&mut self, state: u8, bits: u8) {
         let held = self.watch.held;
+        if held & bits != 0 {
+            // The instruction before has been executed.
+            self.point(state);
+        }
         if held & bits & bits::SPILL_R11 != 0 {
             self.reload_r11();
             self.watch.held &= !bits::SPILL_R11;
