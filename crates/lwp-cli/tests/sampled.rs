@@ -186,6 +186,20 @@ fn cache_misses_are_sampled_where_they_happen() {
 }
 
 #[test]
+fn signals_find_every_register_where_misses_are_watched() {
+    let dir = fresh("interrupted");
+    if !compile(&dir, "interrupted.c", &["-O2"]) {
+        return;
+    }
+    let (stdout, stderr) = lwp(&dir, &["record", "-e", "dcache-misses:c=10007", "--", "./program"]);
+    if stderr.contains("cannot watch a modelled data cache") {
+        eprintln!("skipped: this processor cannot watch a modelled data cache");
+        return;
+    }
+    assert!(stdout.starts_with("0 results differ, 500 faults\n"), "{stdout}");
+}
+
+#[test]
 fn samples_are_the_counts_divided() {
     let dir = fresh("counts");
     if !compile(&dir, "recursion.c", &["-O1"]) {

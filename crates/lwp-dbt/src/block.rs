@@ -190,6 +190,18 @@ impl Block {
         found
     }
 
+    /// A bit for each instruction before which all flags are dead, the terminator counting as the last one;
+    /// `dead_after` are the flags known to be dead after the block.
+    pub fn dead_points(&self, dead_after: u8) -> u128 {
+        let mut after = self.last_flags.then(FlagUse { read: 0, written: dead_after });
+        let mut dead = u128::from(after.all_dead()) << self.insns.len();
+        for (index, insn) in self.insns.iter().enumerate().rev() {
+            after = insn.flags.then(after);
+            dead |= u128::from(after.all_dead()) << index;
+        }
+        dead
+    }
+
     /// Whether the terminator's memory operands are accessed in any case, and by translated code.
     pub fn touches_before_its_end(&self) -> bool {
         matches!(

@@ -7,10 +7,11 @@
 //! ```text
 //! gs base  +0x0000  context: spill slots, mailbox          low + 0x000000  indirect table, 256 Ki x 8
 //!          +0x1000  data cache, where one is watched           + 0x200000  system call classes, 64 Ki x 1
-//!          +0x6000  its misses; its latest changes             + 0x210000  argument classes, 256 x 1
-//!          +0x9000  known cuts
-//!         +0x109000 counters, 8 bytes each                     + 0x210100  masks: table, cache sets, lines
-//!        +0x1c00000 indirect calls by where they led           + 0x211000  a copy of the routines
+//!          +0x5000  its latest changes                         + 0x210000  argument classes, 256 x 1
+//!          +0x6000  known cuts
+//!         +0x106000 misses of the data cache                   + 0x210100  masks: table, cache sets, lines
+//!         +0x116000 counters, 8 bytes each                     + 0x211000  a copy of the routines
+//!        +0x1c00000 indirect calls by where they led
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
 //! ```
@@ -135,6 +136,8 @@ pub enum Slot {
     LwpPending = 0x1e8,
     /// Address of the insertion list.
     ApplyAt = 0x1f0,
+    /// The access being noted: its first byte in the line that is being looked for.
+    LwpLine = 0x1f8,
     /// A short insertion list: triples of table slot address, chain slot address, entry address.
     ApplyList = 0x200,
     /// Address of the LWP ring where translated code stores records itself; 0 where the host does.
@@ -219,6 +222,8 @@ pub enum Slot {
     LwpHighInterval = 0x930,
     /// The low part.
     LwpLowInterval = 0x938,
+    /// Address of the last line that the access being noted touches.
+    LwpLastLine = 0x940,
     /// Where the indirect call leads that is being counted.
     CallTarget = 0x980,
     /// Which call it is: see [`call_site`].
@@ -247,32 +252,34 @@ pub const APPLY_SHORT: usize = 64;
 /// Most triples in one elsewhere.
 pub const APPLY_MAX: usize = 4096;
 
-/// Displacement of the lines used last in each set of the data cache, negated, 8 bytes each.
-pub const RECENT_AT: u32 = 0x1000;
-/// Displacement of the data cache: the lines of each set, negated, the one used last first;
-/// [`SET_BYTES`] for each set.
-pub const SETS_AT: u32 = 0x2000;
-/// Bytes of a set of [`MOST_WAYS`] lines.
-pub const SET_BYTES: u32 = 8 * MOST_WAYS;
+/// Displacement of the data cache: the lines of each set, by their addresses, negated, 8 bytes each, the one
+/// used last first; [`set_bytes`] for each set.
+pub const SETS_AT: u32 = 0x1000;
+/// Bytes of a set of so many lines: those of a line of the usual length, so that an address's own bits say
+/// where its set is; or twice as many.
+pub const fn set_bytes(ways: u32) -> u32 {
+    if ways <= 8 { 64 } else { 8 * MOST_WAYS }
+}
 /// Most lines in a set.
 pub const MOST_WAYS: u32 = 16;
 /// Most sets.
 pub const MOST_SETS: u32 = 128;
-/// What stands for a line where there is none. No line has the number that this negates.
-pub const NO_LINE: u64 = 1;
+/// What stands for a line where there is none: no line begins there, and no access can be made near it, the
+/// address not being canonical.
+pub const NO_LINE: u64 = 1 << 63 | 1;
 /// Displacement of the misses noted, [`NOTE_BYTES`] each: the address; the pc from bit 16 up, with what
 /// [`Slot::LwpMeta`] says below, and [`NOTE_GOES_ON`].
-pub const NOTES_AT: u32 = 0x6000;
+pub const NOTES_AT: u32 = 0x10_6000;
 /// Bytes of a note.
 pub const NOTE_BYTES: u32 = 16;
 /// Most notes.
-pub const MOST_NOTES: u32 = 512;
+pub const MOST_NOTES: u32 = 4096;
 /// In a note: it is of the same access as the note before.
 pub const NOTE_GOES_ON: u64 = 1 << 15;
 /// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a ring: the
-/// pc; the line, negated; the place where it was, in bytes from the start of its set; the line that had
-/// to go, if it was nowhere.
-pub const UNDO_AT: u32 = 0x8000;
+/// pc; the address of the line, negated; the place where it was, in bytes from the start of its set; the line
+/// that had to go, if it was nowhere.
+pub const UNDO_AT: u32 = 0x5000;
 /// Bytes of each.
 pub const UNDO_BYTES: u32 = 32;
 /// How many are kept: more than an instruction touches lines.
@@ -281,7 +288,7 @@ pub const UNDOS: u32 = 64;
 /// Displacement of the known cuts, [`KNOWN_CUTS`] of [`CUT_BYTES`]: cut fragments that the thread may lead
 /// itself to when an event is due. Found by
 /// [`KnownCut::places`].
-pub const CUTS_AT: u32 = 0x9000;
+pub const CUTS_AT: u32 = 0x6000;
 /// Bytes of a known cut.
 pub const CUT_BYTES: u32 = 64;
 /// How many there are room for.
@@ -398,7 +405,7 @@ const fn inverse(odd: u32) -> u32 {
 }
 
 /// Bytes of a context; the thread's counters follow.
-pub const CONTEXT_BYTES: u64 = 0x10_9000;
+pub const CONTEXT_BYTES: u64 = 0x11_6000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {
@@ -618,6 +625,11 @@ impl Layout {
     /// Address of the bytes that the lines of a set take, 8 bytes.
     pub fn set_length(self) -> u64 {
         self.low + 0x21_0118
+    }
+
+    /// Address of the mask that spreads the number of a set to where it lies, 8 bytes.
+    pub fn set_places(self) -> u64 {
+        self.low + 0x21_0120
     }
 
     /// Address of the low copy of the routines.

@@ -43,10 +43,13 @@ mod heads;
 mod lwp;
 mod stubs;
 mod terminators;
+mod watch;
 
 pub(crate) use calls::CountedCall;
-pub(crate) use dcache::Touch;
+pub(crate) use dcache::{TOUCH_BYTES, Touch};
 pub(crate) use lwp::{Countdown, Trip};
+use watch::Watch;
+pub(crate) use watch::WatchedShape;
 
 /// A displacement that waits for its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +137,8 @@ pub(crate) struct Emitter<'a> {
     pub uncharged: bool,
     /// Where data cache accesses are watched, whether misses of this fragment count.
     pub dcache: Option<bool>,
+    /// What is known of its accesses.
+    pub watch: Watch,
     /// Application offset and index of the instruction being emitted.
     app: u8,
     index: u8,
@@ -165,6 +170,7 @@ impl<'a> Emitter<'a> {
             fragment: None,
             uncharged: false,
             dcache: None,
+            watch: Watch::default(),
             app: 0,
             index: 0,
             before: 0,
@@ -186,18 +192,15 @@ impl<'a> Emitter<'a> {
         buffers.points.clear();
         let Buffers { code, links, asks, trips, touches, calls, constants, relocations, points } =
             buffers;
-        *self = Self {
-            code,
-            links,
-            asks,
-            trips,
-            touches,
-            calls,
-            constants,
-            relocations,
-            points,
-            ..*self
-        };
+        self.code = code;
+        self.links = links;
+        self.asks = asks;
+        self.trips = trips;
+        self.touches = touches;
+        self.calls = calls;
+        self.constants = constants;
+        self.relocations = relocations;
+        self.points = points;
     }
 
     /// The memory, for [`Self::reuse`].
@@ -220,6 +223,8 @@ impl<'a> Emitter<'a> {
         self.fragment = None;
         self.app = 0;
         self.index = 0;
+        self.watch.held = 0;
+        self.watch.forget();
     }
 
     /// Throws away everything from `to` on.
@@ -240,6 +245,8 @@ impl<'a> Emitter<'a> {
         self.charged_first = false;
         self.app = 0;
         self.index = 0;
+        self.watch.held = 0;
+        self.watch.forget();
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -254,9 +261,11 @@ impl<'a> Emitter<'a> {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// From here on the application's state is `state`, at the instruction being emitted.
+    /// From here on the application's state is `state`, at the instruction being emitted, with the
+    /// registers that are held in their slots.
     pub fn point(&mut self, state: u8) {
         let at = (self.code.len() - self.piece_start) as u32;
+        let state = state | self.watch.held;
         let point = Point { at, app: self.app, index: self.index, state };
         match self.points.last_mut() {
             Some(last) if last.at == at => *last = point,

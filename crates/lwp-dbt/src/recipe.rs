@@ -18,6 +18,8 @@ pub struct Spills {
     pub rax: bool,
     /// rdi, rsi, rdx, r10, rbx, r8 and r9 are in their slots too.
     pub mailbox: bool,
+    /// rdx, rsi and rdi are in their slots.
+    pub lookup: bool,
     /// The arithmetic flags are in [`crate::Slot::LwpFlags`].
     pub flags: bool,
 }
@@ -83,6 +85,10 @@ pub enum Commit {
     /// An access is being noted, of an instruction that has not been executed:
     /// [`crate::Slot::LwpFragment`] and [`crate::Slot::LwpIndex`] say where.
     LwpTouching,
+    /// The same, and its line is being moved to the front of its set, as the change says that comes next.
+    LwpMoving,
+    /// The same, and its line has been moved; if it was nowhere, the miss has been noted.
+    LwpMoved,
     /// The last instruction of a cut fragment has retired, as a taken branch; the host has not been
     /// told.
     LwpBranched,

@@ -13,7 +13,7 @@ use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Decoding, Emulated, Terminator};
 use crate::context::{Layout, SyscallClass};
 use crate::counters::Counters;
-use crate::emit::{Buffers, Emitter};
+use crate::emit::{Buffers, Emitter, TOUCH_BYTES, WatchedShape};
 
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::image::Placed;
@@ -81,6 +81,8 @@ pub struct Translator {
     /// Shared, so that a translation can hold them while the translator changes.
     routines: Arc<Routines>,
     emulated: Emulated,
+    /// The data cache, where one is watched.
+    shape: WatchedShape,
     classes: Box<[SyscallClass; 512]>,
     pub(crate) fragments: Fragments,
     pub(crate) entries: Vec<Entry>,
@@ -143,6 +145,8 @@ const NOT_TAKEN: Weights = Weights {
 
 /// Bytes that one fragment with its stubs can take at most, generously.
 const FRAGMENT_ROOM: usize = 6144;
+/// The same where data cache accesses are watched: most instructions make no more than one.
+const WATCHED_ROOM: usize = FRAGMENT_ROOM + 80 * TOUCH_BYTES;
 
 impl Translator {
     /// A translator with nothing translated.
@@ -161,6 +165,7 @@ impl Translator {
             layout,
             routines,
             emulated,
+            shape: WatchedShape::default(),
             classes,
             fragments: Fragments::default(),
             entries: Vec::new(),
@@ -174,6 +179,12 @@ impl Translator {
             buffers: Buffers::default(),
             decoded: FxHashMap::default(),
         }
+    }
+
+    /// Says how the data cache that is watched is divided: the length of a line, the bits of an address that
+    /// choose a set, and those of a set's place. Must be said before anything is translated.
+    pub fn watch_cache(&mut self, line_bytes: u32, set_mask: u32, places: u32) {
+        self.shape = WatchedShape { line_bytes, set_mask, places };
     }
 
     /// The routines that every arena and low window carries.
@@ -278,6 +289,7 @@ impl Translator {
             room: sink.room(),
         };
         work.emitter.reuse(std::mem::take(&mut self.buffers));
+        work.emitter.watch.shape = self.shape;
         let before = self.fragments.len();
         while let Some(next) = work.queue.pop_front() {
             if work.created.len() >= limits.fragments {
@@ -319,8 +331,9 @@ impl Translator {
                 return;
             }
             let room = work.emitter.code.len()
+                + work.emitter.touches.len() * TOUCH_BYTES
                 + (work.created.len() + 2) * FRAGMENT_ROOM / 8
-                + FRAGMENT_ROOM;
+                + self.fragment_room();
             let stop = work.created.len() >= limits.fragments.max(1) + 16 || room > work.room;
             let block = if stop && length > 0 { None } else { self.decode(work, pc) };
             let Some(block) = block else {
@@ -360,6 +373,14 @@ impl Translator {
             {
                 self.spare.push(block);
             }
+        }
+    }
+
+    /// Bytes that one fragment with its stubs can take at most.
+    fn fragment_room(&self) -> usize {
+        match self.lwp {
+            Lwp::On(selection) if selection.dcache => WATCHED_ROOM,
+            _ => FRAGMENT_ROOM,
         }
     }
 

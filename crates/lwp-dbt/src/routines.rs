@@ -77,7 +77,8 @@ pub struct LwpRoutines {
     /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
     /// their slots.
     pub branched: u32,
-    /// An access is to be noted; pc, rcx and r11 as for `deal`.
+    /// An access is to be noted: its address is in rcx, what it is and where to go on are in the context.
+    /// rcx and r11 are in their slots; where it goes on, r11 still is.
     pub touch: u32,
     /// LWPINS, with operands staged: asked for as by `ask_r11`, and done here if possible.
     pub insert: u32,
@@ -120,8 +121,9 @@ impl Builder {
     }
 }
 
-const BOTH: Spills = Spills { rcx: true, r11: true, rax: false, mailbox: false, flags: false };
-const ALL: Spills = Spills { rcx: true, r11: true, rax: true, mailbox: true, flags: false };
+const BOTH: Spills =
+    Spills { rcx: true, r11: true, rax: false, mailbox: false, lookup: false, flags: false };
+const ALL: Spills = Spills { rax: true, mailbox: true, ..BOTH };
 
 fn state(pc: PcSource, spills: Spills, commit: Commit) -> AppState {
     AppState { commit, spills, ..AppState::at(pc) }

@@ -8,7 +8,9 @@ use common::{ALL_PLANS, App, Bench, CACHE, CHECKS};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use lwp_dbt::block::{Block, Decoding, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
-use lwp_dbt::{AppPc, CachePc, Checks, Fragment, FragmentId, PcSource, Plan, Role, Weights};
+use lwp_dbt::{
+    AppPc, CachePc, Checks, Fragment, FragmentId, Lwp, PcSource, Plan, Role, Selection, Weights,
+};
 use lwp_testkit::generate::{Data, Generator};
 
 const CODE: u64 = 0x1_0000_0000;
@@ -351,4 +353,50 @@ fn exits_to_elsewhere_go_through_the_table() {
     };
     let near = jumps(1);
     assert_eq!(jumps(0x10_0000), near + 1);
+}
+
+/// Where data cache accesses are watched, whatever follows an instruction, bringing registers back from their
+/// slots included, stands for the instruction having been executed.
+#[test]
+fn what_has_been_executed_is_not_executed_again() {
+    const MARK: &[u8] = &[0x81, 0xc7, 0x78, 0x56, 0x34, 0x12]; // add edi, 0x12345678
+    const LOADS: &[&[u8]] = &[
+        &[0x48, 0x8b, 0x03],                                     // mov rax, [rbx]
+        &[0x48, 0x8b, 0x01],                                     // mov rax, [rcx]
+        &[0x64, 0x48, 0x8b, 0x03],                               // mov rax, fs:[rbx]
+        &[0x48, 0x8b, 0x03, 0x48, 0x8b, 0x01, 0x48, 0x8b, 0x01], // mov rax, [rbx]; mov rax, [rcx], twice
+    ];
+    const NEXT: &[&[u8]] = &[
+        &[0x75, 0x00, 0xc3],       // jnz
+        &[0xeb, 0xfe],             // jmp to itself
+        &[0xc3],                   // ret
+        &[0xe8, 0, 0, 0, 0, 0xc3], // call
+        &[0xff, 0xe1],             // jmp rcx
+        &[0xff, 0x11],             // call [rcx]
+        &[0x41, 0xff, 0xc3, 0xc3], // inc r11d
+        &[0xff, 0xc1, 0xc3],       // inc ecx
+        &[0x48, 0x8b, 0x03, 0xc3], // mov rax, [rbx]
+        &[0x48, 0x8b, 0x01, 0xc3], // mov rax, [rcx]
+        &[0x49, 0x8b, 0x03, 0xc3], // mov rax, [r11]
+        &[0x0f, 0x05, 0xc3],       // syscall
+        &[0x90, 0x0f, 0xa2, 0xc3], // cpuid
+    ];
+    let selection = Selection { dcache: true, ..Selection::default() };
+    for (load, next) in LOADS.iter().flat_map(|load| NEXT.iter().map(move |next| (load, next))) {
+        let bytes = [load, MARK, next].concat();
+        let classes = Box::new([SyscallClass::Native; 512]);
+        let lwp = Lwp::On(selection);
+        let mut bench =
+            Bench::with_lwp(Plan::Plain, lwp, Checks::None, CODE, &bytes, emulated(), classes);
+        bench.translate(CODE, false, 1);
+        let code = &bench.cache.bytes;
+        let at = code.windows(MARK.len()).position(|bytes| bytes == MARK).expect("the mark");
+        let pc = |at: usize| {
+            bench.translator.state_at(CachePc(CACHE + at as u64)).map(|state| state.0.pc)
+        };
+        let mark = AppPc(CODE + load.len() as u64);
+        assert_eq!(pc(at), Some(PcSource::Known(mark)));
+        let behind = PcSource::Known(mark.offset(MARK.len() as u64));
+        assert_eq!(pc(at + MARK.len()), Some(behind), "{bytes:02x?}");
+    }
 }

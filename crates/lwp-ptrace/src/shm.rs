@@ -82,6 +82,7 @@ impl SharedMemory {
         self.len == 0
     }
 
+    #[inline]
     fn at(&self, offset: u64, len: u64) -> *mut u8 {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.len),
@@ -93,6 +94,7 @@ impl SharedMemory {
     }
 
     /// The 64-bit word at an aligned offset.
+    #[inline]
     pub fn u64(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "shared memory: unaligned word at {offset:#x}");
         // SAFETY: in bounds, aligned, and only ever accessed atomically; lives as long as `self`.
@@ -113,11 +115,13 @@ impl SharedMemory {
     }
 
     /// Loads a word.
+    #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.u64(offset).load(Ordering::Acquire)
     }
 
     /// Stores a word.
+    #[inline]
     pub fn store(&self, offset: u64, value: u64) {
         self.u64(offset).store(value, Ordering::Release);
     }

@@ -46,7 +46,10 @@ impl CacheShape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     shape: CacheShape,
-    sets: Vec<Vec<u64>>,
+    /// The bits of a line's number that choose its set.
+    set_mask: u64,
+    /// The lines of one set after the other, each number plus one, so that fresh memory is an empty cache.
+    lines: Vec<u64>,
 }
 
 impl Cache {
@@ -59,7 +62,7 @@ impl Cache {
         let sets = 1 << sets.ilog2();
         let bytes = sets * u64::from(ways) * u64::from(line_bytes);
         let shape = CacheShape { bytes, ways, line_bytes };
-        Self { shape, sets: vec![Vec::new(); sets as usize] }
+        Self { shape, set_mask: sets - 1, lines: vec![0; sets as usize * ways as usize] }
     }
 
     /// The shape in use.
@@ -67,35 +70,40 @@ impl Cache {
         &self.shape
     }
 
+    /// Where the lines of a set are.
+    fn places(&self, set: usize) -> std::ops::Range<usize> {
+        let ways = self.shape.ways as usize;
+        set * ways..(set + 1) * ways
+    }
+
     /// Uses line number `line` (see [`CacheShape::line_of`]). Returns whether it was there. Afterwards
     /// it is, as the most recent of its set; the least recent one left if the set was full.
+    #[inline]
     pub fn access(&mut self, line: u64) -> bool {
-        let ways = self.shape.ways as usize;
-        let set = &mut self.sets[self.shape.set_of(line)];
-        let found = set.iter().position(|&held| held == line);
-        match found {
-            Some(at) => set[..=at].rotate_right(1),
-            None => {
-                set.truncate(ways - 1);
-                set.insert(0, line);
+        let places = self.places((line & self.set_mask) as usize);
+        let mut moved = line + 1;
+        for held in &mut self.lines[places] {
+            std::mem::swap(held, &mut moved);
+            if moved == line + 1 {
+                return true;
             }
         }
-        found.is_some()
+        false
     }
 
     /// Whether the line is there; changes nothing.
     pub fn contains(&self, line: u64) -> bool {
-        self.sets[self.shape.set_of(line)].contains(&line)
+        self.lines[self.places(self.shape.set_of(line))].contains(&(line + 1))
     }
 
     /// The line of `set` used last.
     pub fn most_recent(&self, set: usize) -> Option<u64> {
-        self.sets.get(set)?.first().copied()
+        self.lines.get(self.places(set))?.first()?.checked_sub(1)
     }
 
     /// Forgets every line.
     pub fn flush(&mut self) {
-        self.sets.iter_mut().for_each(Vec::clear);
+        self.lines.fill(0);
     }
 }
 

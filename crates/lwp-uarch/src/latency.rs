@@ -97,9 +97,13 @@ impl Hierarchy {
 
     /// The first level, which somebody else keeps, has not the line that holds `address`: what the
     /// others do then.
+    #[inline]
     pub fn fetch(&mut self, address: LinearAddr) -> CacheMiss {
-        let Answer { latency_cycles, source, .. } =
-            self.answer_from(1, address.0 / u64::from(self.line_bytes));
+        let line = match self.line_bytes.is_power_of_two() {
+            true => address.0 >> self.line_bytes.trailing_zeros(),
+            false => address.0 / u64::from(self.line_bytes),
+        };
+        let Answer { latency_cycles, source, .. } = self.answer_from(1, line);
         CacheMiss { address, source, latency_cycles }
     }
 
@@ -107,6 +111,7 @@ impl Hierarchy {
         self.answer_from(0, line)
     }
 
+    #[inline]
     fn answer_from(&mut self, nearest: usize, line: u64) -> Answer {
         let levels = self.levels.iter_mut().enumerate().skip(nearest);
         for (index, (cache, latency_cycles, source)) in levels {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::{
     APPLY_MAX, APPLY_SHORT, CALL_BYTES, CALLS_AT, CALLS_BYTES, CONTEXT_BYTES, CUT_BYTES, CUTS_AT,
-    NOTE_BYTES, NOTES_AT, RECENT_AT, SET_BYTES, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
+    MOST_NOTES, NOTE_BYTES, NOTES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -121,28 +121,24 @@ impl Context<'_> {
         self.memory.store(slot_offset(self.slot) + at, value);
     }
 
-    /// Reads note `index` of a data cache miss.
-    pub fn lwp_note(&self, index: u64) -> [u64; 2] {
-        let at = slot_offset(self.slot) + u64::from(NOTES_AT) + index * u64::from(NOTE_BYTES);
-        [self.memory.load(at), self.memory.load(at + 8)]
+    /// Reads the notes of data cache misses.
+    pub fn lwp_notes(&self) -> impl Iterator<Item = [u64; 2]> {
+        let first = slot_offset(self.slot) + u64::from(NOTES_AT);
+        let notes = self.get(Slot::LwpNotes).min(u64::from(MOST_NOTES));
+        (0..notes).map(move |note| {
+            let at = first + note * u64::from(NOTE_BYTES);
+            [self.memory.load(at), self.memory.load(at + 8)]
+        })
     }
 
-    /// Reads line `way` of a set of the data cache, negated.
-    pub fn lwp_line(&self, set: usize, way: usize) -> u64 {
-        self.memory.load(self.lwp_line_offset(set, way))
+    /// Reads a line of the data cache, `place` bytes behind its first: the address, negated.
+    pub fn lwp_line(&self, place: u64) -> u64 {
+        self.memory.load(slot_offset(self.slot) + u64::from(SETS_AT) + place)
     }
 
-    /// Writes it. The first of a set is also the one used last.
-    pub fn set_lwp_line(&self, set: usize, way: usize, line: u64) {
-        self.memory.store(self.lwp_line_offset(set, way), line);
-        if way == 0 {
-            self.memory.store(slot_offset(self.slot) + u64::from(RECENT_AT) + set as u64 * 8, line);
-        }
-    }
-
-    fn lwp_line_offset(&self, set: usize, way: usize) -> u64 {
-        let in_sets = set as u64 * u64::from(SET_BYTES) + way as u64 * 8;
-        slot_offset(self.slot) + u64::from(SETS_AT) + in_sets
+    /// Writes it.
+    pub fn set_lwp_line(&self, place: u64, line: u64) {
+        self.memory.store(slot_offset(self.slot) + u64::from(SETS_AT) + place, line);
     }
 
     /// Reads change `index` of the data cache: pc, line, place, line that had to go.
@@ -216,7 +212,7 @@ impl Context<'_> {
 
     /// Puts bytes where the thread can read them, and returns their address in the tracee.
     pub fn write_scratch(&self, bytes: &[u8]) -> u64 {
-        let len = bytes.len().min((u64::from(RECENT_AT) - SCRATCH) as usize - 1);
+        let len = bytes.len().min((u64::from(SETS_AT) - SCRATCH) as usize - 1);
         let offset = slot_offset(self.slot) + SCRATCH;
         self.memory.write(offset, &bytes[..len]);
         self.memory.write(offset + len as u64, &[0]);

@@ -192,12 +192,14 @@ impl Family {
     }
 
     /// Says how an address is divided for a data cache that is watched.
-    pub fn watch_cache(&self, [sets, lines, length]: [u64; 3]) {
+    pub fn watch_cache(&mut self, [sets, lines, length, places]: [u64; 4]) {
         let low = self.layout();
         let base = self.template_offset();
+        self.translator.watch_cache(lines.wrapping_neg() as u32, sets as u32, places as u32);
         self.memory.store(base + (low.set_mask() - low.low), sets);
         self.memory.store(base + (low.line_mask() - low.low), lines);
         self.memory.store(base + (low.set_length() - low.low), length);
+        self.memory.store(base + (low.set_places() - low.low), places);
     }
 
     /// Lets translated code know an answer to CPUID. No address space has a copy of its own of the page

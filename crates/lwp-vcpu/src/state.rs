@@ -60,10 +60,12 @@ impl Machine {
         if state.spills.rax {
             regs.rax = context.get(Slot::Rax);
         }
-        if state.spills.mailbox {
+        if state.spills.mailbox || state.spills.lookup {
             regs.rdi = context.get(Slot::Rdi);
             regs.rsi = context.get(Slot::Rsi);
             regs.rdx = context.get(Slot::Rdx);
+        }
+        if state.spills.mailbox {
             regs.r10 = context.get(Slot::R10);
             regs.rbx = context.get(Slot::Rbx);
             regs.r8 = context.get(Slot::R8);
@@ -138,6 +140,8 @@ impl Machine {
             | Commit::LwpTrying
             | Commit::LwpRecorded
             | Commit::LwpTouching
+            | Commit::LwpMoving
+            | Commit::LwpMoved
             | Commit::LwpBranched
             | Commit::Calling
             | Commit::Called
@@ -294,7 +298,7 @@ impl Machine {
 /// Whether the thread notes a data cache access, or asks because it cannot.
 fn touching(state: &AppState, context: Context<'_>) -> bool {
     match state.commit {
-        Commit::LwpTouching => true,
+        Commit::LwpTouching | Commit::LwpMoving | Commit::LwpMoved => true,
         Commit::Mailbox => context.kind() == RequestKind::LwpNotes,
         _ => false,
     }

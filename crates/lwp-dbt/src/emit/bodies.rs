@@ -16,6 +16,9 @@ impl Emitter<'_> {
         let uncharged = if self.uncharged { bits::UNCOUNTED } else { 0 };
         self.before = charge.map_or(uncharged, |charge| charge.before);
         self.charged_first = false;
+        if self.dcache.is_some() {
+            self.watch.dead = block.dead_points(self.watch.dead_after);
+        }
         for (index, insn) in block.insns.iter().enumerate() {
             self.app = insn.offset as u8;
             self.index = index as u8;
@@ -23,7 +26,7 @@ impl Emitter<'_> {
             self.point(self.before);
             let start = usize::from(insn.offset);
             let bytes = &block.bytes[start..start + usize::from(insn.len)];
-            if !self.touch_operands(block, start, bytes) {
+            if !self.watch_insn(block, insn, bytes) {
                 return false;
             }
             let ok = match insn.carry {
@@ -44,6 +47,9 @@ impl Emitter<'_> {
         }
         self.app = block.terminator_offset as u8;
         self.index = block.insns.len() as u8;
+        if !block.touches_before_its_end() {
+            self.release(self.before, bits::SPILL_RCX | bits::SPILL_R11);
+        }
         match charge {
             Some(charge) if charge.in_terminator => self.deferred = Some(charge),
             _ => {

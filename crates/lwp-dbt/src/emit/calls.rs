@@ -45,17 +45,14 @@ impl Emitter<'_> {
     /// The call is counted before it is made: the push may fault, and what is counted and not made is
     /// given back.
     pub fn counted_call(&mut self, block: &Block, fragment: FragmentId, first: u32) -> bool {
-        self.point(self.before);
-        self.spill_rcx();
-        self.point(self.before | bits::SPILL_RCX);
+        self.hold(self.before, bits::SPILL_RCX);
         let last = &block.last;
         let operand = [last.op0_register(), last.memory_base(), last.memory_index()];
         self.charge_in_terminator(operand.iter().any(|r| r.full_register() == Register::RCX));
         if !self.load_target(block) {
             return false;
         }
-        self.spill_r11();
-        self.point(SPILLED);
+        self.hold(bits::SPILL_RCX, bits::SPILL_R11);
         // mov r11, rcx
         self.bytes(&[0x49, 0x89, 0xcb]);
         self.load_counter(first);

@@ -1,11 +1,13 @@
 //! Rule 19: data cache accesses, where LWP counts misses.
 
-use iced_x86::{Code, Instruction, MemoryOperand as Operand, Register};
+use iced_x86::{
+    Code, Instruction, InstructionInfo, InstructionInfoFactory, MemoryOperand as Operand, Register,
+};
 
-use super::{Emitter, decode_one};
+use super::{Emitter, decode_one, register_bits};
 use crate::addr::{AppPc, CachePc};
-use crate::block::Block;
-use crate::context::{RECENT_AT, Slot};
+use crate::block::{Block, Carry, Insn};
+use crate::context::{SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS};
 use crate::fragment::FragmentId;
 use crate::operands::{self, MemoryOperand};
 use crate::recipe::bits;
@@ -22,71 +24,138 @@ pub(crate) struct Touch {
     pc: AppPc,
     app: u8,
     index: u8,
-    /// The state bits, nothing being spilled.
+    /// The state bits, with the registers that are in their slots.
     state: u8,
     operand: MemoryOperand,
     /// Whether a miss counts here.
     counts: bool,
-    /// Where to go on; rcx and r11 are in their slots there.
+    /// Whether all flags are dead here.
+    dead: bool,
+    /// Where to go on; r11 is in its slot there.
     ok: CachePc,
 }
 
+/// Most bytes of an access's check and its stub.
+pub(crate) const TOUCH_BYTES: usize = 400;
+
+const BOTH: u8 = bits::SPILL_RCX | bits::SPILL_R11;
+
 impl Emitter<'_> {
-    /// Rule 19, for each memory operand of the instruction at hand, of `bytes` at `offset` in the block.
-    /// Returns false where an address cannot be computed here.
-    pub(super) fn touch_operands(&mut self, block: &Block, offset: usize, bytes: &[u8]) -> bool {
+    /// Rule 19 for an instruction of the body: what it mentions is brought back from the slots, then its
+    /// operands are touched. Returns false where an address cannot be computed here.
+    pub(super) fn watch_insn(&mut self, block: &Block, insn: &Insn, bytes: &[u8]) -> bool {
+        if self.dcache.is_none() {
+            return true;
+        }
+        let instruction = decode_one(block.pc.offset(u64::from(insn.offset)), bytes);
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(&instruction);
+        let mentioned = match insn.carry {
+            Carry::Copy | Carry::RipRelative { .. } => mentioned(info),
+            // These borrow registers themselves.
+            Carry::AppGs | Carry::GsBase | Carry::StateSave(_) => BOTH,
+        };
+        self.release(self.before, mentioned);
+        let touched = self.touch_operands(block, &instruction);
+        if !matches!(insn.carry, Carry::Copy | Carry::RipRelative { .. }) {
+            self.release(self.before, BOTH);
+        } else {
+            self.release(self.before, mentioned);
+        }
+        self.watch.executed(&instruction, info);
+        touched
+    }
+
+    /// Rule 19, for each memory operand of the instruction at hand.
+    fn touch_operands(&mut self, block: &Block, instruction: &Instruction) -> bool {
         let Some(counts) = self.dcache else { return true };
-        let pc = block.pc.offset(offset as u64);
-        let operands = operands::of(&decode_one(pc, bytes));
+        let pc = AppPc(instruction.ip());
+        let operands = operands::of(instruction);
         operands.iter().all(|operand| self.touch(block.pc, pc, operand, counts))
     }
 
-    /// The same for a terminator.
-    pub fn touch_terminator(&mut self, block: &Block) -> bool {
+    /// The same for a terminator. Registers that it does not mention stay in their slots where it is going
+    /// to borrow them anyway.
+    pub fn touch_terminator(&mut self, block: &Block, borrows: bool) -> bool {
+        if self.dcache.is_none() {
+            return true;
+        }
         let offset = usize::from(block.terminator_offset);
-        self.touch_operands(block, offset, &block.bytes[offset..])
+        let instruction = decode_one(block.terminator_pc(), &block.bytes[offset..]);
+        let mut factory = InstructionInfoFactory::new();
+        let mentioned = mentioned(factory.info(&instruction));
+        self.release(self.before_bits(), mentioned);
+        let touched = self.touch_operands(block, &instruction);
+        self.release(self.before_bits(), if borrows { mentioned } else { BOTH });
+        touched
+    }
+
+    /// Brings registers that are held in their slots back, as `bits` says.
+    pub(super) fn release(&mut self, state: u8, bits: u8) {
+        let held = self.watch.held;
+        if held & bits != 0 {
+            // The instruction before has been executed.
+            self.point(state);
+        }
+        if held & bits & bits::SPILL_R11 != 0 {
+            self.reload_r11();
+            self.watch.held &= !bits::SPILL_R11;
+            self.point(state);
+        }
+        if held & bits & bits::SPILL_RCX != 0 {
+            self.reload_rcx();
+            self.watch.held &= !bits::SPILL_RCX;
+            self.point(state);
+        }
+    }
+
+    /// Puts registers into their slots, as `bits` says, and holds them there.
+    pub(super) fn hold(&mut self, state: u8, bits: u8) {
+        let missing = bits & !self.watch.held;
+        self.point(state);
+        if missing & bits::SPILL_RCX != 0 {
+            self.spill_rcx();
+            self.watch.held |= bits::SPILL_RCX;
+            self.point(state);
+        }
+        if missing & bits::SPILL_R11 != 0 {
+            self.spill_r11();
+            self.watch.held |= bits::SPILL_R11;
+            self.point(state);
+        }
     }
 
     /// ```text
     /// Target:  an access of n bytes at a
-    /// Patch:   slot := rcx; slot := r11; rcx := a
-    ///          r11 := set of a; rcx := line of a + n - 1; rcx := rcx + table[r11]
-    ///          rcx = 0 --> ok; jmp stub
-    ///          ok: r11 := slot; rcx := slot
+    /// Patch:   slot := r11; r11 := sets[set of a] + a; r11 > line - n --> stub
     /// ```
     ///
-    /// The table holds the negated line that was used last in each set. An access that spans two lines
-    /// compares the second with what is in the set of the first, and always goes to the stub.
+    /// First in a set is the negated address of the line that was used last in it. Where rcx or flags
+    /// are needed:
+    ///
+    /// ```text
+    ///          slot := rcx; slot := r11; rcx := a; r11 := sets[set of a]
+    ///          flags are dead:  r11 := r11 + rcx; r11 > line - n --> stub
+    ///          else:            rcx := line of (rcx + r11 + n - 1); rcx = 0 --> ok; jmp stub; ok:
+    /// ```
+    ///
+    /// An access that spans two lines is compared with what is in the set of the first, and always goes to
+    /// the stub. Registers stay in their slots until an instruction mentions them.
     fn touch(&mut self, block: AppPc, pc: AppPc, operand: &MemoryOperand, counts: bool) -> bool {
+        if self.watch.knows(operand) {
+            return true;
+        }
         let state = self.before_bits();
-        let both = state | bits::SPILL_RCX | bits::SPILL_R11;
         let Some(fragment) = self.fragment else { return false };
-        self.point(state);
-        self.spill_rcx();
-        self.point(state | bits::SPILL_RCX);
-        self.spill_r11();
-        self.point(both);
-        if !self.address(operand) {
-            return false;
-        }
-        // pext r11, rcx, [set mask]
-        self.bytes(&[0xc4, 0x62, 0xf2, 0xf5, 0x1c, 0x25]);
-        self.imm32(self.layout.set_mask() as u32);
-        if operand.bytes > 1 {
-            self.add_to_rcx(operand.bytes - 1);
-        }
-        // pext rcx, rcx, [line mask]
-        self.bytes(&[0xc4, 0xe2, 0xf2, 0xf5, 0x0c, 0x25]);
-        self.imm32(self.layout.line_mask() as u32);
-        // mov r11, gs:[r11*8 + table]
-        self.bytes(&[0x65, 0x4e, 0x8b, 0x1c, 0xdd]);
-        self.imm32(RECENT_AT);
-        self.lea_rcx_rcx_r11();
-        self.bytes(&[0xe3, 0x05, 0xe9]);
-        let at = self.code.len();
-        self.imm32(0);
+        let fits = operand.bytes <= self.watch.shape.line_bytes;
+        let dead = fits && self.watch.dead >> self.index & 1 != 0;
+        let at = match dead {
+            true if is_simple(operand) => self.compare_in_r11(operand, state),
+            true => self.compare_in_both(operand, state),
+            false => self.compare_without_flags(operand, state),
+        };
+        let Some(at) = at else { return false };
         let (app, index, ok) = (self.app, self.index, self.here());
-        let operand = *operand;
         self.touches.push(Touch {
             at,
             fragment,
@@ -94,42 +163,176 @@ impl Emitter<'_> {
             pc,
             app,
             index,
-            state,
-            operand,
+            state: state | self.watch.held,
+            operand: *operand,
             counts,
+            dead,
             ok,
         });
-        self.point(both);
-        self.reload_r11();
-        self.point(state | bits::SPILL_RCX);
-        self.reload_rcx();
         self.point(state);
+        self.watch.learn(operand);
         true
     }
 
-    /// rcx := the operand's linear address; rcx and r11 have been spilled and still are themselves.
+    /// The check with r11 alone. Returns where the displacement to the stub is.
+    fn compare_in_r11(&mut self, operand: &MemoryOperand, state: u8) -> Option<usize> {
+        self.hold(state, bits::SPILL_R11);
+        let MemoryOperand { base, index, scale, displacement, .. } = *operand;
+        let part = |base, index, scale, displacement| MemoryOperand {
+            base,
+            index,
+            scale,
+            displacement,
+            ..*operand
+        };
+        if index == Register::None && displacement == 0 {
+            self.r11_from_set(base);
+        } else if self.lea(Register::R11, operand) {
+            self.r11_from_set(Register::R11);
+        } else {
+            return None;
+        }
+        let rest = match (base, index) {
+            (base, Register::None) => part(base, Register::R11, 1, displacement),
+            (_, index) => part(Register::R11, index, scale, displacement),
+        };
+        if !self.lea(Register::R11, &rest) {
+            return None;
+        }
+        if base != Register::None && index != Register::None {
+            self.add_to_r11(base);
+        }
+        Some(self.leave_if_outside(operand))
+    }
+
+    /// The check with rcx and r11.
+    fn compare_in_both(&mut self, operand: &MemoryOperand, state: u8) -> Option<usize> {
+        self.hold(state, BOTH);
+        if !self.address(operand) {
+            return None;
+        }
+        self.r11_from_set(Register::RCX);
+        self.add_to_r11(Register::RCX);
+        Some(self.leave_if_outside(operand))
+    }
+
+    /// The check where flags are alive.
+    fn compare_without_flags(&mut self, operand: &MemoryOperand, state: u8) -> Option<usize> {
+        self.hold(state, BOTH);
+        if !self.address(operand) {
+            return None;
+        }
+        self.r11_from_set_without_flags(Register::RCX);
+        let last = MemoryOperand {
+            base: Register::RCX,
+            index: Register::R11,
+            scale: 1,
+            displacement: u64::from(operand.bytes - 1),
+            ..*operand
+        };
+        if !self.lea(Register::RCX, &last) {
+            return None;
+        }
+        // pext rcx, rcx, [line mask]
+        self.bytes(&[0xc4, 0xe2, 0xf2, 0xf5, 0x0c, 0x25]);
+        self.imm32(self.layout.line_mask() as u32);
+        self.bytes(&[0xe3, 0x05, 0xe9]);
+        let at = self.code.len();
+        self.imm32(0);
+        Some(at)
+    }
+
+    /// r11 := the line used last in the set of the address in `register`, where flags are dead
+    fn r11_from_set(&mut self, register: Register) {
+        if !self.watch.shape.is_direct() {
+            return self.r11_from_set_without_flags(register);
+        }
+        if register != Register::R11 {
+            self.mov_r11d(register);
+        }
+        self.and_r11d(self.watch.shape.set_mask);
+        // mov r11, gs:[r11 + sets]
+        self.bytes(&[0x65, 0x4d, 0x8b, 0x9b]);
+        self.imm32(SETS_AT);
+    }
+
+    /// The same where flags are alive.
+    fn r11_from_set_without_flags(&mut self, register: Register) {
+        // pext r11, register, [set mask]
+        let vvvv = !(register.number() as u8) & 0xf;
+        self.bytes(&[0xc4, 0x62, 0x82 | vvvv << 3, 0xf5, 0x1c, 0x25]);
+        self.imm32(self.layout.set_mask() as u32);
+        // lea r11, [r11*8], and where sets are twice as long lea r11, [r11 + r11]
+        match self.watch.shape.places & 0x40 != 0 {
+            true => self.bytes(&[0x4e, 0x8d, 0x1c, 0xdd, 0, 0, 0, 0]),
+            false => self.bytes(&[0x4e, 0x8d, 0x1c, 0xdd, 0, 0, 0, 0, 0x4f, 0x8d, 0x1c, 0x1b]),
+        }
+        // mov r11, gs:[r11*8 + sets]
+        self.bytes(&[0x65, 0x4e, 0x8b, 0x1c, 0xdd]);
+        self.imm32(SETS_AT);
+    }
+
+    /// `mov r11d, register`, its low half
+    fn mov_r11d(&mut self, register: Register) {
+        let (high, low) = register_bits(register.full_register());
+        self.bytes(&[0x41 | high << 2, 0x89, 0xc3 | low << 3]);
+    }
+
+    /// `and r11d, mask`
+    fn and_r11d(&mut self, mask: u32) {
+        self.bytes(&[0x41, 0x81, 0xe3]);
+        self.imm32(mask);
+    }
+
+    /// `add r11, register`
+    fn add_to_r11(&mut self, register: Register) {
+        let (high, low) = register_bits(register.full_register());
+        self.bytes(&[0x49 | high << 2, 0x01, 0xc3 | low << 3]);
+    }
+
+    /// `cmp r11, line - n; ja stub`
+    fn leave_if_outside(&mut self, operand: &MemoryOperand) -> usize {
+        self.cmp_r11(self.watch.shape.line_bytes - operand.bytes);
+        self.bytes(&[0x0f, 0x87]);
+        let at = self.code.len();
+        self.imm32(0);
+        at
+    }
+
+    /// `cmp r11, most`
+    fn cmp_r11(&mut self, most: u32) {
+        match u8::try_from(most).ok().filter(|most| *most < 0x80) {
+            Some(most) => self.bytes(&[0x49, 0x83, 0xfb, most]),
+            None => {
+                self.bytes(&[0x49, 0x81, 0xfb]);
+                self.imm32(most);
+            }
+        }
+    }
+
+    /// `lea register, [operand]`, without its segment
+    fn lea(&mut self, register: Register, operand: &MemoryOperand) -> bool {
+        let displacement = operand.displacement as i64;
+        let width = if displacement == 0 { 0 } else { 8 };
+        let memory = Operand::new(
+            operand.base,
+            operand.index,
+            operand.scale.max(1),
+            displacement,
+            width,
+            false,
+            Register::None,
+        );
+        Instruction::with2(Code::Lea_r64_m, register, memory).is_ok_and(|lea| self.encode(&lea))
+    }
+
+    /// rcx := the operand's linear address; where it mentions rcx or r11, they still are themselves.
     fn address(&mut self, operand: &MemoryOperand) -> bool {
         let plain = operand.base == Register::None && operand.index == Register::None;
         if plain {
             self.mov_rcx(operand.displacement);
-        } else {
-            let displacement = operand.displacement as i64;
-            let width = if displacement == 0 { 0 } else { 8 };
-            let memory = Operand::new(
-                operand.base,
-                operand.index,
-                operand.scale.max(1),
-                displacement,
-                width,
-                false,
-                Register::None,
-            );
-            let Ok(lea) = Instruction::with2(Code::Lea_r64_m, Register::RCX, memory) else {
-                return false;
-            };
-            if !self.encode(&lea) {
-                return false;
-            }
+        } else if !self.lea(Register::RCX, operand) {
+            return false;
         }
         match operand.segment {
             None => return true,
@@ -145,20 +348,23 @@ impl Emitter<'_> {
         true
     }
 
-    /// The stub of an access: hands address and instruction to the routine that notes it.
+    /// The stub of an access: hands address and instruction to the routine that notes it, unless its line
+    /// is the second of its set.
     pub fn touch_stub(&mut self, touch: &Touch) -> CachePc {
         self.start_piece();
         (self.app, self.index) = (touch.app, touch.index);
-        let (state, rcx) = (touch.state, touch.state | bits::SPILL_RCX);
         let stub = self.here();
-        self.point(rcx | bits::SPILL_R11);
-        self.reload_r11();
-        self.point(rcx);
-        self.reload_rcx();
-        self.point(state | bits::SPILL_RCX | bits::SPILL_R11);
-        // It was computed once, so it can be again.
-        let computed = self.address(&touch.operand);
-        debug_assert!(computed, "an address that was computed before");
+        self.point(touch.state);
+        if touch.state & bits::SPILL_RCX == 0 {
+            self.spill_rcx();
+            self.point(touch.state | BOTH);
+            self.touched_address(touch, false);
+        } else {
+            self.touched_address(touch, true);
+        }
+        if touch.dead && self.watch.shape.is_direct() {
+            self.swap_if_second(touch);
+        }
         self.store_rcx(Slot::LwpAddress as u32);
         let counts = u32::from(touch.counts);
         let meta = touch.operand.bytes.min(0xfff) | (touch.operand.how as u32) << 12 | counts << 14;
@@ -166,10 +372,135 @@ impl Emitter<'_> {
         self.store_imm32(Slot::LwpFragment, touch.fragment.0);
         self.store_imm32(Slot::LwpIndex, u32::from(touch.index));
         self.mov_r11(touch.pc.0);
-        // lea rcx, [rip + ok]
-        self.bytes(&[0x48, 0x8d, 0x0d]);
+        self.store_r11(Slot::Pc);
+        // lea r11, [rip + ok]
+        self.bytes(&[0x4c, 0x8d, 0x1d]);
         self.displacement_to(touch.ok.0);
+        self.store_r11(Slot::Go);
         self.jump_to(CachePc(self.routines_at + u64::from(self.routines.lwp.touch)));
         stub
     }
+
+    /// rcx := the access's address; rcx and r11 are in their slots, and need not be themselves.
+    fn touched_address(&mut self, touch: &Touch, borrowed: bool) {
+        let MemoryOperand { base, index, .. } = touch.operand;
+        let mentions = |register| [base, index].iter().any(|part| part.full_register() == register);
+        if borrowed && mentions(Register::RCX) {
+            self.reload_rcx();
+        }
+        if mentions(Register::R11) {
+            self.reload_r11();
+        }
+        // It was computed once, so it can be again.
+        let computed = self.address(&touch.operand);
+        debug_assert!(computed, "an address that was computed before");
+    }
+
+    /// ```text
+    /// r11 := rcx within its line;  r11 > line - n --> slow
+    /// r11 := place of the set;  rcx := line of rcx, negated;  rcx <> second of the set --> slow
+    /// slot := rax;  say what changes;  swap first and second;  rax := slot;  rcx := slot;  jmp ok
+    /// slow: rcx := the address
+    /// ```
+    fn swap_if_second(&mut self, touch: &Touch) {
+        let line = self.watch.shape.line_bytes;
+        let mut slow = Vec::new();
+        if touch.operand.bytes > 1 {
+            self.mov_r11d(Register::RCX);
+            self.and_r11d(line - 1);
+            self.cmp_r11(line - touch.operand.bytes);
+            slow.push(self.jump_later(0x87));
+        }
+        self.mov_r11d(Register::RCX);
+        self.and_r11d(self.watch.shape.set_mask);
+        // and rcx, -line; neg rcx
+        self.bytes(&[0x48, 0x81, 0xe1]);
+        self.imm32(line.wrapping_neg());
+        self.bytes(&[0x48, 0xf7, 0xd9]);
+        // cmp rcx, gs:[r11 + sets + 8]
+        self.bytes(&[0x65, 0x49, 0x3b, 0x8b]);
+        self.imm32(SETS_AT + 8);
+        slow.push(self.jump_later(0x85));
+        // mov gs:[slot], rax
+        self.bytes(&[0x65, 0x48, 0x89, 0x04, 0x25]);
+        self.imm32(Slot::Rax as u32);
+        self.point(touch.state | BOTH | bits::SPILL_RAX);
+        self.say_swap(touch);
+        // mov rax, gs:[r11 + sets]; mov gs:[r11 + sets + 8], rax; mov gs:[r11 + sets], rcx
+        for (rest, displacement) in
+            [([0x49, 0x8b, 0x83], 0), ([0x49, 0x89, 0x83], 8), ([0x49, 0x89, 0x8b], 0)]
+        {
+            self.bytes(&[0x65]);
+            self.bytes(&rest);
+            self.imm32(SETS_AT + displacement);
+        }
+        // mov rax, gs:[slot]
+        self.bytes(&[0x65, 0x48, 0x8b, 0x04, 0x25]);
+        self.imm32(Slot::Rax as u32);
+        self.point(touch.state | BOTH);
+        self.reload_rcx();
+        self.jump_to(touch.ok);
+        for at in slow {
+            let displacement = (self.code.len() - at) as u32;
+            self.code[at - 4..at].copy_from_slice(&displacement.to_le_bytes());
+        }
+        self.touched_address(touch, true);
+    }
+
+    /// A conditional jump whose displacement is set later; returns where it ends.
+    fn jump_later(&mut self, opcode: u8) -> usize {
+        self.bytes(&[0x0f, opcode]);
+        self.imm32(0);
+        self.code.len()
+    }
+
+    /// Adds the change of the line in rcx from the second to the first of its set; rax is free. From the last
+    /// instruction on the host takes it back, whether or not it has been made.
+    fn say_swap(&mut self, touch: &Touch) {
+        const PLACE: u32 = 8;
+        // mov eax, gs:[undos]; and eax, mask; shl eax, shift
+        self.bytes(&[0x65, 0x8b, 0x04, 0x25]);
+        self.imm32(Slot::LwpUndos as u32);
+        self.bytes(&[0x83, 0xe0, UNDOS as u8 - 1, 0xc1, 0xe0, UNDO_BYTES.trailing_zeros() as u8]);
+        // mov dword gs:[rax + …], …
+        let pc = touch.pc.0;
+        for (at, value) in [(0, pc as u32), (4, (pc >> 32) as u32), (16, PLACE)] {
+            self.bytes(&[0x65, 0xc7, 0x80]);
+            self.imm32(UNDO_AT + at);
+            self.imm32(value);
+        }
+        // mov gs:[rax + undo + 8], rcx
+        self.bytes(&[0x65, 0x48, 0x89, 0x88]);
+        self.imm32(UNDO_AT + 8);
+        // inc qword gs:[undos]
+        self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
+        self.imm32(Slot::LwpUndos as u32);
+    }
+
+    /// `mov gs:[slot], r11`
+    fn store_r11(&mut self, slot: Slot) {
+        self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
+        self.imm32(slot as u32);
+    }
+}
+
+/// Whether an operand's address is a sum of registers that the check with r11 alone can use.
+fn is_simple(operand: &MemoryOperand) -> bool {
+    let parts = [operand.base, operand.index];
+    operand.segment.is_none()
+        && !operand.narrow
+        && parts.iter().all(|part| part.full_register() != Register::R11)
+        && parts.iter().any(|part| *part != Register::None)
+}
+
+/// State bits of the registers that an instruction reads or writes.
+fn mentioned(info: &InstructionInfo) -> u8 {
+    let bit = |register: Register| match register.full_register() {
+        Register::RCX => bits::SPILL_RCX,
+        Register::R11 => bits::SPILL_R11,
+        _ => 0,
+    };
+    let used = info.used_registers().iter().map(|used| bit(used.register()));
+    let parts = info.used_memory().iter().map(|used| bit(used.base()) | bit(used.index()));
+    used.chain(parts).fold(0, |all, bit| all | bit)
 }

@@ -391,7 +391,7 @@ impl Emitter<'_> {
             self.store_register(last.op1_register(), Slot::LwpData);
             return true;
         }
-        if !self.touch_terminator(block) {
+        if !self.touch_terminator(block, false) {
             return false;
         }
         self.spill_rcx();
@@ -461,7 +461,7 @@ impl Emitter<'_> {
         let reached = |ok: bool| if ok { Ok(()) } else { Err(()) };
         let next = block.next();
         self.point(bits::UNCOUNTED);
-        if block.touches_before_its_end() && !self.touch_terminator(block) {
+        if block.touches_before_its_end() && !self.touch_terminator(block, false) {
             return Err(());
         }
         match block.terminator {

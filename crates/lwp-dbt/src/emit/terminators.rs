@@ -81,9 +81,7 @@ impl Emitter<'_> {
 
     /// Rule 9 for jumps and calls. Returns false where the operand cannot be reached from here.
     pub fn indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
-        self.point(self.before);
-        self.spill_rcx();
-        self.point(self.before | bits::SPILL_RCX);
+        self.hold(self.before, bits::SPILL_RCX);
         let last = &block.last;
         let operand = [last.op0_register(), last.memory_base(), last.memory_index()];
         self.charge_in_terminator(operand.iter().any(|r| r.full_register() == Register::RCX));
@@ -132,9 +130,7 @@ impl Emitter<'_> {
 
     /// Rule 9 for returns. The load comes first: it faults before anything has changed.
     pub fn ret(&mut self, release: u16) {
-        self.point(self.before);
-        self.spill_rcx();
-        self.point(self.before | bits::SPILL_RCX);
+        self.hold(self.before, bits::SPILL_RCX);
         self.charge_in_terminator(false);
         self.pop_target(release);
         self.complete(bits::SPILL_RCX | bits::PC_RCX);
@@ -154,8 +150,7 @@ impl Emitter<'_> {
 
     /// Jumps to the application pc in rcx, whose own value is in its slot.
     pub(super) fn dispatch(&mut self) {
-        self.spill_r11();
-        self.point(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
+        self.hold(bits::SPILL_RCX | bits::PC_RCX, bits::SPILL_R11);
         self.dispatch_spilled();
     }
 

@@ -1,6 +1,6 @@
 //! Cut fragments: a block up to the instruction on which an LWP event is due.
 
-use super::{CodeSink, FRAGMENT_ROOM, Translator, Work, direct_target};
+use super::{CodeSink, Translator, Work, direct_target};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource};
 use crate::emit::Emitter;
@@ -50,7 +50,7 @@ impl Translator {
             entries: Vec::new(),
             room: sink.room(),
         };
-        if work.room < FRAGMENT_ROOM {
+        if work.room < self.fragment_room() {
             return None;
         }
         let id = FragmentId(self.fragments.len() as u32);
@@ -59,6 +59,7 @@ impl Translator {
         work.emitter.fragment = Some(id);
         work.emitter.uncharged = true;
         work.emitter.dcache = self.watches(pc);
+        work.emitter.watch.shape = self.shape;
         if !work.emitter.body(&block, None) {
             return None;
         }

@@ -79,6 +79,9 @@ impl Translator {
         let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
         work.emitter.dcache = self.watches(block.pc);
+        if work.emitter.dcache.is_some() {
+            work.emitter.watch.dead_after = self.dead_behind(work, block);
+        }
         let countdown = match self.lwp {
             Lwp::On(selection) => Countdown::of(block, &selection),
             Lwp::Off | Lwp::Absent => Countdown::default(),
@@ -170,7 +173,11 @@ impl Translator {
         let next = block.next();
         let emitter = &mut work.emitter;
         let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
-        if block.touches_before_its_end() && !emitter.touch_terminator(block) {
+        let borrows = matches!(
+            block.terminator,
+            Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
+        );
+        if block.touches_before_its_end() && !emitter.touch_terminator(block, borrows) {
             return Err(());
         }
         match block.terminator {

@@ -2,7 +2,7 @@
 
 use super::{Translator, Work};
 use crate::addr::AppPc;
-use crate::block::Terminator;
+use crate::block::{Block, Terminator};
 use crate::flags::ARITHMETIC;
 use crate::plan::Checks;
 
@@ -11,6 +11,26 @@ impl Translator {
     /// blocks ahead.
     pub(super) fn flags_dead(&mut self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
         self.dead(work, pc, ARITHMETIC, depth)
+    }
+
+    /// All arithmetic flags, if they are dead wherever control goes from the end of `block`.
+    pub(super) fn dead_behind(&mut self, work: &mut Work<'_>, block: &Block) -> u8 {
+        const DEPTH: u32 = 1;
+        if work.unit.checks != Checks::None {
+            return 0;
+        }
+        let next = block.next();
+        let dead = match block.terminator {
+            Terminator::Fall => self.flags_dead(work, next, DEPTH),
+            Terminator::Jump { target } | Terminator::Call { target } => {
+                self.flags_dead(work, target, DEPTH)
+            }
+            Terminator::Conditional { target, .. } => {
+                self.flags_dead(work, next, DEPTH) && self.flags_dead(work, target, DEPTH)
+            }
+            _ => false,
+        };
+        if dead { ARITHMETIC } else { 0 }
     }
 
     /// Whether the flags in `mask` are dead at `pc`.

@@ -36,6 +36,7 @@ pub(super) fn app_state(
         r11: has(bits::SPILL_R11),
         rax: has(bits::SPILL_RAX),
         mailbox: false,
+        lookup: false,
         flags: false,
     };
     let here = PcSource::Known(pc.offset(u64::from(point.app)));

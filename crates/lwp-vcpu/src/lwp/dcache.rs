@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind};
-use lwp_dbt::context::{MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS};
+use lwp_dbt::context::{MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes};
 use lwp_dbt::operands::{self, MemoryOperand, Use};
 use lwp_dbt::{AppPc, AppState, FragmentId, PcSource, RequestKind, Slot};
 use lwp_ptrace::Tid;
@@ -78,11 +78,12 @@ fn find_fs_base() -> bool {
     words.chunks_exact(2).any(|entry| entry[0] == AT_HWCAP2 && entry[1] & FSGSBASE != 0)
 }
 
-/// The masks of the address bits that choose a set, and that name a line, and the bytes that the lines
-/// of a set take.
-pub fn masks(shape: &CacheShape) -> [u64; 3] {
-    let line = u64::from(shape.line_bytes);
-    [(shape.sets() - 1) * line, !(line - 1), u64::from(shape.ways) * 8]
+/// The masks of the address bits that choose a set, and that name a line; the bytes that the lines of a set
+/// take; and the mask of the bits of a set's place.
+pub fn masks(shape: &CacheShape) -> [u64; 4] {
+    let (line, last) = (u64::from(shape.line_bytes), shape.sets() - 1);
+    let places = last * u64::from(set_bytes(shape.ways));
+    [last * line, !(line - 1), u64::from(shape.ways) * 8, places]
 }
 
 impl DataCache {
@@ -97,9 +98,9 @@ impl DataCache {
         if !std::mem::take(&mut self.cold) {
             return;
         }
-        for set in 0..self.shape.sets() as usize {
-            (0..self.shape.ways as usize).for_each(|way| context.set_lwp_line(set, way, NO_LINE));
-        }
+        // Places that these sets do not use are looked at too.
+        let bytes = self.shape.sets() * u64::from(set_bytes(self.shape.ways));
+        (0..bytes).step_by(8).for_each(|place| context.set_lwp_line(place, NO_LINE));
         context.set(Slot::LwpNotes, 0);
         context.set(Slot::LwpUndos, 0);
     }
@@ -132,11 +133,11 @@ impl DataCache {
 
     /// Makes a line the most recent of its set; whether it was there.
     fn put_first(&self, context: Context<'_>, line: u64) -> bool {
-        let (set, wanted) = (self.shape.set_of(line), line.wrapping_neg());
+        let (set, wanted) = (self.set_at(line), self.entry(line));
         let mut moved = wanted;
-        for way in 0..self.shape.ways as usize {
-            let held = context.lwp_line(set, way);
-            context.set_lwp_line(set, way, moved);
+        for way in 0..u64::from(self.shape.ways) {
+            let held = context.lwp_line(set + way * 8);
+            context.set_lwp_line(set + way * 8, moved);
             if held == wanted {
                 return true;
             }
@@ -145,20 +146,49 @@ impl DataCache {
         false
     }
 
-    /// Takes the change back that made `line` the first of its set: it was at `place`, or else `gone` had
-    /// to go for it.
-    fn take_back(&self, context: Context<'_>, line: u64, place: u64, gone: u64) {
-        let set = self.shape.set_of(line.wrapping_neg());
-        let ways = self.shape.ways as usize;
-        let found = place as usize / 8;
-        for way in 0..found.min(ways - 1) {
-            context.set_lwp_line(set, way, context.lwp_line(set, way + 1));
-        }
-        match found < ways {
-            true => context.set_lwp_line(set, found, line),
-            false => context.set_lwp_line(set, ways - 1, gone),
-        }
+    /// Where the set of a line begins in the context.
+    fn set_at(&self, line: u64) -> u64 {
+        self.shape.set_of(line) as u64 * u64::from(set_bytes(self.shape.ways))
     }
+
+    /// What stands for a line in the context.
+    fn entry(&self, line: u64) -> u64 {
+        (line * u64::from(self.shape.line_bytes)).wrapping_neg()
+    }
+
+    /// The line that an entry stands for.
+    fn line(&self, entry: u64) -> u64 {
+        self.shape.line_of(entry.wrapping_neg())
+    }
+
+    /// Takes a change back, as far as translated code has come with it.
+    fn take_back(&self, context: Context<'_>, change: [u64; 4]) {
+        let set = self.set_at(self.line(change[1]));
+        let places = || (0..u64::from(self.shape.ways)).map(|way| set + way * 8);
+        let mut lines: Vec<u64> = places().map(|place| context.lwp_line(place)).collect();
+        restore(&mut lines, change);
+        places().zip(lines).for_each(|(place, line)| context.set_lwp_line(place, line));
+    }
+
+    /// Whether a change made room for a line that was nowhere.
+    fn missed(&self, place: u64) -> bool {
+        place / 8 >= u64::from(self.shape.ways)
+    }
+}
+
+/// Puts a set back as it was before its line of `entry` was moved to the front: from `place`, or else `gone`
+/// had to go for it. The lines before have moved on by one, the last first, as far as translated code has come.
+fn restore(lines: &mut [u64], [_, entry, place, gone]: [u64; 4]) {
+    let found = place as usize / 8;
+    let last = found.min(lines.len() - 1);
+    let from = match lines[0] == entry {
+        true => Some(0),
+        // What is moving on stands in two places.
+        false => lines[..=last].windows(2).position(|pair| pair[0] == pair[1]).map(|way| way + 1),
+    };
+    let Some(from) = from else { return };
+    lines[from..=last].rotate_left(1);
+    lines[last] = if found < lines.len() { entry } else { gone };
 }
 
 /// What an access that misses is: the store that follows a load finds its line.
@@ -174,8 +204,7 @@ impl ThreadLwp {
     /// Goes through the notes. Those of the instruction at `but` are left to be reported with it.
     pub(super) fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
         let Some(mut cache) = self.dcache.take() else { return };
-        for index in 0..context.get(Slot::LwpNotes).min(u64::from(MOST_NOTES)) {
-            let [address, what] = context.lwp_note(index);
+        for [address, what] in context.lwp_notes() {
             let miss = Some(cache.outer.fetch(LinearAddr(address)));
             if what & NOTE_GOES_ON != 0 {
                 continue;
@@ -223,6 +252,17 @@ impl ThreadLwp {
         }
     }
 
+    /// Takes back what translated code has begun and not finished: moving a line to the front of its set. A
+    /// miss of a line that `moved` there has been noted.
+    pub(super) fn take_move_back(&self, context: Context<'_>, moved: bool) {
+        let Some(cache) = &self.dcache else { return };
+        let change = context.lwp_undo(context.get(Slot::LwpUndos));
+        cache.take_back(context, change);
+        if moved && cache.missed(change[2]) {
+            context.set(Slot::LwpNotes, context.get(Slot::LwpNotes) - 1);
+        }
+    }
+
     /// Takes back what the instruction at `regs.rip`, which has not been executed, has changed in the
     /// first level, and its notes.
     ///
@@ -233,7 +273,7 @@ impl ThreadLwp {
         self.waiting.clear();
         let mut undos = context.get(Slot::LwpUndos);
         let oldest = undos.saturating_sub(u64::from(UNDOS));
-        let its = |undo: [u64; 4]| undo[0] == regs.rip & (u64::MAX >> 16);
+        let its = |undo: [u64; 4]| undo[0] == regs.rip;
         if undos == 0 || !its(context.lwp_undo(undos - 1)) {
             return;
         }
@@ -250,13 +290,12 @@ impl ThreadLwp {
         let mut notes = context.get(Slot::LwpNotes);
         while undos > oldest {
             let undo = context.lwp_undo(undos - 1);
-            let [_, line, place, gone] = undo;
-            let number = line.wrapping_neg();
+            let number = cache.line(undo[1]);
             if !its(undo) || !lines.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
                 break;
             }
-            cache.take_back(context, line, place, gone);
-            notes -= u64::from(place / 8 >= u64::from(cache.shape.ways));
+            cache.take_back(context, undo);
+            notes -= u64::from(cache.missed(undo[2]));
             undos -= 1;
         }
         context.set(Slot::LwpUndos, undos);
@@ -382,6 +421,51 @@ impl Machine {
         match self.samples() {
             true => self.sample_miss(tid, slot, pc, alone),
             false => self.lwp_due(tid, slot, pc, alone),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The states of a set of `ways` lines, of which `held` are lines, while translated code moves the one
+    /// at `place` to the front, or a new one where that is none of them; and the change that it writes down.
+    fn moves(ways: usize, held: usize, place: usize) -> (Vec<Vec<u64>>, [u64; 4]) {
+        let line = |number: usize| (number as u64 * 64).wrapping_neg();
+        let mut lines: Vec<u64> = (1..=ways).map(line).collect();
+        lines[held..].fill(NO_LINE);
+        let missed = place >= held;
+        let entry = if missed { line(99) } else { lines[place] };
+        let last = if missed { ways - 1 } else { place };
+        let written = if missed { ways as u64 * 8 } else { place as u64 * 8 };
+        let change = [0x1234, entry, written, lines[last]];
+        let mut states = vec![lines.clone()];
+        for way in (1..=last).rev() {
+            lines[way] = lines[way - 1];
+            states.push(lines.clone());
+        }
+        lines[0] = entry;
+        states.push(lines);
+        (states, change)
+    }
+
+    #[test]
+    fn a_change_is_taken_back_however_far_it_has_come() {
+        for ways in 1..=16 {
+            for held in 0..=ways {
+                for place in (1..held).chain([16]) {
+                    let (states, change) = moves(ways, held, place);
+                    for state in &states {
+                        let mut lines = state.clone();
+                        restore(&mut lines, change);
+                        assert_eq!(
+                            lines, states[0],
+                            "{ways} ways, {held} held, {place}: {state:?}"
+                        );
+                    }
+                }
+            }
         }
     }
 }

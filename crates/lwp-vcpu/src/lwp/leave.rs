@@ -15,7 +15,13 @@ impl Machine {
     pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else { return false };
         let Some(lwp) = &mut thread.lwp else { return false };
-        lwp.drop_notes(tid, self.contexts.context(thread.slot), &view.app.0);
+        let context = self.contexts.context(thread.slot);
+        match view.state.commit {
+            Commit::LwpMoving => lwp.take_move_back(context, false),
+            Commit::LwpMoved => lwp.take_move_back(context, true),
+            _ => {}
+        }
+        lwp.drop_notes(tid, context, &view.app.0);
         let watches = lwp.selection.dcache;
         let in_cut = self.lwp_settle(tid, view);
         if watches {

@@ -2,181 +2,288 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, ecx, qword_ptr, r8, r9, r10, r11, rax, rbx, rcx, rdi, rdx, rsi,
+    AsmMemoryOperand, AsmRegister64, CodeLabel, edi, esi, qword_ptr, r11, rax, rcx, rdi, rdx, rsi,
 };
 
-use super::{ALL_AND_FLAGS, restore_flags, save_and_enter};
+use super::{restore_flags, save_flags};
 use crate::context::{
-    NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RECENT_AT, RequestKind, SET_BYTES, SETS_AT, Slot, UNDO_AT,
-    UNDO_BYTES, UNDOS,
+    MOST_WAYS, NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RequestKind, SETS_AT, Slot, UNDO_AT, UNDO_BYTES,
+    UNDOS,
 };
-use crate::recipe::{Commit, PcSource};
-use crate::routines::{ALL, Builder, Emit, restore_all, state};
+use crate::recipe::{AppState, Commit, PcSource, Spills};
+use crate::routines::{ALL, BOTH, Builder, Emit, saved_registers, state};
 
 /// Position of the pc in a note.
 const PC_SHIFT: u32 = 16;
 /// The length in [`Slot::LwpMeta`].
 const LENGTH: i32 = 0xfff;
+/// What is saved of the registers.
+const FEW: Spills = Spills { rax: true, lookup: true, ..BOTH };
+const WAYS: usize = MOST_WAYS as usize;
 
-/// Makes the lines of the access that the context describes, of the instruction at the pc in r11, the
-/// most recent of their sets, and notes those that were not in the cache.
+fn few() -> [(Slot, AsmRegister64); 4] {
+    [(Slot::Rax, rax), (Slot::Rdx, rdx), (Slot::Rsi, rsi), (Slot::Rdi, rdi)]
+}
+
+/// Registers but rcx and r11, and flags, are in their slots.
+fn looking(commit: Commit) -> AppState {
+    state(PcSource::ContextPc, Spills { flags: true, ..FEW }, commit)
+}
+
+/// Makes the lines of the access at rcx, which the context describes, the most recent of their sets, and
+/// notes those that were not in the cache.
 ///
 /// ```text
-/// r11 := pc << 16 | meta;  rdi := last line
 /// there may not be room for the notes, and a line is not in the cache --> ask the host
-/// each line:  put it first in its set, the others moving on up to where it was
+/// each line:  say what is about to change
 ///             it was nowhere --> note it
+///             put it first in its set, the others moving on up to where it was
 /// ```
 ///
 /// The instruction has not been executed. Should it never be, the host undoes it all.
 pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
-    let mut full = b.asm.create_label();
+    let mut tight = b.asm.create_label();
     let mut next = b.asm.create_label();
-    let mut held = b.asm.create_label();
-    let mut last = b.asm.create_label();
-    let mut room = b.asm.create_label();
-    let start = save_and_enter(b, Commit::LwpTouching)?;
-    let low = b.layout;
-    let asm = &mut b.asm;
-    asm.mov(rdx, Builder::slot(Slot::LwpAddress))?;
-    asm.mov(ecx, Builder::slot32(Slot::LwpMeta))?;
-    asm.shl(r11, PC_SHIFT)?;
-    asm.or(r11, rcx)?;
-    asm.and(ecx, LENGTH)?;
-    asm.lea(rdi, qword_ptr(rdx + rcx - 1))?;
-    asm.mov(r9, qword_ptr(low.line_mask() as i32))?;
-    asm.mov(r10, qword_ptr(low.set_mask() as i32))?;
-    asm.pext(rdi, rdi, r9)?;
-    asm.pext(rcx, rdx, r9)?;
-    asm.mov(rax, rdi)?;
-    asm.sub(rax, rcx)?;
-    asm.add(rax, Builder::slot(Slot::LwpNotes))?;
-    asm.cmp(rax, Builder::slot(Slot::LwpMostNotes))?;
-    asm.jb(room)?;
-    look(b, full)?;
-    b.asm.set_label(&mut room)?;
-    b.asm.mov(rdx, Builder::slot(Slot::LwpAddress))?;
+    let mut another = b.asm.create_label();
+    let mut recent = b.asm.create_label();
+    let start = enter(b)?;
+    lines(b, tight)?;
     b.asm.set_label(&mut next)?;
-    put_first(b, held)?;
-    note(b)?;
-    b.asm.set_label(&mut held)?;
-    keep_undo(b)?;
-    b.asm.pext(rcx, rdx, r9)?;
-    next_line(b, next, &mut last)?;
-    restore_flags(b)?;
-    restore_all(b)?;
+    b.asm.mov(Builder::slot(Slot::LwpLine), r11)?;
+    find_set(b)?;
+    b.asm.mov(rdx, entry(0))?;
+    b.asm.cmp(rdx, rax)?;
+    b.asm.je(recent)?;
+    begin_change(b)?;
+    move_to_front(b)?;
+    b.asm.set_label(&mut recent)?;
+    b.asm.mov(rcx, Builder::slot(Slot::LwpLine))?;
+    b.asm.and(rcx, line_mask(b))?;
+    b.asm.cmp(rcx, Builder::slot(Slot::LwpLastLine))?;
+    b.asm.jne(another)?;
+    restore(b)?;
+    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
     b.asm.jmp(Builder::slot(Slot::Go))?;
 
-    b.asm.set_label(&mut full)?;
+    b.asm.set_label(&mut another)?;
     b.asm.zero_bytes()?;
-    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::LwpTouching))?;
-    restore_flags(b)?;
-    b.mark(state(PcSource::ContextPc, ALL, Commit::LwpTouching))?;
-    b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::LwpNotes as u32)?;
-    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
-    b.asm.jmp(ring)?;
+    b.mark(looking(Commit::LwpTouching))?;
+    b.asm.mov(r11, rcx)?;
+    b.asm.sub(r11, line_mask(b))?;
+    b.asm.jmp(next)?;
+    b.asm.set_label(&mut tight)?;
+    b.asm.zero_bytes()?;
+    look(b, next, ring)?;
     Ok(start)
 }
 
-/// rsi := where the set of the address in rdx begins;  r8 := where it ends;  rbx := its number
+fn enter(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
+    for (slot, register) in few() {
+        b.asm.mov(Builder::slot(slot), register)?;
+    }
+    b.mark(state(PcSource::ContextPc, FEW, Commit::LwpTouching))?;
+    save_flags(b)?;
+    b.mark(looking(Commit::LwpTouching))?;
+    Ok(start)
+}
+
+fn restore(b: &mut Builder) -> Emit {
+    restore_flags(b)?;
+    for (slot, register) in few() {
+        b.asm.mov(register, Builder::slot(slot))?;
+    }
+    Ok(())
+}
+
+fn line_mask(b: &Builder) -> AsmMemoryOperand {
+    qword_ptr(b.layout.line_mask() as i32)
+}
+
+fn set_length(b: &Builder) -> AsmMemoryOperand {
+    qword_ptr(b.layout.set_length() as i32)
+}
+
+/// Entry `way` of the set at rcx.
+fn entry(way: usize) -> AsmMemoryOperand {
+    qword_ptr(rcx + SETS_AT as i32 + way as i32 * 8).gs()
+}
+
+/// Word `word` of the change at rsi.
+fn change(word: usize) -> AsmMemoryOperand {
+    qword_ptr(rsi + UNDO_AT as i32 + word as i32 * 8).gs()
+}
+
+/// r11 := the address in rcx; finds out which line is the access's last. Goes to `tight` where there may
+/// not be room for a note of each.
+fn lines(b: &mut Builder, tight: CodeLabel) -> Emit {
+    let (line_mask, asm) = (line_mask(b), &mut b.asm);
+    asm.mov(r11, rcx)?;
+    asm.mov(edi, Builder::slot32(Slot::LwpMeta))?;
+    asm.and(edi, LENGTH)?;
+    asm.lea(rdi, qword_ptr(rcx + rdi - 1))?;
+    asm.mov(rsi, line_mask)?;
+    asm.and(rdi, rsi)?;
+    asm.and(rcx, rsi)?;
+    asm.mov(Builder::slot(Slot::LwpLastLine), rdi)?;
+    asm.sub(rdi, rcx)?;
+    asm.pext(rdi, rdi, rsi)?;
+    asm.add(rdi, Builder::slot(Slot::LwpNotes))?;
+    asm.cmp(rdi, Builder::slot(Slot::LwpMostNotes))?;
+    asm.jae(tight)
+}
+
+/// rax := what stands for the line of the address in r11;  rcx := where its set begins
 fn find_set(b: &mut Builder) -> Emit {
-    let asm = &mut b.asm;
-    asm.pext(rbx, rdx, r10)?;
-    asm.imul_3(rsi, rbx, SET_BYTES as i32)?;
-    asm.add(rsi, SETS_AT as i32)?;
-    asm.mov(r8, rsi)?;
-    asm.add(r8, qword_ptr(b.layout.set_length() as i32))
+    let (line_mask, set_mask) = (line_mask(b), qword_ptr(b.layout.set_mask() as i32));
+    let places = qword_ptr(b.layout.set_places() as i32);
+    b.asm.mov(rax, r11)?;
+    b.asm.and(rax, line_mask)?;
+    b.asm.neg(rax)?;
+    b.asm.pext(rcx, r11, set_mask)?;
+    b.asm.pdep(rcx, rcx, places)
 }
 
-/// Goes to `missing` if one of the lines from the address in rdx to the line in rdi is not in the cache.
-fn look(b: &mut Builder, missing: CodeLabel) -> Emit {
-    let mut next = b.asm.create_label();
-    let mut ways = b.asm.create_label();
-    let mut held = b.asm.create_label();
-    let mut last = b.asm.create_label();
-    b.asm.set_label(&mut next)?;
-    find_set(b)?;
+/// rsi := the change that comes next, of the line in rax by the instruction at hand
+fn begin_change(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
-    asm.pext(rcx, rdx, r9)?;
-    asm.mov(rax, rcx)?;
-    asm.neg(rax)?;
-    asm.set_label(&mut ways)?;
-    asm.cmp(rsi, r8)?;
-    asm.jae(missing)?;
-    asm.cmp(rax, qword_ptr(rsi).gs())?;
-    asm.je(held)?;
-    asm.add(rsi, 8)?;
-    asm.jmp(ways)?;
-    asm.set_label(&mut held)?;
-    next_line(b, next, &mut last)?;
-    // Another label follows.
-    b.asm.zero_bytes()
+    asm.mov(rsi, Builder::slot(Slot::LwpUndos))?;
+    asm.and(esi, UNDOS as i32 - 1)?;
+    asm.shl(esi, UNDO_BYTES.trailing_zeros())?;
+    asm.mov(rdi, Builder::slot(Slot::Pc))?;
+    asm.mov(change(0), rdi)?;
+    asm.mov(change(1), rax)
 }
 
-/// Goes to `next` with the address of the line after the one in rcx in rdx, unless that in rcx is the last.
-fn next_line(b: &mut Builder, next: CodeLabel, last: &mut CodeLabel) -> Emit {
-    let asm = &mut b.asm;
-    asm.cmp(rcx, rdi)?;
-    asm.jae(*last)?;
-    asm.add(rcx, 1)?;
-    asm.pdep(rdx, rcx, r9)?;
-    asm.jmp(next)?;
-    asm.set_label(last)
+/// Puts the line in rax first in its set at rcx, before that in rdx, and notes it if it was nowhere.
+fn move_to_front(b: &mut Builder) -> Emit {
+    let mut found: [CodeLabel; WAYS] = std::array::from_fn(|_| b.asm.create_label());
+    let mut moves: [CodeLabel; WAYS] = std::array::from_fn(|_| b.asm.create_label());
+    let mut missing = b.asm.create_label();
+    let set_length = set_length(b);
+    for (way, &place) in found.iter().enumerate().skip(1) {
+        b.asm.cmp(rax, entry(way))?;
+        b.asm.je(place)?;
+        // The places that a set of other size does not use hold no line.
+        if (way + 1).is_power_of_two() && way + 1 < WAYS {
+            b.asm.cmp(set_length, (way as i32 + 1) * 8)?;
+            b.asm.jbe(missing)?;
+        }
+    }
+    b.asm.set_label(&mut missing)?;
+    note(b)?;
+    make_room(b, &moves)?;
+    for way in (1..WAYS).rev() {
+        b.asm.set_label(&mut found[way])?;
+        b.asm.zero_bytes()?;
+        b.mark(looking(Commit::LwpTouching))?;
+        b.asm.mov(change(2), way as i32 * 8)?;
+        b.mark(looking(Commit::LwpMoving))?;
+        b.asm.mov(edi, 0)?;
+        b.asm.jmp(moves[way])?;
+    }
+    for way in (2..WAYS).rev() {
+        b.asm.set_label(&mut moves[way])?;
+        b.asm.mov(r11, entry(way - 1))?;
+        b.asm.mov(entry(way), r11)?;
+    }
+    b.asm.set_label(&mut moves[1])?;
+    b.asm.mov(entry(1), rdx)?;
+    b.asm.set_label(&mut moves[0])?;
+    b.asm.mov(entry(0), rax)?;
+    b.asm.add(rdi, Builder::slot(Slot::LwpNotes))?;
+    b.asm.mov(Builder::slot(Slot::LwpNotes), rdi)?;
+    b.mark(looking(Commit::LwpMoved))?;
+    b.asm.inc(Builder::slot(Slot::LwpUndos))?;
+    b.mark(looking(Commit::LwpTouching))?;
+    Ok(())
 }
 
-/// Puts the line of the address in rdx first in its set, and goes to `held` if it was there already.
-///
-/// rcx := the line, negated;  rsi := where it was found, or the end of the set;  rax := the line that
-/// stood there before
-fn put_first(b: &mut Builder, held: CodeLabel) -> Emit {
-    let mut ways = b.asm.create_label();
-    find_set(b)?;
-    let asm = &mut b.asm;
-    asm.pext(rcx, rdx, r9)?;
-    asm.neg(rcx)?;
-    asm.mov(qword_ptr(rbx * 8 + RECENT_AT as i32).gs(), rcx)?;
-    asm.mov(rax, rcx)?;
-    asm.set_label(&mut ways)?;
-    // What stood before moves on to here.
-    asm.mov(rbx, rax)?;
-    asm.mov(rax, qword_ptr(rsi).gs())?;
-    asm.mov(qword_ptr(rsi).gs(), rbx)?;
-    asm.cmp(rax, rcx)?;
-    asm.je(held)?;
-    asm.add(rsi, 8)?;
-    asm.cmp(rsi, r8)?;
-    asm.jb(ways)
-}
-
-/// Notes a miss of the access in r11, at the address in rdx.
+/// Writes the note of a miss of the line in rax, which counts from when `LwpNotes` does.
 fn note(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
-    asm.mov(rbx, Builder::slot(Slot::LwpNotes))?;
-    asm.imul_3(r8, rbx, NOTE_BYTES as i32)?;
-    asm.mov(qword_ptr(r8 + NOTES_AT as i32).gs(), rdx)?;
-    asm.mov(qword_ptr(r8 + NOTES_AT as i32 + 8).gs(), r11)?;
-    asm.add(rbx, 1)?;
-    asm.mov(Builder::slot(Slot::LwpNotes), rbx)?;
-    asm.or(r11, NOTE_GOES_ON as i32)
+    asm.mov(r11, Builder::slot(Slot::LwpNotes))?;
+    asm.shl(r11, NOTE_BYTES.trailing_zeros())?;
+    asm.mov(rdi, Builder::slot(Slot::LwpLine))?;
+    asm.mov(qword_ptr(r11 + NOTES_AT as i32).gs(), rdi)?;
+    asm.mov(rdi, Builder::slot(Slot::Pc))?;
+    asm.shl(rdi, PC_SHIFT)?;
+    asm.or(rdi, Builder::slot(Slot::LwpMeta))?;
+    asm.mov(qword_ptr(r11 + NOTES_AT as i32 + 8).gs(), rdi)?;
+    asm.or(Builder::slot32(Slot::LwpMeta), NOTE_GOES_ON as i32)
 }
 
-/// Keeps what [`put_first`] has changed.
-fn keep_undo(b: &mut Builder) -> Emit {
+/// The line in rax was nowhere in its set: the last one has to go. Moves those before it, goes on at the
+/// `moves` that are left, with 1 in rdi.
+fn make_room(b: &mut Builder, moves: &[CodeLabel; WAYS]) -> Emit {
+    let mut again = b.asm.create_label();
+    let mut only = b.asm.create_label();
+    let length = set_length(b);
     let asm = &mut b.asm;
-    asm.mov(rbx, Builder::slot(Slot::LwpUndos))?;
-    asm.mov(r8, rbx)?;
-    asm.and(r8, UNDOS as i32 - 1)?;
-    asm.imul_3(r8, r8, UNDO_BYTES as i32)?;
-    asm.add(rbx, 1)?;
-    asm.mov(Builder::slot(Slot::LwpUndos), rbx)?;
-    asm.mov(qword_ptr(r8 + UNDO_AT as i32 + 8).gs(), rcx)?;
-    asm.mov(qword_ptr(r8 + UNDO_AT as i32 + 24).gs(), rax)?;
-    asm.mov(rbx, r11)?;
-    asm.shr(rbx, PC_SHIFT)?;
-    asm.mov(qword_ptr(r8 + UNDO_AT as i32).gs(), rbx)?;
-    asm.pext(rbx, rdx, r10)?;
-    asm.imul_3(rbx, rbx, SET_BYTES as i32)?;
-    asm.sub(rsi, rbx)?;
-    asm.sub(rsi, SETS_AT as i32)?;
-    asm.mov(qword_ptr(r8 + UNDO_AT as i32 + 16).gs(), rsi)
+    asm.mov(rdi, length)?;
+    asm.mov(r11, qword_ptr(rcx + rdi + SETS_AT as i32 - 8).gs())?;
+    asm.cmp(edi, 8)?;
+    asm.mov(change(3), r11)?;
+    asm.mov(change(2), rdi)?;
+    b.mark(looking(Commit::LwpMoving))?;
+    let asm = &mut b.asm;
+    asm.je(only)?;
+    asm.mov(edi, 1)?;
+    asm.cmp(length, 64)?;
+    asm.je(moves[7])?;
+    asm.mov(rdi, length)?;
+    asm.set_label(&mut again)?;
+    asm.sub(edi, 8)?;
+    asm.cmp(edi, 8)?;
+    asm.jbe(only)?;
+    asm.mov(r11, qword_ptr(rcx + rdi + SETS_AT as i32 - 8).gs())?;
+    asm.mov(qword_ptr(rcx + rdi + SETS_AT as i32).gs(), r11)?;
+    asm.jmp(again)?;
+    asm.set_label(&mut only)?;
+    asm.mov(edi, 1)?;
+    asm.cmp(length, 8)?;
+    asm.je(moves[0])?;
+    asm.jmp(moves[1])
+}
+
+/// There may not be room for the notes of the access whose address is in r11. Goes to `next` if all its
+/// lines are in the cache, and else asks the host.
+fn look(b: &mut Builder, next: CodeLabel, ring: CodeLabel) -> Emit {
+    let mut line = b.asm.create_label();
+    let mut ways = b.asm.create_label();
+    let mut held = b.asm.create_label();
+    let mut full = b.asm.create_label();
+    let mut all_held = b.asm.create_label();
+    let (length, line_mask) = (set_length(b), line_mask(b));
+    b.asm.set_label(&mut line)?;
+    find_set(b)?;
+    let asm = &mut b.asm;
+    asm.mov(esi, 0)?;
+    asm.set_label(&mut ways)?;
+    asm.cmp(rsi, length)?;
+    asm.jae(full)?;
+    asm.lea(rdi, qword_ptr(rcx + rsi))?;
+    asm.add(esi, 8)?;
+    asm.cmp(rax, qword_ptr(rdi + SETS_AT as i32).gs())?;
+    asm.jne(ways)?;
+    asm.set_label(&mut held)?;
+    asm.and(r11, line_mask)?;
+    asm.cmp(r11, Builder::slot(Slot::LwpLastLine))?;
+    asm.je(all_held)?;
+    asm.sub(r11, line_mask)?;
+    asm.jmp(line)?;
+    asm.set_label(&mut all_held)?;
+    asm.mov(r11, Builder::slot(Slot::LwpAddress))?;
+    asm.jmp(next)?;
+
+    b.asm.set_label(&mut full)?;
+    restore(b)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
+    for (slot, register) in saved_registers() {
+        b.asm.mov(Builder::slot(slot), register)?;
+    }
+    b.mark(state(PcSource::ContextPc, ALL, Commit::LwpTouching))?;
+    b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::LwpNotes as u32)?;
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    b.asm.jmp(ring)
 }
