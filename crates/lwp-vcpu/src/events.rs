@@ -308,7 +308,11 @@ impl<'a> Tracer<'a> {
             let maker = Maker { tid, slot: thread.slot, pid: thread.pid };
             adopt(machine, maker, child, &regs);
         }
-        Tracee(tid).cont(0)
+        match machine.threads.get(&tid).map(|thread| thread.mode) {
+            // By a way into the kernel that is stepped over: INT 0x80.
+            Some(Mode::Stepping { .. }) => sys::single_step(tid, 0),
+            _ => Tracee(tid).cont(0),
+        }
     }
 }
 

@@ -43,6 +43,18 @@ static void compatibility_calls(void)
     if ((uintptr_t)text < 1ul << 32)
         CHECK_EQ(by_int80(4, 1, (long)text, sizeof text - 1), sizeof text - 1, "write");
     say("int 0x80 works");
+    for (int i = 0; i < 5; i++) {
+        pid_t pid = by_int80(2, 0, 0, 0);
+        if (pid == 0) {
+            unsigned long base = 1;
+            bool same = syscall(SYS_arch_prctl, 0x1004 /* ARCH_GET_GS */, &base) == 0 && base == 0;
+            _exit(same ? 7 : 8);
+        }
+        CHECK(pid > 0, "fork by int 0x80");
+        int status = -1;
+        MUST(waitpid(pid, &status, 0) == pid);
+        CHECK_EQ(status, 7 << 8, "the child's end");
+    }
 }
 
 static void vsyscall_page(void)

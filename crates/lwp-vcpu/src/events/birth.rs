@@ -9,8 +9,9 @@ use lwp_ptrace::{Stop, Tid, Tracee};
 
 use super::departure::release;
 use super::{Handled, SIGKILL};
-use crate::machine::{Machine, Mode, Process};
-use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_address};
+use crate::machine::{Machine, Mode, Process, Thread};
+use crate::maps::Status;
+use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, SLOT_BYTES, slot_address};
 use crate::server::remove_entries;
 use crate::syscalls::nr;
 
@@ -32,7 +33,10 @@ pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
         return Tracee(tid).cont(0);
     }
     let regs = Tracee(tid).regs()?;
-    let slot = (regs.0.gs_base.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES) as usize;
+    let slot = match regs.0.gs_base.checked_sub(CONTEXTS_AT) {
+        Some(offset) if offset < CONTEXTS_BYTES => (offset / SLOT_BYTES) as usize,
+        _ => stepping_maker(machine, tid),
+    };
     let owner = machine.slots.get(slot).copied().unwrap_or(0);
     let pid = match machine.threads.get(&owner) {
         Some(thread) => thread.pid,
@@ -43,6 +47,18 @@ pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     }
     eprintln!("lwp: process {tid} has no known maker and is killed");
     sys::kill(tid, SIGKILL)
+}
+
+/// The slot of the thread that has made `tid` by an instruction which was executed natively; 0 where there
+/// is none.
+fn stepping_maker(machine: &Machine, tid: Tid) -> usize {
+    let status = Status::read(tid);
+    let of = |field: &str| status.number(field).and_then(|pid| i32::try_from(pid).ok());
+    let makers = [of("Tgid:"), of("PPid:")];
+    let stepping = |thread: &&Thread| {
+        matches!(thread.mode, Mode::Stepping { .. }) && makers.contains(&Some(thread.pid))
+    };
+    machine.threads.values().find(stepping).map_or(0, |thread| thread.slot)
 }
 
 /// Takes a new thread or process in. False where that is impossible.
@@ -109,6 +125,12 @@ pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
     }
     if machine.threads.get(&tid).is_some_and(|thread| thread.side.is_some()) {
         return begin_unprofiled(machine, tid);
+    }
+    let regs = Tracee(tid).regs()?;
+    if machine.family_at(tid, regs.0.rip).is_none() {
+        // Made by an instruction that its maker executed natively.
+        machine.enter(tid, &regs)?;
+        return Tracee(tid).cont(0);
     }
     Tracee(tid).set_gs_base(slot_address(slot))?;
     Tracee(tid).cont(0)
