@@ -16,6 +16,8 @@
 //!                                                              + 0x220000  chain slots, 8 bytes each
 //! ```
 
+pub mod calls;
+
 /// A field of the thread context: its byte offset from the gs base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -226,7 +228,7 @@ pub enum Slot {
     LwpLastLine = 0x940,
     /// Where the indirect call leads that is being counted.
     CallTarget = 0x980,
-    /// Which call it is: see [`call_site`].
+    /// Which call it is: see [`calls::call_site`].
     CallSite = 0x988,
     /// Where translated code goes on when it has been counted.
     CallAfter = 0x990,
@@ -361,47 +363,6 @@ impl KnownCut {
         let counts = pair(self.high, self.low);
         [self.key, self.head, self.ip, first, self.next_mask, counts, self.part]
     }
-}
-
-/// Displacement of the indirect calls that led elsewhere than where their site led first, counted by site
-/// and target: [`CALL_SLOTS`] of [`CALL_BYTES`], and room for [`CALL_PROBES`] more. The words of each: the
-/// complement of the target, 0 where the slot is free; the complement of what [`call_site`] says, 32 bits;
-/// how often.
-pub const CALLS_AT: u32 = 0x1c0_0000;
-/// Bytes of a slot.
-pub const CALL_BYTES: u32 = 32;
-/// How many slots a call's hash chooses among.
-pub const CALL_SLOTS: u32 = 0x1_0000;
-/// How many slots a call may be in, from the one that its hash chooses on.
-pub const CALL_PROBES: u32 = 8;
-/// Bytes of all slots.
-pub const CALLS_BYTES: u32 = (CALL_SLOTS + CALL_PROBES) * CALL_BYTES;
-/// Which bits of target plus site choose a slot where PEXT is fast; elsewhere the low 16 do.
-pub(crate) const CALL_MASK: u32 = 0x3fff << 4;
-/// What a site's counter is multiplied with: odd, so that it can be undone.
-const CALL_FACTOR: u32 = 0x9e37_79b1;
-
-/// How a call site is named in [`Slot::CallSite`] and in the slots: by the counter that holds its first
-/// target, spread over 32 bits.
-pub fn call_site(counter: u32) -> u32 {
-    counter.wrapping_mul(CALL_FACTOR)
-}
-
-/// The counter of a site's first target, from the site's name.
-pub fn call_site_counter(site: u32) -> u32 {
-    const INVERSE: u32 = inverse(CALL_FACTOR);
-    site.wrapping_mul(INVERSE)
-}
-
-/// What undoes a multiplication with `odd`: each step doubles how many low bits are right.
-const fn inverse(odd: u32) -> u32 {
-    let mut inverse = odd;
-    let mut step = 0;
-    while step < 5 {
-        inverse = inverse.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(inverse)));
-        step += 1;
-    }
-    inverse
 }
 
 /// Bytes of a context; the thread's counters follow.

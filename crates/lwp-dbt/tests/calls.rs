@@ -5,10 +5,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Bench, CACHE, LAYOUT};
-use lwp_dbt::context::{
-    CALL_BYTES, CALLS_AT, CALLS_BYTES, CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS, call_site,
-    call_site_counter,
-};
+use lwp_dbt::context::calls::{CALL_BYTES, CALLS_AT, CALLS_BYTES, call_site, call_site_counter};
+use lwp_dbt::context::{CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
 use lwp_dbt::{AppPc, Checks, Plan, Role};
 use lwp_testkit::native::{Machine, Outcome, Run};
 

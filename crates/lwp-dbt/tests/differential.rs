@@ -6,7 +6,8 @@ mod common;
 use std::sync::{Mutex, MutexGuard};
 
 use common::{ALL_PLANS, Bench, CACHE, CHECKS, LAYOUT};
-use lwp_dbt::context::{CALLS_AT, CALLS_BYTES, CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
+use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
+use lwp_dbt::context::{CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
 use lwp_dbt::{Checks, FragmentId, Plan, Weights};
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, call_slot};
 use lwp_dbt::context::{
-    APPLY_MAX, APPLY_SHORT, CALL_BYTES, CALLS_AT, CALLS_BYTES, CONTEXT_BYTES, CUT_BYTES, CUTS_AT,
-    MOST_NOTES, NOTE_BYTES, NOTES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
+    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT, MOST_NOTES, NOTE_BYTES, NOTES_AT,
+    SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -299,18 +300,18 @@ impl Context<'_> {
 
     /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must be waiting.
     pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
-        let start = slot_offset(self.slot) + u64::from(CALLS_AT);
-        let mut found = None;
-        self.for_each_piece(start, start + u64::from(CALLS_BYTES), |at, piece| {
-            for (index, slot) in piece.chunks_exact(CALL_BYTES as usize).enumerate() {
-                let [led, named, count] = [0, 8, 16].map(|at| word(&slot[at..at + 8]));
-                if (!(named as u32), !led) == (site, target) && count != 0 {
-                    self.memory.store(at + index as u64 * u64::from(CALL_BYTES) + 16, 0);
-                    found = Some(count);
-                }
-            }
+        let first = call_slot(site, target);
+        let slots = (first..first + CALL_PROBES).map(|slot| {
+            slot_offset(self.slot) + u64::from(CALLS_AT) + u64::from(slot * CALL_BYTES)
         });
-        found
+        let named = |at: &u64| {
+            let [led, named] = [0, 8].map(|word| self.memory.load(at + word));
+            (!(named as u32), !led) == (site, target)
+        };
+        let at = slots.into_iter().find(named)?;
+        let count = self.memory.load(at + 16);
+        self.memory.store(at + 16, 0);
+        Some(count).filter(|count| *count != 0)
     }
 
     /// Empties that table. The thread must be waiting.

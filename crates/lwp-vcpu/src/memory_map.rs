@@ -23,9 +23,9 @@ pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS;
 pub const APPLY_LIST: u64 = SLOT_BYTES - lwp_dbt::context::APPLY_MAX as u64 * 24;
 /// Most counters.
 pub const MAX_COUNTERS: u64 =
-    (lwp_dbt::context::CALLS_AT as u64 - lwp_dbt::context::CONTEXT_BYTES) / 8;
+    (lwp_dbt::context::calls::CALLS_AT as u64 - lwp_dbt::context::CONTEXT_BYTES) / 8;
 const _: () = {
-    use lwp_dbt::context::{CALLS_AT, CALLS_BYTES};
+    use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
     assert!((CALLS_AT + CALLS_BYTES) as u64 <= APPLY_LIST);
 };
 /// Bytes of one family.

@@ -4,7 +4,8 @@ use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, r11, r11d, rax, rcx, word_ptr};
 
 use super::{ALL, BOTH, Builder, Emit, saved_registers, state};
-use crate::context::{CALL_BYTES, CALL_MASK, CALL_PROBES, CALLS_AT, RequestKind, Slot, wide_index};
+use crate::context::calls::{CALL_BYTES, CALL_MASK, CALL_OFTEN, CALL_PROBES, CALLS_AT};
+use crate::context::{RequestKind, Slot, wide_index};
 use crate::recipe::{Commit, PcSource, Spills};
 
 const THREE: Spills = Spills { rax: true, ..BOTH };
@@ -21,7 +22,7 @@ const COUNT: i32 = 16;
 /// each slot:  it is free --> take it, count
 ///             it has this target and this site --> count
 /// full:       ask the host
-/// count:      the low 16 bits of count are all ones --> full
+/// count:      count = CALL_OFTEN --> full
 ///             count := count + 1; go on, with the target in r11
 /// ```
 ///
@@ -64,9 +65,13 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     b.asm.not(rcx)?;
     b.asm.mov(slot(TARGET), rcx)?;
     b.asm.set_label(&mut count)?;
+    // Its lowest 16 bits first: that is enough for nearly all.
     b.asm.movzx(ecx, word_ptr(rax * 8 + (CALLS_AT as i32 + COUNT)).gs())?;
-    b.asm.lea(ecx, qword_ptr(rcx - 0xffff))?;
-    b.asm.jrcxz(full)?;
+    b.asm.lea(ecx, qword_ptr(rcx - (CALL_OFTEN & 0xffff) as i32))?;
+    let mut often = b.asm.create_label();
+    let mut seldom = b.asm.create_label();
+    b.asm.jrcxz(often)?;
+    b.asm.set_label(&mut seldom)?;
     b.asm.mov(rcx, slot(COUNT))?;
     b.asm.lea(rcx, qword_ptr(rcx + 1))?;
     b.asm.mov(slot(COUNT), rcx)?;
@@ -74,6 +79,14 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     b.asm.mov(rax, Builder::slot(Slot::Rax))?;
     b.mark(state(PcSource::CallAfter, BOTH, Commit::Called))?;
     b.asm.jmp(Builder::slot(Slot::CallAfter))?;
+
+    b.asm.set_label(&mut often)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::CallAfter, THREE, Commit::Calling))?;
+    b.asm.mov(ecx, slot32(COUNT))?;
+    b.asm.lea(ecx, qword_ptr(rcx - CALL_OFTEN as i32))?;
+    b.asm.jrcxz(full)?;
+    b.asm.jmp(seldom)?;
     Ok(start)
 }
 

@@ -1,7 +1,7 @@
 //! Where indirect calls led, and branches that were executed alone.
 
 use iced_x86::{Decoder, DecoderOptions};
-use lwp_dbt::context::call_site_counter;
+use lwp_dbt::context::calls::call_site_counter;
 use lwp_dbt::{CachePc, FragmentId, PcSource, Role, Slot, Weights};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
