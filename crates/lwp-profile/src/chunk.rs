@@ -350,6 +350,6 @@ mod tests {
         assert!(text(b"hello world").contains("\"hello wo\""));
         let mut newer = header();
         newer[8] = 9;
-        assert!(text(&newer).contains("format 9.0 is newer"));
+        assert!(text(&newer).contains("format 9.1 is newer"));
     }
 }
