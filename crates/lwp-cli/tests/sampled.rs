@@ -179,10 +179,12 @@ fn cache_misses_are_sampled_where_they_happen() {
         });
         inside.map(|(_, count)| count).sum()
     };
-    let near = |count: u64, expected: u64| count.abs_diff(expected) <= 97;
+    // Each of the four rounds begins and ends somewhere between two samples.
+    const MOST: u64 = 4 * 97;
+    let near = |count: u64, expected: u64| count.abs_diff(expected) <= MOST;
     assert!(near(of("walk"), 80_000), "walk: {}", of("walk"));
     assert!(near(of("copy"), 65_536), "copy: {}", of("copy"));
-    assert!(of("stay") <= 97, "stay: {}", of("stay"));
+    assert!(of("stay") <= MOST, "stay: {}", of("stay"));
 }
 
 #[test]
