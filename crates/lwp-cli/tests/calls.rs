@@ -1,6 +1,8 @@
 //! From where to where indirect calls went, in exact recordings: against callgrind, and where it is known
 //! beforehand. A test whose foreign tool is missing is skipped and says so.
 
+#[path = "shared/callgrind.rs"]
+mod callgrind;
 #[path = "shared/tools.rs"]
 mod tools;
 
@@ -9,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use callgrind::Names;
 use tools::{has, limited, text};
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
@@ -48,14 +51,8 @@ fn recorded(dir: &Path, arguments: &[&str], format: &str) -> String {
 /// Calls of the program's own functions in a file of callgrind's format: from others of them, and from
 /// `elsewhere`.
 fn edges_of(file: &Path) -> Edges {
-    let mut names: BTreeMap<(char, String), String> = BTreeMap::new();
-    let mut name = |kind: char, text: &str| match text.split_once(' ') {
-        Some((number, name)) if number.starts_with('(') => {
-            names.insert((kind, number.to_owned()), name.to_owned());
-            name.to_owned()
-        }
-        _ => names.get(&(kind, text.to_owned())).cloned().unwrap_or(text.to_owned()),
-    };
+    let mut names = Names::default();
+    let mut name = |kind: char, text: &str| names.of(kind, text);
     let mut edges = Edges::new();
     let [mut caller, mut callee] = [String::new(), String::new()];
     let (mut own, mut callee_own) = (false, None);

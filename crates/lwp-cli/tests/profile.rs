@@ -1,6 +1,8 @@
 //! Profiles of real programs: recorded, and held against what `lwp stat` and other tools say. A test
 //! whose foreign tool is missing is skipped and says so.
 
+#[path = "shared/callgrind.rs"]
+mod callgrind;
 #[path = "shared/tools.rs"]
 mod tools;
 
@@ -11,6 +13,7 @@ use std::process::Output;
 use lwp_testkit::files::copy_program;
 use serde_json::Value;
 
+use callgrind::Names;
 use tools::{has, limited, text};
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
@@ -84,14 +87,8 @@ struct Callgrind {
 /// outside all functions it knows (stubs, `_init`) under the object `???`.
 fn callgrind(file: &Path, object: &str) -> Callgrind {
     let mut out = Callgrind::default();
-    let mut names: BTreeMap<(char, String), String> = BTreeMap::new();
-    let mut name = |kind: char, text: &str| match text.split_once(' ') {
-        Some((number, name)) if number.starts_with('(') => {
-            names.insert((kind, number.to_owned()), name.to_owned());
-            name.to_owned()
-        }
-        _ => names.get(&(kind, text.to_owned())).cloned().unwrap_or(text.to_owned()),
-    };
+    let mut names = Names::default();
+    let mut name = |kind: char, text: &str| names.of(kind, text);
     let (mut own, mut callee_own, mut source, mut callee) =
         (false, None, String::new(), String::new());
     let (mut address, mut line, mut inclusive) = (0u64, 0u64, false);

@@ -14,14 +14,7 @@ impl PackedWeights {
     pub fn new(weights: Weights) -> Option<Self> {
         let mut out = [0; 8];
         out[..2].copy_from_slice(&i16::try_from(weights.instructions).ok()?.to_le_bytes());
-        for (byte, value) in out[2..].iter_mut().zip([
-            weights.branches,
-            weights.conditional,
-            weights.conditional_taken,
-            weights.calls,
-            weights.returns,
-            weights.indirect,
-        ]) {
+        for (byte, value) in out[2..].iter_mut().zip(weights.by_event().into_iter().skip(1)) {
             *byte = i8::try_from(value).ok()?.cast_unsigned();
         }
         Some(Self(out))

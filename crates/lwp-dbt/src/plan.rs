@@ -162,6 +162,19 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// The weight of each event, in the order of the fields.
+    pub fn by_event(self) -> [i32; 7] {
+        [
+            self.instructions,
+            self.branches,
+            self.conditional,
+            self.conditional_taken,
+            self.calls,
+            self.returns,
+            self.indirect,
+        ]
+    }
+
     /// The sum of two.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

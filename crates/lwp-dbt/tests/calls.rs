@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use common::{Bench, CACHE, LAYOUT};
 use lwp_dbt::context::calls::{CALL_BYTES, CALLS_AT, CALLS_BYTES, call_site, call_site_counter};
-use lwp_dbt::context::{CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
+use lwp_dbt::context::{CONTEXT_BYTES, Slot};
 use lwp_dbt::{AppPc, Checks, Plan, Role};
 use lwp_testkit::native::{Machine, Outcome, Run};
 
@@ -116,20 +116,8 @@ fn every_call_is_counted_once() {
             (CONTEXT, vec![0; CONTEXT_BYTES as usize + 0x2_0000]),
             (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
             (CONTEXT + u64::from(CALLS_AT), vec![0; CALLS_BYTES as usize]),
-            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
-            (LAYOUT.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
-            (LAYOUT.routines(), bench.translator.routines().code.clone()),
         ];
-        let landing = LAYOUT.table_slot(Machine::LANDING);
-        memory.push((landing, Machine::LANDING_SPILLED.to_le_bytes().to_vec()));
-        let mut heads = std::collections::HashMap::new();
-        for id in regions.iter().flat_map(|region| &region.entries) {
-            let entry = bench.translator.entry(*id);
-            let slot = LAYOUT.table_slot(entry.pc.0);
-            let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
-            memory.push((LAYOUT.chain_slot(id.0), old.to_le_bytes().to_vec()));
-            memory.push((slot, entry.stub.0.to_le_bytes().to_vec()));
-        }
+        memory.extend(bench.low_window(&regions));
         let counters = bench.translator.counters().len();
         let observed = [
             (CONTEXT + CONTEXT_BYTES, counters * 8),

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use common::{ALL_PLANS, Bench, CACHE, CHECKS, LAYOUT};
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
-use lwp_dbt::context::{CONTEXT_BYTES, INDEX_MASK, Slot, TABLE_SLOTS};
+use lwp_dbt::context::{CONTEXT_BYTES, Slot};
 use lwp_dbt::{Checks, FragmentId, Plan, Weights};
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
@@ -142,21 +142,8 @@ impl Lab {
             (CACHE, bench.cache.bytes.clone()),
             (CONTEXT + Slot::AppGs as u64, DATA.gs().to_le_bytes().to_vec()),
             (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
-            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
-            (LAYOUT.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
-            (LAYOUT.routines(), bench.translator.routines().code.clone()),
         ];
-        let landing = LAYOUT.table_slot(Machine::LANDING);
-        memory.push((landing, Machine::LANDING_SPILLED.to_le_bytes().to_vec()));
-        // An entry goes to the head of its slot's chain.
-        let mut heads = std::collections::HashMap::new();
-        for id in regions.iter().flat_map(|region| &region.entries) {
-            let entry = bench.translator.entry(*id);
-            let slot = LAYOUT.table_slot(entry.pc.0);
-            let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
-            memory.push((LAYOUT.chain_slot(id.0), old.to_le_bytes().to_vec()));
-            memory.push((slot, entry.stub.0.to_le_bytes().to_vec()));
-        }
+        memory.extend(bench.low_window(&regions));
         let counters = bench.translator.counters();
         let observed = [
             (DATA.start, Data::BYTES as usize),

@@ -356,15 +356,7 @@ impl Sum {
     /// Adds `count` times `weights`.
     pub fn add(&mut self, weights: Weights, count: u64) {
         let count = count as i64;
-        for (sum, weight) in self.0.iter_mut().zip([
-            weights.instructions,
-            weights.branches,
-            weights.conditional,
-            weights.conditional_taken,
-            weights.calls,
-            weights.returns,
-            weights.indirect,
-        ]) {
+        for (sum, weight) in self.0.iter_mut().zip(weights.by_event()) {
             *sum += i64::from(weight) * count;
         }
     }

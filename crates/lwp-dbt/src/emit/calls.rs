@@ -1,7 +1,5 @@
 //! Rule 21: indirect calls, where they are counted by where they lead.
 
-use iced_x86::Register;
-
 use super::Emitter;
 use crate::addr::{AppPc, CachePc};
 use crate::block::Block;
@@ -46,11 +44,7 @@ impl Emitter<'_> {
     /// The call is counted before it is made: the push may fault, and what is counted and not made is
     /// given back.
     pub fn counted_call(&mut self, block: &Block, fragment: FragmentId, first: u32) -> bool {
-        self.hold(self.before, bits::SPILL_RCX);
-        let last = &block.last;
-        let operand = [last.op0_register(), last.memory_base(), last.memory_index()];
-        self.charge_in_terminator(operand.iter().any(|r| r.full_register() == Register::RCX));
-        if !self.load_target(block) {
+        if !self.borrow_for_target(block) {
             return false;
         }
         self.hold(bits::SPILL_RCX, bits::SPILL_R11);

@@ -79,13 +79,19 @@ impl Emitter<'_> {
         }
     }
 
-    /// Rule 9 for jumps and calls. Returns false where the operand cannot be reached from here.
-    pub fn indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
+    /// Puts the target of an indirect branch into rcx, whose own value goes to its slot, and charges where
+    /// that is still to be done. Returns false where the operand cannot be reached from here.
+    pub(super) fn borrow_for_target(&mut self, block: &Block) -> bool {
         self.hold(self.before, bits::SPILL_RCX);
         let last = &block.last;
         let operand = [last.op0_register(), last.memory_base(), last.memory_index()];
         self.charge_in_terminator(operand.iter().any(|r| r.full_register() == Register::RCX));
-        if !self.load_target(block) {
+        self.load_target(block)
+    }
+
+    /// Rule 9 for jumps and calls. Returns false where the operand cannot be reached from here.
+    pub fn indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
+        if !self.borrow_for_target(block) {
             return false;
         }
         if let Some(next) = push {

@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use lwp_dbt::block::Emulated;
-use lwp_dbt::context::SyscallClass;
+use lwp_dbt::context::{INDEX_MASK, SyscallClass, TABLE_SLOTS};
 use lwp_dbt::{
     AppPc, CachePc, Checks, CodeSink, CodeSource, Layout, Lwp, Plan, Region, RegionLimits,
     Translator, Unit,
 };
+use lwp_testkit::native::Machine;
 
 pub const LAYOUT: Layout = Layout { low: 0x7000_0000 };
 pub const CACHE: u64 = 0xa000_0000;
@@ -158,5 +159,26 @@ impl Bench {
             regions.push(region);
         }
         regions
+    }
+
+    /// What the low window holds when the entries of `regions` have been inserted: addresses and bytes.
+    pub fn low_window(&self, regions: &[Region]) -> Vec<(u64, Vec<u8>)> {
+        let mut memory = vec![
+            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
+            (LAYOUT.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
+            (LAYOUT.routines(), self.translator.routines().code.clone()),
+        ];
+        let landing = LAYOUT.table_slot(Machine::LANDING);
+        memory.push((landing, Machine::LANDING_SPILLED.to_le_bytes().to_vec()));
+        // An entry goes to the head of its slot's chain.
+        let mut heads = std::collections::HashMap::new();
+        for id in regions.iter().flat_map(|region| &region.entries) {
+            let entry = self.translator.entry(*id);
+            let slot = LAYOUT.table_slot(entry.pc.0);
+            let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
+            memory.push((LAYOUT.chain_slot(id.0), old.to_le_bytes().to_vec()));
+            memory.push((slot, entry.stub.0.to_le_bytes().to_vec()));
+        }
+        memory
     }
 }

@@ -43,14 +43,10 @@ pub fn hide_trap_flag(tid: Tid, instruction: &Instruction, regs: &mut Regs) {
         regs.0.eflags &= !TRAP_FLAG;
         return;
     }
-    match instruction.mnemonic() {
-        Mnemonic::Pushf | Mnemonic::Pushfq => {
-            if let Ok(flags) = memory::read_array::<2>(tid, regs.0.rsp) {
-                let flags = u16::from_le_bytes(flags) & !(TRAP_FLAG as u16);
-                let _ = memory::write_exact(tid, regs.0.rsp, &flags.to_le_bytes());
-            }
-        }
-        _ => {}
+    let pushes = matches!(instruction.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfq);
+    if pushes && let Ok(flags) = memory::read_array::<2>(tid, regs.0.rsp) {
+        let flags = u16::from_le_bytes(flags) & !(TRAP_FLAG as u16);
+        let _ = memory::write_exact(tid, regs.0.rsp, &flags.to_le_bytes());
     }
 }
 
