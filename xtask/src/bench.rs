@@ -36,6 +36,9 @@ pub struct Options {
     /// Measure `lwp record` too, exact and sampled
     #[arg(long)]
     with_recordings: bool,
+    /// Measure Lightweight Profiling too, turned on by the program
+    #[arg(long)]
+    with_profiling: bool,
     /// Measure valgrind's tools and qemu-user too, where they are installed
     #[arg(long)]
     with_peers: bool,
@@ -76,6 +79,9 @@ pub fn run(options: &Options) -> Result<()> {
     let (workloads, mut notes) = workloads::prepare(&dir.0, &options.only)?;
     let (mut ways, missing) = ways::all(&lwp, options.with_recordings, options.with_peers);
     ways.extend(release.as_deref().map(ways::cputrack));
+    if options.with_profiling {
+        ways.extend(ways::profiled(&lwp, &dir.0)?);
+    }
     notes.extend(missing);
     let limit = Duration::from_secs(options.limit);
     let mut cells: Vec<Vec<Cell>> = Vec::new();

@@ -4,7 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context, Result, bail};
+
 use super::workloads::Workload;
+use crate::workspace;
 
 /// The cache, in the inputs' directory, of runs that are to find none.
 const FIRST_CACHE: &str = "first-cache";
@@ -16,6 +19,8 @@ pub struct Way {
     pub name: &'static str,
     /// What stands before the program.
     prefix: Vec<OsString>,
+    /// What its environment has besides.
+    environment: Vec<(&'static str, OsString)>,
     /// Whether it stays with the program's children.
     pub follows_children: bool,
     /// Whether it starts with an empty cache every time.
@@ -27,7 +32,8 @@ pub struct Way {
 impl Way {
     fn new(name: &'static str, prefix: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         let prefix = prefix.into_iter().map(Into::into).collect();
-        Self { name, prefix, follows_children: true, first: false, long_only: false }
+        let environment = Vec::new();
+        Self { name, prefix, environment, follows_children: true, first: false, long_only: false }
     }
 
     /// The same with an empty cache every time.
@@ -57,6 +63,7 @@ impl Way {
         let mut command = Command::new(program);
         let cache = if self.first { FIRST_CACHE } else { "cache" };
         command.args(words).current_dir(dir).env("XDG_CACHE_HOME", dir.join(cache));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 }
@@ -67,6 +74,40 @@ pub fn cputrack(release: &Path) -> Way {
     let program = release.join("cputrack").into_os_string();
     let words = std::iter::once(program).chain(options.iter().map(OsString::from));
     Way::new("cputrack --lwp", words)
+}
+
+/// Profiles that a program keeps of itself: heading, events, interval. The first counts down, and no event
+/// is ever due: what the next two take beyond it are their records.
+const PROFILES: &[(&str, &str, &str)] = &[
+    ("LWP, hardly ever", "retired", "33554432"),
+    ("LWP, 1,000,000", "retired", "1000000"),
+    ("LWP, 100,000", "retired", "100000"),
+    ("LWP, misses", "misses", "1000000"),
+];
+
+/// Lightweight Profiling turned on by a preloaded library, which is compiled here.
+pub fn profiled(lwp: &Path, dir: &Path) -> Result<Vec<Way>> {
+    let (source, library) = (dir.join("profiled.c"), dir.join("profiled.so"));
+    std::fs::write(&source, include_str!("profiled.c"))?;
+    let include = workspace::root().join("include");
+    let built = Command::new("gcc")
+        .args(["-O2", "-shared", "-fPIC", "-I"])
+        .args([&include, &PathBuf::from("-o"), &library, &source])
+        .status();
+    if !built.context("gcc is needed")?.success() {
+        bail!("profiled.c does not compile");
+    }
+    let way = |&(name, events, interval): &(&'static str, &str, &str)| {
+        let mut way = Way::new(name, [lwp.as_os_str(), "run".as_ref(), "--".as_ref()]);
+        way.long_only = true;
+        way.environment = vec![
+            ("LD_PRELOAD", library.clone().into_os_string()),
+            ("PROFILED_EVENTS", events.into()),
+            ("PROFILED_INTERVAL", interval.into()),
+        ];
+        way
+    };
+    Ok(PROFILES.iter().map(way).collect())
 }
 
 /// The peers: heading, program, options.
