@@ -149,6 +149,11 @@ impl Context<'_> {
         std::array::from_fn(|word| self.memory.load(at + word as u64 * 8))
     }
 
+    /// The key of known cut `index`.
+    pub fn known_cut_key(&self, index: u32) -> u64 {
+        self.memory.load(slot_offset(self.slot) + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES))
+    }
+
     /// Writes the first words of known cut `index`, the key last.
     pub fn set_known_cut(&self, index: u32, words: &[u64]) {
         let at = slot_offset(self.slot) + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES);

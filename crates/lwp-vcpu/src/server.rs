@@ -360,6 +360,12 @@ impl Machine {
         Some((region.head?, region.rest))
     }
 
+    /// Lets indirect branches of the thread's address space find the translation of `pc`, from the next
+    /// answer on.
+    pub fn make_entry(&mut self, tid: Tid, pc: AppPc) {
+        self.translation(tid, pc, true, RegionLimits { fragments: FIRST });
+    }
+
     /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there is
     /// the application's `pc`.
     pub fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {

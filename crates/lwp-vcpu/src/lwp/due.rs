@@ -4,7 +4,7 @@ use iced_x86::Mnemonic;
 use lwp_arch::Fault;
 use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
-use lwp_dbt::{AppPc, Checks, FragmentId, RequestKind, Slot, Weights};
+use lwp_dbt::{AppPc, CachePc, Checks, FragmentId, RequestKind, Slot, Weights};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
 
@@ -39,7 +39,7 @@ impl Machine {
         let fault = self.lwp_would_fault(tid, &block, index);
         let alone_only = index as usize == block.insns.len() && !can_be_cut(&block);
         if index > 0 && (fault.is_some() || alone_only) {
-            return self.lwp_cut(tid, slot, pc, index, None);
+            return self.lwp_cut(tid, slot, pc, index);
         }
         if let Some(fault) = fault {
             self.contexts.context(slot).set(Slot::Kind, RequestKind::LwpDue as u64);
@@ -50,7 +50,10 @@ impl Machine {
             return self.lwp_emulate(tid, slot, pc, &block, alone);
         }
         let event = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.due_for(&block));
-        self.lwp_cut(tid, slot, pc, index + 1, event)
+        match event {
+            Some(event) => self.lwp_cut_for(tid, slot, pc, index + 1, event, alone),
+            None => self.lwp_cut(tid, slot, pc, index + 1),
+        }
     }
 
     fn lwp_block(&mut self, tid: Tid, pc: AppPc) -> Option<Block> {
@@ -100,28 +103,60 @@ impl Machine {
         trial.retire(&mut TraceeMemory::dry(tid), &executed).err()
     }
 
-    /// Leads the thread to a cut fragment of `most` instructions. `event` is due on the last of them;
-    /// `None` where the thread is not to find the way by itself the next time.
+    /// Leads the thread to a cut fragment of `most` instructions.
     pub(super) fn lwp_cut(
         &mut self,
         tid: Tid,
         slot: usize,
         pc: AppPc,
         most: u32,
-        event: Option<DueFor>,
     ) -> Option<Backlog> {
-        let made = self.space_of(tid).and_then(|(space, family)| {
-            let (start, range) = space.code_at(family, tid, pc.0)?;
-            let bounds = (start, range.end);
-            let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
-            let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
-            let lasts = family.module(range.unit).unit.checks == Checks::None;
-            Some((block, head, fragment, lasts))
-        });
-        let Some((block, head, fragment, lasts)) = made else {
+        match self.lwp_make_cut(tid, slot, pc, most) {
+            Some((_, head, _)) => self.go(tid, slot, pc, head),
+            None => self.ask_tracer(tid, Need::Step),
+        }
+        None
+    }
+
+    /// The same, to the instruction on which `event` is due; the thread leads itself there where it can.
+    fn lwp_cut_for(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        most: u32,
+        event: DueFor,
+        alone: bool,
+    ) -> Option<Backlog> {
+        let Some((block, head, lasts)) = self.lwp_make_cut(tid, slot, pc, most) else {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
+        if !lasts || !self.lwp_know_cut(tid, &block, head, event) {
+            self.go(tid, slot, pc, head);
+            return None;
+        }
+        // It knows the way now. What is left to do is that it finds what follows.
+        self.take_cut(tid);
+        self.lwp_make_ready(tid, &block);
+        self.dispatch(tid, slot, pc, false, alone)
+    }
+
+    /// A cut fragment of `most` instructions, which the thread is about to be led to: what it executes,
+    /// where it begins, and whether it stays valid.
+    fn lwp_make_cut(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        most: u32,
+    ) -> Option<(Block, CachePc, bool)> {
+        let (space, family) = self.space_of(tid)?;
+        let (start, range) = space.code_at(family, tid, pc.0)?;
+        let bounds = (start, range.end);
+        let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
+        let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
+        let lasts = family.module(range.unit).unit.checks == Checks::None;
         let mut weights = lwp_dbt::weights_of(&block);
         // Elsewhere the host executes it and counts; here translated code does.
         weights.instructions += i32::from(block.terminator == Terminator::Repeat);
@@ -137,11 +172,23 @@ impl Machine {
             });
             lwp.allow_notes(self.contexts.context(slot));
         }
-        if let Some(event) = event.filter(|_| lasts) {
-            self.lwp_know_cut(tid, &block, head, event);
+        Some((block, head, lasts))
+    }
+
+    /// Lets a thread that ends `block` in a cut fragment find what follows in the indirect table.
+    fn lwp_make_ready(&mut self, tid: Tid, block: &Block) {
+        let next = block.next();
+        let follows = match block.terminator {
+            Terminator::Jump { target } | Terminator::Call { target } => [Some(target), None],
+            Terminator::Conditional { target, .. } | Terminator::CountedLoop { target } => {
+                [Some(target), Some(next)]
+            }
+            Terminator::Fall => [Some(next), None],
+            _ => [None, None],
+        };
+        for pc in follows.into_iter().flatten() {
+            self.make_entry(tid, pc);
         }
-        self.go(tid, slot, pc, head);
-        None
     }
 
     /// Executes the one instruction at `pc` that only the host can, and reports it.

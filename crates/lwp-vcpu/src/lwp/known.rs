@@ -1,4 +1,4 @@
-//! Cut fragments that a thread leads itself to, after the host has led it there once.
+//! Cut fragments that a thread leads itself to, once the host has made them.
 
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::{AppPc as Ip, EventKind, Record, Revision};
@@ -23,13 +23,21 @@ pub struct KnownCuts {
 }
 
 impl KnownCuts {
-    fn remember(&mut self, context: Context<'_>, side: usize, known: KnownCut, cut: Cut) {
-        let [first, second] = KnownCut::places(known.key);
+    /// False where it is known already: the thread did not lead itself there, for a reason.
+    fn remember(&mut self, context: Context<'_>, side: usize, known: KnownCut, cut: Cut) -> bool {
+        let places = KnownCut::places(known.key);
+        let is_it = |index: &u32| {
+            self.cuts.contains_key(index) && context.known_cut_key(*index) == known.key
+        };
+        if places.iter().any(is_it) {
+            return false;
+        }
         let free = |index: &u32| !self.cuts.contains_key(index);
-        let index = [first, second].into_iter().find(free).unwrap_or(first);
+        let index = places.into_iter().find(free).unwrap_or(places[0]);
         self.cuts.insert(index, cut);
         self.side = Some(side);
         context.set_known_cut(index, &known.words());
+        true
     }
 
     /// Lets none be found any more. A thread that has led itself to one is still in it.
@@ -182,20 +190,26 @@ impl Machine {
         }
     }
 
-    /// A thread has been led to the cut fragment at `head`, the first instructions of a block, which are
-    /// `block`: from now on it may lead itself there.
-    pub(super) fn lwp_know_cut(&mut self, tid: Tid, block: &Block, head: CachePc, event: DueFor) {
+    /// Lets a thread lead itself to the cut fragment at `head`, the first instructions of a block, which
+    /// are `block`. False where it cannot, or could before.
+    pub(super) fn lwp_know_cut(
+        &mut self,
+        tid: Tid,
+        block: &Block,
+        head: CachePc,
+        event: DueFor,
+    ) -> bool {
         // What cut fragments execute is counted by the host, where it is.
         if self.plan() != lwp_dbt::Plan::Plain || self.profiler.is_some() {
-            return;
+            return false;
         }
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let (Some(lwp), Some(side)) = (&thread.lwp, thread.side) else { return };
-        let known = lwp.known_cut(block, head, event);
-        if let (Some(known), Some(cut)) = (known, lwp.cut.clone()) {
-            let context = self.contexts.context(thread.slot);
-            thread.known_cuts.remember(context, side, known, cut);
-        }
+        let Some(thread) = self.threads.get_mut(&tid) else { return false };
+        let (Some(lwp), Some(side)) = (&thread.lwp, thread.side) else { return false };
+        let (Some(known), Some(cut)) = (lwp.known_cut(block, head, event), lwp.cut.clone()) else {
+            return false;
+        };
+        let context = self.contexts.context(thread.slot);
+        thread.known_cuts.remember(context, side, known, cut)
     }
 
     /// Lets no thread lead itself to cut fragments that it knows: code has changed.

@@ -262,12 +262,12 @@ impl Machine {
                 self.take_samples(tid, events, registers);
                 self.lwp_publish(tid);
             }
-            Some((index, _)) => return self.lwp_cut(tid, slot, pc, index, None),
+            Some((index, _)) => return self.lwp_cut(tid, slot, pc, index),
             None => {}
         }
         match block.insns.is_empty() && block.terminator == Terminator::Repeat {
             // Where misses are sampled the host goes through what it accesses.
-            true => self.lwp_cut(tid, slot, pc, 1, None),
+            true => self.lwp_cut(tid, slot, pc, 1),
             false => self.dispatch(tid, slot, pc, false, alone),
         }
     }
@@ -293,7 +293,7 @@ impl Machine {
             self.lwp_publish(tid);
         } else if lines >= room {
             // Whether one of its misses is the sample is only known afterwards.
-            return self.lwp_cut(tid, slot, pc, 1, None);
+            return self.lwp_cut(tid, slot, pc, 1);
         }
         self.dispatch(tid, slot, pc, false, alone)
     }
