@@ -244,6 +244,11 @@ pub const LWP_SHIFT: u32 = 24;
 /// The low part that a word starts with, and the most that one deal may hand out of the high part.
 pub const LWP_LOW_MAX: u64 = (1 << LWP_SHIFT) - 1;
 
+/// Displacement of what each of them was dealt last, less what has been seen to be taken from it.
+pub const LWP_DEALT_AT: u32 = 0xa00;
+/// Displacement of how much of the high part has been taken from each of them lately.
+pub const LWP_TAKEN_AT: u32 = 0xa40;
+
 /// gs-relative displacement of word `index` of the LWP countdown.
 pub fn lwp_slot_displacement(index: u32) -> u32 {
     Slot::LwpSlots as u32 + index % LWP_SLOTS * 8

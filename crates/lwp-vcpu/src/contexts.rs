@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, call_slot};
 use lwp_dbt::context::{
-    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT, MOST_NOTES, NOTE_BYTES, NOTES_AT,
-    SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
+    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT, LWP_DEALT_AT, LWP_LOW_MAX,
+    LWP_SLOTS, MOST_NOTES, NOTE_BYTES, NOTES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
+    lwp_slot_displacement,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -17,8 +18,8 @@ use crate::memory_map::{
 };
 use crate::outcome::Counts;
 
-/// Offset in a context of room for a path, behind the insertion list.
-const SCRATCH: u64 = 0x9a0;
+/// Offset in a context of room for a path, behind what is kept beside the words of the countdown.
+const SCRATCH: u64 = 0xa80;
 
 /// Allocates context slots.
 #[derive(Debug)]
@@ -116,10 +117,16 @@ impl Context<'_> {
         self.memory.load(slot_offset(self.slot) + at)
     }
 
-    /// Writes a word of the LWP countdown.
-    pub fn set_lwp_word(&self, index: u32, value: u64) {
-        let at = u64::from(lwp_dbt::context::lwp_slot_displacement(index));
-        self.memory.store(slot_offset(self.slot) + at, value);
+    /// Lets no word of the LWP countdown have anything of the high part: the next block that counts has it
+    /// dealt out.
+    pub fn deal_nothing(&self) {
+        for index in 0..LWP_SLOTS {
+            let word = u64::from(lwp_slot_displacement(index));
+            let dealt = u64::from(LWP_DEALT_AT + index * 8);
+            self.memory.store(slot_offset(self.slot) + word, LWP_LOW_MAX);
+            self.memory.store(slot_offset(self.slot) + dealt, LWP_LOW_MAX);
+        }
+        self.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
     }
 
     /// Reads the notes of data cache misses.

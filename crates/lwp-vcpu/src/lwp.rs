@@ -256,10 +256,7 @@ impl ThreadLwp {
         context.set(Slot::LwpHigh, high as u64);
         context.set(Slot::LwpLow, low as u64);
         context.set(Slot::LwpValue, values as u64);
-        for index in 0..LWP_SLOTS {
-            context.set_lwp_word(index, LWP_LOW_MAX);
-        }
-        context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
+        context.deal_nothing();
         if self.sampler.is_none() {
             self.write_direct(context);
         }

@@ -2,12 +2,15 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, al, byte_ptr, eax, ecx, edx, qword_ptr, r8, r8d, r9, r10, r10d, r11, rax, rcx, rdi,
-    rdx, rsi,
+    AsmMemoryOperand, AsmRegister64, CodeLabel, al, byte_ptr, eax, ebx, ecx, edx, qword_ptr, r8,
+    r8d, r9, r10, r10d, r11, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
 use super::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
-use crate::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, RequestKind, Slot, lwp_slot_displacement};
+use crate::context::{
+    LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, LWP_TAKEN_AT, RequestKind, Slot,
+    lwp_slot_displacement,
+};
 use crate::recipe::{Commit, PcSource, Spills};
 
 mod event;
@@ -56,14 +59,18 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 /// A word of the countdown has run out.
 ///
 /// What has been counted since the last deal is taken from the high and the low part, and what is left
-/// is dealt out again: most of it to the word that ran out. Where the block at hand counts more than
-/// what is left of either, an event is due in it: the thread leads itself to the cut fragment that ends
-/// with it, if that is known, or asks the host. The second label is where the host is asked.
+/// is dealt out again, to each word as much as has been taken from it lately in proportion, and a
+/// little: if that goes on, all run out at once, and few deals lead to an event. Where the block at hand
+/// counts more than what is left of either part, an event is due in it: the thread leads itself to the cut
+/// fragment that ends with it, if that is known, or asks the host. The second label is where the host is
+/// asked.
 ///
 /// ```text
 /// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
+/// taken   := taken * 7/8 + what has been counted, for each word
 /// deal    := min(high, low, max), at least what the block counts
-/// share   := deal / 16 to each word;  the rest to the one that ran out
+/// share   := deal * (taken + all taken / 64) / (all taken * 9/8), for each word;
+///            what rounding leaves to the one that ran out, or all where that is too little
 /// ```
 fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel), IcedError> {
     let mut enough = b.asm.create_label();
@@ -71,6 +78,7 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     let mut host = b.asm.create_label();
     let mut resume = b.asm.create_label();
     let start = save_and_enter(b, Commit::None)?;
+    note_taken(b)?;
     count_up(b)?;
     // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part.
     let asm = &mut b.asm;
@@ -154,9 +162,9 @@ fn restore_flags(b: &mut Builder) -> Emit {
 /// rsi := high part left, rdi := low part left.
 fn count_up(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
-    asm.mov(rdx, qword_ptr(lwp_slot_displacement(0) as i32).gs())?;
+    asm.mov(rdx, word(0))?;
     for index in 1..LWP_SLOTS {
-        asm.add(rdx, qword_ptr(lwp_slot_displacement(index) as i32).gs())?;
+        asm.add(rdx, word(index))?;
     }
     asm.mov(rcx, Builder::slot(Slot::LwpGiven))?;
     asm.sub(rcx, rdx)?;
@@ -169,36 +177,100 @@ fn count_up(b: &mut Builder) -> Emit {
     asm.sub(rdi, rcx)
 }
 
-/// Deals r9 out; the block at hand counts r8, r10 is what the low part of each word starts with.
+/// Notes what has been taken from each word; rbx := all taken lately.
+fn note_taken(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    asm.mov(ebx, 0)?;
+    for index in 0..LWP_SLOTS {
+        asm.mov(rax, word(index))?;
+        asm.mov(r10, beside(LWP_DEALT_AT, index))?;
+        asm.mov(beside(LWP_DEALT_AT, index), rax)?;
+        asm.sub(r10, rax)?;
+        asm.sar(r10, LWP_SHIFT)?;
+        asm.mov(rcx, beside(LWP_TAKEN_AT, index))?;
+        asm.add(r10, rcx)?;
+        asm.shr(rcx, 3u32)?;
+        asm.sub(r10, rcx)?;
+        asm.mov(beside(LWP_TAKEN_AT, index), r10)?;
+        asm.add(rbx, r10)?;
+    }
+    Ok(())
+}
+
+/// Word `index` of the countdown.
+fn word(index: u32) -> AsmMemoryOperand {
+    qword_ptr(lwp_slot_displacement(index) as i32).gs()
+}
+
+/// What is kept beside that word, from `displacement` on.
+fn beside(displacement: u32, index: u32) -> AsmMemoryOperand {
+    qword_ptr((displacement + index * 8) as i32).gs()
+}
+
+/// Deals r9 out; the block at hand counts r8, r10 is what the low part of each word starts with, rbx is all
+/// taken lately.
 fn deal_out(b: &mut Builder) -> Emit {
     let mut fits = b.asm.create_label();
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Dealing))?;
     let asm = &mut b.asm;
     asm.mov(Builder::slot(Slot::LwpHigh), rsi)?;
     asm.mov(Builder::slot(Slot::LwpLow), rdi)?;
+    // rax: what one taken is worth, by 2 to the 20th; r11: what each word has besides.
+    asm.mov(rcx, rbx)?;
+    asm.shr(rcx, 3u32)?;
+    asm.lea(rcx, qword_ptr(rcx + rbx + LWP_SLOTS as i32))?;
+    asm.mov(rax, r9)?;
+    asm.shl(rax, PRECISION)?;
+    asm.mov(edx, 0)?;
+    asm.div(rcx)?;
+    asm.mov(r11, rbx)?;
+    asm.shr(r11, 3 + LWP_SLOTS.trailing_zeros())?;
+    asm.add(r11, 1)?;
     asm.mov(rdx, r9)?;
-    asm.shr(rdx, 4u32)?;
-    asm.imul_3(rcx, rdx, LWP_SLOTS as i32 - 1)?;
-    asm.mov(r11, r9)?;
-    asm.sub(r9, rcx)?;
-    asm.cmp(r9, r8)?;
-    asm.jge(fits)?;
-    asm.mov(r9, r11)?;
-    asm.mov(edx, 0u32)?;
-    asm.set_label(&mut fits)?;
-    asm.shl(rdx, LWP_SHIFT)?;
-    asm.or(rdx, r10)?;
-    asm.shl(r9, LWP_SHIFT)?;
-    asm.or(r9, r10)?;
     for index in 0..LWP_SLOTS {
-        asm.mov(qword_ptr(lwp_slot_displacement(index) as i32).gs(), rdx)?;
+        asm.mov(rcx, beside(LWP_TAKEN_AT, index))?;
+        asm.add(rcx, r11)?;
+        asm.imul_2(rcx, rax)?;
+        asm.shr(rcx, PRECISION)?;
+        asm.sub(rdx, rcx)?;
+        asm.shl(rcx, LWP_SHIFT)?;
+        asm.or(rcx, r10)?;
+        asm.mov(word(index), rcx)?;
+        asm.mov(beside(LWP_DEALT_AT, index), rcx)?;
     }
     asm.mov(eax, Builder::slot32(Slot::LwpWord))?;
-    asm.mov(qword_ptr(rax).gs(), r9)?;
-    asm.imul_3(rcx, rdx, LWP_SLOTS as i32 - 1)?;
-    asm.add(rcx, r9)?;
-    asm.mov(Builder::slot(Slot::LwpGiven), rcx)?;
+    asm.mov(rcx, qword_ptr(rax).gs())?;
+    asm.shl(rdx, LWP_SHIFT)?;
+    asm.add(rcx, rdx)?;
+    asm.mov(rdx, rcx)?;
+    asm.shr(rdx, LWP_SHIFT)?;
+    asm.cmp(rdx, r8)?;
+    asm.jge(fits)?;
+    empty_words(b, r10)?;
+    let asm = &mut b.asm;
+    asm.mov(rcx, r9)?;
+    asm.shl(rcx, LWP_SHIFT)?;
+    asm.or(rcx, r10)?;
+    asm.set_label(&mut fits)?;
+    asm.mov(qword_ptr(rax).gs(), rcx)?;
+    asm.mov(qword_ptr(rax + (LWP_DEALT_AT - Slot::LwpSlots as u32) as i32).gs(), rcx)?;
+    asm.shl(r9, LWP_SHIFT)?;
+    asm.shl(r10, LWP_SLOTS.trailing_zeros())?;
+    asm.add(r9, r10)?;
+    asm.mov(Builder::slot(Slot::LwpGiven), r9)?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    Ok(())
+}
+
+/// Bits behind the point in what one taken is worth.
+const PRECISION: u32 = 20;
+
+/// Deals nothing: every word is `low`, the low part that it starts with.
+fn empty_words(b: &mut Builder, low: AsmRegister64) -> Emit {
+    for index in 0..LWP_SLOTS {
+        b.asm.mov(word(index), low)?;
+        b.asm.mov(beside(LWP_DEALT_AT, index), low)?;
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! A thread with profiling on leaves translated code, wherever it is: what its countdown says is put right.
 
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SLOTS, RESULT_NARROW};
+use lwp_dbt::context::RESULT_NARROW;
 use lwp_dbt::{Commit, FragmentId, RequestKind, Slot};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general};
@@ -76,10 +76,7 @@ impl Machine {
         let Some(context) = self.context(tid) else { return };
         context.set(Slot::LwpHigh, context.get(Slot::LwpNewHigh));
         context.set(Slot::LwpLow, context.get(Slot::LwpNewLow));
-        for index in 0..LWP_SLOTS {
-            context.set_lwp_word(index, LWP_LOW_MAX);
-        }
-        context.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
+        context.deal_nothing();
     }
 
     /// Gives back to the countdown what a thread was charged for and has not executed.

@@ -12,10 +12,8 @@ use iced_x86::code_asm::{
 };
 
 use super::unit::write_record;
-use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, restore_flags, save_rest};
-use crate::context::{
-    CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot, lwp_slot_displacement,
-};
+use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, empty_words, restore_flags, save_rest};
+use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
 use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
 
@@ -114,9 +112,8 @@ fn take_back(b: &mut Builder) -> Emit {
     asm.mov(Builder::slot(Slot::LwpHigh), rsi)?;
     asm.mov(Builder::slot(Slot::LwpLow), rdi)?;
     asm.mov(eax, LWP_LOW_MAX as u32)?;
-    for index in 0..LWP_SLOTS {
-        asm.mov(qword_ptr(lwp_slot_displacement(index) as i32).gs(), rax)?;
-    }
+    empty_words(b, rax)?;
+    let asm = &mut b.asm;
     asm.shl(rax, LWP_SLOTS.trailing_zeros())?;
     asm.mov(Builder::slot(Slot::LwpGiven), rax)?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
