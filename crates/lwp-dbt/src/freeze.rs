@@ -4,7 +4,9 @@ use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
-use crate::image::{self, CHARGED_FIRST, FLAGS_DEAD, Header, NONE, Placement, detail, table};
+use crate::image::{
+    self, CHARGED_FIRST, FLAGS_DEAD, Header, NONE, Placement, blocks, detail, table,
+};
 use crate::packed::PackedWeights;
 use crate::region::Translator;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
@@ -125,12 +127,13 @@ impl Tables<'_> {
         let dead = if fragment.flags_dead { FLAGS_DEAD } else { 0 };
         let first = if fragment.charged_first { CHARGED_FIRST } else { 0 };
         self.put(table::FRAGS, &[pc, join | dead | first, head]);
+        let none = detail::NO_TARGET.cast_unsigned();
         let target = match fragment.target {
-            AppPc(0) => detail::NO_TARGET.cast_unsigned(),
-            target => self.distance(target)?,
+            AppPc(0) => none,
+            target => Some(self.distance(target)?.wrapping_sub(pc)).filter(|it| *it != none)?,
         };
-        let start = self.offset(fragment.start)?;
-        self.put(table::DETAILS, &[start, fragment.len, target]);
+        let before_join = join.wrapping_sub(self.offset(fragment.start)?);
+        self.put(table::DETAILS, &[before_join, fragment.len, target]);
         let details = &mut self.tables[table::DETAILS];
         details.extend_from_slice(&PackedWeights::new(fragment.weights)?.0);
         details.extend_from_slice(&fragment.app_len.to_le_bytes());
@@ -178,8 +181,7 @@ impl Tables<'_> {
         let unit = self.input.unit;
         let mut sites = Vec::new();
         if let Some(placed) = &unit.placed {
-            let old = placed.image().records(table::SITES);
-            sites.extend(old.map(|raw| Site(u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]))));
+            sites = placed.image().sites()?;
         }
         for (at, kind) in unit.relocations.all()? {
             sites.push(Site::new(self.offset(at)? as usize, kind)?);
@@ -250,13 +252,12 @@ impl Tables<'_> {
         let mut order: FxHashMap<FragmentId, u32> = FxHashMap::default();
         order.reserve(self.fragments.len());
         order.extend(self.fragments.iter().enumerate().map(|(at, (_, id))| (*id, at as u32)));
-        let mut known: FxHashMap<Vec<u8>, u32> = FxHashMap::default();
+        let mut pieces = Vec::new();
         let old_end = match &self.input.unit.placed {
             Some(placed) => {
                 for piece in placed.pieces() {
-                    let id = piece.fragment;
-                    let words = [piece.start, piece.len, piece.pc];
-                    self.piece(words, id.map(|id| order[&id]), piece.points, &mut known);
+                    let fragment = piece.fragment.map(|id| order[&id]);
+                    pieces.push(([piece.start, piece.len, piece.pc], fragment, piece.points));
                 }
                 placed.code_start().offset(placed.image().code_len() as u64)
             }
@@ -270,29 +271,21 @@ impl Tables<'_> {
                 Some(id) => Some(*order.get(&id)?),
                 None => None,
             };
-            self.piece(words, fragment, translator.points.get(piece.points), &mut known);
+            pieces.push((words, fragment, translator.points.get(piece.points)));
+        }
+        let mut known: FxHashMap<&[u8], u32> = FxHashMap::default();
+        for (at, &([start, len, pc], fragment, points)) in pieces.iter().enumerate() {
+            let next = pieces.get(at + 1).map_or(self.code.len() as u32, |([next, ..], ..)| *next);
+            let gap = next.checked_sub(start)?.checked_sub(len)?;
+            let origin = fragment.map_or(0, |index| self.fragments[index as usize].0);
+            let at = match known.get(points) {
+                Some(&at) => at,
+                None => *known.entry(points).or_insert(add_points(&mut self.tables, points)?),
+            };
+            self.put(table::PIECES, &[start, gap, pc.wrapping_sub(origin)]);
+            self.put(table::PIECES, &[fragment.unwrap_or(NONE), at, points.len() as u32]);
         }
         Some(())
-    }
-
-    fn piece(
-        &mut self,
-        words: [u32; 3],
-        fragment: Option<u32>,
-        points: &[u8],
-        known: &mut FxHashMap<Vec<u8>, u32>,
-    ) {
-        let at = match known.get(points) {
-            Some(&at) => at,
-            None => {
-                let at = self.tables[table::POINTS].len() as u32;
-                self.tables[table::POINTS].extend_from_slice(points);
-                known.insert(points.to_vec(), at);
-                at
-            }
-        };
-        self.put(table::PIECES, &words);
-        self.put(table::PIECES, &[fragment.unwrap_or(NONE), at, points.len() as u32]);
     }
 
     fn finish(mut self) -> Frozen {
@@ -303,12 +296,34 @@ impl Tables<'_> {
             routines: self.input.at.routines.0,
             ..Header::default()
         };
-        for ((count, table), width) in header.counts.iter_mut().zip(&self.tables).zip(table::BYTES)
-        {
-            *count = (table.len() / width) as u64;
-        }
         let code_bytes = (self.covered, self.tables[table::CODE].len() as u64);
-        let parts = [header.to_bytes()].into_iter().chain(self.tables).collect();
+        let mut parts = vec![Vec::new()];
+        for (number, raw) in self.tables.into_iter().enumerate() {
+            let width = table::BYTES[number];
+            header.counts[number] = (raw.len() / width) as u64;
+            let stored = match table::blocks(number) {
+                Some((records, shape)) => blocks::pack(&raw, width, records * width, shape),
+                None => raw,
+            };
+            header.stored[number] = stored.len() as u64;
+            parts.push(stored);
+        }
+        parts[0] = header.to_bytes();
         Frozen { parts, code_bytes }
     }
+}
+
+/// Adds the points of a piece, all to one block.
+fn add_points(tables: &mut [Vec<u8>], points: &[u8]) -> Option<u32> {
+    let table = &mut tables[table::POINTS];
+    let left = table::MOST_POINTS - table.len() % table::MOST_POINTS;
+    if points.len() > table::MOST_POINTS {
+        return None;
+    }
+    if points.len() > left {
+        table.resize(table.len() + left, 0);
+    }
+    let at = table.len() as u32;
+    table.extend_from_slice(points);
+    Some(at)
 }

@@ -13,16 +13,23 @@
 //! by pc       number of an entry                                  by its pc       4
 //! pending     target, place of a displacement                     by target       8
 //! stubs       target, stub                                        by target       8
-//! sites       relocations                                         by place        4
-//! weights     instructions (2 bytes), six more (1 byte each)      by counter      8
-//! details     of a fragment, see `detail`                         as frags       24
-//! pieces      start, length, pc, fragment, points                 by start       24
-//! points      point tables
-//! code
+//! sites       relocations                                         by place        4, in blocks
+//! weights     instructions (2 bytes), six more (1 byte each)      by counter      8, in blocks
+//! details     of a fragment, see `detail`                         as frags       24, in blocks
+//! pieces      see `piece`                                         by start       24, in blocks
+//! points      point tables                                                           in blocks
+//! code                                                                               in blocks
 //! ```
+//!
+//! What is in blocks is compressed, and unpacked when it is first looked at (`blocks.rs`): the code and
+//! its relocations when the image is put in place, the rest hardly ever.
 //!
 //! The bytes must have been checked for damage before. Images are still read with care: no content
 //! makes a lookup panic or leads outside the unit's code.
+
+pub(crate) mod blocks;
+
+use blocks::{Blocks, Shape};
 
 use crate::addr::{AppPc, CachePc};
 use crate::context::{CONTEXT_BYTES, Layout};
@@ -57,6 +64,12 @@ pub enum ImageError {
         /// Its offset in the code.
         at: usize,
     },
+    /// A table could not be unpacked.
+    #[error("table {table} is damaged")]
+    Damaged {
+        /// The table's number.
+        table: usize,
+    },
     /// The code could not be written to its place.
     #[error("the code could not be written")]
     NotWritten,
@@ -65,10 +78,8 @@ pub enum ImageError {
     NotEmpty,
 }
 
-/// Bytes of code that are relocated at a time.
-const PIECE: usize = 64 << 10;
 /// Words of the header.
-pub(crate) const HEADER_WORDS: usize = 16;
+pub(crate) const HEADER_WORDS: usize = 32;
 /// Fragments of images are numbered from here.
 pub(crate) const FIRST_ID: u32 = 1 << 31;
 /// In a table: none.
@@ -93,6 +104,23 @@ pub(crate) mod table {
     pub const CODE: usize = 10;
     /// Bytes of a record of each table.
     pub const BYTES: [usize; 11] = [12, 8, 4, 8, 8, 4, 8, 24, 24, 1, 1];
+    /// Most bytes that the points of one piece may take.
+    pub const MOST_POINTS: usize = 16 << 10;
+
+    /// The records in a block of a table that is kept in blocks, and how they are arranged there.
+    ///
+    /// Blocks of code are relocated one at a time, and small enough to stay in the processor's cache.
+    pub fn blocks(table: usize) -> Option<(usize, super::Shape)> {
+        use super::Shape::{Columns, Plain, Rising};
+        match table {
+            SITES | PIECES => Some((1024, Rising)),
+            WEIGHTS => Some((4096, Plain)),
+            DETAILS => Some((1024, Columns)),
+            POINTS => Some((MOST_POINTS, Plain)),
+            CODE => Some((64 << 10, Plain)),
+            _ => None,
+        }
+    }
 }
 
 /// The fixed part of an image.
@@ -106,12 +134,15 @@ pub(crate) struct Header {
     pub routines: u64,
     /// Records of each table.
     pub counts: [u64; table::BYTES.len()],
+    /// Bytes that it takes.
+    pub stored: [u64; table::BYTES.len()],
 }
 
 impl Header {
     pub fn to_bytes(self) -> Vec<u8> {
         let mut words = vec![self.module, self.code, self.routines];
         words.extend(self.counts);
+        words.extend(self.stored);
         words.resize(HEADER_WORDS, 0);
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
@@ -119,11 +150,11 @@ impl Header {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut words = bytes.get(..HEADER_WORDS * 8)?.chunks_exact(8).map(|word| u64_at(word, 0));
         let [module, code, routines] = [words.next()?, words.next()?, words.next()?];
-        let mut counts = [0; table::BYTES.len()];
-        for count in &mut counts {
-            *count = words.next()?;
+        let (mut counts, mut stored) = ([0; table::BYTES.len()], [0; table::BYTES.len()]);
+        for number in counts.iter_mut().chain(&mut stored) {
+            *number = words.next()?;
         }
-        Some(Self { module, code, routines, counts })
+        Some(Self { module, code, routines, counts, stored })
     }
 }
 
@@ -136,7 +167,12 @@ pub struct Image {
     header: Header,
     /// First byte of each table.
     starts: [usize; table::BYTES.len()],
+    /// The tables that are kept in blocks.
+    blocks: [Option<Blocks>; table::BYTES.len()],
 }
+
+/// More records than this are damage: it keeps what is reserved for them in bounds.
+const MOST_RECORDS: u64 = SITE_LIMIT as u64;
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
@@ -164,15 +200,26 @@ impl Image {
         let too_short = ImageError::Size { expected: HEADER_WORDS as u64 * 8, found };
         let header = Header::parse(all).ok_or(too_short)?;
         let mut starts = [0; table::BYTES.len()];
+        let mut blocks = [const { None }; table::BYTES.len()];
         let mut end = HEADER_WORDS as u64 * 8;
-        for ((start, count), width) in starts.iter_mut().zip(header.counts).zip(table::BYTES) {
-            *start = end as usize;
-            end = end.saturating_add(count.saturating_mul(width as u64));
+        for table in 0..table::BYTES.len() {
+            let (count, width) = (header.counts[table], table::BYTES[table]);
+            if count >= MOST_RECORDS {
+                return Err(ImageError::Outside { table });
+            }
+            let len = count as usize * width;
+            starts[table] = end as usize;
+            blocks[table] = table::blocks(table)
+                .map(|(records, shape)| Blocks::new(len, width, records * width, shape));
+            if blocks[table].is_none() && header.stored[table] != len as u64 {
+                return Err(ImageError::Outside { table });
+            }
+            end = end.saturating_add(header.stored[table]);
         }
         if end != found {
             return Err(ImageError::Size { expected: end, found });
         }
-        let image = Self { bytes, header, starts };
+        let image = Self { bytes, header, starts, blocks };
         if image.count(table::FRAGS) != image.count(table::DETAILS)
             || image.count(table::ENTRIES) != image.count(table::BY_PC)
         {
@@ -214,24 +261,54 @@ impl Image {
             return None;
         }
         let width = table::BYTES[table];
-        let at = self.starts[table] + index * width;
-        (*self.bytes).as_ref().get(at..at + width)
+        self.bytes_at(table, index * width, width)
+    }
+
+    /// Bytes of a table, which are all in one block where it is in blocks.
+    fn bytes_at(&self, table: usize, at: usize, len: usize) -> Option<&[u8]> {
+        if len == 0 {
+            return Some(&[]);
+        }
+        let Some(blocks) = &self.blocks[table] else {
+            return self.stored(table).get(at..at.checked_add(len)?);
+        };
+        let (block, within) = (at / blocks.block_bytes(), at % blocks.block_bytes());
+        blocks.get(self.stored(table), block)?.get(within..within.checked_add(len)?)
     }
 
     /// A table as it stands.
-    fn table(&self, table: usize) -> &[u8] {
+    fn stored(&self, table: usize) -> &[u8] {
         let start = self.starts[table];
-        &(*self.bytes).as_ref()[start..start + self.count(table) * table::BYTES[table]]
+        &(*self.bytes).as_ref()[start..start + self.header.stored[table] as usize]
     }
 
-    /// All records of a table.
-    pub(crate) fn records(&self, table: usize) -> std::slice::ChunksExact<'_, u8> {
-        self.table(table).chunks_exact(table::BYTES[table])
+    /// All records of a table. In a damaged one there may be fewer.
+    pub(crate) fn records(&self, table: usize) -> impl Iterator<Item = &[u8]> {
+        (0..self.count(table)).filter_map(move |index| self.record(table, index))
+    }
+
+    /// All relocations; none of this stays in memory.
+    pub(crate) fn sites(&self) -> Option<Vec<Site>> {
+        let mut raw = Vec::new();
+        let blocks = self.blocks[table::SITES].as_ref()?;
+        for index in 0..blocks.count() {
+            blocks.unpack(self.stored(table::SITES), index, &mut raw)?;
+        }
+        Some(raw.chunks_exact(4).map(|word| Site(u32_at(word, 0))).collect())
     }
 
     /// The first record of a sorted table whose key is not below `key`.
     fn search(&self, table: usize, key: u32, key_of: impl Fn(&[u8]) -> u32) -> usize {
-        let (mut low, mut high) = (0, self.count(table));
+        self.search_in((0, self.count(table)), table, key, key_of)
+    }
+
+    fn search_in(
+        &self,
+        (mut low, mut high): (usize, usize),
+        table: usize,
+        key: u32,
+        key_of: impl Fn(&[u8]) -> u32,
+    ) -> usize {
         while low < high {
             let middle = low.midpoint(high);
             match self.record(table, middle) {
@@ -244,7 +321,20 @@ impl Image {
 
     /// The first record of a table sorted by its first field whose field is not below `key`.
     fn first(&self, table: usize, key: u32) -> usize {
-        self.search(table, key, |record| u32_at(record, 0))
+        let first_word = |record: &[u8]| u32_at(record, 0);
+        let Some(blocks) = &self.blocks[table] else { return self.search(table, key, first_word) };
+        // Only the block that holds it is unpacked.
+        let (mut low, mut high) = (0, blocks.count());
+        while low < high {
+            let middle = low.midpoint(high);
+            match blocks.first_word(self.stored(table), middle) {
+                Some(first) if first < key => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        let records = blocks.block_bytes() / table::BYTES[table];
+        let range = (low.saturating_sub(1) * records, (low * records).min(self.count(table)));
+        self.search_in(range, table, key, first_word)
     }
 
     pub(crate) fn weights(&self, index: usize) -> Weights {
@@ -259,14 +349,26 @@ fn unpack_weights(bytes: &[u8]) -> Weights {
 
 /// What the rarely needed record of a fragment holds.
 pub(crate) mod detail {
+    /// How far the start is before the join.
     pub const START: usize = 0;
     pub const LEN: usize = 4;
-    /// Signed distance of the target from the module; `NO_TARGET` where there is none.
+    /// Signed distance of the target from the fragment's pc; `NO_TARGET` where there is none.
     pub const TARGET: usize = 8;
     pub const WEIGHTS: usize = 12;
     pub const APP_LEN: usize = 20;
     pub const INSTRUCTIONS: usize = 22;
     pub const NO_TARGET: i32 = i32::MIN;
+}
+
+/// What the record of a piece holds. It ends where the next one begins, but for a gap.
+pub(crate) mod piece {
+    pub const START: usize = 0;
+    pub const GAP: usize = 4;
+    /// Distance of its pc from the fragment's, or from the module where it has no fragment.
+    pub const PC: usize = 8;
+    pub const FRAGMENT: usize = 12;
+    pub const POINTS: usize = 16;
+    pub const POINTS_LEN: usize = 20;
 }
 
 /// Where an image is put.
@@ -335,25 +437,29 @@ impl Placed {
             .filter_map(|record| Some((self.pc(u32_at(record, 0)), self.place(u32_at(record, 4))?)))
     }
 
-    /// All pieces, as they stand in the table.
+    /// All pieces.
     pub fn pieces(&self) -> impl Iterator<Item = PieceRecord<'_>> {
-        self.image.records(table::PIECES).map(|record| PieceRecord {
-            start: u32_at(record, 0),
-            len: u32_at(record, 4),
-            pc: u32_at(record, 8),
-            fragment: self.fragment_of(record),
-            points: self.points_of(record).unwrap_or_default(),
+        (0..self.image.count(table::PIECES)).filter_map(|index| self.piece(index))
+    }
+
+    fn piece(&self, index: usize) -> Option<PieceRecord<'_>> {
+        let record = self.image.record(table::PIECES, index)?;
+        let start = u32_at(record, piece::START);
+        let end = match self.image.record(table::PIECES, index + 1) {
+            Some(next) => u32_at(next, piece::START),
+            None => self.image.code_len() as u32,
+        };
+        let fragment = u32_at(record, piece::FRAGMENT) as usize;
+        let hot = self.image.record(table::FRAGS, fragment);
+        let origin = hot.map_or(0, |hot| u32_at(hot, 0));
+        let (at, len) = (u32_at(record, piece::POINTS), u32_at(record, piece::POINTS_LEN));
+        Some(PieceRecord {
+            start,
+            len: end.wrapping_sub(start).wrapping_sub(u32_at(record, piece::GAP)),
+            pc: u32_at(record, piece::PC).wrapping_add(origin),
+            fragment: hot.map(|_| self.id(fragment as u32)),
+            points: self.image.bytes_at(table::POINTS, at as usize, len as usize)?,
         })
-    }
-
-    fn fragment_of(&self, piece: &[u8]) -> Option<FragmentId> {
-        let index = u32_at(piece, 12);
-        ((index as usize) < self.fragments()).then(|| self.id(index))
-    }
-
-    fn points_of(&self, piece: &[u8]) -> Option<&[u8]> {
-        let (at, len) = (u32_at(piece, 16) as usize, u32_at(piece, 20) as usize);
-        self.image.table(table::POINTS).get(at..at.checked_add(len)?)
     }
 
     fn pc(&self, offset: u32) -> AppPc {
@@ -390,18 +496,19 @@ impl Placed {
         let cold = self.image.record(table::DETAILS, index).unwrap_or(&[0; 24]);
         let target = u32_at(cold, detail::TARGET);
         let place = |offset| self.place(offset).unwrap_or(CachePc(self.code));
+        let join = u32_at(hot, 4) & !(FLAGS_DEAD | CHARGED_FIRST);
         Fragment {
             pc: self.pc(u32_at(hot, 0)),
             app_len: u16_at(cold, detail::APP_LEN),
             instructions: u16_at(cold, detail::INSTRUCTIONS),
-            start: place(u32_at(cold, detail::START)),
+            start: place(join.wrapping_sub(u32_at(cold, detail::START))),
             len: u32_at(cold, detail::LEN),
             head: late.or_else(|| self.head(id)),
-            join: place(u32_at(hot, 4) & !(FLAGS_DEAD | CHARGED_FIRST)),
+            join: place(join),
             charged_first: u32_at(hot, 4) & CHARGED_FIRST != 0,
             target: match target.cast_signed() {
                 detail::NO_TARGET => AppPc(0),
-                _ => self.pc(target),
+                _ => self.pc(target.wrapping_add(u32_at(hot, 0))),
             },
             weights: unpack_weights(&cold[detail::WEIGHTS..]),
             // Only code that counts nothing down is kept.
@@ -442,13 +549,13 @@ impl Placed {
     pub fn point_at(&self, pc: CachePc) -> Option<(AppPc, Point, Option<FragmentId>)> {
         let offset = (pc.0 - self.code) as u32;
         let after = self.image.first(table::PIECES, offset + 1);
-        let record = self.image.record(table::PIECES, after.checked_sub(1)?)?;
-        let within = offset - u32_at(record, 0);
-        if within >= u32_at(record, 4) {
+        let piece = self.piece(after.checked_sub(1)?)?;
+        let within = offset.checked_sub(piece.start)?;
+        if within >= piece.len {
             return None;
         }
-        let point = recipe::lookup(self.points_of(record)?, within)?;
-        Some((self.pc(u32_at(record, 8)), point, self.fragment_of(record)))
+        let point = recipe::lookup(piece.points, within)?;
+        Some((self.pc(piece.pc), point, piece.fragment))
     }
 }
 
@@ -512,40 +619,35 @@ impl Translator {
         write: &mut dyn FnMut(u64, &[u8]) -> bool,
     ) -> Result<(), ImageError> {
         let deltas = self.deltas(&image.header, at);
-        let code = image.table(table::CODE);
-        let mut sites = image.records(table::SITES).map(|record| Site(u32_at(record, 0)));
-        let mut next = sites.next();
-        // Small enough to stay in the processor's cache; a site that straddles two pieces makes the
-        // first one longer.
-        let mut buffer: Vec<u8> = Vec::with_capacity(PIECE + 4);
+        let outside = ImageError::Outside { table: table::SITES };
+        let sites = image.sites().ok_or(ImageError::Damaged { table: table::SITES })?;
+        let damaged = ImageError::Damaged { table: table::CODE };
+        let blocks = image.blocks[table::CODE].as_ref().ok_or(damaged)?;
+        let mut sites = sites.into_iter().peekable();
+        let mut buffer: Vec<u8> = Vec::with_capacity(blocks.block_bytes() + 4);
+        // Where the buffer begins. A site that straddles two blocks waits for the second one.
         let mut start = 0;
-        while start < code.len() {
-            let mut end = (start + PIECE).min(code.len());
-            buffer.clear();
-            buffer.extend_from_slice(&code[start..end]);
-            while let Some(site) = next.filter(|site| site.at() < end) {
-                if site.at() + 4 > end {
-                    let more = code.get(end..site.at() + 4);
-                    let more = more.ok_or(ImageError::Outside { table: table::SITES })?;
-                    buffer.extend_from_slice(more);
-                    end += more.len();
-                }
-                let within = site.at().checked_sub(start);
-                let within = within.ok_or(ImageError::Outside { table: table::SITES })?;
+        for index in 0..blocks.count() {
+            blocks.unpack(image.stored(table::CODE), index, &mut buffer).ok_or(damaged)?;
+            let end = start + buffer.len();
+            while let Some(site) = sites.next_if(|site| site.at() + 4 <= end) {
+                let within = site.at().checked_sub(start).ok_or(outside)?;
                 let new =
                     i64::from(u32_at(&buffer, within).cast_signed()) + deltas[site.kind() as usize];
                 let new = i32::try_from(new).map_err(|_| ImageError::Reach { at: site.at() })?;
                 buffer[within..within + 4].copy_from_slice(&new.to_le_bytes());
-                next = sites.next();
             }
-            if !write(start as u64, &buffer) {
+            let ready = sites.peek().map_or(end, |site| site.at().min(end));
+            let ready = ready.checked_sub(start).ok_or(outside)?;
+            if !write(start as u64, &buffer[..ready]) {
                 return Err(ImageError::NotWritten);
             }
-            start = end;
+            buffer.drain(..ready);
+            start += ready;
         }
-        match next {
-            Some(_) => Err(ImageError::Outside { table: table::SITES }),
-            None => Ok(()),
+        match buffer.is_empty() && sites.next().is_none() {
+            true => Ok(()),
+            false => Err(outside),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::identity::Stamp;
 pub const HEADER_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"LWPUNIT\n";
 /// Version of the header and of everything around the image.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Where the header's own hash stands.
 const HASH_AT: usize = HEADER_BYTES - 16;
 /// Where the path stands, which is for people to read.
