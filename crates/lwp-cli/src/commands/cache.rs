@@ -70,7 +70,13 @@ fn list(items: &[Item]) -> String {
         };
     }
     let bytes = items.iter().map(|item| item.bytes).sum();
-    let _ = writeln!(text, "{:>9}  in {} files", size(bytes), items.len());
+    let _ = write!(text, "{:>9}  in {} files", size(bytes), items.len());
+    let code: u64 =
+        items.iter().filter_map(|item| Some(item.header.as_ref().ok()?.code_bytes.1)).sum();
+    if code > 0 {
+        let _ = write!(text, ", {:.2} times the code in them", bytes as f64 / code as f64);
+    }
+    text.push('\n');
     text
 }
 
