@@ -1,6 +1,6 @@
 //! Writing a recording while a program runs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use lwp_profile::{Block, RecordedFrame, RecordedSample, SampledEvent, Writer};
 use lwp_vcpu::Outcome;
 use lwp_vcpu::profile as vcpu;
+use rustc_hash::FxHashMap;
 
 use crate::failure::{Failure, plain};
 use crate::recorded;
@@ -34,7 +35,9 @@ struct State {
 #[derive(Debug, Default)]
 struct Samples {
     /// Every frame that has been seen, and its index.
-    frames: HashMap<RecordedFrame, u32>,
+    frames: FxHashMap<RecordedFrame, u32>,
+    /// The stack before, outermost frame first, and the index of each frame.
+    before: Vec<(vcpu::Place, u32)>,
     /// Frames that have not been written, and the index of the first of them.
     fresh: Vec<RecordedFrame>,
     first: u32,
@@ -49,14 +52,20 @@ const BATCH: usize = 1024;
 impl Samples {
     /// The index of the innermost frame of a stack.
     fn intern(&mut self, stack: &[vcpu::Place]) -> u32 {
-        let mut caller = None;
-        for place in stack.iter().rev() {
+        // Most stacks differ from the one before in their innermost frames only.
+        let outermost_first = stack.iter().rev();
+        let same = outermost_first.zip(&self.before).take_while(|(now, (was, _))| *now == was);
+        let same = same.count();
+        self.before.truncate(same);
+        let mut caller = self.before.last().map(|(_, index)| *index);
+        for place in stack.iter().rev().skip(same) {
             let frame = RecordedFrame { caller, module: place.module, address: place.address };
             let next = self.first + self.fresh.len() as u32;
             let index = *self.frames.entry(frame).or_insert(next);
             if index == next {
                 self.fresh.push(frame);
             }
+            self.before.push((*place, index));
             caller = Some(index);
         }
         caller.unwrap_or(0)
@@ -203,5 +212,50 @@ impl vcpu::Sink for Recorder {
         if state.samples.waiting.len() >= BATCH {
             state.write_samples();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stacks of these addresses, innermost first, in turn; the recorded frames, outermost first, by
+    /// the index that each stack got.
+    fn recorded(stacks: &[&[u64]]) -> Vec<Vec<u64>> {
+        let mut samples = Samples::default();
+        let mut all: Vec<RecordedFrame> = Vec::new();
+        let mut lists = Vec::new();
+        for (nth, stack) in stacks.iter().enumerate() {
+            let place = |&address| vcpu::Place { module: Some(1), address };
+            let stack: Vec<vcpu::Place> = stack.iter().map(place).collect();
+            let index = samples.intern(&stack);
+            if nth % 2 == 1 {
+                // Written: the next frames are others.
+                samples.first += samples.fresh.len() as u32;
+                all.append(&mut samples.fresh);
+            }
+            let known: Vec<RecordedFrame> = all.iter().chain(&samples.fresh).copied().collect();
+            let next = |frame: &RecordedFrame| frame.caller.map(|caller| known[caller as usize]);
+            let frames = std::iter::successors(Some(known[index as usize]), next);
+            lists.push(frames.map(|frame| frame.address).collect());
+        }
+        let known = all.len() + samples.fresh.len();
+        assert_eq!(samples.frames.len(), known, "a frame is written once");
+        lists
+    }
+
+    #[test]
+    fn a_stack_is_what_it_was_whatever_came_before() {
+        let stacks: [&[u64]; 8] = [
+            &[5, 4, 3, 2, 1],
+            &[6, 3, 2, 1],
+            &[3, 2, 1],
+            &[7, 3, 2, 1],
+            &[5, 4, 3, 2, 1],
+            &[3, 3, 2, 1],
+            &[1],
+            &[2, 1, 9],
+        ];
+        assert_eq!(recorded(&stacks), stacks);
     }
 }

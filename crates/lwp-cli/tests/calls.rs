@@ -152,6 +152,45 @@ fn own(dir: &Path, function: &str, event: &str) -> u64 {
     rows.iter().filter(|row| row["sym"] == function).filter_map(|row| row["self"].as_u64()).sum()
 }
 
+/// The callers of functions with `part` in their names, with how often, where that is at least so many times:
+/// the linker and the start of the program call some too.
+fn callers(edges: &Edges, part: &str, least: u64) -> Vec<(String, u64)> {
+    let to = edges.iter().filter(|((_, to), count)| to.contains(part) && **count >= least);
+    to.map(|((from, _), count)| (from.clone(), *count)).collect()
+}
+
+#[test]
+fn stubs_lead_where_the_linker_has_led_them() {
+    // At the program's start, at the first call, and by the program itself.
+    for (flag, more) in [("-Wl,-z,now", 0), ("-Wl,-z,lazy", 0), ("-static", 20)] {
+        let flags = [flag, "-fno-builtin", "-O2", "-foptimize-sibling-calls"];
+        let Some(dir) = compiled("imports", "imports.c", &flags) else { return };
+        recorded(&dir, &[], "jsonl");
+        let edges = calls(&dir);
+        for (name, times) in [("strlen", 1000), ("strcmp", 500)] {
+            // A program without a linker prints by way of the same stub.
+            let callers = callers(&edges, &format!("__{name}_"), times);
+            let [(caller, count)] = &callers[..] else { panic!("{flag}: {callers:?}") };
+            assert_eq!(*caller, format!("{name}@plt"), "{flag}");
+            assert!((times..=times + more).contains(count), "{flag}: {callers:?}");
+        }
+    }
+}
+
+#[test]
+fn tail_calls_are_counted_and_those_by_pointer_have_no_caller() {
+    let flags = ["-O2", "-foptimize-sibling-calls"];
+    let Some(dir) = compiled("tails", "imports.c", &flags) else { return };
+    recorded(&dir, &[], "jsonl");
+    let edges = calls(&dir);
+    assert_eq!(from(&edges, "straight"), [("square".to_owned(), 300)]);
+    // Neither the first nor the last word that the hook held is taken for all.
+    let unknown: [(String, u64); 2] = [("?".into(), 100), ("straight".into(), 300)];
+    assert_eq!(callers(&edges, "square", 1), unknown);
+    assert_eq!(callers(&edges, "twice", 1), [("?".to_owned(), 10)]);
+    assert!(from(&edges, "by_word").is_empty() && from(&edges, "by_register").is_empty());
+}
+
 #[test]
 fn threads_and_processes_are_added_up() {
     let Some(dir) = compiled("forks", "calls.c", &[]) else { return };

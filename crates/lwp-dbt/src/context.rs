@@ -207,8 +207,8 @@ pub enum Slot {
     /// How many changes of the data cache there have been.
     LwpUndos = 0x8f8,
     /// Where translated code stores the records of instructions and branches itself: 1 where the high
-    /// part is instructions and the low one branches, 2 where the high part is branches; 0 where the
-    /// host stores them.
+    /// part is instructions and the low one branches, 2 where the high part is branches; 3 where samples
+    /// of instructions are taken ([`crate::routines::SAMPLES`]); 0 where the host does everything.
     LwpEvents = 0x900,
     /// Address of the [known cut](CUTS_AT) that the thread has led itself to; 0 where the host has.
     LwpCut = 0x908,

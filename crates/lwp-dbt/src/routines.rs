@@ -19,7 +19,7 @@ mod calls;
 mod cpuid;
 mod lwp;
 
-pub use lwp::RECORDED;
+pub use lwp::{RECORDED, SAMPLES};
 
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;

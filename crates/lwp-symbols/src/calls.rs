@@ -2,9 +2,10 @@
 //!
 //! Exact are: the calls made by a direct call, those made by an indirect call, by where they led, how often
 //! a function's first instruction was executed, direct jumps from one function to the start of another. A
-//! jump through an imported word goes to the function that the dynamic linker found for the name; that is
-//! looked up in the same order, and so it is for calls in recordings before format 1.1. What remains of a
-//! function's executions came by indirect jumps, which the counts do not tell, or from the kernel.
+//! jump through an imported word goes to the function that the dynamic linker put there, which recordings
+//! know since format 1.2; in older ones, and where the process was gone, it is looked up by name in the linker's
+//! order, and so it is for calls in recordings before format 1.1. What remains of a function's executions came
+//! by other indirect jumps, which the counts do not tell, or from the kernel.
 
 use std::collections::HashMap;
 
@@ -39,8 +40,13 @@ type Place = (u32, u64);
 
 /// Enters the calls of everything that was executed.
 pub fn add(resolver: &mut Resolver<'_>) {
-    let mut calls =
-        Calls { resolver, starts: HashMap::new(), executed: HashMap::new(), led: HashMap::new() };
+    let mut calls = Calls {
+        resolver,
+        starts: HashMap::new(),
+        executed: HashMap::new(),
+        led: HashMap::new(),
+        words: HashMap::new(),
+    };
     let totals = calls.totals();
     for (block, total) in &totals {
         calls.first_instructions(block, total);
@@ -60,6 +66,8 @@ struct Calls<'r, 'a> {
     executed: HashMap<Key, u64>,
     /// Indirect calls of blocks of which it is known where they led, and that no block has been found for.
     led: HashMap<Place, u64>,
+    /// Where the words that jumps go through led when the recording was made.
+    words: HashMap<Place, Place>,
 }
 
 impl<'a> Calls<'_, 'a> {
@@ -137,6 +145,10 @@ impl<'a> Calls<'_, 'a> {
             let ((Some(module), address), (Some(to), target)) = (jump.from, jump.to) else {
                 continue;
             };
+            if !jump.alone && jump.end == BlockEnd::IndirectJump {
+                self.words.insert((module, address), (to, target));
+                continue;
+            }
             if !jump.alone {
                 let led = self.led.entry((module, address)).or_default();
                 *led = led.saturating_add(jump.times);
@@ -257,15 +269,24 @@ impl<'a> Calls<'_, 'a> {
             .names
             .get(&self.resolver.same(block.module))
             .and_then(|names| names.elf());
+        // A word that the program writes itself may have held anything before.
         let Some(name) = elf.and_then(|elf| elf.import_at(word)).map(str::to_owned) else {
             return;
         };
-        let Some(key) = self.exporter(&name) else { return };
+        let place = (block.module, block.address.wrapping_add(offset as u64));
+        let led = self.words.get(&place).copied().and_then(|led| self.entry(led));
+        let Some(key) = led.or_else(|| self.exporter(&name)) else { return };
         let (to, _) = self.resolver.function_at(key.0, key.1);
         if count > 0 {
             self.resolver.builder.call(Some(site), to, CallKind::Import, count);
         }
         self.explain(key, count);
+    }
+
+    /// The function that starts at a place, if one that was entered does.
+    fn entry(&mut self, (module, address): Place) -> Option<Key> {
+        let key = (self.resolver.same(module), self.resolver.file_address(module, address));
+        self.executed.contains_key(&key).then_some(key)
     }
 
     /// The first module that exports `name` as a function that was entered.

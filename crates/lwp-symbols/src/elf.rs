@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags,
-    RelocationTarget, SymbolKind, elf,
+    RelocationTarget, SectionFlags, SymbolKind, elf,
 };
 
 /// A function by its symbol.
@@ -81,9 +81,10 @@ impl Elf {
                 .map(|(name, _)| String::from_utf8_lossy(name).into_owned()),
             ..Self::default()
         };
-        out.read_imports(&file);
-        out.read_stubs(&file);
         out.read_symbols(&file);
+        out.read_imports(&file);
+        out.read_chosen(&file);
+        out.read_stubs(&file);
         out.settle();
         Ok(out)
     }
@@ -123,7 +124,8 @@ impl Elf {
             let indirect = symbol.elf_symbol().st_info.st_type() == elf::STT_GNU_IFUNC;
             let function = symbol.kind() == SymbolKind::Text || indirect;
             let label = symbol.kind() == SymbolKind::Label || symbol.kind() == SymbolKind::Unknown;
-            let defined = symbol.is_definition() || label && symbol.section_index().is_some();
+            let defined =
+                symbol.is_definition() || (label || indirect) && symbol.section_index().is_some();
             let code = function || label && in_code(file, &symbol);
             if !defined || !code {
                 continue;
@@ -157,6 +159,38 @@ impl Elf {
         }
     }
 
+    /// Words that hold the address of a variant of a function, chosen when the program starts. They are called
+    /// by the name of the function that chooses, which is that of what is chosen for everybody else.
+    fn read_chosen(&mut self, file: &ElfFile64<'_, LittleEndian>) {
+        let choosers = self.functions.iter().filter(|symbol| symbol.indirect);
+        let mut names: Vec<(u64, &str)> =
+            choosers.map(|symbol| (symbol.address, symbol.name.as_str())).collect();
+        names.sort_by_key(|(address, name)| (*address, name.starts_with('_'), name.len(), *name));
+        let mut chosen = Vec::new();
+        for section in file.sections() {
+            let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
+            let rela = section.elf_section_header().sh_type.get(LittleEndian) == elf::SHT_RELA;
+            let Ok(bytes) = section.data() else { continue };
+            if !rela || !sh_flags.contains(elf::SHF_ALLOC) {
+                continue;
+            }
+            for entry in bytes.chunks_exact(24) {
+                let number = |at: usize| {
+                    entry[at..at + 8].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+                };
+                if number(8) as u32 != elf::R_X86_64_IRELATIVE.0 {
+                    continue;
+                }
+                let at = names.partition_point(|(address, _)| *address < number(16));
+                let name = names.get(at).filter(|(address, _)| *address == number(16));
+                let name =
+                    name.map_or_else(|| format!("*ABS*+{:#x}", number(16)), |it| it.1.to_owned());
+                chosen.push((number(0), name));
+            }
+        }
+        self.imports.extend(chosen);
+    }
+
     /// Finds the stubs of the procedure linkage table by what they do: jump through a word that
     /// holds an imported address.
     fn read_stubs(&mut self, file: &ElfFile64<'_, LittleEndian>) {
@@ -164,8 +198,16 @@ impl Elf {
             let Some(section) = file.section_by_name(section) else { continue };
             let Ok(bytes) = section.data() else { continue };
             // With control-flow protection the entries of .plt.got are longer.
-            let entry =
-                if entry == 8 && bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 16 } else { entry };
+            // Those of a program without a linker have no way back to it.
+            let entry = match entry {
+                8 if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) => 16,
+                16 if bytes.starts_with(&[0xff, 0x25])
+                    && bytes.get(6..8) == Some(&[0x66, 0x90]) =>
+                {
+                    8
+                }
+                entry => entry,
+            };
             for (index, code) in bytes.chunks_exact(entry).enumerate() {
                 let address = section.address() + (index * entry) as u64;
                 let Some(word) = jump_through(code, address) else { continue };

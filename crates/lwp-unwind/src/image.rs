@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
 
 use gimli::{
     BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, LittleEndian, UnwindContext, UnwindSection,
@@ -25,8 +24,9 @@ pub struct Image {
     index: Vec<(u64, u64, usize, bool)>,
     /// Loadable segments: offset in the file, bytes, address.
     segments: Vec<(u64, u64, u64)>,
-    /// Rows by address. `None` where the tables say nothing.
-    rows: FxHashMap<u64, Option<Arc<Row>>>,
+    /// Index of the row of an address. `None` where the tables say nothing.
+    known: FxHashMap<u64, Option<u32>>,
+    rows: Vec<Row>,
 }
 
 /// Most rows kept for one file.
@@ -94,16 +94,25 @@ impl Image {
     }
 
     /// The table row for the instruction at `address`, if the tables cover it.
-    pub fn row(&mut self, address: u64) -> Option<Arc<Row>> {
-        if let Some(row) = self.rows.get(&address) {
-            return row.clone();
-        }
-        let row = self.look_up(address).map(Arc::new);
-        if self.rows.len() >= MOST_ROWS {
+    pub fn row(&mut self, address: u64) -> Option<&Row> {
+        let index = match self.known.get(&address) {
+            Some(index) => *index,
+            None => self.learn(address),
+        };
+        self.rows.get(index? as usize)
+    }
+
+    fn learn(&mut self, address: u64) -> Option<u32> {
+        if self.known.len() >= MOST_ROWS {
+            self.known.clear();
             self.rows.clear();
         }
-        self.rows.insert(address, row.clone());
-        row
+        let index = self.look_up(address).map(|row| {
+            self.rows.push(row);
+            self.rows.len() as u32 - 1
+        });
+        self.known.insert(address, index);
+        index
     }
 
     fn look_up(&self, address: u64) -> Option<Row> {

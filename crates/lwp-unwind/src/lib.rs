@@ -17,4 +17,5 @@ mod row;
 mod walk;
 
 pub use image::Image;
+pub use row::RSP;
 pub use walk::{CodeRange, Ending, Frame, Memory, Registers, Unwinder};

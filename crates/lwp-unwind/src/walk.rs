@@ -1,7 +1,5 @@
 //! Walking a stack, frame by frame.
 
-use std::sync::Arc;
-
 use crate::expression::evaluate;
 use crate::image::Image;
 use crate::row::{Cfa, RBP, RBX, REGISTERS, RIP, RSP, Row, Rule};
@@ -124,7 +122,7 @@ impl Unwinder {
             }
             frames.push(Frame { place, tag: range.map(|range| range.tag) });
             let row = range.and_then(|range| self.row(range, place));
-            let next = match &row {
+            let next = match row {
                 Some(row) => by_table(row, &registers, memory),
                 None => by_frame_pointer(code, &registers, memory),
             };
@@ -133,7 +131,7 @@ impl Unwinder {
                 Next::Bottom => return Ending::Bottom,
                 Next::Lost => return Ending::Lost,
             };
-            let signal = row.as_ref().is_some_and(|row| row.signal);
+            let signal = row.is_some_and(|row| row.signal);
             if !signal && caller.get(RSP) <= registers.get(RSP) && frames.len() > 1 {
                 return Ending::Lost;
             }
@@ -143,7 +141,7 @@ impl Unwinder {
         Ending::Bottom
     }
 
-    fn row(&mut self, range: &CodeRange, place: u64) -> Option<Arc<Row>> {
+    fn row(&mut self, range: &CodeRange, place: u64) -> Option<&Row> {
         self.images.get_mut(range.image? as usize)?.row(place.wrapping_sub(range.bias))
     }
 }

@@ -5,12 +5,12 @@
 //! nothing is done and nothing is kept that could go wrong: exceptions, `longjmp`, tail calls and
 //! switches between stacks need no notice.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Frame, Image, Memory, Registers, Unwinder};
+use lwp_unwind::{CodeRange, Frame, Image, Memory, RSP, Registers, Unwinder};
+use rustc_hash::FxHashMap;
 
 use crate::machine::Machine;
 use crate::maps::{self, Mapping};
@@ -25,11 +25,14 @@ const LAYOUTS: usize = 256;
 #[derive(Debug, Default)]
 pub struct CallStacks {
     unwinder: Unwinder,
-    images: HashMap<FileKey, u32>,
-    modules: HashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
+    images: FxHashMap<FileKey, u32>,
+    modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
     /// Code by the state of an address space ([`crate::space::Space::changes`]).
-    layouts: HashMap<u64, Arc<Vec<CodeRange>>>,
+    layouts: FxHashMap<u64, Arc<Vec<CodeRange>>>,
+    /// Kept for the next walk, for their room.
     frames: Vec<Frame>,
+    places: Vec<Place>,
+    memory: TraceeStack,
 }
 
 /// A file, or the kernel's shared object.
@@ -157,31 +160,78 @@ fn image_of(tid: Tid, mapping: &Mapping) -> Image {
 }
 
 /// A tracee's stack, read in pieces.
+#[derive(Debug)]
 struct TraceeStack {
     tid: Tid,
-    pieces: Vec<(u64, Vec<u8>)>,
+    /// Bytes read, from `start` on: mostly all that a walk needs.
+    near: Vec<u8>,
+    start: u64,
+    /// What the walk has needed of them.
+    needed: u64,
+    /// Other pieces.
+    far: Vec<(u64, Vec<u8>)>,
 }
 
-/// Bytes read at a time.
+/// Bytes read at a time, and first of all as many as the walk before has needed, at least so many.
 const PIECE: u64 = 0x2000;
+const LEAST: u64 = 0x200;
+
+impl Default for TraceeStack {
+    fn default() -> Self {
+        Self { tid: 0, near: Vec::new(), start: 0, needed: PIECE, far: Vec::new() }
+    }
+}
+
+impl TraceeStack {
+    /// Reads the stack of `tid` from `sp` on.
+    fn begin(&mut self, tid: Tid, sp: u64) {
+        let wanted = (self.needed + self.needed / 4).clamp(LEAST, 8 * PIECE);
+        self.tid = tid;
+        self.start = sp & !7;
+        // To the end of a page: that is where the work of reading is counted.
+        let end = (self.start.saturating_add(wanted) | 0xfff).saturating_add(1);
+        self.needed = 0;
+        self.far.clear();
+        read_up_to(tid, self.start, (end - self.start) as usize, &mut self.near);
+    }
+}
+
+/// Reads `len` bytes at `start` into `bytes`, or as many as there are.
+fn read_up_to(tid: Tid, start: u64, len: usize, bytes: &mut Vec<u8>) {
+    bytes.resize(len, 0);
+    // Up to a page's end, what lies behind it may not be mapped: the kernel reads up to there.
+    let got = sys::read_memory(tid, start, bytes).unwrap_or(0);
+    bytes.truncate(got);
+}
+
+fn word_in(start: u64, bytes: &[u8], address: u64) -> Option<u64> {
+    let at = usize::try_from(address.checked_sub(start)?).ok()?;
+    let word = bytes.get(at..at.checked_add(8)?)?;
+    word.try_into().ok().map(u64::from_le_bytes)
+}
 
 impl Memory for TraceeStack {
     fn word(&mut self, address: u64) -> Option<u64> {
-        let within = |(start, bytes): &(u64, Vec<u8>)| {
-            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
-            let word = bytes.get(at..at.checked_add(8)?)?;
-            word.try_into().ok().map(u64::from_le_bytes)
-        };
-        if let Some(word) = self.pieces.iter().rev().find_map(within) {
+        if let Some(word) = word_in(self.start, &self.near, address) {
+            self.needed = self.needed.max(address - self.start + 8);
             return Some(word);
         }
+        let known =
+            self.far.iter().rev().find_map(|(start, bytes)| word_in(*start, bytes, address));
+        if known.is_some() {
+            return known;
+        }
         let start = address & !7;
-        let mut bytes = vec![0; PIECE as usize];
-        // Up to a page's end, what lies behind it may not be mapped: the kernel reads up to there.
-        let got = sys::read_memory(self.tid, start, &mut bytes).unwrap_or(0);
-        bytes.truncate(got);
-        self.pieces.push((start, bytes));
-        self.pieces.last().and_then(within)
+        // The stack goes on behind what was read: the next walk had better read this too.
+        self.needed = match start.checked_sub(self.start) {
+            Some(beyond) if beyond < 8 * PIECE => self.needed.max(beyond + PIECE),
+            _ => self.needed,
+        };
+        let mut bytes = Vec::new();
+        read_up_to(self.tid, start, PIECE as usize, &mut bytes);
+        let word = word_in(start, &bytes, address);
+        self.far.push((start, bytes));
+        word
     }
 }
 
@@ -203,7 +253,8 @@ impl Machine {
         let changes = space.changes;
         let Some(profiler) = &mut self.profiler else { return };
         let stacks = &mut self.call_stacks;
-        let mut memory = TraceeStack { tid, pieces: Vec::new() };
+        let mut memory = std::mem::take(&mut stacks.memory);
+        memory.begin(tid, registers.get(RSP).unwrap_or(0));
         let mut frames = std::mem::take(&mut stacks.frames);
         let code = stacks.layout((tid, pid), changes, profiler);
         stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
@@ -213,11 +264,12 @@ impl Machine {
             let code = stacks.layout((tid, pid), changes, profiler);
             stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         }
-        let places: Vec<Place> =
-            frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }).collect();
-        stacks.frames = frames;
+        let places = &mut stacks.places;
+        places.clear();
+        places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
         for event in (0..32).filter(|event| events >> event & 1 != 0) {
-            profiler.add_sample(&Sample { serial, event, stack: &places });
+            profiler.add_sample(&Sample { serial, event, stack: places });
         }
+        (stacks.frames, stacks.memory) = (frames, memory);
     }
 }

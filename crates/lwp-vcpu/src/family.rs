@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lwp_dbt::context::KnownCpuid;
 use lwp_dbt::{
     AppPc, AppState, CachePc, Checks, CodeSource, EntryId, FragmentId, Layout, Lwp, Plan, Region,
-    RegionLimits, Role, Translator, Unit, block::Block,
+    RegionLimits, Role, Translator, Unit,
 };
 use lwp_ptrace::{SharedMemory, memory};
 use rustc_hash::FxHashMap;
@@ -17,6 +17,10 @@ use crate::memory_map::family_offset;
 use crate::profile::Origins;
 use crate::store::Store;
 use crate::syscalls;
+
+mod blocks;
+
+use blocks::Blocks;
 
 /// Which file is mapped where: what a shared translation belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,6 +119,8 @@ pub struct Family {
     pub origins: Option<Origins>,
     /// Entries made in this run by the address of their stub.
     stubs: FxHashMap<u64, EntryId>,
+    /// Blocks in which events were due.
+    blocks: Blocks,
 }
 
 impl Family {
@@ -139,6 +145,7 @@ impl Family {
             chain_filled: 0,
             origins: None,
             stubs: FxHashMap::default(),
+            blocks: Blocks::default(),
         };
         family.write_template(&emulated);
         family
@@ -320,42 +327,6 @@ impl Family {
             self.stubs.insert(self.translator.entry(entry).stub.0, entry);
         }
         region
-    }
-
-    /// The block at `pc` of unit `id` as it is translated, of at most `most` instructions where that is
-    /// not 0.
-    pub fn block(
-        &mut self,
-        id: UnitId,
-        tid: i32,
-        range: (u64, u64),
-        pc: AppPc,
-        most: usize,
-    ) -> Option<Block> {
-        let mut source = ModuleCode { tid, range, kept: None, pages: None };
-        self.translator.block(&self.modules[id.0 as usize].unit, &mut source, pc, most)
-    }
-
-    /// A fragment of the first `most` instructions at `pc`, which tells the host when they are done.
-    pub fn cut(
-        &mut self,
-        id: UnitId,
-        tid: i32,
-        range: (u64, u64),
-        pc: AppPc,
-        most: usize,
-    ) -> Option<(CachePc, FragmentId)> {
-        let arena = self.arena_of(id)?;
-        if !self.find_lot(id, arena) {
-            return None;
-        }
-        let mut source = ModuleCode { tid, range, kept: None, pages: None };
-        let module = &mut self.modules[id.0 as usize];
-        let (lot, _) = module.lot.as_mut()?;
-        let mut sink = self.arenas[arena].sink(lot, &self.memory);
-        let cut = self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most);
-        note_origins(&mut self.origins, &self.translator, id, &mut source);
-        cut
     }
 
     /// The application's state at `pc` in routines or fragments.

@@ -257,8 +257,9 @@ impl ThreadLwp {
         context.set(Slot::LwpLow, low as u64);
         context.set(Slot::LwpValue, values as u64);
         context.deal_nothing();
-        if self.sampler.is_none() {
-            self.write_direct(context);
+        match self.sampler {
+            None => self.write_direct(context),
+            Some(_) => self.write_samples(context),
         }
         self.write_cache(context);
     }

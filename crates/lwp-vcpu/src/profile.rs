@@ -18,6 +18,9 @@ use crate::machine::Machine;
 use crate::maps::Mapping;
 
 mod jumps;
+mod words;
+
+use words::Words;
 
 /// Receives what was executed. Modules and blocks come before the first thread that executed them.
 ///
@@ -175,7 +178,8 @@ pub struct ThreadExecutions {
     /// Instructions executed one at a time: module, address, how often. Negative where a block's
     /// execution counts an instruction that was started again.
     pub steps: Vec<(Option<u32>, u64, i64)>,
-    /// Where indirect calls led, if that is wanted, and all branches that were executed alone.
+    /// Where indirect calls led, if that is wanted, and all branches that were executed alone; also, as
+    /// indirect jumps that were not, where the words lead that stubs of linkage tables jump through.
     pub jumps: Vec<Jump>,
     /// Where events are sampled: how many there were of each.
     pub sampled: Vec<u64>,
@@ -276,6 +280,8 @@ pub struct Origins {
     units: FxHashMap<UnitId, UnitOrigin>,
     /// Numbers of the blocks that have been reported, by fragment.
     reported: FxHashMap<FragmentId, u32>,
+    /// Where stubs of linkage tables lead.
+    words: Words,
 }
 
 #[derive(Debug, Default)]

@@ -19,6 +19,10 @@ use crate::memory_map::DOOR_SLEEP;
 use crate::space::{Space, VSYSCALL};
 use crate::syscalls::{self, Before, Effect, Pending};
 
+mod rhythm;
+
+use rhythm::{Rhythm, Wait};
+
 /// Fragments translated before an answer, and for one request in all.
 const FIRST: usize = 8;
 const REGION: usize = 48;
@@ -83,8 +87,10 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     let mut fruitless = 0u32;
     let mut crowded = false;
     let mut backlog: Option<Backlog> = None;
+    let mut rhythm = lock(machine).samples().then(|| Rhythm::new(last));
     loop {
         let mut served = false;
+        let found = rhythm.as_ref().map(|_| Instant::now());
         for base in (0..high_water).step_by(8) {
             if memory.u64(base as u64).load(Ordering::Acquire) == 0 {
                 continue;
@@ -105,6 +111,9 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
         if served {
             last = Instant::now();
             fruitless = 0;
+            if let (Some(rhythm), Some(found)) = (&mut rhythm, found) {
+                rhythm.note(found, last);
+            }
             continue;
         }
         if let Some(work) = &mut backlog {
@@ -114,7 +123,8 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             last = Instant::now();
             continue;
         }
-        if !alone && !crowded && last.elapsed() < SPIN {
+        let expected = rhythm.as_ref().map_or(Wait::Unknown, |rhythm| rhythm.wait(Instant::now()));
+        if !alone && !crowded && (last.elapsed() < SPIN || expected == Wait::Spin) {
             for _ in 0..32 {
                 std::hint::spin_loop();
             }
@@ -139,10 +149,11 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             if guard.finished {
                 return;
             }
-            let nap = match (guard.filtered, fruitless > 1000) {
-                (true, _) => FILTERED_NAP,
-                (false, true) => 20 * NAP,
-                (false, false) => NAP,
+            let nap = match (expected, guard.filtered, fruitless > 1000) {
+                (Wait::Sleep(nap), false, _) => nap,
+                (_, true, _) => FILTERED_NAP,
+                (_, false, true) => 20 * NAP,
+                (_, false, false) => NAP,
             };
             drop(guard);
             sys::futex_wait(sleep_word, 1, Some(nap));

@@ -17,7 +17,7 @@ mod event;
 mod touch;
 mod unit;
 
-pub use event::RECORDED;
+pub use event::{RECORDED, SAMPLES};
 
 const RECORD_BYTES: i32 = 32;
 const PAGE: i32 = 0x1000;

@@ -19,6 +19,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
             machine.settle(tid, &cache);
         }
     }
+    machine.note_words(tid);
     if machine.config.warm {
         machine.warm(tid);
     }

@@ -1,5 +1,7 @@
 //! An event is due: the instruction on which it expires is executed alone and reported.
 
+use std::sync::Arc;
+
 use iced_x86::Mnemonic;
 use lwp_arch::Fault;
 use lwp_arch::retired::BranchKind;
@@ -56,7 +58,7 @@ impl Machine {
         }
     }
 
-    fn lwp_block(&mut self, tid: Tid, pc: AppPc) -> Option<Block> {
+    fn lwp_block(&mut self, tid: Tid, pc: AppPc) -> Option<Arc<Block>> {
         let (space, family) = self.space_of(tid)?;
         let (start, range) = space.code_at(family, tid, pc.0)?;
         family.block(range.unit, tid, (start, range.end), pc, 0)
@@ -118,6 +120,26 @@ impl Machine {
         None
     }
 
+    /// The same, to just before a sample; the next time the thread leads itself there.
+    pub(super) fn lwp_cut_before(
+        &mut self,
+        tid: Tid,
+        slot: usize,
+        pc: AppPc,
+        most: u32,
+    ) -> Option<Backlog> {
+        match self.lwp_make_cut(tid, slot, pc, most) {
+            Some((block, head, lasts)) => {
+                if lasts {
+                    self.lwp_know_cut(tid, &block, head, DueFor::Sample);
+                }
+                self.go(tid, slot, pc, head);
+            }
+            None => self.ask_tracer(tid, Need::Step),
+        }
+        None
+    }
+
     /// The same, to the instruction on which `event` is due; the thread leads itself there where it can.
     fn lwp_cut_for(
         &mut self,
@@ -150,7 +172,7 @@ impl Machine {
         slot: usize,
         pc: AppPc,
         most: u32,
-    ) -> Option<(Block, CachePc, bool)> {
+    ) -> Option<(Arc<Block>, CachePc, bool)> {
         let (space, family) = self.space_of(tid)?;
         let (start, range) = space.code_at(family, tid, pc.0)?;
         let bounds = (start, range.end);

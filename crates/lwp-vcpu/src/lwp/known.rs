@@ -4,7 +4,7 @@ use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::{AppPc as Ip, EventKind, Record, Revision};
 use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KnownCut};
-use lwp_dbt::routines::RECORDED;
+use lwp_dbt::routines::{RECORDED, SAMPLES};
 use lwp_dbt::{CachePc, Slot};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
@@ -71,6 +71,8 @@ pub enum DueFor {
     Instruction,
     /// Branches retired.
     Branch,
+    /// A sample of the instruction that follows.
+    Sample,
 }
 
 impl ThreadLwp {
@@ -106,7 +108,7 @@ impl ThreadLwp {
         let cut = self.cut.as_ref().filter(|_| can_be_known(block))?;
         let &ip = cut.pcs.last()?;
         let count = match event {
-            DueFor::Instruction => cut.pcs.len() as u32,
+            DueFor::Instruction | DueFor::Sample => cut.pcs.len() as u32,
             DueFor::Branch => 0,
         };
         let (high, low) = lwp_dbt::countdown_of(block, &self.selection);
@@ -140,6 +142,12 @@ impl ThreadLwp {
         context.set(Slot::LwpEvents, if self.records_events() { by } else { 0 });
     }
 
+    /// Publishes whether the thread may lead itself to cut fragments before samples.
+    pub(super) fn write_samples(&self, context: Context<'_>) {
+        let samples = self.selection.instructions && !self.selection.dcache;
+        context.set(Slot::LwpEvents, if samples { u64::from(SAMPLES) } else { 0 });
+    }
+
     /// Takes in what the counters have been reloaded with since the countdown was published.
     pub(super) fn take_events(&mut self, context: Context<'_>) {
         if !self.records_events() {
@@ -162,7 +170,8 @@ impl ThreadLwp {
 /// What every record of an event begins with, but for the core's number.
 fn first_dword(event: DueFor, taken: bool) -> u32 {
     let event = match event {
-        DueFor::Instruction => Event::InstructionsRetired,
+        // Of a sample no record is stored.
+        DueFor::Instruction | DueFor::Sample => Event::InstructionsRetired,
         DueFor::Branch => {
             Event::BranchesRetired { flags: BranchFlags::new(taken, None), target: Ip(0) }
         }
@@ -199,12 +208,14 @@ impl Machine {
         head: CachePc,
         event: DueFor,
     ) -> bool {
-        // What cut fragments execute is counted by the host, where it is.
-        if self.plan() != lwp_dbt::Plan::Plain || self.profiler.is_some() {
+        // What cut fragments execute is counted by the host, where it is. Samples lead to it anyway.
+        let counted = self.plan() != lwp_dbt::Plan::Plain || self.profiler.is_some();
+        if counted && event != DueFor::Sample {
             return false;
         }
+        let Some(side) = self.space_index(tid) else { return false };
         let Some(thread) = self.threads.get_mut(&tid) else { return false };
-        let (Some(lwp), Some(side)) = (&thread.lwp, thread.side) else { return false };
+        let Some(lwp) = &thread.lwp else { return false };
         let (Some(known), Some(cut)) = (lwp.known_cut(block, head, event), lwp.cut.clone()) else {
             return false;
         };

@@ -262,7 +262,7 @@ impl Machine {
                 self.take_samples(tid, events, registers);
                 self.lwp_publish(tid);
             }
-            Some((index, _)) => return self.lwp_cut(tid, slot, pc, index),
+            Some((index, _)) => return self.lwp_cut_before(tid, slot, pc, index),
             None => {}
         }
         match block.insns.is_empty() && block.terminator == Terminator::Repeat {

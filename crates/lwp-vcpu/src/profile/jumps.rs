@@ -1,11 +1,11 @@
-//! Where indirect calls led, and branches that were executed alone.
+//! Where indirect calls led, stubs of linkage tables, and branches that were executed alone.
 
-use iced_x86::{Decoder, DecoderOptions};
 use lwp_dbt::context::calls::call_site_counter;
 use lwp_dbt::{CachePc, FragmentId, PcSource, Role, Slot, Weights};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
+use super::words::last_of;
 use super::{BlockEnd, Executions, Jump, Place, Profiler, block_end, positive, unit_at};
 use crate::family::Family;
 use crate::machine::Machine;
@@ -56,6 +56,18 @@ impl Profiler {
             let (end, times) = (BlockEnd::IndirectCall, positive(count));
             out.push(Jump { from, to, end, alone: false, taken: true, times });
         }
+        if let Some(origins) = &mut family.origins {
+            origins.words.look(&family.translator, &origins.fragments, pid);
+        }
+        for (&fragment, &[runs, _]) in &executions.runs {
+            let led = family.origins.as_ref().and_then(|origins| origins.words.led(fragment));
+            let Some(led) = led else { continue };
+            let [from, to] = led.map(|address| {
+                *places.entry(address).or_insert_with(|| self.place(family, pid, address))
+            });
+            let (end, times) = (BlockEnd::IndirectJump, positive(runs));
+            out.push(Jump { from, to, end, alone: false, taken: true, times });
+        }
         out.retain(|jump| jump.times > 0);
         out.sort_unstable();
         out
@@ -70,18 +82,25 @@ impl Profiler {
     /// The instruction that a fragment ends with.
     fn site(&mut self, family: &mut Family, pid: i32, id: FragmentId) -> Option<Place> {
         let (unit, bytes) = family.origins.as_ref()?.fragments.get(id.0 as usize)?;
-        let (unit, pc) = (*unit, family.translator.fragment(id).pc);
-        let mut decoder = Decoder::with_ip(64, bytes, pc.0, DecoderOptions::NONE);
-        let mut last = None;
-        while decoder.can_decode() {
-            last = Some(decoder.decode().ip());
-        }
-        let module = Some(self.module(family, pid, unit));
-        last.map(|address| Place { module, address })
+        let last = last_of(family.translator.fragment(id).pc, bytes)?;
+        let module = Some(self.module(family, pid, *unit));
+        Some(Place { module, address: last.ip() })
     }
 }
 
 impl Machine {
+    /// The process of this thread may be about to end: what its stubs jump through can still be read.
+    pub fn note_words(&mut self, tid: Tid) {
+        if self.profiler.is_none() || self.samples() {
+            return;
+        }
+        if let Some((_, family)) = self.space_of(tid)
+            && let Some(origins) = &mut family.origins
+        {
+            origins.words.look(&family.translator, &origins.fragments, tid);
+        }
+    }
+
     /// Adds where the indirect calls of the thread in `slot` led, as its counters and its table say.
     pub(super) fn add_calls(&self, slot: usize, roles: &[Role], sum: &mut Executions) {
         let context = self.contexts.context(slot);

@@ -17,6 +17,10 @@ use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, Reque
 use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
 
+/// In [`Slot::LwpEvents`]: what is due is no event but a sample of the high part. The known cut ends before the
+/// instruction, and it is the host that takes the sample.
+pub const SAMPLES: u32 = 3;
+
 /// An event is due in the block at `Pc`: leads the thread to the known cut that ends with it, by way of
 /// `resume`, or goes to `host`.
 ///
@@ -41,9 +45,21 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
     let mut whole = asm.create_label();
     let mut look = asm.create_label();
     let mut found = asm.create_label();
+    let mut records = asm.create_label();
     asm.mov(rax, Builder::slot(Slot::LwpEvents))?;
     asm.test(rax, rax)?;
     asm.jz(host)?;
+    asm.cmp(eax, SAMPLES as i32)?;
+    asm.jne(records)?;
+    // What is led to ends before the instruction; nothing does before the first one. Of branches, the host
+    // knows which it is.
+    asm.cmp(rdi, rcx)?;
+    asm.jl(host)?;
+    asm.mov(r10, rsi)?;
+    asm.test(r10, r10)?;
+    asm.jz(host)?;
+    asm.jmp(by_count)?;
+    asm.set_label(&mut records)?;
     asm.cmp(rsi, r8)?;
     asm.jge(whole)?;
     asm.cmp(eax, 1)?;
@@ -80,7 +96,10 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
 /// Sees whether record and control block can be written, as long as nothing of the block has been
 /// executed.
 fn try_memory(b: &mut Builder, host: CodeLabel) -> Emit {
+    let mut tried = b.asm.create_label();
     let asm = &mut b.asm;
+    asm.cmp(Builder::slot32(Slot::LwpEvents), SAMPLES as i32)?;
+    asm.je(tried)?;
     asm.mov(rcx, Builder::slot(Slot::LwpRing))?;
     asm.test(rcx, rcx)?;
     asm.jz(host)?;
@@ -99,6 +118,8 @@ fn try_memory(b: &mut Builder, host: CodeLabel) -> Emit {
     asm.mov(dword_ptr(rax), ecx)?;
     asm.mov(rax, Builder::slot(Slot::LwpTailAt))?;
     asm.mov(ecx, dword_ptr(rax))?;
+    asm.set_label(&mut tried)?;
+    asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     Ok(())
 }

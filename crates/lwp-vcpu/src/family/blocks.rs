@@ -1,0 +1,84 @@
+//! Blocks in which events were due, and what was cut from them.
+//!
+//! An event of a hot block is due in it again and again. Of code that cannot change, what has been decoded
+//! and translated for it is kept: asking again reads nothing of the program's memory.
+
+use std::sync::Arc;
+
+use lwp_dbt::block::Block;
+use lwp_dbt::{AppPc, CachePc, Checks, FragmentId};
+use rustc_hash::FxHashMap;
+
+use super::{Family, ModuleCode, UnitId, note_origins};
+
+/// Blocks kept; one is some hundred bytes.
+const KEPT: usize = 1 << 14;
+
+/// Unit, end of the mapping, first instruction, and how many instructions at most.
+type Key = (UnitId, u64, AppPc, usize);
+
+/// What is known of blocks of code that cannot change.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    decoded: FxHashMap<Key, Arc<Block>>,
+    cuts: FxHashMap<Key, (CachePc, FragmentId)>,
+}
+
+impl Family {
+    /// The block at `pc` of unit `id` as it is translated, of at most `most` instructions where that is
+    /// not 0.
+    pub fn block(
+        &mut self,
+        id: UnitId,
+        tid: i32,
+        range: (u64, u64),
+        pc: AppPc,
+        most: usize,
+    ) -> Option<Arc<Block>> {
+        let key = (id, range.1, pc, most);
+        if let Some(known) = self.blocks.decoded.get(&key) {
+            return Some(Arc::clone(known));
+        }
+        let mut source = ModuleCode { tid, range, kept: None, pages: None };
+        let unit = &self.modules[id.0 as usize].unit;
+        let block = Arc::new(self.translator.block(unit, &mut source, pc, most)?);
+        if unit.checks == Checks::None {
+            if self.blocks.decoded.len() >= KEPT {
+                self.blocks.decoded.clear();
+            }
+            self.blocks.decoded.insert(key, Arc::clone(&block));
+        }
+        Some(block)
+    }
+
+    /// A fragment of the first `most` instructions at `pc`, which tells the host when they are done.
+    pub fn cut(
+        &mut self,
+        id: UnitId,
+        tid: i32,
+        range: (u64, u64),
+        pc: AppPc,
+        most: usize,
+    ) -> Option<(CachePc, FragmentId)> {
+        let key = (id, range.1, pc, most);
+        if let Some(known) = self.blocks.cuts.get(&key) {
+            return Some(*known);
+        }
+        let arena = self.arena_of(id)?;
+        if !self.find_lot(id, arena) {
+            return None;
+        }
+        let mut source = ModuleCode { tid, range, kept: None, pages: None };
+        let module = &mut self.modules[id.0 as usize];
+        let (lot, _) = module.lot.as_mut()?;
+        let mut sink = self.arenas[arena].sink(lot, &self.memory);
+        let cut = self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most);
+        note_origins(&mut self.origins, &self.translator, id, &mut source);
+        if let Some(cut) = cut
+            && self.modules[id.0 as usize].unit.checks == Checks::None
+        {
+            self.blocks.cuts.insert(key, cut);
+        }
+        cut
+    }
+}

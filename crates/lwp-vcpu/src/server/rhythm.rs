@@ -1,0 +1,131 @@
+//! When the next sample is to be expected.
+//!
+//! Samples come at even intervals. A server that sleeps until one wakes it makes the thread wait for the
+//! wake-up, which takes longer than the sample itself, several times as long where an idle processor is
+//! a virtual one. So the server sleeps for the first half of the usual pause, and spins for the rest of it.
+
+use std::time::{Duration, Instant};
+
+/// Requests with less between them belong together: a sample takes up to three.
+const TOGETHER: Duration = Duration::from_micros(30);
+/// Pauses for which waiting awake pays; in longer ones the wake-up is nothing.
+const WORTH_IT: Duration = Duration::from_millis(3);
+/// Too little to sleep for.
+const SHORT: Duration = Duration::from_micros(150);
+
+/// How long the pauses between requests are.
+#[derive(Debug)]
+pub struct Rhythm {
+    /// When the last request had been answered.
+    answered: Instant,
+    /// The usual pause, in nanoseconds.
+    usual: u64,
+}
+
+/// What to do about a request that has not come yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Look for it again at once.
+    Spin,
+    /// Sleep for so long at most.
+    Sleep(Duration),
+    /// Nothing is known of it.
+    Unknown,
+}
+
+impl Rhythm {
+    /// Nothing is known yet.
+    pub fn new(now: Instant) -> Self {
+        Self { answered: now, usual: u64::MAX }
+    }
+
+    /// Requests that had come before `now` have been answered, those before them at the last note.
+    pub fn note(&mut self, found: Instant, now: Instant) {
+        let pause = found.duration_since(self.answered);
+        self.answered = now;
+        if pause < TOGETHER {
+            return;
+        }
+        // A pause of another kind, while the program waits for something, is to be forgotten soon.
+        let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).min(2 * nanos(WORTH_IT));
+        self.usual = match self.usual {
+            u64::MAX => pause,
+            usual => (usual * 3 + pause) / 4,
+        };
+    }
+
+    /// How to wait at `now`.
+    pub fn wait(&self, now: Instant) -> Wait {
+        if self.usual > nanos(WORTH_IT) {
+            return Wait::Unknown;
+        }
+        let passed = now.duration_since(self.answered);
+        let usual = Duration::from_nanos(self.usual);
+        if passed > usual * 2 {
+            return Wait::Unknown;
+        }
+        match (usual / 2).checked_sub(passed) {
+            Some(rest) if rest >= SHORT => Wait::Sleep(rest),
+            _ => Wait::Spin,
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    /// A rhythm in which every answer takes a microsecond and every pause `pause`; and the last answer.
+    fn after(pause: Duration, times: u32) -> (Rhythm, Instant) {
+        let mut now = Instant::now();
+        let mut rhythm = Rhythm::new(now);
+        for _ in 0..times {
+            let found = now + pause;
+            now = found + micros(1);
+            rhythm.note(found, now);
+        }
+        (rhythm, now)
+    }
+
+    #[test]
+    fn the_first_half_is_slept_and_the_rest_is_not() {
+        let (rhythm, last) = after(micros(500), 20);
+        assert_eq!(rhythm.wait(last + micros(1)), Wait::Sleep(micros(249)));
+        assert_eq!(rhythm.wait(last + micros(150)), Wait::Spin);
+        assert_eq!(rhythm.wait(last + micros(900)), Wait::Spin);
+        assert_eq!(rhythm.wait(last + micros(1001)), Wait::Unknown);
+    }
+
+    #[test]
+    fn short_pauses_are_not_slept_in_and_long_ones_are_not_waited_for() {
+        let (rhythm, last) = after(micros(200), 20);
+        assert_eq!(rhythm.wait(last), Wait::Spin);
+        let (rhythm, last) = after(micros(5000), 20);
+        assert_eq!(rhythm.wait(last), Wait::Unknown);
+        assert_eq!(Rhythm::new(last).wait(last), Wait::Unknown);
+    }
+
+    #[test]
+    fn requests_of_one_sample_are_no_rhythm() {
+        let (mut rhythm, last) = after(micros(400), 20);
+        let before = rhythm.usual;
+        rhythm.note(last + micros(2), last + micros(3));
+        assert_eq!(rhythm.usual, before);
+        // One long pause is forgotten.
+        let mut now = last + micros(3);
+        for pause in [100_000, 400, 400, 400, 400, 400, 400, 400, 400] {
+            let found = now + micros(pause);
+            now = found + micros(1);
+            rhythm.note(found, now);
+        }
+        assert!(matches!(rhythm.wait(now + micros(450)), Wait::Spin), "{rhythm:?}");
+    }
+}
