@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::{Cause, Context, Moment, Planned, Target};
 use crate::buf::Buf;
+use crate::clock;
 use crate::error::{Error, Result, Subcode};
 use crate::items;
 use crate::request::{Caps, RequestFlags};
@@ -51,6 +52,7 @@ impl Binding {
     pub(crate) fn new(set: &Arc<SetState>, target: Target) -> Result<Self> {
         let entries = set.entries().clone();
         check(set, &entries)?;
+        clock::calibrate();
         let mut parts: Vec<Part> = Vec::new();
         for (backend, plan, requests) in plans(set, &entries)? {
             let context = set.handle().backends()[backend].program(&plan, target)?;
