@@ -225,6 +225,11 @@ impl Binding {
         &self.presets
     }
 
+    /// Gives the counters back, and frees nothing: handlers of signals may call it.
+    pub(crate) fn release(&mut self) {
+        self.parts.iter_mut().for_each(|part| part.context.release());
+    }
+
     /// Whether an overflow has stopped the set and nothing has started it since.
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen

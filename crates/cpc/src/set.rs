@@ -372,6 +372,7 @@ impl Drop for Set {
         // then go with the thread.
         if let Ok(_guard) = thread::enter() {
             thread::unbind_if(|binding| binding.is_of(&self.state));
+            thread::clean_up();
             drop(lock(&self.state.elsewhere).take());
         }
     }

@@ -68,6 +68,7 @@ macro_rules! scenarios {
 scenarios! {
     overflow, frozen, presets, rebind, threads, openmp, crowd, inherit, inherit_overflow, enable,
     rotate, forked, buffers, errors, denied, hardware, objects, cycles, processor, walkers, records,
+    handlers, ways, neighbours,
 }
 
 #[test]
@@ -193,6 +194,21 @@ fn threads_have_lightweight_profiling_of_their_own() {
 #[test]
 fn overflows_by_lightweight_profiling() {
     with_lwp("lwp_overflow");
+}
+
+#[test]
+fn handlers_on_lightweight_profiling() {
+    with_lwp("lwp_handlers");
+}
+
+#[test]
+fn sets_on_lightweight_profiling() {
+    with_lwp("lwp_sets");
+}
+
+#[test]
+fn openmp_on_lightweight_profiling() {
+    with_lwp("lwp_openmp");
 }
 
 #[test]

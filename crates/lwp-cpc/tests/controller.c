@@ -7,44 +7,13 @@
 #include <libcpc.h>
 #include <libpctx.h>
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: not: %s (errno %d)\n", __FILE__, __LINE__, #condition, \
-                    errno);                                                                \
-            exit(1);                                                                       \
-        }                                                                                  \
-    } while (0)
-#define FAILS(call, number)       \
-    do {                          \
-        errno = 0;                \
-        CHECK((call) == -1);      \
-        CHECK(errno == (number)); \
-    } while (0)
+#include "check.h"
 
 static cpc_t *cpc;
 static cpc_set_t *set, *replaced, *empty;
 static cpc_buf_t *first, *last;
 static uint64_t counted;
 static int started, ended;
-
-static void spin(long ms)
-{
-    struct timespec t;
-    long long now, end = 0;
-    do {
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-        now = t.tv_sec * 1000000000LL + t.tv_nsec;
-        if (end == 0)
-            end = now + ms * 1000000;
-    } while (now < end);
-}
 
 /* The program under control. */
 static int controlled(void)

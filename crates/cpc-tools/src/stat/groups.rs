@@ -264,8 +264,7 @@ mod tests {
     fn bins_hold_neighbours_of_the_order_asked_for() {
         let keys = Keys::parse("-pic2").unwrap();
         let shape = Shape { grouping: Some(Grouping::Bins(3)), keys, ..Shape::default() };
-        let expected =
-            [(0, 3, vec![180, 3]), (1, 3, vec![90, 12]), (2, 2, vec![10, 13])];
+        let expected = [(0, 3, vec![180, 3]), (1, 3, vec![90, 12]), (2, 2, vec![10, 13])];
         assert_eq!(shaped(&shape), expected);
         let many = Shape { grouping: Some(Grouping::Bins(100)), ..Shape::default() };
         assert_eq!(shaped(&many).len(), 8, "a bin holds something");

@@ -114,7 +114,9 @@ impl Options {
         }
         if options.replay.is_some() {
             if options.counts() {
-                return wrong("-I prints what was recorded: it takes no -c, -p, -s, -O or interval");
+                return wrong(
+                    "-I prints what was recorded: it takes no -c, -p, -s, -O or interval",
+                );
             }
             return Ok(options);
         }

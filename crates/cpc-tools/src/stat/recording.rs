@@ -49,10 +49,8 @@ impl Recorder {
             let kind = if sampled.partial { "part" } else { "tick" };
             let Sampled { slot, cpu, set, seconds, tsc, .. } = sampled;
             let counts = joined(&sampled.counts);
-            let _ = writeln!(
-                text,
-                "{kind}\t{slot}\t{at}\t{set}\t{cpu}\t{seconds:.9}\t{tsc}\t{counts}"
-            );
+            let _ =
+                writeln!(text, "{kind}\t{slot}\t{at}\t{set}\t{cpu}\t{seconds:.9}\t{tsc}\t{counts}");
         }
         self.write(&text)
     }
@@ -82,9 +80,8 @@ pub struct Recording {
 impl Recording {
     /// Reads the recording at `path`.
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        let place = |reason: &dyn std::fmt::Display| {
-            Failure::new(format!("{}: {reason}", path.display()))
-        };
+        let place =
+            |reason: &dyn std::fmt::Display| Failure::new(format!("{}: {reason}", path.display()));
         let text = fs::read_to_string(path).map_err(|error| place(&error))?;
         Self::parse(&text).map_err(|reason| place(&reason))
     }
@@ -94,7 +91,9 @@ impl Recording {
         let mut lines = text.split_inclusive('\n').enumerate();
         let first = lines.next().map_or("", |(_, line)| line);
         if first != format!("{FIRST_LINE}\n") {
-            return Err(format!("not a recording of cpustat: it does not begin with '{FIRST_LINE}'"));
+            return Err(format!(
+                "not a recording of cpustat: it does not begin with '{FIRST_LINE}'"
+            ));
         }
         for (number, line) in lines {
             let Some(whole) = line.strip_suffix('\n') else {

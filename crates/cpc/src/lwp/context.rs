@@ -309,12 +309,16 @@ impl Context for LwpContext {
         let dropped = std::mem::take(&mut running.dropped);
         Ok(dropped + std::mem::take(&mut self.lost))
     }
+
+    fn release(&mut self) {
+        if self.loaded {
+            self.unload();
+        }
+    }
 }
 
 impl Drop for LwpContext {
     fn drop(&mut self) {
-        if self.loaded {
-            self.unload();
-        }
+        self.release();
     }
 }

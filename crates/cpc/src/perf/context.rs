@@ -276,4 +276,11 @@ impl Context for PerfContext {
         let ring = self.rings.iter_mut().find(|ring| ring.index == index);
         Ok(ring.map_or(0, |ring| ring.drain(sink)))
     }
+
+    fn release(&mut self) {
+        if let Some(counters) = &mut self.counters {
+            counters.group.close();
+        }
+        self.rings.iter_mut().for_each(|ring| ring.sampler.close());
+    }
 }
