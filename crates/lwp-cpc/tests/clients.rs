@@ -282,6 +282,29 @@ fn the_header_stands_alone() {
     }
 }
 
+/// A program of Solaris with nothing but headers of its own is C and C++ here.
+#[test]
+fn a_port_finds_its_headers() {
+    let folder = folder();
+    for (compiler, standard) in [("cc", "-std=gnu99"), ("cc", "-std=gnu17"), ("c++", "-std=c++17")] {
+        let program = folder.join("port");
+        let mut command = Command::new(compiler);
+        command.args([standard, "-Wall", "-Wextra", "-Werror", "-pthread"]);
+        if compiler == "c++" {
+            command.args(["-x", "c++"]);
+        }
+        command.arg("-I").arg(here().join("include")).arg("-I").arg(here().join("compat"));
+        command.arg(here().join("tests/port.c")).arg("-o").arg(&program);
+        command.args(["-x", "none"]).arg("-L").arg(folder).arg("-lcpc");
+        command.arg(format!("-Wl,-rpath,{}", folder.display()));
+        assert!(command.status().unwrap().success(), "{compiler} {standard}");
+        let output = Command::new("timeout").args(["-k", "1", "60"]).arg(&program).output();
+        let output = output.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{standard}: {errors}");
+    }
+}
+
 /// What install.sh puts somewhere is found by pkg-config, and every function has a manual page there.
 #[test]
 fn what_is_installed_builds_a_client() {
