@@ -148,7 +148,7 @@ impl<'a> Printer<'a> {
         if ready == self.cpus {
             self.output.write(&self.table.totals());
         }
-        failure.map_or(Ok(()), Err)
+        failure.map_or_else(|| self.output.finish(), Err)
     }
 
     fn title(&mut self) {
@@ -194,6 +194,7 @@ fn replay(options: &Options, path: &Path) -> Result<(), Failure> {
         printer.sampled(sampled, at)?;
     }
     printer.output.write(&printer.table.totals());
+    printer.output.finish()?;
     if recording.torn {
         eprintln!("cpustat: {}: the last line is not whole and was left out", path.display());
     }

@@ -286,7 +286,8 @@ fn the_header_stands_alone() {
 #[test]
 fn a_port_finds_its_headers() {
     let folder = folder();
-    for (compiler, standard) in [("cc", "-std=gnu99"), ("cc", "-std=gnu17"), ("c++", "-std=c++17")] {
+    for (compiler, standard) in [("cc", "-std=gnu99"), ("cc", "-std=gnu17"), ("c++", "-std=c++17")]
+    {
         let program = folder.join("port");
         let mut command = Command::new(compiler);
         command.args([standard, "-Wall", "-Wextra", "-Werror", "-pthread"]);

@@ -43,8 +43,35 @@ static cpc_set_t *clock_set(void)
     return made;
 }
 
+static int heard;
+
+static void hear(const char *fn, int subcode, const char *fmt, va_list ap)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, fmt, ap);
+    CHECK(strcmp(fn, "cpc_bind_pctx") == 0 && text[strlen(text) - 1] == '\n');
+    heard = subcode;
+}
+
+/* The refusal of a request, with the name of the function. */
+static int refused(pctx_t *pctx, id_t lwp, const char *event, uint_t flags)
+{
+    cpc_set_t *bad = cpc_set_create(cpc);
+    heard = 0;
+    CHECK(cpc_seterrhndlr(cpc, hear) == 0);
+    CHECK(cpc_set_add_request(cpc, bad, event, -(uint64_t)100, flags, 0, NULL) == 0);
+    CHECK(cpc_bind_pctx(cpc, pctx, lwp, bad, 0) == -1);
+    int number = errno;
+    CHECK(cpc_set_destroy(cpc, bad) == 0 && cpc_seterrhndlr(cpc, NULL) == 0);
+    return number;
+}
+
 static int init_lwp(pctx_t *pctx, pid_t pid, id_t lwp, void *arg)
 {
+    CHECK(refused(pctx, lwp, "task-clock", 0x100) == EINVAL && heard == CPC_REQ_INVALID_FLAGS);
+    /* Another thread's overflows cannot be signalled to it. */
+    CHECK(refused(pctx, lwp, "task-clock", CPC_COUNT_USER | CPC_OVF_NOTIFY_EMT) == ENOTSUP);
+    CHECK(heard == 0);
     CHECK(pid > 0 && arg == &counted);
     FAILS(cpc_bind_pctx(cpc, pctx, (int)lwp, set, 1), EINVAL);
     FAILS(cpc_bind_pctx(cpc, pctx, (int)lwp, empty, 0), EINVAL);
