@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -821,6 +822,13 @@ static void errors(void)
     HEARD(bind_one(cpc, "page-faults", USER | 0x100), EINVAL, binding, CPC_REQ_INVALID_FLAGS);
     HEARD(bind_one(cpc, "page-faults", 0), EINVAL, binding, CPC_REQ_INVALID_FLAGS);
     HEARD(bind_one(cpc, "context-switches", USER), EINVAL, binding, CPC_REQ_INVALID_FLAGS);
+    for (int i = 0; i < 2; i++) {
+        cpc_attr_t room = {"smpl_nrecs", i ? UINT64_MAX : 0};
+        cpc_set_t *roomy = cpc_set_create(cpc);
+        CHECK(cpc_set_add_request(cpc, roomy, "task-clock", -(uint64_t)1000000, USER | CPC_HW_SMPL,
+                                  1, &room) == 0);
+        HEARD(cpc_bind_curlwp(cpc, roomy, 0), EINVAL, binding, CPC_ATTRIBUTE_OUT_OF_RANGE);
+    }
     CHECK(bind_one(cpc, "context-switches", USER | CPC_COUNT_SYSTEM) == 0);
     CHECK(add(cpc, set, "page-faults", USER, "picnum", cpc_npic(cpc) - 1) == 0);
     CHECK(add(cpc, set, "task-clock", USER, "picnum", cpc_npic(cpc) - 1) == 1);
@@ -855,6 +863,28 @@ static void errors(void)
     for (int i = 0; i < 51; i++)
         many[i].ca_name = "picnum";
     UNHEARD(cpc_set_add_request(cpc, full, "page-faults", 0, USER, 51, many), EINVAL);
+    CHECK(cpc_close(cpc) == 0);
+}
+
+/* Without memory there is an error, and the program lives on. */
+static void memory(void)
+{
+    cpc_t *cpc = open_cpc();
+    cpc_set_t *set = cpc_set_create(cpc), *small = cpc_set_create(cpc);
+    cpc_attr_t room = {"smpl_nrecs", 1 << 22};
+    struct rlimit limit = {1500000000, 1500000000};
+    CHECK(cpc_seterrhndlr(cpc, hear) == 0);
+    for (int i = 0; i < 20; i++)
+        CHECK(cpc_set_add_request(cpc, set, "task-clock", -(uint64_t)1000000, USER | CPC_HW_SMPL, 1,
+                                  &room) == i);
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    errno = 0;
+    CHECK(cpc_buf_create(cpc, set) == NULL && errno == ENOMEM);
+    FAILS(cpc_bind_curlwp(cpc, set, 0), ENOMEM);
+    CHECK(add(cpc, small, "page-faults", USER, NULL, 0) == 0);
+    cpc_buf_t *buf = cpc_buf_create(cpc, small);
+    CHECK(buf != NULL && cpc_bind_curlwp(cpc, small, 0) == 0);
+    CHECK(cpc_set_sample(cpc, small, buf) == 0);
     CHECK(cpc_close(cpc) == 0);
 }
 
@@ -1660,7 +1690,7 @@ int main(int argc, char **argv)
         {"processor", processor}, {"walkers", walkers},   {"records", records},
         {"lwp_counts", lwp_counts}, {"lwp_records", lwp_records}, {"lwp_overflow", lwp_overflow},
         {"lwp_threads", lwp_threads}, {"lwp_errors", lwp_errors}, {"lwp_room", lwp_room},
-        {"denied", denied}, {"handlers", handlers}, {"ways", ways}, {"neighbours", neighbours},
+        {"denied", denied}, {"handlers", handlers}, {"ways", ways}, {"neighbours", neighbours}, {"memory", memory},
         {"lwp_handlers", lwp_handlers}, {"lwp_sets", lwp_sets},
         {"inherit_overflow", inherit_overflow},
         {"default_handler", default_handler},

@@ -68,7 +68,7 @@ macro_rules! scenarios {
 scenarios! {
     overflow, frozen, presets, rebind, threads, openmp, crowd, inherit, inherit_overflow, enable,
     rotate, forked, buffers, errors, denied, hardware, objects, cycles, processor, walkers, records,
-    handlers, ways, neighbours,
+    handlers, ways, neighbours, memory,
 }
 
 #[test]
