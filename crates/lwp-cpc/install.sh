@@ -50,7 +50,7 @@ library libcpc liblwp_cpc.so
 install -d "$destdir$includedir" "$destdir$mandir/man3"
 install -m 644 "$here/include/libcpc.h" "$destdir$includedir/libcpc.h"
 package libcpc "CPU performance counters, after Solaris' libcpc" "-lcpc"
-for page in "$here"/man/*.3cpc; do
+for page in "$here"/man/*.3cpc "$here"/man/*.3lib; do
     install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
 done
 if [ -n "${COMPAT:-}" ]; then

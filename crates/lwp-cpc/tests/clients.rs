@@ -306,6 +306,32 @@ fn a_port_finds_its_headers() {
     }
 }
 
+/// Every page is one, or leads to one, and every page that another names is there.
+fn pages_are_sound(man: &Path) {
+    for page in fs::read_dir(man.join("man3")).unwrap() {
+        let page = page.unwrap().path();
+        let text = fs::read_to_string(&page).unwrap();
+        if let Some(to) = text.strip_prefix(".so ") {
+            let to = fs::read_to_string(man.join(to.trim())).unwrap_or_default();
+            assert!(to.contains(".SH NAME"), "{}: {text}", page.display());
+            continue;
+        }
+        for named in text.split("(3CPC)").filter_map(|before| before.split(r"\fB").last()) {
+            let name = named.trim_end_matches(r"\fR").trim_start_matches(".BR ").trim();
+            let is_name =
+                name.starts_with("cpc_") && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+            let there = man.join("man3").join(format!("{name}.3cpc")).exists();
+            assert!(!is_name || there, "{} names {name}", page.display());
+        }
+        let mut groff = Command::new("groff");
+        let Ok(shown) = groff.args(["-t", "-man", "-ww", "-Tutf8"]).arg(&page).output() else {
+            continue; // There is no groff.
+        };
+        let warnings = String::from_utf8_lossy(&shown.stderr);
+        assert!(shown.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
+    }
+}
+
 /// What install.sh puts somewhere is found by pkg-config, and every function has a manual page there.
 #[test]
 fn what_is_installed_builds_a_client() {
@@ -320,6 +346,7 @@ fn what_is_installed_builds_a_client() {
         let page = prefix.join("share/man/man3").join(format!("{name}.3cpc"));
         assert!(!name.starts_with("cpc_") || page.exists(), "{name} has no manual page");
     }
+    pages_are_sound(&prefix.join("share/man"));
     let mut config = Command::new("pkg-config");
     config
         .args(["--cflags", "--libs", "libcpc"])
