@@ -30,7 +30,7 @@ library() {
     ln -sf "$1.so.1" "$destdir$libdir/$1.so"
 }
 
-# package NAME DESCRIPTION FLAGS: the pkg-config file.
+# package NAME DESCRIPTION LIBS [CFLAGS]: the pkg-config file.
 package() {
     install -d "$destdir$libdir/pkgconfig"
     cat > "$destdir$libdir/pkgconfig/$1.pc" <<END
@@ -42,7 +42,7 @@ Name: $1
 Description: $2
 Version: $version
 Libs: -L\${libdir} $3
-Cflags: -I\${includedir}
+Cflags: -I\${includedir}${4:+ $4}
 END
 }
 
@@ -50,7 +50,7 @@ library libcpc liblwp_cpc.so
 install -d "$destdir$includedir" "$destdir$mandir/man3"
 install -m 644 "$here/include/libcpc.h" "$destdir$includedir/libcpc.h"
 package libcpc "CPU performance counters, after Solaris' libcpc" "-lcpc"
-for page in "$here"/man/*.3cpc; do
+for page in "$here"/man/*.3cpc "$here"/man/*.3lib; do
     install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
 done
 if [ -n "${COMPAT:-}" ]; then
@@ -58,6 +58,8 @@ if [ -n "${COMPAT:-}" ]; then
     install -d "$destdir$includedir/libcpc-compat/sys"
     install -m 644 "$here"/compat/*.h "$destdir$includedir/libcpc-compat/"
     install -m 644 "$here"/compat/sys/*.h "$destdir$includedir/libcpc-compat/sys/"
+    package libcpc-compat "Headers of Solaris for ports that use libcpc" "-lcpc -pthread" \
+        "-I\${includedir}/libcpc-compat"
 fi
 if [ -f "$built/liblwp_pctx.so" ]; then
     library libpctx liblwp_pctx.so

@@ -5,9 +5,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/time.h>
-#include <time.h>
+
+#include "alarm.h"
 
 enum { RECORDS = 1024, EVERY = 3 };
 
@@ -59,14 +58,9 @@ int main(int argc, char **argv)
 	struct lwp_capabilities capabilities;
 	if (lwp_query(&capabilities) != LWP_READY)
 		return 2;
-	struct sigaction action;
-	memset(&action, 0, sizeof action);
-	action.sa_handler = tick;
-	action.sa_flags = SA_RESTART;
-	sigaction(SIGALRM, &action, NULL);
 	long every = argc > 2 ? atol(argv[2]) : 0;
-	struct itimerval often = { { 0, every }, { 0, every } };
-	setitimer(ITIMER_REAL, &often, NULL);
+	on_alarm(tick);
+	alarm_every(every);
 
 	block.flags = LWP_FLAG(1);
 	block.buffer_size_random = sizeof ring;

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <unistd.h>
+
+#include "alarm.h"
 
 enum { RECORDS = 65536, INSTRUCTIONS = 61, BRANCHES = 23, CALIBRATION = 100 };
 
@@ -109,8 +110,7 @@ static int interrupted(unsigned batches, long every)
 		one[event] = (total[event] - quiet[event]) / CALIBRATION;
 	measure(work, 500, batches);
 	memcpy(quiet, total, sizeof quiet);
-	struct itimerval often = { { 0, every }, { 0, every } };
-	setitimer(ITIMER_REAL, &often, NULL);
+	alarm_every(every);
 	measure(work, 500, batches);
 	for (int event = 0; event < 2; event++) {
 		unsigned long long expected = quiet[event] + one[event] * (unsigned)seen;
@@ -132,10 +132,7 @@ int main(int argc, char **argv)
 	struct lwp_capabilities capabilities;
 	if (lwp_query(&capabilities) != LWP_READY)
 		return 2;
-	struct sigaction action;
-	memset(&action, 0, sizeof action);
-	action.sa_handler = tick;
-	sigaction(SIGALRM, &action, NULL);
+	on_alarm(tick);
 	block.flags = LWP_FLAG(2) | LWP_FLAG(3);
 	block.buffer_size_random = sizeof ring | bits << 28;
 	block.buffer_base = (uint64_t)(uintptr_t)ring;

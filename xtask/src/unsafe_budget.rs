@@ -18,7 +18,7 @@ const BUDGET: &[&str] = &[
     "crates/lwp/src/ring.rs",         // a ring shared with a processor
     "crates/lwp-capi/src/",           // pointers of C callers
     "crates/cpc/src/sys.rs",          // signals of overflows, fork
-    "crates/cpc/src/lwp/insn.rs",     // LLWPCB and SLWPCB
+    "crates/cpc/src/lwp/insn.rs",     // memory that a processor writes to
     "crates/lwp-cpc/src/",            // pointers of C callers
     "crates/lwp-pctx/src/",           // pointers of C callers
     "crates/lwp-testkit/src/",        // runs assembled snippets natively

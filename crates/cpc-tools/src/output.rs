@@ -11,7 +11,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub struct Output {
     file: File,
-    broken: bool,
+    broken: Option<io::Error>,
 }
 
 impl Output {
@@ -32,18 +32,28 @@ impl Output {
                 OpenOptions::new().append(true).open(path).map_err(failure)?
             }
         };
-        Ok(Self { file, broken: false })
+        Ok(Self { file, broken: None })
     }
 
     /// Writes one row or several lines that belong together.
     pub fn write(&mut self, text: &str) {
-        if !self.broken && self.file.write_all(text.as_bytes()).is_err() {
-            self.broken = true;
+        if self.broken.is_none() {
+            self.broken = self.file.write_all(text.as_bytes()).err();
         }
     }
 
     /// Whether a row could not be written: nobody reads any more, or the disk is full.
     pub fn is_broken(&self) -> bool {
-        self.broken
+        self.broken.is_some()
+    }
+
+    /// Whether every row was written, as far as somebody wanted to read it.
+    pub fn finish(&self) -> Result<(), Failure> {
+        match &self.broken {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::new(format!("rows cannot be written: {error}")))
+            }
+            _ => Ok(()),
+        }
     }
 }

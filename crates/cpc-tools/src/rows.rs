@@ -9,6 +9,9 @@ pub struct Columns {
     pub pid: bool,
     /// Clock cycles while counting.
     pub tsc: bool,
+    /// What rows of `cpustat` are about instead of processors; how many processors that are has a column
+    /// too.
+    pub group: Option<&'static str>,
 }
 
 /// What stands behind the counts.
@@ -42,8 +45,10 @@ pub struct TrackRow<'a> {
 pub struct StatRow<'a> {
     /// Seconds since the start.
     pub seconds: f64,
-    /// The processor, or how many there are in a total.
-    pub cpu: usize,
+    /// The processor or group, or how many processors there are in a total.
+    pub cpu: u32,
+    /// How many processors are in the group.
+    pub size: u64,
     /// `tick` or `total`.
     pub tag: &'a str,
     /// Clock cycles.
@@ -67,7 +72,8 @@ impl Columns {
 
     /// The title of `cpustat`.
     pub fn stat_title(self, pics: &[u32]) -> String {
-        let text = format!("{:>7} {:>3} {:>5} ", "time", "cpu", "event");
+        let of = self.group.unwrap_or("cpu");
+        let text = format!("{:>7} {of:>3} {:>5} ", "time", "event");
         self.finish_title(text, pics)
     }
 
@@ -77,6 +83,9 @@ impl Columns {
         }
         for pic in pics {
             let _ = write!(text, "{:>8}{pic:<2}", "pic");
+        }
+        if self.group.is_some() {
+            text += "sze";
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
@@ -103,6 +112,9 @@ impl Columns {
     pub fn stat(self, row: StatRow<'_>) -> String {
         let mut text = format!("{:7.3} {:3} {:>5} ", row.seconds, row.cpu, row.tag);
         self.counts(&mut text, row.tsc, row.counts);
+        if self.group.is_some() {
+            let _ = write!(text, "{:3} ", row.size);
+        }
         finish(text, row.note)
     }
 
@@ -131,7 +143,7 @@ fn finish(mut text: String, note: Note<'_>) -> String {
 mod tests {
     use super::*;
 
-    const PLAIN: Columns = Columns { pid: false, tsc: false };
+    const PLAIN: Columns = Columns { pid: false, tsc: false, group: None };
 
     fn row<'a>(seconds: f64, tag: &'a str, counts: &'a [u64]) -> TrackRow<'a> {
         TrackRow { seconds, pid: 4711, lwp: 1, tag, counts: Some((99, counts)), note: Note::None }
@@ -155,7 +167,7 @@ mod tests {
     #[test]
     fn cpustat_looks_as_documented() {
         let stat = |seconds, cpu, tag, counts| {
-            PLAIN.stat(StatRow { seconds, cpu, tag, tsc: 1, counts, note: Note::None })
+            PLAIN.stat(StatRow { seconds, cpu, size: 1, tag, tsc: 1, counts, note: Note::None })
         };
         let mut text = PLAIN.stat_title(&[0, 1]);
         text += &stat(1.003, 0, "tick", &[51_234_511, 1_234_567]);
@@ -170,8 +182,28 @@ mod tests {
     }
 
     #[test]
+    fn groups_have_a_size() {
+        let columns = Columns { group: Some("BIN"), ..PLAIN };
+        let mut text = columns.stat_title(&[0, 1]);
+        let (counts, note) = (&[51_234_511, 1_234_567][..], Note::None);
+        text += &columns.stat(StatRow {
+            seconds: 1.003,
+            cpu: 0,
+            size: 16,
+            tag: "tick",
+            tsc: 1,
+            counts,
+            note,
+        });
+        let expected = "   time BIN event      pic0      pic1 sze
+  1.003   0  tick  51234511   1234567  16
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
     fn more_columns_and_notes() {
-        let all = Columns { pid: true, tsc: true };
+        let all = Columns { pid: true, tsc: true, group: None };
         assert_eq!(
             all.track_title(&[0, 10]),
             "   time    pid lwp      event       tsc      pic0      pic10\n"

@@ -1,23 +1,31 @@
 //! `cpustat`: the events of whole processors.
 
+mod groups;
+mod layout;
 mod options;
+mod recording;
+mod table;
 mod worker;
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use cpc::{Cpc, Version};
-use jiff::Zoned;
+use jiff::Timestamp;
 
 use crate::failure::Failure;
 use crate::listing;
 use crate::output::Output;
-use crate::rows::{Columns, Note, StatRow};
-use crate::sets::{Template, templates, title_pics};
+use crate::sets::templates;
 use crate::signals::Interrupted;
-use options::{Options, Stamp};
+use groups::Shape;
+use layout::Layout;
+use options::Options;
+use recording::{Recorder, Recording};
+use table::Table;
 use worker::{Message, Plan, Sampled};
 
 /// Runs the command with these arguments, the first of which is its name.
@@ -30,6 +38,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn execute(options: &Options) -> Result<(), Failure> {
+    if let Some(path) = options.replay.as_deref().filter(|_| !options.help) {
+        return replay(options, path);
+    }
     let cpc = Cpc::open(Version::Current).map_err(Failure::new)?;
     if options.help {
         let mut output = Output::open(None)?;
@@ -40,6 +51,9 @@ fn execute(options: &Options) -> Result<(), Failure> {
     let templates = templates(&cpc, &options.specs)?;
     let cpus = online()?;
     let plan = Plan::new(options, &templates);
+    let (layout, shape) = (Layout::new(&templates, &cpus), options.shape());
+    shape.keys.check(&layout)?;
+    let printer = Printer::new(options, &layout, &shape)?;
     let interrupted = Interrupted::answer()?;
     let (sender, messages) = channel();
     std::thread::scope(|scope| {
@@ -54,7 +68,6 @@ fn execute(options: &Options) -> Result<(), Failure> {
             }
         }
         drop(sender);
-        let printer = Printer::new(options, &templates, &cpus)?;
         let done = printer.follow(&messages, &plan, &interrupted);
         plan.end();
         done
@@ -73,32 +86,27 @@ fn online() -> Result<Vec<u32>, Failure> {
     Ok(parts.flatten().collect())
 }
 
-/// Prints the rows of all processors, in their order.
+/// Prints the rows of all processors, and records them.
 struct Printer<'a> {
     options: &'a Options,
-    templates: &'a [Template],
-    columns: Columns,
     cpus: usize,
+    table: Table<'a>,
     output: Output,
-    /// One a specification: counts and cycles of all processors.
-    totals: Vec<(u64, Vec<u64>)>,
-    /// What has come in for the sample that is being waited for.
+    recorder: Option<Recorder>,
+    /// What has come in for the samples that are being waited for.
     pending: Vec<Sampled>,
-    seconds: f64,
 }
 
 impl<'a> Printer<'a> {
-    fn new(options: &'a Options, templates: &'a [Template], cpus: &[u32]) -> Result<Self, Failure> {
-        let totals = templates.iter().map(|template| (0, vec![0; template.pics.len()]));
+    fn new(options: &'a Options, layout: &'a Layout, shape: &'a Shape) -> Result<Self, Failure> {
+        let record = |path: &PathBuf| Recorder::create(path, layout);
         Ok(Self {
             options,
-            templates,
-            columns: Columns { pid: false, tsc: options.tsc },
-            cpus: cpus.len(),
+            cpus: layout.cpus.len(),
+            table: Table::new(layout, shape, options.tsc, options.stamp),
             output: Output::open(None)?,
-            totals: totals.collect(),
+            recorder: options.record.as_ref().map(record).transpose()?,
             pending: Vec::new(),
-            seconds: 0.0,
         })
     }
 
@@ -119,7 +127,12 @@ impl<'a> Printer<'a> {
                         plan.begin();
                     }
                 }
-                Ok(Message::Sampled(sampled)) => self.sampled(sampled),
+                Ok(Message::Sampled(sampled)) => {
+                    if let Err(error) = self.sampled(sampled, Timestamp::now().as_second()) {
+                        failure.get_or_insert(error);
+                        plan.end();
+                    }
+                }
                 Ok(Message::Failed(cpu, reason)) => {
                     let place = if self.options.debug { "sample: " } else { "" };
                     failure.get_or_insert(Failure::new(format!("{place}cpu {cpu}: {reason}")));
@@ -133,76 +146,57 @@ impl<'a> Printer<'a> {
             }
         }
         if ready == self.cpus {
-            self.print_totals();
+            self.output.write(&self.table.totals());
         }
-        failure.map_or(Ok(()), Err)
+        failure.map_or_else(|| self.output.finish(), Err)
     }
 
     fn title(&mut self) {
         if !self.options.no_title {
-            self.output.write(&self.columns.stat_title(title_pics(self.templates)));
+            self.output.write(&self.table.title());
         }
     }
 
-    /// Adds a sample up and prints it as soon as those of all processors are there.
-    fn sampled(&mut self, sampled: Sampled) {
-        let (tsc, counts) = &mut self.totals[sampled.set];
-        *tsc = tsc.wrapping_add(sampled.tsc);
-        for (total, count) in counts.iter_mut().zip(&sampled.counts) {
-            *total = total.wrapping_add(*count);
-        }
-        self.seconds = self.seconds.max(sampled.seconds);
+    /// Adds a sample up and prints it as soon as those of all processors are there. `at` is the time in
+    /// seconds since 1970.
+    fn sampled(&mut self, sampled: Sampled, at: i64) -> Result<(), Failure> {
+        self.table.add(&sampled);
         if sampled.partial {
-            return;
+            return self.record(at, &[sampled]);
         }
+        let slot = sampled.slot;
         self.pending.push(sampled);
-        let oldest = self.pending.iter().map(|sampled| sampled.slot).min();
         let (complete, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.pending).into_iter().partition(|s| Some(s.slot) == oldest);
-        if complete.len() < self.cpus {
-            self.pending = waiting;
-            self.pending.extend(complete);
-            return;
-        }
+            std::mem::take(&mut self.pending).into_iter().partition(|s| s.slot == slot);
         self.pending = waiting;
-        self.print(complete);
-    }
-
-    fn print(&mut self, mut rows: Vec<Sampled>) {
-        rows.sort_by_key(|row| row.cpu);
-        let mut text = match self.options.stamp {
-            None => String::new(),
-            Some(Stamp::Unix) => format!("{}\n", Zoned::now().timestamp().as_second()),
-            Some(Stamp::Date) => format!("{}\n", Zoned::now().strftime("%a %b %e %H:%M:%S %Z %Y")),
-        };
-        for row in &rows {
-            let tag = "tick";
-            text += &self.row(row.seconds, row.cpu as usize, tag, row.set, row.tsc, &row.counts);
+        if complete.len() < self.cpus {
+            self.pending.extend(complete);
+            return Ok(());
         }
-        self.output.write(&text);
+        self.record(at, &complete)?;
+        self.output.write(&self.table.sample(at, complete));
+        Ok(())
     }
 
-    fn print_totals(&mut self) {
-        let mut text = String::new();
-        for (set, (tsc, counts)) in self.totals.iter().enumerate() {
-            text += &self.row(self.seconds, self.cpus, "total", set, *tsc, counts);
-        }
-        self.output.write(&text);
+    fn record(&mut self, at: i64, samples: &[Sampled]) -> Result<(), Failure> {
+        self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(at, samples))
     }
+}
 
-    fn row(
-        &self,
-        seconds: f64,
-        cpu: usize,
-        tag: &str,
-        set: usize,
-        tsc: u64,
-        counts: &[u64],
-    ) -> String {
-        let note = match self.templates {
-            [_] => Note::None,
-            several => Note::Text(&several[set].text),
-        };
-        self.columns.stat(StatRow { seconds, cpu, tag, tsc, counts, note })
+/// Prints a recording.
+fn replay(options: &Options, path: &Path) -> Result<(), Failure> {
+    let recording = Recording::read(path)?;
+    let shape = options.shape();
+    shape.keys.check(&recording.layout)?;
+    let mut printer = Printer::new(options, &recording.layout, &shape)?;
+    printer.title();
+    for (at, sampled) in recording.samples {
+        printer.sampled(sampled, at)?;
     }
+    printer.output.write(&printer.table.totals());
+    printer.output.finish()?;
+    if recording.torn {
+        eprintln!("cpustat: {}: the last line is not whole and was left out", path.display());
+    }
+    Ok(())
 }

@@ -135,6 +135,72 @@ fn a_signal_ends_it_with_the_totals() {
     }
 }
 
+/// The file `name`, new with every run of the test.
+fn file(name: &str) -> String {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_file(&file);
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_was_recorded_is_printed_again_in_any_form() {
+    if !allowed() {
+        return;
+    }
+    let file = file("cpustat-recorded");
+    let two = ["-c", "context-switches,page-faults,sys", "-c", "cpu-clock,sys"];
+    let live = rows(&[&two[..], &["-O", &file, "0.05", "4"]].concat());
+    assert_eq!(rows(&["-I", &file]), live);
+    // All processors are one bin: what is printed of it is the sum of their rows.
+    let bins = rows(&["-I", &file, "-A", "1"]);
+    assert_eq!(bins[0], "   time BIN event      pic0      pic1 sze");
+    assert_eq!(bins.len(), 1 + 4 + 2, "{bins:?}");
+    let sum: u64 = live[1..=cpus()].iter().map(|row| counts(row)[0]).sum();
+    assert_eq!(counts(&bins[1])[0], sum, "{live:?} {bins:?}");
+    assert_eq!(*counts(&bins[1]).last().unwrap(), cpus() as u64);
+    let means = rows(&["-I", &file, "-n", "-m", "-A", "1"]);
+    assert_eq!(counts(&means[0])[0], sum / cpus() as u64);
+    assert_eq!(words(means.last().unwrap())[2], "mean");
+    // The busiest processor of each sample.
+    let first = rows(&["-I", &file, "-n", "-k", "-pic0", "-o", "1"]);
+    assert_eq!(first.len(), 4 + 2);
+    let most = live[1..=cpus()].iter().map(|row| counts(row)[0]).max();
+    assert_eq!(Some(counts(&first[0])[0]), most);
+    let stamps = rows(&["-I", &file, "-n", "-T", "u"]);
+    assert!(stamps[0].parse::<u64>().is_ok(), "{stamps:?}");
+    for (words, code) in [
+        (&["-I", &file, "-k", "pic7"][..], 2),
+        (&["-I", &file, "-c", "cpu-clock"], 2),
+        (&["-I", "/proc/self/status"], 1),
+        (&["-I", "/no/such/file"], 1),
+        (&["-c", "cpu-clock,sys", "-O", "/no/such/file", "0.01", "1"], 1),
+    ] {
+        assert_eq!(cpustat(words).status.code(), Some(code), "{words:?}");
+    }
+}
+
+#[test]
+fn processors_are_grouped_by_core_and_socket() {
+    if !allowed() {
+        return;
+    }
+    let topology = |name: &str| -> std::collections::BTreeSet<String> {
+        let cpu = |cpu| {
+            let folder = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+            let socket = std::fs::read_to_string(format!("{folder}/physical_package_id")).unwrap();
+            socket + &std::fs::read_to_string(format!("{folder}/{name}")).unwrap()
+        };
+        (0..cpus()).map(cpu).collect()
+    };
+    for (by, groups) in [("cor", topology("core_id")), ("soc", topology("physical_package_id"))] {
+        let rows = rows(&["-A", by, "-c", "cpu-clock,sys", "0.05", "1"]);
+        assert_eq!(rows[0], format!("   time {by} event      pic0 sze"));
+        assert_eq!(rows.len(), 1 + groups.len() + 1, "{rows:?}");
+        let sizes: u64 = rows[1..=groups.len()].iter().map(|row| counts(row)[1]).sum();
+        assert_eq!(sizes, cpus() as u64, "{rows:?}");
+    }
+}
+
 #[test]
 fn wrong_calls_end_with_2_and_the_usage() {
     for words in [&[][..], &["-c", "no-such"], &["-c", "cpu-clock", "0"], &["-T", "x"]] {

@@ -224,6 +224,22 @@ fn rows_go_where_they_are_sent() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// A full disk is a failure; a reader who has enough is none.
+#[test]
+fn rows_that_cannot_be_written_are_a_failure() {
+    for options in [&["-c", "page-faults"][..], &["--lwp", "-c", "instructions"]] {
+        let output = cputrack(&[options, &["-o", "/dev/full", "true"]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("rows cannot be written"), "{errors}");
+        let mut command = Command::new(CPUTRACK);
+        command.args(options).args(["-T", "0.01", "sleep", "0.3"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{options:?}");
+    }
+}
+
 /// Kills and reaps a child of the test when it is done.
 struct Killed(Child);
 
@@ -249,11 +265,15 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn a_live_process_is_counted_and_left_alone() {
-    let target = Killed(Command::new("sleep").arg("100").spawn().unwrap());
-    let pid = target.0.id();
-    let rows = rows(&["-T", "0.02", "-N", "2", "-c", "task-clock", "-p", &pid.to_string()]);
-    assert!((1..=2).contains(&tagged(&rows, "tick").len()), "{rows:?}");
-    eventually("it goes on", || alive(pid));
+    for how in [&["-c", "task-clock"][..], &["--lwp", "-c", "instructions"]] {
+        let target = Killed(Command::new("sleep").arg("100").spawn().unwrap());
+        let pid = target.0.id();
+        let limits = ["-T", "0.02", "-N", "2", "-p", &pid.to_string()];
+        let rows = rows(&[how, &limits].concat());
+        let ticks = tagged(&rows, "tick").len();
+        assert!((1..=2).contains(&ticks) && rows.len() == 1 + ticks, "{rows:?}");
+        eventually("it goes on", || alive(pid));
+    }
 }
 
 /// A signal ends the run; its totals are printed first, and the program goes on.

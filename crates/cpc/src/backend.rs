@@ -112,8 +112,8 @@ pub(crate) enum Cause {
 
 /// Requests that are programmed. Dropping it gives the counters back.
 ///
-/// Nothing here but construction and dropping allocates: everything else may be called by handlers of
-/// signals.
+/// Nothing here but construction and dropping allocates or frees: everything else may be called by
+/// handlers of signals.
 pub(crate) trait Context: Debug + Send {
     /// Writes the occurrences of each request since it was started, in the order of the plan. What
     /// stands at SMPL requests means nothing.
@@ -136,4 +136,7 @@ pub(crate) trait Context: Debug + Send {
     /// Hands the records of request `index` collected so far to `sink`, oldest first, until it
     /// returns false; those handed out are gone. Returns how many were lost since the last call.
     fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64>;
+
+    /// Gives the counters back. Nothing is asked of the context after that.
+    fn release(&mut self);
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::{Cause, Context, Moment, Planned, Target};
 use crate::buf::Buf;
+use crate::clock;
 use crate::error::{Error, Result, Subcode};
 use crate::items;
 use crate::request::{Caps, RequestFlags};
@@ -51,6 +52,7 @@ impl Binding {
     pub(crate) fn new(set: &Arc<SetState>, target: Target) -> Result<Self> {
         let entries = set.entries().clone();
         check(set, &entries)?;
+        clock::calibrate();
         let mut parts: Vec<Part> = Vec::new();
         for (backend, plan, requests) in plans(set, &entries)? {
             let context = set.handle().backends()[backend].program(&plan, target)?;
@@ -221,6 +223,11 @@ impl Binding {
     /// What a restart begins at, by request.
     pub(crate) fn presets(&self) -> &[u64] {
         &self.presets
+    }
+
+    /// Gives the counters back, and frees nothing: handlers of signals may call it.
+    pub(crate) fn release(&mut self) {
+        self.parts.iter_mut().for_each(|part| part.context.release());
     }
 
     /// Whether an overflow has stopped the set and nothing has started it since.

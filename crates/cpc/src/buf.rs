@@ -31,12 +31,16 @@ pub struct Buf {
 
 impl Buf {
     /// A buffer of zeros: for each request `None` for a counter or how many records of how many items.
-    pub(crate) fn new(shape: impl Iterator<Item = Option<(usize, usize)>>) -> Self {
-        let slot = |shape| match shape {
-            None => Slot::Count(Cell::new(0)),
-            Some((records, items)) => Slot::Records(Records::new(records, items)),
+    /// `None` if there is no memory.
+    pub(crate) fn new(shape: impl Iterator<Item = Option<(usize, usize)>>) -> Option<Self> {
+        let slot = |shape| {
+            Some(match shape {
+                None => Slot::Count(Cell::new(0)),
+                Some((records, items)) => Slot::Records(Records::new(records, items)?),
+            })
         };
-        Self { slots: shape.map(slot).collect(), hrtime_ns: Cell::new(0), tick: Cell::new(0) }
+        let slots = shape.map(slot).collect::<Option<_>>()?;
+        Some(Self { slots, hrtime_ns: Cell::new(0), tick: Cell::new(0) })
     }
 
     /// Number of requests.
@@ -183,7 +187,7 @@ mod tests {
 
     /// A buffer of counters with these values.
     fn buf(values: &[u64], hrtime_ns: i64, tick: u64) -> Buf {
-        let buf = Buf::new(values.iter().map(|_| None));
+        let buf = Buf::new(values.iter().map(|_| None)).unwrap();
         for (index, value) in values.iter().enumerate() {
             buf.set(index, *value).unwrap();
         }
@@ -207,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_new_buffer_is_zero() {
-        let buf = Buf::new([None, Some((4, 2)), None].into_iter());
+        let buf = Buf::new([None, Some((4, 2)), None].into_iter()).unwrap();
         assert_eq!((buf.len(), buf.hrtime_ns(), buf.tick()), (3, 0, 0));
         assert_eq!((buf.get(0), buf.get(2)), (Ok(0), Ok(0)));
         assert_eq!(buf.records(1).unwrap().len(), 0);
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn counters_and_records_are_not_mixed_up() {
-        let buf = Buf::new([None, Some((4, 2))].into_iter());
+        let buf = Buf::new([None, Some((4, 2))].into_iter()).unwrap();
         for error in [buf.get(1).unwrap_err(), buf.set(1, 5).unwrap_err(), buf.get(2).unwrap_err()]
         {
             assert_eq!((error.errno(), error.subcode()), (libc::EINVAL, None));
@@ -231,7 +235,7 @@ mod tests {
         three.sub(&two, &two);
         three.copy(&two);
         assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
-        let mixed = Buf::new([None, None, Some((1, 1))].into_iter());
+        let mixed = Buf::new([None, None, Some((1, 1))].into_iter()).unwrap();
         three.copy(&mixed);
         assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
     }

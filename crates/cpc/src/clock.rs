@@ -93,17 +93,41 @@ pub(crate) fn cycles(ns: u64) -> u64 {
     (u128::from(ns) * u128::from(frequency_khz()) / 1_000_000) as u64
 }
 
-/// Frequency of the time-stamp counter in kHz, measured once over ten milliseconds.
+/// For how long the frequency of the time-stamp counter is measured.
+const CALIBRATION_NS: u64 = 4_000_000;
+
+static KHZ: OnceLock<u64> = OnceLock::new();
+
+/// Measures the frequency of the time-stamp counter if that has not been done. Before anything is counted:
+/// the wait is not to be a part of what the application measures.
+pub(crate) fn calibrate() {
+    frequency_khz();
+}
+
+/// Frequency of the time-stamp counter in kHz, measured once.
 fn frequency_khz() -> u64 {
-    static KHZ: OnceLock<u64> = OnceLock::new();
     *KHZ.get_or_init(|| {
-        let (ns, tsc) = (monotonic_ns(), time_stamp());
-        while monotonic_ns() - ns < 10_000_000 {
+        let (ns, tsc) = both_clocks();
+        while monotonic_ns() - ns < CALIBRATION_NS {
             std::hint::spin_loop();
         }
-        let (ns, tsc) = (monotonic_ns() - ns, time_stamp() - tsc);
+        let (end_ns, end_tsc) = both_clocks();
+        let (ns, tsc) = (end_ns - ns, end_tsc.saturating_sub(tsc));
         (u128::from(tsc) * 1_000_000 / u128::from(ns)) as u64
     })
+}
+
+/// CLOCK_MONOTONIC, and the time-stamp counter at that moment: of several attempts the one during which
+/// least passed, so that an interruption between the two does no harm.
+fn both_clocks() -> (u64, u64) {
+    let attempt = |_| {
+        let before = time_stamp();
+        let ns = monotonic_ns();
+        let took = time_stamp().wrapping_sub(before);
+        (took, ns, before.wrapping_add(took / 2))
+    };
+    let best = (0..8).map(attempt).min_by_key(|(took, ..)| *took);
+    best.map_or((0, 0), |(_, ns, tsc)| (ns, tsc))
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

@@ -63,6 +63,23 @@ impl PerfBackend {
         pics(&self.catalog, event)
     }
 
+    /// What counts `event` for `target`, and where: on each kind of core that a thread may come to, on the
+    /// one that a processor is.
+    fn places(&self, event: &Event, target: Target) -> Vec<(usize, Event)> {
+        let mut places = self.catalog.on_cores(event);
+        let cores = self.catalog.cores();
+        if let Target::Cpu(cpu) = target
+            && places.len() > 1
+        {
+            let has = |(place, _): &(usize, Event)| {
+                cores[*place].cpus.as_ref().is_some_and(|list| lwp_perf::pmu::in_list(list, cpu))
+            };
+            let here = places.iter().position(has).unwrap_or(0);
+            places = vec![places.swap_remove(here)];
+        }
+        places
+    }
+
     /// The event of a request, with its attributes.
     fn event(&self, request: &Request) -> Result<Event> {
         let mut event = self.catalog.resolve(&request.event).map_err(of_event)?;
@@ -211,30 +228,28 @@ impl Backend for PerfBackend {
         let (mut counted, mut sampled) = (Vec::new(), Vec::new());
         for (index, planned) in plan.iter().enumerate() {
             let request = &planned.request;
-            if request.notifies() && target != Target::ThisThread {
-                return Err(Error::new(
-                    libc::ENOTSUP,
-                    "an overflow can be signalled only to the thread that binds the set to itself",
-                ));
-            }
+            check_notification(request, target)?;
             let event = self.event(request)?;
             check_modes(&event, request)?;
-            if request.is_smpl() && request.notifies() {
+            let places = self.places(&event, target);
+            if places.len() > 1 && request.notifies() {
                 return Err(Error::new(
                     libc::ENOTSUP,
-                    "the kernel's rings of samples do not signal: records of a PMU are to be sampled \
-                     in time",
+                    "this processor has several kinds of core, whose counters overflow each on their \
+                     own: ask for an event of one kind, such as cpu_core/instructions/",
                 ));
             }
-            if request.is_smpl() {
-                sampled.push(sampling(planned, event, index)?);
-                continue;
+            for (place, event) in places {
+                if request.is_smpl() {
+                    sampled.push(sampling(planned, event, index)?);
+                    continue;
+                }
+                let mut member = lwp_perf::Request::new(event).in_modes(modes(request));
+                if request.notifies() {
+                    member.period = Some(context::period(request.preset));
+                }
+                counted.push(context::Counted { index, place, member });
             }
-            let mut member = lwp_perf::Request::new(event).in_modes(modes(request));
-            if request.notifies() {
-                member.period = Some(context::period(request.preset));
-            }
-            counted.push((index, member));
         }
         let kernel = Arc::clone(self.catalog.kernel());
         let target = match target {
@@ -242,9 +257,23 @@ impl Backend for PerfBackend {
             Target::Thread(tid) => lwp_perf::Target::Thread(tid),
             Target::Cpu(cpu) => lwp_perf::Target::Cpu(cpu),
         };
-        let context = PerfContext::start(kernel, target, plan.len(), counted, &sampled);
+        let context = PerfContext::start(&kernel, target, counted, &sampled);
         Ok(Box::new(context.map_err(refused)?))
     }
+}
+
+/// An overflow reaches the thread itself, and none comes from a ring of samples.
+fn check_notification(request: &Request, target: Target) -> Result<()> {
+    let reason = match (request.notifies(), target) {
+        (true, Target::Thread(_) | Target::Cpu(_)) => {
+            "an overflow can be signalled only to the thread that binds the set to itself"
+        }
+        (true, Target::ThisThread) if request.is_smpl() => {
+            "the kernel's rings of samples do not signal: records of a PMU are to be sampled in time"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(libc::ENOTSUP, reason))
 }
 
 #[cfg(test)]

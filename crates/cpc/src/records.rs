@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use zerocopy::FromZeros;
+
 use crate::error::{Error, Result};
 
 /// An item every kind of record should have, whatever its index is. The numbers are this project's
@@ -53,10 +55,11 @@ pub struct Records {
 }
 
 impl Records {
-    /// Room for `capacity` records of `items` items each.
-    pub(crate) fn new(capacity: usize, items: usize) -> Self {
-        let words = (0..capacity * items).map(|_| Cell::new(0)).collect();
-        Self { words, items, len: Cell::new(0), lost: Cell::new(0) }
+    /// Room for `capacity` records of `items` items each; `None` if there is no memory. What is not used
+    /// costs none.
+    pub(crate) fn new(capacity: usize, items: usize) -> Option<Self> {
+        let words = <[Cell<u64>]>::new_box_zeroed_with_elems(capacity.checked_mul(items)?).ok()?;
+        Some(Self { words, items, len: Cell::new(0), lost: Cell::new(0) })
     }
 
     /// Number of records.
@@ -149,7 +152,7 @@ mod tests {
     use super::*;
 
     fn two() -> Records {
-        let records = Records::new(2, 3);
+        let records = Records::new(2, 3).unwrap();
         assert!(records.push(&[1, 2, 3]), "one more fits");
         assert!(!records.push(&[4, 5]), "then it is full");
         records
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn copies_say_what_did_not_fit() {
-        let (small, large) = (Records::new(1, 3), Records::new(5, 3));
+        let (small, large) = (Records::new(1, 3).unwrap(), Records::new(5, 3).unwrap());
         small.copy(&two());
         large.copy(&two());
         assert_eq!((small.len(), small.lost(), small.item(0, 0)), (1, 1, Ok(1)));
@@ -191,9 +194,9 @@ mod tests {
 
     #[test]
     fn a_request_without_room_takes_nothing() {
-        let none = Records::new(0, 3);
+        let none = Records::new(0, 3).unwrap();
         assert!(!none.has_room() && !none.push(&[1]));
-        assert!(!Records::new(4, 0).has_room());
+        assert!(!Records::new(4, 0).unwrap().has_room());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Sets: requests that are counted together.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -186,10 +187,21 @@ impl Set {
         self.state.entries().iter().map(|entry| entry.request.clone()).collect()
     }
 
-    /// A buffer for the requests the set has now.
+    /// A buffer for the requests the set has now. Without memory the process ends, as with every value of
+    /// Rust; see [`Self::try_create_buf`].
     pub fn create_buf(&self) -> Buf {
+        self.try_create_buf().unwrap_or_else(|_| handle_alloc_error(Layout::new::<Buf>()))
+    }
+
+    /// A buffer for the requests the set has now.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM if there is no memory for the records it is to hold.
+    pub fn try_create_buf(&self) -> Result<Buf> {
         let shape = |entry: &Entry| entry.records().map(|records| (records, items::COUNT));
-        Buf::new(self.state.entries().iter().map(shape))
+        let buf = Buf::new(self.state.entries().iter().map(shape));
+        buf.ok_or(Error::new(libc::ENOMEM, "no memory for the records of the buffer"))
     }
 
     /// The items that mean something in the records of request `index`, as indices.
@@ -372,6 +384,7 @@ impl Drop for Set {
         // then go with the thread.
         if let Ok(_guard) = thread::enter() {
             thread::unbind_if(|binding| binding.is_of(&self.state));
+            thread::clean_up();
             drop(lock(&self.state.elsewhere).take());
         }
     }
@@ -386,7 +399,7 @@ pub const fn binder(target: Target) -> Function {
     }
 }
 
-/// What is wrong with the flags of `request`, whatever counts it.
+/// What is wrong with the flags of `request` and the room that it asks for, whatever counts it.
 pub(crate) fn check_flags(request: &Request, smpl: bool) -> Result<()> {
     let refuse = |reason: &'static str| Err(Error::coded(Subcode::InvalidFlags, reason));
     if !RequestFlags::KNOWN.contains(request.flags) {
@@ -398,6 +411,11 @@ pub(crate) fn check_flags(request: &Request, smpl: bool) -> Result<()> {
     }
     if request.is_smpl() && !smpl {
         return refuse("records cannot be collected here, or the handle was opened for CPC only");
+    }
+    let room = request.value_of(Attribute::SMPL_NRECS).filter(|_| request.is_smpl());
+    if room.is_some_and(|records| records == 0 || records > MAX_RECORDS) {
+        let reason = format!("\"{}\" is from 1 to {MAX_RECORDS}", Attribute::SMPL_NRECS);
+        return Err(Error::coded(Subcode::AttributeOutOfRange, reason));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 //! interrupted call deals with it before it returns.
 
 use std::cell::{Cell, RefCell};
+use std::mem;
 use std::sync::Arc;
 
 use crate::backend::{Cause, Target};
@@ -25,17 +26,31 @@ struct State {
     descriptor: Note,
     threshold: Note,
     bound: RefCell<Option<Bound>>,
+    /// What was bound before. A handler of a signal must not free it, so that is left to a call that
+    /// allocates anyway; see [`clean_up`].
+    past: RefCell<Option<Bound>>,
 }
 
 /// The set a thread has bound to itself.
 struct Bound {
     binding: Binding,
     inherit: bool,
+    released: bool,
+}
+
+impl Bound {
+    /// Gives the counters back and frees nothing.
+    fn release(&mut self) {
+        if !mem::replace(&mut self.released, true) {
+            self.binding.release();
+            self.binding.set().thread_unbound();
+        }
+    }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        self.binding.set().thread_unbound();
+        self.release();
     }
 }
 
@@ -46,6 +61,7 @@ thread_local! {
             descriptor: Cell::new(None),
             threshold: Cell::new(None),
             bound: RefCell::new(None),
+            past: RefCell::new(None),
         }
     };
 }
@@ -92,6 +108,16 @@ impl Drop for Guard {
 }
 
 impl State {
+    /// Ends the binding without freeing it.
+    fn end(&self) {
+        let mut past = self.past.borrow_mut();
+        // Binding has cleaned up, so there is nothing yet; otherwise more than one would be freed here.
+        if let Some(mut bound) = self.bound.borrow_mut().take() {
+            bound.release();
+            *past = Some(bound);
+        }
+    }
+
     /// Deals with `cause`; returns whether the application is to be signalled.
     fn attend(&self, cause: Cause) -> bool {
         let Ok(mut bound) = self.bound.try_borrow_mut() else {
@@ -131,18 +157,26 @@ pub(crate) fn threshold_noted() -> bool {
 /// set up. Within [`enter`].
 pub(crate) fn with<T>(work: impl FnOnce(&mut Binding) -> T) -> Option<T> {
     STATE.with(|state| {
-        let mut bound = state.bound.borrow_mut();
-        if bound.as_ref().is_some_and(|bound| bound.binding.set().is_destroyed()) {
-            *bound = None;
+        let given_up = |bound: &Bound| bound.binding.set().is_destroyed();
+        if state.bound.borrow().as_ref().is_some_and(given_up) {
+            state.end();
         }
-        bound.as_mut().map(|bound| work(&mut bound.binding))
+        state.bound.borrow_mut().as_mut().map(|bound| work(&mut bound.binding))
     })
+}
+
+/// Frees what the calling thread has unbound. Within [`enter`], and not by a call that handlers of signals
+/// may make.
+pub(crate) fn clean_up() {
+    // Fails only while the thread ends.
+    let _ = STATE.try_with(|state| drop(state.past.take()));
 }
 
 /// Binds `set` to the calling thread, in place of what it had bound. Within [`enter`].
 pub(crate) fn bind(set: &Arc<SetState>, inherit: bool) -> Result<()> {
     sys::forget_in_children();
     unbind_if(|_| true);
+    clean_up();
     let binding = Binding::new(set, Target::ThisThread)?;
     keep(binding, inherit);
     Ok(())
@@ -150,29 +184,34 @@ pub(crate) fn bind(set: &Arc<SetState>, inherit: bool) -> Result<()> {
 
 fn keep(binding: Binding, inherit: bool) {
     binding.set().thread_bound();
-    STATE.with(|state| *state.bound.borrow_mut() = Some(Bound { binding, inherit }));
+    STATE.with(|state| {
+        *state.bound.borrow_mut() = Some(Bound { binding, inherit, released: false })
+    });
 }
 
 /// Ends the binding of the calling thread if it is one `which` means. Within [`enter`].
 pub(crate) fn unbind_if(which: impl FnOnce(&Binding) -> bool) -> bool {
     let unbind = |state: &State| {
-        let mut bound = state.bound.borrow_mut();
-        let meant = bound.as_ref().is_some_and(|bound| which(&bound.binding));
+        let meant = state.bound.borrow().as_ref().is_some_and(|bound| which(&bound.binding));
         if meant {
-            *bound = None;
+            state.end();
         }
         meant
     };
     STATE.try_with(unbind).unwrap_or(false)
 }
 
-/// Forgets what the thread that called `fork` had bound: its counters are the parent's.
+/// Forgets what the thread that called `fork` had bound: its counters are the parent's, which go on.
 pub(crate) fn forget_after_fork() {
     let _ = STATE.try_with(|state| {
         state.descriptor.set(None);
         state.threshold.set(None);
-        if let Ok(mut bound) = state.bound.try_borrow_mut() {
-            *bound = None;
+        if let Ok(mut bound) = state.bound.try_borrow_mut()
+            && let Some(mut bound) = bound.take()
+        {
+            // Only what is this process's own is dropped: descriptors.
+            bound.released = true;
+            bound.binding.set().thread_unbound();
         }
     });
 }
@@ -212,6 +251,7 @@ impl Inheritance {
     pub fn bind(self) -> Result<()> {
         let guard = enter()?;
         unbind_if(|_| true);
+        clean_up();
         let mut binding = Binding::new(&self.set, Target::ThisThread)?;
         binding.inherit(&self.presets)?;
         let frozen = binding.is_frozen();

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn cpc_buf_create(cpc: *mut CpcT, set: *mut CpcSetT) -> *m
     reported(|| {
         // SAFETY: the caller's promise.
         let (handle, set) = unsafe { (get(cpc)?, set_of(cpc, set)?) };
-        let buf = Object::create(CpcBuf { buf: set.set.create_buf(), owner: cpc.addr() });
+        let buf = Object::create(CpcBuf { buf: set.set.try_create_buf()?, owner: cpc.addr() });
         lock(&handle.bufs).push(buf.expose_provenance());
         Ok(buf)
     })

@@ -68,6 +68,7 @@ macro_rules! scenarios {
 scenarios! {
     overflow, frozen, presets, rebind, threads, openmp, crowd, inherit, inherit_overflow, enable,
     rotate, forked, buffers, errors, denied, hardware, objects, cycles, processor, walkers, records,
+    handlers, ways, neighbours, memory,
 }
 
 #[test]
@@ -196,6 +197,21 @@ fn overflows_by_lightweight_profiling() {
 }
 
 #[test]
+fn handlers_on_lightweight_profiling() {
+    with_lwp("lwp_handlers");
+}
+
+#[test]
+fn sets_on_lightweight_profiling() {
+    with_lwp("lwp_sets");
+}
+
+#[test]
+fn openmp_on_lightweight_profiling() {
+    with_lwp("lwp_openmp");
+}
+
+#[test]
 fn room_for_records_of_lightweight_profiling() {
     with_lwp("lwp_room");
 }
@@ -266,6 +282,56 @@ fn the_header_stands_alone() {
     }
 }
 
+/// A program of Solaris with nothing but headers of its own is C and C++ here.
+#[test]
+fn a_port_finds_its_headers() {
+    let folder = folder();
+    for (compiler, standard) in [("cc", "-std=gnu99"), ("cc", "-std=gnu17"), ("c++", "-std=c++17")]
+    {
+        let program = folder.join("port");
+        let mut command = Command::new(compiler);
+        command.args([standard, "-Wall", "-Wextra", "-Werror", "-pthread"]);
+        if compiler == "c++" {
+            command.args(["-x", "c++"]);
+        }
+        command.arg("-I").arg(here().join("include")).arg("-I").arg(here().join("compat"));
+        command.arg(here().join("tests/port.c")).arg("-o").arg(&program);
+        command.args(["-x", "none"]).arg("-L").arg(folder).arg("-lcpc");
+        command.arg(format!("-Wl,-rpath,{}", folder.display()));
+        assert!(command.status().unwrap().success(), "{compiler} {standard}");
+        let output = Command::new("timeout").args(["-k", "1", "60"]).arg(&program).output();
+        let output = output.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{standard}: {errors}");
+    }
+}
+
+/// Every page is one, or leads to one, and every page that another names is there.
+fn pages_are_sound(man: &Path) {
+    for page in fs::read_dir(man.join("man3")).unwrap() {
+        let page = page.unwrap().path();
+        let text = fs::read_to_string(&page).unwrap();
+        if let Some(to) = text.strip_prefix(".so ") {
+            let to = fs::read_to_string(man.join(to.trim())).unwrap_or_default();
+            assert!(to.contains(".SH NAME"), "{}: {text}", page.display());
+            continue;
+        }
+        for named in text.split("(3CPC)").filter_map(|before| before.split(r"\fB").last()) {
+            let name = named.trim_end_matches(r"\fR").trim_start_matches(".BR ").trim();
+            let is_name =
+                name.starts_with("cpc_") && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+            let there = man.join("man3").join(format!("{name}.3cpc")).exists();
+            assert!(!is_name || there, "{} names {name}", page.display());
+        }
+        let mut groff = Command::new("groff");
+        let Ok(shown) = groff.args(["-t", "-man", "-ww", "-Tutf8"]).arg(&page).output() else {
+            continue; // There is no groff.
+        };
+        let warnings = String::from_utf8_lossy(&shown.stderr);
+        assert!(shown.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
+    }
+}
+
 /// What install.sh puts somewhere is found by pkg-config, and every function has a manual page there.
 #[test]
 fn what_is_installed_builds_a_client() {
@@ -280,6 +346,7 @@ fn what_is_installed_builds_a_client() {
         let page = prefix.join("share/man/man3").join(format!("{name}.3cpc"));
         assert!(!name.starts_with("cpc_") || page.exists(), "{name} has no manual page");
     }
+    pages_are_sound(&prefix.join("share/man"));
     let mut config = Command::new("pkg-config");
     config
         .args(["--cflags", "--libs", "libcpc"])

@@ -7,44 +7,13 @@
 #include <libcpc.h>
 #include <libpctx.h>
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: not: %s (errno %d)\n", __FILE__, __LINE__, #condition, \
-                    errno);                                                                \
-            exit(1);                                                                       \
-        }                                                                                  \
-    } while (0)
-#define FAILS(call, number)       \
-    do {                          \
-        errno = 0;                \
-        CHECK((call) == -1);      \
-        CHECK(errno == (number)); \
-    } while (0)
+#include "check.h"
 
 static cpc_t *cpc;
 static cpc_set_t *set, *replaced, *empty;
 static cpc_buf_t *first, *last;
 static uint64_t counted;
 static int started, ended;
-
-static void spin(long ms)
-{
-    struct timespec t;
-    long long now, end = 0;
-    do {
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-        now = t.tv_sec * 1000000000LL + t.tv_nsec;
-        if (end == 0)
-            end = now + ms * 1000000;
-    } while (now < end);
-}
 
 /* The program under control. */
 static int controlled(void)
@@ -74,8 +43,35 @@ static cpc_set_t *clock_set(void)
     return made;
 }
 
+static int heard;
+
+static void hear(const char *fn, int subcode, const char *fmt, va_list ap)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, fmt, ap);
+    CHECK(strcmp(fn, "cpc_bind_pctx") == 0 && text[strlen(text) - 1] == '\n');
+    heard = subcode;
+}
+
+/* The refusal of a request, with the name of the function. */
+static int refused(pctx_t *pctx, id_t lwp, const char *event, uint_t flags)
+{
+    cpc_set_t *bad = cpc_set_create(cpc);
+    heard = 0;
+    CHECK(cpc_seterrhndlr(cpc, hear) == 0);
+    CHECK(cpc_set_add_request(cpc, bad, event, -(uint64_t)100, flags, 0, NULL) == 0);
+    CHECK(cpc_bind_pctx(cpc, pctx, lwp, bad, 0) == -1);
+    int number = errno;
+    CHECK(cpc_set_destroy(cpc, bad) == 0 && cpc_seterrhndlr(cpc, NULL) == 0);
+    return number;
+}
+
 static int init_lwp(pctx_t *pctx, pid_t pid, id_t lwp, void *arg)
 {
+    CHECK(refused(pctx, lwp, "task-clock", 0x100) == EINVAL && heard == CPC_REQ_INVALID_FLAGS);
+    /* Another thread's overflows cannot be signalled to it. */
+    CHECK(refused(pctx, lwp, "task-clock", CPC_COUNT_USER | CPC_OVF_NOTIFY_EMT) == ENOTSUP);
+    CHECK(heard == 0);
     CHECK(pid > 0 && arg == &counted);
     FAILS(cpc_bind_pctx(cpc, pctx, (int)lwp, set, 1), EINVAL);
     FAILS(cpc_bind_pctx(cpc, pctx, (int)lwp, empty, 0), EINVAL);

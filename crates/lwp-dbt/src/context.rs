@@ -226,6 +226,24 @@ pub enum Slot {
     LwpLowInterval = 0x938,
     /// Address of the last line that the access being noted touches.
     LwpLastLine = 0x940,
+    /// Core clocks are `(65536 n + offset) / divisor` of the n instructions that were taken from the high
+    /// part since it was published: the offset.
+    LwpCoreOffset = 0x948,
+    /// The divisor; 0 where no clock is counted.
+    LwpCoreDivisor = 0x950,
+    /// Reference clocks are `(rate c + remainder) / per` of the c core clocks: the rate, and `per` in the
+    /// upper half.
+    LwpReferenceRate = 0x958,
+    /// How much more than the high part the counter of instructions is, signed, and the remainder in the
+    /// upper half.
+    LwpClockRest = 0x960,
+    /// What the counter of core clocks was when the high part was published, and that of reference clocks in
+    /// the upper half.
+    LwpClockBase = 0x968,
+    /// Address of the EventCounter of core clocks; 0 where there is none.
+    LwpCoreClocksAt = 0x970,
+    /// Of reference clocks.
+    LwpReferenceClocksAt = 0x978,
     /// Where the indirect call leads that is being counted.
     CallTarget = 0x980,
     /// Which call it is: see [`calls::call_site`].

@@ -130,13 +130,27 @@ pub unsafe extern "C" fn pctx_capture(
     handed_out(Pctx::capture(pid), c"capture", arg, reporter)
 }
 
-/// `pctx_release(3CPC)`. NULL and a released object are ignored.
+/// `pctx_release(3CPC)`. NULL and a released object are ignored, and what another thread has made is
+/// left to it: the process goes free when that thread ends.
 ///
 /// # Safety
 ///
 /// `pctx` is NULL or an object of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pctx_release(pctx: *mut PctxT) {
+    // SAFETY: the caller's promise.
+    let Some(context) = (unsafe { get(pctx) }) else { return };
+    if !context.pctx.is_ours() {
+        let error = pctx::Error::OtherThread(context.pctx.pid());
+        context.reporter.tell(c"release", &error.to_string());
+        return;
+    }
+    if context.running.get() {
+        // By a handler. The run ends, and releases it then.
+        context.released.set(true);
+        context.terminator.terminate();
+        return;
+    }
     // SAFETY: the caller's promise.
     drop(unsafe { PctxT::destroy(pctx) });
 }

@@ -24,12 +24,25 @@ pub(crate) struct Context {
     pub(crate) watch: Cell<Option<Watch>>,
     pub(crate) arg: *mut c_void,
     pub(crate) reporter: Reporter,
+    /// `pctx_run` has not returned.
+    pub(crate) running: Cell<bool>,
+    /// A handler has released the object: the run ends, and what it uses goes with it.
+    pub(crate) released: Cell<bool>,
 }
 
 impl Context {
     pub(crate) fn new(pctx: Pctx, arg: *mut c_void, reporter: Reporter) -> Self {
         let terminator = pctx.terminator();
-        Self { pctx, terminator, handlers: Cell::default(), watch: Cell::new(None), arg, reporter }
+        Self {
+            pctx,
+            terminator,
+            handlers: Cell::default(),
+            watch: Cell::new(None),
+            arg,
+            reporter,
+            running: Cell::new(false),
+            released: Cell::new(false),
+        }
     }
 }
 

@@ -16,8 +16,7 @@ use crate::set_errno;
 ///
 /// # Safety
 ///
-/// `pctx` is NULL or an object of this library, `tick` NULL or a function of the documented type. The
-/// handlers set do not release `pctx`.
+/// `pctx` is NULL or an object of this library, `tick` NULL or a function of the documented type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pctx_run(
     pctx: *mut PctxT,
@@ -30,9 +29,17 @@ pub unsafe extern "C" fn pctx_run(
         set_errno(libc::EINVAL);
         return -1;
     };
+    if context.pctx.is_ours() && context.running.get() {
+        context.reporter.tell(c"run", "the process is being run: a handler cannot run it again");
+        set_errno(libc::EINVAL);
+        return -1;
+    }
     let period = (msec != 0).then(|| Duration::from_millis(msec.into()));
-    let mut client = Client { object: pctx, context, tick };
-    match context.pctx.run(period, Some(nsamples), &mut client) {
+    let ran = match context.pctx.is_ours() {
+        true => run(pctx, context, period, nsamples, tick),
+        false => Err(Error::OtherThread(context.pctx.pid())),
+    };
+    let result = match ran {
         Ok(End::Handler) => -1,
         Ok(End::Exited(_) | End::Ticks | End::Terminated | End::Exec) => 0,
         Err(error) => {
@@ -40,7 +47,27 @@ pub unsafe extern "C" fn pctx_run(
             set_errno(error.errno());
             -1
         }
+    };
+    if context.pctx.is_ours() && context.released.get() {
+        // SAFETY: the caller's promise. Nothing uses the context any more.
+        drop(unsafe { PctxT::destroy(pctx) });
     }
+    result
+}
+
+/// Runs what is behind `object`. What a handler has released is let go at the end.
+fn run(
+    object: *mut PctxT,
+    context: &Context,
+    period: Option<Duration>,
+    nsamples: c_uint,
+    tick: Option<LwpFn>,
+) -> Result<End, Error> {
+    let mut client = Client { object, context, tick };
+    context.running.set(true);
+    let ran = context.pctx.run(period, Some(nsamples), &mut client);
+    context.running.set(false);
+    ran
 }
 
 /// The C client of one run.

@@ -1,6 +1,7 @@
 /* A client as the manual pages describe one. Its first argument chooses what it does. */
 #include <libpctx.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,26 @@ static void fork_fn(pctx_t *p, pid_t parent, pid_t child, id_t lwp, void *arg)
     printf("child %d\n", pctx_run(p, 0, 0, NULL));
 }
 
+/* A context stays with the thread that made it. */
+static void *stranger(void *object)
+{
+    errno = 0;
+    int result = pctx_run(object, 10, 1, tick);
+    printf("stranger %d %d\n", result, errno == EINVAL);
+    pctx_release(object);
+    return 0;
+}
+
+/* What a handler must not do with the context that is being run. */
+static int again_tick(pctx_t *p, pid_t pid, id_t lwp, void *arg)
+{
+    errno = 0;
+    int result = pctx_run(p, 0, 0, NULL);
+    printf("again %d %d\n", result, errno == EINVAL);
+    pctx_release(p); /* ends the run */
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argv[1];
@@ -123,6 +144,13 @@ int main(int argc, char **argv)
     if (strcmp(what, "ticks") == 0) {
         result = pctx_run(p, 10, 3, tick);
         printf("ticks %d\n", ticks);
+    } else if (strcmp(what, "stranger") == 0) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, stranger, p) != 0 || pthread_join(thread, 0) != 0)
+            return 6;
+        result = pctx_run(p, 0, 0, NULL); /* unharmed */
+    } else if (strcmp(what, "again") == 0) {
+        result = pctx_run(p, 10, 0, again_tick);
     } else if (strcmp(what, "stop") == 0) {
         result = pctx_run(p, 10, 0, stop_tick);
     } else if (strcmp(what, "terminate") == 0) {

@@ -153,6 +153,24 @@ fn ticks_are_counted_and_can_end_the_run() {
 }
 
 #[test]
+fn other_threads_and_handlers_do_no_harm() {
+    let folder = Folder::new("stranger");
+    let lines = printed(&folder.run(&["stranger", "sleep", "0.1"])).split_off(1);
+    let told = |what: &str, line: &str| {
+        let expected = format!("error in {what}: process ");
+        assert!(line.starts_with(&expected) && line.contains("another thread"), "{lines:?}");
+    };
+    told("run", &lines[0]);
+    assert_eq!(lines[1], "stranger -1 1");
+    told("release", &lines[2]);
+    assert_eq!(lines[3..], ["run 0"]);
+    // A handler that runs its own context again, and one that releases it.
+    let lines = printed(&folder.run(&["again", "sleep", "5"])).split_off(1);
+    assert!(lines[0].contains("is being run"), "{lines:?}");
+    assert_eq!(lines[1..], ["again -1 1", "run 0"]);
+}
+
+#[test]
 fn refusals_are_told_and_set_errno() {
     let folder = Folder::new("refused");
     let output = folder.run(&["refused", "x"]);

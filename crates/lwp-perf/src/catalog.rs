@@ -68,6 +68,59 @@ impl Catalog {
         self.pmu("cpu").or_else(|| self.pmu("cpu_core"))
     }
 
+    /// The PMUs of the processor's cores: one, or on a hybrid processor one for each kind of core, the
+    /// large ones first.
+    ///
+    /// Spec: sysfs, "bus/event_source/devices"; hybrid processors have `cpu_core`, `cpu_atom` and so on.
+    pub fn cores(&self) -> Vec<&Pmu> {
+        let first = self.core().into_iter();
+        let kinds = self.pmus.iter().filter(|pmu| pmu.name.starts_with("cpu_"));
+        let others = kinds.filter(|pmu| self.core().is_none_or(|core| core.name != pmu.name));
+        first.chain(others.filter(|_| self.pmu("cpu").is_none())).collect()
+    }
+
+    /// What counts `event` on each kind of core: the place of the kind in [`Catalog::cores`], and the event
+    /// as its PMU takes it. A thread moves between kinds, and each counts only what happens there. What names
+    /// a PMU, and raw codes, which are the large cores', are in one place; what is counted everywhere is in a
+    /// place behind them all. Events of different places cannot be in one group.
+    ///
+    /// Spec: perf_event_open(2), "PERF_TYPE_HARDWARE" and "PERF_TYPE_HW_CACHE" (Linux 5.13): bits 63:32 of
+    /// config are the PMU's type.
+    pub fn on_cores(&self, event: &Event) -> Vec<(usize, Event)> {
+        let cores = self.cores();
+        if cores.len() < 2 {
+            return vec![(0, event.clone())];
+        }
+        if !event.is_core() {
+            return vec![(cores.len(), event.clone())];
+        }
+        let (bare, _) = split(&event.name);
+        let places = cores.iter().enumerate();
+        let found: Vec<(usize, Event)> = match event.kind {
+            kind::HARDWARE | kind::HW_CACHE => places
+                .map(|(place, pmu)| {
+                    let config = event.config | u64::from(pmu.kind) << 32;
+                    (place, Event { config, ..event.clone() })
+                })
+                .collect(),
+            kind::RAW if event.pmu.is_none() => {
+                vec![(0, Event { kind: cores[0].kind, ..event.clone() })]
+            }
+            _ if bare.contains('/') => places
+                .filter(|(_, pmu)| Some(&pmu.name) == event.pmu.as_ref())
+                .map(|(place, _)| (place, event.clone()))
+                .collect(),
+            _ => places
+                .filter_map(|(place, pmu)| {
+                    let named = pmu.events.contains_key(bare).then(|| pmu.event(bare, bare))?;
+                    let Event { name, modes, precise, .. } = event.clone();
+                    Some((place, Event { name, modes, precise, ..named.ok()? }))
+                })
+                .collect(),
+        };
+        if found.is_empty() { vec![(0, event.clone())] } else { found }
+    }
+
     /// The event called `name`. In this order:
     ///
     /// 1. `pmu/terms/`, with fields and named events of the PMU, and perf's modifiers behind it;

@@ -24,6 +24,7 @@ pub struct Handle(Inner);
 enum Inner {
     Descriptor(OwnedFd),
     Scripted(usize),
+    Closed,
 }
 
 impl Handle {
@@ -31,8 +32,13 @@ impl Handle {
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
             Inner::Descriptor(fd) => Some(fd.as_fd()),
-            Inner::Scripted(_) => None,
+            Inner::Scripted(_) | Inner::Closed => None,
         }
+    }
+
+    /// Closes the descriptor before the handle is dropped. Nothing can be done to the event after that.
+    pub(crate) fn close(&mut self) {
+        self.0 = Inner::Closed;
     }
 }
 
@@ -114,7 +120,7 @@ impl Linux {
     fn fd(event: &Handle) -> Result<&OwnedFd, Errno> {
         match &event.0 {
             Inner::Descriptor(fd) => Ok(fd),
-            Inner::Scripted(_) => Err(Errno::BADF),
+            Inner::Scripted(_) | Inner::Closed => Err(Errno::BADF),
         }
     }
 }

@@ -129,6 +129,13 @@ impl Sampler {
         self.kernel.control(&self.event, Control::Disable { group: false })
     }
 
+    /// Stops sampling and closes the event, without freeing memory: a signal handler may call it.
+    pub fn close(&mut self) {
+        // What cannot be stopped ends with its ring.
+        let _ = self.disable();
+        self.event.close();
+    }
+
     /// The open event, to be controlled or waited for.
     pub fn event(&self) -> &Handle {
         &self.event

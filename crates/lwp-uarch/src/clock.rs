@@ -89,6 +89,12 @@ impl CoreClock {
         limit / (ONE * ONE)
     }
 
+    /// What [`Self::retire_many`] computes, as one division: when `n` more instructions have retired,
+    /// `(65536 n + offset) / divisor` cycles have passed. Returns offset and divisor.
+    pub fn division(&self) -> (u64, u64) {
+        (self.carry_256 * self.width() + self.remainder, ONE * self.width())
+    }
+
     /// Instructions per cycle, in units of 1/256.
     fn width(&self) -> u64 {
         match u64::from(self.rates.instructions_per_cycle_256) {
@@ -132,6 +138,11 @@ impl ReferenceClock {
         let product = u128::from(units) * u128::from(self.rate) + u128::from(self.remainder);
         self.remainder = (product % u128::from(self.per)) as u64;
         u64::try_from(product / u128::from(self.per)).unwrap_or(u64::MAX)
+    }
+
+    /// What [`Self::advance`] computes: `(rate units + remainder) / per`.
+    pub const fn division(&self) -> (u64, u64, u64) {
+        (self.rate, self.remainder, self.per)
     }
 
     /// How many units of time may pass before more than `counts` have.
@@ -215,6 +226,8 @@ mod tests {
             let cycles: u64 = (0..count).map(|_| u64::from(core.retire(&[], false))).sum();
             // `count` instructions at `width`/256 each cycle.
             prop_assert_eq!(cycles, count * 256 / u64::from(width));
+            let (offset, divisor) = core.division();
+            prop_assert_eq!((65536 * total + offset) / divisor, core.retire_many(total));
         }
 
         /// Many instructions at once take the time of each, and what fits into a time fits exactly.

@@ -5,6 +5,8 @@
 //! takes the records out, on any thread, while the profile runs or after. Threads do not share profiles:
 //! a profile runs on the thread that started it, a thread runs one profile at a time.
 //!
+//! [`Active`] is below that: a control block of the caller's own making.
+//!
 //! Records and events are those of [`lwp_arch`].
 
 pub use lwp_arch::cpuid::Capabilities;
@@ -16,4 +18,5 @@ pub use crate::block::ProfileBuilder;
 pub use crate::detect::Lwp;
 pub use crate::drain::{Drain, Reader};
 pub use crate::error::Error;
+pub use crate::insn::{Active, Shared};
 pub use crate::profile::{Profile, Running};

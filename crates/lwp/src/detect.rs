@@ -68,6 +68,11 @@ impl Lwp {
         EventFlags::from_bits_retain(self.enabled.bits() & !Features::LWP_AVAIL.bits())
     }
 
+    /// As [`Self::enabled`], in the form of the CPUID leaf.
+    pub const fn features(&self) -> Features {
+        self.enabled
+    }
+
     /// Starts to describe a profile.
     pub fn profile(self) -> ProfileBuilder {
         ProfileBuilder::new(self)

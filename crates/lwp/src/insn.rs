@@ -25,32 +25,55 @@ unsafe fn llwpcb(address: u64) {
     unsafe { asm!("llwpcb {}", in(reg) address, options(nostack, preserves_flags)) };
 }
 
+/// Memory of a control block and its ring.
+///
+/// # Safety
+///
+/// At [`Self::address`] is a control block whose ring lies in the same memory. As long as the value lives
+/// the memory stays where it is, and is accessed by atomics only.
+pub unsafe trait Shared {
+    /// Address of the control block.
+    fn address(&self) -> u64;
+}
+
+// SAFETY: a region begins with a block whose ring lies in the region (`Region::write_block` sees to that),
+// gives out atomics only, and is mapped as long as it lives.
+unsafe impl Shared for Region {
+    fn address(&self) -> u64 {
+        self.address()
+    }
+}
+
 /// A control block that is active on this thread. Dropping it ends profiling; forgetting it leaves the
 /// processor writing to memory that is then never freed.
 #[derive(Debug)]
-pub struct Active {
+pub struct Active<M: Shared = Region> {
     lwp: Lwp,
-    region: Arc<Region>,
+    memory: Arc<M>,
     /// LLWPCB works on the thread that executes it.
     _bound_to_thread: PhantomData<*mut ()>,
 }
 
-impl Active {
-    /// Executes LLWPCB with the block in `region`.
+impl<M: Shared> Active<M> {
+    /// Executes LLWPCB with the block in `memory`.
     ///
     /// Spec: LWP §5.3.
-    pub fn load(lwp: Lwp, region: Arc<Region>) -> Self {
-        // SAFETY: `lwp` is proof of LWP. The region begins with a block whose ring lies in the region
-        // (`Region::write_block` sees to that), gives out atomics only, and lives while `self` does.
-        unsafe { llwpcb(region.address()) };
-        Self { lwp, region, _bound_to_thread: PhantomData }
+    pub fn load(lwp: Lwp, memory: Arc<M>) -> Self {
+        // SAFETY: `lwp` is proof of LWP. The memory is what `Shared` promises, and lives while `self` does.
+        unsafe { llwpcb(memory.address()) };
+        Self { lwp, memory, _bound_to_thread: PhantomData }
+    }
+
+    /// The memory that the processor writes to.
+    pub fn memory(&self) -> &Arc<M> {
+        &self.memory
     }
 }
 
-impl Drop for Active {
+impl<M: Shared> Drop for Active<M> {
     /// Executes LLWPCB with 0, unless somebody else's block has taken the place of this one.
     fn drop(&mut self) {
-        if self.lwp.slwpcb() == self.region.address() {
+        if self.lwp.slwpcb() == self.memory.address() {
             // SAFETY: `self.lwp` is proof of LWP, and 0 names no memory.
             unsafe { llwpcb(0) };
         }

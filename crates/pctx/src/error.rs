@@ -55,6 +55,9 @@ pub enum Error {
     /// A process cannot control itself.
     #[error("a process cannot control itself")]
     Ourselves,
+    /// ptrace belongs to a thread.
+    #[error("process {0} is controlled by another thread: only the one that made the context can")]
+    OtherThread(Pid),
     /// The machine refuses.
     #[error("the system refuses: {0}")]
     System(Errno),
@@ -94,7 +97,7 @@ impl Error {
         match self {
             Self::NotFound(_) => libc::ENOENT,
             Self::NotExecutable { cause, .. } | Self::System(cause) => cause.0,
-            Self::Nul(_) | Self::Ourselves => libc::EINVAL,
+            Self::Nul(_) | Self::Ourselves | Self::OtherThread(_) => libc::EINVAL,
             Self::NoProcess(_) | Self::Zombie(_) => libc::ESRCH,
             Self::Traced { .. } => libc::EBUSY,
             Self::Permission(_) | Self::KernelThread(_) => libc::EPERM,

@@ -38,6 +38,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ThreadId};
 
 use lwp_ptrace::tracee::OPTIONS;
 use lwp_ptrace::{spawn, sys};
@@ -64,6 +65,8 @@ pub struct Pctx {
     wake: Arc<Wake>,
     /// Copies of this controller that follow children.
     copies: RefCell<Vec<Pid>>,
+    /// The thread that made this.
+    owner: ThreadId,
     /// ptrace knows threads, so this value must not leave its own.
     thread: PhantomData<*const ()>,
 }
@@ -123,6 +126,7 @@ impl Pctx {
             leader_status: Cell::new(None),
             wake: Arc::new(Wake { fd, terminate: AtomicBool::new(false) }),
             copies: RefCell::default(),
+            owner: thread::current().id(),
             thread: PhantomData,
         })
     }
@@ -140,6 +144,11 @@ impl Pctx {
     /// The LWPs that live, in the order in which they started.
     pub fn lwps(&self) -> Vec<LwpId> {
         self.lwps.borrow().ids()
+    }
+
+    /// Whether the calling thread is the one that made this. Only a C library can get it wrong.
+    pub fn is_ours(&self) -> bool {
+        self.owner == thread::current().id()
     }
 
     /// Whether the process has ended.

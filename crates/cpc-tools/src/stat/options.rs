@@ -1,25 +1,35 @@
 //! The options of `cpustat`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
+use super::groups::{Grouping, Keys, Shape};
 use crate::failure::Failure;
 
 /// How `cpustat` is called.
 pub const USAGE: &str = "\
 Usage:
-\tcpustat -c spec [-c spec]... [-p period] [-T u|d] [-sntD] [interval [count]]
+\tcpustat -c spec [-c spec]... [-p period] [-T u|d] [-sntDm] [-A cor|soc|bins]
+\t        [-k keys] [-o limit] [-O file] [interval [count]]
+\tcpustat -I file [-T u|d] [-ntDm] [-A cor|soc|bins] [-k keys] [-o limit]
 \tcpustat -h
 ";
 
 /// What the options mean.
 pub const OPTIONS: &str = "
+\t-A what   add up by core (cor), by socket (soc), or in this many bins
 \t-c spec   events to count; several are counted in turn
 \t-D        report failures with the name of what failed
 \t-h        print what can be counted
+\t-I file   print what -O has recorded
+\t-k keys   order rows by these columns, with commas in between; - before one: largest first
+\t-m        means instead of sums
 \t-n        no title
+\t-o limit  at most this many rows a sample
+\t-O file   record samples, too
 \t-p period seconds from one round of all specifications to the next
 \t-s        keep processors busy whose events are counted in the kernel only
 \t-t        count clock cycles (tsc) too
@@ -43,6 +53,9 @@ pub enum Stamp {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cpustat", disable_help_flag = true, disable_version_flag = true)]
 pub struct Options {
+    /// Groups of processors.
+    #[arg(short = 'A', value_parser = Grouping::parse)]
+    pub grouping: Option<Grouping>,
     /// Events.
     #[arg(short = 'c')]
     pub specs: Vec<String>,
@@ -52,9 +65,24 @@ pub struct Options {
     /// Print what can be counted.
     #[arg(short = 'h')]
     pub help: bool,
+    /// The recording to print.
+    #[arg(short = 'I')]
+    pub replay: Option<PathBuf>,
+    /// The order of rows.
+    #[arg(short = 'k', value_parser = Keys::parse, allow_hyphen_values = true)]
+    pub keys: Option<Keys>,
+    /// Means.
+    #[arg(short = 'm')]
+    pub mean: bool,
     /// No title.
     #[arg(short = 'n')]
     pub no_title: bool,
+    /// Rows a sample.
+    #[arg(short = 'o')]
+    pub limit: Option<usize>,
+    /// Where samples are recorded.
+    #[arg(short = 'O')]
+    pub record: Option<PathBuf>,
     /// Seconds of a round.
     #[arg(short = 'p')]
     pub round: Option<f64>,
@@ -68,8 +96,7 @@ pub struct Options {
     #[arg(short = 'T')]
     pub stamp: Option<Stamp>,
     /// Seconds of a sample.
-    #[arg(default_value_t = 5.0)]
-    pub interval: f64,
+    pub interval: Option<f64>,
     /// Number of samples.
     pub count: Option<u64>,
 }
@@ -82,11 +109,22 @@ impl Options {
             return Ok(options);
         }
         let wrong = |reason: &str| Err(Failure::Usage(reason.to_owned()));
+        if options.limit == Some(0) {
+            return wrong("-o takes a number from 1");
+        }
+        if options.replay.is_some() {
+            if options.counts() {
+                return wrong(
+                    "-I prints what was recorded: it takes no -c, -p, -s, -O or interval",
+                );
+            }
+            return Ok(options);
+        }
         if options.specs.is_empty() {
             return wrong("no events: give -c");
         }
         let sensible = |seconds: f64| (0.001..=1e6).contains(&seconds);
-        if !sensible(options.interval) {
+        if !options.interval.is_none_or(sensible) {
             return wrong("the interval is in seconds, from 0.001 to 1000000");
         }
         if options.round.is_some_and(|round| !sensible(round)) {
@@ -98,9 +136,21 @@ impl Options {
         Ok(options)
     }
 
+    /// Whether something asks for counting.
+    fn counts(&self) -> bool {
+        let timed = self.round.is_some() || self.interval.is_some() || self.soak;
+        timed || !self.specs.is_empty() || self.record.is_some()
+    }
+
     /// Time of one sample.
     pub fn interval(&self) -> Duration {
-        Duration::from_secs_f64(self.interval)
+        Duration::from_secs_f64(self.interval.unwrap_or(5.0))
+    }
+
+    /// How samples become rows.
+    pub fn shape(&self) -> Shape {
+        let keys = self.keys.clone().unwrap_or_default();
+        Shape { grouping: self.grouping, mean: self.mean, keys, limit: self.limit }
     }
 }
 
@@ -119,6 +169,10 @@ mod tests {
         assert!(options.soak && options.no_title && options.tsc);
         assert_eq!(options.stamp, Some(Stamp::Unix));
         assert_eq!((options.interval(), options.count), (Duration::from_millis(500), Some(10)));
+        let options = parse(&["-m", "-A", "4", "-k", "-pic0,cpu", "-o3", "-I", "f"]).unwrap();
+        let keys = Keys::parse("-pic0,cpu").unwrap();
+        let grouping = Some(Grouping::Bins(4));
+        assert_eq!(options.shape(), Shape { grouping, mean: true, keys, limit: Some(3) });
         let options = parse(&["-c", "cs,sys"]).unwrap();
         assert_eq!((options.interval(), options.count), (Duration::from_secs(5), None));
     }
@@ -135,6 +189,14 @@ mod tests {
             &["-c", "x", "-T", "x"],
             &["-c", "x", "-p", "0"],
             &["-z"],
+            &["-c", "x", "-o", "0"],
+            &["-c", "x", "-A", "0"],
+            &["-c", "x", "-A", "cpu"],
+            &["-c", "x", "-k", "time"],
+            &["-I", "f", "-c", "x"],
+            &["-I", "f", "-O", "g"],
+            &["-I", "f", "1"],
+            &["-I", "f", "-s"],
         ] {
             assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
         }

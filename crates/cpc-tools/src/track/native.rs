@@ -47,7 +47,7 @@ pub fn track(options: &Options) -> Result<(), Failure> {
     };
     tracker.run(&pctx)?;
     pctx.wait_for_copies();
-    if tracker.failed { Err(Failure::Reported) } else { Ok(()) }
+    if tracker.failed { Err(Failure::Reported) } else { tracker.output.finish() }
 }
 
 /// The clock of libcpc's time stamps.

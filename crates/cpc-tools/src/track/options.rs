@@ -118,7 +118,7 @@ impl Options {
 
     /// The columns asked for.
     pub fn columns(&self) -> Columns {
-        Columns { pid: self.follow_fork, tsc: self.tsc }
+        Columns { pid: self.follow_fork, tsc: self.tsc, group: None }
     }
 }
 

@@ -126,7 +126,7 @@ pub fn track(options: &Options) -> Result<(), Failure> {
     let outcome = outcome.map_err(failure)?;
     let mut printer = printer.into_inner().unwrap_or_else(PoisonError::into_inner);
     printer.finish(&outcome);
-    if printer.failed { Err(Failure::Reported) } else { Ok(()) }
+    if printer.failed { Err(Failure::Reported) } else { printer.output.finish() }
 }
 
 fn failure(error: lwp_vcpu::Error) -> Failure {
@@ -226,6 +226,11 @@ fn ticks(
         };
         printer.lock().unwrap_or_else(PoisonError::into_inner).tick(&answer);
         left -= 1;
+    }
+    if options.pid.is_some() {
+        // A live process is left alone after that; one of our own needs the virtual CPU to its end.
+        printer.lock().unwrap_or_else(PoisonError::into_inner).enough = true;
+        let _ = requests.send(Request::Stop);
     }
 }
 

@@ -34,9 +34,11 @@ struct Running {
 }
 
 impl Running {
-    fn new(programmed: Programmed) -> Self {
-        let queue = Vec::with_capacity(programmed.records.unwrap_or(0));
-        Self { programmed, expired: 0, queue, dropped: 0, preset: 0 }
+    /// `None` if there is no memory for the records.
+    fn new(programmed: Programmed) -> Option<Self> {
+        let mut queue = Vec::new();
+        queue.try_reserve_exact(programmed.records.unwrap_or(0)).ok()?;
+        Some(Self { programmed, expired: 0, queue, dropped: 0, preset: 0 })
     }
 
     /// A record of this request came out of the ring.
@@ -113,8 +115,9 @@ impl LwpContext {
         let no_memory = Error::new(libc::ENOMEM, "no memory for the ring");
         let ring_bytes = program.ring_records * Record::SIZE;
         let memory = Memory::new(program.block_bytes, ring_bytes).ok_or(no_memory.clone())?;
-        let ring = Ring::new(ring_bytes as u32, Record::SIZE as u32).ok_or(no_memory)?;
-        let running: Vec<Running> = program.requests.iter().copied().map(Running::new).collect();
+        let ring = Ring::new(ring_bytes as u32, Record::SIZE as u32).ok_or(no_memory.clone())?;
+        let running = program.requests.iter().copied().map(Running::new);
+        let running = running.collect::<Option<Vec<_>>>().ok_or(no_memory)?;
         let mut context = Self {
             unit,
             memory: Arc::new(memory),
@@ -309,12 +312,16 @@ impl Context for LwpContext {
         let dropped = std::mem::take(&mut running.dropped);
         Ok(dropped + std::mem::take(&mut self.lost))
     }
+
+    fn release(&mut self) {
+        if self.loaded {
+            self.unload();
+        }
+    }
 }
 
 impl Drop for LwpContext {
     fn drop(&mut self) {
-        if self.loaded {
-            self.unload();
-        }
+        self.release();
     }
 }

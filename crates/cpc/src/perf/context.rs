@@ -54,12 +54,25 @@ struct Counters {
     values: Vec<u64>,
     /// The leader stops the group by itself at its next overflow.
     stops: bool,
+    /// Not on one kind of core only.
+    everywhere: bool,
+}
+
+/// A counter that is to be opened.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    /// Its index in the plan.
+    pub(super) index: usize,
+    /// On which kind of core; always 0 on processors that have one kind.
+    pub(super) place: usize,
+    pub(super) member: lwp_perf::Request,
 }
 
 /// What the kernel counts for one binding.
 #[derive(Debug)]
 pub(super) struct PerfContext {
-    counters: Option<Counters>,
+    /// One group, or one for each kind of core. A request's count is the sum.
+    counters: Vec<Counters>,
     rings: Vec<Ring>,
 }
 
@@ -76,32 +89,25 @@ pub(super) fn period(preset: u64) -> u64 {
 impl PerfContext {
     /// Opens everything, then lets it run.
     pub(super) fn start(
-        kernel: Arc<dyn Kernel>,
+        kernel: &Arc<dyn Kernel>,
         target: Target,
-        requests: usize,
-        mut counted: Vec<(usize, lwp_perf::Request)>,
+        mut counted: Vec<Counted>,
         sampled: &[Sampling],
     ) -> std::result::Result<Self, Refusal> {
         // A member that overflows stops the others fastest if it leads them.
-        counted.sort_by_key(|(_, request)| request.period.is_none());
-        let mut counters = None;
-        if !counted.is_empty() {
-            counters = Some(Counters::open(Arc::clone(&kernel), target, counted)?);
-        }
-        let open = |sampling: &Sampling| Ring::open(Arc::clone(&kernel), target, sampling);
+        counted.sort_by_key(|counted| (counted.place, counted.member.period.is_none()));
+        let groups = counted.chunk_by(|a, b| a.place == b.place);
+        let open = |group: &[Counted]| Counters::open(Arc::clone(kernel), target, group);
+        let counters = groups.map(open).collect::<std::result::Result<Vec<_>, Refusal>>()?;
+        let open = |sampling: &Sampling| Ring::open(Arc::clone(kernel), target, sampling);
         let rings = sampled.iter().map(open).collect::<std::result::Result<Vec<_>, Refusal>>()?;
         let mut context = Self { counters, rings };
-        debug_assert_eq!(requests, context.requests());
         context.run(true).map_err(errno)?;
         Ok(context)
     }
 
-    fn requests(&self) -> usize {
-        self.counters.as_ref().map_or(0, |counters| counters.plan.len()) + self.rings.len()
-    }
-
     fn run(&mut self, running: bool) -> std::result::Result<(), Errno> {
-        if let Some(counters) = &mut self.counters {
+        for counters in &self.counters {
             counters.run(running)?;
         }
         for ring in &self.rings {
@@ -124,9 +130,11 @@ impl Counters {
     fn open(
         kernel: Arc<dyn Kernel>,
         target: Target,
-        counted: Vec<(usize, lwp_perf::Request)>,
+        counted: &[Counted],
     ) -> std::result::Result<Self, Refusal> {
-        let (plan, requests): (Vec<usize>, Vec<_>) = counted.into_iter().unzip();
+        let everywhere = counted.iter().all(|counted| !counted.member.event.is_core());
+        let counted = counted.iter().cloned().map(|counted| (counted.index, counted.member));
+        let (plan, requests): (Vec<usize>, Vec<_>) = counted.unzip();
         let mut group = Group::open(kernel, Options::new(target), &requests)?;
         // Without the pages, of which there is a limit, the group is read by a system call.
         let _ = group.map();
@@ -142,6 +150,7 @@ impl Counters {
             plan,
             notifies,
             stops: false,
+            everywhere,
         };
         counters.arm().map_err(errno)?;
         Ok(counters)
@@ -175,11 +184,11 @@ impl Counters {
         self.group.reset()
     }
 
-    /// Reads every member into `counts`, by plan. Returns for how long they have counted, in ns.
+    /// Adds every member to `counts`, by plan. Returns for how long they have counted, in ns.
     fn read(&mut self, counts: &mut [u64]) -> Result<u64> {
         if let Some(running_ns) = self.group.read_user_timed(&mut self.values) {
             for (value, index) in self.values.iter().zip(&self.plan) {
-                counts[*index] = *value;
+                counts[*index] = counts[*index].wrapping_add(*value);
             }
             return Ok(running_ns);
         }
@@ -195,7 +204,7 @@ impl Counters {
             _ => Error::new(libc::EIO, "the kernel returned counts in another form than asked for"),
         })?;
         for (value, index) in self.reading.values.iter().zip(&self.plan) {
-            counts[*index] = *value;
+            counts[*index] = counts[*index].wrapping_add(*value);
         }
         Ok(self.reading.running_ns)
     }
@@ -240,18 +249,19 @@ impl Ring {
 
 impl Context for PerfContext {
     fn read(&mut self, counts: &mut [u64]) -> Result<Moment> {
-        let running_ns = match &mut self.counters {
-            Some(counters) => counters.read(counts)?,
-            None => 0,
-        };
+        counts.fill(0);
+        // Each kind of core has its share of the time; what is counted everywhere has all of it.
+        let (mut on_cores_ns, mut running_ns) = (0, 0);
+        for counters in &mut self.counters {
+            let ns = counters.read(counts)?;
+            on_cores_ns += if counters.everywhere { 0 } else { ns };
+            running_ns = running_ns.max(ns).max(on_cores_ns);
+        }
         Ok(Moment { hrtime_ns: monotonic_ns().cast_signed(), tick: cycles(running_ns) })
     }
 
     fn restart(&mut self, presets: &[u64]) -> Result<()> {
-        if let Some(counters) = &mut self.counters {
-            counters.restart(presets).map_err(errno)?;
-        }
-        Ok(())
+        self.counters.iter_mut().try_for_each(|counters| counters.restart(presets)).map_err(errno)
     }
 
     fn set_running(&mut self, running: bool) -> Result<()> {
@@ -263,17 +273,23 @@ impl Context for PerfContext {
         let Cause::Descriptor(descriptor) = cause else {
             return None;
         };
-        let counters = self.counters.as_mut()?;
         let is = |event: &Handle| event.fd().is_some_and(|fd| fd.as_raw_fd() == descriptor);
-        let member = counters.group.events().iter().position(is)?;
-        if member == 0 {
-            counters.stops = false;
-        }
-        counters.plan.get(member).copied()
+        self.counters.iter_mut().find_map(|counters| {
+            let member = counters.group.events().iter().position(is)?;
+            if member == 0 {
+                counters.stops = false;
+            }
+            counters.plan.get(member).copied()
+        })
     }
 
     fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
-        let ring = self.rings.iter_mut().find(|ring| ring.index == index);
-        Ok(ring.map_or(0, |ring| ring.drain(sink)))
+        let rings = self.rings.iter_mut().filter(|ring| ring.index == index);
+        Ok(rings.map(|ring| ring.drain(sink)).sum())
+    }
+
+    fn release(&mut self) {
+        self.counters.iter_mut().for_each(|counters| counters.group.close());
+        self.rings.iter_mut().for_each(|ring| ring.sampler.close());
     }
 }

@@ -139,6 +139,72 @@ fn a_sample_is_one_read_however_many_requests() {
     assert_eq!(script.read_events(), [0; 0]);
 }
 
+/// A machine with two kinds of core.
+fn hybrid() -> Script {
+    Script::new()
+        .file(&format!("{DEVICES}/cpu_core/type"), "4\n")
+        .file(&format!("{DEVICES}/cpu_core/cpus"), "0-3\n")
+        .file(&format!("{DEVICES}/cpu_core/format/event"), "config:0-7\n")
+        .file(&format!("{DEVICES}/cpu_core/events/slow"), "event=0x11\n")
+        .file(&format!("{DEVICES}/cpu_core/events/topdown"), "event=0x12\n")
+        .file(&format!("{DEVICES}/cpu_atom/type"), "10\n")
+        .file(&format!("{DEVICES}/cpu_atom/cpus"), "4-7\n")
+        .file(&format!("{DEVICES}/cpu_atom/format/event"), "config:0-7\n")
+        .file(&format!("{DEVICES}/cpu_atom/events/slow"), "event=0x22\n")
+}
+
+/// What a thread does on either kind of core is one count; each kind is asked in its own terms.
+#[test]
+fn kinds_of_core_are_counted_together() {
+    let script = hybrid();
+    let cpc = open(&script);
+    let probes = script.opened().len();
+    let names = ["PAPI_tot_ins", "slow", "page-faults", "topdown", "cpu_atom/slow/", "0x7"];
+    let (set, buf) = set_of(&cpc, &names.map(Request::new));
+    set.bind_thread(BindFlags::empty()).unwrap();
+    let opened = opened_since(&script, probes);
+    let asked: Vec<_> =
+        opened.iter().map(|o| (o.attr.kind, o.attr.config, o.leader.is_none())).collect();
+    assert_eq!(
+        asked[..4],
+        [(0, 4 << 32 | 1, true), (4, 0x11, false), (4, 0x12, false), (4, 7, false)]
+    );
+    assert_eq!(asked[4..7], [(0, 10 << 32 | 1, true), (10, 0x22, false), (10, 0x22, false)]);
+    assert_eq!(asked[7..], [(1, 2, true)], "on either kind");
+    script.set_read(probes, Ok(vec![4, 1000, 700, 1, 1, 2, 2, 4, 3, 6, 4]));
+    script.set_read(probes + 4, Ok(vec![3, 1000, 300, 10, 1, 20, 2, 50, 3]));
+    script.set_read(probes + 7, Ok(vec![1, 1000, 1000, 3, 1]));
+    set.sample(&buf).unwrap();
+    let counts: Vec<u64> = (0..6).map(|index| buf.get(index).unwrap()).collect();
+    assert_eq!(counts, [11, 22, 3, 4, 50, 6]);
+    assert_eq!(buf.tick(), crate::clock::cycles(1000));
+    // One kind whose counters are lost loses the count.
+    script.set_read(probes + 4, Ok(Vec::new()));
+    assert_eq!(set.sample(&buf).unwrap_err().errno(), libc::EAGAIN);
+    set.unbind().unwrap();
+    // The overflow of a sum cannot be signalled; that of one kind can be asked for.
+    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
+    let (set, _buf) = set_of(&cpc, &[Request::new("PAPI_tot_ins").flags(flags)]);
+    let error = set.bind_thread(BindFlags::empty()).unwrap_err();
+    assert_eq!((error.errno(), error.reason().contains("cpu_core/")), (libc::ENOTSUP, true));
+}
+
+/// A processor is of one kind.
+#[test]
+fn a_processor_is_counted_by_its_own_kind() {
+    for (cpu, kind) in [(0, 4), (5, 10)] {
+        let script = hybrid();
+        let backend = detect(Arc::new(script.clone())).0.unwrap();
+        let probes = script.opened().len();
+        let request = Request::new("instructions");
+        let plan = [Planned { request }];
+        backend.program(&plan, Target::Cpu(cpu)).unwrap();
+        let opened = opened_since(&script, probes);
+        assert_eq!(opened.len(), 1);
+        assert_eq!((opened[0].attr.config, opened[0].cpu), (kind << 32 | 1, cpu as i32));
+    }
+}
+
 /// Records of a PMU cannot be asked to signal: that is said, not left undone.
 #[test]
 fn samples_of_a_pmu_do_not_signal() {

@@ -110,7 +110,7 @@ impl Script {
     fn number(event: &Handle) -> Result<usize, Errno> {
         match event.0 {
             Inner::Scripted(number) => Ok(number),
-            Inner::Descriptor(_) => Err(Errno::BADF),
+            Inner::Descriptor(_) | Inner::Closed => Err(Errno::BADF),
         }
     }
 }

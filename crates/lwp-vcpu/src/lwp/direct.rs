@@ -15,7 +15,7 @@ impl ThreadLwp {
     pub(super) fn write_direct(&self, context: Context<'_>) {
         let direct = self.unit.direct();
         context.set(Slot::LwpRing, direct.filter(|d| d.stores).map_or(0, |d| d.ring.0));
-        let flushed = direct.and(self.unit.block()).filter(|_| self.counts_what_is_published());
+        let flushed = direct.and(self.unit.block()).filter(|_| self.write_clocks(context));
         context.set(Slot::LwpBlock, flushed.map_or(0, |block| block.0));
         context.set(Slot::LwpEvents, 0);
         let Some(direct) = direct else { return };
@@ -51,6 +51,41 @@ impl ThreadLwp {
         context.set(Slot::LwpHighAt, high);
         context.set(Slot::LwpLowAt, low);
         context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
+    }
+
+    /// Publishes what the counters of clocks follow from, if any are watched. Whether SLWPCB can write every
+    /// counter of the unit from what is published.
+    fn write_clocks(&self, context: Context<'_>) -> bool {
+        context.set(Slot::LwpCoreDivisor, 0);
+        if self.counts_what_is_published() {
+            return true;
+        }
+        let plain = self.unit.watched().is_some_and(|watched| !watched.dcache);
+        if !plain || self.judge.is_some() {
+            return false;
+        }
+        let (rate, remainder, per) = self.reference.division();
+        let halves = |low: u64, high: u64| {
+            Some(u64::from(u32::try_from(low).ok()?) | u64::from(u32::try_from(high).ok()?) << 32)
+        };
+        let (Some(rates), Some(rest)) = (halves(rate, per), halves(0, remainder)) else {
+            return false;
+        };
+        let room = self.unit.headroom();
+        // Counters have 26 bits; what is not watched is not written.
+        let low = |count: u64| count & u64::from(u32::MAX);
+        let more = room.instructions.wrapping_sub(self.published[0].cast_unsigned());
+        let (offset, divisor) = self.core.division();
+        let at = |kind| self.unit.counter_address(kind).map_or(0, |address| address.0);
+        context.set(Slot::LwpCoreOffset, offset);
+        context.set(Slot::LwpCoreDivisor, divisor);
+        context.set(Slot::LwpReferenceRate, rates);
+        context.set(Slot::LwpClockRest, rest | low(more));
+        let base = low(room.core_clocks) | low(room.reference_clocks) << 32;
+        context.set(Slot::LwpClockBase, base);
+        context.set(Slot::LwpCoreClocksAt, at(EventKind::CoreClocks));
+        context.set(Slot::LwpReferenceClocksAt, at(EventKind::ReferenceClocks));
+        true
     }
 
     /// Whether every counter of the unit is a part of the countdown. Those of clocks are not, and none are

@@ -58,12 +58,14 @@ pub(super) struct Printer<'a> {
     options: &'a Options,
     columns: Columns,
     specs: &'a [Columned],
-    output: Output,
+    pub(super) output: Output,
     started: Instant,
     /// By place in the list of reports.
     images: BTreeMap<usize, Image>,
     /// Something was reported that makes the run fail.
     pub(super) failed: bool,
+    /// All samples that were asked for are printed, and nothing else is to follow.
+    pub(super) enough: bool,
 }
 
 fn key(thread: &ThreadReport) -> Key {
@@ -80,6 +82,7 @@ impl<'a> Printer<'a> {
             started: Instant::now(),
             images: BTreeMap::new(),
             failed: false,
+            enough: false,
         }
     }
 
@@ -121,7 +124,9 @@ impl<'a> Printer<'a> {
                 self.failed = true;
             }
         }
-        self.tell(&outcome.processes, true);
+        if !self.enough {
+            self.tell(&outcome.processes, true);
+        }
     }
 
     /// Prints what has happened and was not printed, in its order. With `finished` all is over.

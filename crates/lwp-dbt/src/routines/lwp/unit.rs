@@ -212,7 +212,8 @@ pub(super) fn next_random(asm: &mut CodeAssembler) -> Emit {
 /// SLWPCB at the pc in r11.
 ///
 /// ```text
-/// the counters := what is left of the countdown;  BufferHeadOffset := head
+/// the counters := what is left of the countdown, and the clocks that follow from it
+/// BufferHeadOffset := head
 /// word 0 := word 0 - what the instruction itself counts;  negative --> slow
 /// ```
 ///
@@ -224,6 +225,7 @@ fn emit_flush(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> 
     b.asm.test(r10, r10)?;
     b.asm.jz(slow)?;
     count_up(b)?;
+    write_clocks(&mut b.asm)?;
     let asm = &mut b.asm;
     asm.mov(r8, Builder::slot(Slot::LwpValue))?;
     let counters = [(Slot::LwpHighAt, esi), (Slot::LwpLowAt, edi), (Slot::LwpValueAt, r8d)];
@@ -248,4 +250,48 @@ fn emit_flush(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> 
     end(b)?;
     ask(b, &mut slow, ring)?;
     Ok(start)
+}
+
+/// The counters of clocks, from the high part in rsi, which becomes the counter of instructions. Keeps rdi
+/// and r10.
+///
+/// ```text
+/// no divisor                                          --> done
+/// r9  := core clocks      = (65536 (base - rsi) + offset) / divisor
+/// rax := reference clocks = (rate r9 + remainder) / per
+/// ```
+fn write_clocks(asm: &mut CodeAssembler) -> Emit {
+    let mut done = asm.create_label();
+    asm.mov(rcx, Builder::slot(Slot::LwpCoreDivisor))?;
+    asm.jrcxz(done)?;
+    asm.mov(rax, Builder::slot(Slot::LwpHighBase))?;
+    asm.sub(rax, rsi)?;
+    asm.shl(rax, 16u32)?;
+    asm.add(rax, Builder::slot(Slot::LwpCoreOffset))?;
+    asm.mov(edx, 0)?;
+    asm.div(rcx)?;
+    asm.mov(r9, rax)?;
+    asm.mov(rcx, Builder::slot(Slot::LwpReferenceRate))?;
+    asm.mov(eax, ecx)?;
+    asm.shr(rcx, 32u32)?;
+    asm.mul(r9)?;
+    asm.mov(r8, Builder::slot(Slot::LwpClockRest))?;
+    asm.shr(r8, 32u32)?;
+    asm.add(rax, r8)?;
+    asm.adc(rdx, 0)?;
+    asm.div(rcx)?;
+    asm.mov(r8, Builder::slot(Slot::LwpClockBase))?;
+    for (at, clocks) in [(Slot::LwpCoreClocksAt, r9d), (Slot::LwpReferenceClocksAt, eax)] {
+        let mut none = asm.create_label();
+        asm.mov(rcx, Builder::slot(at))?;
+        asm.jrcxz(none)?;
+        asm.mov(edx, r8d)?;
+        asm.sub(edx, clocks)?;
+        asm.mov(dword_ptr(rcx), edx)?;
+        asm.set_label(&mut none)?;
+        asm.shr(r8, 32u32)?;
+    }
+    asm.add(esi, Builder::slot32(Slot::LwpClockRest))?;
+    asm.set_label(&mut done)?;
+    asm.zero_bytes()
 }

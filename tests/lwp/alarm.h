@@ -1,0 +1,25 @@
+/* SIGALRM at a steady rate, for programs that are to be interrupted everywhere. */
+#ifndef ALARM_H
+#define ALARM_H
+
+#include <signal.h>
+#include <string.h>
+#include <sys/time.h>
+
+static void on_alarm(void (*handler)(int))
+{
+	struct sigaction action;
+	memset(&action, 0, sizeof action);
+	action.sa_handler = handler;
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGALRM, &action, NULL);
+}
+
+/* Every so many microseconds; never with 0. */
+static void alarm_every(long microseconds)
+{
+	struct itimerval often = { { 0, microseconds }, { 0, microseconds } };
+	setitimer(ITIMER_REAL, &often, NULL);
+}
+
+#endif
