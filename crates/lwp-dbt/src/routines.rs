@@ -20,6 +20,7 @@ mod cpuid;
 mod lwp;
 
 pub use lwp::RECORDED;
+pub(crate) use lwp::site;
 
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;
@@ -77,9 +78,13 @@ pub struct LwpRoutines {
     /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
     /// their slots.
     pub branched: u32,
-    /// An access is to be noted: its address is in rcx, what it is and where to go on are in the context.
-    /// rcx and r11 are in their slots; where it goes on, r11 still is.
+    /// The line of an access is not the one used last in its set, or not the only one: the address is in rcx,
+    /// the [`site`] in r11, both of which are in their slots; where it goes on, r11 still is.
     pub touch: u32,
+    /// The same where flags are dead.
+    pub touch_dead: u32,
+    /// The same where sets do not lie as an address's own bits say.
+    pub touch_any: u32,
     /// LWPINS, with operands staged: asked for as by `ask_r11`, and done here if possible.
     pub insert: u32,
     /// LWPVAL whose counter has expired, likewise.
@@ -170,7 +175,9 @@ impl Routines {
             batch: at(&batch)?,
             called: at(&called)?,
             lwp: LwpRoutines {
-                touch: at(&lwp.touch)?,
+                touch: at(&lwp.touches.touch)?,
+                touch_dead: at(&lwp.touches.touch_dead)?,
+                touch_any: at(&lwp.touches.touch_any)?,
                 insert: at(&lwp.insert)?,
                 sample: at(&lwp.sample)?,
                 flush: at(&lwp.flush)?,

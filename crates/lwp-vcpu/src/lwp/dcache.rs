@@ -204,8 +204,10 @@ impl ThreadLwp {
     /// Goes through the notes. Those of the instruction at `but` are left to be reported with it.
     pub(super) fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
         let Some(mut cache) = self.dcache.take() else { return };
+        // Samples do not say where the line came from.
+        let outer = self.sampler.is_none();
         for [address, what] in context.lwp_notes() {
-            let miss = Some(cache.outer.fetch(LinearAddr(address)));
+            let miss = outer.then(|| cache.outer.fetch(LinearAddr(address)));
             if what & NOTE_GOES_ON != 0 {
                 continue;
             }

@@ -1,8 +1,12 @@
 //! An access to a line that is not the one used last in its set.
+//!
+//! What is being executed, the routines' states say by the access's [`site`], which is where translated code
+//! goes on.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    AsmMemoryOperand, AsmRegister64, CodeLabel, edi, esi, qword_ptr, r11, rax, rcx, rdi, rdx, rsi,
+    AsmMemoryOperand, AsmRegister64, CodeLabel, byte_ptr, dword_ptr, ecx, edi, esi, qword_ptr, r11,
+    rax, rcx, rdi, rdx, rsi,
 };
 
 use super::{restore_flags, save_flags};
@@ -13,12 +17,28 @@ use crate::context::{
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, saved_registers, state};
 
+mod quick;
+
+/// An access's site: where its stub goes on, followed by what the routines want to know of it. These are
+/// offsets.
+pub(crate) mod site {
+    /// The instruction's pc, 8 bytes.
+    pub const PC: i32 = 5;
+    /// The fragment, 4 bytes.
+    pub const FRAGMENT: i32 = 13;
+    /// What [`crate::Slot::LwpMeta`] says, 4 bytes.
+    pub const META: i32 = 17;
+    /// How many instructions of the fragment have been executed, one byte.
+    pub const INDEX: i32 = 21;
+}
+
 /// Position of the pc in a note.
 const PC_SHIFT: u32 = 16;
 /// The length in [`Slot::LwpMeta`].
 const LENGTH: i32 = 0xfff;
 /// What is saved of the registers.
 const FEW: Spills = Spills { rax: true, lookup: true, ..BOTH };
+const RAX_AND_FLAGS: Spills = Spills { rax: true, flags: true, ..BOTH };
 const WAYS: usize = MOST_WAYS as usize;
 
 fn few() -> [(Slot, AsmRegister64); 4] {
@@ -30,8 +50,28 @@ fn looking(commit: Commit) -> AppState {
     state(PcSource::ContextPc, Spills { flags: true, ..FEW }, commit)
 }
 
-/// Makes the lines of the access at rcx, which the context describes, the most recent of their sets, and
-/// notes those that were not in the cache.
+/// Where the routines for accesses start.
+pub(in crate::routines) struct Labels {
+    /// Of one line, most of the time.
+    pub touch: CodeLabel,
+    /// The same where flags are dead.
+    pub touch_dead: CodeLabel,
+    /// Where sets do not lie as [`quick`] wants them.
+    pub touch_any: CodeLabel,
+}
+
+pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError> {
+    let mut any = b.asm.create_label();
+    let touch = quick::emit(b, any, true)?;
+    let touch_dead = quick::emit(b, any, false)?;
+    let touch_any = enter(b)?;
+    b.asm.set_label(&mut any)?;
+    emit_any(b, ring)?;
+    Ok(Labels { touch, touch_dead, touch_any })
+}
+
+/// Makes the lines of the access whose site and address are in the context the most recent of their sets, and
+/// notes those that were not in the cache. rax and flags are in their slots.
 ///
 /// ```text
 /// there may not be room for the notes, and a line is not in the cache --> ask the host
@@ -41,12 +81,12 @@ fn looking(commit: Commit) -> AppState {
 /// ```
 ///
 /// The instruction has not been executed. Should it never be, the host undoes it all.
-pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
+fn emit_any(b: &mut Builder, ring: CodeLabel) -> Emit {
     let mut tight = b.asm.create_label();
     let mut next = b.asm.create_label();
     let mut another = b.asm.create_label();
     let mut recent = b.asm.create_label();
-    let start = enter(b)?;
+    describe(b)?;
     lines(b, tight)?;
     b.asm.set_label(&mut next)?;
     b.asm.mov(Builder::slot(Slot::LwpLine), r11)?;
@@ -73,19 +113,47 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     b.asm.jmp(next)?;
     b.asm.set_label(&mut tight)?;
     b.asm.zero_bytes()?;
-    look(b, next, ring)?;
+    look(b, next, ring)
+}
+
+/// Notes the site in r11 and the address in rcx; rax and flags go to their slots.
+fn enter(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = begin(b)?;
+    save_flags(b)?;
+    b.mark(state(PcSource::ContextPc, RAX_AND_FLAGS, Commit::LwpTouching))?;
+    b.asm.mov(Builder::slot(Slot::LwpAddress), rcx)?;
     Ok(start)
 }
 
-fn enter(b: &mut Builder) -> Result<CodeLabel, IcedError> {
-    let start = b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
-    for (slot, register) in few() {
+/// The site is in r11. From the first instruction on it says what is being executed.
+fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = b.mark(state(PcSource::R11, BOTH, Commit::LwpTouching))?;
+    b.asm.mov(Builder::slot(Slot::Go), r11)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
+    b.asm.mov(Builder::slot(Slot::Rax), rax)?;
+    b.mark(state(PcSource::ContextPc, Spills { rax: true, ..BOTH }, Commit::LwpTouching))?;
+    Ok(start)
+}
+
+/// What the site says of the access goes to the context.
+fn describe(b: &mut Builder) -> Emit {
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, RAX_AND_FLAGS, Commit::LwpTouching))?;
+    for (slot, register) in [(Slot::Rdx, rdx), (Slot::Rsi, rsi), (Slot::Rdi, rdi)] {
         b.asm.mov(Builder::slot(slot), register)?;
     }
-    b.mark(state(PcSource::ContextPc, FEW, Commit::LwpTouching))?;
-    save_flags(b)?;
     b.mark(looking(Commit::LwpTouching))?;
-    Ok(start)
+    let asm = &mut b.asm;
+    asm.mov(r11, Builder::slot(Slot::Go))?;
+    asm.mov(rcx, qword_ptr(r11 + site::PC))?;
+    asm.mov(Builder::slot(Slot::Pc), rcx)?;
+    for (slot, at) in [(Slot::LwpFragment, site::FRAGMENT), (Slot::LwpMeta, site::META)] {
+        asm.mov(ecx, dword_ptr(r11 + at))?;
+        asm.mov(Builder::slot(slot), rcx)?;
+    }
+    asm.movzx(ecx, byte_ptr(r11 + site::INDEX))?;
+    asm.mov(Builder::slot(Slot::LwpIndex), rcx)?;
+    asm.mov(rcx, Builder::slot(Slot::LwpAddress))
 }
 
 fn restore(b: &mut Builder) -> Emit {
