@@ -196,7 +196,8 @@ pub enum Slot {
     LwpFragment = 0x8c8,
     /// How many of its instructions have been executed.
     LwpIndex = 0x8d0,
-    /// A repeated string instruction of a cut fragment has begun.
+    /// A repeated string instruction has begun, and what it has accessed has not been worked out: 1 in a cut
+    /// fragment, else its pc.
     LwpRepeats = 0x8d8,
     /// rcx as it was then.
     LwpRepeatCount = 0x8e0,
@@ -226,6 +227,10 @@ pub enum Slot {
     LwpLowInterval = 0x938,
     /// Address of the last line that the access being noted touches.
     LwpLastLine = 0x940,
+    /// How many bytes of a repeated string instruction have been gone through, counted from where it started.
+    LwpRepeatDone = 0x948,
+    /// Non-zero where one has been interrupted: the host keeps what it had accessed, and wants the rest.
+    LwpRepeatBegun = 0x950,
     /// Where the indirect call leads that is being counted.
     CallTarget = 0x980,
     /// Which call it is: see [`calls::call_site`].
@@ -276,6 +281,10 @@ pub const NOTES_AT: u32 = 0x10_6000;
 pub const NOTE_BYTES: u32 = 16;
 /// Most notes.
 pub const MOST_NOTES: u32 = 4096;
+/// In [`Slot::LwpMeta`]: it is about a repeated string instruction.
+pub const META_REPEATS: u32 = 1 << 17;
+/// In [`Slot::LwpMeta`] of one: it reads where rsi points.
+pub(crate) const META_SOURCE: u32 = 1 << 16;
 /// In a note: it is of the same access as the note before.
 pub const NOTE_GOES_ON: u64 = 1 << 15;
 /// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a ring: the

@@ -85,6 +85,11 @@ pub struct LwpRoutines {
     pub touch_dead: u32,
     /// The same where sets do not lie as an address's own bits say.
     pub touch_any: u32,
+    /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their slots. Goes on
+    /// if what it is going to access can be worked out by `repeat_walk`.
+    pub repeat_ready: u32,
+    /// It has been executed: works out what it has accessed.
+    pub repeat_walk: u32,
     /// LWPINS, with operands staged: asked for as by `ask_r11`, and done here if possible.
     pub insert: u32,
     /// LWPVAL whose counter has expired, likewise.
@@ -178,6 +183,8 @@ impl Routines {
                 touch: at(&lwp.touches.touch)?,
                 touch_dead: at(&lwp.touches.touch_dead)?,
                 touch_any: at(&lwp.touches.touch_any)?,
+                repeat_ready: at(&lwp.touches.repeat_ready)?,
+                repeat_walk: at(&lwp.touches.repeat_walk)?,
                 insert: at(&lwp.insert)?,
                 sample: at(&lwp.sample)?,
                 flush: at(&lwp.flush)?,

@@ -1,13 +1,14 @@
 //! Rule 19: data cache accesses, where LWP counts misses.
 
 use iced_x86::{
-    Code, Instruction, InstructionInfo, InstructionInfoFactory, MemoryOperand as Operand, Register,
+    Code, Instruction, InstructionInfo, InstructionInfoFactory, MemoryOperand as Operand, OpKind,
+    Register,
 };
 
 use super::{Emitter, decode_one, register_bits};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn};
-use crate::context::{SETS_AT, Slot};
+use crate::context::{META_REPEATS, META_SOURCE, SETS_AT, Slot};
 use crate::fragment::FragmentId;
 use crate::operands::{self, MemoryOperand};
 use crate::recipe::bits;
@@ -318,7 +319,11 @@ impl Emitter<'_> {
     /// `lea register, [operand]`, without its segment
     fn lea(&mut self, register: Register, operand: &MemoryOperand) -> bool {
         let displacement = operand.displacement as i64;
-        let width = if displacement == 0 { 0 } else { 8 };
+        let width = match displacement {
+            0 => 0,
+            -0x80..=0x7f => 1,
+            _ => 8,
+        };
         let memory = Operand::new(
             operand.base,
             operand.index,
@@ -379,16 +384,63 @@ impl Emitter<'_> {
         };
         self.jump_to(CachePc(self.routines_at + u64::from(routine)));
         self.point(touch.state);
-        let site = self.code.len();
-        self.jump_to(touch.ok);
         let counts = u32::from(touch.counts);
         let meta = touch.operand.bytes.min(0xfff) | (touch.operand.how as u32) << 12 | counts << 14;
-        debug_assert_eq!(self.code.len() - site, site::PC as usize);
-        self.imm64(touch.pc.0);
-        self.imm32(touch.fragment.0);
-        self.imm32(meta);
-        self.bytes(&[touch.index]);
+        self.site(touch.ok, touch.pc, touch.fragment, meta);
         stub
+    }
+
+    /// A repeated string instruction. A routine makes sure that what it is going to access can be worked out
+    /// afterwards by another, and asks the host otherwise.
+    ///
+    /// ```text
+    /// Target:  rep movs
+    /// Patch:   slot := rcx; slot := r11; r11 := site; jmp ready;  site: …; r11 := slot
+    ///          rep movs
+    ///          slot := rcx; slot := r11; r11 := site; jmp walk;   site: …; r11 := slot
+    /// ```
+    pub fn walked_repeat(&mut self, block: &Block) -> Result<(), ()> {
+        let (Some(counts), Some(fragment)) = (self.dcache, self.fragment) else { return Err(()) };
+        let instruction = &block.last;
+        let bytes = instruction.memory_size().size() as u32;
+        let source = match instruction.op1_kind() {
+            OpKind::MemorySegRSI => META_SOURCE,
+            _ => 0,
+        };
+        let meta = bytes | u32::from(counts) << 14 | source | META_REPEATS;
+        self.point(0);
+        self.leave_for(block.terminator_pc(), fragment, meta, self.routines.lwp.repeat_ready);
+        self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
+        self.executed(block, 0);
+        self.leave_for(block.next(), fragment, meta, self.routines.lwp.repeat_walk);
+        Ok(())
+    }
+
+    /// Has a routine work, which comes back here.
+    fn leave_for(&mut self, pc: AppPc, fragment: FragmentId, meta: u32, routine: u32) {
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        self.spill_r11();
+        self.point(BOTH);
+        // lea r11, [rip + 5]
+        self.bytes(&[0x4c, 0x8d, 0x1d, 5, 0, 0, 0]);
+        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
+        self.point(bits::SPILL_R11);
+        let ok = CachePc(self.here().0 + site::BYTES as u64);
+        self.site(ok, pc, fragment, meta);
+        self.reload_r11();
+        self.point(0);
+    }
+
+    /// Where a routine goes on, at `ok`, and what it wants to know.
+    fn site(&mut self, ok: CachePc, pc: AppPc, fragment: FragmentId, meta: u32) {
+        let site = self.code.len();
+        self.jump_to(ok);
+        debug_assert_eq!(self.code.len() - site, site::PC as usize);
+        self.imm64(pc.0);
+        self.imm32(fragment.0);
+        self.imm32(meta);
+        self.bytes(&[self.index]);
     }
 
     /// rcx := the access's address; rcx and r11 are in their slots, and need not be themselves.

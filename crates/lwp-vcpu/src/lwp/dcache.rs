@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind};
-use lwp_dbt::context::{MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes};
+use lwp_dbt::context::{
+    META_REPEATS, MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes,
+};
 use lwp_dbt::operands::{self, MemoryOperand, Use};
 use lwp_dbt::{AppPc, AppState, FragmentId, PcSource, RequestKind, Slot};
 use lwp_ptrace::Tid;
@@ -242,6 +244,8 @@ impl ThreadLwp {
         };
         if let Some(cache) = &mut self.dcache {
             cache.write_cold(context);
+            let begun = cache.begun.as_ref().is_some_and(|(_, touched)| !touched.is_empty());
+            context.set(Slot::LwpRepeatBegun, u64::from(begun));
             context.set(Slot::LwpMostNotes, room.min(u64::from(MOST_NOTES)));
         }
     }
@@ -316,6 +320,37 @@ impl ThreadLwp {
             .map(|slot| context.get(slot));
         let touched = iterations(&instruction, before, now);
         self.begin_accesses(pc, touched);
+    }
+
+    /// The thread leaves translated code, perhaps at a repeated string instruction that has begun, or behind it
+    /// while what it has accessed is being worked out.
+    pub(super) fn leave_repeat(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
+        const IN_CUT: u64 = 1;
+        let pc = context.get(Slot::LwpRepeats);
+        if pc <= IN_CUT || self.dcache.is_none() {
+            return;
+        }
+        let now = [regs.rcx, regs.rsi, regs.rdi];
+        if regs.rip == pc {
+            return self.repeated(tid, context, pc, now);
+        }
+        context.set(Slot::LwpRepeats, 0);
+        self.take_notes(context, None);
+        let Some(instruction) = super::instruction::decode(tid, pc) else { return };
+        let done = context.get(Slot::LwpRepeatDone);
+        let at = |slot: Slot| context.get(slot).wrapping_add(done);
+        let (from, to) = (at(Slot::LwpRepeatFrom), at(Slot::LwpRepeatTo));
+        let bytes = (context.get(Slot::LwpMeta) & 0xfff).max(1);
+        let before = [now[0].wrapping_add(to.abs_diff(now[2]) / bytes), from, to];
+        let touched = iterations(&instruction, before, now);
+        let Some(mut cache) = self.dcache.take() else { return };
+        let mut misses = Vec::new();
+        touched.into_iter().for_each(|touched| cache.access(context, touched, &mut misses));
+        self.dcache = Some(cache);
+        // There was room for all of them, so no event expires on one.
+        let counts = self.admits(pc);
+        let counted = misses.iter().filter(|access| counts && self.counts_miss(access)).count();
+        self.passed_misses += counted as u64;
     }
 
     /// The accesses of an instruction that is about to be executed natively, of one iteration where it
@@ -410,7 +445,8 @@ impl Machine {
             thread.correction.add_sum(correction);
         }
         let context = self.contexts.context(slot);
-        let bytes = context.get(Slot::LwpMeta) & 0xfff;
+        let meta = context.get(Slot::LwpMeta);
+        let bytes = meta & 0xfff;
         let last = context.get(Slot::LwpAddress).wrapping_add(bytes - 1);
         if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
             && let Some(cache) = &lwp.dcache
@@ -420,6 +456,9 @@ impl Machine {
         }
         let (high, low) = self.lwp_rest(tid, id, index);
         self.lwp_give_back(tid, high, low);
+        if meta & u64::from(META_REPEATS) != 0 {
+            return self.lwp_due(tid, slot, pc, alone);
+        }
         match self.samples() {
             true => self.sample_miss(tid, slot, pc, alone),
             false => self.lwp_due(tid, slot, pc, alone),

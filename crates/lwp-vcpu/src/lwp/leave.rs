@@ -21,6 +21,7 @@ impl Machine {
             Commit::LwpMoved => lwp.take_move_back(context, true),
             _ => {}
         }
+        lwp.leave_repeat(tid, context, &view.app.0);
         lwp.drop_notes(tid, context, &view.app.0);
         let watches = lwp.selection.dcache;
         let in_cut = self.lwp_settle(tid, view);

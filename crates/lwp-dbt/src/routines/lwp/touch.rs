@@ -18,6 +18,7 @@ use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, saved_registers, state};
 
 mod quick;
+mod repeat;
 
 /// An access's site: where its stub goes on, followed by what the routines want to know of it. These are
 /// offsets.
@@ -30,6 +31,8 @@ pub(crate) mod site {
     pub const META: i32 = 17;
     /// How many instructions of the fragment have been executed, one byte.
     pub const INDEX: i32 = 21;
+    /// All of it.
+    pub const BYTES: i32 = 22;
 }
 
 /// Position of the pc in a note.
@@ -58,6 +61,10 @@ pub(in crate::routines) struct Labels {
     pub touch_dead: CodeLabel,
     /// Where sets do not lie as [`quick`] wants them.
     pub touch_any: CodeLabel,
+    /// Before a repeated string instruction.
+    pub repeat_ready: CodeLabel,
+    /// Behind it.
+    pub repeat_walk: CodeLabel,
 }
 
 pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError> {
@@ -67,7 +74,9 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
     let touch_any = enter(b)?;
     b.asm.set_label(&mut any)?;
     emit_any(b, ring)?;
-    Ok(Labels { touch, touch_dead, touch_any })
+    let repeat_ready = repeat::emit_ready(b, ring)?;
+    let repeat_walk = repeat::emit_walk(b)?;
+    Ok(Labels { touch, touch_dead, touch_any, repeat_ready, repeat_walk })
 }
 
 /// Makes the lines of the access whose site and address are in the context the most recent of their sets, and
@@ -345,6 +354,13 @@ fn look(b: &mut Builder, next: CodeLabel, ring: CodeLabel) -> Emit {
     asm.jmp(next)?;
 
     b.asm.set_label(&mut full)?;
+    ask(b, ring)
+}
+
+/// Asks the host, all else being as the site says.
+fn ask(b: &mut Builder, ring: CodeLabel) -> Emit {
+    b.asm.zero_bytes()?;
+    b.mark(looking(Commit::LwpTouching))?;
     restore(b)?;
     b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
     for (slot, register) in saved_registers() {

@@ -6,16 +6,14 @@ use iced_x86::code_asm::{
     AsmMemoryOperand, CodeLabel, dword_ptr, eax, qword_ptr, r11, rax, rcx, rdi, rdx, rsi,
 };
 
-use super::{
-    FEW, LENGTH, PC_SHIFT, RAX_AND_FLAGS, begin, line_mask, set_length, site,
-};
+use super::{FEW, LENGTH, PC_SHIFT, RAX_AND_FLAGS, begin, line_mask, set_length, site};
 use crate::context::{NOTE_BYTES, NOTES_AT, SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::lwp::{restore_flags, save_flags};
 use crate::routines::{BOTH, Builder, Emit, state};
 
 /// Lines in a set.
-const WAYS: usize = 8;
+pub(super) const WAYS: usize = 8;
 
 /// ```text
 /// Go := site;  more than one line --> any
@@ -72,12 +70,12 @@ fn searching(flags: bool, commit: Commit) -> AppState {
 }
 
 /// Entry `way` of the set at r11.
-fn entry(way: usize) -> AsmMemoryOperand {
+pub(super) fn entry(way: usize) -> AsmMemoryOperand {
     qword_ptr(r11 + SETS_AT as i32 + way as i32 * 8).gs()
 }
 
 /// Word `word` of the change at rax.
-fn change(word: usize) -> AsmMemoryOperand {
+pub(super) fn change(word: usize) -> AsmMemoryOperand {
     qword_ptr(rax + UNDO_AT as i32 + word as i32 * 8).gs()
 }
 
@@ -107,7 +105,7 @@ fn find(b: &mut Builder, other: CodeLabel) -> Emit {
 }
 
 /// Puts the line in rcx first in its set; those before it, up to `way`, move on. Changes rax.
-fn move_on(b: &mut Builder, way: usize) -> Emit {
+pub(super) fn move_on(b: &mut Builder, way: usize) -> Emit {
     for way in (1..=way).rev() {
         b.asm.mov(rax, entry(way - 1))?;
         b.asm.mov(entry(way), rax)?;
