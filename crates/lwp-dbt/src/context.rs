@@ -184,9 +184,9 @@ pub enum Slot {
     LwpRegister = 0x898,
     /// Non-zero in continuous mode: a full ring is nothing special.
     LwpContinuous = 0x8a0,
-    /// How many misses have been noted.
+    /// How many misses have been noted, in its low half; in the high one how many of these count and are loads.
     LwpNotes = 0x8a8,
-    /// How many may be noted before the host is asked.
+    /// How many may be noted before the host is asked: less than half of what 32 bits hold.
     LwpMostNotes = 0x8b0,
     /// The access being noted: its address.
     LwpAddress = 0x8b8,
@@ -231,6 +231,10 @@ pub enum Slot {
     LwpRepeatDone = 0x948,
     /// Non-zero where one has been interrupted: the host keeps what it had accessed, and wants the rest.
     LwpRepeatBegun = 0x950,
+    /// Non-zero where notes are kept, else misses are only counted.
+    LwpKeeps = 0x958,
+    /// What the miss at hand adds to [`Slot::LwpNotes`].
+    LwpNoted = 0x960,
     /// Where the indirect call leads that is being counted.
     CallTarget = 0x980,
     /// Which call it is: see [`calls::call_site`].
@@ -285,11 +289,16 @@ pub const MOST_NOTES: u32 = 4096;
 pub const META_REPEATS: u32 = 1 << 17;
 /// In [`Slot::LwpMeta`] of one: it reads where rsi points.
 pub(crate) const META_SOURCE: u32 = 1 << 16;
+/// In [`Slot::LwpMeta`], the bit of the use that loads do not have.
+pub(crate) const META_NO_LOAD: u32 = 1 << 12;
+/// Position in [`Slot::LwpMeta`] of whether a miss counts.
+pub(crate) const META_COUNTS_SHIFT: u32 = 14;
 /// In a note: it is of the same access as the note before.
 pub const NOTE_GOES_ON: u64 = 1 << 15;
 /// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a ring: the
-/// pc; the address of the line, negated; the place where it was, in bytes from the start of its set; the line
-/// that had to go, if it was nowhere.
+/// site of the access that the routines know; the address of the line, negated; the place where it was, in bytes
+/// from the start of its set, with what its miss added to [`Slot::LwpNotes`] above; the line that had to go, if it
+/// was nowhere.
 pub const UNDO_AT: u32 = 0x5000;
 /// Bytes of each.
 pub const UNDO_BYTES: u32 = 32;

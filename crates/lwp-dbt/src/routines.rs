@@ -80,9 +80,10 @@ pub struct LwpRoutines {
     pub branched: u32,
     /// The line of an access is not the one used last in its set, or not the only one: the address is in rcx,
     /// the [`site`] in r11, both of which are in their slots; where it goes on, r11 still is.
-    pub touch: u32,
+    /// By the binary logarithm of the access's length; `touch_any` for others.
+    pub touch: [u32; 6],
     /// The same where flags are dead.
-    pub touch_dead: u32,
+    pub touch_dead: [u32; 6],
     /// The same where sets do not lie as an address's own bits say.
     pub touch_any: u32,
     /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their slots. Goes on
@@ -164,6 +165,13 @@ impl Routines {
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
         let at = |label: &CodeLabel| result.label_ip(label).map(|ip| ip as u32);
+        let all = |labels: &[CodeLabel; 6]| -> Result<[u32; 6], IcedError> {
+            let mut all = [0; 6];
+            for (place, label) in all.iter_mut().zip(labels) {
+                *place = at(label)?;
+            }
+            Ok(all)
+        };
         let mut states = Vec::new();
         for (label, state) in &b.marks {
             states.push((at(label)?, *state));
@@ -180,8 +188,8 @@ impl Routines {
             batch: at(&batch)?,
             called: at(&called)?,
             lwp: LwpRoutines {
-                touch: at(&lwp.touches.touch)?,
-                touch_dead: at(&lwp.touches.touch_dead)?,
+                touch: all(&lwp.touches.touch)?,
+                touch_dead: all(&lwp.touches.touch_dead)?,
                 touch_any: at(&lwp.touches.touch_any)?,
                 repeat_ready: at(&lwp.touches.repeat_ready)?,
                 repeat_walk: at(&lwp.touches.repeat_walk)?,

@@ -317,7 +317,7 @@ fn calling(state: &AppState, context: Context<'_>) -> bool {
 }
 
 /// The application pc at a place of a fragment where it is known.
-fn known_pc(family: &Family, place: CachePc) -> Option<u64> {
+pub fn known_pc(family: &Family, place: CachePc) -> Option<u64> {
     match family.translator.state_at(place)?.0.pc {
         PcSource::Known(pc) => Some(pc.0),
         _ => None,

@@ -377,10 +377,12 @@ impl Emitter<'_> {
         // lea r11, [rip + 5]
         self.bytes(&[0x4c, 0x8d, 0x1d, 5, 0, 0, 0]);
         let lwp = &self.routines.lwp;
-        let routine = match touch.dead {
-            _ if !self.watch.shape.is_direct() => lwp.touch_any,
-            true => lwp.touch_dead,
-            false => lwp.touch,
+        let starts = if touch.dead { &lwp.touch_dead } else { &lwp.touch };
+        let bytes = touch.operand.bytes;
+        let start = starts.get(bytes.trailing_zeros() as usize);
+        let routine = match start {
+            Some(start) if bytes.is_power_of_two() && self.watch.shape.is_direct() => *start,
+            _ => lwp.touch_any,
         };
         self.jump_to(CachePc(self.routines_at + u64::from(routine)));
         self.point(touch.state);

@@ -6,13 +6,13 @@
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegister64, CodeLabel, byte_ptr, dword_ptr, ecx, edi, esi, qword_ptr, r11,
-    rax, rcx, rdi, rdx, rsi,
+    r11d, rax, rcx, rdi, rdx, rsi,
 };
 
 use super::{restore_flags, save_flags};
 use crate::context::{
-    MOST_WAYS, NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RequestKind, SETS_AT, Slot, UNDO_AT, UNDO_BYTES,
-    UNDOS,
+    META_COUNTS_SHIFT, META_NO_LOAD, MOST_WAYS, NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RequestKind,
+    SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, saved_registers, state};
@@ -56,9 +56,9 @@ fn looking(commit: Commit) -> AppState {
 /// Where the routines for accesses start.
 pub(in crate::routines) struct Labels {
     /// Of one line, most of the time.
-    pub touch: CodeLabel,
+    pub touch: quick::Starts,
     /// The same where flags are dead.
-    pub touch_dead: CodeLabel,
+    pub touch_dead: quick::Starts,
     /// Where sets do not lie as [`quick`] wants them.
     pub touch_any: CodeLabel,
     /// Before a repeated string instruction.
@@ -205,8 +205,8 @@ fn lines(b: &mut Builder, tight: CodeLabel) -> Emit {
     asm.mov(Builder::slot(Slot::LwpLastLine), rdi)?;
     asm.sub(rdi, rcx)?;
     asm.pext(rdi, rdi, rsi)?;
-    asm.add(rdi, Builder::slot(Slot::LwpNotes))?;
-    asm.cmp(rdi, Builder::slot(Slot::LwpMostNotes))?;
+    asm.add(edi, Builder::slot32(Slot::LwpNotes))?;
+    asm.cmp(edi, Builder::slot32(Slot::LwpMostNotes))?;
     asm.jae(tight)
 }
 
@@ -227,7 +227,7 @@ fn begin_change(b: &mut Builder) -> Emit {
     asm.mov(rsi, Builder::slot(Slot::LwpUndos))?;
     asm.and(esi, UNDOS as i32 - 1)?;
     asm.shl(esi, UNDO_BYTES.trailing_zeros())?;
-    asm.mov(rdi, Builder::slot(Slot::Pc))?;
+    asm.mov(rdi, Builder::slot(Slot::Go))?;
     asm.mov(change(0), rdi)?;
     asm.mov(change(1), rax)
 }
@@ -278,8 +278,23 @@ fn move_to_front(b: &mut Builder) -> Emit {
 
 /// Writes the note of a miss of the line in rax, which counts from when `LwpNotes` does.
 fn note(b: &mut Builder) -> Emit {
+    let mut no_load = b.asm.create_label();
+    let mut noted = b.asm.create_label();
     let asm = &mut b.asm;
-    asm.mov(r11, Builder::slot(Slot::LwpNotes))?;
+    // Only the access's first miss counts.
+    asm.mov(edi, Builder::slot32(Slot::LwpMeta))?;
+    asm.and(edi, (META_NO_LOAD | 1 << META_COUNTS_SHIFT | NOTE_GOES_ON as u32) as i32)?;
+    asm.cmp(edi, 1 << META_COUNTS_SHIFT)?;
+    asm.mov(edi, 0)?;
+    asm.jne(no_load)?;
+    asm.mov(edi, 1)?;
+    asm.shl(rdi, 32)?;
+    asm.set_label(&mut no_load)?;
+    asm.add(rdi, 1)?;
+    asm.mov(Builder::slot(Slot::LwpNoted), rdi)?;
+    asm.cmp(Builder::slot(Slot::LwpKeeps), 0)?;
+    asm.je(noted)?;
+    asm.mov(r11d, Builder::slot32(Slot::LwpNotes))?;
     asm.shl(r11, NOTE_BYTES.trailing_zeros())?;
     asm.mov(rdi, Builder::slot(Slot::LwpLine))?;
     asm.mov(qword_ptr(r11 + NOTES_AT as i32).gs(), rdi)?;
@@ -287,6 +302,7 @@ fn note(b: &mut Builder) -> Emit {
     asm.shl(rdi, PC_SHIFT)?;
     asm.or(rdi, Builder::slot(Slot::LwpMeta))?;
     asm.mov(qword_ptr(r11 + NOTES_AT as i32 + 8).gs(), rdi)?;
+    asm.set_label(&mut noted)?;
     asm.or(Builder::slot32(Slot::LwpMeta), NOTE_GOES_ON as i32)
 }
 
@@ -301,11 +317,13 @@ fn make_room(b: &mut Builder, moves: &[CodeLabel; WAYS]) -> Emit {
     asm.mov(r11, qword_ptr(rcx + rdi + SETS_AT as i32 - 8).gs())?;
     asm.cmp(edi, 8)?;
     asm.mov(change(3), r11)?;
-    asm.mov(change(2), rdi)?;
+    asm.mov(r11, Builder::slot(Slot::LwpNoted))?;
+    asm.lea(r11, qword_ptr(r11 + rdi - 1))?;
+    asm.mov(change(2), r11)?;
     b.mark(looking(Commit::LwpMoving))?;
     let asm = &mut b.asm;
     asm.je(only)?;
-    asm.mov(edi, 1)?;
+    asm.mov(rdi, Builder::slot(Slot::LwpNoted))?;
     asm.cmp(length, 64)?;
     asm.je(moves[7])?;
     asm.mov(rdi, length)?;
@@ -317,7 +335,7 @@ fn make_room(b: &mut Builder, moves: &[CodeLabel; WAYS]) -> Emit {
     asm.mov(qword_ptr(rcx + rdi + SETS_AT as i32).gs(), r11)?;
     asm.jmp(again)?;
     asm.set_label(&mut only)?;
-    asm.mov(edi, 1)?;
+    asm.mov(rdi, Builder::slot(Slot::LwpNoted))?;
     asm.cmp(length, 8)?;
     asm.je(moves[0])?;
     asm.jmp(moves[1])

@@ -3,11 +3,15 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    AsmMemoryOperand, CodeLabel, dword_ptr, eax, qword_ptr, r11, rax, rcx, rdi, rdx, rsi,
+    AsmMemoryOperand, CodeLabel, dword_ptr, eax, edi, edx, esi, qword_ptr, r11, rax, rcx, rdi, rdx,
+    rsi,
 };
 
-use super::{FEW, LENGTH, PC_SHIFT, RAX_AND_FLAGS, begin, line_mask, set_length, site};
-use crate::context::{NOTE_BYTES, NOTES_AT, SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS};
+use super::{FEW, PC_SHIFT, RAX_AND_FLAGS, line_mask, set_length, site};
+use crate::context::{
+    META_COUNTS_SHIFT, META_NO_LOAD, NOTE_BYTES, NOTES_AT, SETS_AT, Slot, UNDO_AT, UNDO_BYTES,
+    UNDOS,
+};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::lwp::{restore_flags, save_flags};
 use crate::routines::{BOTH, Builder, Emit, state};
@@ -24,10 +28,12 @@ pub(super) const WAYS: usize = 8;
 /// ```
 ///
 /// The change is written down first. Without `flags` they are dead, and are not kept.
-pub(super) fn emit(b: &mut Builder, any: CodeLabel, flags: bool) -> Result<CodeLabel, IcedError> {
+pub(super) fn emit(b: &mut Builder, any: CodeLabel, flags: bool) -> Result<Starts, IcedError> {
     let mut other = b.asm.create_label();
     let mut found: [CodeLabel; WAYS] = std::array::from_fn(|_| b.asm.create_label());
-    let start = begin(b)?;
+    let starts = starts(b)?;
+    b.asm.mov(Builder::slot(Slot::Rax), rax)?;
+    b.mark(searching(false, Commit::LwpTouching))?;
     if flags {
         save_flags(b)?;
     }
@@ -57,7 +63,32 @@ pub(super) fn emit(b: &mut Builder, any: CodeLabel, flags: bool) -> Result<CodeL
         save_flags(b)?;
     }
     b.asm.jmp(any)?;
-    Ok(start)
+    Ok(starts)
+}
+
+/// The places to start at, by the binary logarithm of the access's length.
+pub(in crate::routines) type Starts = [CodeLabel; LENGTHS];
+
+/// Lengths that have a place to start at: the powers of two up to half a line.
+const LENGTHS: usize = 6;
+
+/// Notes the site in r11, which says from the first instruction on what is being executed; r11 := the address of
+/// the access's last byte.
+fn starts(b: &mut Builder) -> Result<Starts, IcedError> {
+    let mut common = b.asm.create_label();
+    let mut labels = Vec::new();
+    for length in 0..LENGTHS {
+        labels.push(b.mark(state(PcSource::R11, BOTH, Commit::LwpTouching))?);
+        b.asm.mov(Builder::slot(Slot::Go), r11)?;
+        b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
+        b.asm.lea(r11, qword_ptr(rcx + ((1 << length) - 1)))?;
+        if length + 1 < LENGTHS {
+            b.asm.jmp(common)?;
+        }
+    }
+    b.asm.set_label(&mut common)?;
+    b.asm.zero_bytes()?;
+    Ok(std::array::from_fn(|length| labels[length]))
 }
 
 /// rax, and flags where they are kept, are in their slots.
@@ -86,13 +117,10 @@ fn find(b: &mut Builder, other: CodeLabel) -> Emit {
     let set_mask = qword_ptr(b.layout.set_mask() as i32);
     let asm = &mut b.asm;
     asm.mov(Builder::slot(Slot::LwpAddress), rcx)?;
-    asm.mov(eax, dword_ptr(r11 + site::META))?;
-    asm.and(eax, LENGTH)?;
-    asm.lea(rax, qword_ptr(rcx + rax - 1))?;
-    asm.xor(rax, rcx)?;
-    asm.test(line_mask, rax)?;
+    asm.xor(r11, rcx)?;
+    asm.test(line_mask, r11)?;
     asm.jne(other)?;
-    asm.mov(r11, qword_ptr(r11 + site::PC))?;
+    asm.mov(r11, Builder::slot(Slot::Go))?;
     asm.mov(eax, Builder::slot32(Slot::LwpUndos))?;
     asm.and(eax, UNDOS as i32 - 1)?;
     asm.shl(eax, UNDO_BYTES.trailing_zeros())?;
@@ -128,12 +156,11 @@ fn missing(b: &mut Builder, flags: bool, first: &mut CodeLabel, other: CodeLabel
     }
     asm.mov(rdx, Builder::slot(Slot::LwpNotes))?;
     b.mark(state(PcSource::ContextPc, kept, Commit::LwpTouching))?;
-    b.asm.cmp(rdx, Builder::slot(Slot::LwpMostNotes))?;
+    b.asm.cmp(edx, Builder::slot32(Slot::LwpMostNotes))?;
     b.asm.jae(tight)?;
     note(b)?;
     b.mark(state(PcSource::ContextPc, kept, Commit::LwpMoving))?;
     move_on(b, WAYS - 1)?;
-    b.asm.add(rdx, 1)?;
     b.asm.mov(Builder::slot(Slot::LwpNotes), rdx)?;
     b.mark(state(PcSource::ContextPc, kept, Commit::LwpMoved))?;
     b.asm.inc(Builder::slot(Slot::LwpUndos))?;
@@ -156,23 +183,43 @@ fn back(b: &mut Builder) -> Emit {
     b.asm.zero_bytes()
 }
 
-/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which is number rdx
-/// and counts from when `LwpNotes` does. Changes rax, rsi and rdi.
+/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which counts from when
+/// `LwpNotes` does: from rdx, which becomes what that will be. Changes rax, rsi and rdi.
 fn note(b: &mut Builder) -> Emit {
+    let mut no_load = b.asm.create_label();
+    let mut uncounted = b.asm.create_label();
+    let mut noted = b.asm.create_label();
     let asm = &mut b.asm;
     asm.mov(rsi, entry(WAYS - 1))?;
     asm.mov(change(3), rsi)?;
-    asm.mov(change(2), WAYS as i32 * 8)?;
-    asm.mov(rdi, rdx)?;
-    asm.shl(rdi, NOTE_BYTES.trailing_zeros())?;
-    asm.mov(rsi, Builder::slot(Slot::LwpAddress))?;
-    asm.mov(qword_ptr(rdi + NOTES_AT as i32).gs(), rsi)?;
-    asm.mov(rsi, change(0))?;
-    asm.shl(rsi, PC_SHIFT)?;
-    asm.mov(rax, Builder::slot(Slot::Go))?;
-    asm.mov(eax, dword_ptr(rax + site::META))?;
-    asm.or(rsi, rax)?;
-    asm.mov(qword_ptr(rdi + NOTES_AT as i32 + 8).gs(), rsi)
+    asm.mov(rsi, Builder::slot(Slot::Go))?;
+    asm.mov(esi, dword_ptr(rsi + site::META))?;
+    asm.mov(edi, 0)?;
+    asm.test(esi, META_NO_LOAD as i32)?;
+    asm.jne(no_load)?;
+    asm.test(esi, 1 << META_COUNTS_SHIFT)?;
+    asm.je(uncounted)?;
+    asm.mov(edi, 1)?;
+    asm.shl(rdi, 32)?;
+    asm.set_label(&mut no_load)?;
+    asm.zero_bytes()?;
+    asm.set_label(&mut uncounted)?;
+    asm.add(rdi, WAYS as i32 * 8)?;
+    asm.mov(change(2), rdi)?;
+    asm.mov(eax, edx)?;
+    asm.shl(rax, NOTE_BYTES.trailing_zeros())?;
+    asm.lea(rdx, qword_ptr(rdx + rdi - (WAYS as i32 * 8 - 1)))?;
+    asm.cmp(Builder::slot(Slot::LwpKeeps), 0)?;
+    asm.je(noted)?;
+    asm.mov(rdi, Builder::slot(Slot::LwpAddress))?;
+    asm.mov(qword_ptr(rax + NOTES_AT as i32).gs(), rdi)?;
+    asm.mov(rdi, Builder::slot(Slot::Go))?;
+    asm.mov(rdi, qword_ptr(rdi + site::PC))?;
+    asm.shl(rdi, PC_SHIFT)?;
+    asm.or(rdi, rsi)?;
+    asm.mov(qword_ptr(rax + NOTES_AT as i32 + 8).gs(), rdi)?;
+    asm.set_label(&mut noted)?;
+    asm.zero_bytes()
 }
 
 /// Goes on where the site says.

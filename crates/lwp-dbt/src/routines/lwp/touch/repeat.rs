@@ -5,12 +5,14 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    AsmMemoryOperand, CodeLabel, eax, ecx, esi, qword_ptr, r11, r11d, rax, rcx, rdi, rdx, rsi,
+    AsmMemoryOperand, CodeLabel, eax, ecx, edx, esi, qword_ptr, r11, r11d, rax, rcx, rdi, rdx, rsi,
 };
 
 use super::quick::{WAYS, change, entry, move_on};
 use super::{LENGTH, PC_SHIFT, ask, begin, describe, line_mask, looking, restore, set_length};
-use crate::context::{META_SOURCE, NOTE_BYTES, NOTES_AT, Slot, UNDO_BYTES, UNDOS};
+use crate::context::{
+    META_COUNTS_SHIFT, META_NO_LOAD, META_SOURCE, NOTE_BYTES, NOTES_AT, Slot, UNDO_BYTES, UNDOS,
+};
 use crate::recipe::Commit;
 use crate::routines::lwp::save_flags;
 use crate::routines::{Builder, Emit};
@@ -19,8 +21,6 @@ use crate::routines::{Builder, Emit};
 const LINE: i32 = 64;
 /// Of [`Slot::LwpMeta`], what a note has beside the use.
 const NOTED: i32 = 0x4fff;
-/// In a note: a store.
-const STORE: i32 = 1 << 12;
 
 /// ```text
 /// what has been accessed before is still to be gone through, sets do not have eight lines, elements may span
@@ -53,8 +53,10 @@ pub(super) fn emit_ready(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, 
     asm.imul_2(rcx, r11)?;
     asm.shr(rcx, 5)?;
     asm.add(rcx, 4)?;
-    asm.add(rcx, Builder::slot(Slot::LwpNotes))?;
-    asm.cmp(rcx, Builder::slot(Slot::LwpMostNotes))?;
+    asm.mov(eax, Builder::slot32(Slot::LwpNotes))?;
+    asm.add(rcx, rax)?;
+    asm.mov(eax, Builder::slot32(Slot::LwpMostNotes))?;
+    asm.cmp(rcx, rax)?;
     asm.jae(no)?;
     asm.test(Builder::slot32(Slot::LwpMeta), META_SOURCE as i32)?;
     asm.je(one)?;
@@ -188,7 +190,6 @@ fn line(b: &mut Builder, store: bool) -> Emit {
     note(b, store)?;
     b.mark(looking(Commit::LwpMoving))?;
     move_on(b, WAYS - 1)?;
-    b.asm.add(rdx, 1)?;
     b.asm.mov(Builder::slot(Slot::LwpNotes), rdx)?;
     b.asm.jmp(counted)?;
     for (way, place) in found.iter_mut().enumerate().skip(1) {
@@ -210,26 +211,42 @@ fn line(b: &mut Builder, store: bool) -> Emit {
     b.asm.zero_bytes()
 }
 
-/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which is number rdx and
-/// counts from when `LwpNotes` does. Changes rax and rsi.
+/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which counts from when
+/// `LwpNotes` does. rdx := what that will be. Changes rax and rsi.
 fn note(b: &mut Builder, store: bool) -> Emit {
+    let mut uncounted = b.asm.create_label();
+    let mut noted = b.asm.create_label();
     let asm = &mut b.asm;
     asm.mov(rsi, entry(WAYS - 1))?;
     asm.mov(change(3), rsi)?;
-    asm.mov(change(2), WAYS as i32 * 8)?;
-    asm.mov(rdx, Builder::slot(Slot::LwpNotes))?;
-    asm.mov(rsi, rdx)?;
-    asm.shl(rsi, NOTE_BYTES.trailing_zeros())?;
-    asm.mov(qword_ptr(rsi + NOTES_AT as i32).gs(), rdi)?;
-    asm.mov(rax, Builder::slot(Slot::LwpRepeats))?;
-    asm.shl(rax, PC_SHIFT)?;
-    asm.mov(qword_ptr(rsi + NOTES_AT as i32 + 8).gs(), rax)?;
-    asm.mov(eax, Builder::slot32(Slot::LwpMeta))?;
-    asm.and(eax, NOTED)?;
-    if store {
-        asm.or(eax, STORE)?;
+    asm.mov(esi, 0)?;
+    if !store {
+        asm.test(Builder::slot32(Slot::LwpMeta), 1 << META_COUNTS_SHIFT)?;
+        asm.je(uncounted)?;
+        asm.mov(esi, 1)?;
+        asm.shl(rsi, 32)?;
     }
-    asm.or(qword_ptr(rsi + NOTES_AT as i32 + 8).gs(), rax)
+    asm.set_label(&mut uncounted)?;
+    asm.add(rsi, WAYS as i32 * 8)?;
+    asm.mov(change(2), rsi)?;
+    asm.mov(rdx, Builder::slot(Slot::LwpNotes))?;
+    asm.mov(eax, edx)?;
+    asm.shl(rax, NOTE_BYTES.trailing_zeros())?;
+    asm.lea(rdx, qword_ptr(rdx + rsi - (WAYS as i32 * 8 - 1)))?;
+    asm.cmp(Builder::slot(Slot::LwpKeeps), 0)?;
+    asm.je(noted)?;
+    asm.mov(qword_ptr(rax + NOTES_AT as i32).gs(), rdi)?;
+    asm.mov(rsi, Builder::slot(Slot::LwpRepeats))?;
+    asm.shl(rsi, PC_SHIFT)?;
+    asm.mov(qword_ptr(rax + NOTES_AT as i32 + 8).gs(), rsi)?;
+    asm.mov(esi, Builder::slot32(Slot::LwpMeta))?;
+    asm.and(esi, NOTED)?;
+    if store {
+        asm.or(esi, META_NO_LOAD as i32)?;
+    }
+    asm.or(qword_ptr(rax + NOTES_AT as i32 + 8).gs(), rsi)?;
+    asm.set_label(&mut noted)?;
+    asm.zero_bytes()
 }
 
 /// Goes on where the site says.
