@@ -417,14 +417,26 @@ impl Body {
     }
 
     fn string(&mut self) {
-        let count = self.random.below(20);
-        let from = self.random.below(1000);
-        let to = self.random.below(1000);
+        let most = if self.random.one_in(3) { 150 } else { 20 };
+        let count = self.random.below(most);
+        // Elements may span lines, or not.
+        let step = if self.random.one_in(2) { 8 } else { 1 };
+        let down = self.random.one_in(4);
+        // As far as it may go down.
+        let least = if down { 1200 } else { 0 };
+        let from = least + self.random.below(1000 / step) * step;
+        let to = least + self.random.below(1000 / step) * step;
         let what = self.random.pick(&["rep movsb", "rep stosq", "rep movsl", "rep lodsb", "movsq"]);
         self.line(&format!("mov ${count}, %ecx"));
         self.line(&format!("lea {from}(%rbx), %rsi"));
         self.line(&format!("lea {to}(%rbx), %rdi"));
+        if down {
+            self.line("std");
+        }
         self.line(what);
+        if down {
+            self.line("cld");
+        }
     }
 
     /// LWPINS or LWPVAL; the former's carry is used.

@@ -41,6 +41,8 @@ pub struct Decoding {
     pub ip: Option<IpFilter>,
     /// Data cache accesses are watched: repeated string instructions stand alone.
     pub dcache: bool,
+    /// Translated code works out what the usual ones of those have accessed.
+    pub walks: bool,
     /// At most this many instructions, 0 for no limit of one's own.
     pub most: usize,
 }
@@ -144,7 +146,10 @@ pub enum Terminator {
         kind: RequestKind,
     },
     /// A repeated string instruction, where its accesses are watched.
-    Repeat,
+    Repeat {
+        /// Translated code works out what it has accessed; else the host does, and counts it.
+        walked: bool,
+    },
     /// `popf`, which may set the trap flag: then the host executes it.
     PopFlags,
     /// Cannot be translated: executed natively, alone, in place.
@@ -271,7 +276,7 @@ impl Block {
                 return block.finish(code, 0, available.min(1), Terminator::Step);
             }
             let terminator = terminator(&instruction, emulated, number.value)
-                .or_else(|| watched_alone(&instruction).filter(|_| how.dcache));
+                .or_else(|| watched_alone(&instruction, how.walks).filter(|_| how.dcache));
             let flags = FlagUse::of(&instruction);
             block.flags = block.flags.then(flags);
             if let Some(terminator) = terminator {
@@ -421,12 +426,24 @@ fn terminator(
 }
 
 /// How an instruction ends a block where data cache accesses are watched, though it would not elsewhere.
-fn watched_alone(instruction: &Instruction) -> Option<Terminator> {
+fn watched_alone(instruction: &Instruction, walks: bool) -> Option<Terminator> {
     if crate::operands::repeats(instruction) {
-        return Some(Terminator::Repeat);
+        return Some(Terminator::Repeat { walked: walks && can_be_walked(instruction) });
     }
     let odd = crate::operands::of(instruction).iter().any(|operand| !operand.is_plain());
     odd.then_some(Terminator::Step)
+}
+
+/// Whether a repeated string instruction goes on until rcx is 0, at plain addresses.
+fn can_be_walked(instruction: &Instruction) -> bool {
+    use Mnemonic::{Movsb, Movsd, Movsq, Movsw, Stosb, Stosd, Stosq, Stosw};
+    let usual = matches!(
+        instruction.mnemonic(),
+        Movsb | Movsw | Movsd | Movsq | Stosb | Stosw | Stosd | Stosq
+    );
+    let plain =
+        |operand: &crate::operands::MemoryOperand| operand.segment.is_none() && !operand.narrow;
+    usual && instruction.has_rep_prefix() && crate::operands::of(instruction).iter().all(plain)
 }
 
 fn plain_indirect(instruction: &Instruction, code: Code) -> bool {

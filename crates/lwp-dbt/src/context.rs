@@ -184,9 +184,9 @@ pub enum Slot {
     LwpRegister = 0x898,
     /// Non-zero in continuous mode: a full ring is nothing special.
     LwpContinuous = 0x8a0,
-    /// How many misses have been noted.
+    /// How many misses have been noted, in its low half; in the high one how many of these count and are loads.
     LwpNotes = 0x8a8,
-    /// How many may be noted before the host is asked.
+    /// How many may be noted before the host is asked: less than half of what 32 bits hold.
     LwpMostNotes = 0x8b0,
     /// The access being noted: its address.
     LwpAddress = 0x8b8,
@@ -196,7 +196,8 @@ pub enum Slot {
     LwpFragment = 0x8c8,
     /// How many of its instructions have been executed.
     LwpIndex = 0x8d0,
-    /// A repeated string instruction of a cut fragment has begun.
+    /// A repeated string instruction has begun, and what it has accessed has not been worked out: 1 in a cut
+    /// fragment, else its pc.
     LwpRepeats = 0x8d8,
     /// rcx as it was then.
     LwpRepeatCount = 0x8e0,
@@ -250,6 +251,14 @@ pub enum Slot {
     CallSite = 0x988,
     /// Where translated code goes on when it has been counted.
     CallAfter = 0x990,
+    /// How many bytes of a repeated string instruction have been gone through, counted from where it started.
+    LwpRepeatDone = 0xa80,
+    /// Non-zero where one has been interrupted: the host keeps what it had accessed, and wants the rest.
+    LwpRepeatBegun = 0xa88,
+    /// Non-zero where notes are kept, else misses are only counted.
+    LwpKeeps = 0xa90,
+    /// What the miss at hand adds to [`Slot::LwpNotes`].
+    LwpNoted = 0xa98,
 }
 
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.
@@ -299,11 +308,20 @@ pub const NOTES_AT: u32 = 0x10_6000;
 pub const NOTE_BYTES: u32 = 16;
 /// Most notes.
 pub const MOST_NOTES: u32 = 4096;
+/// In [`Slot::LwpMeta`]: it is about a repeated string instruction.
+pub const META_REPEATS: u32 = 1 << 17;
+/// In [`Slot::LwpMeta`] of one: it reads where rsi points.
+pub(crate) const META_SOURCE: u32 = 1 << 16;
+/// In [`Slot::LwpMeta`], the bit of the use that loads do not have.
+pub(crate) const META_NO_LOAD: u32 = 1 << 12;
+/// Position in [`Slot::LwpMeta`] of whether a miss counts.
+pub(crate) const META_COUNTS_SHIFT: u32 = 14;
 /// In a note: it is of the same access as the note before.
 pub const NOTE_GOES_ON: u64 = 1 << 15;
 /// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a ring: the
-/// pc; the address of the line, negated; the place where it was, in bytes from the start of its set; the line
-/// that had to go, if it was nowhere.
+/// site of the access that the routines know; the address of the line, negated; the place where it was, in bytes
+/// from the start of its set, with what its miss added to [`Slot::LwpNotes`] above; the line that had to go, if it
+/// was nowhere.
 pub const UNDO_AT: u32 = 0x5000;
 /// Bytes of each.
 pub const UNDO_BYTES: u32 = 32;

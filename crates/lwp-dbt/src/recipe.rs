@@ -82,8 +82,8 @@ pub enum Commit {
     /// A routine has stored the record of an event; what becomes of ring and countdown stands ready in
     /// the context. The cut fragment is over.
     LwpRecorded,
-    /// An access is being noted, of an instruction that has not been executed:
-    /// [`crate::Slot::LwpFragment`] and [`crate::Slot::LwpIndex`] say where.
+    /// An access is being noted, of an instruction that has not been executed: the state is the one at the
+    /// access's site, which is in r11 if the pc is said to be there, and else in [`crate::Slot::Go`].
     LwpTouching,
     /// The same, and its line is being moved to the front of its set, as the change says that comes next.
     LwpMoving,

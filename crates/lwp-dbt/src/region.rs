@@ -400,7 +400,8 @@ impl Translator {
         };
         let changing = unit.checks == Checks::SelfCheck;
         let dcache = matches!(self.lwp, Lwp::On(selection) if selection.dcache);
-        Decoding { emulated: self.emulated, changing, ip, dcache, most }
+        let walks = dcache && self.shape.is_direct();
+        Decoding { emulated: self.emulated, changing, ip, dcache, walks, most }
     }
 
     fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {

@@ -19,6 +19,7 @@ mod calls;
 mod cpuid;
 mod lwp;
 
+pub(crate) use lwp::site;
 pub use lwp::{RECORDED, SAMPLES};
 
 const SYS_FUTEX: u32 = 202;
@@ -77,9 +78,19 @@ pub struct LwpRoutines {
     /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
     /// their slots.
     pub branched: u32,
-    /// An access is to be noted: its address is in rcx, what it is and where to go on are in the context.
-    /// rcx and r11 are in their slots; where it goes on, r11 still is.
-    pub touch: u32,
+    /// The line of an access is not the one used last in its set, or not the only one: the address is in rcx,
+    /// the [`site`] in r11, both of which are in their slots; where it goes on, r11 still is.
+    /// By the binary logarithm of the access's length; `touch_any` for others.
+    pub touch: [u32; 6],
+    /// The same where flags are dead.
+    pub touch_dead: [u32; 6],
+    /// The same where sets do not lie as an address's own bits say.
+    pub touch_any: u32,
+    /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their slots. Goes on
+    /// if what it is going to access can be worked out by `repeat_walk`.
+    pub repeat_ready: u32,
+    /// It has been executed: works out what it has accessed.
+    pub repeat_walk: u32,
     /// LWPINS, with operands staged: asked for as by `ask_r11`, and done here if possible.
     pub insert: u32,
     /// LWPVAL whose counter has expired, likewise.
@@ -154,6 +165,13 @@ impl Routines {
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
         let at = |label: &CodeLabel| result.label_ip(label).map(|ip| ip as u32);
+        let all = |labels: &[CodeLabel; 6]| -> Result<[u32; 6], IcedError> {
+            let mut all = [0; 6];
+            for (place, label) in all.iter_mut().zip(labels) {
+                *place = at(label)?;
+            }
+            Ok(all)
+        };
         let mut states = Vec::new();
         for (label, state) in &b.marks {
             states.push((at(label)?, *state));
@@ -170,7 +188,11 @@ impl Routines {
             batch: at(&batch)?,
             called: at(&called)?,
             lwp: LwpRoutines {
-                touch: at(&lwp.touch)?,
+                touch: all(&lwp.touches.touch)?,
+                touch_dead: all(&lwp.touches.touch_dead)?,
+                touch_any: at(&lwp.touches.touch_any)?,
+                repeat_ready: at(&lwp.touches.repeat_ready)?,
+                repeat_walk: at(&lwp.touches.repeat_walk)?,
                 insert: at(&lwp.insert)?,
                 sample: at(&lwp.sample)?,
                 flush: at(&lwp.flush)?,

@@ -18,8 +18,8 @@ use crate::memory_map::{
 };
 use crate::outcome::Counts;
 
-/// Offset in a context of room for a path, behind what is kept beside the words of the countdown.
-const SCRATCH: u64 = 0xa80;
+/// Offset in a context of room for a path, behind all fields.
+const SCRATCH: u64 = 0xac0;
 
 /// Allocates context slots.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Context<'_> {
     /// Reads the notes of data cache misses.
     pub fn lwp_notes(&self) -> impl Iterator<Item = [u64; 2]> {
         let first = slot_offset(self.slot) + u64::from(NOTES_AT);
-        let notes = self.get(Slot::LwpNotes).min(u64::from(MOST_NOTES));
+        let notes = (self.get(Slot::LwpNotes) & u64::from(u32::MAX)).min(u64::from(MOST_NOTES));
         (0..notes).map(move |note| {
             let at = first + note * u64::from(NOTE_BYTES);
             [self.memory.load(at), self.memory.load(at + 8)]

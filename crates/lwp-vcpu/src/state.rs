@@ -75,6 +75,7 @@ impl Machine {
             _ if calling(&state, context) => {
                 known_pc(family, CachePc(context.get(Slot::CallAfter)))?
             }
+            _ if touching(&state, context) => known_pc(family, site_of(&state, context, r11))?,
             PcSource::Known(pc) => pc.0,
             PcSource::Rcx => rcx,
             PcSource::RcxPlus(pc) => rcx.wrapping_add(pc.0),
@@ -90,12 +91,9 @@ impl Machine {
         }
         let (mut state, mut fragment) = (state, fragment);
         if touching(&state, context) {
-            let id = FragmentId(context.get(Slot::LwpFragment) as u32);
-            let index = context.get(Slot::LwpIndex) as u32;
-            let cut = self.lwp_cut_of(tid, Some(id)).is_some_and(|(_, within)| within);
-            state.partial = (index > 0 || !cut).then_some((index, !cut));
-            state.countdown = (!cut).then_some(index);
-            fragment = Some(id);
+            // As at the site, where the instruction has not been executed either.
+            let (there, id) = family.translator.state_at(site_of(&state, context, r11))?;
+            (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
         }
         let mut called = state.called.then_some(r11);
         if calling(&state, context) {
@@ -304,6 +302,11 @@ fn touching(state: &AppState, context: Context<'_>) -> bool {
     }
 }
 
+/// The site of the access that the thread notes.
+fn site_of(state: &AppState, context: Context<'_>, r11: u64) -> CachePc {
+    CachePc(if state.pc == PcSource::R11 { r11 } else { context.get(Slot::Go) })
+}
+
 /// Whether a routine counts an indirect call, or the thread asks because there is no room to.
 fn calling(state: &AppState, context: Context<'_>) -> bool {
     match state.commit {
@@ -314,7 +317,7 @@ fn calling(state: &AppState, context: Context<'_>) -> bool {
 }
 
 /// The application pc at a place of a fragment where it is known.
-fn known_pc(family: &Family, place: CachePc) -> Option<u64> {
+pub fn known_pc(family: &Family, place: CachePc) -> Option<u64> {
     match family.translator.state_at(place)?.0.pc {
         PcSource::Known(pc) => Some(pc.0),
         _ => None,

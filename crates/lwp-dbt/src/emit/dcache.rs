@@ -1,16 +1,18 @@
 //! Rule 19: data cache accesses, where LWP counts misses.
 
 use iced_x86::{
-    Code, Instruction, InstructionInfo, InstructionInfoFactory, MemoryOperand as Operand, Register,
+    Code, Instruction, InstructionInfo, InstructionInfoFactory, MemoryOperand as Operand, OpKind,
+    Register,
 };
 
 use super::{Emitter, decode_one, register_bits};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn};
-use crate::context::{SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS};
+use crate::context::{META_REPEATS, META_SOURCE, SETS_AT, Slot};
 use crate::fragment::FragmentId;
 use crate::operands::{self, MemoryOperand};
 use crate::recipe::bits;
+use crate::routines::site;
 
 /// An access whose line may not be the most recent of its set, to be dealt with behind the region.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +33,14 @@ pub(crate) struct Touch {
     counts: bool,
     /// Whether all flags are dead here.
     dead: bool,
+    /// Whether the check leaves the address in rcx.
+    in_rcx: bool,
     /// Where to go on; r11 is in its slot there.
     ok: CachePc,
 }
 
 /// Most bytes of an access's check and its stub.
-pub(crate) const TOUCH_BYTES: usize = 400;
+pub(crate) const TOUCH_BYTES: usize = 256;
 
 const BOTH: u8 = bits::SPILL_RCX | bits::SPILL_R11;
 
@@ -149,8 +153,9 @@ impl Emitter<'_> {
         let Some(fragment) = self.fragment else { return false };
         let fits = operand.bytes <= self.watch.shape.line_bytes;
         let dead = fits && self.watch.dead >> self.index & 1 != 0;
+        let in_rcx = dead && !is_simple(operand);
         let at = match dead {
-            true if is_simple(operand) => self.compare_in_r11(operand, state),
+            true if !in_rcx => self.compare_in_r11(operand, state),
             true => self.compare_in_both(operand, state),
             false => self.compare_without_flags(operand, state),
         };
@@ -167,6 +172,7 @@ impl Emitter<'_> {
             operand: *operand,
             counts,
             dead,
+            in_rcx,
             ok,
         });
         self.point(state);
@@ -313,7 +319,11 @@ impl Emitter<'_> {
     /// `lea register, [operand]`, without its segment
     fn lea(&mut self, register: Register, operand: &MemoryOperand) -> bool {
         let displacement = operand.displacement as i64;
-        let width = if displacement == 0 { 0 } else { 8 };
+        let width = match displacement {
+            0 => 0,
+            -0x80..=0x7f => 1,
+            _ => 8,
+        };
         let memory = Operand::new(
             operand.base,
             operand.index,
@@ -348,8 +358,12 @@ impl Emitter<'_> {
         true
     }
 
-    /// The stub of an access: hands address and instruction to the routine that notes it, unless its line
-    /// is the second of its set.
+    /// The stub of an access: hands its address and its site to the routine that looks for the line.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx; rcx := a; r11 := site; jmp touch
+    ///          site: jmp ok; pc, fragment, meta, index
+    /// ```
     pub fn touch_stub(&mut self, touch: &Touch) -> CachePc {
         self.start_piece();
         (self.app, self.index) = (touch.app, touch.index);
@@ -358,34 +372,87 @@ impl Emitter<'_> {
         if touch.state & bits::SPILL_RCX == 0 {
             self.spill_rcx();
             self.point(touch.state | BOTH);
-            self.touched_address(touch, false);
-        } else {
-            self.touched_address(touch, true);
         }
-        if touch.dead && self.watch.shape.is_direct() {
-            self.swap_if_second(touch);
-        }
-        self.store_rcx(Slot::LwpAddress as u32);
+        self.touched_address(touch);
+        // lea r11, [rip + 5]
+        self.bytes(&[0x4c, 0x8d, 0x1d, 5, 0, 0, 0]);
+        let lwp = &self.routines.lwp;
+        let starts = if touch.dead { &lwp.touch_dead } else { &lwp.touch };
+        let bytes = touch.operand.bytes;
+        let start = starts.get(bytes.trailing_zeros() as usize);
+        let routine = match start {
+            Some(start) if bytes.is_power_of_two() && self.watch.shape.is_direct() => *start,
+            _ => lwp.touch_any,
+        };
+        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
+        self.point(touch.state);
         let counts = u32::from(touch.counts);
         let meta = touch.operand.bytes.min(0xfff) | (touch.operand.how as u32) << 12 | counts << 14;
-        self.store_imm32(Slot::LwpMeta, meta);
-        self.store_imm32(Slot::LwpFragment, touch.fragment.0);
-        self.store_imm32(Slot::LwpIndex, u32::from(touch.index));
-        self.mov_r11(touch.pc.0);
-        self.store_r11(Slot::Pc);
-        // lea r11, [rip + ok]
-        self.bytes(&[0x4c, 0x8d, 0x1d]);
-        self.displacement_to(touch.ok.0);
-        self.store_r11(Slot::Go);
-        self.jump_to(CachePc(self.routines_at + u64::from(self.routines.lwp.touch)));
+        self.site(touch.ok, touch.pc, touch.fragment, meta);
         stub
     }
 
+    /// A repeated string instruction. A routine makes sure that what it is going to access can be worked out
+    /// afterwards by another, and asks the host otherwise.
+    ///
+    /// ```text
+    /// Target:  rep movs
+    /// Patch:   slot := rcx; slot := r11; r11 := site; jmp ready;  site: …; r11 := slot
+    ///          rep movs
+    ///          slot := rcx; slot := r11; r11 := site; jmp walk;   site: …; r11 := slot
+    /// ```
+    pub fn walked_repeat(&mut self, block: &Block) -> Result<(), ()> {
+        let (Some(counts), Some(fragment)) = (self.dcache, self.fragment) else { return Err(()) };
+        let instruction = &block.last;
+        let bytes = instruction.memory_size().size() as u32;
+        let source = match instruction.op1_kind() {
+            OpKind::MemorySegRSI => META_SOURCE,
+            _ => 0,
+        };
+        let meta = bytes | u32::from(counts) << 14 | source | META_REPEATS;
+        self.point(0);
+        self.leave_for(block.terminator_pc(), fragment, meta, self.routines.lwp.repeat_ready);
+        self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
+        self.executed(block, 0);
+        self.leave_for(block.next(), fragment, meta, self.routines.lwp.repeat_walk);
+        Ok(())
+    }
+
+    /// Has a routine work, which comes back here.
+    fn leave_for(&mut self, pc: AppPc, fragment: FragmentId, meta: u32, routine: u32) {
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        self.spill_r11();
+        self.point(BOTH);
+        // lea r11, [rip + 5]
+        self.bytes(&[0x4c, 0x8d, 0x1d, 5, 0, 0, 0]);
+        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
+        self.point(bits::SPILL_R11);
+        let ok = CachePc(self.here().0 + site::BYTES as u64);
+        self.site(ok, pc, fragment, meta);
+        self.reload_r11();
+        self.point(0);
+    }
+
+    /// Where a routine goes on, at `ok`, and what it wants to know.
+    fn site(&mut self, ok: CachePc, pc: AppPc, fragment: FragmentId, meta: u32) {
+        let site = self.code.len();
+        self.jump_to(ok);
+        debug_assert_eq!(self.code.len() - site, site::PC as usize);
+        self.imm64(pc.0);
+        self.imm32(fragment.0);
+        self.imm32(meta);
+        self.bytes(&[self.index]);
+    }
+
     /// rcx := the access's address; rcx and r11 are in their slots, and need not be themselves.
-    fn touched_address(&mut self, touch: &Touch, borrowed: bool) {
+    fn touched_address(&mut self, touch: &Touch) {
+        if touch.in_rcx {
+            return;
+        }
         let MemoryOperand { base, index, .. } = touch.operand;
         let mentions = |register| [base, index].iter().any(|part| part.full_register() == register);
-        if borrowed && mentions(Register::RCX) {
+        if touch.state & bits::SPILL_RCX != 0 && mentions(Register::RCX) {
             self.reload_rcx();
         }
         if mentions(Register::R11) {
@@ -394,93 +461,6 @@ impl Emitter<'_> {
         // It was computed once, so it can be again.
         let computed = self.address(&touch.operand);
         debug_assert!(computed, "an address that was computed before");
-    }
-
-    /// ```text
-    /// r11 := rcx within its line;  r11 > line - n --> slow
-    /// r11 := place of the set;  rcx := line of rcx, negated;  rcx <> second of the set --> slow
-    /// slot := rax;  say what changes;  swap first and second;  rax := slot;  rcx := slot;  jmp ok
-    /// slow: rcx := the address
-    /// ```
-    fn swap_if_second(&mut self, touch: &Touch) {
-        let line = self.watch.shape.line_bytes;
-        let mut slow = Vec::new();
-        if touch.operand.bytes > 1 {
-            self.mov_r11d(Register::RCX);
-            self.and_r11d(line - 1);
-            self.cmp_r11(line - touch.operand.bytes);
-            slow.push(self.jump_later(0x87));
-        }
-        self.mov_r11d(Register::RCX);
-        self.and_r11d(self.watch.shape.set_mask);
-        // and rcx, -line; neg rcx
-        self.bytes(&[0x48, 0x81, 0xe1]);
-        self.imm32(line.wrapping_neg());
-        self.bytes(&[0x48, 0xf7, 0xd9]);
-        // cmp rcx, gs:[r11 + sets + 8]
-        self.bytes(&[0x65, 0x49, 0x3b, 0x8b]);
-        self.imm32(SETS_AT + 8);
-        slow.push(self.jump_later(0x85));
-        // mov gs:[slot], rax
-        self.bytes(&[0x65, 0x48, 0x89, 0x04, 0x25]);
-        self.imm32(Slot::Rax as u32);
-        self.point(touch.state | BOTH | bits::SPILL_RAX);
-        self.say_swap(touch);
-        // mov rax, gs:[r11 + sets]; mov gs:[r11 + sets + 8], rax; mov gs:[r11 + sets], rcx
-        for (rest, displacement) in
-            [([0x49, 0x8b, 0x83], 0), ([0x49, 0x89, 0x83], 8), ([0x49, 0x89, 0x8b], 0)]
-        {
-            self.bytes(&[0x65]);
-            self.bytes(&rest);
-            self.imm32(SETS_AT + displacement);
-        }
-        // mov rax, gs:[slot]
-        self.bytes(&[0x65, 0x48, 0x8b, 0x04, 0x25]);
-        self.imm32(Slot::Rax as u32);
-        self.point(touch.state | BOTH);
-        self.reload_rcx();
-        self.jump_to(touch.ok);
-        for at in slow {
-            let displacement = (self.code.len() - at) as u32;
-            self.code[at - 4..at].copy_from_slice(&displacement.to_le_bytes());
-        }
-        self.touched_address(touch, true);
-    }
-
-    /// A conditional jump whose displacement is set later; returns where it ends.
-    fn jump_later(&mut self, opcode: u8) -> usize {
-        self.bytes(&[0x0f, opcode]);
-        self.imm32(0);
-        self.code.len()
-    }
-
-    /// Adds the change of the line in rcx from the second to the first of its set; rax is free. From the last
-    /// instruction on the host takes it back, whether or not it has been made.
-    fn say_swap(&mut self, touch: &Touch) {
-        const PLACE: u32 = 8;
-        // mov eax, gs:[undos]; and eax, mask; shl eax, shift
-        self.bytes(&[0x65, 0x8b, 0x04, 0x25]);
-        self.imm32(Slot::LwpUndos as u32);
-        self.bytes(&[0x83, 0xe0, UNDOS as u8 - 1, 0xc1, 0xe0, UNDO_BYTES.trailing_zeros() as u8]);
-        // mov dword gs:[rax + …], …
-        let pc = touch.pc.0;
-        for (at, value) in [(0, pc as u32), (4, (pc >> 32) as u32), (16, PLACE)] {
-            self.bytes(&[0x65, 0xc7, 0x80]);
-            self.imm32(UNDO_AT + at);
-            self.imm32(value);
-        }
-        // mov gs:[rax + undo + 8], rcx
-        self.bytes(&[0x65, 0x48, 0x89, 0x88]);
-        self.imm32(UNDO_AT + 8);
-        // inc qword gs:[undos]
-        self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
-        self.imm32(Slot::LwpUndos as u32);
-    }
-
-    /// `mov gs:[slot], r11`
-    fn store_r11(&mut self, slot: Slot) {
-        self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
-        self.imm32(slot as u32);
     }
 }
 

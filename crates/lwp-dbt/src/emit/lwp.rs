@@ -53,7 +53,7 @@ impl Countdown {
             block.terminator,
             Terminator::Syscall { .. }
                 | Terminator::Step
-                | Terminator::Repeat
+                | Terminator::Repeat { walked: false }
                 | Terminator::Lwp { kind: RequestKind::Llwpcb | RequestKind::Slwpcb }
         );
         let instructions = block.instructions() - u32::from(uncounted);
@@ -250,7 +250,7 @@ impl Emitter<'_> {
         if self.uncharged { bits::UNCOUNTED } else { 0 }
     }
 
-    fn executed(&mut self, block: &Block, state: u8) {
+    pub(super) fn executed(&mut self, block: &Block, state: u8) {
         self.app = block.bytes.len() as u8;
         self.index = block.instructions() as u8;
         self.point(state);
@@ -465,7 +465,7 @@ impl Emitter<'_> {
             return Err(());
         }
         match block.terminator {
-            Terminator::Repeat => {
+            Terminator::Repeat { .. } => {
                 self.repeat(block);
                 self.jump_ask(RequestKind::LwpStepped, next, false);
             }

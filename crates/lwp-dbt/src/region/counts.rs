@@ -42,7 +42,7 @@ pub(super) fn weights(block: &Block) -> Weights {
             weights.branches = 1;
             weights.returns = 1;
         }
-        Terminator::Step | Terminator::Repeat => weights.instructions -= 1,
+        Terminator::Step | Terminator::Repeat { walked: false } => weights.instructions -= 1,
         _ => {}
     }
     weights

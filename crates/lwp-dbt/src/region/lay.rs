@@ -181,9 +181,13 @@ impl Translator {
             return Err(());
         }
         match block.terminator {
-            Terminator::Repeat => {
+            Terminator::Repeat { walked: false } => {
                 emitter.ask(RequestKind::LwpDue, block.terminator_pc());
                 Ok(None)
+            }
+            Terminator::Repeat { walked: true } => {
+                emitter.walked_repeat(block)?;
+                Ok(Some(Next::Fall(next)))
             }
             Terminator::Fall => {
                 emitter.fell_off(block);

@@ -18,13 +18,14 @@ mod touch;
 mod unit;
 
 pub use event::{RECORDED, SAMPLES};
+pub(crate) use touch::site;
 
 const RECORD_BYTES: i32 = 32;
 const PAGE: i32 = 0x1000;
 
 /// Where the routines start.
 pub(super) struct Labels {
-    pub touch: CodeLabel,
+    pub touches: touch::Labels,
     pub insert: CodeLabel,
     pub sample: CodeLabel,
     pub flush: CodeLabel,
@@ -43,7 +44,7 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
     let (stepped, known) = event::emit_stepped(b, ring)?;
     let (deal, due) = emit_deal(b, ring)?;
     Ok(Labels {
-        touch: touch::emit(b, ring)?,
+        touches: touch::emit(b, ring)?,
         insert,
         sample,
         flush,

@@ -11,9 +11,11 @@ use std::sync::OnceLock;
 use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind};
-use lwp_dbt::context::{MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes};
+use lwp_dbt::context::{
+    META_REPEATS, MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes,
+};
 use lwp_dbt::operands::{self, MemoryOperand, Use};
-use lwp_dbt::{AppPc, AppState, FragmentId, PcSource, RequestKind, Slot};
+use lwp_dbt::{AppPc, AppState, CachePc, FragmentId, PcSource, RequestKind, Slot};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general_value};
 use lwp_uarch::{CacheShape, Caches, Hierarchy};
@@ -22,6 +24,7 @@ use super::ThreadLwp;
 use crate::contexts::Context;
 use crate::machine::Machine;
 use crate::server::Backlog;
+use crate::state::known_pc;
 
 /// The caches of a thread.
 #[derive(Clone, Debug)]
@@ -43,6 +46,9 @@ struct Touched {
     address: u64,
     bytes: u32,
 }
+
+/// Most misses that are counted before the host looks.
+const MOST_COUNTED: u64 = 1 << 30;
 
 /// Least bytes in a way of a cache. An access that begins in a set must not end in the same set with another
 /// line: only one of the two would be looked at.
@@ -170,16 +176,17 @@ impl DataCache {
         places().zip(lines).for_each(|(place, line)| context.set_lwp_line(place, line));
     }
 
-    /// Whether a change made room for a line that was nowhere.
-    fn missed(&self, place: u64) -> bool {
-        place / 8 >= u64::from(self.shape.ways)
+    /// What a change added to the notes: something if it made room for a line that was nowhere.
+    fn noted(&self, place: u64) -> u64 {
+        let missed = place as u32 / 8 >= self.shape.ways;
+        if missed { (place >> 32 << 32) + 1 } else { 0 }
     }
 }
 
 /// Puts a set back as it was before its line of `entry` was moved to the front: from `place`, or else `gone`
 /// had to go for it. The lines before have moved on by one, the last first, as far as translated code has come.
 fn restore(lines: &mut [u64], [_, entry, place, gone]: [u64; 4]) {
-    let found = place as usize / 8;
+    let found = place as u32 as usize / 8;
     let last = found.min(lines.len() - 1);
     let from = match lines[0] == entry {
         true => Some(0),
@@ -203,9 +210,17 @@ fn kind(how: Use) -> AccessKind {
 impl ThreadLwp {
     /// Goes through the notes. Those of the instruction at `but` are left to be reported with it.
     pub(super) fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
+        if context.get(Slot::LwpKeeps) == 0 {
+            self.passed_misses += context.get(Slot::LwpNotes) >> 32;
+            context.set(Slot::LwpNotes, 0);
+            context.set(Slot::LwpUndos, 0);
+            return;
+        }
         let Some(mut cache) = self.dcache.take() else { return };
+        // Samples do not say where the line came from.
+        let outer = self.sampler.is_none();
         for [address, what] in context.lwp_notes() {
-            let miss = Some(cache.outer.fetch(LinearAddr(address)));
+            let miss = outer.then(|| cache.outer.fetch(LinearAddr(address)));
             if what & NOTE_GOES_ON != 0 {
                 continue;
             }
@@ -240,13 +255,21 @@ impl ThreadLwp {
         };
         if let Some(cache) = &mut self.dcache {
             cache.write_cold(context);
-            context.set(Slot::LwpMostNotes, room.min(u64::from(MOST_NOTES)));
+            let begun = cache.begun.as_ref().is_some_and(|(_, touched)| !touched.is_empty());
+            context.set(Slot::LwpRepeatBegun, u64::from(begun));
+            // A sample needs no more than their number.
+            let keeps = self.sampler.is_none();
+            let most = if keeps { u64::from(MOST_NOTES) } else { MOST_COUNTED };
+            context.set(Slot::LwpKeeps, u64::from(keeps));
+            context.set(Slot::LwpMostNotes, room.min(most));
         }
     }
 
     /// A cut fragment of one instruction may note whatever it accesses.
-    pub(super) fn allow_notes(&self, context: Context<'_>) {
+    pub(super) fn allow_notes(&mut self, context: Context<'_>) {
         if self.dcache.is_some() {
+            self.take_notes(context, None);
+            context.set(Slot::LwpKeeps, 1);
             context.set(Slot::LwpMostNotes, u64::from(MOST_NOTES));
             context.set(Slot::LwpRepeats, 0);
         }
@@ -258,23 +281,22 @@ impl ThreadLwp {
         let Some(cache) = &self.dcache else { return };
         let change = context.lwp_undo(context.get(Slot::LwpUndos));
         cache.take_back(context, change);
-        if moved && cache.missed(change[2]) {
-            context.set(Slot::LwpNotes, context.get(Slot::LwpNotes) - 1);
+        if moved {
+            context.set(Slot::LwpNotes, context.get(Slot::LwpNotes) - cache.noted(change[2]));
         }
     }
 
     /// Takes back what the instruction at `regs.rip`, which has not been executed, has changed in the
-    /// first level, and its notes.
+    /// first level, and its notes. It made the latest `its` changes.
     ///
     /// An earlier execution of the same instruction that touched the same line, and nothing since, would be
     /// taken back too: executed again, it has the same effect.
-    pub(super) fn drop_notes(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
+    pub(super) fn drop_notes(&mut self, tid: Tid, context: Context<'_>, regs: &Raw, its: u64) {
         let Some(cache) = &mut self.dcache else { return };
         self.waiting.clear();
         let mut undos = context.get(Slot::LwpUndos);
-        let oldest = undos.saturating_sub(u64::from(UNDOS));
-        let its = |undo: [u64; 4]| undo[0] == regs.rip;
-        if undos == 0 || !its(context.lwp_undo(undos - 1)) {
+        let oldest = undos - its;
+        if its == 0 {
             return;
         }
         let Some(instruction) = super::instruction::decode(tid, regs.rip) else { return };
@@ -291,11 +313,11 @@ impl ThreadLwp {
         while undos > oldest {
             let undo = context.lwp_undo(undos - 1);
             let number = cache.line(undo[1]);
-            if !its(undo) || !lines.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
+            if !lines.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
                 break;
             }
             cache.take_back(context, undo);
-            notes -= u64::from(cache.missed(undo[2]));
+            notes -= cache.noted(undo[2]);
             undos -= 1;
         }
         context.set(Slot::LwpUndos, undos);
@@ -314,6 +336,37 @@ impl ThreadLwp {
             .map(|slot| context.get(slot));
         let touched = iterations(&instruction, before, now);
         self.begin_accesses(pc, touched);
+    }
+
+    /// The thread leaves translated code, perhaps at a repeated string instruction that has begun, or behind it
+    /// while what it has accessed is being worked out.
+    pub(super) fn leave_repeat(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
+        const IN_CUT: u64 = 1;
+        let pc = context.get(Slot::LwpRepeats);
+        if pc <= IN_CUT || self.dcache.is_none() {
+            return;
+        }
+        let now = [regs.rcx, regs.rsi, regs.rdi];
+        if regs.rip == pc {
+            return self.repeated(tid, context, pc, now);
+        }
+        context.set(Slot::LwpRepeats, 0);
+        self.take_notes(context, None);
+        let Some(instruction) = super::instruction::decode(tid, pc) else { return };
+        let done = context.get(Slot::LwpRepeatDone);
+        let at = |slot: Slot| context.get(slot).wrapping_add(done);
+        let (from, to) = (at(Slot::LwpRepeatFrom), at(Slot::LwpRepeatTo));
+        let bytes = (context.get(Slot::LwpMeta) & 0xfff).max(1);
+        let before = [now[0].wrapping_add(to.abs_diff(now[2]) / bytes), from, to];
+        let touched = iterations(&instruction, before, now);
+        let Some(mut cache) = self.dcache.take() else { return };
+        let mut misses = Vec::new();
+        touched.into_iter().for_each(|touched| cache.access(context, touched, &mut misses));
+        self.dcache = Some(cache);
+        // There was room for all of them, so no event expires on one.
+        let counts = self.admits(pc);
+        let counted = misses.iter().filter(|access| counts && self.counts_miss(access)).count();
+        self.passed_misses += counted as u64;
     }
 
     /// The accesses of an instruction that is about to be executed natively, of one iteration where it
@@ -389,6 +442,19 @@ fn address(operand: &MemoryOperand, regs: &Raw, context: Context<'_>) -> u64 {
 }
 
 impl Machine {
+    /// How many of the latest changes in a thread's data cache the instruction at `pc` has made.
+    pub(super) fn lwp_changes_of(&mut self, tid: Tid, pc: u64) -> u64 {
+        let Some(thread) = self.threads.get(&tid) else { return 0 };
+        let context = self.contexts.context(thread.slot);
+        let undos = context.get(Slot::LwpUndos);
+        let sites: Vec<u64> = (0..undos.min(u64::from(UNDOS)))
+            .map(|back| context.lwp_undo(undos - 1 - back)[0])
+            .collect();
+        let Some((_, family)) = self.space_of(tid) else { return 0 };
+        let its = |site: &&u64| known_pc(family, CachePc(**site)) == Some(pc);
+        sites.iter().take_while(its).count() as u64
+    }
+
     /// There is no room among the notes for an access at `pc`, whose fragment has been charged for what
     /// follows too.
     pub fn lwp_notes_full(
@@ -408,7 +474,8 @@ impl Machine {
             thread.correction.add_sum(correction);
         }
         let context = self.contexts.context(slot);
-        let bytes = context.get(Slot::LwpMeta) & 0xfff;
+        let meta = context.get(Slot::LwpMeta);
+        let bytes = meta & 0xfff;
         let last = context.get(Slot::LwpAddress).wrapping_add(bytes - 1);
         if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
             && let Some(cache) = &lwp.dcache
@@ -418,6 +485,9 @@ impl Machine {
         }
         let (high, low) = self.lwp_rest(tid, id, index);
         self.lwp_give_back(tid, high, low);
+        if meta & u64::from(META_REPEATS) != 0 {
+            return self.lwp_due(tid, slot, pc, alone);
+        }
         match self.samples() {
             true => self.sample_miss(tid, slot, pc, alone),
             false => self.lwp_due(tid, slot, pc, alone),

@@ -29,7 +29,8 @@ impl Machine {
         if self.samples() {
             return self.sample_due(tid, slot, pc, &block, alone);
         }
-        let repeats = block.insns.is_empty() && block.terminator == Terminator::Repeat;
+        let repeats =
+            block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. });
         let index = self.lwp_due_index(tid, &block).or(repeats.then_some(0));
         if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
             lwp.lines = 1;
@@ -181,7 +182,7 @@ impl Machine {
         let lasts = family.module(range.unit).unit.checks == Checks::None;
         let mut weights = lwp_dbt::weights_of(&block);
         // Elsewhere the host executes it and counts; here translated code does.
-        weights.instructions += i32::from(block.terminator == Terminator::Repeat);
+        weights.instructions += i32::from(block.terminator == Terminator::Repeat { walked: false });
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {

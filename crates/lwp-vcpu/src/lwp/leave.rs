@@ -6,13 +6,18 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general};
 
 use crate::contexts::Context;
-use crate::machine::Machine;
+use crate::machine::{Machine, Thread};
 use crate::state::View;
 
 impl Machine {
     /// Puts the countdown right for a thread that leaves translated code at `view`, and settles what a
     /// cut fragment has executed. Returns whether there was one.
     pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
+        let watched = |thread: &Thread| thread.lwp.as_ref().is_some_and(|lwp| lwp.selection.dcache);
+        let its = match self.threads.get(&tid).is_some_and(watched) {
+            true => self.lwp_changes_of(tid, view.app.0.rip),
+            false => 0,
+        };
         let Some(thread) = self.threads.get_mut(&tid) else { return false };
         let Some(lwp) = &mut thread.lwp else { return false };
         let context = self.contexts.context(thread.slot);
@@ -21,7 +26,8 @@ impl Machine {
             Commit::LwpMoved => lwp.take_move_back(context, true),
             _ => {}
         }
-        lwp.drop_notes(tid, context, &view.app.0);
+        lwp.leave_repeat(tid, context, &view.app.0);
+        lwp.drop_notes(tid, context, &view.app.0, its);
         let watches = lwp.selection.dcache;
         let in_cut = self.lwp_settle(tid, view);
         if watches {

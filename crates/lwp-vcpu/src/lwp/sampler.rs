@@ -265,7 +265,7 @@ impl Machine {
             Some((index, _)) => return self.lwp_cut_before(tid, slot, pc, index),
             None => {}
         }
-        match block.insns.is_empty() && block.terminator == Terminator::Repeat {
+        match block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. }) {
             // Where misses are sampled the host goes through what it accesses.
             true => self.lwp_cut(tid, slot, pc, 1),
             false => self.dispatch(tid, slot, pc, false, alone),

@@ -1,17 +1,39 @@
 //! An access to a line that is not the one used last in its set.
+//!
+//! What is being executed, the routines' states say by the access's [`site`], which is where translated code
+//! goes on.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    AsmMemoryOperand, AsmRegister64, CodeLabel, edi, esi, qword_ptr, r11, rax, rcx, rdi, rdx, rsi,
+    AsmMemoryOperand, AsmRegister64, CodeLabel, byte_ptr, dword_ptr, ecx, edi, esi, qword_ptr, r11,
+    r11d, rax, rcx, rdi, rdx, rsi,
 };
 
 use super::{restore_flags, save_flags};
 use crate::context::{
-    MOST_WAYS, NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RequestKind, SETS_AT, Slot, UNDO_AT, UNDO_BYTES,
-    UNDOS,
+    META_COUNTS_SHIFT, META_NO_LOAD, MOST_WAYS, NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RequestKind,
+    SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS,
 };
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, saved_registers, state};
+
+mod quick;
+mod repeat;
+
+/// An access's site: where its stub goes on, followed by what the routines want to know of it. These are
+/// offsets.
+pub(crate) mod site {
+    /// The instruction's pc, 8 bytes.
+    pub const PC: i32 = 5;
+    /// The fragment, 4 bytes.
+    pub const FRAGMENT: i32 = 13;
+    /// What [`crate::Slot::LwpMeta`] says, 4 bytes.
+    pub const META: i32 = 17;
+    /// How many instructions of the fragment have been executed, one byte.
+    pub const INDEX: i32 = 21;
+    /// All of it.
+    pub const BYTES: i32 = 22;
+}
 
 /// Position of the pc in a note.
 const PC_SHIFT: u32 = 16;
@@ -19,6 +41,7 @@ const PC_SHIFT: u32 = 16;
 const LENGTH: i32 = 0xfff;
 /// What is saved of the registers.
 const FEW: Spills = Spills { rax: true, lookup: true, ..BOTH };
+const RAX_AND_FLAGS: Spills = Spills { rax: true, flags: true, ..BOTH };
 const WAYS: usize = MOST_WAYS as usize;
 
 fn few() -> [(Slot, AsmRegister64); 4] {
@@ -30,8 +53,34 @@ fn looking(commit: Commit) -> AppState {
     state(PcSource::ContextPc, Spills { flags: true, ..FEW }, commit)
 }
 
-/// Makes the lines of the access at rcx, which the context describes, the most recent of their sets, and
-/// notes those that were not in the cache.
+/// Where the routines for accesses start.
+pub(in crate::routines) struct Labels {
+    /// Of one line, most of the time.
+    pub touch: quick::Starts,
+    /// The same where flags are dead.
+    pub touch_dead: quick::Starts,
+    /// Where sets do not lie as [`quick`] wants them.
+    pub touch_any: CodeLabel,
+    /// Before a repeated string instruction.
+    pub repeat_ready: CodeLabel,
+    /// Behind it.
+    pub repeat_walk: CodeLabel,
+}
+
+pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError> {
+    let mut any = b.asm.create_label();
+    let touch = quick::emit(b, any, true)?;
+    let touch_dead = quick::emit(b, any, false)?;
+    let touch_any = enter(b)?;
+    b.asm.set_label(&mut any)?;
+    emit_any(b, ring)?;
+    let repeat_ready = repeat::emit_ready(b, ring)?;
+    let repeat_walk = repeat::emit_walk(b)?;
+    Ok(Labels { touch, touch_dead, touch_any, repeat_ready, repeat_walk })
+}
+
+/// Makes the lines of the access whose site and address are in the context the most recent of their sets, and
+/// notes those that were not in the cache. rax and flags are in their slots.
 ///
 /// ```text
 /// there may not be room for the notes, and a line is not in the cache --> ask the host
@@ -41,12 +90,12 @@ fn looking(commit: Commit) -> AppState {
 /// ```
 ///
 /// The instruction has not been executed. Should it never be, the host undoes it all.
-pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
+fn emit_any(b: &mut Builder, ring: CodeLabel) -> Emit {
     let mut tight = b.asm.create_label();
     let mut next = b.asm.create_label();
     let mut another = b.asm.create_label();
     let mut recent = b.asm.create_label();
-    let start = enter(b)?;
+    describe(b)?;
     lines(b, tight)?;
     b.asm.set_label(&mut next)?;
     b.asm.mov(Builder::slot(Slot::LwpLine), r11)?;
@@ -73,19 +122,47 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     b.asm.jmp(next)?;
     b.asm.set_label(&mut tight)?;
     b.asm.zero_bytes()?;
-    look(b, next, ring)?;
+    look(b, next, ring)
+}
+
+/// Notes the site in r11 and the address in rcx; rax and flags go to their slots.
+fn enter(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = begin(b)?;
+    save_flags(b)?;
+    b.mark(state(PcSource::ContextPc, RAX_AND_FLAGS, Commit::LwpTouching))?;
+    b.asm.mov(Builder::slot(Slot::LwpAddress), rcx)?;
     Ok(start)
 }
 
-fn enter(b: &mut Builder) -> Result<CodeLabel, IcedError> {
-    let start = b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
-    for (slot, register) in few() {
+/// The site is in r11. From the first instruction on it says what is being executed.
+fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let start = b.mark(state(PcSource::R11, BOTH, Commit::LwpTouching))?;
+    b.asm.mov(Builder::slot(Slot::Go), r11)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
+    b.asm.mov(Builder::slot(Slot::Rax), rax)?;
+    b.mark(state(PcSource::ContextPc, Spills { rax: true, ..BOTH }, Commit::LwpTouching))?;
+    Ok(start)
+}
+
+/// What the site says of the access goes to the context.
+fn describe(b: &mut Builder) -> Emit {
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, RAX_AND_FLAGS, Commit::LwpTouching))?;
+    for (slot, register) in [(Slot::Rdx, rdx), (Slot::Rsi, rsi), (Slot::Rdi, rdi)] {
         b.asm.mov(Builder::slot(slot), register)?;
     }
-    b.mark(state(PcSource::ContextPc, FEW, Commit::LwpTouching))?;
-    save_flags(b)?;
     b.mark(looking(Commit::LwpTouching))?;
-    Ok(start)
+    let asm = &mut b.asm;
+    asm.mov(r11, Builder::slot(Slot::Go))?;
+    asm.mov(rcx, qword_ptr(r11 + site::PC))?;
+    asm.mov(Builder::slot(Slot::Pc), rcx)?;
+    for (slot, at) in [(Slot::LwpFragment, site::FRAGMENT), (Slot::LwpMeta, site::META)] {
+        asm.mov(ecx, dword_ptr(r11 + at))?;
+        asm.mov(Builder::slot(slot), rcx)?;
+    }
+    asm.movzx(ecx, byte_ptr(r11 + site::INDEX))?;
+    asm.mov(Builder::slot(Slot::LwpIndex), rcx)?;
+    asm.mov(rcx, Builder::slot(Slot::LwpAddress))
 }
 
 fn restore(b: &mut Builder) -> Emit {
@@ -128,8 +205,8 @@ fn lines(b: &mut Builder, tight: CodeLabel) -> Emit {
     asm.mov(Builder::slot(Slot::LwpLastLine), rdi)?;
     asm.sub(rdi, rcx)?;
     asm.pext(rdi, rdi, rsi)?;
-    asm.add(rdi, Builder::slot(Slot::LwpNotes))?;
-    asm.cmp(rdi, Builder::slot(Slot::LwpMostNotes))?;
+    asm.add(edi, Builder::slot32(Slot::LwpNotes))?;
+    asm.cmp(edi, Builder::slot32(Slot::LwpMostNotes))?;
     asm.jae(tight)
 }
 
@@ -150,7 +227,7 @@ fn begin_change(b: &mut Builder) -> Emit {
     asm.mov(rsi, Builder::slot(Slot::LwpUndos))?;
     asm.and(esi, UNDOS as i32 - 1)?;
     asm.shl(esi, UNDO_BYTES.trailing_zeros())?;
-    asm.mov(rdi, Builder::slot(Slot::Pc))?;
+    asm.mov(rdi, Builder::slot(Slot::Go))?;
     asm.mov(change(0), rdi)?;
     asm.mov(change(1), rax)
 }
@@ -201,8 +278,23 @@ fn move_to_front(b: &mut Builder) -> Emit {
 
 /// Writes the note of a miss of the line in rax, which counts from when `LwpNotes` does.
 fn note(b: &mut Builder) -> Emit {
+    let mut no_load = b.asm.create_label();
+    let mut noted = b.asm.create_label();
     let asm = &mut b.asm;
-    asm.mov(r11, Builder::slot(Slot::LwpNotes))?;
+    // Only the access's first miss counts.
+    asm.mov(edi, Builder::slot32(Slot::LwpMeta))?;
+    asm.and(edi, (META_NO_LOAD | 1 << META_COUNTS_SHIFT | NOTE_GOES_ON as u32) as i32)?;
+    asm.cmp(edi, 1 << META_COUNTS_SHIFT)?;
+    asm.mov(edi, 0)?;
+    asm.jne(no_load)?;
+    asm.mov(edi, 1)?;
+    asm.shl(rdi, 32)?;
+    asm.set_label(&mut no_load)?;
+    asm.add(rdi, 1)?;
+    asm.mov(Builder::slot(Slot::LwpNoted), rdi)?;
+    asm.cmp(Builder::slot(Slot::LwpKeeps), 0)?;
+    asm.je(noted)?;
+    asm.mov(r11d, Builder::slot32(Slot::LwpNotes))?;
     asm.shl(r11, NOTE_BYTES.trailing_zeros())?;
     asm.mov(rdi, Builder::slot(Slot::LwpLine))?;
     asm.mov(qword_ptr(r11 + NOTES_AT as i32).gs(), rdi)?;
@@ -210,6 +302,7 @@ fn note(b: &mut Builder) -> Emit {
     asm.shl(rdi, PC_SHIFT)?;
     asm.or(rdi, Builder::slot(Slot::LwpMeta))?;
     asm.mov(qword_ptr(r11 + NOTES_AT as i32 + 8).gs(), rdi)?;
+    asm.set_label(&mut noted)?;
     asm.or(Builder::slot32(Slot::LwpMeta), NOTE_GOES_ON as i32)
 }
 
@@ -224,11 +317,13 @@ fn make_room(b: &mut Builder, moves: &[CodeLabel; WAYS]) -> Emit {
     asm.mov(r11, qword_ptr(rcx + rdi + SETS_AT as i32 - 8).gs())?;
     asm.cmp(edi, 8)?;
     asm.mov(change(3), r11)?;
-    asm.mov(change(2), rdi)?;
+    asm.mov(r11, Builder::slot(Slot::LwpNoted))?;
+    asm.lea(r11, qword_ptr(r11 + rdi - 1))?;
+    asm.mov(change(2), r11)?;
     b.mark(looking(Commit::LwpMoving))?;
     let asm = &mut b.asm;
     asm.je(only)?;
-    asm.mov(edi, 1)?;
+    asm.mov(rdi, Builder::slot(Slot::LwpNoted))?;
     asm.cmp(length, 64)?;
     asm.je(moves[7])?;
     asm.mov(rdi, length)?;
@@ -240,7 +335,7 @@ fn make_room(b: &mut Builder, moves: &[CodeLabel; WAYS]) -> Emit {
     asm.mov(qword_ptr(rcx + rdi + SETS_AT as i32).gs(), r11)?;
     asm.jmp(again)?;
     asm.set_label(&mut only)?;
-    asm.mov(edi, 1)?;
+    asm.mov(rdi, Builder::slot(Slot::LwpNoted))?;
     asm.cmp(length, 8)?;
     asm.je(moves[0])?;
     asm.jmp(moves[1])
@@ -277,6 +372,13 @@ fn look(b: &mut Builder, next: CodeLabel, ring: CodeLabel) -> Emit {
     asm.jmp(next)?;
 
     b.asm.set_label(&mut full)?;
+    ask(b, ring)
+}
+
+/// Asks the host, all else being as the site says.
+fn ask(b: &mut Builder, ring: CodeLabel) -> Emit {
+    b.asm.zero_bytes()?;
+    b.mark(looking(Commit::LwpTouching))?;
     restore(b)?;
     b.mark(state(PcSource::ContextPc, BOTH, Commit::LwpTouching))?;
     for (slot, register) in saved_registers() {
