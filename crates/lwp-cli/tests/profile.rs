@@ -8,7 +8,7 @@ mod tools;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use lwp_testkit::files::copy_program;
 use serde_json::Value;
@@ -626,6 +626,43 @@ fn a_disk_that_fills_keeps_what_was_recorded() {
     let natively = run(&dir, &["./program"]).stdout;
     assert_eq!(std::fs::read(dir.join("printed")).unwrap(), natively);
     assert!(report.contains("ld-linux") && said.contains("bytes are left out"), "{report}{said}");
+}
+
+#[test]
+fn a_killed_recorder_leaves_what_it_had_written() {
+    let dir = fresh("killed");
+    if !compile(&dir, "recursion.c", &["-O1"]) {
+        return;
+    }
+    let mut incomplete = 0;
+    // Killed as soon as the recording has so many bytes, wherever lwp is then.
+    for bytes in [1, 100, 5_000, 20_000, 60_000] {
+        let file = dir.join("lwp.data");
+        let _ = std::fs::remove_file(&file);
+        let mut recorder = Command::new(LWP)
+            .args(["record", "-q", "-c", "101", "./program"])
+            .current_dir(&dir)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("lwp starts");
+        let written = || std::fs::metadata(&file).map_or(0, |file| file.len());
+        let started = std::time::Instant::now();
+        while recorder.try_wait().expect("a child").is_none() && written() < bytes {
+            assert!(started.elapsed().as_secs() < 60, "{} bytes", written());
+        }
+        recorder.kill().expect("a child");
+        recorder.wait().expect("a child");
+        let report = run(&dir, &[LWP, "report", "--json"]);
+        let warning = text(&report.stderr);
+        assert!(report.status.success(), "{bytes}: {warning}");
+        incomplete += usize::from(warning.contains("did not come to its end"));
+        let rows: Value = serde_json::from_str(&text(&report.stdout)).expect("JSON");
+        if bytes >= 20_000 {
+            let samples = rows["rows"].as_array().expect("rows").len();
+            assert!(samples > 0, "{bytes}: nothing of {} bytes", written());
+        }
+    }
+    assert!(incomplete > 0, "lwp was always faster");
 }
 
 #[test]
