@@ -20,6 +20,7 @@ use crate::maps::Mapping;
 mod jumps;
 mod words;
 
+pub use jumps::Jump;
 use words::Words;
 
 /// Receives what was executed. Modules and blocks come before the first thread that executed them.
@@ -138,23 +139,6 @@ pub struct BlockCount {
     pub runs: u64,
     /// Of these, how often the conditional branch at its end was not taken.
     pub not_taken: u64,
-}
-
-/// How often a branch led to a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Jump {
-    /// The branch.
-    pub from: Place,
-    /// Where it led. Of a conditional branch, that may be the instruction behind it.
-    pub to: Place,
-    /// What kind of branch it is.
-    pub end: BlockEnd,
-    /// Executed alone: these executions are no block's.
-    pub alone: bool,
-    /// Taken; only a conditional branch may not be.
-    pub taken: bool,
-    /// How often.
-    pub times: u64,
 }
 
 /// What a thread has executed.

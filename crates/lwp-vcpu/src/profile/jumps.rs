@@ -6,10 +6,27 @@ use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use super::words::last_of;
-use super::{BlockEnd, Executions, Jump, Place, Profiler, block_end, positive, unit_at};
+use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at};
 use crate::family::Family;
 use crate::machine::Machine;
 use crate::state::View;
+
+/// How often a branch led to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Jump {
+    /// The branch.
+    pub from: Place,
+    /// Where it led. Of a conditional branch, that may be the instruction behind it.
+    pub to: Place,
+    /// What kind of branch it is.
+    pub end: BlockEnd,
+    /// Executed alone: these executions are no block's.
+    pub alone: bool,
+    /// Taken; only a conditional branch may not be.
+    pub taken: bool,
+    /// How often.
+    pub times: u64,
+}
 
 impl Executions {
     /// The indirect call at the end of `fragment` led to `target` so much more often than was counted.
