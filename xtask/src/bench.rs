@@ -36,6 +36,9 @@ pub struct Options {
     /// Measure `lwp record` too, exact and sampled
     #[arg(long)]
     with_recordings: bool,
+    /// Measure sampled misses of a modelled data cache too
+    #[arg(long)]
+    with_misses: bool,
     /// Measure valgrind's tools and qemu-user too, where they are installed
     #[arg(long)]
     with_peers: bool,
@@ -75,6 +78,7 @@ pub fn run(options: &Options) -> Result<()> {
     let dir = Scratch::new()?;
     let (workloads, mut notes) = workloads::prepare(&dir.0, &options.only)?;
     let (mut ways, missing) = ways::all(&lwp, options.with_recordings, options.with_peers);
+    ways.extend(options.with_misses.then(|| ways::misses(&lwp)));
     ways.extend(release.as_deref().map(ways::cputrack));
     notes.extend(missing);
     let limit = Duration::from_secs(options.limit);

@@ -69,6 +69,15 @@ pub fn cputrack(release: &Path) -> Way {
     Way::new("cputrack --lwp", words)
 }
 
+/// Sampling misses of a modelled data cache: every access of the program is looked at.
+pub fn misses(lwp: &Path) -> Way {
+    let options = ["record", "-q", "-o", "bench.data", "-e", "dcache-misses:c=1000003", "--"];
+    let words = std::iter::once(lwp.into()).chain(options.iter().map(OsString::from));
+    let mut way = Way::new("dcache-misses", words);
+    way.long_only = true;
+    way
+}
+
 /// The peers: heading, program, options.
 #[rustfmt::skip] // A table: one way a line.
 const PEERS: &[(&str, &str, &[&str])] = &[
