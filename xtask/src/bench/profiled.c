@@ -1,6 +1,6 @@
 /* Preloaded into a program that is measured: turns Lightweight Profiling on before its first instruction of its
- * own, and leaves it on. Under a processor without LWP it does nothing. The events and their interval come from
- * the environment; the ring wraps, and nobody reads it. */
+ * own, and leaves it on. Under a processor without LWP it does nothing. The interval of both events comes from the
+ * environment; the ring wraps, and nobody reads it. */
 #include <lwp.h>
 #include <stdlib.h>
 
@@ -18,18 +18,13 @@ static void count(const struct lwp_capabilities *lwp, unsigned event, uint32_t i
 __attribute__((constructor)) static void profile(void)
 {
     struct lwp_capabilities lwp;
-    const char *events = getenv("PROFILED_EVENTS");
     const char *interval = getenv("PROFILED_INTERVAL");
-    if (!events || !interval || lwp_query(&lwp) != LWP_READY)
+    if (!interval || lwp_query(&lwp) != LWP_READY)
         return;
     block.flags = LWP_FLAG_CONTINUOUS;
     block.buffer_size_random = sizeof ring;
     block.buffer_base = (uint64_t)(uintptr_t)ring;
-    if (*events == 'm') {
-        count(&lwp, LWP_EVENT_DCACHE_MISSES, strtoul(interval, NULL, 10));
-    } else {
-        count(&lwp, LWP_EVENT_INSTRUCTIONS_RETIRED, strtoul(interval, NULL, 10));
-        count(&lwp, LWP_EVENT_BRANCHES_RETIRED, strtoul(interval, NULL, 10));
-    }
+    count(&lwp, LWP_EVENT_INSTRUCTIONS_RETIRED, strtoul(interval, NULL, 10));
+    count(&lwp, LWP_EVENT_BRANCHES_RETIRED, strtoul(interval, NULL, 10));
     __llwpcb(&block);
 }

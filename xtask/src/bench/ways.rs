@@ -76,14 +76,10 @@ pub fn cputrack(release: &Path) -> Way {
     Way::new("cputrack --lwp", words)
 }
 
-/// Profiles that a program keeps of itself: heading, events, interval. The first counts down, and no event
+/// Profiles that a program keeps of itself: heading, interval. The first counts down, and no event
 /// is ever due: what the next two take beyond it are their records.
-const PROFILES: &[(&str, &str, &str)] = &[
-    ("LWP, hardly ever", "retired", "33554432"),
-    ("LWP, 1,000,000", "retired", "1000000"),
-    ("LWP, 100,000", "retired", "100000"),
-    ("LWP, misses", "misses", "1000000"),
-];
+const PROFILES: &[(&str, &str)] =
+    &[("LWP, hardly ever", "33554432"), ("LWP, 1,000,000", "1000000"), ("LWP, 100,000", "100000")];
 
 /// Lightweight Profiling turned on by a preloaded library, which is compiled here.
 pub fn profiled(lwp: &Path, dir: &Path) -> Result<Vec<Way>> {
@@ -97,17 +93,25 @@ pub fn profiled(lwp: &Path, dir: &Path) -> Result<Vec<Way>> {
     if !built.context("gcc is needed")?.success() {
         bail!("profiled.c does not compile");
     }
-    let way = |&(name, events, interval): &(&'static str, &str, &str)| {
+    let way = |&(name, interval): &(&'static str, &str)| {
         let mut way = Way::new(name, [lwp.as_os_str(), "run".as_ref(), "--".as_ref()]);
         way.long_only = true;
         way.environment = vec![
             ("LD_PRELOAD", library.clone().into_os_string()),
-            ("PROFILED_EVENTS", events.into()),
             ("PROFILED_INTERVAL", interval.into()),
         ];
         way
     };
     Ok(PROFILES.iter().map(way).collect())
+}
+
+/// Sampling misses of a modelled data cache: every access of the program is looked at.
+pub fn misses(lwp: &Path) -> Way {
+    let options = ["record", "-q", "-o", "bench.data", "-e", "dcache-misses:c=1000003", "--"];
+    let words = std::iter::once(lwp.into()).chain(options.iter().map(OsString::from));
+    let mut way = Way::new("dcache-misses", words);
+    way.long_only = true;
+    way
 }
 
 /// The peers: heading, program, options.
