@@ -39,6 +39,9 @@ pub struct Options {
     /// Measure Lightweight Profiling too, turned on by the program
     #[arg(long)]
     with_profiling: bool,
+    /// Measure sampled misses of a modelled data cache too
+    #[arg(long)]
+    with_misses: bool,
     /// Measure valgrind's tools and qemu-user too, where they are installed
     #[arg(long)]
     with_peers: bool,
@@ -78,6 +81,7 @@ pub fn run(options: &Options) -> Result<()> {
     let dir = Scratch::new()?;
     let (workloads, mut notes) = workloads::prepare(&dir.0, &options.only)?;
     let (mut ways, missing) = ways::all(&lwp, options.with_recordings, options.with_peers);
+    ways.extend(options.with_misses.then(|| ways::misses(&lwp)));
     ways.extend(release.as_deref().map(ways::cputrack));
     if options.with_profiling {
         ways.extend(ways::profiled(&lwp, &dir.0)?);

@@ -201,6 +201,31 @@ fn signals_find_every_register_where_misses_are_watched() {
     assert!(stdout.starts_with("0 results differ, 500 faults\n"), "{stdout}");
 }
 
+/// Signals arrive within repeated string instructions and while it is worked out what these have accessed.
+#[test]
+fn interrupted_copies_lose_no_access() {
+    let dir = fresh("copies");
+    if !compile(&dir, "copies.c", &["-O2"]) {
+        return;
+    }
+    let (stdout, stderr) = lwp(&dir, &["record", "-e", "dcache-misses:c=10007", "--", "./program"]);
+    if stderr.contains("cannot watch a modelled data cache") {
+        eprintln!("skipped: this processor cannot watch a modelled data cache");
+        return;
+    }
+    let words: Vec<&str> = stdout.split([' ', ',', '\n']).filter(|word| !word.is_empty()).collect();
+    let &[lines, "lines", signals, "signals", "0", "wrong"] = &words[..] else {
+        panic!("{stdout}")
+    };
+    let number = |word: &str| word.parse::<u64>().expect("a number");
+    let (lines, signals) = (number(lines), number(signals));
+    assert!(signals > 10, "{signals} signals are no test");
+    let (_, misses) = said(&stderr, "dcache-misses");
+    // A round reads 16 lines beside, starting takes some thousand, and a handler a few.
+    let most = lines + 400 * 16 + 10_000 + signals * 20;
+    assert!((lines..most).contains(&misses), "{misses} misses of {lines} lines, {signals} signals");
+}
+
 #[test]
 fn samples_are_the_counts_divided() {
     let dir = fresh("counts");

@@ -153,9 +153,17 @@ impl Names {
             (self.routines.lwp.branched, "lwp_branched"),
             (self.routines.lwp.stepped, "lwp_stepped"),
             (self.routines.lwp.due, "lwp_due"),
-            (self.routines.lwp.touch, "lwp_touch"),
+            (self.routines.lwp.touch_any, "lwp_touch_any"),
+            (self.routines.lwp.repeat_ready, "lwp_repeat_ready"),
+            (self.routines.lwp.repeat_walk, "lwp_repeat_walk"),
             (self.routines.called, "called"),
         ];
+        let lwp = &self.routines.lwp;
+        for (starts, name) in [(&lwp.touch, "lwp_touch"), (&lwp.touch_dead, "lwp_touch_dead")] {
+            if let Some(length) = starts.iter().position(|at| u64::from(*at) == offset) {
+                return format!("{name}_{}", 1 << length);
+            }
+        }
         let name = known.iter().find(|(at, _)| u64::from(*at) == offset);
         name.map_or_else(|| format!("routines+{offset:x}"), |(_, name)| (*name).to_owned())
     }

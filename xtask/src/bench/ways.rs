@@ -110,6 +110,15 @@ pub fn profiled(lwp: &Path, dir: &Path) -> Result<Vec<Way>> {
     Ok(PROFILES.iter().map(way).collect())
 }
 
+/// Sampling misses of a modelled data cache: every access of the program is looked at.
+pub fn misses(lwp: &Path) -> Way {
+    let options = ["record", "-q", "-o", "bench.data", "-e", "dcache-misses:c=1000003", "--"];
+    let words = std::iter::once(lwp.into()).chain(options.iter().map(OsString::from));
+    let mut way = Way::new("dcache-misses", words);
+    way.long_only = true;
+    way
+}
+
 /// The peers: heading, program, options.
 #[rustfmt::skip] // A table: one way a line.
 const PEERS: &[(&str, &str, &[&str])] = &[

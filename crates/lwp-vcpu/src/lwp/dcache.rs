@@ -295,10 +295,11 @@ impl ThreadLwp {
         let Some(cache) = &mut self.dcache else { return };
         self.waiting.clear();
         let mut undos = context.get(Slot::LwpUndos);
-        let oldest = undos - its;
-        if its == 0 {
+        // What has been gone through is not taken back.
+        if its == 0 || its > undos {
             return;
         }
+        let oldest = undos - its;
         let Some(instruction) = super::instruction::decode(tid, regs.rip) else { return };
         let operands = operands::of(&instruction);
         let lines: Vec<(u64, u64)> = operands

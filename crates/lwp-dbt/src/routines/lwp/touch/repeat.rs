@@ -191,6 +191,7 @@ fn line(b: &mut Builder, store: bool) -> Emit {
     b.mark(looking(Commit::LwpMoving))?;
     move_on(b, WAYS - 1)?;
     b.asm.mov(Builder::slot(Slot::LwpNotes), rdx)?;
+    b.mark(looking(Commit::LwpMoved))?;
     b.asm.jmp(counted)?;
     for (way, place) in found.iter_mut().enumerate().skip(1) {
         b.asm.set_label(place)?;
