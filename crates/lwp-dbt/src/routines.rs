@@ -79,7 +79,7 @@ pub struct LwpRoutines {
     /// their slots.
     pub branched: u32,
     /// The line of an access is not the one used last in its set, or not the only one: the address is in rcx,
-    /// the [`site`] in r11, both of which are in their slots; where it goes on, r11 still is.
+    /// the site in r11, both of which are in their slots; where it goes on, r11 still is.
     /// By the binary logarithm of the access's length; `touch_any` for others.
     pub touch: [u32; 6],
     /// The same where flags are dead.
