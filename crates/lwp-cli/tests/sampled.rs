@@ -220,7 +220,8 @@ fn interrupted_copies_lose_no_access() {
     let number = |word: &str| word.parse::<u64>().expect("a number");
     let (lines, signals) = (number(lines), number(signals));
     assert!(signals > 10, "{signals} signals are no test");
-    let (_, misses) = said(&stderr, "dcache-misses");
+    let (samples, misses) = said(&stderr, "dcache-misses");
+    assert_eq!(samples, misses / 10_007);
     // A round reads 16 lines beside, starting takes some thousand, and a handler a few.
     let most = lines + 400 * 16 + 10_000 + signals * 20;
     assert!((lines..most).contains(&misses), "{misses} misses of {lines} lines, {signals} signals");

@@ -569,6 +569,7 @@ impl Machine {
         if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
             thread.profile = fresh;
         }
+        self.restart_sampling(tid);
     }
 
     /// Reports all live threads.

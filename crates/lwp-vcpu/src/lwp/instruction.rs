@@ -235,8 +235,12 @@ impl Machine {
         sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
     }
 
-    /// Whether a thread is on another side than its profile wants.
+    /// Whether a thread is on another side than its profile wants. Where samples are taken, all
+    /// translations count down, and there are no sides.
     pub fn lwp_is_elsewhere(&self, tid: Tid) -> bool {
+        if self.samples() {
+            return false;
+        }
         let Some(thread) = self.threads.get(&tid) else { return false };
         match thread.lwp.as_ref().map(|lwp| lwp.selection) {
             Some(selection) => {

@@ -192,6 +192,12 @@ impl Sampler {
         now.counters.iter().map(counted).collect()
     }
 
+    /// What has passed until now has been reported; what follows is another report's.
+    fn restart(&mut self, high: u64, low: u64) {
+        self.switch(high, low, false);
+        self.counters.iter_mut().for_each(|counter| counter.kept = 0);
+    }
+
     fn switch(&mut self, high: u64, low: u64, off: bool) {
         let mut now = self.clone();
         now.pass(high, low);
@@ -351,6 +357,16 @@ impl Machine {
         sampler.totals(high, low, self.enabled)
     }
 
+    /// What a thread has sampled has been reported for good.
+    pub fn restart_sampling(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(lwp) = &mut thread.lwp else { return };
+        let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
+        if let Some(sampler) = &mut lwp.sampler {
+            sampler.restart(high, low);
+        }
+    }
+
     /// Counting of sampled events is being switched.
     pub fn switch_sampling(&mut self, tid: Tid, off: bool) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
@@ -451,5 +467,8 @@ mod tests {
         one.switch(0, 0, false);
         one.pass(3, 0);
         assert_eq!(one.totals(1, 0, true), [11]);
+        one.restart(1, 0);
+        assert_eq!(one.totals(1, 0, true), [0]);
+        assert_eq!(one.totals(4, 0, true), [3]);
     }
 }
