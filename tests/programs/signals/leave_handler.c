@@ -84,8 +84,8 @@ static void from_system_call(void)
     }
     armed = false;
     setitimer(ITIMER_REAL, &off, NULL);
-    /* One may come in between the last jump and the end of the timer. */
-    CHECK(jumps == 50 || jumps == 51, "%d jumps out of read", jumps);
+    /* Some may come in between the last jump and the end of the timer, on a busy machine. */
+    CHECK(jumps >= 50, "%d jumps out of read", jumps);
 }
 
 static ucontext_t resume;
