@@ -4,7 +4,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 use lwp_arch::insn::{self, CodeSize, Gpr, Segment, Width};
 use lwp_arch::retired::BranchKind;
 use lwp_arch::{AppPc as Ip, Fault};
-use lwp_dbt::{AppPc, CachePc, RequestKind, Selection, Slot};
+use lwp_dbt::{AppPc, CachePc, Lwp, RequestKind, Selection, Slot};
 use lwp_model::{Data1, Insert, Registers};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, Regs, general, general_value};
@@ -235,19 +235,15 @@ impl Machine {
         sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
     }
 
-    /// Whether a thread is on another side than its profile wants. Where samples are taken, all
-    /// translations count down, and there are no sides.
-    pub fn lwp_is_elsewhere(&self, tid: Tid) -> bool {
-        if self.samples() {
-            return false;
-        }
+    /// Whether a thread runs translations that count down something else than its profile wants.
+    pub fn lwp_is_elsewhere(&mut self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get(&tid) else { return false };
-        match thread.lwp.as_ref().map(|lwp| lwp.selection) {
-            Some(selection) => {
-                thread.side.is_none() || thread.side != self.lwp_side(tid, selection)
-            }
-            None => thread.side.is_some(),
-        }
+        let wanted = thread.lwp.as_ref().map(|lwp| lwp.selection);
+        let counted = match self.space_of(tid).map(|(_, family)| family.translator.lwp()) {
+            Some(Lwp::On(selection)) => Some(selection),
+            _ => None,
+        };
+        wanted != counted
     }
 
     /// Hands a fault of the unit to the program, at the request's pc: by touching what the unit could
