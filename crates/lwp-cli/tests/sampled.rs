@@ -187,32 +187,31 @@ fn cache_misses_are_sampled_where_they_happen() {
     assert!(of("stay") <= MOST, "stay: {}", of("stay"));
 }
 
+/// What a program of tests/profiled prints whose every 10,007th miss is sampled, and what is said of it;
+/// `None` where it cannot be tried out.
+fn sampled_misses(name: &str) -> Option<(String, String)> {
+    let dir = fresh(name);
+    if !compile(&dir, &format!("{name}.c"), &["-O2"]) {
+        return None;
+    }
+    let said = lwp(&dir, &["record", "-e", "dcache-misses:c=10007", "--", "./program"]);
+    if said.1.contains("cannot watch a modelled data cache") {
+        eprintln!("skipped: this processor cannot watch a modelled data cache");
+        return None;
+    }
+    Some(said)
+}
+
 #[test]
 fn signals_find_every_register_where_misses_are_watched() {
-    let dir = fresh("interrupted");
-    if !compile(&dir, "interrupted.c", &["-O2"]) {
-        return;
-    }
-    let (stdout, stderr) = lwp(&dir, &["record", "-e", "dcache-misses:c=10007", "--", "./program"]);
-    if stderr.contains("cannot watch a modelled data cache") {
-        eprintln!("skipped: this processor cannot watch a modelled data cache");
-        return;
-    }
+    let Some((stdout, _)) = sampled_misses("interrupted") else { return };
     assert!(stdout.starts_with("0 results differ, 500 faults\n"), "{stdout}");
 }
 
 /// Signals arrive within repeated string instructions and while it is worked out what these have accessed.
 #[test]
 fn interrupted_copies_lose_no_access() {
-    let dir = fresh("copies");
-    if !compile(&dir, "copies.c", &["-O2"]) {
-        return;
-    }
-    let (stdout, stderr) = lwp(&dir, &["record", "-e", "dcache-misses:c=10007", "--", "./program"]);
-    if stderr.contains("cannot watch a modelled data cache") {
-        eprintln!("skipped: this processor cannot watch a modelled data cache");
-        return;
-    }
+    let Some((stdout, stderr)) = sampled_misses("copies") else { return };
     let words: Vec<&str> = stdout.split([' ', ',', '\n']).filter(|word| !word.is_empty()).collect();
     let &[lines, "lines", signals, "signals", "0", "wrong"] = &words[..] else {
         panic!("{stdout}")

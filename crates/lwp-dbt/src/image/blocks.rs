@@ -10,6 +10,8 @@
 
 use std::sync::OnceLock;
 
+use super::u32_at;
+
 /// How a table's records are arranged in its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -116,7 +118,7 @@ fn arranged(raw: &[u8], width: usize, shape: Shape) -> Vec<u8> {
     let mut words = raw.to_vec();
     if shape == Shape::Rising {
         for at in (0..raw.len() / 4 * 4).step_by(4).skip(width / 4) {
-            let difference = word_at(raw, at).wrapping_sub(word_at(raw, at - width));
+            let difference = u32_at(raw, at).wrapping_sub(u32_at(raw, at - width));
             words[at..at + 4].copy_from_slice(&difference.to_le_bytes());
         }
     }
@@ -143,13 +145,9 @@ fn rearrange(columns: &[u8], out: &mut [u8], width: usize, shape: Shape) {
     }
 }
 
-fn word_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let raw = bytes.get(at..at.checked_add(4)?)?;
-    Some(word_at(raw, 0))
+    Some(u32_at(raw, 0))
 }
 
 #[cfg(test)]

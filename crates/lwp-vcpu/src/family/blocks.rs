@@ -20,8 +20,14 @@ type Key = (UnitId, u64, AppPc, usize);
 /// What is known of blocks of code that cannot change.
 #[derive(Debug, Default)]
 pub struct Blocks {
-    decoded: FxHashMap<Key, Arc<Block>>,
-    cuts: FxHashMap<Key, (CachePc, FragmentId)>,
+    known: FxHashMap<Key, Known>,
+}
+
+/// A block, and the cut fragment that was made of it.
+#[derive(Debug)]
+struct Known {
+    block: Arc<Block>,
+    cut: Option<(CachePc, FragmentId)>,
 }
 
 impl Family {
@@ -36,17 +42,17 @@ impl Family {
         most: usize,
     ) -> Option<Arc<Block>> {
         let key = (id, range.1, pc, most);
-        if let Some(known) = self.blocks.decoded.get(&key) {
-            return Some(Arc::clone(known));
+        if let Some(known) = self.blocks.known.get(&key) {
+            return Some(Arc::clone(&known.block));
         }
         let mut source = ModuleCode { tid, range, kept: None, pages: None };
         let unit = &self.modules[id.0 as usize].unit;
         let block = Arc::new(self.translator.block(unit, &mut source, pc, most)?);
         if unit.checks == Checks::None {
-            if self.blocks.decoded.len() >= KEPT {
-                self.blocks.decoded.clear();
+            if self.blocks.known.len() >= KEPT {
+                self.blocks.known.clear();
             }
-            self.blocks.decoded.insert(key, Arc::clone(&block));
+            self.blocks.known.insert(key, Known { block: Arc::clone(&block), cut: None });
         }
         Some(block)
     }
@@ -61,8 +67,8 @@ impl Family {
         most: usize,
     ) -> Option<(CachePc, FragmentId)> {
         let key = (id, range.1, pc, most);
-        if let Some(known) = self.blocks.cuts.get(&key) {
-            return Some(*known);
+        if let Some(cut) = self.blocks.known.get(&key).and_then(|known| known.cut) {
+            return Some(cut);
         }
         let arena = self.arena_of(id)?;
         if !self.find_lot(id, arena) {
@@ -74,10 +80,8 @@ impl Family {
         let mut sink = self.arenas[arena].sink(lot, &self.memory);
         let cut = self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most);
         note_origins(&mut self.origins, &self.translator, id, &mut source);
-        if let Some(cut) = cut
-            && self.modules[id.0 as usize].unit.checks == Checks::None
-        {
-            self.blocks.cuts.insert(key, cut);
+        if let Some(known) = self.blocks.known.get_mut(&key) {
+            known.cut = cut;
         }
         cut
     }

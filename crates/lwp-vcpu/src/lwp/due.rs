@@ -42,7 +42,7 @@ impl Machine {
         let fault = self.lwp_would_fault(tid, &block, index);
         let alone_only = index as usize == block.insns.len() && !can_be_cut(&block);
         if index > 0 && (fault.is_some() || alone_only) {
-            return self.lwp_cut(tid, slot, pc, index);
+            return self.lwp_cut(tid, slot, pc, index, None);
         }
         if let Some(fault) = fault {
             self.contexts.context(slot).set(Slot::Kind, RequestKind::LwpDue as u64);
@@ -55,7 +55,7 @@ impl Machine {
         let event = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.due_for(&block));
         match event {
             Some(event) => self.lwp_cut_for(tid, slot, pc, index + 1, event, alone),
-            None => self.lwp_cut(tid, slot, pc, index + 1),
+            None => self.lwp_cut(tid, slot, pc, index + 1, None),
         }
     }
 
@@ -106,38 +106,24 @@ impl Machine {
         trial.retire(&mut TraceeMemory::dry(tid), &executed).err()
     }
 
-    /// Leads the thread to a cut fragment of `most` instructions.
+    /// Leads the thread to a cut fragment of `most` instructions. `next_time` is what it may lead itself
+    /// there for from then on, if anything.
     pub(super) fn lwp_cut(
         &mut self,
         tid: Tid,
         slot: usize,
         pc: AppPc,
         most: u32,
+        next_time: Option<DueFor>,
     ) -> Option<Backlog> {
-        match self.lwp_make_cut(tid, slot, pc, most) {
-            Some((_, head, _)) => self.go(tid, slot, pc, head),
-            None => self.ask_tracer(tid, Need::Step),
+        let Some((block, head, lasts)) = self.lwp_make_cut(tid, slot, pc, most) else {
+            self.ask_tracer(tid, Need::Step);
+            return None;
+        };
+        if let Some(event) = next_time.filter(|_| lasts) {
+            self.lwp_know_cut(tid, &block, head, event);
         }
-        None
-    }
-
-    /// The same, to just before a sample; the next time the thread leads itself there.
-    pub(super) fn lwp_cut_before(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        pc: AppPc,
-        most: u32,
-    ) -> Option<Backlog> {
-        match self.lwp_make_cut(tid, slot, pc, most) {
-            Some((block, head, lasts)) => {
-                if lasts {
-                    self.lwp_know_cut(tid, &block, head, DueFor::Sample);
-                }
-                self.go(tid, slot, pc, head);
-            }
-            None => self.ask_tracer(tid, Need::Step),
-        }
+        self.go(tid, slot, pc, head);
         None
     }
 

@@ -14,6 +14,7 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
 use lwp_unwind::Registers;
 
+use super::known::DueFor;
 use super::{Executed, instruction};
 use crate::config::{Sampled, Sampling};
 use crate::contexts::Context;
@@ -268,12 +269,12 @@ impl Machine {
                 self.take_samples(tid, events, registers);
                 self.lwp_publish(tid);
             }
-            Some((index, _)) => return self.lwp_cut_before(tid, slot, pc, index),
+            Some((index, _)) => return self.lwp_cut(tid, slot, pc, index, Some(DueFor::Sample)),
             None => {}
         }
         match block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. }) {
             // Where misses are sampled the host goes through what it accesses.
-            true => self.lwp_cut(tid, slot, pc, 1),
+            true => self.lwp_cut(tid, slot, pc, 1, None),
             false => self.dispatch(tid, slot, pc, false, alone),
         }
     }
@@ -299,7 +300,7 @@ impl Machine {
             self.lwp_publish(tid);
         } else if lines >= room {
             // Whether one of its misses is the sample is only known afterwards.
-            return self.lwp_cut(tid, slot, pc, 1);
+            return self.lwp_cut(tid, slot, pc, 1, None);
         }
         self.dispatch(tid, slot, pc, false, alone)
     }
