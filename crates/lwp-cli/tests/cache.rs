@@ -128,6 +128,66 @@ fn counts_and_output_are_the_same_from_the_cache() {
     assert_eq!(dir.files(), [] as [PathBuf; 0]);
 }
 
+/// Everything that a recording says, in lines without order.
+fn said_by(dir: &Dir, options: &[&str]) -> Vec<String> {
+    let [data, lines] = ["recording", "lines"].map(|name| dir.0.join(name));
+    let [data, lines] = [&data, &lines].map(|path| path.to_str().expect("text"));
+    let mut arguments = vec!["record", "-q", "--deterministic", "-o", data];
+    arguments.extend(options);
+    arguments.extend(["--", "gzip", "-9", "-c", "/bin/sh"]);
+    let recorded = dir.lwp(&arguments);
+    assert!(recorded.status.success(), "{options:?}: {}", text(&recorded.stderr));
+    let exported = dir.lwp(&["export", "--format", "jsonl", "-i", data, "-o", lines]);
+    assert!(exported.status.success(), "{}", text(&exported.stderr));
+    let mut lines: Vec<_> =
+        fs::read_to_string(lines).expect("lines").lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn recordings_say_the_same_from_the_cache() {
+    let dir = Dir::new("recordings");
+    for how in [&[][..], &["-c", "10007"], &["-e", "dcache-misses:c=997"]] {
+        let cold = said_by(&dir, &[&["--no-cache"], how].concat());
+        assert!(cold.len() > 5, "{how:?}: {cold:?}");
+        let before = dir.files().len();
+        for run in 0..3 {
+            let warm = said_by(&dir, how);
+            assert!(warm == cold, "{how:?}, run {run}: {} lines, {}", warm.len(), cold.len());
+            assert!(dir.files().len() > before, "{how:?}: nothing was kept");
+        }
+    }
+}
+
+#[test]
+fn records_are_the_same_from_the_cache() {
+    let dir = Dir::new("profiled");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = dir.0.join("branches");
+    let built = Command::new("gcc")
+        .args(["-std=c99", "-O1", "-I"])
+        .args([root.join("include"), root.join("examples/branches.c")])
+        .args([Path::new("-o"), &program])
+        .status();
+    assert!(built.expect("gcc starts").success());
+    // What changed a moment ago is not kept.
+    let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    let file = fs::File::options().append(true).open(&program).expect("the program");
+    file.set_modified(hour_ago).expect("its time is set");
+    drop(file);
+    let path = program.to_str().expect("text");
+    let cold = dir.lwp(&["run", "--no-cache", path]);
+    assert!(text(&cold.stdout).contains(" records, "), "{}", text(&cold.stderr));
+    for run in 0..3 {
+        let warm = dir.lwp(&["run", path]);
+        assert_eq!(text(&warm.stdout), text(&cold.stdout), "run {run}");
+    }
+    // Once for threads without a profile, once for those with this one.
+    let kept = dir.cache("list");
+    assert_eq!(kept.lines().filter(|line| line.ends_with(path)).count(), 2, "{kept}");
+}
+
 #[test]
 fn runs_without_a_place_do_without() {
     let dir = Dir::new("none");

@@ -1,16 +1,18 @@
-//! What the counters stand for, by number: those of this run, and those of restored units, whose
-//! weights stay in their images until somebody asks.
+//! What the counters stand for, by number: those of this run, and those of restored units, of which
+//! everything stays in their images until somebody asks.
 
 use std::sync::Arc;
 
 use crate::image::Placed;
 use crate::packed::PackedWeights;
-use crate::plan::Weights;
+use crate::plan::{Role, Weights};
 
-/// The weights of all counters.
+/// The weights of all counters, and, if anybody wants to know, what they count.
 #[derive(Debug, Default)]
 pub struct Counters {
     new: Vec<PackedWeights>,
+    /// As `new`.
+    roles: Option<Vec<Role>>,
     /// Numbers in ascending order: the first of each range, and whose it is.
     ranges: Vec<(u32, Range)>,
     len: u32,
@@ -51,17 +53,43 @@ impl Counters {
         (0..self.len()).map(|number| self.weights(number))
     }
 
+    /// Keeps what each counter counts: before there are any.
+    pub(crate) fn keep_roles(&mut self) {
+        self.roles.get_or_insert_default();
+    }
+
+    /// Whether it is known what each counter counts.
+    pub fn has_roles(&self) -> bool {
+        self.roles.is_some()
+    }
+
+    /// What a counter counts, where that is kept.
+    pub fn role(&self, number: usize) -> Option<Role> {
+        match self.find(number)? {
+            (Range::New(place), within) => self.roles.as_ref()?.get(place + within).copied(),
+            (Range::Restored(placed), within) => placed.role(within),
+        }
+    }
+
+    /// What all of them count, in order.
+    pub fn roles(&self) -> impl Iterator<Item = Option<Role>> + '_ {
+        (0..self.len()).map(|number| self.role(number))
+    }
+
     fn find(&self, number: usize) -> Option<(&Range, usize)> {
         let after = self.ranges.partition_point(|(first, _)| *first as usize <= number);
         let (first, range) = self.ranges[..after].last()?;
         (number < self.len()).then_some((range, number - *first as usize))
     }
 
-    pub(crate) fn push(&mut self, weights: Weights) -> u32 {
+    pub(crate) fn push(&mut self, weights: Weights, role: Role) -> u32 {
         if !matches!(self.ranges.last(), Some((_, Range::New(_)))) {
             self.ranges.push((self.len, Range::New(self.new.len())));
         }
         self.new.push(PackedWeights::of_block(weights));
+        if let Some(roles) = &mut self.roles {
+            roles.push(role);
+        }
         self.len += 1;
         self.len - 1
     }

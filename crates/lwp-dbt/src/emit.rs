@@ -361,6 +361,12 @@ impl<'a> Emitter<'a> {
         self.displacement_to(target.0);
     }
 
+    /// `jmp rel32` to the routine at `offset` among the arena's
+    fn jump_to_routine(&mut self, offset: u32) {
+        self.jump_to(CachePc(self.routines_at + u64::from(offset)));
+        self.relocated(Relocation::Routines);
+    }
+
     /// `jmp rel32`, linked to the application's `target`
     pub fn jump_link(&mut self, target: AppPc) {
         self.pad_for_link(1);

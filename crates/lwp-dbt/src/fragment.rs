@@ -129,6 +129,17 @@ impl Unit {
         self.placed.as_ref().map_or(0, |placed| placed.fragments())
     }
 
+    /// Whether this fragment was restored with it.
+    pub fn has_restored(&self, id: FragmentId) -> bool {
+        self.placed.as_ref().is_some_and(|placed| placed.index(id) < placed.fragments())
+    }
+
+    /// The numbers of those that were restored.
+    pub fn restored_ids(&self) -> impl Iterator<Item = FragmentId> + use<> {
+        let first = self.placed.as_ref().map_or(0, |placed| placed.id(0).0);
+        (first..first + self.restored_fragments() as u32).map(FragmentId)
+    }
+
     /// The stub of exits to `target`.
     pub(crate) fn stub_of(&self, target: AppPc) -> Option<CachePc> {
         let new = self.stubs.get(&target).copied();

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
+use crate::context::calls::{call_site, call_site_counter};
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
 use crate::image::{
     self, CHARGED_FIRST, FLAGS_DEAD, Header, NONE, Placement, blocks, detail, table,
@@ -46,6 +47,8 @@ struct Tables<'a> {
     input: Freeze<'a>,
     /// By the order of their pcs.
     fragments: Vec<(u32, FragmentId)>,
+    /// Their places there.
+    order: FxHashMap<FragmentId, u32>,
     code: Vec<u8>,
     tables: [Vec<u8>; table::BYTES.len()],
     /// Bytes of the application's code.
@@ -64,6 +67,7 @@ impl Translator {
             translator: self,
             input,
             fragments: Vec::new(),
+            order: FxHashMap::default(),
             code,
             tables: std::array::from_fn(|_| Vec::new()),
             covered: 0,
@@ -113,6 +117,8 @@ impl Tables<'_> {
             let fragment = self.translator.fragment(id);
             self.fragment(pc, &fragment)?;
         }
+        self.order.reserve(all.len());
+        self.order.extend(all.iter().enumerate().map(|(at, (_, id))| (*id, at as u32)));
         self.fragments = all;
         Some(())
     }
@@ -138,42 +144,66 @@ impl Tables<'_> {
         details.extend_from_slice(&PackedWeights::new(fragment.weights)?.0);
         details.extend_from_slice(&fragment.app_len.to_le_bytes());
         details.extend_from_slice(&fragment.instructions.to_le_bytes());
+        details.extend([fragment.countdown.0, fragment.countdown.1, 0, 0]);
         Some(())
     }
 
-    /// Numbers entries and counters anew, from zero, and writes the new numbers into the code.
+    /// Numbers entries, counters and fragments anew, from zero, and writes the new numbers into the code.
     fn entries_and_sites(&mut self) -> Option<()> {
         let entries = self.entries()?;
-        let translator = self.translator;
-        let mut counters: FxHashMap<u32, u32> = FxHashMap::default();
-        for site in self.sites()? {
+        let sites = self.sites()?;
+        let counters = self.counters(&sites)?;
+        let layout = self.translator.layout();
+        for site in sites {
             self.put(table::SITES, &[site.0]);
-            let at = site.at();
-            let kind = site.kind();
-            if !matches!(kind, Relocation::Counter | Relocation::Chain) {
-                continue;
-            }
-            let place = self.code.get_mut(at..at + 4)?;
-            let origin = image::origin(kind, translator.layout()) as u32;
-            let old = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
-            let number = old.checked_sub(origin)? / 8;
+            let old = self.word(site)?;
+            let numbered = |kind| image::origin(kind, layout) as u32;
+            let number_of = |kind| Some(old.checked_sub(numbered(kind))? / 8);
+            let kind = site.kind()?;
             let new = match kind {
-                Relocation::Chain => *entries.get(&EntryId(number))?,
-                _ => {
-                    let next = counters.len() as u32;
-                    *counters.entry(number).or_insert(next)
-                }
+                Relocation::Counter => numbered(kind) + counters.get(&number_of(kind)?)? * 8,
+                Relocation::Chain => numbered(kind) + entries.get(&EntryId(number_of(kind)?))? * 8,
+                Relocation::CallSite => call_site(*counters.get(&call_site_counter(old))?),
+                Relocation::Fragment => *self.order.get(&FragmentId(old))?,
+                Relocation::Application | Relocation::Routines => old,
             };
-            place.copy_from_slice(&(origin + new * 8).to_le_bytes());
-        }
-        let mut by_number: Vec<(u32, u32)> =
-            counters.iter().map(|(&old, &new)| (new, old)).collect();
-        by_number.sort_unstable();
-        for (_, old) in by_number {
-            let weights = translator.counters().weights(old as usize);
-            self.tables[table::WEIGHTS].extend_from_slice(&PackedWeights::new(weights)?.0);
+            let at = site.at();
+            self.code[at..at + 4].copy_from_slice(&new.to_le_bytes());
         }
         Some(())
+    }
+
+    /// The word at a relocation.
+    fn word(&self, site: Site) -> Option<u32> {
+        let at = site.at();
+        self.code.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    /// New numbers of the counters, in the order in which the code mentions them first: those of a call's site
+    /// stay neighbours. Writes what they stand for.
+    fn counters(&mut self, sites: &[Site]) -> Option<FxHashMap<u32, u32>> {
+        let translator = self.translator;
+        let origin = image::origin(Relocation::Counter, translator.layout()) as u32;
+        let mut counters: FxHashMap<u32, u32> = FxHashMap::default();
+        for site in sites {
+            if site.kind()? != Relocation::Counter {
+                continue;
+            }
+            let old = self.word(*site)?.checked_sub(origin)? / 8;
+            let next = counters.len() as u32;
+            if *counters.entry(old).or_insert(next) != next {
+                continue;
+            }
+            let known = translator.counters();
+            let weights = known.weights(old as usize);
+            self.tables[table::WEIGHTS].extend_from_slice(&PackedWeights::new(weights)?.0);
+            if known.has_roles() {
+                let index_of = |id| self.order.get(&id).copied();
+                let words = image::role::words(known.role(old as usize)?, index_of)?;
+                self.put(table::ROLES, &words);
+            }
+        }
+        Some(counters)
     }
 
     /// All relocations, by place.
@@ -249,14 +279,11 @@ impl Tables<'_> {
 
     /// Pieces of code and their points.
     fn pieces(&mut self) -> Option<()> {
-        let mut order: FxHashMap<FragmentId, u32> = FxHashMap::default();
-        order.reserve(self.fragments.len());
-        order.extend(self.fragments.iter().enumerate().map(|(at, (_, id))| (*id, at as u32)));
         let mut pieces = Vec::new();
         let old_end = match &self.input.unit.placed {
             Some(placed) => {
                 for piece in placed.pieces() {
-                    let fragment = piece.fragment.map(|id| order[&id]);
+                    let fragment = piece.fragment.map(|id| self.order[&id]);
                     pieces.push(([piece.start, piece.len, piece.pc], fragment, piece.points));
                 }
                 placed.code_start().offset(placed.image().code_len() as u64)
@@ -268,7 +295,7 @@ impl Tables<'_> {
         for (start, piece) in translator.pieces.range(old_end.0..end.0) {
             let words = [self.offset(CachePc(start))?, piece.len, self.distance(piece.pc)?];
             let fragment = match piece.fragment {
-                Some(id) => Some(*order.get(&id)?),
+                Some(id) => Some(*self.order.get(&id)?),
                 None => None,
             };
             pieces.push((words, fragment, translator.points.get(piece.points)));

@@ -15,7 +15,8 @@
 //! stubs       target, stub                                        by target       8
 //! sites       relocations                                         by place        4, in blocks
 //! weights     instructions (2 bytes), six more (1 byte each)      by counter      8, in blocks
-//! details     of a fragment, see `detail`                         as frags       24, in blocks
+//! roles       what a counter counts, if that is kept: see `role`  by counter      8, in blocks
+//! details     of a fragment, see `detail`                         as frags       28, in blocks
 //! pieces      see `piece`                                         by start       24, in blocks
 //! points      point tables                                                           in blocks
 //! code                                                                               in blocks
@@ -32,10 +33,11 @@ pub(crate) mod blocks;
 use blocks::{Blocks, Shape};
 
 use crate::addr::{AppPc, CachePc};
+use crate::context::calls::call_site;
 use crate::context::{CONTEXT_BYTES, Layout};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::packed::PackedWeights;
-use crate::plan::Weights;
+use crate::plan::{Role, Weights};
 use crate::recipe::{self, Point};
 use crate::region::Translator;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
@@ -98,12 +100,13 @@ pub(crate) mod table {
     pub const STUBS: usize = 4;
     pub const SITES: usize = 5;
     pub const WEIGHTS: usize = 6;
-    pub const DETAILS: usize = 7;
-    pub const PIECES: usize = 8;
-    pub const POINTS: usize = 9;
-    pub const CODE: usize = 10;
+    pub const ROLES: usize = 7;
+    pub const DETAILS: usize = 8;
+    pub const PIECES: usize = 9;
+    pub const POINTS: usize = 10;
+    pub const CODE: usize = 11;
     /// Bytes of a record of each table.
-    pub const BYTES: [usize; 11] = [12, 8, 4, 8, 8, 4, 8, 24, 24, 1, 1];
+    pub const BYTES: [usize; 12] = [12, 8, 4, 8, 8, 4, 8, 8, 28, 24, 1, 1];
     /// Most bytes that the points of one piece may take.
     pub const MOST_POINTS: usize = 16 << 10;
 
@@ -114,7 +117,7 @@ pub(crate) mod table {
         use super::Shape::{Columns, Plain, Rising};
         match table {
             SITES | PIECES => Some((1024, Rising)),
-            WEIGHTS => Some((4096, Plain)),
+            WEIGHTS | ROLES => Some((4096, Plain)),
             DETAILS => Some((1024, Columns)),
             POINTS => Some((MOST_POINTS, Plain)),
             CODE => Some((64 << 10, Plain)),
@@ -222,6 +225,7 @@ impl Image {
         let image = Self { bytes, header, starts, blocks };
         if image.count(table::FRAGS) != image.count(table::DETAILS)
             || image.count(table::ENTRIES) != image.count(table::BY_PC)
+            || ![0, image.counters()].contains(&image.count(table::ROLES))
         {
             return Err(ImageError::Outside { table: table::DETAILS });
         }
@@ -357,7 +361,51 @@ pub(crate) mod detail {
     pub const WEIGHTS: usize = 12;
     pub const APP_LEN: usize = 20;
     pub const INSTRUCTIONS: usize = 22;
+    pub const COUNTDOWN: usize = 24;
     pub const NO_TARGET: i32 = i32::MIN;
+}
+
+/// What the record of a role holds: the kind and, below it, the fragment that is counted; then the fragment
+/// before the edge, or `NONE`. Both are places in the tables.
+pub(crate) mod role {
+    use super::NONE;
+    use crate::fragment::FragmentId;
+    use crate::plan::Role;
+
+    const KIND_SHIFT: u32 = 29;
+    const INDEX: u32 = (1 << KIND_SHIFT) - 1;
+
+    /// As two words; `index_of` says where in the tables a fragment is.
+    pub fn words(role: Role, index_of: impl Fn(FragmentId) -> Option<u32>) -> Option<[u32; 2]> {
+        let (kind, fragment, from) = match role {
+            Role::Runs(id) => (0, id, None),
+            Role::RunsBehind { into, from } => (1, into, Some(from)),
+            Role::NotTaken(id) => (2, id, None),
+            Role::Head(id) => (3, id, None),
+            Role::CallTarget(id) => (4, id, None),
+            Role::Called(id) => (5, id, None),
+        };
+        let from = from.map_or(Some(NONE), &index_of)?;
+        let index = index_of(fragment).filter(|index| *index <= INDEX)?;
+        Some([kind << KIND_SHIFT | index, from])
+    }
+
+    /// From two words; `id_of` says which fragment is at a place in the tables.
+    pub fn from_words(
+        [word, from]: [u32; 2],
+        id_of: impl Fn(u32) -> Option<FragmentId>,
+    ) -> Option<Role> {
+        let id = id_of(word & INDEX)?;
+        Some(match word >> KIND_SHIFT {
+            0 => Role::Runs(id),
+            1 => Role::RunsBehind { into: id, from: id_of(from)? },
+            2 => Role::NotTaken(id),
+            3 => Role::Head(id),
+            4 => Role::CallTarget(id),
+            5 => Role::Called(id),
+            _ => return None,
+        })
+    }
 }
 
 /// What the record of a piece holds. It ends where the next one begins, but for a gap.
@@ -430,6 +478,15 @@ impl Placed {
         FragmentId(self.first_fragment + index)
     }
 
+    /// What a counter counts, if that has been kept.
+    pub fn role(&self, number: usize) -> Option<Role> {
+        let record = self.image.record(table::ROLES, number)?;
+        let there = |index: &u32| (*index as usize) < self.fragments();
+        role::from_words([u32_at(record, 0), u32_at(record, 4)], |index| {
+            Some(index).filter(there).map(|index| self.id(index))
+        })
+    }
+
     /// The application pcs and places of a table of pairs.
     pub fn pairs(&self, table: usize) -> impl Iterator<Item = (AppPc, CachePc)> + '_ {
         let records = self.image.records(table);
@@ -493,7 +550,7 @@ impl Placed {
     pub fn fragment(&self, id: FragmentId, late: Option<CachePc>) -> Fragment {
         let index = self.index(id);
         let hot = self.image.record(table::FRAGS, index).unwrap_or(&[0; 12]);
-        let cold = self.image.record(table::DETAILS, index).unwrap_or(&[0; 24]);
+        let cold = self.image.record(table::DETAILS, index).unwrap_or(&[0; 28]);
         let target = u32_at(cold, detail::TARGET);
         let place = |offset| self.place(offset).unwrap_or(CachePc(self.code));
         let join = u32_at(hot, 4) & !(FLAGS_DEAD | CHARGED_FIRST);
@@ -511,8 +568,7 @@ impl Placed {
                 _ => self.pc(target.wrapping_add(u32_at(hot, 0))),
             },
             weights: unpack_weights(&cold[detail::WEIGHTS..]),
-            // Only code that counts nothing down is kept.
-            countdown: (0, 0),
+            countdown: (cold[detail::COUNTDOWN], cold[detail::COUNTDOWN + 1]),
             flags_dead: u32_at(hot, 4) & FLAGS_DEAD != 0,
         }
     }
@@ -583,11 +639,7 @@ impl Translator {
             return Err(ImageError::NotEmpty);
         }
         self.write_relocated(&image, at, write)?;
-        let first_entry = self.entry_count();
-        let first_fragment = self
-            .placed
-            .last()
-            .map_or(FIRST_ID, |last| last.first_fragment + last.fragments() as u32);
+        let (first_entry, first_fragment) = (self.entry_count(), self.next_restored());
         let placed = Placed { image, code: at.code.0, first_fragment, first_entry };
         self.entries.reserve(placed.image.entries());
         self.entries.extend(placed.image.records(table::ENTRIES).map(|record| Entry {
@@ -599,6 +651,12 @@ impl Translator {
         unit.placed = Some(placed.clone());
         self.placed.push(placed);
         Ok(())
+    }
+
+    /// The number of the first fragment of the next image.
+    fn next_restored(&self) -> u32 {
+        let last = self.placed.last();
+        last.map_or(FIRST_ID, |last| last.first_fragment + last.fragments() as u32)
     }
 
     /// The restored entry with its stub at `stub`.
@@ -632,9 +690,14 @@ impl Translator {
             let end = start + buffer.len();
             while let Some(site) = sites.next_if(|site| site.at() + 4 <= end) {
                 let within = site.at().checked_sub(start).ok_or(outside)?;
-                let new =
-                    i64::from(u32_at(&buffer, within).cast_signed()) + deltas[site.kind() as usize];
-                let new = i32::try_from(new).map_err(|_| ImageError::Reach { at: site.at() })?;
+                let kind = site.kind().ok_or(outside)?;
+                let (old, delta) = (u32_at(&buffer, within), deltas[kind as usize]);
+                let new = match kind {
+                    Relocation::Fragment | Relocation::CallSite => old.wrapping_add(delta as u32),
+                    _ => i32::try_from(i64::from(old.cast_signed()) + delta)
+                        .map_err(|_| ImageError::Reach { at: site.at() })?
+                        .cast_unsigned(),
+                };
                 buffer[within..within + 4].copy_from_slice(&new.to_le_bytes());
             }
             let ready = sites.peek().map_or(end, |site| site.at().min(end));
@@ -651,7 +714,7 @@ impl Translator {
         }
     }
 
-    /// What is added to the displacements of each kind.
+    /// What is added to the words of each kind.
     fn deltas(&self, header: &Header, at: Placement) -> [i64; Relocation::KINDS] {
         let moved = at.code.0.wrapping_sub(header.code) as i64;
         let mut deltas = [0i64; Relocation::KINDS];
@@ -661,6 +724,9 @@ impl Translator {
         deltas[Relocation::Application as usize] = moved.wrapping_neg();
         deltas[Relocation::Routines as usize] =
             (at.routines.0.wrapping_sub(header.routines) as i64).wrapping_sub(moved);
+        // As call sites are named: see `call_site`.
+        deltas[Relocation::CallSite as usize] = i64::from(call_site(self.counters.len() as u32));
+        deltas[Relocation::Fragment as usize] = i64::from(self.next_restored());
         deltas
     }
 }

@@ -87,8 +87,6 @@ pub struct Translator {
     pub(crate) fragments: Fragments,
     pub(crate) entries: Vec<Entry>,
     pub(crate) counters: Counters,
-    /// What each counter counts, if anybody wants to know.
-    pub(crate) roles: Option<Vec<Role>>,
     pub(crate) points: Points,
     /// Every piece of code by its start address.
     pub(crate) pieces: Pieces,
@@ -170,7 +168,6 @@ impl Translator {
             fragments: Fragments::default(),
             entries: Vec::new(),
             counters: Counters::default(),
-            roles: None,
             points: Points::default(),
             pieces: Pieces::default(),
             placed: Vec::new(),
@@ -185,6 +182,11 @@ impl Translator {
     /// choose a set, and those of a set's place. Must be said before anything is translated.
     pub fn watch_cache(&mut self, line_bytes: u32, set_mask: u32, places: u32) {
         self.shape = WatchedShape { line_bytes, set_mask, places };
+    }
+
+    /// What has been said of the data cache that is watched, in that order.
+    pub fn watched_words(&self) -> [u32; 3] {
+        [self.shape.line_bytes, self.shape.set_mask, self.shape.places]
     }
 
     /// The routines that every arena and low window carries.
@@ -253,15 +255,9 @@ impl Translator {
         &self.counters
     }
 
-    /// Keeps what each counter counts from now on: before anything is translated, and only where nothing
-    /// is restored, because images keep no roles.
+    /// Keeps what each counter counts: before anything is translated or restored.
     pub fn keep_roles(&mut self) {
-        self.roles.get_or_insert_default();
-    }
-
-    /// What each counter counts, by counter, where that is kept.
-    pub fn roles(&self) -> &[Role] {
-        self.roles.as_deref().unwrap_or_default()
+        self.counters.keep_roles();
     }
 
     /// Where execution of `pc` continues in translated code, translating it if need be.
@@ -405,10 +401,7 @@ impl Translator {
     }
 
     fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {
-        if let Some(roles) = &mut self.roles {
-            roles.push(role);
-        }
-        self.counters.push(weights)
+        self.counters.push(weights, role)
     }
 
     /// Ends the piece of the fragment emitted last, if it is still open.

@@ -1,10 +1,10 @@
-//! Relocations: the displacements of translated code that depend on where the code, the arena's
-//! routines, its counters and its chain slots lie. Everything else in a unit's code is relative to
-//! the unit itself, or depends only on where the application's module lies.
+//! Relocations: the four bytes of translated code that depend on where the code, the arena's routines, its
+//! counters and its chain slots lie, or on how its fragments are numbered. Everything else in a unit's code is
+//! relative to the unit itself, or depends only on where the application's module lies.
 
 use crate::addr::CachePc;
 
-/// What a four-byte displacement depends on.
+/// What four bytes depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Relocation {
@@ -16,33 +16,46 @@ pub enum Relocation {
     Application = 2,
     /// rip-relative displacement of a routine of the arena.
     Routines = 3,
+    /// The number of a fragment.
+    Fragment = 4,
+    /// The [name](crate::context::calls::call_site) of the site of an indirect call, made from its counter.
+    CallSite = 5,
 }
 
 impl Relocation {
-    const ALL: [Self; 4] = [Self::Counter, Self::Chain, Self::Application, Self::Routines];
+    const ALL: [Self; 6] = [
+        Self::Counter,
+        Self::Chain,
+        Self::Application,
+        Self::Routines,
+        Self::Fragment,
+        Self::CallSite,
+    ];
     /// How many kinds there are.
     pub(crate) const KINDS: usize = Self::ALL.len();
 }
 
 /// A relocation and its place, relative to the start of a unit's code, in one word: the place in the
-/// low 30 bits, the kind above.
+/// low 29 bits, the kind above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Site(pub u32);
 
 /// Most bytes of code that sites can point into.
-pub(crate) const SITE_LIMIT: usize = 1 << 30;
+pub(crate) const SITE_LIMIT: usize = 1 << KIND_SHIFT;
+const KIND_SHIFT: u32 = 29;
 
 impl Site {
     pub(crate) fn new(at: usize, kind: Relocation) -> Option<Self> {
-        (at < SITE_LIMIT).then_some(Self(at as u32 | (kind as u32) << 30))
+        (at < SITE_LIMIT).then_some(Self(at as u32 | (kind as u32) << KIND_SHIFT))
     }
 
     pub(crate) fn at(self) -> usize {
         (self.0 & (SITE_LIMIT as u32 - 1)) as usize
     }
 
-    pub(crate) fn kind(self) -> Relocation {
-        Relocation::ALL[(self.0 >> 30) as usize]
+    /// `None` where the word is damaged.
+    pub(crate) fn kind(self) -> Option<Relocation> {
+        Relocation::ALL.get((self.0 >> KIND_SHIFT) as usize).copied()
     }
 }
 
@@ -74,7 +87,9 @@ impl PlacedSites {
     pub fn all(&self) -> Option<impl Iterator<Item = (CachePc, Relocation)> + '_> {
         let base = self.base.unwrap_or(CachePc(0));
         (!self.lost).then(|| {
-            self.sites.iter().map(move |site| (base.offset(site.at() as u64), site.kind()))
+            self.sites
+                .iter()
+                .filter_map(move |site| Some((base.offset(site.at() as u64), site.kind()?)))
         })
     }
 }

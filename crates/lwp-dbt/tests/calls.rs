@@ -61,7 +61,7 @@ fn program() -> (Vec<u8>, u64) {
 type Edges = BTreeMap<(u64, u64), u64>;
 
 fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
-    let roles = bench.translator.roles();
+    let roles: Vec<Role> = bench.translator.counters().roles().map(Option::unwrap).collect();
     let site = |role: &Role| match role {
         Role::CallTarget(id) => {
             let fragment = bench.translator.fragment(*id);

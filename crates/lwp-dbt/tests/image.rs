@@ -3,11 +3,13 @@
 
 mod common;
 
-use common::{App, Bench, CACHE, PLANS};
+use common::{ALL_PLANS, App, Bench, CACHE};
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::freeze::Freeze;
-use lwp_dbt::{AppPc, CachePc, Checks, CodeSink, EntryId, Image, Placement, Plan, Unit};
+use lwp_dbt::{
+    AppPc, CachePc, Checks, CodeSink, EntryId, Image, Lwp, Placement, Plan, Role, Selection, Unit,
+};
 use lwp_testkit::generate::{Data, Generator};
 
 const CODE: u64 = 0x1_0000_0000;
@@ -36,8 +38,14 @@ fn random_code(seed: u64) -> Vec<u8> {
 
 /// A bench for the code, whose unit starts at a page boundary.
 fn bench(plan: Plan, bytes: &[u8]) -> Bench {
+    profiling((plan, Lwp::Absent), bytes)
+}
+
+/// The same, for threads with profiling on or off.
+fn profiling((plan, lwp): (Plan, Lwp), bytes: &[u8]) -> Bench {
     let classes = Box::new([SyscallClass::Native; 512]);
-    let mut bench = Bench::with(plan, Checks::None, CODE, bytes, Emulated::default(), classes);
+    let emulated = Emulated { lwp: lwp != Lwp::Absent, ..Emulated::default() };
+    let mut bench = Bench::with_lwp(plan, lwp, Checks::None, CODE, bytes, emulated, classes);
     pad(&mut bench);
     bench
 }
@@ -116,12 +124,73 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     }
     let weights = |bench: &Bench| bench.translator.counters().iter().collect::<Vec<_>>();
     assert_eq!(weights(a), weights(b));
+    assert_eq!(roles(a), roles(b));
+}
+
+/// What each counter counts, with fragments by their pcs.
+fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppPc>)> {
+    let pc = |id| bench.translator.fragment(id).pc;
+    let role = |role: Option<Role>| {
+        let role = role.expect("kept");
+        let (fragment, from) = match role {
+            Role::RunsBehind { into, from } => (into, Some(from)),
+            Role::Runs(id) | Role::NotTaken(id) | Role::Head(id) => (id, None),
+            Role::CallTarget(id) | Role::Called(id) => (id, None),
+        };
+        (std::mem::discriminant(&role), pc(fragment), from.map(pc))
+    };
+    bench.translator.counters().roles().map(role).collect()
+}
+
+/// Code that counts down names its words by its fragments' numbers, and code that watches a data cache names
+/// the fragments: after an image was restored the next ones have other numbers. So what is translated
+/// before is compared byte by byte, and what follows only by what is known of it.
+#[test]
+fn an_image_counts_down_as_what_is_translated_in_its_place() {
+    let branches =
+        Selection { instructions: true, branches: 0x7f, values: true, ..Selection::default() };
+    let misses = Selection { dcache: true, ..branches };
+    let kinds = [
+        (Plan::Plain, branches),
+        (Plan::Exact, branches),
+        (Plan::Plain, misses),
+        (Plan::Exact, misses),
+    ];
+    for (seed, (plan, selection)) in (0..120).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
+        let bytes = random_code(seed);
+        let elsewhere = || {
+            let mut bench = profiling((plan, Lwp::On(selection)), &bytes);
+            bench.cache.bytes.extend([0xcc; PAGE]);
+            bench
+        };
+        let mut origin = profiling((plan, Lwp::On(selection)), &bytes);
+        let start = origin.cache.position();
+        translate(&mut origin, &FIRST);
+        let image = freeze(&origin, start);
+        let [mut moved, mut there] = [elsewhere(), elsewhere()];
+        let start = there.cache.position();
+        restore(&mut moved, image);
+        translate(&mut there, &FIRST);
+        let end = there.cache.position();
+        let same = |a: &Bench, b: &Bench| freeze(a, start) == freeze(b, start);
+        assert!(same(&moved, &there), "seed {seed}");
+        if !selection.dcache {
+            assert_eq!(moved.cache.bytes, there.cache.bytes, "seed {seed}");
+        }
+        assert_alike(&moved, &there, (start.0, end.0));
+        // What it grows into is an image too.
+        translate(&mut moved, &SECOND);
+        let mut again = elsewhere();
+        restore(&mut again, freeze(&moved, start));
+        assert_alike(&again, &moved, (start.0, moved.cache.position().0));
+        assert!(same(&again, &moved), "seed {seed}, again");
+    }
 }
 
 #[test]
 fn an_image_is_what_translating_in_its_place_gives() {
     for seed in 0..150 {
-        for plan in PLANS {
+        for plan in ALL_PLANS {
             let bytes = random_code(seed);
             // Translated at one place and frozen.
             let mut origin = bench(plan, &bytes);

@@ -160,11 +160,12 @@ fn check(bench: &Bench) -> usize {
     }
     if bench.translator.plan().counts() {
         let mut sum = Weights::default();
-        for (weights, role) in bench.translator.counters().iter().zip(bench.translator.roles()) {
-            match role {
+        let counters = bench.translator.counters();
+        for (weights, role) in counters.iter().zip(counters.roles()) {
+            match role.unwrap() {
                 // A head's, which charges instead of the fragment's own counter.
-                Role::Runs(id) if bench.translator.fragment(*id).charged_first => {
-                    assert_eq!(weights, bench.translator.fragment(*id).weights);
+                Role::Runs(id) if bench.translator.fragment(id).charged_first => {
+                    assert_eq!(weights, bench.translator.fragment(id).weights);
                 }
                 _ => sum = sum.plus(weights),
             }

@@ -411,9 +411,7 @@ impl Machine {
         if let Some(lwp) = self.config.lwp.as_ref().or(sampled.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
-        // What is translated for a profile is good for this profile.
-        let profiles = matches!(family.translator.lwp(), Lwp::On(_));
-        family.store = self.store.clone().filter(|_| !profiles);
+        family.store = self.store.clone();
         let places = self.profiler.is_some() && !self.samples();
         if places {
             family.keep_origins();

@@ -1,6 +1,7 @@
 //! Families: address spaces that are laid out alike share one translator, its arenas and the
 //! translations of the files they map.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use lwp_dbt::context::KnownCpuid;
@@ -50,6 +51,8 @@ pub struct Module {
     pub code_bytes: u64,
     /// Where its code lies: the lot in use, and whether it is the only one.
     pub lot: Option<(Lot, bool)>,
+    /// Its cut fragments. Nothing leads to them, and they are not kept.
+    cuts: Unit,
     /// What is needed to keep it beyond the run.
     pub kept: Option<Kept>,
     /// Application code read so far, by page; only where it cannot change.
@@ -121,6 +124,8 @@ pub struct Family {
     stubs: FxHashMap<u64, EntryId>,
     /// Blocks in which events were due.
     blocks: Blocks,
+    /// Where cut fragments lie, by arena.
+    cut_lots: FxHashMap<usize, Lot>,
 }
 
 impl Family {
@@ -146,6 +151,7 @@ impl Family {
             origins: None,
             stubs: FxHashMap::default(),
             blocks: Blocks::default(),
+            cut_lots: FxHashMap::default(),
         };
         family.write_template(&emulated);
         family
@@ -257,6 +263,7 @@ impl Family {
             entries: Vec::new(),
             code_bytes: 0,
             lot: None,
+            cuts: Unit::new(checks),
             kept: None,
             pages: FxHashMap::default(),
         });
@@ -364,6 +371,16 @@ impl Family {
         }
     }
 
+    /// Makes sure that there is room for a cut fragment in the lot that an arena has for them.
+    fn find_cut_lot(&mut self, arena: usize) -> bool {
+        if self.cut_lots.get(&arena).is_some_and(|lot| lot.room() >= REGION_ROOM) {
+            return true;
+        }
+        let Some(lot) = self.arenas[arena].lot(LEAST_LOT, LEAST_LOT) else { return false };
+        self.cut_lots.insert(arena, lot);
+        true
+    }
+
     /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
     pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
         let Some(arena) = self.arena_of(id) else { return };
@@ -401,9 +418,22 @@ impl Family {
         stale.len()
     }
 
+    /// Unit and bytes of a fragment, where its family keeps what it comes from.
+    pub fn origin_of(&self, id: FragmentId) -> Option<(UnitId, Cow<'_, [u8]>)> {
+        if let Some((unit, bytes)) = self.origins.as_ref()?.translated(id) {
+            return Some((unit, bytes.into()));
+        }
+        let has = |module: &Module| module.unit.has_restored(id);
+        let number = self.modules.iter().position(has)?;
+        let fragment = self.translator.fragment(id);
+        let mut bytes = vec![0; usize::from(fragment.app_len)];
+        let kept = self.modules[number].kept.as_ref()?;
+        kept.read(fragment.pc.0, &mut bytes).then(|| (UnitId(number as u32), bytes.into()))
+    }
+
     /// The fragment whose not-taken edge leads to `id`.
     pub fn before_edge(&self, id: FragmentId) -> Option<FragmentId> {
-        self.translator.roles().iter().find_map(|role| match *role {
+        self.translator.counters().roles().find_map(|role| match role? {
             Role::RunsBehind { into, from } if into == id => Some(from),
             _ => None,
         })

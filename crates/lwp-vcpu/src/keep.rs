@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use lwp_dbt::freeze::Freeze;
-use lwp_dbt::{AppPc, CachePc, Image, Placement, Plan};
+use lwp_dbt::{AppPc, CachePc, Image, Lwp, Placement, Plan, Selection};
 use lwp_ptrace::{FileMap, memory};
 use twox_hash::XxHash3_128;
 
@@ -47,9 +47,9 @@ const FEW: usize = 4;
 const FEW_PART: usize = 200;
 
 /// The store that a run uses, if it uses one.
-pub fn store_for(config: &Config, profiled: bool) -> Option<Arc<Store>> {
+pub fn store_for(config: &Config) -> Option<Arc<Store>> {
     let launched = matches!(config.target, Target::Launch { .. });
-    let cache = config.cache.as_ref().filter(|_| launched && !config.aslr && !profiled)?;
+    let cache = config.cache.as_ref().filter(|_| launched && !config.aslr)?;
     // A store that cannot be had costs time and nothing else.
     Store::open(&cache.place, cache.limit).ok().map(Arc::new)
 }
@@ -183,17 +183,20 @@ impl Family {
         let plan = match self.translator.plan() {
             Plan::Plain => 0u64,
             Plan::Exact => 1,
-            // It names call sites by the numbers of their counters, and cannot be moved.
-            Plan::Calls => return None,
+            Plan::Calls => 2,
         };
+        let roles = u64::from(self.translator.counters().has_roles());
         let emulated = self.translator.emulated();
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
         bytes.extend(name.to_le_bytes());
         let flags = [emulated.xgetbv, emulated.tsc, emulated.random, emulated.lwp].map(u64::from);
-        for word in [plan, self.layout().low, extent.0, extent.1, offset].into_iter().chain(flags) {
+        let place = [self.layout().low, extent.0, extent.1, offset];
+        let what = [plan, roles].into_iter().chain(place).chain(flags);
+        for word in what.chain(profile_words(self.translator.lwp())) {
             bytes.extend(word.to_le_bytes());
         }
+        bytes.extend(self.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
         for segment in segments {
             for word in [segment.start, segment.end, segment.offset] {
                 bytes.extend(word.to_le_bytes());
@@ -299,6 +302,20 @@ impl Family {
         about.code_bytes = image.code_bytes;
         self.store.as_ref()?.save(kept.key, &about, &image.parts).ok()
     }
+}
+
+/// What code that is run by threads with profiling on depends on.
+fn profile_words(lwp: Lwp) -> [u64; 5] {
+    let (kind, selection) = match lwp {
+        Lwp::Absent => (0, Selection::default()),
+        Lwp::Off => (1, Selection::default()),
+        Lwp::On(selection) => (2, selection),
+    };
+    let Selection { values, instructions, branches, dcache, ip } = selection;
+    let filters = ip.map_or(0, |ip| 1 + u64::from(ip.inverted));
+    let (base, limit) = ip.map_or((0, 0), |ip| (ip.base, ip.limit));
+    let flags = u64::from(values) | u64::from(instructions) << 1 | u64::from(dcache) << 2;
+    [kind, flags | u64::from(branches) << 8, filters, base, limit]
 }
 
 /// A unit that is to be written.

@@ -86,7 +86,7 @@ pub fn run_profiled(
     let mut machine = Machine::new(config.clone(), memory.clone(), wake);
     machine.started = started;
     machine.profiler = sink.map(profile::Profiler::new);
-    machine.store = keep::store_for(&machine.config, machine.profiler.is_some());
+    machine.store = keep::store_for(&machine.config);
     let machine = Mutex::new(machine);
     let status = run_in(&machine, &memory, config, control)?;
     let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -295,6 +295,11 @@ impl Origins {
         self.fragments.len()
     }
 
+    /// Unit and bytes of a fragment that was translated in this run.
+    pub fn translated(&self, id: FragmentId) -> Option<(UnitId, &[u8])> {
+        self.fragments.get(id.0 as usize).map(|(unit, bytes)| (*unit, &**bytes))
+    }
+
     /// Takes in the next fragment.
     pub fn push(&mut self, unit: UnitId, bytes: &[u8]) {
         self.fragments.push((unit, bytes.into()));
@@ -384,8 +389,8 @@ impl Profiler {
         let number = self.blocks;
         self.blocks += 1;
         origins.reported.insert(id, number);
-        let (unit, bytes) = match origins.fragments.get(id.0 as usize) {
-            Some((unit, bytes)) => (*unit, bytes.to_vec()),
+        let (unit, bytes) = match family.origin_of(id) {
+            Some((unit, bytes)) => (unit, bytes.into_owned()),
             None => (UnitId(u32::MAX), Vec::new()),
         };
         let module = self.module(family, pid, unit);
@@ -482,19 +487,20 @@ impl Machine {
         let space = self.spaces.get(self.space_index(tid)?)?.as_ref()?;
         let family = self.families.get(space.family)?.as_ref()?;
         let mut sum = thread.profile.places.clone();
-        let roles = family.translator.roles();
+        let counters = family.translator.counters();
         let mut heads: FxHashMap<FragmentId, i64> = FxHashMap::default();
         let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
-        self.contexts.context(thread.slot).for_each_counter(roles.len(), |index, count| {
+        self.contexts.context(thread.slot).for_each_counter(counters.len(), |index, count| {
             let count = count as i64;
-            match roles[index] {
+            let Some(role) = counters.role(index) else { return };
+            match role {
                 Role::Head(fragment) => *heads.entry(fragment).or_default() += count,
                 Role::RunsBehind { into, from } => behind.push((into, from)),
                 _ => {}
             }
-            sum.add_counter(roles[index], count);
+            sum.add_counter(role, count);
         });
-        self.add_calls(thread.slot, roles, &mut sum);
+        self.add_calls(thread.slot, counters, &mut sum);
         for (into, from) in behind {
             if let Some(by_head) = heads.get(&into) {
                 sum.runs.entry(from).or_default()[1] -= by_head;

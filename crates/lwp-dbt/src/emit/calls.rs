@@ -93,12 +93,12 @@ impl Emitter<'_> {
         self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
         self.imm32(Slot::CallTarget as u32);
         self.store_imm32(Slot::CallSite, call_site(call.first));
+        self.relocated(Relocation::CallSite);
         // lea rcx, [rip + counted]
         self.bytes(&[0x48, 0x8d, 0x0d]);
         self.displacement_to(call.counted.0);
         self.store_rcx(Slot::CallAfter as u32);
-        self.jump_to(CachePc(self.routines_at + u64::from(self.routines.called)));
-        self.relocated(Relocation::Routines);
+        self.jump_to_routine(self.routines.called);
         self.code[from - 1] = (self.code.len() - from) as u8;
         // mov rcx, r11; not rcx
         self.bytes(&[0x4c, 0x89, 0xd9, 0x48, 0xf7, 0xd1]);

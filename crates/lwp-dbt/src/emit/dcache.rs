@@ -12,6 +12,7 @@ use crate::context::{META_REPEATS, META_SOURCE, SETS_AT, Slot};
 use crate::fragment::FragmentId;
 use crate::operands::{self, MemoryOperand};
 use crate::recipe::bits;
+use crate::relocation::Relocation;
 use crate::routines::site;
 
 /// An access whose line may not be the most recent of its set, to be dealt with behind the region.
@@ -384,7 +385,7 @@ impl Emitter<'_> {
             Some(start) if bytes.is_power_of_two() && self.watch.shape.is_direct() => *start,
             _ => lwp.touch_any,
         };
-        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
+        self.jump_to_routine(routine);
         self.point(touch.state);
         let counts = u32::from(touch.counts);
         let meta = touch.operand.bytes.min(0xfff) | (touch.operand.how as u32) << 12 | counts << 14;
@@ -426,7 +427,7 @@ impl Emitter<'_> {
         self.point(BOTH);
         // lea r11, [rip + 5]
         self.bytes(&[0x4c, 0x8d, 0x1d, 5, 0, 0, 0]);
-        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
+        self.jump_to_routine(routine);
         self.point(bits::SPILL_R11);
         let ok = CachePc(self.here().0 + site::BYTES as u64);
         self.site(ok, pc, fragment, meta);
@@ -441,6 +442,7 @@ impl Emitter<'_> {
         debug_assert_eq!(self.code.len() - site, site::PC as usize);
         self.imm64(pc.0);
         self.imm32(fragment.0);
+        self.relocated(Relocation::Fragment);
         self.imm32(meta);
         self.bytes(&[self.index]);
     }

@@ -176,7 +176,7 @@ impl Emitter<'_> {
         // lea rcx, [rip + retry]
         self.bytes(&[0x48, 0x8d, 0x0d]);
         self.displacement_to(trip.retry.0);
-        self.jump_to(CachePc(self.routines_at + u64::from(self.routines.lwp.deal)));
+        self.jump_to_routine(self.routines.lwp.deal);
         stub
     }
 
@@ -568,6 +568,6 @@ impl Emitter<'_> {
         self.complete(bits::UNCOUNTED | bits::SPILL_RCX | bits::PC_RCX);
         self.spill_r11();
         self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
-        self.jump_to(CachePc(self.routines_at + u64::from(self.routines.lwp.branched)));
+        self.jump_to_routine(self.routines.lwp.branched);
     }
 }

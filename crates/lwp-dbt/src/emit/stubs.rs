@@ -4,7 +4,6 @@ use super::{Ask, Emitter};
 use crate::addr::{AppPc, CachePc};
 use crate::context::{RequestKind, Slot};
 use crate::recipe::bits;
-use crate::relocation::Relocation;
 
 impl Emitter<'_> {
     /// The stub of an unlinked exit.
@@ -41,8 +40,7 @@ impl Emitter<'_> {
         self.spill_r11();
         self.point(state | bits::SPILL_R11);
         self.mov_r11(target.0);
-        self.jump_to(CachePc(self.routines_at + u64::from(routine)));
-        self.relocated(Relocation::Routines);
+        self.jump_to_routine(routine);
     }
 
     /// The stub of a request other than "continue at": restores what was spilled, names the kind.

@@ -40,6 +40,7 @@ pub(crate) struct Blocks {
 
 /// Compresses `table`, whose records have `width` bytes, in blocks of `block` bytes.
 pub(crate) fn pack(table: &[u8], width: usize, block: usize, shape: Shape) -> Vec<u8> {
+    debug_assert!(shape == Shape::Plain || width.is_multiple_of(4), "words are arranged");
     let count = table.len().div_ceil(block);
     let mut out = vec![0; count * INDEX];
     for (index, raw) in table.chunks(block).enumerate() {

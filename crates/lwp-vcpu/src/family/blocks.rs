@@ -71,14 +71,13 @@ impl Family {
             return Some(cut);
         }
         let arena = self.arena_of(id)?;
-        if !self.find_lot(id, arena) {
+        if !self.find_cut_lot(arena) {
             return None;
         }
         let mut source = ModuleCode { tid, range, kept: None, pages: None };
-        let module = &mut self.modules[id.0 as usize];
-        let (lot, _) = module.lot.as_mut()?;
-        let mut sink = self.arenas[arena].sink(lot, &self.memory);
-        let cut = self.translator.cut(&mut module.unit, &mut source, &mut sink, pc, most);
+        let cuts = &mut self.modules[id.0 as usize].cuts;
+        let mut sink = self.arenas[arena].sink(self.cut_lots.get_mut(&arena)?, &self.memory);
+        let cut = self.translator.cut(cuts, &mut source, &mut sink, pc, most);
         note_origins(&mut self.origins, &self.translator, id, &mut source);
         if let Some(known) = self.blocks.known.get_mut(&key) {
             known.cut = cut;

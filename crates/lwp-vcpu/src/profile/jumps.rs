@@ -1,11 +1,11 @@
 //! Where indirect calls led, stubs of linkage tables, and branches that were executed alone.
 
 use lwp_dbt::context::calls::call_site_counter;
-use lwp_dbt::{CachePc, FragmentId, PcSource, Role, Slot, Weights};
+use lwp_dbt::{CachePc, Counters, FragmentId, PcSource, Role, Slot, Weights};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
-use super::words::last_of;
+use super::words::{last_of, look_at_words};
 use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at};
 use crate::family::Family;
 use crate::machine::Machine;
@@ -73,9 +73,7 @@ impl Profiler {
             let (end, times) = (BlockEnd::IndirectCall, positive(count));
             out.push(Jump { from, to, end, alone: false, taken: true, times });
         }
-        if let Some(origins) = &mut family.origins {
-            origins.words.look(&family.translator, &origins.fragments, pid);
-        }
+        look_at_words(family, pid);
         for (&fragment, &[runs, _]) in &executions.runs {
             let led = family.origins.as_ref().and_then(|origins| origins.words.led(fragment));
             let Some(led) = led else { continue };
@@ -98,9 +96,9 @@ impl Profiler {
 
     /// The instruction that a fragment ends with.
     fn site(&mut self, family: &mut Family, pid: i32, id: FragmentId) -> Option<Place> {
-        let (unit, bytes) = family.origins.as_ref()?.fragments.get(id.0 as usize)?;
-        let last = last_of(family.translator.fragment(id).pc, bytes)?;
-        let module = Some(self.module(family, pid, *unit));
+        let (unit, bytes) = family.origin_of(id)?;
+        let last = last_of(family.translator.fragment(id).pc, &bytes)?;
+        let module = Some(self.module(family, pid, unit));
         Some(Place { module, address: last.ip() })
     }
 }
@@ -111,20 +109,18 @@ impl Machine {
         if self.profiler.is_none() || self.samples() {
             return;
         }
-        if let Some((_, family)) = self.space_of(tid)
-            && let Some(origins) = &mut family.origins
-        {
-            origins.words.look(&family.translator, &origins.fragments, tid);
+        if let Some((_, family)) = self.space_of(tid) {
+            look_at_words(family, tid);
         }
     }
 
     /// Adds where the indirect calls of the thread in `slot` led, as its counters and its table say.
-    pub(super) fn add_calls(&self, slot: usize, roles: &[Role], sum: &mut Executions) {
+    pub(super) fn add_calls(&self, slot: usize, counters: &Counters, sum: &mut Executions) {
         let context = self.contexts.context(slot);
         let mut first = (0, u64::MAX);
-        context.for_each_counter(roles.len(), |index, value| match roles[index] {
-            Role::CallTarget(_) => first = (index, !value),
-            Role::Called(fragment) => {
+        context.for_each_counter(counters.len(), |index, value| match counters.role(index) {
+            Some(Role::CallTarget(_)) => first = (index, !value),
+            Some(Role::Called(fragment)) => {
                 // Its first target is in the counter before; 0 there stands for the last address.
                 let target = if first.0 + 1 == index { first.1 } else { u64::MAX };
                 sum.called(fragment, target, value as i64);
@@ -133,7 +129,7 @@ impl Machine {
         });
         context.for_each_call(|site, target, count| {
             let counter = call_site_counter(site) as usize;
-            if let Some(&Role::CallTarget(fragment)) = roles.get(counter) {
+            if let Some(Role::CallTarget(fragment)) = counters.role(counter) {
                 sum.called(fragment, target, count as i64);
             }
         });
@@ -160,12 +156,14 @@ impl Machine {
             self.lwp_give_back(tid, high, low);
         }
         let kept = self.make_room(slot);
-        let roles = self.space_of(tid)?.1.translator.roles();
+        let counters = self.space_of(tid)?.1.translator.counters();
         let calls: Vec<(FragmentId, u64, i64)> = kept
             .into_iter()
-            .filter_map(|(site, target, count)| match roles.get(call_site_counter(site) as usize) {
-                Some(&Role::CallTarget(fragment)) => Some((fragment, target, count as i64)),
-                _ => None,
+            .filter_map(|(site, target, count)| {
+                match counters.role(call_site_counter(site) as usize) {
+                    Some(Role::CallTarget(fragment)) => Some((fragment, target, count as i64)),
+                    _ => None,
+                }
             })
             .collect();
         self.note_place(tid, |places| {

@@ -5,18 +5,20 @@
 //! is the linker's is left to who reads the recording, and knows the file's tables.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
-use lwp_dbt::{AppPc, FragmentId, Translator};
+use lwp_dbt::{AppPc, FragmentId};
 use lwp_ptrace::{Tid, sys};
 use rustc_hash::FxHashMap;
 
 use super::{BlockEnd, block_end};
-use crate::family::UnitId;
+use crate::family::Family;
 
 /// The words of a family's fragments.
 #[derive(Debug, Default)]
 pub struct Words {
-    /// How many of the family's fragments have been looked at.
+    /// How many of the family's fragments have been looked at, of those that this run translated.
     seen: usize,
+    /// Of how many of its units those have been that were restored: when a unit is made.
+    seen_units: usize,
     /// Fragments that end in a jump through a word: the jump, the word.
     waiting: Vec<(FragmentId, u64, u64)>,
     /// The jump, and where it leads.
@@ -32,16 +34,7 @@ impl Words {
     }
 
     /// Looks at the words in the memory of `tid`, as far as they have not been seen to lead anywhere.
-    pub fn look(&mut self, translator: &Translator, fragments: &[(UnitId, Box<[u8]>)], tid: Tid) {
-        for (index, (_, bytes)) in fragments.iter().enumerate().skip(self.seen) {
-            let fragment = translator.fragment(FragmentId(index as u32));
-            if block_end(fragment.weights) == BlockEnd::IndirectJump
-                && let Some((jump, word)) = through_word(fragment.pc, bytes)
-            {
-                self.waiting.push((FragmentId(index as u32), jump, word));
-            }
-        }
-        self.seen = fragments.len();
+    fn look(&mut self, tid: Tid) {
         let mut pages = FxHashMap::default();
         let led = &mut self.led;
         self.waiting.retain(|&(fragment, jump, word)| {
@@ -54,6 +47,28 @@ impl Words {
             waits
         });
     }
+}
+
+/// Looks, in the memory of `tid`, at the words that fragments of `family` jump through.
+pub fn look_at_words(family: &mut Family, tid: Tid) {
+    let Some(origins) = &family.origins else { return };
+    let (seen, seen_units) = (origins.words.seen, origins.words.seen_units);
+    let (fragments, units) = (origins.fragments(), family.modules.len());
+    let new = (seen..fragments).map(|number| FragmentId(number as u32));
+    let restored = family.modules[seen_units..].iter().flat_map(|it| it.unit.restored_ids());
+    let ends_in_one = |id: FragmentId| {
+        let fragment = family.translator.fragment(id);
+        if block_end(fragment.weights) != BlockEnd::IndirectJump {
+            return None;
+        }
+        let (_, bytes) = family.origin_of(id)?;
+        through_word(fragment.pc, &bytes).map(|(jump, word)| (id, jump, word))
+    };
+    let found: Vec<_> = new.chain(restored).filter_map(ends_in_one).collect();
+    let Some(origins) = &mut family.origins else { return };
+    origins.words.waiting.extend(found);
+    (origins.words.seen, origins.words.seen_units) = (fragments, units);
+    origins.words.look(tid);
 }
 
 /// The word at `address`, by whole pages.
