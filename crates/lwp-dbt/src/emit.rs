@@ -345,9 +345,31 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The four bytes appended last depend on where the code or its counters lie.
+    /// The word appended last depends on where something lies.
     fn relocated(&mut self, kind: Relocation) {
-        self.relocations.push((self.code.len() - 4, kind));
+        self.relocations.push((self.code.len() - kind.bytes(), kind));
+    }
+
+    /// `lea register, [rip + …]`: an address in the application's module, in rcx or r11. Out of reach, where
+    /// wild branches lead, `mov register, address`.
+    fn load_address(&mut self, register: Register, address: u64) {
+        let (high, low) = register_bits(register);
+        let next = self.here().0 + 7;
+        if let Ok(displacement) = i32::try_from(address.wrapping_sub(next) as i64) {
+            self.bytes(&[0x48 | high << 2, 0x8d, 0x05 | low << 3]);
+            self.imm32(displacement as u32);
+            self.relocated(Relocation::Application);
+        } else {
+            self.bytes(&[0x48 | high, 0xb8 | low]);
+            self.imm64(address);
+            self.relocated(Relocation::Address);
+        }
+    }
+
+    /// A constant of eight bytes, which is an address in the application's module.
+    pub fn constant(&mut self, address: u64) {
+        self.imm64(address);
+        self.relocated(Relocation::Address);
     }
 
     fn displacement_to(&mut self, target: u64) {

@@ -6,7 +6,7 @@ use crate::addr::{AppPc, CachePc};
 use crate::context::calls::{call_site, call_site_counter};
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
 use crate::image::{
-    self, CHARGED_FIRST, FLAGS_DEAD, Header, NONE, Placement, blocks, detail, table,
+    self, CHARGED_FIRST, FLAGS_DEAD, HEAD_IS_JOIN, Header, NONE, Placement, blocks, detail, table,
 };
 use crate::packed::PackedWeights;
 use crate::region::Translator;
@@ -17,9 +17,7 @@ use crate::relocation::{Relocation, SITE_LIMIT, Site};
 pub struct Freeze<'a> {
     /// What was translated.
     pub unit: &'a Unit,
-    /// Lowest address of its module.
-    pub module: AppPc,
-    /// Where its code lies.
+    /// Where its code lies, and its module.
     pub at: Placement,
     /// All of its code, from there.
     pub code: Vec<u8>,
@@ -95,7 +93,7 @@ impl Tables<'_> {
 
     /// An application pc, relative to the module.
     fn distance(&self, pc: AppPc) -> Option<u32> {
-        let distance = pc.0.wrapping_sub(self.input.module.0) as i64;
+        let distance = pc.0.wrapping_sub(self.input.at.module.0) as i64;
         i32::try_from(distance).ok().map(i32::cast_unsigned)
     }
 
@@ -132,7 +130,8 @@ impl Tables<'_> {
         };
         let dead = if fragment.flags_dead { FLAGS_DEAD } else { 0 };
         let first = if fragment.charged_first { CHARGED_FIRST } else { 0 };
-        self.put(table::FRAGS, &[pc, join | dead | first, head]);
+        let (is_join, head) = if head == join { (HEAD_IS_JOIN, 0) } else { (0, head) };
+        self.put(table::FRAGS, &[pc, join | dead | first | is_join]);
         let none = detail::NO_TARGET.cast_unsigned();
         let target = match fragment.target {
             AppPc(0) => none,
@@ -144,6 +143,7 @@ impl Tables<'_> {
         details.extend_from_slice(&PackedWeights::new(fragment.weights)?.0);
         details.extend_from_slice(&fragment.app_len.to_le_bytes());
         details.extend_from_slice(&fragment.instructions.to_le_bytes());
+        details.extend(head.to_le_bytes());
         details.extend([fragment.countdown.0, fragment.countdown.1, 0, 0]);
         Some(())
     }
@@ -165,7 +165,11 @@ impl Tables<'_> {
                 Relocation::Chain => numbered(kind) + entries.get(&EntryId(number_of(kind)?))? * 8,
                 Relocation::CallSite => call_site(*counters.get(&call_site_counter(old))?),
                 Relocation::Fragment => *self.order.get(&FragmentId(old))?,
-                Relocation::Application | Relocation::Routines => old,
+                Relocation::Application
+                | Relocation::Routines
+                | Relocation::Address
+                | Relocation::Negated
+                | Relocation::Low => continue,
             };
             let at = site.at();
             self.code[at..at + 4].copy_from_slice(&new.to_le_bytes());
@@ -318,7 +322,7 @@ impl Tables<'_> {
     fn finish(mut self) -> Frozen {
         self.tables[table::CODE] = std::mem::take(&mut self.code);
         let mut header = Header {
-            module: self.input.module.0,
+            module: self.input.at.module.0,
             code: self.input.at.code.0,
             routines: self.input.at.routines.0,
             ..Header::default()

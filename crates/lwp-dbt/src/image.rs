@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! header      HEADER_WORDS words of 8 bytes, see `Header`
-//! frags       pc, join (bit 31: flags dead on entry,
-//!             bit 30: begins with its charge), head               by pc          12 bytes each
+//! frags       pc, join (bit 31: flags dead on entry, bit 30:
+//!             begins with its charge, bit 29: is its head)        by pc           8 bytes each
 //! entries     pc, stub                                            by number       8
 //! by pc       number of an entry                                  by its pc       4
 //! pending     target, place of a displacement                     by target       8
@@ -16,7 +16,7 @@
 //! sites       relocations                                         by place        4, in blocks
 //! weights     instructions (2 bytes), six more (1 byte each)      by counter      8, in blocks
 //! roles       what a counter counts, if that is kept: see `role`  by counter      8, in blocks
-//! details     of a fragment, see `detail`                         as frags       28, in blocks
+//! details     of a fragment, see `detail`                         as frags       32, in blocks
 //! pieces      see `piece`                                         by start       24, in blocks
 //! points      point tables                                                           in blocks
 //! code                                                                               in blocks
@@ -91,6 +91,12 @@ pub(crate) const FLAGS_DEAD: u32 = 1 << 31;
 /// In a `join`: the fragment begins with its charge.
 pub(crate) const CHARGED_FIRST: u32 = 1 << 30;
 
+/// The rest of it: a place in the code.
+const JOIN: u32 = (1 << 28) - 1;
+const _: () = assert!(SITE_LIMIT <= 1 << 28);
+/// In a `join`: direct branches enter there too.
+pub(crate) const HEAD_IS_JOIN: u32 = 1 << 29;
+
 /// The tables, in order; the number of each is its place in the header's counts.
 pub(crate) mod table {
     pub const FRAGS: usize = 0;
@@ -106,7 +112,7 @@ pub(crate) mod table {
     pub const POINTS: usize = 10;
     pub const CODE: usize = 11;
     /// Bytes of a record of each table.
-    pub const BYTES: [usize; 12] = [12, 8, 4, 8, 8, 4, 8, 8, 28, 24, 1, 1];
+    pub const BYTES: [usize; 12] = [8, 8, 4, 8, 8, 4, 8, 8, 32, 24, 1, 1];
     /// Most bytes that the points of one piece may take.
     pub const MOST_POINTS: usize = 16 << 10;
 
@@ -129,7 +135,7 @@ pub(crate) mod table {
 /// The fixed part of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Lowest address of the module; application pcs are relative to it.
+    /// Lowest address of the module, as the code says it; application pcs are relative to it.
     pub module: u64,
     /// Where the code lay.
     pub code: u64,
@@ -361,7 +367,9 @@ pub(crate) mod detail {
     pub const WEIGHTS: usize = 12;
     pub const APP_LEN: usize = 20;
     pub const INSTRUCTIONS: usize = 22;
-    pub const COUNTDOWN: usize = 24;
+    /// Where direct branches enter, if they do and that is not the join.
+    pub const HEAD: usize = 24;
+    pub const COUNTDOWN: usize = 28;
     pub const NO_TARGET: i32 = i32::MIN;
 }
 
@@ -426,6 +434,8 @@ pub struct Placement {
     pub code: CachePc,
     /// Where that arena's copy of the routines lies.
     pub routines: CachePc,
+    /// Lowest address of the module.
+    pub module: AppPc,
 }
 
 /// A piece as it stands in the table: offsets, and a pc relative to the module.
@@ -443,6 +453,7 @@ pub(crate) struct PieceRecord<'a> {
 pub(crate) struct Placed {
     image: Image,
     code: u64,
+    module: u64,
     first_fragment: u32,
     first_entry: u32,
 }
@@ -520,11 +531,11 @@ impl Placed {
     }
 
     fn pc(&self, offset: u32) -> AppPc {
-        AppPc(self.image.header.module.wrapping_add(i64::from(offset.cast_signed()) as u64))
+        AppPc(self.module.wrapping_add(i64::from(offset.cast_signed()) as u64))
     }
 
     fn key(&self, pc: AppPc) -> Option<u32> {
-        let distance = pc.0.wrapping_sub(self.image.header.module) as i64;
+        let distance = pc.0.wrapping_sub(self.module) as i64;
         i32::try_from(distance).ok().map(i32::cast_unsigned)
     }
 
@@ -542,18 +553,22 @@ impl Placed {
     }
 
     pub fn head(&self, id: FragmentId) -> Option<CachePc> {
-        let record = self.image.record(table::FRAGS, self.index(id))?;
-        self.place(u32_at(record, 8))
+        let index = self.index(id);
+        let join = u32_at(self.image.record(table::FRAGS, index)?, 4);
+        if join & HEAD_IS_JOIN != 0 {
+            return self.place(join & JOIN);
+        }
+        self.place(u32_at(self.image.record(table::DETAILS, index)?, detail::HEAD))
     }
 
     /// The fragment with this number; `late` is a head made for it since.
     pub fn fragment(&self, id: FragmentId, late: Option<CachePc>) -> Fragment {
         let index = self.index(id);
-        let hot = self.image.record(table::FRAGS, index).unwrap_or(&[0; 12]);
-        let cold = self.image.record(table::DETAILS, index).unwrap_or(&[0; 28]);
+        let hot = self.image.record(table::FRAGS, index).unwrap_or(&[0; 8]);
+        let cold = self.image.record(table::DETAILS, index).unwrap_or(&[0; 32]);
         let target = u32_at(cold, detail::TARGET);
         let place = |offset| self.place(offset).unwrap_or(CachePc(self.code));
-        let join = u32_at(hot, 4) & !(FLAGS_DEAD | CHARGED_FIRST);
+        let join = u32_at(hot, 4) & JOIN;
         Fragment {
             pc: self.pc(u32_at(hot, 0)),
             app_len: u16_at(cold, detail::APP_LEN),
@@ -640,7 +655,8 @@ impl Translator {
         }
         self.write_relocated(&image, at, write)?;
         let (first_entry, first_fragment) = (self.entry_count(), self.next_restored());
-        let placed = Placed { image, code: at.code.0, first_fragment, first_entry };
+        let placed =
+            Placed { image, code: at.code.0, module: at.module.0, first_fragment, first_entry };
         self.entries.reserve(placed.image.entries());
         self.entries.extend(placed.image.records(table::ENTRIES).map(|record| Entry {
             pc: placed.pc(u32_at(record, 0)),
@@ -682,23 +698,18 @@ impl Translator {
         let damaged = ImageError::Damaged { table: table::CODE };
         let blocks = image.blocks[table::CODE].as_ref().ok_or(damaged)?;
         let mut sites = sites.into_iter().peekable();
-        let mut buffer: Vec<u8> = Vec::with_capacity(blocks.block_bytes() + 4);
+        let mut buffer: Vec<u8> = Vec::with_capacity(blocks.block_bytes() + 8);
         // Where the buffer begins. A site that straddles two blocks waits for the second one.
         let mut start = 0;
         for index in 0..blocks.count() {
             blocks.unpack(image.stored(table::CODE), index, &mut buffer).ok_or(damaged)?;
             let end = start + buffer.len();
-            while let Some(site) = sites.next_if(|site| site.at() + 4 <= end) {
-                let within = site.at().checked_sub(start).ok_or(outside)?;
+            while let Some(site) = sites.next_if(|site| site.end() <= end) {
                 let kind = site.kind().ok_or(outside)?;
-                let (old, delta) = (u32_at(&buffer, within), deltas[kind as usize]);
-                let new = match kind {
-                    Relocation::Fragment | Relocation::CallSite => old.wrapping_add(delta as u32),
-                    _ => i32::try_from(i64::from(old.cast_signed()) + delta)
-                        .map_err(|_| ImageError::Reach { at: site.at() })?
-                        .cast_unsigned(),
-                };
-                buffer[within..within + 4].copy_from_slice(&new.to_le_bytes());
+                let within = site.at().checked_sub(start).ok_or(outside)?;
+                let word = &mut buffer[within..within + kind.bytes()];
+                let reach = ImageError::Reach { at: site.at() };
+                relocate(word, kind, deltas[kind as usize]).ok_or(reach)?;
             }
             let ready = sites.peek().map_or(end, |site| site.at().min(end));
             let ready = ready.checked_sub(start).ok_or(outside)?;
@@ -717,18 +728,39 @@ impl Translator {
     /// What is added to the words of each kind.
     fn deltas(&self, header: &Header, at: Placement) -> [i64; Relocation::KINDS] {
         let moved = at.code.0.wrapping_sub(header.code) as i64;
+        let module = at.module.0.wrapping_sub(header.module) as i64;
         let mut deltas = [0i64; Relocation::KINDS];
         deltas[Relocation::Counter as usize] = self.counters.len() as i64 * 8;
         deltas[Relocation::Chain as usize] =
             (self.layout.chain_slot(self.entry_count()) - self.layout.chain_slot(0)) as i64;
-        deltas[Relocation::Application as usize] = moved.wrapping_neg();
+        deltas[Relocation::Application as usize] = module.wrapping_sub(moved);
         deltas[Relocation::Routines as usize] =
             (at.routines.0.wrapping_sub(header.routines) as i64).wrapping_sub(moved);
         // As call sites are named: see `call_site`.
         deltas[Relocation::CallSite as usize] = i64::from(call_site(self.counters.len() as u32));
         deltas[Relocation::Fragment as usize] = i64::from(self.next_restored());
+        deltas[Relocation::Address as usize] = module;
+        deltas[Relocation::Negated as usize] = module.wrapping_neg();
+        deltas[Relocation::Low as usize] = module;
         deltas
     }
+}
+
+/// Adds `delta` to a word. `None` where the sum has no room in it.
+fn relocate(word: &mut [u8], kind: Relocation, delta: i64) -> Option<()> {
+    if kind.bytes() == 8 {
+        let new = u64_at(word, 0).wrapping_add_signed(delta);
+        word.copy_from_slice(&new.to_le_bytes());
+        return Some(());
+    }
+    let old = u32_at(word, 0);
+    let new = match kind {
+        Relocation::Fragment | Relocation::CallSite => old.wrapping_add(delta as u32),
+        _ => i32::try_from(i64::from(old.cast_signed()).checked_add(delta)?).ok()?.cast_unsigned(),
+    };
+    word.copy_from_slice(&new.to_le_bytes());
+    // Its sign is extended, and there are no addresses at the other end.
+    (kind != Relocation::Low || new.cast_signed() >= 0).then_some(())
 }
 
 /// gs-relative displacement of counter 0, and address of chain slot 0: what the numbers in an image

@@ -42,6 +42,8 @@ pub struct MemoryOperand {
     pub scale: u32,
     /// Displacement; the whole address where there is no register.
     pub displacement: u64,
+    /// Whether that address is relative to the instruction's.
+    pub relative: bool,
     /// FS or GS, where its base is added.
     pub segment: Option<Register>,
     /// Whether base and index are 32 bits wide, and so is their sum.
@@ -57,7 +59,8 @@ pub struct MemoryOperand {
 pub fn of(instruction: &Instruction) -> Vec<MemoryOperand> {
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(instruction);
-    let mut out: Vec<MemoryOperand> = info.used_memory().iter().filter_map(used).collect();
+    let mut out: Vec<MemoryOperand> =
+        info.used_memory().iter().filter_map(|it| used(instruction, it)).collect();
     if is_string(instruction) {
         // The source comes first, as the processor reads it first.
         out.sort_by_key(|operand| operand.how == Use::Store);
@@ -70,7 +73,7 @@ pub fn of(instruction: &Instruction) -> Vec<MemoryOperand> {
     out
 }
 
-fn used(used: &UsedMemory) -> Option<MemoryOperand> {
+fn used(instruction: &Instruction, used: &UsedMemory) -> Option<MemoryOperand> {
     let how = match used.access() {
         OpAccess::Read | OpAccess::CondRead => Use::Load,
         OpAccess::Write | OpAccess::CondWrite => Use::Store,
@@ -80,14 +83,21 @@ fn used(used: &UsedMemory) -> Option<MemoryOperand> {
     if used.index().is_vector_register() {
         return None;
     }
+    // The decoder says the address, and no register.
+    let relative = instruction.is_ip_rel_memory_operand()
+        && [used.base(), used.index()].map(without_rip) == [Register::None; 2]
+        && used.displacement() == instruction.ip_rel_memory_address();
+    let eip = relative && instruction.memory_base() == Register::EIP;
+    let narrow = used.base().is_gpr32() || used.index().is_gpr32() || eip;
     let [base, index] = [used.base(), used.index()].map(without_rip);
     Some(MemoryOperand {
         base,
         index,
         scale: used.scale(),
         displacement: used.displacement(),
+        relative,
         segment: with_base(used.segment()),
-        narrow: base.is_gpr32() || index.is_gpr32(),
+        narrow,
         bytes: (used.memory_size().size() as u32).max(1),
         how,
     })
@@ -98,14 +108,19 @@ fn prefetched(instruction: &Instruction) -> Option<MemoryOperand> {
     if instruction.op0_kind() != OpKind::Memory {
         return None;
     }
+    let relative = instruction.is_ip_rel_memory_operand();
+    let eip = instruction.memory_base() == Register::EIP;
+    let narrow =
+        instruction.memory_base().is_gpr32() || instruction.memory_index().is_gpr32() || eip;
     let [base, index] = [instruction.memory_base(), instruction.memory_index()].map(without_rip);
     Some(MemoryOperand {
         base,
         index,
         scale: instruction.memory_index_scale(),
         displacement: instruction.memory_displacement64(),
+        relative,
         segment: with_base(instruction.memory_segment()),
-        narrow: base.is_gpr32() || index.is_gpr32(),
+        narrow,
         bytes: 1,
         how: Use::Prefetch,
     })

@@ -1,10 +1,10 @@
-//! Relocations: the four bytes of translated code that depend on where the code, the arena's routines, its
-//! counters and its chain slots lie, or on how its fragments are numbered. Everything else in a unit's code is
-//! relative to the unit itself, or depends only on where the application's module lies.
+//! Relocations: the words of translated code that depend on where the code, the arena's routines, its counters,
+//! its chain slots and the application's module lie, or on how its fragments are numbered. Everything else in a
+//! unit's code is relative to the unit itself.
 
 use crate::addr::CachePc;
 
-/// What four bytes depend on.
+/// What a word depends on: four bytes, where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Relocation {
@@ -12,7 +12,7 @@ pub enum Relocation {
     Counter = 0,
     /// Absolute address of a chain slot.
     Chain = 1,
-    /// rip-relative displacement of an operand of the application.
+    /// rip-relative displacement of an address in the application's module.
     Application = 2,
     /// rip-relative displacement of a routine of the arena.
     Routines = 3,
@@ -20,29 +20,43 @@ pub enum Relocation {
     Fragment = 4,
     /// The [name](crate::context::calls::call_site) of the site of an indirect call, made from its counter.
     CallSite = 5,
+    /// An address in the application's module, eight bytes.
+    Address = 6,
+    /// The same, negated.
+    Negated = 7,
+    /// An address in the application's module below 2 GiB.
+    Low = 8,
 }
 
 impl Relocation {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 9] = [
         Self::Counter,
         Self::Chain,
         Self::Application,
         Self::Routines,
         Self::Fragment,
         Self::CallSite,
+        Self::Address,
+        Self::Negated,
+        Self::Low,
     ];
     /// How many kinds there are.
     pub(crate) const KINDS: usize = Self::ALL.len();
+
+    /// Bytes of the word.
+    pub(crate) fn bytes(self) -> usize {
+        if matches!(self, Self::Address | Self::Negated) { 8 } else { 4 }
+    }
 }
 
 /// A relocation and its place, relative to the start of a unit's code, in one word: the place in the
-/// low 29 bits, the kind above.
+/// low 28 bits, the kind above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Site(pub u32);
 
 /// Most bytes of code that sites can point into.
 pub(crate) const SITE_LIMIT: usize = 1 << KIND_SHIFT;
-const KIND_SHIFT: u32 = 29;
+const KIND_SHIFT: u32 = 28;
 
 impl Site {
     pub(crate) fn new(at: usize, kind: Relocation) -> Option<Self> {
@@ -53,7 +67,12 @@ impl Site {
         (self.0 & (SITE_LIMIT as u32 - 1)) as usize
     }
 
-    /// `None` where the word is damaged.
+    /// The first byte after the word.
+    pub(crate) fn end(self) -> usize {
+        self.at() + self.kind().map_or(4, Relocation::bytes)
+    }
+
+    /// `None` where this is damaged.
     pub(crate) fn kind(self) -> Option<Relocation> {
         Relocation::ALL.get((self.0 >> KIND_SHIFT) as usize).copied()
     }

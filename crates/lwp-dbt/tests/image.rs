@@ -13,6 +13,8 @@ use lwp_dbt::{
 use lwp_testkit::generate::{Data, Generator};
 
 const CODE: u64 = 0x1_0000_0000;
+/// Where the same module is mapped in another address space.
+const MOVED: u64 = CODE - 0x1234_5000;
 const DATA: Data = Data { start: 0xc000_0000 };
 const PAGE: usize = 4096;
 
@@ -38,14 +40,14 @@ fn random_code(seed: u64) -> Vec<u8> {
 
 /// A bench for the code, whose unit starts at a page boundary.
 fn bench(plan: Plan, bytes: &[u8]) -> Bench {
-    profiling((plan, Lwp::Absent), bytes)
+    at(CODE, (plan, Lwp::Absent), bytes)
 }
 
-/// The same, for threads with profiling on or off.
-fn profiling((plan, lwp): (Plan, Lwp), bytes: &[u8]) -> Bench {
+/// The same, mapped at `start`, for threads with profiling on or off.
+fn at(start: u64, (plan, lwp): (Plan, Lwp), bytes: &[u8]) -> Bench {
     let classes = Box::new([SyscallClass::Native; 512]);
     let emulated = Emulated { lwp: lwp != Lwp::Absent, ..Emulated::default() };
-    let mut bench = Bench::with_lwp(plan, lwp, Checks::None, CODE, bytes, emulated, classes);
+    let mut bench = Bench::with_lwp(plan, lwp, Checks::None, start, bytes, emulated, classes);
     pad(&mut bench);
     bench
 }
@@ -70,16 +72,20 @@ fn pad(bench: &mut Bench) {
     bench.cache.bytes.resize(len, 0xcc);
 }
 
+fn placement(bench: &Bench, code: CachePc) -> Placement {
+    Placement { code, routines: bench.cache.routines_at(), module: AppPc(bench.app.start) }
+}
+
 fn freeze(bench: &Bench, start: CachePc) -> Vec<u8> {
-    let at = Placement { code: start, routines: bench.cache.routines_at() };
+    let at = placement(bench, start);
     let code = bench.cache.bytes[(start.0 - CACHE) as usize..].to_vec();
-    let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code };
+    let input = Freeze { unit: &bench.unit, at, code };
     bench.translator.freeze(input).expect("an image").to_vec()
 }
 
 fn restore(bench: &mut Bench, image: Vec<u8>) {
     let image = Image::parse(Box::new(image)).expect("an image");
-    let at = Placement { code: bench.cache.position(), routines: bench.cache.routines_at() };
+    let at = placement(bench, bench.cache.position());
     let mut code = Vec::new();
     let mut write = |offset: u64, piece: &[u8]| {
         assert_eq!(offset, code.len() as u64);
@@ -96,13 +102,14 @@ const SECOND: [u64; 4] = [90, 13, 150, 300];
 
 fn translate(bench: &mut Bench, offsets: &[u64]) {
     for &offset in offsets {
-        bench.translate(CODE + offset, offset % 2 == 0, 6);
+        bench.translate(bench.app.start + offset, offset % 2 == 0, 6);
     }
 }
 
 /// What two translators say about the same unit.
 fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
-    for pc in (CODE..CODE + 1200).map(AppPc) {
+    assert_eq!(a.app.start, b.app.start);
+    for pc in (a.app.start..a.app.start + 1200).map(AppPc) {
         let ids = [a.unit.fragment_at(pc), b.unit.fragment_at(pc)];
         assert_eq!(ids[0].is_some(), ids[1].is_some(), "{pc:?}");
         if let [Some(x), Some(y)] = ids {
@@ -142,6 +149,48 @@ fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppP
     bench.translator.counters().roles().map(role).collect()
 }
 
+/// A module is kept once, wherever it is mapped.
+#[test]
+fn an_image_moves_with_its_module() {
+    for seed in 0..150 {
+        for plan in ALL_PLANS {
+            let bytes = random_code(seed);
+            let mut origin = bench(plan, &bytes);
+            let start = origin.cache.position();
+            translate(&mut origin, &FIRST);
+            let image = freeze(&origin, start);
+            for module in [MOVED, CODE + 0x1000, 0x7000_0000] {
+                let [mut moved, mut there] = [0; 2].map(|_| {
+                    let mut bench = at(module, (plan, Lwp::Absent), &bytes);
+                    bench.cache.bytes.extend([0xcc; PAGE]);
+                    bench
+                });
+                let start = there.cache.position();
+                translate(&mut there, &FIRST);
+                let parsed = Image::parse(Box::new(image.clone())).expect("an image");
+                let at = placement(&moved, start);
+                let mut code = Vec::new();
+                let mut write = |_: u64, piece: &[u8]| {
+                    code.extend_from_slice(piece);
+                    true
+                };
+                moved.translator.restore(&mut moved.unit, parsed, at, &mut write).expect("it fits");
+                moved.cache.bytes.extend(code);
+                let end = there.cache.position();
+                // Where return addresses are low, they are pushed in another way.
+                if module > u64::from(u32::MAX >> 1) {
+                    assert!(moved.cache.bytes == there.cache.bytes, "seed {seed}");
+                    assert_alike(&moved, &there, (start.0, end.0));
+                    translate(&mut moved, &SECOND);
+                    translate(&mut there, &SECOND);
+                    assert!(moved.cache.bytes == there.cache.bytes, "seed {seed}, going on");
+                    assert!(freeze(&moved, start) == freeze(&there, start), "seed {seed}, again");
+                }
+            }
+        }
+    }
+}
+
 /// Code that counts down names its words by its fragments' numbers, and code that watches a data cache names
 /// the fragments: after an image was restored the next ones have other numbers. So what is translated
 /// before is compared byte by byte, and what follows only by what is known of it.
@@ -159,11 +208,11 @@ fn an_image_counts_down_as_what_is_translated_in_its_place() {
     for (seed, (plan, selection)) in (0..120).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
         let bytes = random_code(seed);
         let elsewhere = || {
-            let mut bench = profiling((plan, Lwp::On(selection)), &bytes);
+            let mut bench = at(MOVED, (plan, Lwp::On(selection)), &bytes);
             bench.cache.bytes.extend([0xcc; PAGE]);
             bench
         };
-        let mut origin = profiling((plan, Lwp::On(selection)), &bytes);
+        let mut origin = at(CODE, (plan, Lwp::On(selection)), &bytes);
         let start = origin.cache.position();
         translate(&mut origin, &FIRST);
         let image = freeze(&origin, start);
@@ -231,7 +280,7 @@ fn displacements_that_do_not_reach_are_refused() {
     translate(&mut origin, &FIRST);
     let image = freeze(&origin, start);
     let mut far = bench(Plan::Exact, &bytes);
-    let at = Placement { code: CachePc(start.0 + (3 << 32)), routines: CachePc(CACHE) };
+    let at = placement(&far, CachePc(start.0 + (3 << 32)));
     let parsed = Image::parse(Box::new(image)).unwrap();
     let refused = far.translator.restore(&mut far.unit, parsed, at, &mut |_, _| true);
     assert!(matches!(refused, Err(lwp_dbt::ImageError::Reach { .. })), "{refused:?}");
@@ -265,7 +314,7 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         }
         let Ok(parsed) = Image::parse(Box::new(image)) else { continue };
         let mut bench = shifted(Plan::Exact, &bytes);
-        let at = Placement { code: bench.cache.position(), routines: CachePc(CACHE) };
+        let at = placement(&bench, bench.cache.position());
         let mut code: Vec<u8> = Vec::new();
         let mut write = |_: u64, piece: &[u8]| {
             code.extend_from_slice(piece);
@@ -298,7 +347,7 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         translate(&mut bench, &SECOND);
         // Freezing may refuse, but nothing more.
         let whole = &bench.cache.bytes[(at.code.0 - CACHE) as usize..];
-        let input = Freeze { unit: &bench.unit, module: AppPc(CODE), at, code: whole.to_vec() };
+        let input = Freeze { unit: &bench.unit, at, code: whole.to_vec() };
         let _ = bench.translator.freeze(input);
     }
     assert!(restored > 1000, "only {restored} of the images were tried in earnest");

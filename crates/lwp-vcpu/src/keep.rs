@@ -14,7 +14,7 @@ use lwp_dbt::{AppPc, CachePc, Image, Lwp, Placement, Plan, Selection};
 use lwp_ptrace::{FileMap, memory};
 use twox_hash::XxHash3_128;
 
-use crate::config::{Config, Target};
+use crate::config::Config;
 use crate::family::{Family, LEAST_LOT, UnitId, lot_for};
 use crate::identity::{self, Segment, Stamp};
 use crate::maps::Mapping;
@@ -48,8 +48,7 @@ const FEW_PART: usize = 200;
 
 /// The store that a run uses, if it uses one.
 pub fn store_for(config: &Config) -> Option<Arc<Store>> {
-    let launched = matches!(config.target, Target::Launch { .. });
-    let cache = config.cache.as_ref().filter(|_| launched && !config.aslr)?;
+    let cache = config.cache.as_ref()?;
     // A store that cannot be had costs time and nothing else.
     Store::open(&cache.place, cache.limit).ok().map(Arc::new)
 }
@@ -191,14 +190,16 @@ impl Family {
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
         bytes.extend(name.to_le_bytes());
         let flags = [emulated.xgetbv, emulated.tsc, emulated.random, emulated.lwp].map(u64::from);
-        let place = [self.layout().low, extent.0, extent.1, offset];
+        // A module is kept once, wherever it is mapped.
+        let place = [self.layout().low, extent.1 - extent.0, offset];
         let what = [plan, roles].into_iter().chain(place).chain(flags);
         for word in what.chain(profile_words(self.translator.lwp())) {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(self.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
         for segment in segments {
-            for word in [segment.start, segment.end, segment.offset] {
+            let [start, end] = [segment.start, segment.end].map(|at| at - extent.0);
+            for word in [start, end, segment.offset] {
                 bytes.extend(word.to_le_bytes());
             }
         }
@@ -217,13 +218,17 @@ impl Family {
         }
         let len = image.code_len() as u64;
         let module = &self.modules[id.0 as usize];
-        let arena = self.arena_near(module.extent)?;
+        let extent = module.extent;
+        let arena = self.arena_near(extent)?;
         let least = (len + LEAST_LOT).next_multiple_of(4096);
         let mut lot = self.arenas[arena].lot(lot_for(module.code_bytes).max(least), least)?;
         let first = self.translator.entry_count();
         self.fill_chains(first + image.entries() as u32 + 2048);
-        let at =
-            Placement { code: CachePc(lot.address), routines: CachePc(self.arenas[arena].address) };
+        let at = Placement {
+            code: CachePc(lot.address),
+            routines: CachePc(self.arenas[arena].address),
+            module: AppPc(extent.0),
+        };
         let to = self.arenas[arena].offset_of(at.code);
         let memory = self.memory.clone();
         let module = &mut self.modules[id.0 as usize];
@@ -265,7 +270,11 @@ impl Family {
         }
         let arena = self.arenas.iter().find(|arena| arena.contains(lot.address))?;
         let code = Code::Shared(arena.offset_of(CachePc(lot.address)), lot.used as usize);
-        let at = Placement { code: CachePc(lot.address), routines: CachePc(arena.address) };
+        let at = Placement {
+            code: CachePc(lot.address),
+            routines: CachePc(arena.address),
+            module: AppPc(module.extent.0),
+        };
         let file = match &kept.source {
             Source::File(file, _) => Some(file.as_raw_fd()),
             Source::Bytes(_) => None,
@@ -291,12 +300,7 @@ impl Family {
         };
         let module = &self.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
-        let image = self.translator.freeze(Freeze {
-            unit: &module.unit,
-            module: AppPc(module.extent.0),
-            at: unsaved.at,
-            code,
-        })?;
+        let image = self.translator.freeze(Freeze { unit: &module.unit, at: unsaved.at, code })?;
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let mut about = kept.describe(fragments, module.extent.0)?;
         about.code_bytes = image.code_bytes;

@@ -340,7 +340,9 @@ impl Emitter<'_> {
     /// rcx := the operand's linear address; where it mentions rcx or r11, they still are themselves.
     fn address(&mut self, operand: &MemoryOperand) -> bool {
         let plain = operand.base == Register::None && operand.index == Register::None;
-        if plain {
+        if operand.relative {
+            self.load_address(Register::RCX, operand.displacement);
+        } else if plain {
             self.mov_rcx(operand.displacement);
         } else if !self.lea(Register::RCX, operand) {
             return false;
@@ -441,6 +443,7 @@ impl Emitter<'_> {
         self.jump_to(ok);
         debug_assert_eq!(self.code.len() - site, site::PC as usize);
         self.imm64(pc.0);
+        self.relocated(Relocation::Address);
         self.imm32(fragment.0);
         self.relocated(Relocation::Fragment);
         self.imm32(meta);

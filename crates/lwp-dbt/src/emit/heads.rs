@@ -12,7 +12,7 @@ impl Emitter<'_> {
     /// ```text
     /// Target:  rcx = wanted pc; rcx and r11 in their slots
     /// Patch:   r11 := -pc; rcx := rcx + r11; rcx = 0 --> ok
-    ///          r11 := pc; rcx := rcx + r11; jmp [chain slot]
+    ///          r11 := ~r11; rcx := rcx + r11 + 1; jmp [chain slot]
     ///          ok: rcx := slot; r11 := slot
     /// ```
     ///
@@ -24,13 +24,16 @@ impl Emitter<'_> {
         let at_rcx = spilled | bits::PC_RCX | bits::UNCOUNTED;
         self.point(at_rcx);
         let entry = self.here();
-        self.mov_r11(pc.0.wrapping_neg());
+        // mov r11, -pc
+        self.bytes(&[0x49, 0xbb]);
+        self.imm64(pc.0.wrapping_neg());
+        self.relocated(Relocation::Negated);
         self.lea_rcx_rcx_r11();
         self.point(spilled | bits::PC_RCX_PLUS | bits::UNCOUNTED);
         self.bytes(&[0xe3, 0]);
         let from = self.code.len();
-        self.mov_r11(pc.0);
-        self.lea_rcx_rcx_r11();
+        // not r11; lea rcx, [rcx + r11 + 1]
+        self.bytes(&[0x49, 0xf7, 0xd3, 0x4a, 0x8d, 0x4c, 0x19, 0x01]);
         self.point(at_rcx);
         self.jump_chain(chain_slot);
         self.code[from - 1] = (self.code.len() - from) as u8;

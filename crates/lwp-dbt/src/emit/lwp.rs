@@ -172,7 +172,7 @@ impl Emitter<'_> {
         self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
         self.store_imm32(Slot::LwpWeight, trip.weight);
         self.store_imm32(Slot::LwpWord, trip.word);
-        self.mov_r11(trip.pc.0);
+        self.load_address(Register::R11, trip.pc.0);
         // lea rcx, [rip + retry]
         self.bytes(&[0x48, 0x8d, 0x0d]);
         self.displacement_to(trip.retry.0);

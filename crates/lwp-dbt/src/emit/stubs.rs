@@ -1,5 +1,7 @@
 //! Stubs behind a region: ways to the host, and out of the mapping.
 
+use iced_x86::Register;
+
 use super::{Ask, Emitter};
 use crate::addr::{AppPc, CachePc};
 use crate::context::{RequestKind, Slot};
@@ -31,7 +33,7 @@ impl Emitter<'_> {
         let stub = self.here();
         self.spill_rcx();
         self.point(bits::SPILL_RCX);
-        self.mov_rcx(target.0);
+        self.load_address(Register::RCX, target.0);
         self.dispatch();
         stub
     }
@@ -39,7 +41,7 @@ impl Emitter<'_> {
     pub(super) fn ask_about(&mut self, target: AppPc, state: u8, routine: u32) {
         self.spill_r11();
         self.point(state | bits::SPILL_R11);
-        self.mov_r11(target.0);
+        self.load_address(Register::R11, target.0);
         self.jump_to_routine(routine);
     }
 

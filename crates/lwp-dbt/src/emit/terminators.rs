@@ -72,6 +72,7 @@ impl Emitter<'_> {
         if next.0 <= 0x7fff_ffff {
             self.bytes(&[0x68]);
             self.imm32(next.0 as u32);
+            self.relocated(Relocation::Low);
         } else {
             self.bytes(&[0xff, 0x35]);
             self.constants.push((self.code.len(), next.0));
@@ -197,7 +198,7 @@ impl Emitter<'_> {
         self.bytes(&[0x0f, 0x05]);
         self.app = block.bytes.len() as u8;
         self.complete(bits::SYSCALL);
-        self.mov_rcx(block.next().0);
+        self.load_address(Register::RCX, block.next().0);
         self.point(0);
     }
 

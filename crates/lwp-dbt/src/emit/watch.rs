@@ -152,10 +152,12 @@ fn change(instruction: &Instruction, register: Register) -> Option<i64> {
     }
 }
 
-/// What addresses of the operand are relative to; `None` where that cannot be followed.
+/// What addresses of the operand are relative to; `None` where that cannot be followed. What is relative to the
+/// module stays so when the module is mapped elsewhere, by whole pages; what is absolute does not.
 fn key(operand: &MemoryOperand) -> Option<(Register, Register, u32)> {
     let followed = operand.segment.is_none() && !operand.narrow;
-    followed.then_some((operand.base, operand.index, operand.scale))
+    let base = if operand.relative { Register::RIP } else { operand.base };
+    followed.then_some((base, operand.index, operand.scale))
 }
 
 /// The operand's first displacement, and the one behind its last.

@@ -147,7 +147,7 @@ impl Translator {
         for index in 0..work.emitter.constants.len() {
             let (at, value) = work.emitter.constants[index];
             let here = work.emitter.here();
-            work.emitter.code.extend_from_slice(&value.to_le_bytes());
+            work.emitter.constant(value);
             set_displacement(&mut work.emitter, at, here);
         }
         while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(16) {
