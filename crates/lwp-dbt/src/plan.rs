@@ -9,8 +9,7 @@ pub enum Plan {
     Plain,
     /// A counter per fragment and per not-taken edge.
     Exact,
-    /// As [`Plan::Exact`], and indirect calls are counted by where they lead. Such code cannot be kept in
-    /// an image.
+    /// As [`Plan::Exact`], and indirect calls are counted by where they lead.
     Calls,
 }
 

@@ -1,7 +1,7 @@
 //! Keeping translations from run to run: between the units of a family and the store.
 //!
-//! What is kept of a unit is a function of the module's file, where it is mapped, and the translator;
-//! the key says all of it. While a module may be kept, its code is read from the file and not from
+//! What is kept of a unit is a function of the module's file and the translator; the key says all of it. Where
+//! the module is mapped does not matter. While a module may be kept, its code is read from the file and not from
 //! the process: nothing that a process has done to its own copy can get into the store.
 
 use std::fs::File;
