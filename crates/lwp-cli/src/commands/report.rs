@@ -68,7 +68,7 @@ pub struct ReportArgs {
 pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     let sort = sort_keys(&args.sort)?;
     let recording = profiles::read(&args.input.input)?;
-    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let options = Options {
         sort,
         event: profiles::event(&profile, args.event.as_deref())?,
