@@ -124,13 +124,19 @@ pub fn event(profile: &Profile, name: Option<&str>) -> Result<usize, Failure> {
     index_of(&known, name)
 }
 
-fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
-    let Some(name) = name else { return Ok(0) };
-    let name = match name.split(':').next().unwrap_or(name) {
-        "branch-instructions" => "branches",
+/// What recordings call an event that has other names, or a modifier.
+pub fn event_name(name: &str) -> &str {
+    match name.split(':').next().unwrap_or(name) {
+        "insn" | "insns" | "inst" => "instructions",
+        "branch" | "branch-instructions" => "branches",
         "taken-branches" => "branches-taken",
         name => name,
-    };
+    }
+}
+
+fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
+    let Some(name) = name else { return Ok(0) };
+    let name = event_name(name);
     known.iter().position(|event| *event == name).ok_or_else(|| {
         usage_error(
             format!("the recording has no event called '{name}'"),

@@ -33,6 +33,10 @@ pub struct AnnotateArgs {
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
 
+    /// Show source lines only, with the counts of their instructions added up
+    #[arg(long)]
+    pub line: bool,
+
     /// Print text (there is no other form yet)
     #[arg(long, hide = true)]
     pub stdio: bool,
@@ -60,7 +64,11 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
     let mut sources = Files::new(maps, &recording.files);
     let options = Options { event, intel };
     let listing = annotate::function(&profile, id, options, &mut sources);
-    super::print(annotate_text::listing(&listing).as_bytes())?;
+    let text = match args.line {
+        true => annotate_text::source_lines(&listing),
+        false => annotate_text::listing(&listing),
+    };
+    super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)
 }
 
