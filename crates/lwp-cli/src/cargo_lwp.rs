@@ -13,11 +13,13 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 Builds with cargo and runs the program, test or benchmark on the virtual CPU
 
-Usage: cargo lwp stat|record|flamegraph [CARGO OPTIONS] [-- PROGRAM ARGUMENTS]
+Usage: cargo lwp stat|record|flamegraph|bench|test [CARGO OPTIONS] [-- PROGRAM ARGUMENTS]
 
   stat         count its events
   record       write lwp.data; see `lwp report`
   flamegraph   write lwp.data and flamegraph.html
+  bench        count the events of benchmarks: `cargo bench`, whatever is named
+  test         count the events of tests: `cargo test`, whatever is named
 
 With --test or --tests `cargo test` is run, with --bench or --benches `cargo bench`, otherwise
 `cargo run`. Programs are built with --release and line tables unless a profile is chosen:
@@ -62,7 +64,9 @@ struct Plan {
 impl Plan {
     fn new(arguments: &[OsString]) -> Option<Self> {
         let (verb, rest) = arguments.split_first()?;
-        let verb = ["stat", "record", "flamegraph"].into_iter().find(|name| verb == name)?;
+        let verb = ["stat", "record", "flamegraph", "bench", "test"]
+            .into_iter()
+            .find(|name| verb == name)?;
         let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
         let (options, program) = rest.split_at(end);
         if options.iter().any(|word| word == "--help" || word == "-h") {
@@ -78,8 +82,8 @@ impl Plan {
             })
         };
         let subcommand = match () {
-            () if has(&["--bench", "--benches"]) => "bench",
-            () if has(&["--test", "--tests"]) => "test",
+            () if verb == "bench" || has(&["--bench", "--benches"]) => "bench",
+            () if verb == "test" || has(&["--test", "--tests"]) => "test",
             () => "run",
         };
         let mut cargo: Vec<OsString> = vec![subcommand.into()];
@@ -107,7 +111,7 @@ impl Plan {
         }
         let mut runner = lwp.as_os_str().to_owned();
         match self.verb {
-            "stat" => runner.push(" stat --"),
+            "stat" | "bench" | "test" => runner.push(" stat --"),
             verb => {
                 runner.push(if verb == "record" { " record -o " } else { " record -q -o " });
                 runner.push(&recording);
@@ -190,6 +194,8 @@ mod tests {
         assert_eq!(cargo("stat --profile=dev -p x"), "run --profile=dev -p x");
         assert_eq!(cargo("flamegraph --bench sum -- --quick"), "bench --bench sum -- --quick");
         assert_eq!(cargo("record --test=end"), "test --release --test=end");
+        assert_eq!(cargo("bench"), "bench");
+        assert_eq!(cargo("test --lib -- one"), "test --release --lib -- one");
         assert_eq!(Plan::new(&words("frobnicate")), None);
         assert_eq!(Plan::new(&words("stat --help")), None);
         assert_eq!(Plan::new(&[]), None);

@@ -87,6 +87,17 @@ impl CountingArgs {
         }
     }
 
+    /// Counts no further from `time` on.
+    pub fn stop_after(&self, time: Duration, requests: &Requests) {
+        let request = if self.pid.is_some() { Request::Stop } else { Request::Disable };
+        if let Some(sender) = requests.current() {
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                let _ = sender.send(request);
+            });
+        }
+    }
+
     /// Starts the command that says how long to count an attached process, as in
     /// `lwp stat -p PID sleep 5`. It is not counted; its end is the end of the run.
     pub fn companion(&self, requests: &Arc<Requests>) -> Result<Option<Companion>, Failure> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::{Event, Profile, Recording, Tree};
-use lwp_symbols::{InContext, Options, Resolved};
+use lwp_symbols::{InContext, Options};
 
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -31,6 +31,13 @@ pub struct NameArgs {
     pub debug_dirs: Vec<PathBuf>,
 }
 
+impl NameArgs {
+    /// How names are to be looked for.
+    pub fn options(&self) -> Options {
+        Options { debug_roots: self.debug_dirs.clone(), ..Options::default() }
+    }
+}
+
 /// Reads the recording at `path`, and says on standard error what could not be read.
 pub fn read(path: &Path) -> Result<Recording, Failure> {
     let file = std::fs::File::open(path).map_err(|error| {
@@ -51,30 +58,22 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
 
 /// Reads a recording and finds its names.
 pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
-    resolve(path, &read(path)?, names)
+    Ok(resolve(path, &read(path)?, names))
 }
 
 /// Finds the names of a recording, and says on standard error what could not be found.
-pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Result<Profile, Failure> {
-    named(path, recording, &Options { debug_roots: names.debug_dirs.clone(), ..Options::default() })
+pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
+    named(path, recording, &names.options())
 }
 
 /// The same with all instructions of every function, also those without samples.
-pub fn resolve_whole(
-    path: &Path,
-    recording: &Recording,
-    names: &NameArgs,
-) -> Result<Profile, Failure> {
-    let options = Options {
-        debug_roots: names.debug_dirs.clone(),
-        whole_functions: true,
-        ..Options::default()
-    };
+pub fn resolve_whole(path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
+    let options = Options { whole_functions: true, ..names.options() };
     named(path, recording, &options)
 }
 
 /// The same without lines and inlined functions, which takes a fraction of the time.
-pub fn resolve_functions(path: &Path, recording: &Recording) -> Result<Profile, Failure> {
+pub fn resolve_functions(path: &Path, recording: &Recording) -> Profile {
     named(path, recording, &Options { functions_only: true, ..Options::default() })
 }
 
@@ -86,27 +85,29 @@ pub fn open_contexts(
     event: Option<&str>,
 ) -> Result<(Profile, Tree, usize), Failure> {
     let recording = read(path)?;
-    let options = Options { debug_roots: names.debug_dirs.clone(), ..Options::default() };
+    let options = names.options();
     let events: Vec<&str> = match recording.events.is_empty() {
         true => Event::EXACT.to_vec(),
         false => recording.events.iter().map(|event| event.name.as_str()).collect(),
     };
     let event = index_of(&events, event)?;
     let InContext { resolved, tree } = lwp_symbols::contexts(&recording, &options, event);
-    let profile = said(path, &recording, resolved);
+    say(path, &recording, &resolved.warnings);
+    let profile = resolved.profile;
     // It may be large, and the process is about to end.
     std::mem::forget(recording);
     Ok((profile, tree, event))
 }
 
-fn named(path: &Path, recording: &Recording, options: &Options) -> Result<Profile, Failure> {
-    Ok(said(path, recording, lwp_symbols::profile(recording, options)))
+fn named(path: &Path, recording: &Recording, options: &Options) -> Profile {
+    let resolved = lwp_symbols::profile(recording, options);
+    say(path, recording, &resolved.warnings);
+    resolved.profile
 }
 
-/// The profile; what could not be found out is said on standard error.
-fn said(path: &Path, recording: &Recording, resolved: Resolved) -> Profile {
-    let Resolved { profile, warnings } = resolved;
-    for warning in &warnings {
+/// Says on standard error what could not be found out.
+pub fn say(path: &Path, recording: &Recording, warnings: &[String]) {
+    for warning in warnings {
         eprintln!("lwp: {}: {}", path.display(), lwp_report::escape::printable(warning));
     }
     for image in recording.images.values() {
@@ -115,7 +116,6 @@ fn said(path: &Path, recording: &Recording, resolved: Resolved) -> Profile {
             eprintln!("lwp: {comm}-{} was not counted: {reason}", image.pid);
         }
     }
-    profile
 }
 
 /// The index of the event called `name`; the first one if there is no name.
@@ -124,13 +124,19 @@ pub fn event(profile: &Profile, name: Option<&str>) -> Result<usize, Failure> {
     index_of(&known, name)
 }
 
-fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
-    let Some(name) = name else { return Ok(0) };
-    let name = match name.split(':').next().unwrap_or(name) {
-        "branch-instructions" => "branches",
+/// What recordings call an event that has other names, or a modifier.
+pub fn event_name(name: &str) -> &str {
+    match name.split(':').next().unwrap_or(name) {
+        "insn" | "insns" | "inst" => "instructions",
+        "branch" | "branch-instructions" => "branches",
         "taken-branches" => "branches-taken",
         name => name,
-    };
+    }
+}
+
+fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
+    let Some(name) = name else { return Ok(0) };
+    let name = event_name(name);
     known.iter().position(|event| *event == name).ok_or_else(|| {
         usage_error(
             format!("the recording has no event called '{name}'"),

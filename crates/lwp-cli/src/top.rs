@@ -31,6 +31,8 @@ pub struct Plain {
     pub out: Box<dyn Write + Send>,
     /// Most functions in a frame.
     pub limit: usize,
+    /// As JSON instead of text.
+    pub json: bool,
     /// Most frames.
     pub most: Option<u64>,
     /// Ends the run when there were enough.
@@ -44,7 +46,10 @@ impl Viewer for Plain {
         loop {
             let over = self.gather(pieces);
             if self.most.is_none_or(|most| printed < most) && self.frames.advance(over) {
-                let text = self.frames.text(self.limit, Order::Now);
+                let text = match self.json {
+                    true => self.frames.json(self.limit, Order::Now),
+                    false => self.frames.text(self.limit, Order::Now),
+                };
                 let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
                 if written.is_err() {
                     // Whoever read the frames has gone.

@@ -3,8 +3,9 @@
 //! Own counts and numbers of calls are exact. How much of a callee's work was done for which caller
 //! is not recorded in an exact profile; it is *estimated* by assuming that every call of a function
 //! costs the same, as gprof does. Functions that call each other in a circle form a group: the
-//! group's work is shared out by the calls that enter it.
+//! group's work is shared out by the calls that enter it, and among its members as [`crate::circles`] says.
 
+use crate::circles::Circle;
 use crate::graph::CallGraph;
 use crate::profile::{FunctionId, Profile};
 
@@ -31,10 +32,13 @@ impl Inclusive {
         }
         let (component, members) = graph.components();
         let mut entries = vec![0u64; members.len()];
+        let mut entered = vec![0u64; component.len()];
         for edge in &graph.edges {
             let to = component[edge.to.index()];
             if edge.from.is_none_or(|from| component[from.index()] != to) {
                 entries[to] = entries[to].saturating_add(edge.count);
+                let entered = &mut entered[edge.to.index()];
+                *entered = entered.saturating_add(edge.count);
             }
         }
         let mut of_component = vec![0.0; members.len()];
@@ -55,6 +59,9 @@ impl Inclusive {
                 sum += inclusive;
             }
             of_component[number] = sum;
+            if functions.len() > 1 {
+                around(functions, graph, &entered, &mut of);
+            }
         }
         Self { of, exact: false, component, of_component, entries }
     }
@@ -92,5 +99,24 @@ impl Inclusive {
             0 => 0.0,
             entries => self.of_component[number] * count as f64 / entries as f64,
         }
+    }
+}
+
+/// Adds what was done around a circle to what its functions did themselves, or had done outside it.
+fn around(functions: &[FunctionId], graph: &CallGraph, entered: &[u64], of: &mut [f64]) {
+    let number = |function: &FunctionId| functions.binary_search(function).ok();
+    let mut calls = Vec::new();
+    for (caller, function) in functions.iter().enumerate() {
+        for (callee, times) in &graph.callees[function.index()] {
+            calls.extend(number(callee).map(|callee| (caller, callee, *times as f64)));
+        }
+    }
+    let circle = Circle {
+        work: functions.iter().map(|function| of[function.index()]).collect(),
+        entries: functions.iter().map(|function| entered[function.index()] as f64).collect(),
+        calls,
+    };
+    for (function, inclusive) in functions.iter().zip(circle.inclusive().into_iter().flatten()) {
+        of[function.index()] = inclusive;
     }
 }

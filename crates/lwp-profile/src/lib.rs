@@ -10,6 +10,7 @@
 
 mod builder;
 pub mod chunk;
+mod circles;
 mod decode;
 pub mod diff;
 mod encode;

@@ -1,10 +1,10 @@
 //! One function's code with counts: source lines, instructions, and where branches went.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction};
 use iced_x86::{IntelFormatter, OpKind};
-use lwp_profile::{FunctionId, LocationId, Profile};
+use lwp_profile::{FunctionId, Location, LocationId, Origin, Profile};
 use lwp_symbols::{demangle, function_name, short_name, stable_name};
 
 use crate::arrows::{Arrows, Jump};
@@ -55,6 +55,11 @@ pub enum Line {
         /// What it called, and how often.
         calls: Vec<(String, u64)>,
     },
+    /// What follows is a copy of the function that was inlined into this one.
+    Within {
+        /// The function that the copy is a part of.
+        function: String,
+    },
     /// Bytes that were never executed.
     Gap {
         /// How many.
@@ -81,46 +86,67 @@ pub struct Listing {
     pub lines: Vec<Line>,
 }
 
-/// The functions that `name` can mean: by full name, else by a shorter form, else by a part of it.
+/// The functions that `name` can mean: by full name, else by a shorter form, else by a part of it. Functions
+/// with code of their own come before those that were only inlined.
 pub fn find(profile: &Profile, name: &str) -> Vec<FunctionId> {
-    let with_code: Vec<FunctionId> = {
-        let mut all: Vec<FunctionId> =
-            profile.locations.iter().map(lwp_profile::Location::function).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    let distinct = |all: &mut dyn Iterator<Item = FunctionId>| -> Vec<FunctionId> {
+        let all: BTreeSet<FunctionId> = all.collect();
+        all.into_iter().collect()
     };
+    let with_code = distinct(&mut profile.locations.iter().map(Location::function));
+    let frames = profile.locations.iter().flat_map(|location| &location.frames);
+    let everywhere = distinct(&mut frames.map(|frame| frame.function));
     let symbol = |id: FunctionId| profile.function(id).name.as_str();
-    let matching = |test: &dyn Fn(FunctionId) -> bool| -> Vec<FunctionId> {
-        with_code.iter().copied().filter(|id| test(*id)).collect()
-    };
-    let full = matching(&|id| symbol(id) == name || function_name(profile, id, true) == name);
-    if !full.is_empty() {
-        return full;
-    }
-    let short = matching(&|id| stable_name(symbol(id)) == name || short_name(symbol(id)) == name);
-    if !short.is_empty() {
-        return short;
-    }
-    let last = matching(&|id| short_name(symbol(id)).rsplit("::").next() == Some(name));
-    if !last.is_empty() {
-        return last;
-    }
-    matching(&|id| demangle(symbol(id)).contains(name))
+    let full = |id| symbol(id) == name || function_name(profile, id, true) == name;
+    let short = |id| stable_name(symbol(id)) == name || short_name(symbol(id)) == name;
+    let last = |id| short_name(symbol(id)).rsplit("::").next() == Some(name);
+    let part = |id| demangle(symbol(id)).contains(name);
+    let tests: [&dyn Fn(FunctionId) -> bool; 3] = [&full, &short, &last];
+    let exact = [&with_code, &everywhere].into_iter().flat_map(|ids| tests.map(|test| (ids, test)));
+    let all = exact.chain([(&with_code, &part as &dyn Fn(_) -> _), (&everywhere, &part)]);
+    let mut found = all.map(|(ids, test)| ids.iter().copied().filter(|id| test(*id)).collect());
+    found.find(|ids: &Vec<FunctionId>| !ids.is_empty()).unwrap_or_default()
 }
 
-/// The listing of one function.
+/// The function, and the functions in the same module that debug information calls by its name: its inlined
+/// copies.
+fn with_copies(profile: &Profile, id: FunctionId) -> Vec<FunctionId> {
+    let function = profile.function(id);
+    let name = short_name(&function.name);
+    let copies = (0..profile.functions.len() as u32).map(FunctionId).filter(|copy| {
+        let other = profile.function(*copy);
+        *copy != id
+            && other.origin == Origin::Debug
+            && other.module == function.module
+            && (other.name == function.name || other.name == name)
+    });
+    std::iter::once(id).chain(copies).collect()
+}
+
+/// Where the code of a function is: its own, in order, then that of its copies in others.
+fn locations(profile: &Profile, id: FunctionId) -> Vec<LocationId> {
+    let ids = with_copies(profile, id);
+    let mut found: Vec<LocationId> = (0..profile.locations.len() as u32)
+        .map(LocationId)
+        .filter(|location| {
+            profile.location(*location).frames.iter().any(|frame| ids.contains(&frame.function))
+        })
+        .collect();
+    found.sort_unstable_by_key(|location| {
+        let place = profile.location(*location);
+        (place.function() != id, place.module, place.function(), place.address)
+    });
+    found
+}
+
+/// The listing of one function, with the copies of it that were inlined.
 pub fn function(
     profile: &Profile,
     id: FunctionId,
     options: Options,
     sources: &mut dyn Sources,
 ) -> Listing {
-    let mut locations: Vec<LocationId> = (0..profile.locations.len() as u32)
-        .map(LocationId)
-        .filter(|location| profile.location(*location).function() == id)
-        .collect();
-    locations.sort_unstable_by_key(|location| profile.location(*location).address);
+    let locations = locations(profile, id);
     let mut work = Work::new(profile, options, &locations);
     let mut listing = Listing {
         name: function_name(profile, id, true),
@@ -132,11 +158,18 @@ pub fn function(
     };
     let mut last: Option<(std::sync::Arc<str>, u32)> = None;
     let mut next: Option<u64> = None;
+    let mut within = id;
     for (index, &location) in locations.iter().enumerate() {
         let place = profile.location(location);
-        if let Some(gap) = next.and_then(|next| place.address.checked_sub(next)).filter(|n| *n > 0)
-        {
-            listing.lines.push(Line::Gap { bytes: gap });
+        if place.function() != within {
+            within = place.function();
+            listing.lines.push(Line::Within { function: function_name(profile, within, true) });
+            (last, next) = (None, None);
+        }
+        // Between parts of a copy lies what is not of it.
+        let gap = next.filter(|_| within == id).and_then(|next| place.address.checked_sub(next));
+        if let Some(bytes) = gap.filter(|bytes| *bytes > 0) {
+            listing.lines.push(Line::Gap { bytes });
         }
         if let Some(frame) = place.frames.first().filter(|frame| frame.line != 0) {
             let here = (frame.file.clone(), frame.line);
@@ -183,16 +216,11 @@ struct Work<'a> {
 impl<'a> Work<'a> {
     fn new(profile: &'a Profile, options: Options, locations: &[LocationId]) -> Self {
         let all = profile.by_location();
-        let values = locations.iter().map(|id| (*id, all[id.index()].clone())).collect();
+        let values: HashMap<LocationId, lwp_profile::Values> =
+            locations.iter().map(|id| (*id, all[id.index()].clone())).collect();
         let mut calls: HashMap<LocationId, BTreeMap<String, u64>> = HashMap::new();
         for call in &profile.calls {
-            if let Some(from) = call.from.filter(|from| {
-                locations
-                    .binary_search_by_key(&profile.location(*from).address, |id| {
-                        profile.location(*id).address
-                    })
-                    .is_ok()
-            }) {
+            if let Some(from) = call.from.filter(|from| values.contains_key(from)) {
                 let name = function_name(profile, call.to, true);
                 *calls.entry(from).or_default().entry(name).or_default() += call.count;
             }
@@ -243,6 +271,13 @@ fn jumps(
     instructions: &[Option<Instruction>],
 ) -> Vec<Jump> {
     let mut out = Vec::new();
+    // By function and address: modules may have the same addresses.
+    let place = |id: LocationId| {
+        let place = profile.location(id);
+        (place.module, place.function(), place.address)
+    };
+    let lines: HashMap<_, usize> =
+        locations.iter().enumerate().map(|(line, id)| (place(*id), line)).collect();
     for (from, instruction) in instructions.iter().enumerate() {
         let Some(instruction) = instruction else { continue };
         let flow = instruction.flow_control();
@@ -253,8 +288,8 @@ fn jumps(
             continue;
         }
         let target = instruction.near_branch64();
-        let to = locations.binary_search_by_key(&target, |id| profile.location(*id).address);
-        out.extend(to.ok().map(|to| Jump { from, to }));
+        let (module, function, _) = place(locations[from]);
+        out.extend(lines.get(&(module, function, target)).map(|&to| Jump { from, to }));
     }
     out
 }

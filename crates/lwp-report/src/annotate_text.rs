@@ -1,5 +1,6 @@
 //! Listings as text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::annotate::{Line, Listing};
@@ -9,15 +10,7 @@ use crate::number::{grouped, percent};
 /// A listing for a terminal or a file.
 pub fn listing(listing: &Listing) -> String {
     let mut out = String::new();
-    let share = percent(listing.total as f64, listing.whole);
-    let _ = writeln!(
-        out,
-        "{} [{}]: {} {}, {share} of the whole",
-        printable(&listing.name),
-        printable(&listing.module),
-        grouped(listing.total),
-        listing.event
-    );
+    title(&mut out, listing);
     let arrows = listing.lines.iter().map(arrow_width).max().unwrap_or(0);
     let count = listing.lines.iter().map(count_width).max().unwrap_or(0).max(listing.event.len());
     let _ = writeln!(
@@ -28,11 +21,63 @@ pub fn listing(listing: &Listing) -> String {
     for line in &listing.lines {
         match line {
             Line::Source { .. } => source(&mut out, line, count),
+            Line::Within { function } => {
+                let name = printable(function);
+                let _ = writeln!(out, "{:>7}  {:>count$}  inlined into {name}:", "", "");
+            }
             Line::Gap { bytes } => {
                 let _ = writeln!(out, "{:>7}  {:>count$}  ... {bytes} bytes not executed", "", "");
             }
             Line::Instruction { .. } => instruction(&mut out, listing, line, count, arrows),
         }
+    }
+    out
+}
+
+fn title(out: &mut String, listing: &Listing) {
+    let share = percent(listing.total as f64, listing.whole);
+    let _ = writeln!(
+        out,
+        "{} [{}]: {} {}, {share} of the whole",
+        printable(&listing.name),
+        printable(&listing.module),
+        grouped(listing.total),
+        listing.event
+    );
+}
+
+/// The listing's source lines in their order, with what their instructions counted, and no instructions.
+pub fn source_lines(listing: &Listing) -> String {
+    let mut sums: BTreeMap<(&str, u32), (u64, &str)> = BTreeMap::new();
+    let mut at = ("", 0);
+    for line in &listing.lines {
+        match line {
+            Line::Source { file, line, text, .. } => {
+                at = (file, *line);
+                sums.entry(at).or_default().1 = text.as_deref().unwrap_or("");
+            }
+            Line::Within { .. } => at = ("", 0),
+            Line::Instruction { count, .. } => {
+                let sum = &mut sums.entry(at).or_default().0;
+                *sum = sum.saturating_add(*count);
+            }
+            Line::Gap { .. } => {}
+        }
+    }
+    let mut out = String::new();
+    title(&mut out, listing);
+    let width = sums.values().map(|sum| grouped(sum.0).len()).max().unwrap_or(0);
+    let width = width.max(listing.event.len());
+    let _ = writeln!(out, "{:>7}  {:>width$}  line", "", listing.event);
+    for ((file, line), (count, text)) in sums {
+        let share = percent(count as f64, listing.total);
+        let place = match line {
+            0 => "??".to_owned(),
+            line => format!("{}:{line}", printable(file.rsplit('/').next().unwrap_or(file))),
+        };
+        let text = printable(&text.replace('\t', "    "));
+        let row = format!("{share:>7}  {:>width$}  {place}  {text}", grouped(count));
+        let _ = writeln!(out, "{}", row.trim_end());
     }
     out
 }

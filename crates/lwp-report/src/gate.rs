@@ -198,6 +198,34 @@ impl Verdict {
         out
     }
 
+    /// As annotations of a workflow: one command a line, in which the characters that end it are encoded.
+    pub fn github(&self) -> String {
+        let encoded = |text: &str| {
+            let text = text.replace('%', "%25");
+            printable(&text.replace('\r', "%0D").replace('\n', "%0A"))
+        };
+        let mut out = String::new();
+        for check in &self.checks {
+            let kind = if check.passes() { "notice" } else { "error" };
+            let most = grouped(check.limit.ceiling(check.before.unwrap_or(0)));
+            let mut message = format!(
+                "{}: {}: {} of at most {most} ({}), {}",
+                self.command,
+                check.event,
+                grouped(check.after),
+                check.limit,
+                check.change()
+            );
+            if !check.passes() {
+                for (name, delta) in &self.suspects {
+                    let _ = write!(message, "\n{}  {name}", signed(*delta));
+                }
+            }
+            let _ = writeln!(out, "::{kind} title=lwp gate::{}", encoded(&message));
+        }
+        out
+    }
+
     /// As JSON.
     pub fn json(&self) -> String {
         let checks: Vec<Value> = self
@@ -278,6 +306,9 @@ mod tests {
         assert!(verdict.markdown().contains("a \\<b\\> \\| c"));
         assert!(verdict.junit().contains("classname=\"a &lt;b&gt; | c\""));
         assert!(verdict.junit().contains("failures=\"1\""));
+        let error = "::error title=lwp gate::a <b> | c: instructions: 150 of at most 101 (+1%25), \
+                     +50 (+50.00%25)%0A+50  f<int>(\u{fffd})\n";
+        assert_eq!(verdict.github(), error);
         let json: Value = serde_json::from_str(&verdict.json()).unwrap();
         assert_eq!(json["checks"][0]["passes"], false);
     }

@@ -13,7 +13,9 @@ pub mod flame;
 pub mod gate;
 pub mod machine;
 pub mod number;
+pub mod series;
 pub mod table;
 pub mod text;
+pub mod tree_text;
 
 pub use table::{Options, Row, SortKey, Table};

@@ -2,28 +2,52 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::build_id;
 use crate::elf::Elf;
+use crate::files::{Bytes, Files};
 
 /// Where distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 /// The debug file of `elf`, which lies at `path`: by build id, then by debug link. One with another
-/// build id is passed over.
-pub fn find(elf: &Elf, path: &Path, more: &[PathBuf]) -> Option<Vec<u8>> {
-    let link = elf.debug_link.as_deref();
-    let usable = |candidate: PathBuf| {
-        let bytes = std::fs::read(candidate).ok()?;
-        let id = crate::build_id::of_bytes(&bytes);
-        (elf.build_id.is_empty() || id == elf.build_id).then_some(bytes)
-    };
-    candidates(&elf.build_id, link, path, more).into_iter().find_map(usable)
+/// build id is passed over; where there is none, one with another checksum than the link has.
+pub fn find(elf: &Elf, path: &Path, files: &Files<'_>) -> Option<(PathBuf, Bytes)> {
+    let link = elf.debug_link.as_ref();
+    let name = link.map(|(name, _)| name.as_str());
+    let candidates = candidates(&elf.build_id, name, path, files.debug_roots);
+    files.first(&candidates, |candidate, bytes| {
+        let same = match (elf.build_id.is_empty(), link) {
+            (false, _) => build_id::of_bytes(bytes) == elf.build_id,
+            (true, Some((_, checksum))) => crc32fast::hash(bytes) == *checksum,
+            (true, None) => false,
+        };
+        same.then(|| (candidate.to_owned(), bytes.clone()))
+    })
+}
+
+/// The file called `name` with the build id `id` in which the debug file at `owner` shares entries with others,
+/// as `dwz` makes it.
+pub fn find_shared(name: &Path, id: &[u8], owner: &Path, files: &Files<'_>) -> Option<Bytes> {
+    let real = owner.canonicalize().ok();
+    let beside = [Some(owner), real.as_deref()].into_iter().flatten().filter_map(Path::parent);
+    let mut candidates: Vec<PathBuf> = beside.map(|dir| dir.join(name)).collect();
+    if let Some(by_id) = by_build_id(id) {
+        candidates.extend(roots(files.debug_roots).map(|it| it.join(".build-id").join(&by_id)));
+    }
+    if let Some(name) = name.file_name() {
+        candidates.extend(roots(files.debug_roots).map(|it| it.join(".dwz").join(name)));
+    }
+    files.first(&candidates, |_, bytes| (build_id::of_bytes(bytes) == id).then(|| bytes.clone()))
+}
+
+fn roots(more: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    more.iter().map(PathBuf::as_path).chain([Path::new(DEBUG_ROOT)])
 }
 
 fn candidates(id: &[u8], link: Option<&str>, path: &Path, more: &[PathBuf]) -> Vec<PathBuf> {
-    let roots = || more.iter().map(PathBuf::as_path).chain([Path::new(DEBUG_ROOT)]);
     let mut out = Vec::new();
     if let Some(name) = by_build_id(id) {
-        out.extend(roots().map(|root| root.join(".build-id").join(&name)));
+        out.extend(roots(more).map(|root| root.join(".build-id").join(&name)));
     }
     let Some(link) = link else { return out };
     let Some(dir) = path.parent() else { return out };
@@ -34,7 +58,7 @@ fn candidates(id: &[u8], link: Option<&str>, path: &Path, more: &[PathBuf]) -> V
     out.push(dir.join(link));
     out.push(dir.join(".debug").join(link));
     let inside = dir.strip_prefix("/").unwrap_or(dir);
-    out.extend(roots().map(|root| root.join(inside).join(link)));
+    out.extend(roots(more).map(|root| root.join(inside).join(link)));
     out.retain(|candidate| candidate != path);
     out
 }

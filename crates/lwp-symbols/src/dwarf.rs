@@ -2,14 +2,22 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use addr2line::{LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian};
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection};
+use object::{CompressionFormat, Object, ObjectSection};
 
-type Reader = EndianArcSlice<LittleEndian>;
+use crate::debug_file;
+use crate::files::{Bytes, Files};
+use crate::split::Split;
+
+/// Bytes of debug information.
+pub type Reader = EndianArcSlice<LittleEndian>;
+
+type Elf64<'data> = ElfFile64<'data, object::LittleEndian>;
 
 /// A function at a place in its source, as the debug information has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,9 +30,23 @@ pub struct SourceFrame {
     pub line: u32,
 }
 
+/// A file with debug information.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What is in it.
+    pub bytes: Bytes,
+    /// The program or library that it tells about.
+    pub program: PathBuf,
+}
+
 /// The debug information of one file.
 pub struct Dwarf {
     context: addr2line::Context<Reader>,
+    split: Split,
+    /// A file that entries are shared in, and that is missing.
+    unshared: Option<PathBuf>,
     /// Names of source files, each once.
     files: RefCell<HashSet<Arc<str>>>,
 }
@@ -36,18 +58,49 @@ impl std::fmt::Debug for Dwarf {
 }
 
 impl Dwarf {
-    /// Reads what `bytes` has; `None` where that is nothing. `path` is where a supplementary file is
-    /// named relative to.
-    pub fn parse(bytes: &[u8], path: &Path) -> Option<Self> {
-        let file = ElfFile64::<object::LittleEndian>::parse(bytes).ok()?;
-        file.section_by_name(".debug_info").or(file.section_by_name(".zdebug_info"))?;
-        let mut dwarf = gimli::Dwarf::load(|id| section(&file, id)).ok()?;
-        if let Some(supplement) = supplement(&file, path) {
-            let sup = ElfFile64::<object::LittleEndian>::parse(&*supplement).ok()?;
-            dwarf.load_sup(|id| section(&sup, id)).ok()?;
+    /// Whether `bytes` have debug information.
+    pub fn is_in(bytes: &[u8]) -> bool {
+        let Ok(file) = Elf64::parse(bytes) else { return false };
+        file.section_by_name(".debug_info").is_some_and(|section| section.size() > 0)
+    }
+
+    /// Reads what `source` has; `None` where that is nothing.
+    pub fn parse(source: &Source, files: &Files<'_>) -> Option<Self> {
+        let sections = Sections::of(&source.bytes)?;
+        let mut dwarf = gimli::Dwarf::load(|id| sections.section(Some(id.name()))).ok()?;
+        let mut unshared = None;
+        if let Some((name, id)) = sections.shared() {
+            let shared = debug_file::find_shared(&name, id, &source.path, files);
+            match shared.as_ref().and_then(Sections::of) {
+                Some(shared) => dwarf.load_sup(|id| shared.section(Some(id.name()))).ok()?,
+                None => unshared = Some(name),
+            }
         }
         let context = addr2line::Context::from_dwarf(dwarf).ok()?;
-        Some(Self { context, files: RefCell::default() })
+        let split = Split::of(&source.path, &source.program);
+        Some(Self { context, split, unshared, files: RefCell::default() })
+    }
+
+    /// What is missing, in words.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if let Some(name) = &self.unshared {
+            let name = name.display();
+            out.push(format!("{name}, which has a part of the debug information, was not found"));
+        }
+        let missing = self.split.missing();
+        if let Some(first) = missing.first() {
+            let others = match missing.len() {
+                1 => String::new(),
+                n => format!(" and {} more", n - 1),
+            };
+            out.push(format!(
+                "debug information in {}{others} was not found: inlined functions are missing; \
+                 make a package of them beside the program (dwp), or keep them where they were",
+                first.display()
+            ));
+        }
+        out
     }
 
     fn shared(&self, file: &str) -> Arc<str> {
@@ -61,11 +114,18 @@ impl Dwarf {
     }
 
     /// The frames at `address`, innermost first; empty where nothing is known.
-    pub fn frames_at(&self, address: u64) -> Vec<SourceFrame> {
+    pub fn frames_at(&self, address: u64, files: &Files<'_>) -> Vec<SourceFrame> {
         let mut out = Vec::new();
-        let Ok(mut frames) = self.context.find_frames(address).skip_all_loads() else {
-            return out;
+        let mut lookup = self.context.find_frames(address);
+        let found = loop {
+            match lookup {
+                LookupResult::Output(found) => break found,
+                LookupResult::Load { load, continuation } => {
+                    lookup = continuation.resume(self.split.load(load, files));
+                }
+            }
         };
+        let Ok(mut frames) = found else { return out };
         while let Ok(Some(frame)) = frames.next() {
             let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
             let (file, line) = match &frame.location {
@@ -80,21 +140,46 @@ impl Dwarf {
     }
 }
 
-fn section(
-    file: &ElfFile64<'_, object::LittleEndian>,
-    id: gimli::SectionId,
-) -> Result<Reader, gimli::Error> {
-    let data = file
-        .section_by_name(id.name())
-        .and_then(|section| section.uncompressed_data().ok())
-        .unwrap_or_default();
-    Ok(EndianArcSlice::new(Arc::from(&*data), LittleEndian))
+/// The sections of one file, found by name.
+pub struct Sections<'data> {
+    file: Elf64<'data>,
+    whole: Reader,
 }
 
-/// The file that several debug files share entries in, as `dwz` makes it.
-fn supplement(file: &ElfFile64<'_, object::LittleEndian>, path: &Path) -> Option<Vec<u8>> {
-    let (name, id) = file.gnu_debugaltlink().ok()??;
-    let name = Path::new(std::str::from_utf8(name).ok()?);
-    let bytes = std::fs::read(path.parent()?.join(name)).ok()?;
-    (crate::build_id::of_bytes(&bytes) == id).then_some(bytes)
+impl<'data> Sections<'data> {
+    /// Those of `bytes`; `None` where they are no ELF file.
+    pub fn of(bytes: &'data Bytes) -> Option<Self> {
+        let file = Elf64::parse(&**bytes).ok()?;
+        Some(Self { file, whole: Reader::new(Arc::clone(bytes), LittleEndian) })
+    }
+
+    /// The section called `name`, empty where it is missing or damaged. Its bytes are the file's own, unless it is
+    /// compressed.
+    pub fn section(&self, name: Option<&str>) -> Result<Reader, gimli::Error> {
+        let section = name.and_then(|name| self.file.section_by_name(name));
+        Ok(section.and_then(|section| self.bytes(&section)).unwrap_or_else(Self::empty))
+    }
+
+    fn bytes(&self, section: &impl ObjectSection<'data>) -> Option<Reader> {
+        let range = section.compressed_file_range().ok()?;
+        if range.format != CompressionFormat::None {
+            let data = section.uncompressed_data().ok()?;
+            return Some(Reader::new(Arc::from(&*data), LittleEndian));
+        }
+        let start = usize::try_from(range.offset).ok()?;
+        let end = start.checked_add(usize::try_from(range.uncompressed_size).ok()?)?;
+        (end <= self.whole.bytes().len()).then(|| self.whole.range(start..end))
+    }
+
+    /// No bytes.
+    pub fn empty() -> Reader {
+        Reader::new(Arc::from([]), LittleEndian)
+    }
+
+    /// The file that several debug files share entries in, as `dwz` makes it: its name and build id.
+    fn shared(&self) -> Option<(PathBuf, &'data [u8])> {
+        use std::os::unix::ffi::OsStrExt;
+        let (name, id) = self.file.gnu_debugaltlink().ok()??;
+        Some((Path::new(std::ffi::OsStr::from_bytes(name)).to_owned(), id))
+    }
 }

@@ -47,8 +47,8 @@ pub struct Elf {
     exports: HashMap<String, (u64, bool)>,
     /// Executable segments: address and bytes.
     code: Vec<(u64, Vec<u8>)>,
-    /// The debug link: a file name.
-    pub debug_link: Option<String>,
+    /// The debug link: a file name, and the checksum of the file.
+    pub debug_link: Option<(String, u32)>,
 }
 
 impl Elf {
@@ -78,7 +78,7 @@ impl Elf {
                 .gnu_debuglink()
                 .ok()
                 .flatten()
-                .map(|(name, _)| String::from_utf8_lossy(name).into_owned()),
+                .map(|(name, checksum)| (String::from_utf8_lossy(name).into_owned(), checksum)),
             ..Self::default()
         };
         out.read_symbols(&file);
@@ -287,8 +287,9 @@ fn in_code(
 ) -> bool {
     let kind = symbol.elf_symbol().st_info.st_type();
     let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
-    kind == elf::STT_NOTYPE
-        && section.is_some_and(|section| section.kind() == object::SectionKind::Text)
+    // By its flags: in a debug file, code has no bytes.
+    let code = |flags| matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(elf::SHF_EXECINSTR));
+    kind == elf::STT_NOTYPE && section.is_some_and(|section| code(section.flags()))
 }
 
 /// Which of several names for one address is shown: functions before labels, public names before

@@ -12,13 +12,16 @@ mod debug_file;
 mod demangle;
 mod dwarf;
 mod elf;
+mod files;
 mod generated;
 mod jitdump;
 mod live;
+mod mini_debug;
 mod module;
 mod naming;
 mod perf_map;
 mod resolve;
+mod split;
 mod vdso;
 
 pub use build_id::build_id_of;

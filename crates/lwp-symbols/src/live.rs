@@ -7,6 +7,7 @@ use lwp_profile::{Block, RecordedModule, RecordedSymbol, ThreadExecutions};
 use rustc_hash::FxHashMap;
 
 use crate::demangle::demangle;
+use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
 
@@ -59,7 +60,7 @@ impl Live {
         match self.modules.get_mut(&module.id) {
             Some(known) => known.module = module,
             None => {
-                let names = ModuleNames::find(&module, &[], &self.debug_roots, false);
+                let names = ModuleNames::find(&module, &Files::new(&[], &self.debug_roots), false);
                 self.modules.insert(module.id, Code { module, names });
             }
         }

@@ -1,33 +1,34 @@
 //! One module's names, from wherever they are to be had.
 
-use std::path::{Path, PathBuf};
+use std::cell::OnceCell;
+use std::path::Path;
 
-use lwp_profile::{RecordedFile, RecordedModule};
+use lwp_profile::RecordedModule;
 
 use crate::build_id;
 use crate::debug_file;
-use crate::dwarf::{Dwarf, SourceFrame};
+use crate::dwarf::{Dwarf, Source, SourceFrame};
 use crate::elf::{Elf, Symbol};
+use crate::files::Files;
+use crate::mini_debug;
 use crate::vdso;
 
 /// The names of one module.
 #[derive(Debug, Default)]
 pub struct ModuleNames {
     elf: Option<Elf>,
-    dwarf: Option<Dwarf>,
-    /// Why names are missing, if they are.
-    pub warning: Option<String>,
+    /// Where debug information is.
+    debug: Option<Source>,
+    /// What has been made of it, once somebody has asked.
+    dwarf: OnceCell<Option<Dwarf>>,
+    /// Which module this is, and why names are missing, if they are.
+    path: String,
+    warning: Option<String>,
 }
 
 impl ModuleNames {
-    /// Looks for the names of `module`, first among the files kept with the recording.
-    /// With `code`, its bytes too.
-    pub fn find(
-        module: &RecordedModule,
-        kept: &[RecordedFile],
-        debug_roots: &[PathBuf],
-        code: bool,
-    ) -> Self {
+    /// Looks for the names of `module` in `files`. With `code`, its bytes too.
+    pub fn find(module: &RecordedModule, files: &Files<'_>, code: bool) -> Self {
         if module.path == "[vdso]" {
             return match vdso::vdso_bytes() {
                 Some(bytes) if same_build(module, &bytes) => {
@@ -40,12 +41,7 @@ impl ModuleNames {
             return Self::default();
         }
         let path = Path::new(&module.path);
-        let found = kept
-            .iter()
-            .find(|file| file.path == module.path)
-            .map(|file| Ok(file.bytes.clone()))
-            .unwrap_or_else(|| std::fs::read(path));
-        let bytes = match found {
+        let bytes = match files.read(path) {
             Ok(bytes) => bytes,
             Err(error) => return Self::without(module, &format!("cannot be read: {error}")),
         };
@@ -62,20 +58,43 @@ impl ModuleNames {
         if code {
             elf.keep_code(&bytes);
         }
-        let own = Dwarf::parse(&bytes, path);
-        if own.is_some() && !Elf::is_stripped(&bytes) {
-            return Self { elf: Some(elf), dwarf: own, warning: None };
+        let own = Dwarf::is_in(&bytes);
+        let stripped = Elf::is_stripped(&bytes);
+        let source = |file: &Path, bytes| {
+            let (path, program) = (file.to_owned(), path.to_owned());
+            Some(Source { path, bytes, program })
+        };
+        let separate = match own && !stripped {
+            true => None,
+            false => debug_file::find(&elf, path, files),
+        };
+        match &separate {
+            Some((_, bytes)) => elf.add_symbols(bytes),
+            None if stripped => {
+                if let Some(symbols) = mini_debug::unpack(&bytes) {
+                    elf.add_symbols(&symbols);
+                }
+            }
+            None => {}
         }
-        let separate = debug_file::find(&elf, path, debug_roots);
-        let dwarf = separate.as_deref().and_then(|bytes| {
-            elf.add_symbols(bytes);
-            Dwarf::parse(bytes, path)
-        });
-        Self { elf: Some(elf), dwarf: own.or(dwarf), warning: None }
+        let debug = match separate {
+            _ if own => source(path, bytes),
+            Some((path, bytes)) if Dwarf::is_in(&bytes) => source(&path, bytes),
+            _ => None,
+        };
+        Self { elf: Some(elf), debug, path: module.path.clone(), ..Self::default() }
     }
 
     fn without(module: &RecordedModule, why: &str) -> Self {
-        Self { warning: Some(format!("{}: {why}", module.path)), ..Self::default() }
+        Self { path: module.path.clone(), warning: Some(why.to_owned()), ..Self::default() }
+    }
+
+    /// What is missing so far, in words.
+    pub fn warnings(&self) -> Vec<String> {
+        let read = self.dwarf.get().and_then(Option::as_ref);
+        let missing = read.map(Dwarf::warnings).unwrap_or_default();
+        let all = self.warning.iter().chain(&missing);
+        all.map(|warning| format!("{}: {warning}", self.path)).collect()
     }
 
     /// The address that the file itself has for what lies at `offset`.
@@ -88,9 +107,11 @@ impl ModuleNames {
         self.elf.as_ref()?.function_at(address)
     }
 
-    /// Frames at `address` from debug information.
-    pub fn frames_at(&self, address: u64) -> Vec<SourceFrame> {
-        self.dwarf.as_ref().map(|dwarf| dwarf.frames_at(address)).unwrap_or_default()
+    /// Frames at `address` from debug information, which is read when the first are asked for.
+    pub fn frames_at(&self, address: u64, files: &Files<'_>) -> Vec<SourceFrame> {
+        let Some(source) = &self.debug else { return Vec::new() };
+        let dwarf = self.dwarf.get_or_init(|| Dwarf::parse(source, files));
+        dwarf.as_ref().map(|dwarf| dwarf.frames_at(address, files)).unwrap_or_default()
     }
 
     /// The tables.

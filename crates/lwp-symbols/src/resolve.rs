@@ -15,6 +15,7 @@ use lwp_profile::{
 use rustc_hash::FxHashMap;
 
 use crate::calls;
+use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
 
@@ -36,6 +37,8 @@ pub struct Resolved {
     pub profile: Profile,
     /// What is missing, in words.
     pub warnings: Vec<String>,
+    /// Files beside the recorded ones that names were found in.
+    pub debug_files: Vec<PathBuf>,
 }
 
 /// A profile without its stacks, and the contexts of one event.
@@ -60,10 +63,10 @@ pub fn contexts(recording: &Recording, options: &Options, event: usize) -> InCon
     let events = sampled_events(recording);
     let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
     let contexts = resolver.contexts(event);
-    let warnings = resolver.warnings();
+    let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
     let (profile, functions) = resolver.builder.finish_renumbered();
     let tree = contexts.finish(true, |function| functions[function.index()]);
-    InContext { resolved: Resolved { profile, warnings }, tree }
+    InContext { resolved: Resolved { profile, warnings, debug_files }, tree }
 }
 
 /// Finds the names for everything in `recording`.
@@ -80,8 +83,8 @@ pub fn profile(recording: &Recording, options: &Options) -> Resolved {
         resolver.executions();
         calls::add(&mut resolver);
     }
-    let warnings = resolver.warnings();
-    Resolved { profile: resolver.builder.finish(), warnings }
+    let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
+    Resolved { profile: resolver.builder.finish(), warnings, debug_files }
 }
 
 fn sampled_events(recording: &Recording) -> Vec<Event> {
@@ -117,6 +120,7 @@ pub struct Resolver<'a> {
     pub builder: Builder,
     /// Names by module number, one of each file: see [`Self::same`].
     pub names: BTreeMap<u32, ModuleNames>,
+    files: Files<'a>,
     /// The number that stands for a module, where a file was mapped at several places.
     same: FxHashMap<u32, u32>,
     generated: Generated,
@@ -134,9 +138,9 @@ type Code = (u64, Vec<u8>);
 
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
+        let files = Files::new(&recording.files, &options.debug_roots);
         let find = |module: &lwp_profile::RecordedModule| {
-            let code = !recording.events.is_empty();
-            ModuleNames::find(module, &recording.files, &options.debug_roots, code)
+            ModuleNames::find(module, &files, !recording.events.is_empty())
         };
         let mut first: FxHashMap<(&str, &[u8]), u32> = FxHashMap::default();
         let mut same = FxHashMap::default();
@@ -152,6 +156,7 @@ impl<'a> Resolver<'a> {
             recording,
             builder: Builder::new(recording.info("command"), mode, events),
             names: firsts.map(|(&id, module)| (id, find(module))).collect(),
+            files,
             same,
             generated: Generated::new(&recording.symbols),
             modules: FxHashMap::default(),
@@ -165,7 +170,7 @@ impl<'a> Resolver<'a> {
     /// What is missing, in words.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.recording.warnings.clone();
-        warnings.extend(self.names.values().filter_map(|names| names.warning.clone()));
+        warnings.extend(self.names.values().flat_map(ModuleNames::warnings));
         warnings.dedup();
         warnings
     }
@@ -211,7 +216,8 @@ impl<'a> Resolver<'a> {
         let frames = match self.options.functions_only {
             true => Vec::new(),
             false => {
-                self.names.get(&module).map(|names| names.frames_at(start)).unwrap_or_default()
+                let names = self.names.get(&module);
+                names.map(|names| names.frames_at(start, &self.files)).unwrap_or_default()
             }
         };
         let (file, line) =
@@ -257,7 +263,8 @@ impl<'a> Resolver<'a> {
         let found = match self.options.functions_only {
             true => Vec::new(),
             false => {
-                self.names.get(&module).map(|names| names.frames_at(address)).unwrap_or_default()
+                let names = self.names.get(&module);
+                names.map(|names| names.frames_at(address, &self.files)).unwrap_or_default()
             }
         };
         let mut frames = Vec::with_capacity(found.len().max(1));

@@ -33,6 +33,10 @@ pub struct AnnotateArgs {
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
 
+    /// Show source lines only, with the counts of their instructions added up
+    #[arg(long)]
+    pub line: bool,
+
     /// Print text (there is no other form yet)
     #[arg(long, hide = true)]
     pub stdio: bool,
@@ -54,13 +58,17 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
     };
     let maps = prefix_maps(&args.sources)?;
     let recording = profiles::read(&args.input.input)?;
-    let profile = profiles::resolve_whole(&args.input.input, &recording, &args.input.names)?;
+    let profile = profiles::resolve_whole(&args.input.input, &recording, &args.input.names);
     let event = profiles::event(&profile, args.event.as_deref())?;
     let id = chosen(&profile, event, args.function.as_deref())?;
     let mut sources = Files::new(maps, &recording.files);
     let options = Options { event, intel };
     let listing = annotate::function(&profile, id, options, &mut sources);
-    super::print(annotate_text::listing(&listing).as_bytes())?;
+    let text = match args.line {
+        true => annotate_text::source_lines(&listing),
+        false => annotate_text::listing(&listing),
+    };
+    super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)
 }
 

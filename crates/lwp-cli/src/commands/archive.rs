@@ -5,7 +5,8 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use clap::Args;
-use lwp_profile::{Profile, RecordedFile, Recording, Writer};
+use lwp_profile::{RecordedFile, Recording, Writer};
+use lwp_symbols::Resolved;
 
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -32,13 +33,15 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let bytes = std::fs::read(&args.input.input)
         .map_err(|error| Failure::io(args.input.input.display(), &error))?;
     let recording = profiles::read(&args.input.input)?;
-    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
+    let options = args.input.names.options();
+    let resolved = lwp_symbols::profile(&recording, &options);
+    profiles::say(&args.input.input, &recording, &resolved.warnings);
     let failed = |error| Failure::io(args.output.display(), &error);
     let mut file = File::create(&args.output).map_err(failed)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);
     let mut kept = 0;
-    for path in paths(args, &recording, &profile) {
+    for path in paths(args, &recording, &resolved) {
         // What cannot be read is missing here as it would be there.
         if let Ok(bytes) = std::fs::read(&path) {
             writer.file(&RecordedFile { path, bytes }).map_err(failed)?;
@@ -51,18 +54,20 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
 }
 
 /// The files to keep: modules as they were recorded, their debug files, and sources.
-fn paths(args: &ArchiveArgs, recording: &Recording, profile: &Profile) -> BTreeSet<String> {
+fn paths(args: &ArchiveArgs, recording: &Recording, resolved: &Resolved) -> BTreeSet<String> {
     let known: BTreeSet<&str> = recording.files.iter().map(|file| file.path.as_str()).collect();
     let modules = recording
         .modules
         .values()
         .filter(|module| !module.is_anonymous())
         .map(|module| module.path.clone());
-    let sources = profile
+    let debug = resolved.debug_files.iter().map(|path| path.display().to_string());
+    let sources = resolved
+        .profile
         .locations
         .iter()
         .flat_map(|location| &location.frames)
         .map(|frame| frame.file.to_string())
         .filter(|file| !args.no_sources && !file.is_empty());
-    modules.chain(sources).filter(|path| !known.contains(path.as_str())).collect()
+    modules.chain(debug).chain(sources).filter(|path| !known.contains(path.as_str())).collect()
 }

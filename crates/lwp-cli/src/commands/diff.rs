@@ -1,11 +1,12 @@
 //! `lwp diff`: two recordings compared.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::diff::{By, compare};
 use lwp_profile::{FunctionId, Origin, Profile};
 use lwp_report::diff::{self, View};
+use lwp_report::series::Series;
 use lwp_symbols::{function_name, stable_name};
 
 use crate::args::usage_error;
@@ -13,16 +14,16 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::{self, NameArgs};
 
+/// Where `lwp record` keeps the recording before.
+const OLD_FILE: &str = "lwp.data.old";
+
 /// `lwp diff`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DiffArgs {
-    /// The recording from before [default: lwp.data.old]
-    #[arg(value_name = "BEFORE", default_value = "lwp.data.old")]
-    pub before: PathBuf,
-
-    /// The recording from after [default: lwp.data]
-    #[arg(value_name = "AFTER", default_value = profiles::DEFAULT_FILE)]
-    pub after: PathBuf,
+    /// Recordings, the one from before first; of several each is compared with the first [default: lwp.data.old
+    /// lwp.data]
+    #[arg(value_name = "RECORDING")]
+    pub recordings: Vec<PathBuf>,
 
     /// The event to compare [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
@@ -64,8 +65,12 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
             return Err(usage_error(cause, "keys are: sym, srcline, dso"));
         }
     };
-    let before = profiles::open(&args.before, &args.names)?;
-    let after = profiles::open(&args.after, &args.names)?;
+    let (first, others) = recordings(&args.recordings);
+    if others.len() > 1 {
+        return series(args, by, &first, &others);
+    }
+    let before = profiles::open(&first, &args.names)?;
+    let after = profiles::open(&others[0], &args.names)?;
     let event = profiles::event(&before, args.event.as_deref())?;
     let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
     profiles::event(&after, Some(&name))?;
@@ -76,6 +81,38 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
         (true, _) => diff::json(&view),
         (_, true) => diff::csv(&view),
         _ => diff::text(&view),
+    };
+    super::print(text.as_bytes())?;
+    Ok(Ending::SUCCESS)
+}
+
+/// What is compared with what.
+fn recordings(named: &[PathBuf]) -> (PathBuf, Vec<PathBuf>) {
+    match named.split_first() {
+        None => (OLD_FILE.into(), vec![profiles::DEFAULT_FILE.into()]),
+        Some((first, [])) => (first.clone(), vec![profiles::DEFAULT_FILE.into()]),
+        Some((first, others)) => (first.clone(), others.to_vec()),
+    }
+}
+
+/// Compares several recordings with the first.
+fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<Ending, Failure> {
+    let before = profiles::open(first, &args.names)?;
+    let event = profiles::event(&before, args.event.as_deref())?;
+    let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
+    let mut names = vec![first.display().to_string()];
+    let mut compared = Vec::with_capacity(others.len());
+    for path in others {
+        let after = profiles::open(path, &args.names)?;
+        profiles::event(&after, Some(&name))?;
+        names.push(path.display().to_string());
+        compared.push(compare(&before, &after, by, &function_key));
+    }
+    let series = Series::new((event, &name), &names, &compared, args.relative);
+    let text = match (args.json, args.csv) {
+        (true, _) => series.json(args.limit),
+        (_, true) => series.csv(args.limit),
+        _ => series.text(args.limit),
     };
     super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)

@@ -34,7 +34,7 @@ pub struct ExportArgs {
 pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
     let format = format(args)?;
     let recording = profiles::read(&args.input.input)?;
-    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let event = profiles::event(&profile, args.event.as_deref())?;
     profiles::write(&args.output, &format.write(&recording, &profile, event))?;
     Ok(Ending::SUCCESS)

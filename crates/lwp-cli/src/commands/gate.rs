@@ -36,11 +36,15 @@ pub struct GateArgs {
     #[arg(short, long = "limit", value_name = "EVENT=LIMIT")]
     pub limits: Vec<String>,
 
+    /// The most that an event may count, whatever the baseline: insn=2_000_000
+    #[arg(long = "hard", value_name = "EVENT=COUNT")]
+    pub hard: Vec<String>,
+
     /// Read baseline and limits from FILE [default: lwp.toml, if there is one]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// How the verdict is written: text, markdown, junit, json
+    /// How the verdict is written: text, markdown, junit, json, github
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
 
@@ -54,12 +58,20 @@ pub struct GateArgs {
 struct Rules {
     baseline: Option<PathBuf>,
     limits: BTreeMap<String, Limit>,
+    /// Most that events may count, beside the limits.
+    hard: BTreeMap<String, Limit>,
+}
+
+impl Rules {
+    fn all(&self) -> impl Iterator<Item = (&String, Limit)> {
+        self.limits.iter().chain(&self.hard).map(|(event, limit)| (event, *limit))
+    }
 }
 
 /// Checks.
 pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
     let rules = rules(args)?;
-    if rules.limits.is_empty() {
+    if rules.all().next().is_none() {
         return Err(usage_error(
             "there is no limit to check",
             "give one: --limit instructions=+0.5%, or [gate.limits] in lwp.toml",
@@ -76,9 +88,10 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
         "markdown" | "md" => verdict.markdown(),
         "junit" => verdict.junit(),
         "json" => verdict.json(),
+        "github" => verdict.github(),
         other => {
             let cause = format!("no format is called '{other}'");
-            return Err(usage_error(cause, "formats are: text, markdown, junit, json"));
+            return Err(usage_error(cause, "formats are: text, markdown, junit, json, github"));
         }
     };
     profiles::write(&args.output, text.as_bytes())?;
@@ -87,7 +100,7 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
 
 fn judge(rules: &Rules, before: Option<&Profile>, after: &Profile) -> Result<Verdict, Failure> {
     let mut checks = Vec::new();
-    for (event, &limit) in &rules.limits {
+    for (event, limit) in rules.all() {
         if limit.is_relative() && before.is_none() {
             return Err(usage_error(
                 format!("the limit {event}={limit} needs a baseline"),
@@ -99,7 +112,7 @@ fn judge(rules: &Rules, before: Option<&Profile>, after: &Profile) -> Result<Ver
             Ok::<u64, Failure>(profile.total().get(index))
         };
         checks.push(Check {
-            event: event.clone(),
+            event: profiles::event_name(event).to_owned(),
             limit,
             before: before.map(value).transpose()?,
             after: value(after)?,
@@ -145,6 +158,14 @@ fn rules(args: &GateArgs) -> Result<Rules, Failure> {
             .ok_or_else(|| bad_limit(text))?;
         rules.limits.insert(event.to_owned(), limit);
     }
+    for text in &args.hard {
+        let (event, most) = text
+            .split_once('=')
+            .and_then(|(event, most)| Some((event, Limit::parse(most)?)))
+            .filter(|(_, most)| !most.is_relative())
+            .ok_or_else(|| bad_limit(text))?;
+        rules.hard.insert(event.to_owned(), most);
+    }
     if args.baseline.is_some() {
         rules.baseline.clone_from(&args.baseline);
     }
@@ -158,7 +179,7 @@ fn bad_limit(text: &str) -> Failure {
     )
 }
 
-/// Reads `[gate] baseline` and `[gate.limits]`.
+/// Reads `[gate] baseline`, `[gate.limits]` and `[gate.hard]`.
 fn parse_config(text: &str, path: &Path) -> Result<Rules, Failure> {
     let wrong = |what: String| Failure::new(OWN_FAILURE, format!("{}: {what}", path.display()));
     let table: toml::Table =
@@ -172,17 +193,19 @@ fn parse_config(text: &str, path: &Path) -> Result<Rules, Failure> {
                 let beside = path.parent().unwrap_or(Path::new(""));
                 rules.baseline = Some(beside.join(file));
             }
-            ("limits", toml::Value::Table(limits)) => {
+            ("limits" | "hard", toml::Value::Table(limits)) => {
+                let hard = key == "hard";
                 for (event, limit) in limits {
                     let text = match limit {
                         toml::Value::String(text) => text.clone(),
                         toml::Value::Integer(most) => most.to_string(),
                         _ => "neither text nor a whole number".to_owned(),
                     };
-                    let limit = Limit::parse(&text).ok_or_else(|| {
-                        wrong(format!("gate.limits.{event}: not a limit: {text}"))
-                    })?;
-                    rules.limits.insert(event.clone(), limit);
+                    let limit = Limit::parse(&text).filter(|it| !(hard && it.is_relative()));
+                    let limit = limit
+                        .ok_or_else(|| wrong(format!("gate.{key}.{event}: not a limit: {text}")))?;
+                    let rules = if hard { &mut rules.hard } else { &mut rules.limits };
+                    rules.insert(event.clone(), limit);
                 }
             }
             _ => return Err(wrong(format!("gate.{key} is not known or has the wrong type"))),
@@ -198,11 +221,13 @@ mod tests {
     #[test]
     fn configuration_is_read_and_errors_are_named() {
         let text = "[gate]\nbaseline = \"base.data\"\n[gate.limits]\ninstructions = \"+0.5%\"\n\
-                    branches = 2_000\n";
+                    branches = 2_000\n[gate.hard]\nbranches = 9_000\n";
         let rules = parse_config(text, Path::new("ci/lwp.toml")).unwrap();
         assert_eq!(rules.baseline, Some(PathBuf::from("ci/base.data")));
         assert_eq!(rules.limits["instructions"], Limit::Percent(0.5));
         assert_eq!(rules.limits["branches"], Limit::Most(2000));
+        assert_eq!(rules.hard["branches"], Limit::Most(9000));
+        assert!(parse_config("[gate.hard]\na = \"+1%\"\n", Path::new("lwp.toml")).is_err());
         let wrong = ["[gate]\nbase = 1\n", "gate = 1\n", "[gate.limits]\na = \"much\"\n", "[[["];
         for text in wrong {
             assert!(parse_config(text, Path::new("lwp.toml")).is_err(), "{text}");

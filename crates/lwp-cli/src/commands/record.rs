@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use lwp_profile::Recording;
 use lwp_report::{Options, Table};
 use lwp_vcpu::{Outcome, Plan};
 
+use crate::args::usage_error;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -33,6 +34,16 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "N")]
     pub count: Option<String>,
 
+    /// Sample N times in each thousand million instructions of a thread, which stand for a second
+    #[arg(short = 'F', long, value_name = "N", conflicts_with = "count",
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub freq: Option<u64>,
+
+    /// Stop recording after SECONDS; an attached process is left to itself, a program that was started goes
+    /// on unrecorded
+    #[arg(long, value_name = "SECONDS")]
+    pub duration: Option<f64>,
+
     /// Sample these events, separated by commas, each with an interval of its own where it says so
     #[arg(short, long = "event", value_name = "EVENT[:c=N]", action = clap::ArgAction::Append)]
     pub events: Vec<String>,
@@ -40,6 +51,10 @@ pub struct RecordArgs {
     /// Do not print the hottest functions at the end
     #[arg(short, long)]
     pub quiet: bool,
+
+    /// Say at the end what the recording holds
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
 
     /// Do not show how far the recording is
     #[arg(long)]
@@ -50,12 +65,17 @@ pub struct RecordArgs {
     pub counting: CountingArgs,
 }
 
+/// Instructions that stand for a second, where samples are asked for by the second.
+const VIRTUAL_SECOND: u64 = 1_000_000_000;
+
 /// Functions printed at the end.
 const HOTTEST: usize = 10;
 
 /// Records, and says what was found and what to do next.
 pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let count = args.count.as_deref().map(interval_of).transpose()?;
+    let count = count.or(args.freq.map(|freq| VIRTUAL_SECOND / freq));
+    let duration = args.duration.map(duration).transpose()?;
     let sampled = Samplings::parse(&args.events, count)?;
     let plan = if sampled.is_empty() { Plan::Exact } else { Plan::Plain };
     let mut config = args.counting.configuration(plan)?;
@@ -76,6 +96,9 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let connected = requests.connect();
     signals::answer(Arc::clone(&requests), args.counting.pid.is_some())?;
     args.counting.schedule(&requests);
+    if let Some(duration) = duration {
+        args.counting.stop_after(duration, &requests);
+    }
     let companion = args.counting.companion(&requests)?;
     let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()));
@@ -83,6 +106,9 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let outcome = outcome?;
     recorder.finish(&outcome)?;
     if !args.quiet {
+        if args.verbose {
+            eprint!("{}", holds(&args.output, &outcome));
+        }
         // What follows is a courtesy: the recording is safe whatever becomes of it.
         match summary(&args.output, &outcome) {
             Ok(text) => {
@@ -92,6 +118,38 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         }
     }
     Ok(args.counting.ending(companion, &outcome))
+}
+
+/// A positive time.
+fn duration(seconds: f64) -> Result<Duration, Failure> {
+    let usable = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
+    usable.ok_or_else(|| {
+        usage_error(format!("'{seconds}' is no duration"), "give seconds, as in --duration 2.5")
+    })
+}
+
+/// What a recording holds, in a few lines.
+fn holds(path: &Path, outcome: &Outcome) -> String {
+    let grouped = lwp_report::number::grouped;
+    let size = std::fs::metadata(path).map(|file| file.len()).unwrap_or_default();
+    let Ok(recording) = profiles::read(path) else { return String::new() };
+    let mut text = format!(
+        "lwp: {}: {} bytes, {} processes, {} threads, {} blocks of {} modules\n",
+        path.display(),
+        grouped(size),
+        outcome.processes.len(),
+        recording.threads.len(),
+        grouped(recording.blocks.len() as u64),
+        recording.modules.values().filter(|module| !module.is_anonymous()).count()
+    );
+    if !recording.events.is_empty() {
+        let frames = grouped(recording.frames.len() as u64);
+        text.push_str(&format!(
+            "lwp: {} different stacks, {frames} frames\n",
+            recording.samples.len()
+        ));
+    }
+    text
 }
 
 /// What ran, for the recording.
@@ -122,7 +180,7 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     if recording.events.is_empty() {
         check(&recording, outcome)?;
     }
-    let profile = profiles::resolve_functions(path, &recording)?;
+    let profile = profiles::resolve_functions(path, &recording);
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
     text.push_str(&samples(&recording));

@@ -1,6 +1,7 @@
 //! `lwp report`: a recording as a table.
 
 use clap::Args;
+use lwp_report::tree_text::{self, Shown};
 use lwp_report::{Options, SortKey, Table};
 
 use crate::args::usage_error;
@@ -32,8 +33,17 @@ pub struct ReportArgs {
     pub no_children: bool,
 
     /// Leave out what has less than PERCENT of the whole
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
-    pub percent_limit: f64,
+    #[arg(long, value_name = "PERCENT")]
+    pub percent_limit: Option<f64>,
+
+    /// Show who called whom, callees below their callers, as far as a branch has half a percent
+    /// (see --percent-limit)
+    #[arg(short = 'g', long, conflicts_with_all = ["json", "csv", "sort"])]
+    pub tree: bool,
+
+    /// Show at most N functions below each other
+    #[arg(long, value_name = "N", requires = "tree")]
+    pub max_stack: Option<usize>,
 
     /// Show at most N rows
     #[arg(short = 'n', long, value_name = "N")]
@@ -66,15 +76,18 @@ pub struct ReportArgs {
 
 /// Prints the table.
 pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
+    if args.tree {
+        return tree(args);
+    }
     let sort = sort_keys(&args.sort)?;
     let recording = profiles::read(&args.input.input)?;
-    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let options = Options {
         sort,
         event: profiles::event(&profile, args.event.as_deref())?,
         children: args.children,
         demangle: !args.no_demangle,
-        percent_limit: args.percent_limit,
+        percent_limit: args.percent_limit.unwrap_or(0.0),
         inline: args.inline,
     };
     #[cfg(feature = "tui")]
@@ -93,6 +106,23 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         _ => lwp_report::text::table(&table, args.limit),
     };
     super::print(text.as_bytes())?;
+    Ok(Ending::SUCCESS)
+}
+
+/// Branches below this many percent are left out of a tree, unless something else is said.
+const LEAST_PERCENT: f64 = 0.5;
+
+/// Prints who called whom.
+fn tree(args: &ReportArgs) -> Result<Ending, Failure> {
+    let (input, names) = (&args.input.input, &args.input.names);
+    let (profile, tree, event) = profiles::open_contexts(input, names, args.event.as_deref())?;
+    let shown = Shown {
+        event,
+        percent_limit: args.percent_limit.unwrap_or(LEAST_PERCENT),
+        max_stack: args.max_stack.unwrap_or(usize::MAX),
+        demangle: !args.no_demangle,
+    };
+    super::print(tree_text::tree(&profile, &tree, &shown).as_bytes())?;
     Ok(Ending::SUCCESS)
 }
 

@@ -34,11 +34,19 @@ pub struct TopArgs {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub frames: Option<u64>,
 
+    /// Print one frame and end, like -n 1
+    #[arg(long, conflicts_with = "frames")]
+    pub once: bool,
+
+    /// Print frames as JSON, one object a line
+    #[arg(short, long)]
+    pub json: bool,
+
     /// Print at most N functions in a frame
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 
-    /// Print frames to FILE instead of standard error
+    /// Print frames to FILE instead of standard error; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -83,17 +91,21 @@ fn viewer(
     requests: &Arc<Requests>,
 ) -> Result<Box<dyn top::Viewer>, Failure> {
     #[cfg(feature = "tui")]
-    if !args.batch && args.frames.is_none() && args.output.is_none() && crate::tui::interactive() {
+    let plain = args.batch || args.json || args.once || args.frames.is_some();
+    #[cfg(feature = "tui")]
+    if !plain && args.output.is_none() && crate::tui::interactive() {
         return Ok(Box::new(top::Screen::open(frames, Arc::clone(requests))?));
     }
     let out: Box<dyn Write + Send> = match &args.output {
         None => Box::new(std::io::stderr()),
+        Some(path) if path.as_os_str() == "-" => Box::new(std::io::stdout()),
         Some(path) => {
             Box::new(File::create(path).map_err(|error| Failure::io(path.display(), &error))?)
         }
     };
     let requests = Arc::clone(requests);
-    Ok(Box::new(Plain { frames, out, limit: args.limit, most: args.frames, requests }))
+    let most = if args.once { Some(1) } else { args.frames };
+    Ok(Box::new(Plain { frames, out, limit: args.limit, json: args.json, most, requests }))
 }
 
 /// A positive time, from a tenth of a second to an hour.

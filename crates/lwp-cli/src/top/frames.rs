@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use lwp_report::escape::printable;
 use lwp_report::number::{grouped, percent};
 use lwp_symbols::Live;
+use serde_json::{Value, json};
 
 use super::Piece;
 use crate::recorded::generated_symbols;
@@ -166,6 +167,29 @@ impl Frames {
         format!("{now:>7} {total:>7} {:>20}  {module:<20}  {name}", grouped(row.total))
     }
 
+    /// The frame as one line of JSON.
+    pub fn json(&self, limit: usize, order: Order) -> String {
+        let sum = |what: fn(&Row) -> u64| self.rows.iter().map(what).sum::<u64>();
+        let rows = self.rows(order);
+        let functions: Vec<Value> = rows
+            .iter()
+            .take(limit)
+            .map(|row| {
+                json!({ "dso": row.module, "sym": row.name, "now": row.now, "total": row.total })
+            })
+            .collect();
+        let document = json!({
+            "command": self.title,
+            "seconds": self.started.elapsed().as_secs_f64(),
+            "event": "instructions",
+            "now": sum(|row| row.now),
+            "total": sum(|row| row.total),
+            "functions": functions,
+            "hidden": rows.len().saturating_sub(limit),
+        });
+        format!("{document}\n")
+    }
+
     /// The frame as text.
     pub fn text(&self, limit: usize, order: Order) -> String {
         let mut text = format!("# {}\n#{}\n", self.heading(), &Self::COLUMNS[1..]);
@@ -210,6 +234,8 @@ mod tests {
         let text = frames.text(1, Order::Now);
         assert!(text.contains("100.00%  44.44%") && text.contains("1 more"), "{text}");
         assert!(!text.contains('\x1b'));
+        let json: Value = serde_json::from_str(&frames.json(1, Order::Total)).expect("JSON");
+        assert_eq!((&json["functions"][0]["total"], &json["hidden"]), (&json!(10), &json!(1)));
         // The end is a frame of its own.
         assert!(!frames.advance(false) && frames.advance(true));
     }

@@ -1,0 +1,219 @@
+//! Names, lines and inlined functions, wherever the debug information is kept: they are those of a build that
+//! has everything in one file. A test whose tool is missing is skipped and says so.
+
+#[path = "shared/tools.rs"]
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use tools::{has, limited, text};
+
+const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+
+/// A place in the source, and what was executed there.
+type Line = (String, String, u64);
+
+fn run(dir: &Path, command: &[&str]) -> Output {
+    let output = limited(dir, command).output().expect("timeout starts");
+    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    output
+}
+
+/// The two sources, compiled with `flags` and linked as `program` in a directory of its own; `None` where there is
+/// no compiler.
+fn built(name: &str, flags: &[&str]) -> Option<PathBuf> {
+    if !has("g++") {
+        return None;
+    }
+    let dir = tools::fresh("names", name);
+    for unit in ["units_main.cpp", "units_other.cpp"] {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(unit);
+        std::fs::copy(source, dir.join(unit)).expect("source");
+    }
+    let compile = ["g++", "-O2", "-c", "units_main.cpp", "units_other.cpp"];
+    run(&dir, &[&compile, flags].concat());
+    let link = ["g++", "-no-pie", "-Wl,--build-id", "-o", "program"];
+    run(&dir, &[&link, &["units_main.o", "units_other.o"][..]].concat());
+    Some(dir)
+}
+
+/// What was executed in the program, by function and line, inlined functions apart; and what lwp complained of.
+fn lines(dir: &Path, options: &[&str]) -> (Vec<Line>, String) {
+    let keys = ["report", "--json", "--inline", "-s", "dso,sym,srcline"];
+    let output = run(dir, &[&[LWP], &keys[..], options].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = document["rows"].as_array().expect("rows");
+    let word = |row: &Value, key: &str| row[key].as_str().expect("text").to_owned();
+    let own = rows.iter().filter(|row| row["dso"] == "program");
+    let mut lines: Vec<Line> = own
+        .map(|row| (word(row, "sym"), word(row, "srcline"), row["self"].as_u64().expect("count")))
+        .collect();
+    lines.sort();
+    (lines, text(&output.stderr))
+}
+
+fn recorded(dir: &Path, options: &[&str]) -> (Vec<Line>, String) {
+    run(dir, &[LWP, "record", "-q", "./program"]);
+    lines(dir, options)
+}
+
+/// The same of a build that has everything in one file.
+fn whole(name: &str, flags: &[&str]) -> Option<Vec<Line>> {
+    let dir = built(&format!("{name}-whole"), flags)?;
+    let (lines, complaints) = recorded(&dir, &[]);
+    assert_eq!(complaints, "");
+    let names: Vec<&str> = lines.iter().map(|line| line.0.as_str()).collect();
+    for name in ["twice", "rotate", "Mixer::step(unsigned int)", "hidden(unsigned int)", "by_hand"]
+    {
+        let found = names.iter().any(|known| known.starts_with(name));
+        assert!(found, "{name} is not in {names:?}");
+    }
+    Some(lines)
+}
+
+/// `program` without its debug information, which goes to `program.debug`.
+fn part(dir: &Path) {
+    run(dir, &["objcopy", "--only-keep-debug", "program", "program.debug"]);
+    run(dir, &["strip", "program"]);
+}
+
+#[test]
+fn units_beside_their_objects_are_read() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let name = format!("units{version}");
+        let Some(expected) = whole(&name, &["-g", version]) else { return };
+        let dir = built(&name, &["-g", version, "-gsplit-dwarf"]).expect("compiler");
+        assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()), "{version}");
+
+        // The whole of it is taken elsewhere, while something else is where it was.
+        let moved = tools::fresh("names", &format!("{name}-moved"));
+        for unit in ["units_main.dwo", "units_other.dwo"] {
+            std::fs::rename(dir.join(unit), moved.join(unit)).expect("unit");
+        }
+        std::fs::copy(moved.join("units_main.dwo"), dir.join("units_other.dwo")).expect("unit");
+        let (lines, complaints) = lines(&dir, &[]);
+        assert_ne!(lines, expected);
+        assert!(
+            complaints.contains("debug information in units_main.dwo and 1 more"),
+            "{complaints}"
+        );
+        std::fs::copy(dir.join("program"), moved.join("program")).expect("program");
+        assert_eq!(recorded(&moved, &[]), (expected, String::new()), "{version}, moved");
+    }
+}
+
+#[test]
+fn packages_beside_the_program_are_read() {
+    // What packages DWARF 5 reliably is rarer than what makes it.
+    if !has("dwp") {
+        return;
+    }
+    let Some(expected) = whole("package", &["-gdwarf-4"]) else { return };
+    let dir = built("package", &["-gdwarf-4", "-gsplit-dwarf"]).expect("compiler");
+    run(&dir, &["dwp", "-o", "program.dwp", "units_main.dwo", "units_other.dwo"]);
+    for unit in ["units_main.dwo", "units_other.dwo"] {
+        std::fs::remove_file(dir.join(unit)).expect("unit");
+    }
+    assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()));
+    // Of a program that was parted from its debug information too.
+    part(&dir);
+    run(&dir, &["objcopy", "--add-gnu-debuglink=program.debug", "program"]);
+    assert_eq!(recorded(&dir, &[]), (expected, String::new()));
+}
+
+#[test]
+fn debug_files_are_found_by_build_id_and_by_link() {
+    let Some(expected) = whole("parted", &["-g"]) else { return };
+    let dir = built("parted", &["-g"]).expect("compiler");
+    part(&dir);
+    let (lost, _) = recorded(&dir, &[]);
+    assert_ne!(lost, expected);
+    let notes = text(&run(&dir, &["readelf", "-n", "program"]).stdout);
+    let id = notes.split("Build ID: ").nth(1).and_then(|rest| rest.lines().next()).expect("id");
+    let place = dir.join("debug/.build-id").join(&id[..2]);
+    std::fs::create_dir_all(&place).expect("directory");
+    std::fs::rename(dir.join("program.debug"), place.join(format!("{}.debug", &id[2..])))
+        .expect("debug file");
+    assert_eq!(lines(&dir, &["--debug-dir", "debug"]), (expected, String::new()));
+}
+
+#[test]
+fn a_debug_file_of_another_build_is_known_by_its_checksum() {
+    let Some(expected) = whole("linked", &["-g"]) else { return };
+    let dir = built("linked", &["-g"]).expect("compiler");
+    run(&dir, &["objcopy", "--remove-section", ".note.gnu.build-id", "program"]);
+    part(&dir);
+    run(&dir, &["objcopy", "--add-gnu-debuglink=program.debug", "program"]);
+    assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()));
+    let mut bytes = std::fs::read(dir.join("program.debug")).expect("debug file");
+    bytes.push(0);
+    std::fs::write(dir.join("program.debug"), bytes).expect("debug file");
+    assert_ne!(lines(&dir, &[]).0, expected);
+}
+
+#[test]
+fn symbols_of_mini_debug_info_are_read() {
+    if !has("xz") {
+        return;
+    }
+    let Some(dir) = built("mini", &[]) else { return };
+    let (expected, _) = recorded(&dir, &[]);
+    run(&dir, &["objcopy", "--only-keep-debug", "program", "symbols"]);
+    run(&dir, &["xz", "symbols"]);
+    run(&dir, &["strip", "program"]);
+    let (stripped, _) = recorded(&dir, &[]);
+    assert_ne!(stripped, expected);
+    run(&dir, &["objcopy", "--add-section", ".gnu_debugdata=symbols.xz", "program"]);
+    assert_eq!(recorded(&dir, &[]), (expected, String::new()));
+    // A damaged one is none.
+    let packed = std::fs::read(dir.join("symbols.xz")).expect("symbols");
+    std::fs::write(dir.join("symbols.xz"), &packed[..packed.len() / 2]).expect("symbols");
+    let section = ".gnu_debugdata=symbols.xz";
+    run(&dir, &["objcopy", "--update-section", section, "program"]);
+    assert_eq!(recorded(&dir, &[]).0, stripped);
+}
+
+#[test]
+fn entries_that_several_files_share_are_read() {
+    if !has("dwz") {
+        return;
+    }
+    let Some(expected) = whole("shared", &["-g"]) else { return };
+    let dir = built("shared", &["-g"]).expect("compiler");
+    std::fs::copy(dir.join("program"), dir.join("twin")).expect("twin");
+    run(&dir, &["dwz", "-m", "shared.debug", "-r", "program", "twin"]);
+    assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()));
+    // The name is relative to the file with the debug information, wherever the program is.
+    run(&dir, &["objcopy", "--only-keep-debug", "program", "program.debug"]);
+    run(&dir, &["strip", "program"]);
+    std::fs::create_dir_all(dir.join(".debug")).expect("directory");
+    for file in ["program.debug", "shared.debug"] {
+        std::fs::rename(dir.join(file), dir.join(".debug").join(file)).expect(file);
+    }
+    run(&dir, &["objcopy", "--add-gnu-debuglink=.debug/program.debug", "program"]);
+    assert_eq!(recorded(&dir, &[]), (expected, String::new()));
+    std::fs::remove_file(dir.join(".debug/shared.debug")).expect("shared");
+    let (_, complaints) = lines(&dir, &[]);
+    assert!(complaints.contains("shared.debug, which has a part"), "{complaints}");
+}
+
+#[test]
+fn archives_have_the_debug_files_too() {
+    let Some(expected) = whole("archive", &["-g"]) else { return };
+    let dir = built("archive", &["-g", "-gsplit-dwarf"]).expect("compiler");
+    part(&dir);
+    run(&dir, &["objcopy", "--add-gnu-debuglink=program.debug", "program"]);
+    assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()));
+    run(&dir, &[LWP, "archive"]);
+    for file in ["program", "program.debug", "units_main.dwo", "units_other.dwo", "lwp.data"] {
+        std::fs::remove_file(dir.join(file)).expect(file);
+    }
+    assert_eq!(lines(&dir, &["-i", "lwp.archive"]), (expected, String::new()));
+    // Sources are in it as well.
+    std::fs::remove_file(dir.join("units_other.cpp")).expect("source");
+    let listing = run(&dir, &[LWP, "annotate", "-i", "lwp.archive", "other"]);
+    assert!(text(&listing.stdout).contains("x ^= rotate(x, i);"), "{}", text(&listing.stdout));
+}

@@ -1,0 +1,73 @@
+//! Trees of contexts as text: who was called from where.
+
+use std::fmt::Write;
+
+use lwp_profile::{FunctionId, Node, Profile, Tree};
+use lwp_symbols::function_name;
+
+use crate::escape::printable;
+use crate::number::{grouped, percent};
+
+/// What of a tree is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// Index of the event.
+    pub event: usize,
+    /// At least this part of the whole.
+    pub percent_limit: f64,
+    /// At most so many functions below each other.
+    pub max_stack: usize,
+    /// Names as programmers write them.
+    pub demangle: bool,
+}
+
+/// The tree, callees below their callers, the greatest first.
+pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
+    let root = tree.root();
+    let name = profile.events.get(shown.event).map_or("", |event| event.name.as_str());
+    let mut out = String::new();
+    if !profile.command.is_empty() {
+        let _ = writeln!(out, "# {}", printable(&profile.command));
+    }
+    let _ = writeln!(out, "# {name}: {}", grouped(root.total));
+    if !tree.recorded {
+        let _ = writeln!(
+            out,
+            "# Who called is inferred: each function's counts are shared out by numbers of calls"
+        );
+    }
+    let _ = writeln!(out, "#\n#  Total    Self  Function");
+    let mut names: Vec<Option<String>> = vec![None; profile.functions.len()];
+    let mut name = |id: FunctionId| -> String {
+        let make = || printable(&function_name(profile, id, shown.demangle));
+        names[id.index()].get_or_insert_with(make).clone()
+    };
+    let least = root.total as f64 * shown.percent_limit / 100.0;
+    let mut waiting = below(tree, root, 0);
+    let mut hidden = 0usize;
+    while let Some((node, depth)) = waiting.pop() {
+        if (node.total as f64) < least || depth >= shown.max_stack {
+            hidden += 1;
+            continue;
+        }
+        let (total, own) =
+            (percent(node.total as f64, root.total), percent(node.own as f64, root.total));
+        let indent = 2 * depth;
+        let _ = writeln!(out, "{total:>8} {own:>7}  {:indent$}{}", "", name(node.function));
+        waiting.extend(below(tree, node, depth + 1));
+    }
+    if hidden > 0 {
+        let _ = writeln!(out, "# {hidden} branches not shown");
+    }
+    out
+}
+
+/// What is called from `node`, the greatest last.
+fn below<'t>(tree: &'t Tree, node: &'t Node, depth: usize) -> Vec<(&'t Node, usize)> {
+    let mut below: Vec<(&Node, usize)> =
+        tree.children(node).filter(|node| node.total > 0).map(|node| (node, depth)).collect();
+    // By function among equals, so that equal profiles look alike.
+    below.reverse();
+    below.sort_by_key(|(node, _)| node.total);
+    below
+}
