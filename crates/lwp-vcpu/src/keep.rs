@@ -190,7 +190,15 @@ impl Family {
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
         bytes.extend(name.to_le_bytes());
-        let flags = [emulated.xgetbv, emulated.tsc, emulated.random, emulated.lwp].map(u64::from);
+        let flags = [
+            emulated.xgetbv,
+            emulated.tsc,
+            emulated.random,
+            emulated.lwp,
+            emulated.fewer_states,
+            emulated.lwp_state,
+        ]
+        .map(u64::from);
         for word in [plan, self.layout().low, extent.0, extent.1, offset].into_iter().chain(flags) {
             bytes.extend(word.to_le_bytes());
         }
