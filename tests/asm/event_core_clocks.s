@@ -1,13 +1,14 @@
-# The generic machine retires three instructions a cycle; a miss to memory exposes half of 236 cycles.
+# The generic machine retires three instructions a cycle; a miss to memory exposes half of 236 cycles, where
+# misses are counted too.
 #@ spec: LWP §4.2
-#@ only: reference
 #@ record: 5 @third
 #@ record: 5 @load
 #@ record: 5 @load+6
 #@ counter: 5 = 0
+#@ counter: 4 = 8
 .include "lwp.inc"
-    BLOCK flags=CNH
-    EVENTS
+    BLOCK flags=CNH | DME
+    EVENTS i4=9, c4=9
     BEGIN
     START
     nop

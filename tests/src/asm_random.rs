@@ -298,6 +298,10 @@ impl Body {
             "mov %rbx, %rdi",
             "mov $512, %ecx",
             "rep stosq",
+            "mov $image, %edi",
+            "mov $80, %ecx",
+            "rep stosq",
+            "movl $0x1f80, image+24(%rip)",
         ] {
             self.line(line);
         }
@@ -323,7 +327,7 @@ impl Body {
 
     /// One thing to do; `depth` is how many levels of loops and branches it may open.
     fn statement(&mut self, depth: u32) {
-        match self.random.below(24) {
+        match self.random.below(25) {
             0..=5 => self.arithmetic(),
             6..=8 => self.memory(),
             9 => self.stack(),
@@ -342,8 +346,25 @@ impl Body {
                     self.line(line);
                 }
             }
+            24 if !self.proposal => self.state(),
             _ => self.line("nop"),
         }
+    }
+
+    /// Saves or restores state, LWP's mostly among it, with a mask that the block itself shows or not.
+    fn state(&mut self) {
+        let eax = self.random.pick(&["0", "3", "-1"]);
+        let edx = self.random.pick(&["0x40000000", "0x40000000", "-1", "0"]);
+        self.line(&format!("mov ${eax}, %eax"));
+        self.line(&format!("mov ${edx}, %edx"));
+        if self.random.one_in(2) {
+            let label = self.label();
+            self.line(&format!("jmp {label}"));
+            self.place(&label);
+        }
+        let operation = self.random.pick(&["xsave", "xsaveopt", "xrstor", "xrstor64"]);
+        let operand = self.random.pick(&["image", "image(%rip)", "image-scratch(%rbx)"]);
+        self.line(&format!("{operation} {operand}"));
     }
 
     fn arithmetic(&mut self) {

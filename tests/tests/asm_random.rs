@@ -36,8 +36,7 @@ fn reference(
     let program = source.with_extension("");
     assemble(&source, &program);
     let program = program.into_os_string();
-    let no_caches: &[&str] = if events == Events::Clocks { &["--no-caches"] } else { &[] };
-    let words = [&[REFERENCE], no_caches, options, &["--"]].concat();
+    let words = [&[REFERENCE], options, &["--"]].concat();
     let mut argv: Vec<OsString> = words.iter().map(OsString::from).collect();
     argv.push(program.clone());
     let outcome = run(argv, dir);
@@ -65,10 +64,8 @@ fn check(events: Events, options: &[&str]) {
         let count = BATCH.min(start + cases - first);
         let (program, outcome) = reference(events, options, first, count, dir.path());
         records += outcome.stdout.chunks(SHOWN_BYTES).filter(|shown| moved(shown)).count() as u64;
-        // Memory takes no time on the virtual CPU.
-        let facts = second.as_ref().filter(|_| events != Events::Modelled);
         let command =
-            facts.and_then(|second| second.command_with("full", options, program.as_ref()));
+            second.as_ref().and_then(|one| one.command_with("full", options, program.as_ref()));
         if let Some(command) = command {
             let other = run(command, dir.path());
             let ours = without_time_stamps(&outcome.stdout);
@@ -104,16 +101,28 @@ fn random_programs_record_the_same_misses() {
     check(Events::Misses, &[]);
 }
 
-/// Clocks too, where memory takes no time.
+/// Clocks too; memory takes no time where its misses are not counted.
 #[test]
 fn random_programs_record_the_same_of_the_clocks() {
     check(Events::Clocks, &[]);
 }
 
-/// Cache misses and clocks too.
+/// Cache misses and clocks too, which then wait for memory.
 #[test]
 fn random_programs_record_the_same_of_the_models() {
     check(Events::Modelled, &[]);
+}
+
+/// The same of a slow memory, which some profiles cannot wait for once.
+#[test]
+fn random_programs_record_the_same_of_the_clocks_beside_other_caches() {
+    check(Events::Modelled, &["--cache", "4K/4/64@3,16K/2/64@9,memory@1900", "--clocks", "zen4"]);
+}
+
+/// Clocks that wait for memory and for mispredictions.
+#[test]
+fn random_programs_record_the_same_of_the_models_with_predictions() {
+    check(Events::Modelled, &["--predictor", "zen4"]);
 }
 
 /// Misses of other caches, with shorter lines, which more accesses span.

@@ -4,6 +4,8 @@ use zerocopy::little_endian::{U32, U64};
 
 use crate::record::Record;
 
+pub mod image;
+
 /// Number of the XSAVE component, and its bit in XCR0 and XSTATE_BV.
 ///
 /// Spec: LWP §1.4.

@@ -1,7 +1,7 @@
 //! Finding a basic block: decoding application code up to the next change of control flow.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use crate::addr::AppPc;
@@ -27,6 +27,10 @@ pub struct Emulated {
     pub random: bool,
     /// The processor has Lightweight Profiling.
     pub lwp: bool,
+    /// XSAVE and its relatives must not see all state components that the real processor has.
+    pub fewer_states: bool,
+    /// The state of Lightweight Profiling is one of their components.
+    pub lwp_state: bool,
 }
 
 /// How a block is to be decoded.
@@ -152,6 +156,9 @@ pub enum Terminator {
     },
     /// `popf`, which may set the trap flag: then the host executes it.
     PopFlags,
+    /// XSAVE or a relative, whose mask may request the state of Lightweight Profiling: then the host takes
+    /// part.
+    StateSave,
     /// Cannot be translated: executed natively, alone, in place.
     Step,
 }
@@ -275,7 +282,9 @@ impl Block {
                 }
                 return block.finish(code, 0, available.min(1), Terminator::Step);
             }
+            let before = (&code[..offset], &*block.insns);
             let terminator = terminator(&instruction, emulated, number.value)
+                .or_else(|| requests_lwp(&instruction, how, before))
                 .or_else(|| watched_alone(&instruction, how.walks).filter(|_| how.dcache));
             let flags = FlagUse::of(&instruction);
             block.flags = block.flags.then(flags);
@@ -312,7 +321,7 @@ impl Block {
 }
 
 fn carry(decoder: &Decoder<'_>, instruction: &Instruction, emulated: Emulated) -> Carry {
-    if emulated.xgetbv && saves_state(instruction) {
+    if emulated.fewer_states && saves_state(instruction) {
         let relative = instruction.is_ip_rel_memory_operand().then(|| {
             let offsets = decoder.get_constant_offsets(instruction);
             (offsets.displacement_offset() as u8, instruction.ip_rel_memory_address())
@@ -341,12 +350,68 @@ fn stores_nearby(instruction: &Instruction) -> bool {
         && !reads_only
 }
 
-fn saves_state(instruction: &Instruction) -> bool {
+/// Whether `instruction` is XSAVE or one of its relatives.
+pub fn saves_state(instruction: &Instruction) -> bool {
     use Mnemonic::{Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
     matches!(
         instruction.mnemonic(),
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64
     )
+}
+
+/// How an instruction ends a block because it may request the state of Lightweight Profiling; `before` are the
+/// code of the block so far and its instructions. Where the block itself says that bit 62 of the mask is clear,
+/// as dynamic linkers do, it is an instruction like any other.
+fn requests_lwp(
+    instruction: &Instruction,
+    how: Decoding,
+    before: (&[u8], &[Insn]),
+) -> Option<Terminator> {
+    const LWP: u32 = 1 << 30;
+    if !how.emulated.lwp_state || !saves_state(instruction) {
+        return None;
+    }
+    match known_edx(before) {
+        Some(mask) if mask & LWP == 0 => None,
+        None if !(how.dcache || how.emulated.fewer_states || uses_gs_memory(instruction)) => {
+            Some(Terminator::StateSave)
+        }
+        _ => Some(Terminator::Step),
+    }
+}
+
+/// What edx holds behind these instructions, where they themselves say so.
+fn known_edx((code, insns): (&[u8], &[Insn])) -> Option<u32> {
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    for insn in insns.iter().rev() {
+        let start = usize::from(insn.offset);
+        let bytes = &code[start..start + usize::from(insn.len)];
+        let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+        let written = |register: &iced_x86::UsedRegister| {
+            let writes = !matches!(register.access(), OpAccess::Read | OpAccess::CondRead);
+            writes && register.register().full_register() == Register::RDX
+        };
+        if factory.info(&instruction).used_registers().iter().any(written) {
+            return sets_edx(&instruction);
+        }
+    }
+    None
+}
+
+fn sets_edx(instruction: &Instruction) -> Option<u32> {
+    let whole = matches!(instruction.op0_register(), Register::EDX | Register::RDX);
+    match instruction.code() {
+        _ if !whole || instruction.op0_kind() != OpKind::Register => None,
+        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 => Some(instruction.immediate32()),
+        Code::Mov_rm64_imm32 => Some(instruction.immediate32to64() as u32),
+        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 | Code::Xor_r64_rm64 | Code::Xor_rm64_r64
+            if instruction.op1_kind() == OpKind::Register
+                && instruction.op0_register() == instruction.op1_register() =>
+        {
+            Some(0)
+        }
+        _ => None,
+    }
 }
 
 /// The state mask is borrowed from rax, which the operand must not need.
@@ -475,7 +540,10 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
         }
         Mnemonic::Popf | Mnemonic::Popfq => return Some(Terminator::PopFlags),
         _ if loads_gs(instruction) => return Some(Terminator::Step),
-        _ if emulated.xgetbv && saves_state(instruction) && state_operand_uses_rax(instruction) => {
+        _ if emulated.fewer_states
+            && saves_state(instruction)
+            && state_operand_uses_rax(instruction) =>
+        {
             return Some(Terminator::Step);
         }
         _ if uses_gs_memory(instruction) && !gs_rewritable(instruction) => {

@@ -461,6 +461,8 @@ pub enum RequestKind {
     /// There is no free slot to count an indirect call in, or it has led where it leads very often;
     /// [`Slot::CallAfter`] says which call it is.
     Calls = 20,
+    /// XSAVE or a relative at `Pc` may request the state of Lightweight Profiling.
+    StateSave = 21,
 }
 
 impl RequestKind {
@@ -488,6 +490,7 @@ impl RequestKind {
             18 => Self::LwpNotes,
             19 => Self::TrapFlag,
             20 => Self::Calls,
+            21 => Self::StateSave,
             _ => return None,
         })
     }

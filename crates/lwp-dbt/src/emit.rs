@@ -25,6 +25,7 @@
 //! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
 //! | 20 | `popf` | the same, unless it sets the trap flag: then a request |
 //! | 21 | `call` through memory or register, where calls are counted | the same as by rule 9, counted by its target |
+//! | 22 | XSAVE, XRSTOR … whose mask may request the state of LWP | the same, unless it does: then a request
 //! | 14 | everything else | a request to execute the instruction natively, alone |
 
 use iced_x86::{Instruction, Register};

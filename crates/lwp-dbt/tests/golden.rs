@@ -83,6 +83,8 @@ const EXAMPLES: &[Example] = &[
     example("20_pop_flags", "popf", &[0x9d, 0x90, 0xc3]),
     example("21_counted_call", "call through a register", &[0xff, 0xd0, 0xc3]),
     example("21_counted_call", "call through memory, with rcx in the operand", &[0xff, 0x54, 0xcd, 0x08, 0xc3]),
+    example("22_state_filter", "xsave with an unknown mask", &[0x0f, 0xae, 0x21, 0xc3]),
+    example("22_state_filter", "xrstor with a mask that the block shows", &[0x31, 0xd2, 0x0f, 0xae, 0x29, 0xc3]),
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0x7f, false), ..example("16_countdown", "both count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
@@ -240,7 +242,15 @@ fn bench(plan: Plan, example: &Example) -> Bench {
     classes[0x3b] = SyscallClass::Host;
     classes[0x0a] = SyscallClass::Prot;
     let lwp = example.lwp != Lwp::Absent;
-    let emulated = Emulated { xgetbv: true, tsc: true, random: true, lwp };
+    let lwp_state = example.rule == "22_state_filter";
+    let emulated = Emulated {
+        xgetbv: true,
+        fewer_states: !lwp_state,
+        tsc: true,
+        random: true,
+        lwp,
+        lwp_state,
+    };
     Bench::with_lwp(plan, example.lwp, example.checks, CODE, example.bytes, emulated, classes)
 }
 

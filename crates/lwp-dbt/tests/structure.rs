@@ -57,7 +57,7 @@ const SNIPPETS: &[&[u8]] = &[
 ];
 
 fn emulated() -> Emulated {
-    Emulated { xgetbv: true, tsc: true, random: true, lwp: false }
+    Emulated { xgetbv: true, fewer_states: true, tsc: true, random: true, ..Emulated::default() }
 }
 
 fn decoding(changing: bool) -> Decoding {

@@ -1,7 +1,7 @@
 //! What CPUID and XGETBV show: the host's answers with the virtual LWP laid over them.
 
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
-use lwp_arch::xsave::{COMPONENT, LwpXsave, XCR0_LWP};
+use lwp_arch::xsave::{COMPONENT, Component, LwpXsave, XCR0_LWP, image};
 use lwp_model::{LwpUnit, Processor};
 use lwp_ptrace::sys;
 
@@ -36,10 +36,13 @@ pub fn answer(unit: &LwpUnit, leaf: u32, subleaf: u32) -> [u32; 4] {
                 regs[3] |= (XCR0_LWP >> 32) as u32;
             }
         }
+        // XSAVEC packs it behind the others.
+        (0xD, 1) if regs[0] & XSAVEC != 0 && xsave_offset(unit).is_some() => {
+            regs[1] += LwpXsave::SIZE as u32;
+        }
         (0xD, COMPONENT) => {
-            if let Processor::Shipped(shipped) = unit.processor() {
-                let Leaf { eax, ebx, ecx, edx } = shipped.capabilities.xsave_leaf();
-                regs = [eax, ebx, ecx, edx];
+            if let Some(offset) = xsave_offset(unit) {
+                regs = [LwpXsave::SIZE as u32, offset, 0, 0];
             }
         }
         _ => {}
@@ -52,12 +55,27 @@ pub fn xcr0(unit: &LwpUnit, host: u64) -> u64 {
     if xsave_offset(unit).is_some() { host | XCR0_LWP } else { host }
 }
 
+/// In EAX of leaf 0Dh sub-leaf 1: the processor has XSAVEC.
+const XSAVEC: u32 = 1 << 1;
+
 /// Where the LWP component lies in a standard-format image; the proposal has none.
 fn xsave_offset(unit: &LwpUnit) -> Option<u32> {
-    match unit.processor() {
-        Processor::Shipped(shipped) => Some(shipped.capabilities.xsave_offset),
-        Processor::Proposal(_) => None,
-    }
+    components(unit).last().map(|component| component.offset)
+}
+
+/// The state components from number 2 on, LWP the last; none in the proposal.
+pub fn components(unit: &LwpUnit) -> Vec<Component> {
+    let Processor::Shipped(shipped) = unit.processor() else { return Vec::new() };
+    let host = sys::xcr0();
+    let numbers = (2..COMPONENT).filter(|number| host >> number & 1 == 1);
+    let component = |number| {
+        let [size, offset, flags, _] = sys::cpuid(0xD, number);
+        Component { number, offset, size, aligned: flags >> 1 & 1 == 1 }
+    };
+    let mut components: Vec<Component> = numbers.map(component).collect();
+    let offset = image::placed(shipped.capabilities.xsave_offset, &components);
+    components.push(Component::lwp(offset));
+    components
 }
 
 fn has_time_stamps(unit: &LwpUnit) -> bool {
@@ -95,9 +113,14 @@ mod tests {
     #[test]
     fn lwp_spec_1_4_component_62_is_listed() {
         let unit = unit();
-        assert_eq!(answer(&unit, 0xD, 62), [0x80, 0x340, 0, 0]);
+        let [size, offset, flags, high] = answer(&unit, 0xD, 62);
+        assert_eq!([size, flags, high], [0x80, 0, 0]);
         let sizes = answer(&unit, 0xD, 0);
-        assert!(sizes[1] >= 0x3C0 && sizes[2] >= 0x3C0 && sizes[3] & 1 << 30 != 0);
+        let end = offset + size;
+        assert!(sizes[1] >= end && sizes[2] >= end && sizes[3] & 1 << 30 != 0);
+        for other in components(&unit).iter().filter(|other| other.number != COMPONENT) {
+            assert!(other.offset + other.size <= offset || end <= other.offset, "{other:?}");
+        }
         assert_eq!(xcr0(&unit, 7), 7 | 1 << 62);
     }
 }

@@ -6,6 +6,7 @@ use iced_x86::{
 };
 use lwp_arch::insn::{self, CodeSize, Gpr, Operands};
 use lwp_arch::retired::{AccessKind, BranchKind};
+use lwp_arch::xsave::image::Save;
 use lwp_arch::{AppPc, LinearAddr};
 use lwp_ptrace::regs::{Raw, general_value};
 use lwp_uarch::{Operand, Step};
@@ -48,6 +49,35 @@ pub enum Action {
     Cpuid,
     /// The processor, and the runner lays LWP over the result: XGETBV.
     Xgetbv,
+    /// XSAVE or a relative: the processor, and the runner lays the LWP component over the result.
+    State(StateAccess),
+}
+
+/// An instruction that saves or restores state, with registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateAccess {
+    /// Address of the image.
+    pub image: u64,
+    /// Its mask.
+    pub requested: u64,
+    /// How it saves; `None` if it restores.
+    pub save: Option<Save>,
+}
+
+impl StateAccess {
+    fn of(instruction: &iced_x86::Instruction, regs: &Raw) -> Option<Self> {
+        use Mnemonic::{Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
+        let save = match instruction.mnemonic() {
+            Xsave | Xsave64 => Some(Save::All),
+            Xsaveopt | Xsaveopt64 => Some(Save::Modified),
+            Xsavec | Xsavec64 => Some(Save::Compacted),
+            Xrstor | Xrstor64 => None,
+            _ => return None,
+        };
+        let requested = regs.rdx << 32 | regs.rax & u64::from(u32::MAX);
+        let image = instruction.virtual_address(0, 0, |register, _, _| value(register, regs))?;
+        Some(Self { image, requested, save })
+    }
 }
 
 impl Decoded {
@@ -60,7 +90,7 @@ impl Decoded {
             (_, Ok(lwp)) => Action::Lwp(lwp),
             (Mnemonic::Cpuid, _) => Action::Cpuid,
             (Mnemonic::Xgetbv, _) => Action::Xgetbv,
-            _ => Action::Step,
+            _ => StateAccess::of(&instruction, regs).map_or(Action::Step, Action::State),
         };
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(&instruction);

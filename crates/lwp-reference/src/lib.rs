@@ -34,6 +34,7 @@ mod memory;
 mod options;
 mod runner;
 mod snapshot;
+mod state;
 mod thread;
 
 pub use options::Options;

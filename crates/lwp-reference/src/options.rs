@@ -32,10 +32,6 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = event)]
     pub events: Option<Vec<EventFlags>>,
 
-    /// Accesses to memory never miss and take no time
-    #[arg(long)]
-    pub no_caches: bool,
-
     /// The modelled machine whose branch predictor is there; without, records say that nothing is known
     #[arg(long, value_name = "PRESET", value_parser = preset)]
     pub predictor: Option<&'static Preset>,

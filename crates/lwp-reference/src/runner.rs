@@ -12,6 +12,7 @@ use crate::lwp_insn;
 use crate::memory::TraceeMemory;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
+use crate::state;
 use crate::thread::{InFlight, Thread};
 
 /// How the program ended.
@@ -175,6 +176,11 @@ impl Runner {
         }
         touch_up(thread, &decoded, &before, &mut after, tid)?;
         let mut memory = TraceeMemory::of(tid);
+        if let Action::State(access) = &decoded.action
+            && after.0.rip != decoded.ip
+        {
+            state::after(thread, access, &mut memory);
+        }
         if let Err(fault) = thread.retired(&decoded, after.0.rip, &mut memory) {
             if let Some(snapshot) = snapshot {
                 snapshot.restore(tid)?;
@@ -214,7 +220,7 @@ impl Runner {
             let Some(thread) = self.threads.get_mut(&tid) else { return sys::cont(tid, 0) };
             let decoded = Decoded::new(&read_code(tid, regs.0.rip), &regs.0);
             // A signal comes before the next instruction.
-            let ours = !matches!(decoded.action, Action::Step | Action::Xgetbv);
+            let ours = !matches!(decoded.action, Action::Step | Action::Xgetbv | Action::State(_));
             let signal_first = thread.fault.is_some()
                 || std::mem::take(&mut thread.interrupted)
                 || (ours && signal_is_due(tid));
@@ -231,6 +237,15 @@ impl Runner {
         let mut memory = TraceeMemory::of(tid);
         let done = match &decoded.action {
             Action::Step | Action::Xgetbv => return Ok(false),
+            Action::State(access) => match state::before(thread, tid, access, &mut memory) {
+                Ok(true) => {
+                    let mut after = *regs;
+                    after.0.rip = decoded.fall_through;
+                    thread.retired(decoded, decoded.fall_through, &mut memory).map(|()| after)
+                }
+                Ok(false) => return Ok(false),
+                Err(fault) => Err(fault),
+            },
             Action::Cpuid => {
                 let mut after = *regs;
                 show_cpuid(thread, &mut after);

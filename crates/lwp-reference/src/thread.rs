@@ -166,16 +166,16 @@ impl Thread {
         let so_far = self.iterations.take().filter(|(ip, _)| *ip == decoded.ip);
         let mut operands = so_far.map_or_else(Vec::new, |(_, operands)| operands);
         operands.extend(&decoded.operands);
-        if self.options.no_caches {
+        // Memory takes time where its misses are counted, and time passes with the instructions that the
+        // profile looks at: DEV-36.
+        if !self.unit.watched().is_some_and(|watched| watched.dcache) {
             operands.clear();
         }
-        // Time passes with the instructions that the profile looks at: DEV-36.
-        if self.options.no_caches && !self.admits(decoded.ip) {
-            let branch = self.model.judge(&decoded.step(&operands, next_ip));
-            let accesses = Vec::new();
-            return Seen { ip: decoded.ip, branch, accesses, core_cycles: 0, reference_cycles: 0 };
-        }
-        let retired = self.model.retire(&decoded.step(&operands, next_ip));
+        let step = decoded.step(&operands, next_ip);
+        let retired = match self.admits(decoded.ip) {
+            true => self.model.retire(&step),
+            false => self.model.retire_in_no_time(&step),
+        };
         Seen {
             ip: decoded.ip,
             branch: retired.branch,

@@ -55,11 +55,7 @@ impl CoreClock {
         self.remainder = base % width;
         let mut time_256 = self.carry_256 + base / width;
 
-        let loads = accesses.iter().filter(|access| access.kind == AccessKind::Load);
-        for miss in loads.filter_map(|access| access.miss) {
-            let beyond = miss.latency_cycles.saturating_sub(self.rates.hidden_cycles);
-            time_256 += u64::from(beyond) * u64::from(self.rates.exposed_256);
-        }
+        time_256 += accesses.iter().map(|access| self.stall_256(access)).sum::<u64>();
         if mispredicted {
             time_256 += u64::from(self.rates.mispredict_cycles) * ONE;
         }
@@ -78,6 +74,42 @@ impl CoreClock {
         let time_256 = self.carry_256 + base / width;
         self.carry_256 = time_256 % ONE;
         time_256 / ONE
+    }
+
+    /// How long the program waits for `access`, in units of 1/256 of a cycle.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn stall_256(&self, access: &Access) -> u64 {
+        match (access.kind, access.miss) {
+            (AccessKind::Load, Some(miss)) => self.longest_stall_256(miss.latency_cycles),
+            _ => 0,
+        }
+    }
+
+    /// How long the program waits for a load of this latency.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn longest_stall_256(&self, latency_cycles: u32) -> u64 {
+        let beyond = latency_cycles.saturating_sub(self.rates.hidden_cycles);
+        u64::from(beyond) * u64::from(self.rates.exposed_256)
+    }
+
+    /// Passes the time of waits that add up to `time_256`, of instructions whose own time passes apart, and
+    /// returns its whole cycles.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn wait(&mut self, time_256: u64) -> u64 {
+        let time_256 = self.carry_256 + time_256;
+        self.carry_256 = time_256 % ONE;
+        time_256 / ONE
+    }
+
+    /// How many waits of `longest_256` fit into half of `cycles`.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn waits_within(&self, cycles: u64, longest_256: u64) -> u64 {
+        let half_256 = cycles.saturating_mul(ONE / 2);
+        half_256.checked_div(longest_256).unwrap_or(u64::MAX)
     }
 
     /// How many such instructions retire before more than `cycles` have passed.
@@ -209,6 +241,31 @@ mod tests {
     }
 
     proptest! {
+        /// Misses that are waited for together, apart from their instructions, take the time of each.
+        ///
+        /// Spec: LWP §4.2. DEV-36
+        #[test]
+        fn lwp_spec_4_2_dev_36_waits_in_bulk_are_the_same(
+            latencies in prop::collection::vec(0..400u32, 0..50), width in 1..3000u32, cycles in 0..9000u64,
+        ) {
+            let rates = ClockRates { instructions_per_cycle_256: width, ..RATES };
+            let mut singly = CoreClock::new(rates);
+            let mut bulk = singly.clone();
+            let loads: Vec<Access> = latencies.iter().map(|l| miss(AccessKind::Load, *l)).collect();
+            let sum: u64 = loads.iter().map(|load| u64::from(singly.retire(&[*load], false))).sum();
+            let waits = loads.iter().map(|load| bulk.stall_256(load)).sum();
+            let instructions = bulk.retire_many(loads.len() as u64);
+            prop_assert_eq!(instructions + bulk.wait(waits), sum);
+            prop_assert_eq!(&singly, &bulk);
+
+            let longest = bulk.longest_stall_256(400);
+            let waits = bulk.waits_within(cycles, longest);
+            let left = cycles - (waits * longest).div_ceil(256);
+            let instructions = bulk.instructions_within(left);
+            let taken = bulk.retire_many(instructions) + bulk.wait(waits * longest);
+            prop_assert!(taken <= cycles);
+        }
+
         /// However time is cut into pieces, the sum is the same to one count.
         ///
         /// Spec: LWP §4.2. DEV-36

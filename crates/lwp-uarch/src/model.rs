@@ -99,15 +99,33 @@ impl Model {
         }
     }
 
-    /// The branch of a step that takes no time and touches no memory, with its prediction.
+    /// The branch of a step, with its prediction.
     ///
     /// Spec: P07 §4.2; LWP §4.2.
-    pub fn judge(&mut self, step: &Step<'_>) -> Option<Branch> {
+    fn judge(&mut self, step: &Step<'_>) -> Option<Branch> {
         let (kind, taken) = step.branch?;
         let predicted = self.predictor.as_mut().map(|predictor| {
             predictor.retire(step.ip, step.fall_through, kind, taken, step.next_ip)
         });
         Some(Branch { kind, taken, predicted })
+    }
+
+    /// As [`Self::retire`], but no time passes.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn retire_in_no_time(&mut self, step: &Step<'_>) -> Retired<'_> {
+        let (core, reference) = (self.core.clone(), self.reference.clone());
+        let Retired { branch, .. } = self.retire(step);
+        (self.core, self.reference) = (core, reference);
+        Retired {
+            ip: step.ip,
+            next_ip: step.next_ip,
+            branch,
+            accesses: &self.accesses,
+            core_cycles: 0,
+            reference_cycles: 0,
+            crosses_privilege: step.crosses_privilege,
+        }
     }
 
     /// Lets an instruction retire. Reference clocks follow the core clock at the nominal rates of the

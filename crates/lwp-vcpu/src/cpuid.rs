@@ -4,16 +4,19 @@ use lwp_dbt::context::KnownCpuid;
 use lwp_ptrace::sys;
 
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
-use lwp_model::LwpUnit;
+use lwp_arch::xsave::{COMPONENT, Component, LwpXsave, XCR0_LWP, image};
+use lwp_model::{LwpUnit, Processor};
 
 use crate::config::{CpuModel, LwpConfig};
 
 /// CPUID and XCR0 of the virtual processor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct VirtualCpu {
     model: CpuModel,
     /// Leaf `8000_001C`, where the processor has LWP.
     lwp: Option<Leaf>,
+    /// The state components from number 2 on, that of LWP the last, where it is one of them; else none.
+    components: Vec<Component>,
     /// The processors of the machine are of different kinds.
     hybrid: bool,
 }
@@ -28,11 +31,28 @@ impl VirtualCpu {
         };
         const HYBRID: u32 = 1 << 15;
         let hybrid = sys::cpuid(7, 0)[3] & HYBRID != 0;
-        Self { model, lwp: lwp.map(leaf), hybrid }
+        let mut cpu = Self { model, lwp: lwp.map(leaf), components: Vec::new(), hybrid };
+        if let Some(Processor::Shipped(shipped)) = lwp.map(|lwp| lwp.processor) {
+            cpu.components = real_components(cpu.real_xcr0());
+            let at = image::placed(shipped.capabilities.xsave_offset, &cpu.components);
+            cpu.components.push(Component::lwp(at));
+        }
+        cpu
+    }
+
+    /// The state components from number 2 on as XSAVE images hold them, where LWP is the last of them;
+    /// else none.
+    pub fn components(&self) -> &[Component] {
+        &self.components
     }
 
     /// XCR0.
     pub fn xcr0(&self) -> u64 {
+        self.real_xcr0() | if self.components.is_empty() { 0 } else { XCR0_LWP }
+    }
+
+    /// What of the real processor's XCR0 is shown.
+    pub fn real_xcr0(&self) -> u64 {
         let host = sys::xcr0();
         match self.model {
             CpuModel::Host => host,
@@ -47,9 +67,9 @@ impl VirtualCpu {
         let raw = sys::cpuid(leaf, subleaf);
         let shown = match self.model {
             CpuModel::Host => host(leaf, subleaf, raw),
-            model => fixed(model, self.xcr0(), leaf, subleaf, raw),
+            model => fixed(model, self.real_xcr0(), leaf, subleaf, raw),
         };
-        self.with_lwp(leaf, shown)
+        self.with_lwp(leaf, self.with_lwp_state(leaf, subleaf, shown))
     }
 
     /// The answer as one to be remembered: not those that differ between the processors of a machine,
@@ -95,6 +115,27 @@ impl VirtualCpu {
         asked.filter_map(|(leaf, subleaf)| self.known(leaf, subleaf, self.cpuid(leaf, subleaf)))
     }
 
+    /// Adds the state of Lightweight Profiling to what there is for XSAVE to save.
+    ///
+    /// Spec: LWP §1.4.
+    fn with_lwp_state(&self, leaf: u32, subleaf: u32, mut shown: [u32; 4]) -> [u32; 4] {
+        const XSAVEC: u32 = 1 << 1;
+        let Some(lwp) = self.components.last() else { return shown };
+        match (leaf, subleaf) {
+            (0xd, 0) => {
+                let end = lwp.offset + lwp.size;
+                shown[1] = shown[1].max(end);
+                shown[2] = shown[2].max(end);
+                shown[3] |= (XCR0_LWP >> 32) as u32;
+            }
+            // It comes last, at no alignment.
+            (0xd, 1) if shown[0] & XSAVEC != 0 => shown[1] += LwpXsave::SIZE as u32,
+            (0xd, COMPONENT) => shown = [lwp.size, lwp.offset, 0, 0],
+            _ => {}
+        }
+        shown
+    }
+
     /// Adds what says that the processor has Lightweight Profiling.
     ///
     /// Spec: LWP §1.1, §1.2.
@@ -113,6 +154,17 @@ impl VirtualCpu {
         }
         shown
     }
+}
+
+/// The state components of the real processor from number 2 on, of those that `xcr0` has.
+fn real_components(xcr0: u64) -> Vec<Component> {
+    const ALIGNED: u32 = 1 << 1;
+    let numbers = (2..COMPONENT).filter(|number| xcr0 >> number & 1 != 0);
+    let component = |number| {
+        let [size, offset, flags, _] = sys::cpuid(0xd, number);
+        Component { number, offset, size, aligned: flags & ALIGNED != 0 }
+    };
+    numbers.map(component).collect()
 }
 
 /// The host's features, minus those that cannot be translated: shadow stacks, user interrupts, APX and

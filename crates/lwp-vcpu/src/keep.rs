@@ -189,7 +189,15 @@ impl Family {
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
         bytes.extend(name.to_le_bytes());
-        let flags = [emulated.xgetbv, emulated.tsc, emulated.random, emulated.lwp].map(u64::from);
+        let flags = [
+            emulated.xgetbv,
+            emulated.tsc,
+            emulated.random,
+            emulated.lwp,
+            emulated.fewer_states,
+            emulated.lwp_state,
+        ]
+        .map(u64::from);
         // A module is kept once, wherever it is mapped.
         let place = [self.layout().low, extent.1 - extent.0, offset];
         let what = [plan, roles].into_iter().chain(place).chain(flags);

@@ -8,6 +8,7 @@
 //! A thread with profiling on runs on another *side* of its address space: translations that count
 //! down, with a low window and arenas of their own. With profiling off it runs the plain ones.
 
+mod component;
 mod dcache;
 mod direct;
 mod due;
@@ -23,7 +24,7 @@ use std::time::Instant;
 
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS};
+use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, MOST_NOTES};
 use lwp_dbt::{FragmentId, IpFilter, Selection, Slot, Weights};
 use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
 use lwp_ptrace::Tid;
@@ -33,6 +34,7 @@ use lwp_uarch::{CoreClock, ReferenceClock};
 use crate::config::{LwpConfig, Sampling};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
+pub use component::BeforeState;
 pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
 pub use known::{KnownCuts, finish_record};
 pub use leave::set_result;
@@ -64,6 +66,8 @@ pub struct ThreadLwp {
     judge: Option<Box<Judge>>,
     /// Misses that have passed since the countdown was published.
     passed_misses: u64,
+    /// How long those have been waited for, in units of 1/256 of a cycle.
+    waits_256: u64,
     /// How many lines the next access touches, where it is known to miss: if fewer misses may pass, it is
     /// made alone.
     lines: u64,
@@ -150,6 +154,7 @@ impl ThreadLwp {
             dcache: None,
             judge: None,
             passed_misses: 0,
+            waits_256: 0,
             lines: 1,
             waiting: Vec::new(),
             overdue: Vec::new(),
@@ -172,6 +177,7 @@ impl ThreadLwp {
     fn start(&mut self, config: &LwpConfig) {
         self.core = CoreClock::new(config.machine.clock);
         self.reference = clock(config);
+        self.waits_256 = 0;
         self.selection = self.unit.watched().map(selection).unwrap_or_default();
         self.judge = Judge::new(config.predictor, &mut self.selection);
         self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(&config.caches)));
@@ -185,14 +191,39 @@ impl ThreadLwp {
         let room = self.unit.headroom();
         let room = self.judge.as_ref().map_or(room, |judge| judge.limit(room));
         let (high, low) = if self.selection.instructions {
-            let core = self.core.instructions_within(room.core_clocks);
-            let cycles = self.reference.units_within(room.reference_clocks);
-            let reference = self.core.instructions_within(cycles.min(Occurrences::UNLIMITED));
-            (room.instructions.min(core).min(reference), room.branches)
+            let cycles = self.cycles_within(&room) - self.cycles_of_misses(&room);
+            (room.instructions.min(self.core.instructions_within(cycles)), room.branches)
         } else {
             (room.branches, Occurrences::UNLIMITED)
         };
         [high, low, room.values].map(|part| part.min(Occurrences::UNLIMITED) as i64)
+    }
+
+    /// How many core cycles may pass before a clock event is due.
+    fn cycles_within(&self, room: &Occurrences) -> u64 {
+        let reference = self.reference.units_within(room.reference_clocks);
+        room.core_clocks.min(reference).min(Occurrences::UNLIMITED)
+    }
+
+    /// How many misses may be noted before an event can be due: of misses, or of the clocks, which wait for
+    /// them, so that half of what may pass is left to them.
+    fn misses_within(&self, room: &Occurrences) -> u64 {
+        let waits = self.core.waits_within(self.cycles_within(room), self.longest_wait_256());
+        room.dcache.min(waits).min(u64::from(MOST_NOTES))
+    }
+
+    /// The cycles that these can take.
+    fn cycles_of_misses(&self, room: &Occurrences) -> u64 {
+        match self.dcache {
+            Some(_) => (self.misses_within(room) * self.longest_wait_256()).div_ceil(256),
+            None => 0,
+        }
+    }
+
+    /// How long a miss can be waited for.
+    fn longest_wait_256(&self) -> u64 {
+        let slowest = self.dcache.as_ref().map_or(0, |cache| cache.slowest_cycles());
+        self.core.longest_stall_256(slowest)
     }
 
     /// Lets `high` and `low` of the countdown, and value samples, pass.
@@ -207,7 +238,8 @@ impl ThreadLwp {
         if self.selection.instructions {
             passed.instructions = high;
             passed.branches = low;
-            passed.core_clocks = self.core.retire_many(high);
+            let waits = self.core.wait(std::mem::take(&mut self.waits_256));
+            passed.core_clocks = self.core.retire_many(high) + waits;
             passed.reference_clocks = self.reference.advance(passed.core_clocks);
         } else {
             passed.branches = high;
@@ -284,14 +316,14 @@ impl ThreadLwp {
         }
         let mispredicted = branch.is_some_and(|branch| branch.predicted == Some(false));
         let counts = !executed.crosses_privilege && self.admits(executed.ip);
+        let accesses = std::mem::take(&mut self.waiting);
         let (core, reference) = match counts {
             true => {
-                let cycles = self.core.retire(&[], mispredicted);
+                let cycles = self.core.retire(&accesses, mispredicted);
                 (cycles, self.reference.advance(u64::from(cycles)) as u32)
             }
             false => (0, 0),
         };
-        let accesses = std::mem::take(&mut self.waiting);
         let retired = Retired {
             branch,
             accesses: &accesses,

@@ -97,6 +97,8 @@ pub struct Thread {
     pub lwp: Option<Box<ThreadLwp>>,
     /// Where the random bits of its counters come from, while LWP is off.
     pub lwp_random: Option<Xorshift32>,
+    /// How often a fault of the LWP component has been handed to it in vain.
+    pub component_faults: u32,
     /// Cut fragments that the thread leads itself to.
     pub known_cuts: KnownCuts,
     /// The side of its address space on which it runs, where that is not the process's own.
@@ -209,12 +211,14 @@ impl Machine {
             tsc: config.deterministic,
             random: config.deterministic,
             lwp: config.lwp.is_some(),
+            fewer_states: cpu.real_xcr0() != sys::xcr0(),
+            lwp_state: !cpu.components().is_empty(),
         };
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
         Self {
             random_file,
-            contexts: Contexts::new(memory.clone(), spin, cpu.xcr0()),
+            contexts: Contexts::new(memory.clone(), spin, cpu.real_xcr0()),
             cpu,
             emulated,
             prepared: None,
@@ -387,6 +391,7 @@ impl Machine {
             started: Instant::now(),
             lwp,
             lwp_random: None,
+            component_faults: 0,
             known_cuts: KnownCuts::default(),
             side: None,
             mode: Mode::New,

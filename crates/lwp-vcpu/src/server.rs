@@ -239,6 +239,7 @@ impl Machine {
             }
             RequestKind::Step
             | RequestKind::TrapFlag
+            | RequestKind::StateSave
             | RequestKind::Tsc
             | RequestKind::Random
             | RequestKind::HostSyscallDone => {

@@ -168,7 +168,8 @@ impl Machine {
                         | RequestKind::Slwpcb
                         | RequestKind::Lwpins
                         | RequestKind::Lwpval
-                        | RequestKind::TrapFlag,
+                        | RequestKind::TrapFlag
+                        | RequestKind::StateSave,
                     ) if !in_cut => {
                         correction.add(Weights { instructions: -1, ..Weights::default() }, 1);
                         let pc = view.app.0.rip;

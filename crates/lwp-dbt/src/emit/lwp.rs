@@ -521,9 +521,10 @@ impl Emitter<'_> {
                 self.executed(block, bits::UNCOUNTED);
                 self.jump_ask(RequestKind::LwpStepped, next, false);
             }
-            Terminator::Syscall { .. } | Terminator::Emulate { .. } | Terminator::Step => {
-                return Err(());
-            }
+            Terminator::Syscall { .. }
+            | Terminator::Emulate { .. }
+            | Terminator::StateSave
+            | Terminator::Step => return Err(()),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Rules 5 to 14 and 20: the instruction that ends a block.
+//! Rules 5 to 14, 20 and 22: the instruction that ends a block.
 
 use iced_x86::{Code, OpKind, Register};
 
@@ -289,6 +289,37 @@ impl Emitter<'_> {
         self.ask_from(RequestKind::TrapFlag, block.terminator_pc(), false, false);
         self.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
         self.fell_off(block);
+    }
+
+    /// Rule 22. Bit 62 of the mask is bit 30 of edx; bits 56 to 63 lead to the host together, which no
+    /// program sets but as part of -1. Returns false where the operand cannot be reached from here.
+    ///
+    /// ```text
+    /// Target:  xsave [m]                    -- components in edx:eax
+    /// Patch:   slot := rcx
+    ///          ecx := bswap(edx), low byte; zero --> go
+    ///          ask the host
+    ///          go: rcx := slot; xsave [m]
+    /// ```
+    pub fn state_filter(&mut self, block: &Block) -> bool {
+        self.point(0);
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        // mov ecx, edx; bswap ecx; movzx ecx, cl; jrcxz +5
+        self.bytes(&[0x89, 0xd1, 0x0f, 0xc9, 0x0f, 0xb6, 0xc9, 0xe3, 0x05]);
+        self.jump_ask(RequestKind::StateSave, block.terminator_pc(), true);
+        self.reload_rcx();
+        self.point(0);
+        let bytes = &block.bytes[usize::from(block.terminator_offset)..];
+        let reached = match block.last_displacement {
+            Some(at) => self.rip_relative(bytes, at, block.last.ip_rel_memory_address()),
+            None => {
+                self.bytes(bytes);
+                true
+            }
+        };
+        self.fell_off(block);
+        reached
     }
 
     /// Rules 13 and 14.

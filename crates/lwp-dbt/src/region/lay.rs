@@ -275,6 +275,10 @@ impl Translator {
                 emitter.pop_flags(block);
                 Ok(Some(Next::Fall(next)))
             }
+            Terminator::StateSave => match emitter.state_filter(block) {
+                true => Ok(Some(Next::Fall(next))),
+                false => Err(()),
+            },
             Terminator::Step => {
                 emitter.ask(RequestKind::Step, block.terminator_pc());
                 Ok(None)

@@ -9,10 +9,13 @@
 //! | MOV SS | the next instruction is executed too, whatever it is | done here, where it changes nothing |
 //! | XBEGIN | another reason to abort; the trap comes late | aborts here |
 //! | repeated string instructions | a trap an iteration | counted when the last is done |
+//! | XSAVE, XRSTOR … of LWP state | nothing of it | laid over what it did: `lwp/component.rs` |
 //!
 //! All others trap behind themselves or, where they fault, have the flag hidden by the kernel.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use lwp_arch::PageFault;
+use lwp_dbt::block::saves_state;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_ptrace::regs::{Raw, Regs, general, general_value};
 use lwp_ptrace::sys::Errno;
@@ -74,6 +77,13 @@ pub fn answer(tid: Tid, gs_base: u64, app: &Regs) -> Option<Regs> {
     Some(next)
 }
 
+/// What rax must hold for XSAVE or a relative at the application's pc to see no more state components than the
+/// virtual processor shows, where the real one has more.
+pub fn reduced_mask(machine: &Machine, tid: Tid, app: &Regs) -> Option<u64> {
+    let saves = machine.emulated.fewer_states && saves_state(&instruction_at(tid, app.0.rip));
+    saves.then(|| app.0.rax & machine.cpu.real_xcr0())
+}
+
 /// The second operand of MOV to a segment register.
 fn selector(tid: Tid, gs_base: u64, instruction: &Instruction, regs: &Raw) -> Option<u16> {
     let value = |register: Register| match register {
@@ -121,6 +131,46 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.mode = Mode::Running;
     }
+    Ok(true)
+}
+
+/// Leads a stopped thread to a routine that touches what the instruction at the application's pc could not
+/// reach, and asks for that instruction again should the touch succeed.
+pub fn lead_to_fault(
+    machine: &mut Machine,
+    tid: Tid,
+    app: &Regs,
+    fault: PageFault,
+) -> Result<bool, Errno> {
+    /// How often a fault is handed to a program whose own access then succeeds.
+    const MOST: u32 = 3;
+    let Some((_, family)) = machine.space_of(tid) else { return Ok(false) };
+    let routines = family.translator.routines();
+    let routine = family.routine(match fault.write {
+        true => routines.lwp.touch_write,
+        false => routines.lwp.touch_read,
+    });
+    let thread = machine.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
+    thread.component_faults += 1;
+    if thread.component_faults > MOST {
+        return Ok(false);
+    }
+    let context = machine.contexts.context(thread.slot);
+    thread.mode = Mode::Running;
+    context.cancel();
+    let mut raw = app.0;
+    for (field, register) in SHOWN {
+        context.set(field, *general(&mut raw, register));
+    }
+    context.set(Slot::Pc, app.0.rip);
+    context.set(Slot::Kind, RequestKind::Step as u64);
+    context.set(Slot::LwpTouch, fault.address.0);
+    let mut cache = *app;
+    cache.0.rip = routine;
+    cache.0.gs_base = slot_address(thread.slot);
+    cache.0.gs = 0;
+    cache.forget_syscall();
+    Tracee(tid).set_regs(&cache)?;
     Ok(true)
 }
 

@@ -1,8 +1,8 @@
 //! What the server cannot do from outside, and wants done while the thread stands still.
 
-use lwp_dbt::block::{Block, CodeSource, Decoding};
+use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state};
 use lwp_dbt::{AppPc, Slot, Weights};
-use lwp_ptrace::regs::Regs;
+use lwp_ptrace::regs::{Raw, Regs};
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
@@ -10,6 +10,7 @@ use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_TRACE};
 use super::{alone, renewal};
+use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
 
 /// `si_code` of a breakpoint.
@@ -102,9 +103,29 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);
     }
+    match machine.lwp_before_state(tid, app) {
+        BeforeState::Native => {}
+        BeforeState::Done(next) => {
+            machine.lwp_about_to_step(tid, &app.0);
+            count_instruction(machine, tid, app.0.rip, next.0.rip);
+            return go_on(machine, tid, &next);
+        }
+        BeforeState::Faults(fault) if alone::lead_to_fault(machine, tid, app, fault)? => {
+            return Tracee(tid).cont(0);
+        }
+        BeforeState::Faults(_) => {}
+    }
     let mut native = *app;
     native.0.gs_base = gs_base;
     native.forget_syscall();
+    let answer = match alone::reduced_mask(machine, tid, app) {
+        Some(rax) => {
+            native.0.rax = rax;
+            let next = alone::instruction_at(tid, app.0.rip).next_ip();
+            Some(Regs(Raw { rip: next, ..app.0 }))
+        }
+        None => answer,
+    };
     Tracee(tid).set_regs(&native)?;
     if is_syscall(tid, app.0.rip) && alone::lead_to_call(machine, tid, app)? {
         count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
@@ -179,9 +200,15 @@ pub fn stepped(
     if !trapped {
         alone::hide_trap_flag(tid, &instruction, &mut regs);
     }
+    if regs.0.rip != pc {
+        machine.lwp_after_state(tid, pc, &regs);
+    }
     // A branch to itself is executed too.
     if regs.0.rip != pc || trap && !alone::repeats(&instruction) {
         count_instruction(machine, tid, pc, regs.0.rip);
+    }
+    if let (Some(answer), true) = (answer, saves_state(&instruction)) {
+        regs.0.rax = answer.0.rax;
     }
     if let (Some(answer), true) = (answer, regs.0.rip != pc) {
         let gs_base = regs.0.gs_base;

@@ -7,11 +7,12 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
-use super::needs::{go_on, satisfy, stepped};
+use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_TRACE};
 use crate::machine::{Machine, Mode};
 use crate::memory_map::slot_address;
+use crate::state::View;
 use crate::syscalls;
 
 /// A signal is about to be delivered.
@@ -36,6 +37,10 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
                 Some(view) if view.state.commit == Commit::LwpTrying && is_fault(tid, signal) => {
                     ask_instead(machine, tid, regs)
                 }
+                Some(mut view) if refused(machine, tid, signal, &view) => {
+                    machine.leave(tid, &regs, &mut view);
+                    step(machine, tid, &view.app)
+                }
                 Some(mut view) => {
                     if matches!(mode, Mode::Calling { .. }) {
                         view.app.0.eflags |= TRAP_FLAG;
@@ -53,6 +58,13 @@ fn is_fault(tid: Tid, signal: i32) -> bool {
     const SIGBUS: i32 = 7;
     const SIGSEGV: i32 = 11;
     matches!(signal, SIGSEGV | SIGBUS) && sys::get_siginfo(tid).is_ok_and(|info| info.code() > 0)
+}
+
+/// Whether the processor has refused an XRSTOR in translated code, because it has no LWP state.
+fn refused(machine: &Machine, tid: Tid, signal: i32, view: &View) -> bool {
+    view.state.commit == Commit::None
+        && is_fault(tid, signal)
+        && machine.restores_lwp(tid, &view.app)
 }
 
 /// A routine could not reach what the record of an event needs: the thread asks the host, which knows

@@ -33,6 +33,8 @@ pub struct DataCache {
     outer: Hierarchy,
     /// The first level's, which is in the context.
     shape: CacheShape,
+    /// The latency of what is behind all levels.
+    slowest_cycles: u32,
     /// The context still holds what it held before.
     cold: bool,
     /// Accesses of an instruction that has not retired yet: iterations of a repeated one.
@@ -96,7 +98,13 @@ impl DataCache {
     /// Cold caches.
     pub fn new(caches: &Caches) -> Self {
         let outer = Hierarchy::new(&caches.levels, caches.memory);
-        Self { outer, shape: caches.levels[0].shape, cold: true, begun: None }
+        let slowest_cycles = caches.memory.latency_cycles;
+        Self { outer, shape: caches.levels[0].shape, slowest_cycles, cold: true, begun: None }
+    }
+
+    /// The longest latency of a miss.
+    pub fn slowest_cycles(&self) -> u32 {
+        self.slowest_cycles
     }
 
     /// Empties the first level, once.
@@ -230,8 +238,8 @@ impl ThreadLwp {
             let access = Access { kind, address: LinearAddr(address), miss };
             if but == Some(ip) {
                 self.waiting.push(access);
-            } else if counts && self.counts_miss(&access) {
-                self.passed_misses += 1;
+            } else if counts {
+                self.miss_passes(&access);
             }
         }
         self.dcache = Some(cache);
@@ -251,7 +259,7 @@ impl ThreadLwp {
     pub(super) fn write_cache(&mut self, context: Context<'_>) {
         let room = match &self.sampler {
             Some(sampler) => sampler.room_for_misses(),
-            None => self.unit.headroom().dcache,
+            None => self.misses_within(&self.unit.headroom()),
         };
         if let Some(cache) = &mut self.dcache {
             cache.write_cold(context);
@@ -366,8 +374,13 @@ impl ThreadLwp {
         self.dcache = Some(cache);
         // There was room for all of them, so no event expires on one.
         let counts = self.admits(pc);
-        let counted = misses.iter().filter(|access| counts && self.counts_miss(access)).count();
-        self.passed_misses += counted as u64;
+        misses.iter().filter(|_| counts).for_each(|access| self.miss_passes(access));
+    }
+
+    /// A miss of an instruction that passes the IP filter has passed.
+    fn miss_passes(&mut self, access: &Access) {
+        self.passed_misses += u64::from(self.counts_miss(access));
+        self.waits_256 += self.core.stall_256(access);
     }
 
     /// The accesses of an instruction that is about to be executed natively, of one iteration where it

@@ -80,7 +80,7 @@ impl Machine {
         let due = first.into_iter().chain(second).min();
         if selection.dcache {
             // Any access may be the one on which an event expires: one instruction at a time.
-            let misses = lwp.unit.headroom().dcache < lwp.lines;
+            let misses = lwp.misses_within(&lwp.unit.headroom()) < lwp.lines;
             return due.or(misses.then_some(0)).map(|_| 0);
         }
         due
@@ -345,7 +345,10 @@ impl Machine {
 fn can_be_cut(block: &Block) -> bool {
     !matches!(
         block.terminator,
-        Terminator::Syscall { .. } | Terminator::Emulate { .. } | Terminator::Step
+        Terminator::Syscall { .. }
+            | Terminator::Emulate { .. }
+            | Terminator::StateSave
+            | Terminator::Step
     )
 }
 

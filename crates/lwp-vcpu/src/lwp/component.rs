@@ -1,0 +1,274 @@
+//! XSAVE and its relatives where their mask requests the LWP component, which the real processor does not
+//! have: it saves and restores the rest, and the component is laid over what it did.
+//!
+//! | | the processor | the host |
+//! | --- | --- | --- |
+//! | XSAVE, XSAVEOPT, XSAVEC | executes it, alone: it ignores the bit | then writes component and header |
+//! | XRSTOR of an image that does not name LWP | executes it, alone | then turns LWP off, if that was requested |
+//! | XRSTOR of one that does | would refuse it | lays the image over the thread's registers |
+//!
+//! Translated code executes all of them where the mask does not have the bit. Of these only an XRSTOR of an
+//! image that names LWP comes here, because it faults.
+
+use iced_x86::{Instruction, Mnemonic, Register};
+use lwp_arch::xsave::image::{self, Header, Save};
+use lwp_arch::xsave::{Component, LwpXsave, XCR0_LWP};
+use lwp_arch::{Fault, LinearAddr, PageFault};
+use lwp_dbt::Slot;
+use lwp_dbt::block::saves_state;
+use lwp_model::LinearMemory;
+use lwp_ptrace::Tid;
+use lwp_ptrace::regs::{Raw, Regs, general_value};
+use lwp_ptrace::sys;
+
+use super::CPU;
+use super::instruction::decode;
+use super::memory::TraceeMemory;
+use crate::machine::Machine;
+
+/// An image must begin at a multiple of this.
+const ALIGNMENT: u64 = 64;
+
+/// An instruction that saves or restores state, with registers.
+#[derive(Clone, Copy, Debug)]
+struct StateAccess {
+    /// Address of the image.
+    image: u64,
+    /// Its mask.
+    requested: u64,
+    /// How it saves; `None` if it restores.
+    save: Option<Save>,
+    /// Address of the instruction behind it.
+    next: u64,
+}
+
+/// What is to be done about an instruction that the processor is about to execute alone.
+#[derive(Clone, Copy, Debug)]
+pub enum BeforeState {
+    /// It may.
+    Native,
+    /// It has been done; the registers afterwards.
+    Done(Regs),
+    /// It would meet this fault.
+    Faults(PageFault),
+}
+
+impl StateAccess {
+    fn of(instruction: &Instruction, regs: &Raw, gs_base: u64) -> Option<Self> {
+        use Mnemonic::{Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
+        if !saves_state(instruction) {
+            return None;
+        }
+        let value = |register: Register, _: usize, _: usize| match register {
+            Register::FS => Some(regs.fs_base),
+            Register::GS => Some(gs_base),
+            Register::ES | Register::CS | Register::SS | Register::DS => Some(0),
+            _ => {
+                let value = general_value(regs, register.full_register().number() as u8);
+                Some(if register.size() == 4 { value & u64::from(u32::MAX) } else { value })
+            }
+        };
+        let save = match instruction.mnemonic() {
+            Xsave | Xsave64 => Some(Save::All),
+            Xsaveopt | Xsaveopt64 => Some(Save::Modified),
+            Xsavec | Xsavec64 => Some(Save::Compacted),
+            _ => None,
+        };
+        Some(Self {
+            image: instruction.virtual_address(0, 0, value)?,
+            requested: regs.rdx << 32 | regs.rax & u64::from(u32::MAX),
+            save,
+            next: instruction.next_ip(),
+        })
+    }
+
+    fn requests_lwp(&self) -> bool {
+        self.requested & XCR0_LWP != 0
+    }
+
+    fn header_at(&self) -> LinearAddr {
+        LinearAddr(self.image.wrapping_add(image::HEADER_AT as u64))
+    }
+
+    fn header(&self, memory: &mut TraceeMemory) -> Result<Header, PageFault> {
+        let mut bytes = [0; Header::BYTES];
+        memory.read(self.header_at(), &mut bytes)?;
+        Ok(Header::from_bytes(bytes))
+    }
+
+    /// Where the component lies in an image with this header.
+    fn component_at(&self, header: Header, components: &[Component]) -> Option<LinearAddr> {
+        let offset = header.lwp_offset(components)?;
+        Some(LinearAddr(self.image.wrapping_add(u64::from(offset))))
+    }
+}
+
+impl Machine {
+    fn state_access(&self, tid: Tid, regs: &Raw) -> Option<StateAccess> {
+        if !self.emulated.lwp_state {
+            return None;
+        }
+        let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+        StateAccess::of(&decode(tid, regs.rip)?, regs, gs_base)
+    }
+
+    /// Whether the instruction at the application's pc restores an image that names LWP: the processor
+    /// refuses that.
+    pub fn restores_lwp(&self, tid: Tid, app: &Regs) -> bool {
+        let access = self.state_access(tid, &app.0).filter(|access| access.save.is_none());
+        let header = access.map(|access| access.header(&mut TraceeMemory::new(tid)));
+        matches!(header, Some(Ok(header)) if header.names_lwp())
+    }
+
+    /// The processor is about to execute the instruction at the application's pc alone.
+    pub fn lwp_before_state(&mut self, tid: Tid, app: &Regs) -> BeforeState {
+        let Some(access) = self.state_access(tid, &app.0) else { return BeforeState::Native };
+        let mut memory = TraceeMemory::new(tid);
+        match access.save {
+            Some(_) if !access.requests_lwp() => BeforeState::Native,
+            Some(how) => {
+                let header = match how {
+                    Save::Compacted => {
+                        Header { xstate_bv: 0, xcomp_bv: self.room(access.requested) }
+                    }
+                    _ => Header::default(),
+                };
+                let at = access.component_at(header, self.cpu.components());
+                let write = at.map(|at| memory.check_write(at, LwpXsave::SIZE));
+                match write {
+                    Some(Err(fault)) => BeforeState::Faults(fault),
+                    _ => BeforeState::Native,
+                }
+            }
+            None => match access.header(&mut memory) {
+                Ok(header) if header.names_lwp() => self.restore_state(tid, app, &access, header),
+                _ => BeforeState::Native,
+            },
+        }
+    }
+
+    /// XCOMP_BV of what XSAVEC saves on the virtual processor.
+    fn room(&self, requested: u64) -> u64 {
+        1 << 63 | requested & self.cpu.xcr0()
+    }
+
+    /// The processor has executed the instruction that was at `pc`; `regs` are those afterwards, of which
+    /// such an instruction changes none.
+    pub fn lwp_after_state(&mut self, tid: Tid, pc: u64, regs: &Regs) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.component_faults = 0;
+        }
+        let before = Raw { rip: pc, ..regs.0 };
+        let Some(access) = self.state_access(tid, &before).filter(StateAccess::requests_lwp) else {
+            return;
+        };
+        self.lwp_collect(tid);
+        let mut memory = TraceeMemory::new(tid);
+        let saved = match access.save {
+            Some(how) => self.save_component(tid, &access, how, &mut memory),
+            // The image does not name LWP, or the processor would have refused it.
+            None => {
+                self.load_component(tid, None).ok();
+                Ok(())
+            }
+        };
+        if let Err(fault) = saved {
+            // It could be written a moment ago.
+            eprintln!(
+                "lwp: thread {tid}: its LWP state has not been saved at {:#x}",
+                fault.address.0
+            );
+        }
+    }
+
+    fn save_component(
+        &mut self,
+        tid: Tid,
+        access: &StateAccess,
+        how: Save,
+        memory: &mut TraceeMemory,
+    ) -> Result<(), PageFault> {
+        let lwp = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
+        let component = lwp.and_then(|lwp| lwp.unit.xsave());
+        let header = access.header(memory)?.with_lwp(how, component.is_some());
+        let at = access.component_at(header, self.cpu.components());
+        let initial = (how == Save::All).then(LwpXsave::default);
+        if let (Some(at), Some(component)) = (at, component.or(initial)) {
+            memory.write(at, &component.to_bytes())?;
+        }
+        memory.write(access.header_at(), &header.to_bytes())
+    }
+
+    /// XRSTOR of an image that names LWP.
+    fn restore_state(
+        &mut self,
+        tid: Tid,
+        app: &Regs,
+        access: &StateAccess,
+        header: Header,
+    ) -> BeforeState {
+        let components = self.cpu.components();
+        let mut bytes = vec![0; image::extent(header, components) as usize];
+        if !access.image.is_multiple_of(ALIGNMENT) {
+            return BeforeState::Native;
+        }
+        if let Err(fault) = TraceeMemory::new(tid).read(LinearAddr(access.image), &mut bytes) {
+            return BeforeState::Faults(fault);
+        }
+        let Ok(before) = sys::get_extended_state(tid) else { return BeforeState::Native };
+        let mut state = before.clone();
+        let requested = access.requested & self.cpu.xcr0();
+        if !image::restored(&mut state, &bytes, requested, components) {
+            return BeforeState::Native;
+        }
+        let component = header.holds_lwp().then(|| header.lwp_offset(components)).flatten();
+        let component = component.and_then(|at| bytes.get(at as usize..));
+        let component = component.and_then(LwpXsave::from_prefix);
+        // What the kernel does not take, as a bad MXCSR, the processor would not take either.
+        if sys::set_extended_state(tid, &state).is_err() {
+            return BeforeState::Native;
+        }
+        if access.requests_lwp() {
+            self.lwp_collect(tid);
+            if let Err(fault) = self.load_component(tid, component.as_ref()) {
+                let _ = sys::set_extended_state(tid, &before);
+                return match fault {
+                    Fault::Pf(fault) => BeforeState::Faults(fault),
+                    _ => BeforeState::Native,
+                };
+            }
+        }
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.component_faults = 0;
+        }
+        let mut after = *app;
+        after.0.rip = access.next;
+        BeforeState::Done(after)
+    }
+
+    /// Makes `component` the thread's profile; `None` turns it off. The control block is read for what the
+    /// component does not hold. After a fault the profile is as before.
+    fn load_component(&mut self, tid: Tid, component: Option<&LwpXsave>) -> Result<(), Fault> {
+        let Some(config) = &self.config.lwp else { return Ok(()) };
+        let seed = self.config.seed;
+        let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
+        if component.is_none() {
+            thread.lwp_end();
+            return Ok(());
+        }
+        let (was_on, slot) = (thread.lwp.is_some(), thread.slot);
+        let lwp = thread.lwp_begin(config, seed);
+        let mut unit = lwp.unit.clone();
+        let mut memory = TraceeMemory::new(tid);
+        let loaded = unit.xrstor(&CPU, component).and_then(|()| unit.settle(&mut memory));
+        if loaded.is_ok() {
+            lwp.unit = unit;
+            lwp.start(config);
+            lwp.publish(self.contexts.context(slot));
+        }
+        if !was_on && loaded.is_err() || !lwp.unit.is_on() {
+            thread.lwp_end();
+        }
+        loaded
+    }
+}
