@@ -235,7 +235,8 @@ impl Space {
         self.known_code(pc)
     }
 
-    fn known_code(&self, pc: u64) -> Option<(u64, CodeRange)> {
+    /// The executable mapping at `pc`, as far as it is known.
+    pub fn known_code(&self, pc: u64) -> Option<(u64, CodeRange)> {
         let (&start, &range) = self.code.range(..=pc).next_back()?;
         (pc < range.end).then_some((start, range))
     }

@@ -1,6 +1,8 @@
 //! Laying out a block, and what its last instruction becomes.
 
-use super::{Arrival, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, direct_target, weights};
+use super::{
+    Ahead, Arrival, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, direct_target, weights,
+};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Terminator};
 use crate::context::{RequestKind, SyscallClass};
@@ -27,7 +29,7 @@ impl Translator {
         }
         work.emitter.jump_link(pc);
         if !work.unit.has_fragment(pc) {
-            work.queue.push_back(pc);
+            work.queue.push(Ahead::direct(pc, work.doubt));
         }
         self.close_fragment(work);
     }
@@ -201,7 +203,7 @@ impl Translator {
                 {
                     emitter.jump_link(target);
                     if !work.unit.has_fragment(target) {
-                        work.queue.push_back(target);
+                        work.queue.push(Ahead::direct(target, work.doubt));
                     }
                     return Ok(None);
                 }
@@ -211,18 +213,18 @@ impl Translator {
                 emitter.conditional(condition, target);
                 emitter.fell_through(block);
                 emitter.point(bits::EDGE);
-                work.queue.push_back(target);
+                work.branch(target);
                 Ok(Some(Next::NotTaken(next)))
             }
             Terminator::CountedLoop { target } => {
                 emitter.counted_loop(block, target);
                 emitter.point(bits::EDGE);
-                work.queue.push_back(target);
+                work.branch(target);
                 Ok(Some(Next::NotTaken(next)))
             }
             Terminator::Call { target } => {
                 emitter.call(target, next);
-                work.queue.push_back(target);
+                work.queue.push(Ahead::direct(target, work.doubt));
                 Ok(Some(Next::Return(next)))
             }
             Terminator::IndirectJump => reached(emitter.indirect(block, None)),
@@ -257,7 +259,7 @@ impl Translator {
             }
             Terminator::TransactionAbort { target } => {
                 emitter.transaction_abort(target);
-                work.queue.push_back(target);
+                work.queue.push(Ahead::direct(target, work.doubt));
                 Ok(None)
             }
             Terminator::Lwp { kind } => {
@@ -280,6 +282,14 @@ impl Translator {
                 Ok(None)
             }
         }
+    }
+}
+
+impl Work<'_> {
+    /// A conditional branch leads to `target`, or falls through.
+    fn branch(&mut self, target: AppPc) {
+        self.queue.push(Ahead::direct(target, self.doubt.saturating_add(2)));
+        self.doubt = self.doubt.saturating_add(1).min(Ahead::MOST_DOUBT);
     }
 }
 
