@@ -382,6 +382,8 @@ impl Machine {
         if !space.has_arena(family.arena_of(range.unit)?) {
             return None;
         }
+        self.tell_code(self.space_index(tid)?);
+        let (space, family) = self.space_of(tid)?;
         let unit = &family.modules[range.unit.0 as usize].unit;
         if let Some(id) = unit.fragment_at(pc)
             && let Some(head) = family.translator.head_of(id)

@@ -173,6 +173,7 @@ impl Translator {
         block: &Block,
     ) -> Result<Option<Next>, ()> {
         let next = block.next();
+        let profiles = self.profiles();
         let emitter = &mut work.emitter;
         let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
         let borrows = matches!(
@@ -250,6 +251,11 @@ impl Translator {
             Terminator::Syscall { number } => {
                 let class = number.map(|number| {
                     self.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
+                });
+                // Where events are counted down, the host looks at what comes next.
+                let class = class.map(|class| match class {
+                    SyscallClass::Unmap | SyscallClass::Protect if profiles => SyscallClass::Host,
+                    class => class,
                 });
                 emitter.syscall(block, class);
                 Ok(match class {
