@@ -14,6 +14,13 @@ pub trait CodeSource {
     /// Copies executable bytes at `pc` into `buffer` and returns how many there are; 0 where nothing
     /// can be executed.
     fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize;
+
+    /// Copies what the program's memory holds at `address` at the moment, and returns how much there is. Only for
+    /// guesses at what will be executed: without it there are none.
+    fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
+        let _ = (address, buffer);
+        0
+    }
 }
 
 /// Instructions of the application that the virtual CPU answers itself.

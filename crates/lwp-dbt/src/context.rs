@@ -286,6 +286,24 @@ pub const APPLY_SHORT: usize = 64;
 /// Most triples in one elsewhere.
 pub const APPLY_MAX: usize = 4096;
 
+/// Displacement of [`ranges`].
+pub const RANGES_AT: u32 = 0xac0;
+
+/// Where there is code in a thread's address space, as far as the host knows, for calls that concern it. Where the
+/// host has changed this meanwhile, it is asked.
+pub mod ranges {
+    /// Offset of how many there are, and one; 0 where the host is always to be asked.
+    pub const COUNT: u32 = 0;
+    /// Offset of a number that is another whenever the rest is.
+    pub const STATE: u32 = 8;
+    /// Offset of the first: its start, and its end.
+    pub const FIRST: u32 = 16;
+    /// Most of them.
+    pub const MOST: usize = 40;
+    /// Bytes of everything.
+    pub const BYTES: u32 = FIRST + MOST as u32 * 16;
+}
+
 /// Displacement of the data cache: the lines of each set, by their addresses, negated, 8 bytes each, the one
 /// used last first; [`set_bytes`] for each set.
 pub const SETS_AT: u32 = 0x1000;
@@ -506,6 +524,16 @@ pub enum SyscallClass {
     Host = 1,
     /// The host is asked when the third argument has PROT_EXEC.
     Prot = 2,
+    /// There is no such call on this processor.
+    Refused = 3,
+    /// arch_prctl(2): the host is asked, unless fs is set.
+    SetFs = 4,
+    /// prlimit64(2): the host is asked where address space is limited.
+    Limit = 5,
+    /// munmap(2): the host is asked where there may be code; see [`ranges`].
+    Unmap = 6,
+    /// mprotect(2): likewise, and where there is to be.
+    Protect = 7,
 }
 
 /// Number of slots in the indirect table.
@@ -537,8 +565,8 @@ pub struct KnownCpuid {
     pub leaf: u32,
     /// The subleaf, where the answer depends on it.
     pub subleaf: Option<u32>,
-    /// eax, ebx, ecx, edx.
-    pub answer: [u32; 4],
+    /// eax, ebx, ecx, edx; `None` where it is the real processor's, and depends on which one that is.
+    pub answer: Option<[u32; 4]>,
 }
 
 impl KnownCpuid {
@@ -550,7 +578,7 @@ impl KnownCpuid {
     pub const MOST: u64 = 64;
     /// Offset of the leaf, negated.
     pub(crate) const MINUS_LEAF: i32 = 0;
-    /// Offset of a word that is 0 where the subleaf does not matter.
+    /// Offset of a word that is 0 where the subleaf does not matter, 2 where the processor itself answers.
     pub(crate) const BY_SUBLEAF: i32 = 8;
     /// Offset of the subleaf, negated.
     pub(crate) const MINUS_SUBLEAF: i32 = 16;
@@ -566,7 +594,11 @@ impl KnownCpuid {
             out[8] = 1;
             out[16..24].copy_from_slice(&minus(subleaf));
         }
-        for (word, value) in out[24..].chunks_exact_mut(4).zip(self.answer) {
+        let Some(answer) = self.answer else {
+            out[8] = 2;
+            return out;
+        };
+        for (word, value) in out[24..].chunks_exact_mut(4).zip(answer) {
             word.copy_from_slice(&value.to_le_bytes());
         }
         out

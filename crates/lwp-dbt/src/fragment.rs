@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::addr::{AppPc, CachePc};
 use crate::image::Placed;
 use crate::plan::{Checks, Weights};
+use crate::region::Ahead;
 use crate::relocation::{PlacedSites, Relocation};
 
 /// A fragment's number in its [`crate::Translator`].
@@ -111,6 +112,14 @@ impl Unit {
     /// Whether there is a fragment at `pc`.
     pub fn has_fragment(&self, pc: AppPc) -> bool {
         self.fragment_at(pc).is_some()
+    }
+
+    /// Whether what may be executed next is there already.
+    pub fn has(&self, ahead: Ahead) -> bool {
+        match ahead.entry {
+            true => self.entry_at(ahead.pc).is_some(),
+            false => self.has_fragment(ahead.pc),
+        }
     }
 
     /// The indirect entry of `pc`.

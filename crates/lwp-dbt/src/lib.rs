@@ -37,7 +37,9 @@ pub use fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 pub use image::{Image, ImageError, Placement};
 pub use plan::{Checks, IpFilter, Lwp, Plan, Role, Selection, Weights};
 pub use recipe::{AppState, Commit, PcSource, Spills};
-pub use region::{CodeSink, Region, RegionLimits, Translator, countdown_of, weights_of};
+pub use region::{
+    Ahead, CodeSink, Queue, Region, RegionLimits, Translator, countdown_of, weights_of,
+};
 
 /// A hash of this crate's source and of the version of the decoder it uses: images are only as good as
 /// the translator that made them.

@@ -1,10 +1,6 @@
 //! The encoded points of all pieces of code. Many pieces have the same ones: those are kept once, as far as
 //! they are remembered.
 
-use std::hash::Hasher;
-
-use rustc_hash::FxHasher;
-
 use crate::recipe::{self, Point};
 
 /// Lists that are remembered.
@@ -16,13 +12,13 @@ const LENGTH: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Points {
     lists: Vec<u8>,
-    /// Where the last list with each hash is, and one.
-    remembered: Box<[u32]>,
+    /// The last list with each low half of a hash: the other half, and where the list is, and one.
+    remembered: Box<[(u32, u32)]>,
 }
 
 impl Default for Points {
     fn default() -> Self {
-        Self { lists: Vec::new(), remembered: vec![0; REMEMBERED].into_boxed_slice() }
+        Self { lists: Vec::new(), remembered: vec![(0, 0); REMEMBERED].into_boxed_slice() }
     }
 }
 
@@ -34,16 +30,19 @@ impl Points {
         recipe::encode(points, &mut self.lists);
         let len = (self.lists.len() - at - LENGTH) as u16;
         self.lists[at..at + LENGTH].copy_from_slice(&len.to_le_bytes());
-        let mut hasher = FxHasher::default();
-        hasher.write(&self.lists[at..]);
-        let place = (hasher.finish() >> 8) as usize % REMEMBERED;
-        if let Some(known) = self.remembered[place].checked_sub(1)
+        let hash = hash(points);
+        let (place, other) = (hash as usize % REMEMBERED, (hash >> 32) as u32);
+        // Most lists that are remembered have long left the processor's caches: only one with the whole hash is
+        // compared.
+        if let (known_hash, known) = self.remembered[place]
+            && known_hash == other
+            && let Some(known) = known.checked_sub(1)
             && self.get(known) == self.get(at as u32)
         {
             self.lists.truncate(at);
             return known;
         }
-        self.remembered[place] = at as u32 + 1;
+        self.remembered[place] = (other, at as u32 + 1);
         at as u32
     }
 
@@ -53,6 +52,20 @@ impl Points {
         let len = usize::from(u16::from_le_bytes([self.lists[at], self.lists[at + 1]]));
         &self.lists[at + LENGTH..at + LENGTH + len]
     }
+}
+
+/// A hash of the points themselves: their encoded bytes have just been written one by one, and reading them in words
+/// would wait for that.
+fn hash(points: &[Point]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = points.len() as u64;
+    for point in points {
+        let Point { at, app, index, state } = *point;
+        let word =
+            u64::from(at) << 24 | u64::from(app) << 16 | u64::from(index) << 8 | u64::from(state);
+        hash = (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
+    }
+    hash ^ hash >> 32
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! translation. Blocks are laid out in *traces*: each is followed by the block it falls into, so
 //! that straight control flow is straight code.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -23,13 +22,16 @@ use crate::plan::{Checks, Lwp, Plan, Role, Weights};
 use crate::points::Points;
 use crate::routines::Routines;
 
+mod ahead;
 mod counts;
 mod cut;
 mod finish;
 mod lay;
 mod liveness;
+mod predict;
 mod states;
 
+pub use ahead::{Ahead, Queue};
 use counts::weights;
 pub use counts::{countdown_of, weights_of};
 use lay::Next;
@@ -57,6 +59,17 @@ pub trait CodeSink {
 pub struct RegionLimits {
     /// Fragments in all.
     pub fragments: usize,
+    /// How doubtful the wanted pc is itself, where nobody waits for it.
+    pub doubt: u8,
+    /// What is more doubtful than this is left out: see [`Ahead::doubt`].
+    pub most_doubt: u8,
+}
+
+impl RegionLimits {
+    /// So many fragments, however doubtful, for a pc that is certain.
+    pub const fn fragments(fragments: usize) -> Self {
+        Self { fragments, doubt: 0, most_doubt: Ahead::MOST_DOUBT }
+    }
 }
 
 /// What a request produced.
@@ -68,8 +81,9 @@ pub struct Region {
     pub entries: Vec<EntryId>,
     /// How many fragments were translated.
     pub fragments: usize,
-    /// Direct successors that were not translated any more.
-    pub rest: Vec<AppPc>,
+    /// What control may come to next and was not translated any more, the likeliest first; places outside
+    /// the unit too, behind those inside.
+    pub rest: Vec<Ahead>,
 }
 
 /// Everything that has been translated for a family of address spaces of one layout.
@@ -107,7 +121,11 @@ struct Work<'a> {
     unit: &'a mut Unit,
     source: &'a mut dyn CodeSource,
     emitter: Emitter<'a>,
-    queue: VecDeque<AppPc>,
+    queue: Queue,
+    /// Places that are not the unit's.
+    foreign: Vec<Ahead>,
+    /// How doubtful what is being laid out is.
+    doubt: u8,
     created: Vec<FragmentId>,
     entries: Vec<EntryId>,
     room: usize,
@@ -140,6 +158,14 @@ const NOT_TAKEN: Weights = Weights {
     returns: 0,
     indirect: 0,
 };
+
+/// Whether there is no code of the unit at `pc`.
+fn is_foreign(work: &mut Work<'_>, pc: AppPc) -> bool {
+    work.source.read_code(pc, &mut [0]) == 0
+}
+
+/// How much more doubtful what a trace falls into may become: straight code is worth more than its likelihood.
+const TRACE_DOUBT: u8 = 8;
 
 /// Bytes that one fragment with its stubs can take at most, generously.
 const FRAGMENT_ROOM: usize = 6144;
@@ -279,7 +305,9 @@ impl Translator {
             unit,
             source,
             emitter: Emitter::new(sink.position().0, self.layout, &routines, sink.routines_at().0),
-            queue: VecDeque::from([pc]),
+            queue: Queue::default(),
+            foreign: Vec::new(),
+            doubt: limits.doubt,
             created: Vec::new(),
             entries: Vec::new(),
             room: sink.room(),
@@ -287,17 +315,15 @@ impl Translator {
         work.emitter.reuse(std::mem::take(&mut self.buffers));
         work.emitter.watch.shape = self.shape;
         let before = self.fragments.len();
-        while let Some(next) = work.queue.pop_front() {
-            if work.created.len() >= limits.fragments {
-                work.queue.push_front(next);
-                break;
-            }
-            let wanted_entry = entry && next == pc;
-            self.trace(&mut work, next, wanted_entry, limits);
-            if next == pc && !work.unit.has_fragment(pc) {
-                self.forget_decoded();
-                return Region::default();
-            }
+        self.trace(&mut work, Ahead { pc, entry, doubt: limits.doubt }, limits);
+        if !work.unit.has_fragment(pc) {
+            self.forget_decoded();
+            return Region::default();
+        }
+        while work.created.len() < limits.fragments
+            && let Some(next) = work.queue.pop(limits.most_doubt)
+        {
+            self.trace(&mut work, next, limits);
         }
         self.forget_decoded();
         if entry {
@@ -311,34 +337,52 @@ impl Translator {
             head: Some(head),
             entries: work.entries,
             fragments: self.fragments.len() - before,
-            rest: work.queue.into_iter().filter(|pc| !work.unit.has_fragment(*pc)).collect(),
+            rest: work.queue.drain().filter(|it| !work.unit.has(*it)).chain(work.foreign).collect(),
         }
     }
 
-    /// Lays out the block at `pc` and what it falls into.
-    fn trace(&mut self, work: &mut Work<'_>, pc: AppPc, entry: bool, limits: RegionLimits) {
-        let mut pc = pc;
+    /// Lays out the block at `from` and what it falls into.
+    fn trace(&mut self, work: &mut Work<'_>, from: Ahead, limits: RegionLimits) {
+        let Ahead { mut pc, mut entry, doubt } = from;
+        work.doubt = doubt;
         let mut arrival = Arrival::Jump;
-        let mut entry = entry;
         let mut length = 0;
+        let mut before: Option<Arc<Block>> = None;
         loop {
             if work.unit.has_fragment(pc) {
                 self.fall_off(work, pc, arrival);
+                if length == 0 && entry {
+                    self.entry_on_demand(work, pc);
+                }
                 return;
             }
             let room = work.emitter.code.len()
                 + work.emitter.touches.len() * TOUCH_BYTES
                 + (work.created.len() + 2) * FRAGMENT_ROOM / 8
                 + self.fragment_room();
-            let stop = work.created.len() >= limits.fragments.max(1) + 16 || room > work.room;
+            let stop = work.created.len() >= limits.fragments.max(1) + 16
+                || room > work.room
+                || work.doubt > limits.most_doubt.saturating_add(TRACE_DOUBT);
             let block = if stop && length > 0 { None } else { self.decode(work, pc) };
             let Some(block) = block else {
                 if room <= work.room || length > 0 {
                     self.fall_off(work, pc, arrival);
                 }
+                match (length, entry) {
+                    (0, true) if is_foreign(work, pc) => {
+                        work.foreign.push(Ahead { pc, entry, doubt })
+                    }
+                    (1.., true) => work.queue.push(Ahead::indirect(pc, work.doubt)),
+                    _ => {}
+                }
                 return;
             };
             let next = self.lay(work, &block, arrival, entry);
+            if matches!(block.terminator, Terminator::IndirectJump | Terminator::IndirectCall) {
+                let falls_in = before.as_deref().filter(|_| arrival != Arrival::Jump);
+                self.predict(work, &block, falls_in);
+            }
+            before = Some(block);
             length += 1;
             let Some(next) = next else { return };
             (pc, arrival, entry) = match next {

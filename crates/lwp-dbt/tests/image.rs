@@ -58,7 +58,7 @@ fn shifted(plan: Plan, bytes: &[u8]) -> Bench {
     let other: Vec<u8> = [0x48, 0xff, 0xc0, 0xe8, 1, 0, 0, 0, 0x75, 0xc3, 0xc3].repeat(7);
     let mut app = App { start: CODE + 0x10_0000, bytes: other };
     let mut unit = Unit::new(Checks::None);
-    let limits = lwp_dbt::RegionLimits { fragments: 20 };
+    let limits = lwp_dbt::RegionLimits::fragments(20);
     let pc = AppPc(app.start);
     let translator = &mut bench.translator;
     let region = translator.translate(&mut unit, &mut app, &mut bench.cache, pc, true, limits);

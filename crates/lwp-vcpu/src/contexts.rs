@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, call_slot};
 use lwp_dbt::context::{
     APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT, LWP_DEALT_AT, LWP_LOW_MAX,
-    LWP_SLOTS, MOST_NOTES, NOTE_BYTES, NOTES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
-    lwp_slot_displacement,
+    LWP_SLOTS, MOST_NOTES, NOTE_BYTES, NOTES_AT, RANGES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
+    lwp_slot_displacement, ranges,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -19,7 +19,7 @@ use crate::memory_map::{
 use crate::outcome::Counts;
 
 /// Offset in a context of room for a path, behind all fields.
-const SCRATCH: u64 = 0xac0;
+const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
 
 /// Allocates context slots.
 #[derive(Debug)]
@@ -167,6 +167,21 @@ impl Context<'_> {
         for (word, value) in words.iter().enumerate().rev() {
             self.memory.store(at + word as u64 * 8, *value);
         }
+    }
+
+    /// Says where there is code, in `code`; `None` where the thread is to ask whenever it matters.
+    pub fn set_code_ranges(&self, state: u64, code: Option<&[(u64, u64)]>) {
+        let at = |offset: u32| slot_offset(self.slot) + u64::from(RANGES_AT + offset);
+        let code = code.filter(|code| code.len() <= ranges::MOST);
+        // Who looks through the list meanwhile sees that it has changed.
+        self.memory.store(at(ranges::COUNT), 0);
+        self.memory.store(at(ranges::STATE), state);
+        let Some(code) = code else { return };
+        for (index, (start, end)) in code.iter().enumerate() {
+            self.memory.store(at(ranges::FIRST + index as u32 * 16), *start);
+            self.memory.store(at(ranges::FIRST + index as u32 * 16 + 8), *end);
+        }
+        self.memory.store(at(ranges::COUNT), code.len() as u64 + 1);
     }
 
     /// Takes the request back, answered or not: the thread is stopped and will not look for it.

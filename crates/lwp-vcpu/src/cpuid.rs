@@ -75,25 +75,25 @@ impl VirtualCpu {
     /// The answer as one to be remembered: not those that differ between the processors of a machine,
     /// or may change.
     pub fn known(&self, leaf: u32, subleaf: u32, answer: [u32; 4]) -> Option<KnownCpuid> {
-        let fixed = match leaf {
-            // APIC ids, serial number, topology by processor, core type.
-            1 | 3 | 0xb | 0x1a | 0x1f | 0x8000_001e | 0x8000_0026 => false,
-            0..=0x24 => true,
-            0x8000_0000..=0x8000_0024 => true,
-            _ => false,
-        };
-        if !fixed || self.hybrid {
-            return None;
+        let host = self.model == CpuModel::Host;
+        match leaf {
+            // APIC ids, serial number, topology by processor, core type: what differs is shown as it is.
+            1 | 3 | 0xb | 0x1a | 0x1f | 0x8000_001e | 0x8000_0026 if host => {
+                return Some(KnownCpuid { leaf, subleaf: None, answer: None });
+            }
+            0..=0x24 | 0x8000_0000..=0x8000_0026 if !self.hybrid || !host => {}
+            _ => return None,
         }
         let simple = matches!(leaf, 0 | 2 | 0x15 | 0x16 | 0x19 | 0x8000_0000..=0x8000_0008);
         let subleaf = (!simple).then_some(subleaf);
-        Some(KnownCpuid { leaf, subleaf, answer })
+        Some(KnownCpuid { leaf, subleaf, answer: Some(answer) })
     }
 
     /// What C libraries ask of every processor when they start, as far as it can be remembered. Asking
     /// the real one takes long where a hypervisor answers.
     pub fn asked_at_start(&self) -> impl Iterator<Item = KnownCpuid> + '_ {
-        const ALONE: [u32; 7] = [0, 2, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
+        const ALONE: [u32; 9] =
+            [0, 1, 2, 0xb, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
         const BY_SUBLEAF: [(u32, u32); 15] = [
             (7, 0),
             (7, 1),
@@ -112,7 +112,10 @@ impl VirtualCpu {
             (4, 4),
         ];
         let asked = ALONE.into_iter().map(|leaf| (leaf, 0)).chain(BY_SUBLEAF);
-        asked.filter_map(|(leaf, subleaf)| self.known(leaf, subleaf, self.cpuid(leaf, subleaf)))
+        asked.filter_map(|(leaf, subleaf)| match self.known(leaf, subleaf, [0; 4])? {
+            known @ KnownCpuid { answer: None, .. } => Some(known),
+            _ => self.known(leaf, subleaf, self.cpuid(leaf, subleaf)),
+        })
     }
 
     /// Adds the state of Lightweight Profiling to what there is for XSAVE to save.

@@ -310,7 +310,9 @@ impl Machine {
         let index = self.add_space(side);
         if let Some(Some(space)) = self.spaces.get_mut(base) {
             space.sides.push((selection, index));
+            space.tell_again();
         }
+        self.tell_code(base);
         Ok(())
     }
 

@@ -505,6 +505,10 @@ impl CodeSource for ModuleCode<'_> {
             Some(pages) => read_cached(pages, self.tid, self.kept, pc.0, buffer),
         }
     }
+
+    fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
+        lwp_ptrace::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
+    }
 }
 
 fn read_cached(

@@ -475,6 +475,21 @@ impl Machine {
         sum
     }
 
+    /// Lets the threads of an address space know where there is code, if there is more of it than they know.
+    ///
+    /// Nobody executes what they do not know of: whoever comes there first asks, and is answered after this.
+    pub fn tell_code(&mut self, index: usize) {
+        let Some(Some(space)) = self.spaces.get_mut(index) else { return };
+        let Some((state, code)) = space.code_for_threads() else { return };
+        // What is known on one side is not known on another.
+        let code = space.sides.is_empty().then_some(&code[..]);
+        for (&tid, thread) in &self.threads {
+            if self.space_index(tid) == Some(index) {
+                self.contexts.context(thread.slot).set_code_ranges(state, code);
+            }
+        }
+    }
+
     /// Moves a thread, which is not running translated code, to another side of its address space. Its
     /// counters are the translator's that it leaves: what they say is kept.
     pub fn change_side(&mut self, tid: Tid, side: Option<usize>) {
@@ -484,6 +499,7 @@ impl Machine {
         }
         let slot = thread.slot;
         self.keep_counts(tid, slot);
+        self.contexts.context(slot).set_code_ranges(0, None);
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.side = side;
             if let Some(side) = side {

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lwp_dbt::{AppPc, CachePc, EntryId, Lwp, RegionLimits, RequestKind, Slot};
+use lwp_dbt::{
+    Ahead, AppPc, CachePc, EntryId, Lwp, Queue, Region, RegionLimits, RequestKind, Slot,
+};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::family::{Family, UnitId};
@@ -23,11 +25,18 @@ mod rhythm;
 
 use rhythm::{Rhythm, Wait};
 
-/// Fragments translated before an answer, and for one request in all.
+/// Fragments translated before an answer, and for one request in all where there is no other processor.
 const FIRST: usize = 8;
 const REGION: usize = 48;
 /// Fragments translated for one request where hand-offs are expensive.
 const CROWDED_REGION: usize = 96;
+/// What is more doubtful than this is not worth translating while a thread waits, nor while none does.
+const MOST_DOUBT: u8 = 8;
+const SPARE_DOUBT: u8 = 12;
+/// Fragments translated after an answer, while nobody asks for anything.
+const SPARE: usize = 120;
+/// Places kept that could be translated then.
+const MOST_SPARE: usize = 256;
 /// How long the server spins after its last request.
 const SPIN: Duration = Duration::from_micros(50);
 /// Sleeps are bounded, for threads that may not make the system call that wakes us.
@@ -71,11 +80,32 @@ impl Pace {
     }
 }
 
-/// Translation that can wait until nobody asks for anything.
+/// What answering a thread has found that it may come to next.
+#[derive(Debug)]
 pub struct Backlog {
     tid: Tid,
-    queue: Vec<AppPc>,
+    found: Vec<Ahead>,
+}
+
+/// Translation that can wait until nobody asks for anything.
+#[derive(Debug, Default)]
+struct Spare {
+    tid: Tid,
+    queue: Queue,
     left: usize,
+}
+
+impl Spare {
+    /// Adds what has been found; what an earlier thread has left is forgotten.
+    fn add(&mut self, backlog: &Backlog) {
+        if self.tid != backlog.tid {
+            self.queue = Queue::default();
+            self.tid = backlog.tid;
+        }
+        self.queue.renew(&backlog.found);
+        self.queue.shorten(MOST_SPARE);
+        self.left = SPARE;
+    }
 }
 
 /// Runs until the machine is finished.
@@ -86,7 +116,7 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     let mut last = Instant::now();
     let mut fruitless = 0u32;
     let mut crowded = false;
-    let mut backlog: Option<Backlog> = None;
+    let mut spare = Spare::default();
     let mut rhythm = lock(machine).samples().then(|| Rhythm::new(last));
     loop {
         let mut served = false;
@@ -102,7 +132,7 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
                     && guard.contexts.context(slot).take_ring()
                     && let Some(rest) = guard.answer(slot, alone)
                 {
-                    backlog = Some(rest);
+                    spare.add(&rest);
                 }
             }
             crowded = guard.pace.crowded();
@@ -116,10 +146,8 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             }
             continue;
         }
-        if let Some(work) = &mut backlog {
-            if !lock(machine).work_off(work) {
-                backlog = None;
-            }
+        if spare.left > 0 {
+            lock(machine).work_off(&mut spare);
             last = Instant::now();
             continue;
         }
@@ -310,6 +338,8 @@ impl Machine {
                 (false, true) => FIRST,
                 (false, false) => CROWDED_REGION,
             },
+            doubt: 0,
+            most_doubt: MOST_DOUBT,
         };
         let alone = alone || !spins;
         let Some((head, rest)) = self.translation(tid, pc, indirect, limits) else {
@@ -318,7 +348,7 @@ impl Machine {
             return None;
         };
         self.go(tid, slot, pc, head);
-        (!rest.is_empty() && !alone).then_some(Backlog { tid, queue: rest, left: REGION - FIRST })
+        (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
     }
 
     fn why_not(&mut self, tid: Tid, pc: AppPc) -> Need {
@@ -344,7 +374,7 @@ impl Machine {
         pc: AppPc,
         indirect: bool,
         limits: RegionLimits,
-    ) -> Option<(CachePc, Vec<AppPc>)> {
+    ) -> Option<(CachePc, Vec<Ahead>)> {
         let (space, family) = self.space_of(tid)?;
         if pc.0 >= VSYSCALL {
             return None;
@@ -353,6 +383,8 @@ impl Machine {
         if !space.has_arena(family.arena_of(range.unit)?) {
             return None;
         }
+        self.tell_code(self.space_index(tid)?);
+        let (space, family) = self.space_of(tid)?;
         let unit = &family.modules[range.unit.0 as usize].unit;
         if let Some(id) = unit.fragment_at(pc)
             && let Some(head) = family.translator.head_of(id)
@@ -369,13 +401,35 @@ impl Machine {
         let bounds = (start, range.end);
         let region = family.translate(range.unit, tid, bounds, pc, indirect, limits);
         space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
+        if limits.fragments > FIRST {
+            self.translate_elsewhere(tid, range.unit, &region.rest, limits);
+        }
         Some((region.head?, region.rest))
+    }
+
+    /// Translates what the code of `unit` is going to reach in other units, where nobody does so in his spare time.
+    fn translate_elsewhere(
+        &mut self,
+        tid: Tid,
+        unit: UnitId,
+        rest: &[Ahead],
+        limits: RegionLimits,
+    ) {
+        let sure = |ahead: &&Ahead| ahead.entry && ahead.doubt <= limits.most_doubt;
+        let Some((space, family)) = self.space_of(tid) else { return };
+        for ahead in rest.iter().filter(sure) {
+            if let Some((_, range)) = space.known_code(ahead.pc.0)
+                && range.unit != unit
+            {
+                translate_ahead(tid, space, family, *ahead, limits);
+            }
+        }
     }
 
     /// Lets indirect branches of the thread's address space find the translation of `pc`, from the next
     /// answer on.
     pub fn make_entry(&mut self, tid: Tid, pc: AppPc) {
-        self.translation(tid, pc, true, RegionLimits { fragments: FIRST });
+        self.translation(tid, pc, true, RegionLimits::fragments(FIRST));
     }
 
     /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there is
@@ -407,22 +461,18 @@ impl Machine {
         }
     }
 
-    /// Translates some of a backlog. False when it is done.
-    fn work_off(&mut self, work: &mut Backlog) -> bool {
-        let Some(pc) = work.queue.pop() else { return false };
-        let tid = work.tid;
-        let Some((space, family)) = self.space_of(tid) else { return false };
-        let Some((start, range)) = space.code_at(family, tid, pc.0) else { return true };
-        let limits = RegionLimits { fragments: FIRST };
-        let reached = family.arena_of(range.unit).is_some_and(|arena| space.has_arena(arena));
-        if !reached || family.module(range.unit).unit.has_fragment(pc) {
-            return true;
+    /// Translates some of what may be executed soon.
+    fn work_off(&mut self, spare: &mut Spare) {
+        let next = spare.queue.pop(SPARE_DOUBT);
+        let (Some(next), Some((space, family))) = (next, self.space_of(spare.tid)) else {
+            spare.left = 0;
+            return;
+        };
+        let limits = RegionLimits { fragments: 1, doubt: next.doubt, most_doubt: SPARE_DOUBT };
+        if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
+            spare.left = spare.left.saturating_sub(region.fragments.max(1));
+            spare.queue.renew(&region.rest);
         }
-        let region = family.translate(range.unit, tid, (start, range.end), pc, false, limits);
-        space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
-        work.left = work.left.saturating_sub(region.fragments.max(1));
-        work.queue.extend(region.rest);
-        work.left > 0
     }
 
     /// Arranges the system call that the thread is about to make.
@@ -487,7 +537,7 @@ impl Machine {
         }
         let tail = family.routine(family.translator.routines().run_and_go);
         let next = AppPc(self.contexts.context(slot).get(Slot::Pc) + 2);
-        let limits = RegionLimits { fragments: FIRST };
+        let limits = RegionLimits::fragments(FIRST);
         let Some((head, _)) = self.translation(tid, next, false, limits) else { return false };
         let context = self.contexts.context(slot);
         context.set(Slot::Next, next.0);
@@ -575,6 +625,25 @@ impl Machine {
         let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
         family.invalidate_at(range.unit, tid, pc);
     }
+}
+
+/// Translates what nobody has asked for yet, where its code and an arena for it are mapped.
+fn translate_ahead(
+    tid: Tid,
+    space: &mut Space,
+    family: &mut Family,
+    ahead: Ahead,
+    limits: RegionLimits,
+) -> Option<Region> {
+    let (start, range) = space.known_code(ahead.pc.0)?;
+    let arena = family.arena_of(range.unit)?;
+    if !space.has_arena(arena) || family.module(range.unit).unit.has(ahead) {
+        return None;
+    }
+    let Ahead { pc, entry, .. } = ahead;
+    let region = family.translate(range.unit, tid, (start, range.end), pc, entry, limits);
+    space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
+    Some(region)
 }
 
 /// What was translated of `range` is no longer valid, or not where its bytes differ.

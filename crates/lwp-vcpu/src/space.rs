@@ -48,6 +48,10 @@ pub struct Space {
     pub sides: Vec<(Selection, usize)>,
     /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
     pub changes: u64,
+    /// The state of its code as its threads know it; see [`Space::code_for_threads`].
+    told: Option<u64>,
+    /// The state of `code`: another one whenever it grows.
+    grown: u64,
     /// Which of its family's arenas are mapped in it, a bit each: others may have been made for another
     /// address space since this one and that one parted.
     mapped: u64,
@@ -70,6 +74,8 @@ impl Space {
             users: 1,
             sides: Vec::new(),
             changes: next_state(),
+            told: None,
+            grown: next_state(),
             mapped: (1 << arenas) - 1,
             refused: 0,
         }
@@ -101,6 +107,8 @@ impl Space {
             users: 1,
             sides: Vec::new(),
             changes: self.changes,
+            told: None,
+            grown: self.grown,
             mapped: self.mapped,
             refused: 0,
         };
@@ -235,9 +243,25 @@ impl Space {
         self.known_code(pc)
     }
 
-    fn known_code(&self, pc: u64) -> Option<(u64, CodeRange)> {
+    /// The executable mapping at `pc`, as far as it is known.
+    pub fn known_code(&self, pc: u64) -> Option<(u64, CodeRange)> {
         let (&start, &range) = self.code.range(..=pc).next_back()?;
         (pc < range.end).then_some((start, range))
+    }
+
+    /// Where there is code, and the state of that knowledge, if its threads are still to be told. They may think of
+    /// more than there is, never of less.
+    pub fn code_for_threads(&mut self) -> Option<(u64, Vec<(u64, u64)>)> {
+        if self.told == Some(self.grown) {
+            return None;
+        }
+        self.told = Some(self.grown);
+        Some((self.grown, self.code.iter().map(|(start, code)| (*start, code.end)).collect()))
+    }
+
+    /// Has its threads told again where there is code: there is a new one.
+    pub fn tell_again(&mut self) {
+        self.told = None;
     }
 
     /// Whether an executable mapping is known in `range`.
@@ -300,6 +324,7 @@ impl Space {
     /// Takes an executable mapping in: a file's as a whole, anonymous memory by 1 GiB of address, so
     /// that a translation can lie near it. `group` are the mappings of its module.
     fn add_code(&mut self, family: &mut Family, tid: i32, mapping: &Mapping, group: &[Mapping]) {
+        self.grown = next_state();
         if let Some(unit) = self.shared_unit(family, tid, mapping, group) {
             self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
             if let Some(origins) = &mut family.origins {

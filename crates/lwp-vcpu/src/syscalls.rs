@@ -63,20 +63,20 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
         nr::MMAP => SyscallClass::Prot,
-        nr::MPROTECT
-        | nr::PKEY_MPROTECT
-        | nr::MUNMAP
+        nr::MUNMAP => SyscallClass::Unmap,
+        nr::MPROTECT => SyscallClass::Protect,
+        nr::ARCH_PRCTL => SyscallClass::SetFs,
+        nr::PRLIMIT64 => SyscallClass::Limit,
+        nr::RSEQ => SyscallClass::Refused,
+        nr::PKEY_MPROTECT
         | nr::SHMAT
         | nr::MREMAP
         | nr::GETRLIMIT
         | nr::SETRLIMIT
-        | nr::PRLIMIT64
         | nr::PTRACE
         | nr::MLOCKALL
         | nr::PRCTL
-        | nr::ARCH_PRCTL
-        | nr::SECCOMP
-        | nr::RSEQ => SyscallClass::Host,
+        | nr::SECCOMP => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         _ => SyscallClass::Native,
     }

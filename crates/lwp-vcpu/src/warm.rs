@@ -2,7 +2,7 @@
 //!
 //! Functions are found by the table that unwinders search, `.eh_frame_hdr`: stripped files have it too.
 
-use lwp_dbt::{AppPc, RegionLimits};
+use lwp_dbt::{Ahead, AppPc, RegionLimits};
 use lwp_ptrace::{Tid, memory};
 
 use crate::family::UnitId;
@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::maps::{self, Mapping};
 
 /// Fragments translated for one function, and for one module in all.
-const FUNCTION: RegionLimits = RegionLimits { fragments: 64 };
+const FUNCTION: RegionLimits = RegionLimits::fragments(64);
 const MOST: usize = 200_000;
 /// Most functions of one module.
 const MOST_FUNCTIONS: usize = 1 << 20;
@@ -36,13 +36,14 @@ impl Machine {
 
     /// Translates what can be reached directly from `pc`. False when the module has had its share.
     fn warm_function(&mut self, tid: Tid, pc: u64) -> bool {
-        let mut queue = vec![AppPc(pc)];
-        while let Some(pc) = queue.pop() {
+        let mut queue = vec![Ahead::direct(AppPc(pc), 0)];
+        while let Some(ahead) = queue.pop() {
+            let pc = ahead.pc;
             let Some((space, family)) = self.space_of(tid) else { return false };
             let Some((start, range)) = space.code_at(family, tid, pc.0) else { continue };
             let unit = |family: &mut crate::family::Family, id: UnitId| {
                 let unit = &family.module(id).unit;
-                (unit.has_fragment(pc), unit.new_fragments() + unit.restored_fragments())
+                (unit.has(ahead), unit.new_fragments() + unit.restored_fragments())
             };
             let (known, fragments) = unit(family, range.unit);
             if fragments > MOST || family.module(range.unit).kept.is_none() {
@@ -50,7 +51,7 @@ impl Machine {
             }
             if !known {
                 let bounds = (start, range.end);
-                let region = family.translate(range.unit, tid, bounds, pc, false, FUNCTION);
+                let region = family.translate(range.unit, tid, bounds, pc, ahead.entry, FUNCTION);
                 queue.extend(region.rest);
             }
         }

@@ -66,6 +66,19 @@ impl Emitter<'_> {
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.imm32(Slot::Kind as u32);
         self.imm32(ask.kind as u32);
+        if ask.ranged {
+            self.spill_r11();
+            self.point(state | bits::SPILL_R11);
+            // lea r11, [rip + back]; mov gs:[go], r11
+            self.bytes(&[0x4c, 0x8d, 0x1d]);
+            self.displacement_to(self.base + ask.at as u64 + 4);
+            self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
+            self.imm32(Slot::Go as u32);
+            self.mov_r11(ask.pc.0);
+            self.jump_to(CachePc(self.routines_at + u64::from(self.routines.ask_range)));
+            self.relocated(Relocation::Routines);
+            return stub;
+        }
         let lwp = &self.routines.lwp;
         let routine = match ask.kind {
             RequestKind::Cpuid => self.routines.ask_cpuid,

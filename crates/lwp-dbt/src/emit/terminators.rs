@@ -10,6 +10,11 @@ use crate::recipe::bits;
 use crate::relocation::Relocation;
 use crate::routines::SIGFRAME_RIP;
 
+/// A call that no kernel has.
+const NO_SYSCALL: u32 = 0x1ff;
+const ARCH_SET_FS: u32 = 0x1002;
+const RLIMIT_AS: u8 = 9;
+
 impl Emitter<'_> {
     /// Rule 6, the taken side.
     pub fn conditional(&mut self, condition: u8, target: AppPc) {
@@ -191,6 +196,43 @@ impl Emitter<'_> {
                 self.spill_rcx();
                 self.point(bits::SPILL_RCX);
                 self.prot_filter(pc);
+            }
+            Some(SyscallClass::Refused) => {
+                self.point(0);
+                // mov gs:[slot], rax; mov eax, a number that no call has
+                self.bytes(&[0x65, 0x48, 0x89, 0x04, 0x25]);
+                self.imm32(Slot::Rax as u32);
+                self.point(bits::SPILL_RAX);
+                self.bytes(&[0xb8]);
+                self.imm32(NO_SYSCALL);
+            }
+            Some(SyscallClass::SetFs) => {
+                // mov ecx, edi; lea ecx, [rcx - ARCH_SET_FS]; jrcxz +5; ask
+                self.point(0);
+                self.spill_rcx();
+                self.point(bits::SPILL_RCX);
+                self.bytes(&[0x89, 0xf9, 0x8d, 0x89]);
+                self.imm32(ARCH_SET_FS.wrapping_neg());
+                self.bytes(&[0xe3, 0x05]);
+                self.jump_ask(RequestKind::Syscall, pc, true);
+            }
+            Some(SyscallClass::Limit) => {
+                // mov ecx, esi; lea ecx, [rcx - RLIMIT_AS]; jrcxz +2; jmp +5; ask
+                self.point(0);
+                self.spill_rcx();
+                self.point(bits::SPILL_RCX);
+                self.bytes(&[0x89, 0xf1, 0x8d, 0x49, RLIMIT_AS.wrapping_neg()]);
+                self.bytes(&[0xe3, 0x02, 0xeb, 0x05]);
+                self.jump_ask(RequestKind::Syscall, pc, true);
+            }
+            Some(SyscallClass::Unmap | SyscallClass::Protect) => {
+                self.point(0);
+                self.jump_ask(RequestKind::Syscall, pc, false);
+                if let Some(ask) = self.asks.last_mut() {
+                    ask.ranged = true;
+                }
+                self.fell_off(block);
+                return;
             }
             None => self.number_filter(pc),
         }

@@ -1,12 +1,11 @@
 //! Cut fragments: a block up to the instruction on which an LWP event is due.
 
-use super::{CodeSink, Translator, Work, direct_target};
+use super::{CodeSink, Queue, Translator, Work, direct_target};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource};
 use crate::emit::Emitter;
 use crate::fragment::{Fragment, FragmentId, Unit};
 use crate::plan::Weights;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl Translator {
@@ -45,7 +44,9 @@ impl Translator {
             unit,
             source,
             emitter: Emitter::new(at.0, self.layout, &routines, at.1),
-            queue: VecDeque::new(),
+            queue: Queue::default(),
+            foreign: Vec::new(),
+            doubt: 0,
             created: Vec::new(),
             entries: Vec::new(),
             room: sink.room(),

@@ -1,6 +1,8 @@
 //! Laying out a block, and what its last instruction becomes.
 
-use super::{Arrival, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, direct_target, weights};
+use super::{
+    Ahead, Arrival, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, direct_target, weights,
+};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Terminator};
 use crate::context::{RequestKind, SyscallClass};
@@ -27,7 +29,7 @@ impl Translator {
         }
         work.emitter.jump_link(pc);
         if !work.unit.has_fragment(pc) {
-            work.queue.push_back(pc);
+            work.queue.push(Ahead::direct(pc, work.doubt));
         }
         self.close_fragment(work);
     }
@@ -171,6 +173,7 @@ impl Translator {
         block: &Block,
     ) -> Result<Option<Next>, ()> {
         let next = block.next();
+        let profiles = self.profiles();
         let emitter = &mut work.emitter;
         let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
         let borrows = matches!(
@@ -201,7 +204,7 @@ impl Translator {
                 {
                     emitter.jump_link(target);
                     if !work.unit.has_fragment(target) {
-                        work.queue.push_back(target);
+                        work.queue.push(Ahead::direct(target, work.doubt));
                     }
                     return Ok(None);
                 }
@@ -211,18 +214,18 @@ impl Translator {
                 emitter.conditional(condition, target);
                 emitter.fell_through(block);
                 emitter.point(bits::EDGE);
-                work.queue.push_back(target);
+                work.branch(target);
                 Ok(Some(Next::NotTaken(next)))
             }
             Terminator::CountedLoop { target } => {
                 emitter.counted_loop(block, target);
                 emitter.point(bits::EDGE);
-                work.queue.push_back(target);
+                work.branch(target);
                 Ok(Some(Next::NotTaken(next)))
             }
             Terminator::Call { target } => {
                 emitter.call(target, next);
-                work.queue.push_back(target);
+                work.queue.push(Ahead::direct(target, work.doubt));
                 Ok(Some(Next::Return(next)))
             }
             Terminator::IndirectJump => reached(emitter.indirect(block, None)),
@@ -249,6 +252,11 @@ impl Translator {
                 let class = number.map(|number| {
                     self.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
                 });
+                // Where events are counted down, the host looks at what comes next.
+                let class = class.map(|class| match class {
+                    SyscallClass::Unmap | SyscallClass::Protect if profiles => SyscallClass::Host,
+                    class => class,
+                });
                 emitter.syscall(block, class);
                 Ok(match class {
                     Some(SyscallClass::Host) => None,
@@ -257,7 +265,7 @@ impl Translator {
             }
             Terminator::TransactionAbort { target } => {
                 emitter.transaction_abort(target);
-                work.queue.push_back(target);
+                work.queue.push(Ahead::direct(target, work.doubt));
                 Ok(None)
             }
             Terminator::Lwp { kind } => {
@@ -284,6 +292,14 @@ impl Translator {
                 Ok(None)
             }
         }
+    }
+}
+
+impl Work<'_> {
+    /// A conditional branch leads to `target`, or falls through.
+    fn branch(&mut self, target: AppPc) {
+        self.queue.push(Ahead::direct(target, self.doubt.saturating_add(2)));
+        self.doubt = self.doubt.saturating_add(1).min(Ahead::MOST_DOUBT);
     }
 }
 

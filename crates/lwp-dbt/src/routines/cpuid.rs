@@ -7,7 +7,7 @@ use iced_x86::code_asm::{
     rdi, rdx, rsi,
 };
 
-use super::{ALL, BOTH, Builder, emit_table_jump, saved_registers, state};
+use super::{ALL, BOTH, Builder, emit_table_jump, restore_all, saved_registers, state};
 use crate::context::{KnownCpuid, Layout, RequestKind, Slot};
 use crate::recipe::{Commit, PcSource, Spills};
 
@@ -22,7 +22,8 @@ const R11: Spills = Spills { rcx: false, ..BOTH };
 ///        leaf is this one's, and subleaf too where it matters --> found
 ///        r11 := the next;  --> next
 /// found: all registers restored;  eax, ebx, edx, ecx := answer
-///        on to the pc behind the instruction, through the table
+/// done:  on to the pc behind the instruction, through the table
+/// real:  all registers restored;  cpuid;  --> done
 /// ```
 ///
 /// Until the last register of the answer is there, the saved ones hold, and nothing has been executed.
@@ -46,6 +47,8 @@ pub(super) fn emit(
     let mut leaf = asm.create_label();
     let mut other = asm.create_label();
     let mut found = asm.create_label();
+    let mut real = asm.create_label();
+    let mut done = asm.create_label();
     asm.lea(r10, qword_ptr(r11 + 2))?;
     asm.mov(Builder::slot(Slot::Next), r10)?;
     asm.mov(r8d, eax)?;
@@ -67,6 +70,8 @@ pub(super) fn emit(
     asm.set_label(&mut leaf)?;
     asm.mov(rcx, qword_ptr(r11 + KnownCpuid::BY_SUBLEAF))?;
     asm.jrcxz(found)?;
+    asm.lea(rcx, qword_ptr(rcx - 2))?;
+    asm.jrcxz(real)?;
     asm.mov(rcx, qword_ptr(r11 + KnownCpuid::MINUS_SUBLEAF))?;
     asm.lea(rcx, qword_ptr(rcx + r9))?;
     asm.jrcxz(found)?;
@@ -82,11 +87,20 @@ pub(super) fn emit(
     asm.mov(edx, dword_ptr(r11 + KnownCpuid::ANSWER + 12))?;
     asm.mov(ecx, dword_ptr(r11 + KnownCpuid::ANSWER + 8))?;
     b.mark(state(PcSource::ContextNext, R11, Commit::None))?;
+    b.asm.set_label(&mut done)?;
     b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::Dispatch as u32)?;
     b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
     b.mark(state(PcSource::ContextNext, BOTH, Commit::None))?;
     b.asm.mov(rcx, Builder::slot(Slot::Next))?;
     b.mark(state(PcSource::Rcx, BOTH, Commit::None))?;
     emit_table_jump(b, layout)?;
+
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    b.asm.set_label(&mut real)?;
+    restore_all(b)?;
+    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
+    b.asm.cpuid()?;
+    b.mark(state(PcSource::ContextNext, R11, Commit::None))?;
+    b.asm.jmp(done)?;
     Ok(start)
 }

@@ -147,14 +147,14 @@ fn save_rest(b: &mut Builder, commit: Commit) -> Emit {
     Ok(())
 }
 
-fn save_flags(b: &mut Builder) -> Emit {
+pub(super) fn save_flags(b: &mut Builder) -> Emit {
     b.asm.lahf()?;
     b.asm.seto(al)?;
     b.asm.mov(Builder::slot(Slot::LwpFlags), rax)
 }
 
 /// LAHF and SETO the other way round: adding 127 to 1 overflows.
-fn restore_flags(b: &mut Builder) -> Emit {
+pub(super) fn restore_flags(b: &mut Builder) -> Emit {
     b.asm.mov(rax, Builder::slot(Slot::LwpFlags))?;
     b.asm.add(al, 0x7f)?;
     b.asm.sahf()

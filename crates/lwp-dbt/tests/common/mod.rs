@@ -138,7 +138,7 @@ impl Bench {
             &mut self.cache,
             AppPc(pc),
             entry,
-            RegionLimits { fragments },
+            RegionLimits::fragments(fragments),
         )
     }
 
@@ -155,7 +155,7 @@ impl Bench {
         let mut regions = Vec::new();
         while let Some(next) = todo.pop() {
             let region = self.translate(next, entry && next == pc, fragments);
-            todo.extend(region.rest.iter().map(|pc| pc.0));
+            todo.extend(region.rest.iter().map(|ahead| ahead.pc.0));
             regions.push(region);
         }
         regions

@@ -86,6 +86,11 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         machine.reports[report].maker = maker;
         machine.processes.insert(child, Process { space, report });
     }
+    if let Some(index) = machine.space_index(child)
+        && let Some(Some(space)) = machine.spaces.get_mut(index)
+    {
+        space.tell_again();
+    }
     // It starts in the code that its maker was in, which may be on another side by now; see `begin`.
     let side = machine.side_at(child, regs.0.rip);
     if let Some(thread) = machine.threads.get_mut(&child) {
