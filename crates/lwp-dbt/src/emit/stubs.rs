@@ -74,9 +74,8 @@ impl Emitter<'_> {
             self.displacement_to(self.base + ask.at as u64 + 4);
             self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
             self.imm32(Slot::Go as u32);
-            self.mov_r11(ask.pc.0);
-            self.jump_to(CachePc(self.routines_at + u64::from(self.routines.ask_range)));
-            self.relocated(Relocation::Routines);
+            self.load_address(Register::R11, ask.pc.0);
+            self.jump_to_routine(self.routines.ask_range);
             return stub;
         }
         let lwp = &self.routines.lwp;
