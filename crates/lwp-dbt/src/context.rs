@@ -524,8 +524,6 @@ pub enum SyscallClass {
     Host = 1,
     /// The host is asked when the third argument has PROT_EXEC.
     Prot = 2,
-    /// There is no such call on this processor.
-    Refused = 3,
     /// arch_prctl(2): the host is asked, unless fs is set.
     SetFs = 4,
     /// prlimit64(2): the host is asked where address space is limited.

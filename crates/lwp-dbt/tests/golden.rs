@@ -73,7 +73,6 @@ const EXAMPLES: &[Example] = &[
     example("10_syscall", "a call that is the host's", &[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it maps code", &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call with an unknown number", &[0x0f, 0x05, 0xc3]),
-    example("10_syscall", "a call that is refused", &[0xb8, 0x4e, 0x01, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's unless it sets fs", &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it limits address space", &[0xb8, 0x2e, 0x01, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it concerns code", &[0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
@@ -249,7 +248,6 @@ fn bench(plan: Plan, example: &Example) -> Bench {
     classes[0x0b] = SyscallClass::Unmap;
     classes[0x9e] = SyscallClass::SetFs;
     classes[0x12e] = SyscallClass::Limit;
-    classes[0x14e] = SyscallClass::Refused;
     let lwp = example.lwp != Lwp::Absent;
     let lwp_state = example.rule == "22_state_filter";
     let emulated = Emulated {

@@ -67,7 +67,6 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
         nr::PRLIMIT64 => SyscallClass::Limit,
-        nr::RSEQ => SyscallClass::Refused,
         nr::PKEY_MPROTECT
         | nr::SHMAT
         | nr::MREMAP
@@ -76,7 +75,9 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::PTRACE
         | nr::MLOCKALL
         | nr::PRCTL
-        | nr::SECCOMP => SyscallClass::Host,
+        | nr::SECCOMP
+        // Answered without a call to the kernel: a filter may kill for any number but this one.
+        | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         _ => SyscallClass::Native,
     }

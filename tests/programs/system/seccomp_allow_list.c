@@ -46,8 +46,24 @@ static void allow_list(void)
     _exit(check_failures ? 1 : 22);
 }
 
+/* What is allowed is not made into another call, which is not. */
+static void restartable(void)
+{
+    INSTALL(LOAD(nr), IF_NUMBER(SYS_rseq, SECCOMP_RET_ALLOW), IF_NUMBER(SYS_munmap, SECCOMP_RET_ALLOW),
+            IF_NUMBER(SYS_prlimit64, SECCOMP_RET_ALLOW), IF_NUMBER(SYS_mprotect, SECCOMP_RET_ALLOW),
+            IF_NUMBER(SYS_write, SECCOMP_RET_ALLOW), IF_NUMBER(SYS_exit_group, SECCOMP_RET_ALLOW),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+    static char here[4096];
+    CHECK(syscall(SYS_rseq, here, 32, 0, 0) != 0 || here[0] == 0, "rseq");
+    CHECK(syscall(SYS_prlimit64, 0, 7, 0, here) == 0, "prlimit64");
+    CHECK(syscall(SYS_munmap, 1, 4096) != 0, "munmap of no page");
+    CHECK(syscall(SYS_mprotect, 1, 4096, 0) != 0, "mprotect of no page");
+    _exit(check_failures ? 1 : 23);
+}
+
 int main(void)
 {
     CHECK_EQ(in_child(allow_list), 22 << 8, "a filter that allows three calls");
+    CHECK_EQ(in_child(restartable), 23 << 8, "a filter that allows calls that the virtual CPU answers or watches");
     return done();
 }

@@ -10,8 +10,6 @@ use crate::recipe::bits;
 use crate::relocation::Relocation;
 use crate::routines::SIGFRAME_RIP;
 
-/// A call that no kernel has.
-const NO_SYSCALL: u32 = 0x1ff;
 const ARCH_SET_FS: u32 = 0x1002;
 const RLIMIT_AS: u8 = 9;
 
@@ -196,15 +194,6 @@ impl Emitter<'_> {
                 self.spill_rcx();
                 self.point(bits::SPILL_RCX);
                 self.prot_filter(pc);
-            }
-            Some(SyscallClass::Refused) => {
-                self.point(0);
-                // mov gs:[slot], rax; mov eax, a number that no call has
-                self.bytes(&[0x65, 0x48, 0x89, 0x04, 0x25]);
-                self.imm32(Slot::Rax as u32);
-                self.point(bits::SPILL_RAX);
-                self.bytes(&[0xb8]);
-                self.imm32(NO_SYSCALL);
             }
             Some(SyscallClass::SetFs) => {
                 // mov ecx, edi; lea ecx, [rcx - ARCH_SET_FS]; jrcxz +5; ask
