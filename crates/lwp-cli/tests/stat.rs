@@ -201,6 +201,32 @@ fn child_processes_are_followed_unless_refused() {
     assert_eq!(alone.iter().filter(named).count(), 0, "{alone:?}");
 }
 
+/// From the third on, they begin with a table that the ones before have left.
+#[test]
+fn programs_started_over_and_over_count_the_same() {
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do /bin/echo $i; done; for i in 1 2 3 4 5; do \
+                  env -i /bin/echo $i; done; exit 0";
+    for cache in [&["--no-cache"][..], &[]] {
+        let mut arguments = vec!["--per-process", "-e", "instructions", "--"];
+        arguments.splice(0..0, cache.iter().copied());
+        let processes =
+            rows("repeated.json", &[&arguments[..], &["/bin/sh", "-c", script]].concat());
+        let named =
+            |row: &&Value| row["process"].as_str().is_some_and(|name| name.starts_with("echo-"));
+        let counts: Vec<String> = processes
+            .iter()
+            .filter(named)
+            .map(|row| row["counter-value"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        assert_eq!(counts.len(), 19, "{processes:?}");
+        // A second digit takes a few instructions more.
+        let [short, long, rest] = [0..9, 9..14, 14..19].map(|range| &counts[range]);
+        assert!(short.windows(2).all(|pair| pair[0] == pair[1]), "{counts:?}");
+        assert!(long.windows(2).all(|pair| pair[0] == pair[1]), "{counts:?}");
+        assert!(rest.windows(2).all(|pair| pair[0] == pair[1]), "{counts:?}");
+    }
+}
+
 #[test]
 fn threads_are_reported_on_their_own() {
     let rows = rows("threads.json", &["--per-thread", "-e", "calls", "--", "/bin/true"]);

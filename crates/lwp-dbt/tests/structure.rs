@@ -9,7 +9,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use lwp_dbt::block::{Block, Decoding, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{
-    AppPc, CachePc, Checks, Fragment, FragmentId, Lwp, PcSource, Plan, Role, Selection, Weights,
+    Ahead, AppPc, CachePc, Checks, CodeSource, Fragment, FragmentId, Lwp, PcSource, Plan,
+    RegionLimits, Role, Selection, Weights,
 };
 use lwp_testkit::generate::{Data, Generator};
 
@@ -37,6 +38,10 @@ const SNIPPETS: &[&[u8]] = &[
     &[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, native
     &[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, asked
     &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by protection
+    &[0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by range
+    &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by what is set
+    &[0xb8, 0x2e, 0x01, 0, 0, 0x0f, 0x05, 0xc3], // syscall, by what is limited
+    &[0xb8, 0x4e, 0x01, 0, 0, 0x0f, 0x05, 0xc3], // syscall, refused
     &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],          // rt_sigreturn
     &[0x0f, 0x05, 0xc3],                         // syscall, unknown
     &[0xc7, 0xf8, 0x01, 0, 0, 0, 0x90, 0xc3],    // xbegin
@@ -68,6 +73,10 @@ fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
     let mut classes = Box::new([SyscallClass::Native; 512]);
     classes[0x3b] = SyscallClass::Host;
     classes[0x0a] = SyscallClass::Prot;
+    classes[0x0b] = SyscallClass::Unmap;
+    classes[0x9e] = SyscallClass::SetFs;
+    classes[0x12e] = SyscallClass::Limit;
+    classes[0x14e] = SyscallClass::Refused;
     Bench::with(plan, checks, CODE, bytes, emulated(), classes)
 }
 
@@ -294,6 +303,109 @@ fn an_operand_out_of_reach_is_left_to_the_host() {
         assert_eq!(fragment.weights, Weights::default());
         assert!(bench.translator.counters().iter().all(|weights| weights == Weights::default()));
     }
+}
+
+/// A program with data.
+struct WithData {
+    app: App,
+    start: u64,
+    data: Vec<u8>,
+}
+
+impl CodeSource for WithData {
+    fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
+        self.app.read_code(pc, buffer)
+    }
+
+    fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
+        let at = address.wrapping_sub(self.start) as usize;
+        let data = self.data.get(at..).unwrap_or_default();
+        let len = data.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&data[..len]);
+        len
+    }
+}
+
+/// A place for data that is an address of 32 bits.
+const LOW_DATA: u64 = 0x6000_0000;
+
+/// What a region at the start of `code` has entries for, with `words` of `width` bytes as its data at `start`.
+fn foreseen(code: &[u8], start: u64, words: &[u64], width: usize) -> Vec<u64> {
+    let data = words.iter().flat_map(|word| word.to_le_bytes()[..width].to_vec()).collect();
+    let mut source = WithData { app: App { start: CODE, bytes: code.to_vec() }, start, data };
+    let mut bench = Bench::new(Plan::Exact, Checks::None, CODE, code);
+    let limits = RegionLimits::fragments(40);
+    let Bench { unit, cache, translator, .. } = &mut bench;
+    let region = translator.translate(unit, &mut source, cache, AppPc(CODE), false, limits);
+    let mut found: Vec<u64> =
+        region.entries.iter().map(|entry| translator.entry(*entry).pc.0 - CODE).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn cases_of_switches_are_translated_ahead() {
+    let table = (LOW_DATA as u32).to_le_bytes();
+    // cmp eax, 2; ja +..; jmp [rax*8 + table]; five returns
+    let mut absolute = vec![0x83, 0xf8, 2, 0x77, 7, 0xff, 0x24, 0xc5];
+    absolute.extend(table);
+    absolute.extend([0xc3; 5]);
+    let cases = [13, 14, 13, 15, 16].map(|at| CODE + at);
+    // The comparison says that only three are cases.
+    assert_eq!(foreseen(&absolute, LOW_DATA, &cases, 8), [13, 14]);
+    // A table ends where something is no place nearby.
+    assert_eq!(foreseen(&absolute[5..], LOW_DATA, &[CODE + 8, 0, CODE + 9], 8), [8]);
+    // Through a register: mov rax, [rax*8 + table]; jmp rax
+    let mut loaded = vec![0x48, 0x8b, 0x04, 0xc5];
+    loaded.extend(table);
+    loaded.extend([0xff, 0xe0, 0xc3, 0xc3]);
+    assert_eq!(foreseen(&loaded, LOW_DATA, &[CODE + 11, 0], 8), [11]);
+}
+
+#[test]
+fn cases_of_position_independent_switches_are_translated_ahead() {
+    // cmp eax, 1; ja +..; lea rdx, [rip + table]; movsxd rax, [rdx + rax*4]; add rax, rdx; jmp rax; returns
+    let mut code = vec![0x83, 0xf8, 1, 0x77, 16, 0x48, 0x8d, 0x15];
+    code.extend((DATA.start.wrapping_sub(CODE + 12) as u32).to_le_bytes());
+    code.extend([0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0, 0xff, 0xe0, 0xc3, 0xc3, 0xc3]);
+    let distance = |at: u64| (CODE + at).wrapping_sub(DATA.start) & 0xffff_ffff;
+    assert_eq!(
+        foreseen(&code, DATA.start, &[distance(22), distance(23), distance(21)], 4),
+        [22, 23]
+    );
+}
+
+#[test]
+fn where_a_fixed_word_leads_is_translated_ahead() {
+    // jmp [rip + word]; ret
+    let mut code = vec![0xff, 0x25];
+    code.extend((DATA.start.wrapping_sub(CODE + 6) as u32).to_le_bytes());
+    code.push(0xc3);
+    assert_eq!(foreseen(&code, DATA.start, &[CODE + 6], 8), [6]);
+    // Elsewhere: that is for whoever has the code there.
+    let mut bench = Bench::new(Plan::Plain, Checks::None, CODE, &code);
+    let data = 0x1234_5678u64.to_le_bytes().to_vec();
+    let mut source = WithData { app: App { start: CODE, bytes: code }, start: DATA.start, data };
+    let Bench { unit, cache, translator, .. } = &mut bench;
+    let limits = RegionLimits::fragments(8);
+    let region = translator.translate(unit, &mut source, cache, AppPc(CODE), false, limits);
+    assert!(region.entries.is_empty());
+    assert_eq!(region.rest, [Ahead { pc: AppPc(0x1234_5678), entry: true, doubt: 0 }]);
+}
+
+#[test]
+fn what_is_doubtful_is_left_out() {
+    // test eax, eax; jz +1, thirty times, each over a nop; ret
+    let code: Vec<u8> =
+        std::iter::repeat_n([0x85, 0xc0, 0x74, 0x01, 0x90], 30).flatten().chain([0xc3]).collect();
+    let fragments = |most_doubt: u8| {
+        let mut bench = Bench::new(Plan::Exact, Checks::None, CODE, &code);
+        let Bench { unit, cache, translator, app, .. } = &mut bench;
+        let limits = RegionLimits { fragments: 500, doubt: 0, most_doubt };
+        translator.translate(unit, app, cache, AppPc(CODE), false, limits).fragments
+    };
+    assert!(fragments(0) < fragments(4) && fragments(4) < fragments(31));
+    assert_eq!(fragments(31), 61);
 }
 
 #[test]

@@ -261,6 +261,7 @@ impl<'a> Tracer<'a> {
         if !machine.threads.values().any(|thread| thread.pid == pid)
             && let Some(process) = machine.processes.remove(&pid)
         {
+            machine.space_ended(process.space);
             machine.remember(pid, process);
         }
     }
@@ -280,6 +281,7 @@ impl<'a> Tracer<'a> {
         }
         let parent = match machine.processes.remove(&pid) {
             Some(process) => {
+                machine.space_ended(process.space);
                 machine.leave_space(process.space);
                 machine.reports[process.report].parent
             }

@@ -32,6 +32,8 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const MADV_DONTDUMP: u64 = 16;
 
+/// A prepared indirect table: its offset in the machine's memory, and the bytes of its chain slots.
+type PreparedTable = Option<(u64, u64)>;
 /// An arena to be: address, bytes, offset in its family's memory.
 type ArenaPlan = (u64, u64, u64);
 
@@ -55,9 +57,16 @@ impl Machine {
         if matches!(self.config.target, Target::Launch { .. }) {
             self.adjust_auxv(tid, regs.0.rsp);
         }
+        let mut space = Space::new(family, self.usual_arenas(family));
+        let table = match self.families.get_mut(family) {
+            Some(Some(family)) => {
+                space.begin(family, tid, &mappings).map(|it| (it.offset, it.chain_bytes))
+            }
+            _ => None,
+        };
         let status = Status::read(tid);
         let mut injector = Injector::new(tid, site, &status);
-        self.map_into(&mut injector, family, regs)?;
+        self.map_into(&mut injector, family, table, regs)?;
         drop(injector);
         if status.number("Seccomp:").is_some_and(|mode| mode != 0)
             && let Some(context) = self.context(tid)
@@ -65,8 +74,7 @@ impl Machine {
             context.set(Slot::NoSyscalls, 1);
             self.filtered = true;
         }
-        let arenas = self.usual_arenas(family);
-        let index = self.add_space(Space::new(family, arenas));
+        let index = self.add_space(space);
         let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
         if let Some(process) = self.processes.get_mut(&pid) {
             process.space = index;
@@ -134,11 +142,17 @@ impl Machine {
         Tracee(tid).set_regs(&cache)
     }
 
-    fn map_into(&self, injector: &mut Injector, family: usize, regs: &Regs) -> Result<(), String> {
+    fn map_into(
+        &self,
+        injector: &mut Injector,
+        family: usize,
+        table: PreparedTable,
+        regs: &Regs,
+    ) -> Result<(), String> {
         let fd = self.open_memory(injector, regs)?;
         let (flags, prot) = (MAP_SHARED | MAP_FIXED_NOREPLACE, PROT_READ | PROT_WRITE);
         let contexts = Map { address: CONTEXTS_AT, bytes: CONTEXTS_BYTES, prot, flags, offset: 0 };
-        let mut maps = self.family_maps(family, MAP_FIXED_NOREPLACE)?;
+        let mut maps = self.family_maps(family, table, MAP_FIXED_NOREPLACE)?;
         maps.push(contexts);
         // The routines come first: with them the rest takes a single stop.
         injector.map(&maps[..1], fd)?;
@@ -189,7 +203,12 @@ impl Machine {
     }
 
     /// The mappings of a family's low window and usual arenas, that of the routines first.
-    fn family_maps(&self, family: usize, place: u64) -> Result<Vec<Map>, String> {
+    fn family_maps(
+        &self,
+        family: usize,
+        prepared: PreparedTable,
+        place: u64,
+    ) -> Result<Vec<Map>, String> {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
         };
@@ -203,9 +222,21 @@ impl Machine {
             flags,
             offset: offset + table,
         }];
-        // An empty table is the same all over.
-        for at in (0..table).step_by(EMPTY_TABLE as usize) {
-            maps.push(Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset });
+        match prepared {
+            Some((offset, chain_bytes)) => {
+                maps.push(Map { address: low, bytes: table, prot, flags, offset });
+                // Over the usual ones.
+                let flags = MAP_PRIVATE | MAP_FIXED;
+                let chains = family.layout().chain_slot(0) - low;
+                let (address, offset) = (low + chains, offset + chains);
+                maps.push(Map { address, bytes: chain_bytes, prot, flags, offset });
+            }
+            // An empty table is the same all over.
+            None => {
+                for at in (0..table).step_by(EMPTY_TABLE as usize) {
+                    maps.push(Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset });
+                }
+            }
         }
         let usual = family.arenas.iter().take(family.kind.arenas.len());
         maps.extend(usual.map(|arena| arena_map(arena, place)));
@@ -300,7 +331,7 @@ impl Machine {
         let family = self.family_for(kind)?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector)?;
-        injector.map(&self.family_maps(family, place)?, fd)?;
+        injector.map(&self.family_maps(family, None, place)?, fd)?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let arenas = self.usual_arenas(family);
         let side = match self.spaces.get(base) {
@@ -338,7 +369,7 @@ impl Machine {
             self.layouts.remove(&kind);
         }
         let new = self.family_for(kind.clone())?;
-        injector.map(&self.family_maps(new, MAP_FIXED)?, fd)?;
+        injector.map(&self.family_maps(new, None, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
         }

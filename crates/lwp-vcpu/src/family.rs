@@ -20,8 +20,11 @@ use crate::store::Store;
 use crate::syscalls;
 
 mod blocks;
+mod tables;
 
 use blocks::Blocks;
+pub use tables::Table;
+use tables::Tables;
 
 /// Which file is mapped where: what a shared translation belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +58,8 @@ pub struct Module {
     cuts: Unit,
     /// What is needed to keep it beyond the run.
     pub kept: Option<Kept>,
+    /// Functions that its data point to and that nobody has looked at yet.
+    pub foreseen: Vec<u64>,
     /// Application code read so far, by page; only where it cannot change.
     pages: FxHashMap<u64, Box<[u8; PAGE]>>,
 }
@@ -126,6 +131,8 @@ pub struct Family {
     blocks: Blocks,
     /// Where cut fragments lie, by arena.
     cut_lots: FxHashMap<usize, Lot>,
+    /// Prepared indirect tables.
+    tables: Tables,
 }
 
 impl Family {
@@ -152,6 +159,7 @@ impl Family {
             stubs: FxHashMap::default(),
             blocks: Blocks::default(),
             cut_lots: FxHashMap::default(),
+            tables: Tables::default(),
         };
         family.write_template(&emulated);
         family
@@ -265,6 +273,7 @@ impl Family {
             lot: None,
             cuts: Unit::new(checks),
             kept: None,
+            foreseen: Vec::new(),
             pages: FxHashMap::default(),
         });
         UnitId(self.modules.len() as u32 - 1)

@@ -14,6 +14,7 @@ pub mod config;
 mod contexts;
 mod cpuid;
 pub mod doctor;
+mod elf;
 mod emulate;
 mod events;
 mod exec;

@@ -551,6 +551,15 @@ impl Machine {
         }
     }
 
+    /// The only process that lives in an address space is about to leave it.
+    pub fn space_ended(&mut self, index: usize) {
+        if let Some((space, family)) = self.side(index)
+            && space.users == 1
+        {
+            space.ended(family);
+        }
+    }
+
     /// One process less in an address space; the last one frees it.
     pub fn leave_space(&mut self, index: usize) {
         let Some(place) = self.spaces.get_mut(index) else { return };

@@ -36,7 +36,9 @@ const SPARE_DOUBT: u8 = 12;
 /// Fragments translated after an answer, while nobody asks for anything.
 const SPARE: usize = 120;
 /// Places kept that could be translated then.
-const MOST_SPARE: usize = 256;
+const MOST_SPARE: usize = 1 << 14;
+/// How doubtful it is that a function is called because something points to it.
+const FORESEEN: u8 = 11;
 /// How long the server spins after its last request.
 const SPIN: Duration = Duration::from_micros(50);
 /// Sleeps are bounded, for threads that may not make the system call that wakes us.
@@ -342,12 +344,15 @@ impl Machine {
             most_doubt: MOST_DOUBT,
         };
         let alone = alone || !spins;
-        let Some((head, rest)) = self.translation(tid, pc, indirect, limits) else {
+        let Some((head, mut rest)) = self.translation(tid, pc, indirect, limits) else {
             let need = self.why_not(tid, pc);
             self.ask_tracer(tid, need);
             return None;
         };
         self.go(tid, slot, pc, head);
+        if !alone {
+            self.foresee(tid, pc, &mut rest);
+        }
         (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
     }
 
@@ -391,7 +396,7 @@ impl Machine {
         {
             match unit.entry_at(pc) {
                 Some(entry) if indirect => {
-                    space.fresh.push((range.unit, entry));
+                    space.add_fresh(range.unit, &[entry]);
                     return Some((head, Vec::new()));
                 }
                 _ if !indirect => return Some((head, Vec::new())),
@@ -400,7 +405,7 @@ impl Machine {
         }
         let bounds = (start, range.end);
         let region = family.translate(range.unit, tid, bounds, pc, indirect, limits);
-        space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
+        space.add_fresh(range.unit, &region.entries);
         if limits.fragments > FIRST {
             self.translate_elsewhere(tid, range.unit, &region.rest, limits);
         }
@@ -461,6 +466,14 @@ impl Machine {
         }
     }
 
+    /// Adds what the data of the module at `pc` point to, once.
+    fn foresee(&mut self, tid: Tid, pc: AppPc, rest: &mut Vec<Ahead>) {
+        let Some((space, family)) = self.space_of(tid) else { return };
+        let Some((_, range)) = space.known_code(pc.0) else { return };
+        let foreseen = std::mem::take(&mut family.module(range.unit).foreseen);
+        rest.extend(foreseen.into_iter().map(|pc| Ahead::indirect(AppPc(pc), FORESEEN)));
+    }
+
     /// Translates some of what may be executed soon.
     fn work_off(&mut self, spare: &mut Spare) {
         let next = spare.queue.pop(SPARE_DOUBT);
@@ -468,7 +481,9 @@ impl Machine {
             spare.left = 0;
             return;
         };
-        let limits = RegionLimits { fragments: 1, doubt: next.doubt, most_doubt: SPARE_DOUBT };
+        // What is only foreseen gets its first blocks translated.
+        let doubt = if next.doubt < FORESEEN { next.doubt } else { SPARE_DOUBT + 4 };
+        let limits = RegionLimits { fragments: 1, doubt, most_doubt: SPARE_DOUBT };
         if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
             spare.left = spare.left.saturating_sub(region.fragments.max(1));
             spare.queue.renew(&region.rest);
@@ -642,7 +657,7 @@ fn translate_ahead(
     }
     let Ahead { pc, entry, .. } = ahead;
     let region = family.translate(range.unit, tid, (start, range.end), pc, entry, limits);
-    space.fresh.extend(region.entries.iter().map(|entry| (range.unit, *entry)));
+    space.add_fresh(range.unit, &region.entries);
     Some(region)
 }
 

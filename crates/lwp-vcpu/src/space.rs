@@ -9,7 +9,8 @@ use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
 use rustc_hash::FxHashMap;
 
-use crate::family::{Family, FileKey, UnitId};
+use crate::elf;
+use crate::family::{Family, FileKey, Table, UnitId};
 use crate::maps::{self, Mapping};
 use crate::pagemap;
 
@@ -36,11 +37,13 @@ pub struct Space {
     /// How many of a unit this address space has been offered itself, and not the one it was copied from.
     asked: FxHashMap<UnitId, usize>,
     /// Entries made since the last answer about their unit.
-    pub fresh: Vec<(UnitId, EntryId)>,
+    fresh: FxHashMap<UnitId, Vec<EntryId>>,
     /// Units of its own, by kind and by 1 GiB of address: anonymous code.
     private: FxHashMap<(bool, u64), UnitId>,
     /// Ranges whose file content has been or may have been written to.
     written: Vec<(u64, u64)>,
+    /// The modules that its program began with, if they are all of files.
+    began_with: Option<Vec<UnitId>>,
     /// How many processes live in it.
     pub users: usize,
     /// The same address space as threads with profiling on see it: indices of spaces, by what is
@@ -68,9 +71,10 @@ impl Space {
             inserted: Vec::new(),
             offered: FxHashMap::default(),
             asked: FxHashMap::default(),
-            fresh: Vec::new(),
+            fresh: FxHashMap::default(),
             private: FxHashMap::default(),
             written: Vec::new(),
+            began_with: None,
             users: 1,
             sides: Vec::new(),
             changes: next_state(),
@@ -104,6 +108,7 @@ impl Space {
             fresh: self.fresh.clone(),
             private: FxHashMap::default(),
             written: self.written.clone(),
+            began_with: None,
             users: 1,
             sides: Vec::new(),
             changes: self.changes,
@@ -120,13 +125,13 @@ impl Space {
         let mut gone = Vec::new();
         for unit in own {
             child.offered.remove(&unit);
+            child.fresh.remove(&unit);
             for &entry in &family.module(unit).entries {
                 if child.take_inserted(entry) {
                     gone.push(entry);
                 }
             }
         }
-        child.fresh.retain(|(_, entry)| !gone.contains(entry));
         (child, gone)
     }
 
@@ -148,6 +153,13 @@ impl Space {
         };
         *set |= 1 << index;
         *other &= !(1 << index);
+    }
+
+    /// Notes that entries of a unit have been made, for the next answer about it.
+    pub fn add_fresh(&mut self, unit: UnitId, entries: &[EntryId]) {
+        if !entries.is_empty() {
+            self.fresh.entry(unit).or_default().extend_from_slice(entries);
+        }
     }
 
     /// Notes that `entry` is going into the table; false if it is there already.
@@ -181,16 +193,17 @@ impl Space {
         let mut out = Vec::new();
         // Only of the unit that the thread is about to execute: that one cannot be unmapped, other than by
         // mistake, before the thread has inserted them.
-        let mut left = Vec::new();
-        while let Some((of, entry)) = self.fresh.pop() {
-            if of != unit || out.len() >= room {
-                left.push((of, entry));
-            } else if self.mark_inserted(entry) {
+        let mut fresh = self.fresh.remove(&unit).unwrap_or_default();
+        while out.len() < room
+            && let Some(entry) = fresh.pop()
+        {
+            if self.mark_inserted(entry) {
                 out.push(entry);
             }
         }
-        left.reverse();
-        self.fresh = left;
+        if !fresh.is_empty() {
+            self.fresh.insert(unit, fresh);
+        }
         while out.len() < room && at < entries.len() {
             if self.mark_inserted(entries[at]) {
                 out.push(entries[at]);
@@ -223,10 +236,10 @@ impl Space {
                 gone.push(entry);
             }
         }
-        let left = |&(of, entry): &(UnitId, EntryId)| {
-            of == unit && (range.0..range.1).contains(&family.translator.entry(entry).pc.0)
-        };
-        self.fresh.retain(|fresh| !left(fresh));
+        if let Some(fresh) = self.fresh.get_mut(&unit) {
+            let left = |entry: &EntryId| family.translator.entry(*entry).pc.0;
+            fresh.retain(|entry| !(range.0..range.1).contains(&left(entry)));
+        }
         self.offered.remove(&unit);
         gone
     }
@@ -293,8 +306,56 @@ impl Space {
         self.written.retain(|written| written.0 < range.0 || written.1 > range.1);
     }
 
+    /// Takes in what a new program begins with, and gives it the prepared table for that, which is to be mapped, if there
+    /// is one.
+    pub fn begin<'a>(
+        &mut self,
+        family: &'a mut Family,
+        tid: i32,
+        mappings: &[Mapping],
+    ) -> Option<&'a Table> {
+        self.take_in(family, tid, mappings);
+        let mut units: Vec<UnitId> = self.code.values().map(|code| code.unit).collect();
+        units.sort_unstable();
+        units.dedup();
+        let usual = |unit: &UnitId| family.arena_of(*unit).is_some_and(|at| self.has_arena(at));
+        if !self.private.is_empty() || !units.iter().all(usual) {
+            return None;
+        }
+        let table = family.table_for(&units);
+        for &entry in table.iter().flat_map(|table| &table.entries) {
+            self.mark_inserted(entry);
+        }
+        if table.is_some() {
+            for unit in &units {
+                // The rest has not been of use to the program before.
+                self.offered.insert(*unit, family.modules[unit.0 as usize].entries.len());
+            }
+        }
+        self.began_with = Some(units);
+        table
+    }
+
+    /// Its program has ended: what it has inserted is what the next one that begins alike will want.
+    pub fn ended(&mut self, family: &mut Family) {
+        let Some(units) = self.began_with.take() else { return };
+        if !family.note_end(&units) {
+            return;
+        }
+        let has = |entry: &EntryId| {
+            let word = self.inserted.get(entry.0 as usize / 64);
+            word.is_some_and(|bits| bits & (1 << (entry.0 % 64)) != 0)
+        };
+        let modules = units.iter().map(|unit| &family.modules[unit.0 as usize]);
+        let entries = modules.flat_map(|module| &module.entries).copied().filter(has).collect();
+        family.make_table(units, entries);
+    }
+
     fn refresh(&mut self, family: &mut Family, tid: i32) {
-        let mappings = maps::read(tid);
+        self.take_in(family, tid, &maps::read(tid));
+    }
+
+    fn take_in(&mut self, family: &mut Family, tid: i32, mappings: &[Mapping]) {
         let mut group_start = 0;
         for (index, mapping) in mappings.iter().enumerate() {
             if index == 0 || !continues(&mappings[index - 1], mapping) {
@@ -381,6 +442,10 @@ impl Space {
         let extent = (first.start, group.last()?.end);
         let id = family.file_unit(key, extent, code_bytes);
         family.restore(id, tid, group);
+        // What has been translated in an earlier run says better what is wanted.
+        if family.module(id).unit.restored_fragments() == 0 && !vdso {
+            family.module(id).foreseen = elf::pointed_to(tid, first.start);
+        }
         Some(id)
     }
 }

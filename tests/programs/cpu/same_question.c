@@ -1,7 +1,8 @@
 //@ variants: pie static
-/* CPUID asked over and over: the same answer every time, nothing else touched, also while signals
- * arrive, in threads, and after fork. */
+/* CPUID asked over and over, on one processor: the same answer every time, nothing else touched, also while signals
+ * arrive, in threads, and after fork; and on each processor its own number. */
 #include "check.h"
+#include <sched.h>
 
 static const struct {
     unsigned leaf, subleaf;
@@ -9,7 +10,7 @@ static const struct {
     {0, 0},          {0, 77},         {2, 0},          {4, 0},          {4, 1},  {4, 2},
     {4, 3},          {4, 4},          {7, 0},          {7, 1},          {0xd, 0}, {0xd, 1},
     {0xd, 2},        {0x14, 0},       {0x80000000, 0}, {0x80000001, 5}, {0x80000008, 0},
-    {0x80000002, 0}, {0x80000003, 1}, {0x80000004, 2},
+    {0x80000002, 0}, {0x80000003, 1}, {0x80000004, 2}, {1, 0},         {0xb, 0}, {0xb, 1},
 };
 enum { QUESTIONS = sizeof questions / sizeof *questions };
 
@@ -87,8 +88,37 @@ static void *ask_all(void *argument)
     return NULL;
 }
 
+/* Runs on this processor alone. */
+static bool stay_on(int processor)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+/* Every processor has its own number, the same in leaves 1 and 0xb. */
+static void numbers(const cpu_set_t *allowed)
+{
+    uint32_t seen[64];
+    int count = 0;
+    for (int processor = 0; processor < 64; processor++) {
+        if (!CPU_ISSET(processor, allowed) || !stay_on(processor))
+            continue;
+        uint32_t number = ask(1, 0, 0).word[1] >> 24;
+        if (ask(0, 0, 0).word[0] >= 0xb && ask(0xb, 0, 0).word[1] != 0)
+            CHECK_EQ(ask(0xb, 0, 0).word[3] & 0xff, number, "leaf 0xb");
+        for (int i = 0; i < count; i++)
+            CHECK(seen[i] != number, "processors %d and %d of the same number %u", i, count, number);
+        seen[count++] = number;
+    }
+}
+
 int main(void)
 {
+    cpu_set_t allowed;
+    MUST(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    numbers(&allowed);
     for (unsigned i = 0; i < QUESTIONS; i++)
         first[i] = ask(questions[i].leaf, questions[i].subleaf, 0);
     say("alone");

@@ -1,0 +1,179 @@
+//! What a mapped ELF file says of its own code, read from the process that maps it: where functions start, and which of
+//! them it has pointers to.
+//!
+//! Nothing here is believed further than that something may be worth translating.
+
+use std::collections::BTreeSet;
+
+use lwp_ptrace::{Tid, memory};
+
+/// Most functions of one file.
+const MOST_FUNCTIONS: usize = 1 << 20;
+/// Most pointers to functions that are looked for in one file, and bytes that are looked through for them.
+const MOST_POINTERS: usize = 1 << 13;
+const MOST_BYTES: u64 = 1 << 22;
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const PF_WRITE: u32 = 2;
+
+/// A mapped file's program headers, as far as they are of use; addresses are the process's.
+#[derive(Debug, Default)]
+struct Layout {
+    /// What is added to the addresses in the file.
+    bias: u64,
+    /// Addresses and sizes, in the file, of what may be written to.
+    data: Vec<(u64, u64)>,
+    dynamic: Option<(u64, u64)>,
+    unwind: Option<u64>,
+}
+
+/// Where the functions of the ELF file mapped from `base` start, by the table that unwinders search: stripped files have
+/// it too.
+pub fn functions(tid: Tid, base: u64) -> Vec<u64> {
+    layout(tid, base).and_then(|layout| starts(tid, &layout)).unwrap_or_default()
+}
+
+/// Where functions start that the data of the ELF file mapped from `base` point to: tables of methods, hooks,
+/// constructors. A third of them are called, in programs that were looked at; of all functions, or of all exported
+/// ones, a twentieth.
+pub fn pointed_to(tid: Tid, base: u64) -> Vec<u64> {
+    let Some(layout) = layout(tid, base) else { return Vec::new() };
+    let mut found = BTreeSet::new();
+    if layout.bias != 0 {
+        relocated(tid, &layout, &mut found);
+    } else {
+        written(tid, &layout, &mut found);
+    }
+    found.into_iter().collect()
+}
+
+fn layout(tid: Tid, base: u64) -> Option<Layout> {
+    let head: [u8; 64] = memory::read_array(tid, base).ok()?;
+    if !head.starts_with(b"\x7fELF\x02") {
+        return None;
+    }
+    let at = base.checked_add(word(&head, 32))?;
+    let count = u16::from_le_bytes([head[56], head[57]]);
+    let mut lowest = u64::MAX;
+    let mut out = Layout::default();
+    let mut unwind = None;
+    for index in 0..u64::from(count) {
+        let header: [u8; 56] = memory::read_array(tid, at.checked_add(index * 56)?).ok()?;
+        let (address, bytes) = (word(&header, 16), word(&header, 32));
+        let [kind, flags] = [0, 4].map(|at| word(&header, at) as u32);
+        match kind {
+            PT_LOAD => {
+                lowest = lowest.min(address & !4095);
+                if flags & PF_WRITE != 0 {
+                    out.data.push((address, bytes));
+                }
+            }
+            PT_DYNAMIC => out.dynamic = Some((address, bytes)),
+            PT_GNU_EH_FRAME => unwind = Some(address),
+            _ => {}
+        }
+    }
+    out.bias = base.wrapping_sub(lowest);
+    out.unwind = unwind.map(|at| out.bias.wrapping_add(at));
+    Some(out)
+}
+
+fn starts(tid: Tid, layout: &Layout) -> Option<Vec<u64>> {
+    const COUNT_UDATA4: u8 = 0x03;
+    const TABLE_DATAREL_SDATA4: u8 = 0x3b;
+    let start = layout.unwind?;
+    let head: [u8; 12] = memory::read_array(tid, start).ok()?;
+    if head[0] != 1 || head[2] != COUNT_UDATA4 || head[3] != TABLE_DATAREL_SDATA4 {
+        return None;
+    }
+    let count = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+    let mut rows = vec![0; count.min(MOST_FUNCTIONS) * 8];
+    memory::read_exact(tid, start.checked_add(12)?, &mut rows).ok()?;
+    let address = |row: &[u8]| {
+        let distance = i32::from_le_bytes([row[0], row[1], row[2], row[3]]);
+        start.wrapping_add(i64::from(distance) as u64)
+    };
+    Some(rows.chunks_exact(8).map(address).collect())
+}
+
+/// Takes the addresses that the dynamic linker is told to write into the data, which it may not have done yet.
+fn relocated(tid: Tid, layout: &Layout, found: &mut BTreeSet<u64>) -> Option<()> {
+    const DT_RELA: u64 = 7;
+    const DT_RELASZ: u64 = 8;
+    const R_X86_64_RELATIVE: u64 = 8;
+    let starts: BTreeSet<u64> = starts(tid, layout)?.into_iter().collect();
+    let (at, bytes) = layout.dynamic?;
+    let dynamic = read(tid, layout.bias.wrapping_add(at), bytes.min(4096))?;
+    let tag = |wanted: u64| {
+        let entry = dynamic.chunks_exact(16).find(|entry| word(entry, 0) == wanted)?;
+        Some(word(entry, 8))
+    };
+    let (table, bytes) = (tag(DT_RELA)?, tag(DT_RELASZ)?);
+    // The dynamic linker adds the bias in its own copy, for some.
+    let table = if table < layout.bias { table.wrapping_add(layout.bias) } else { table };
+    for entry in read(tid, table, bytes.min(MOST_BYTES))?.chunks_exact(24) {
+        let target = layout.bias.wrapping_add(word(entry, 16));
+        if word(entry, 8) == R_X86_64_RELATIVE && starts.contains(&target) {
+            found.insert(target);
+            if found.len() >= MOST_POINTERS {
+                break;
+            }
+        }
+    }
+    Some(())
+}
+
+/// Takes the words of the data that are where a function starts.
+fn written(tid: Tid, layout: &Layout, found: &mut BTreeSet<u64>) -> Option<()> {
+    let starts: BTreeSet<u64> = starts(tid, layout)?.into_iter().collect();
+    for &(at, bytes) in &layout.data {
+        let data =
+            read(tid, layout.bias.wrapping_add(at).next_multiple_of(8), bytes.min(MOST_BYTES))?;
+        let words = data.chunks_exact(8).map(|bytes| word(bytes, 0));
+        found.extend(words.filter(|word| starts.contains(word)).take(MOST_POINTERS));
+    }
+    Some(())
+}
+
+fn read(tid: Tid, address: u64, bytes: u64) -> Option<Vec<u8>> {
+    let mut out = vec![0; usize::try_from(bytes).ok()?];
+    memory::read_exact(tid, address, &mut out).ok()?;
+    Some(out)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut out = [0; 8];
+    let part = bytes.get(at..).unwrap_or_default();
+    let len = part.len().min(8);
+    out[..len].copy_from_slice(&part[..len]);
+    u64::from_le_bytes(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maps;
+
+    /// Something that only a word in the data leads to.
+    static POINTER: fn(Tid, u64) -> Vec<u64> = functions;
+
+    #[test]
+    fn own_functions_are_found() {
+        let pid = std::process::id() as i32;
+        let maps = maps::read(pid);
+        let own = std::hint::black_box(POINTER) as usize as u64;
+        let mapping = maps.iter().find(|m| (m.start..m.end).contains(&own)).unwrap();
+        let first = maps.iter().find(|m| m.inode == mapping.inode && m.inode != 0).unwrap();
+        let found = functions(pid, first.start);
+        assert!(found.len() > 100, "{}", found.len());
+        assert!(found.binary_search(&own).is_ok(), "{own:#x} is not among them");
+        assert_eq!(functions(pid, 0x10), [] as [u64; 0]);
+        // The test's own functions are pointed to by the list of tests.
+        let pointed = pointed_to(pid, first.start);
+        assert!(pointed.len() > 20 && pointed.len() < found.len(), "{}", pointed.len());
+        assert!(pointed.iter().all(|pc| found.binary_search(pc).is_ok()));
+        assert_eq!(pointed_to(pid, 0x10), [] as [u64; 0]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Prepared indirect tables: what programs that begin with the same modules have inserted before.
+//!
+//! An entry that a thread inserts by itself costs a page of the table, mostly, which is copied on the first write.
+//! Scripts start the same programs over and over. From the second time on, a program begins with a table that holds the
+//! entries which the one before had when it ended, of the modules that the kernel has mapped for it: pages of the
+//! machine's memory that it only reads, sixteen at a fault.
+//!
+//! A table never changes once it has been made: address spaces have copies of their own of the pages that they have
+//! written to, and see the rest as it is. Modules that are mapped later are none of its business, and what it holds of
+//! others is taken out of an address space where they are unmapped, like everything else.
+
+use lwp_dbt::context::TABLE_SLOTS;
+use lwp_dbt::{EntryId, Layout};
+use rustc_hash::FxHashMap;
+
+use super::{Family, UnitId};
+
+/// Where in a family's memory the first one lies, and how far apart they are: each is laid out as the low window.
+const FIRST: u64 = 64 << 20;
+const STEP: u64 = 32 << 20;
+const _: () = assert!(Layout::BYTES <= STEP);
+/// Most of them; two megabytes each.
+const MOST: usize = 16;
+/// Most chain slots that one brings along.
+const MOST_CHAINS: u32 = 1 << 17;
+/// One is made when so many programs that began alike have ended, and again if there is more by then.
+const MADE_AFTER: u32 = 2;
+const MADE_AGAIN_AFTER: u32 = 10;
+const PAGE: u64 = 4096;
+
+/// A prepared table.
+#[derive(Debug)]
+pub struct Table {
+    units: Vec<UnitId>,
+    /// What it holds.
+    pub entries: Vec<EntryId>,
+    /// Offset in the machine's memory.
+    pub offset: u64,
+    /// Bytes of the chain slots that it brings along.
+    pub chain_bytes: u64,
+}
+
+/// The prepared tables of a family.
+#[derive(Debug, Default)]
+pub struct Tables {
+    made: Vec<Table>,
+    /// How many programs that began with these modules have ended.
+    ended: FxHashMap<Vec<UnitId>, u32>,
+}
+
+impl Family {
+    /// The table for a program that begins with `units`, if there is one.
+    pub fn table_for(&self, units: &[UnitId]) -> Option<&Table> {
+        self.tables.made.iter().rev().find(|table| table.units == units)
+    }
+
+    /// Takes in that a program which began with `units` has ended. True where it is wanted what it has inserted of
+    /// them.
+    pub fn note_end(&mut self, units: &[UnitId]) -> bool {
+        if self.tables.made.len() >= MOST {
+            return false;
+        }
+        let count = match self.tables.ended.get_mut(units) {
+            Some(count) => count,
+            None => self.tables.ended.entry(units.to_vec()).or_default(),
+        };
+        *count = count.saturating_add(1);
+        matches!(*count, MADE_AFTER | MADE_AGAIN_AFTER)
+    }
+
+    /// Makes a table for `units` that holds `entries`, unless the one that there is has about as many.
+    pub fn make_table(&mut self, units: Vec<UnitId>, entries: Vec<EntryId>) {
+        let known = self.table_for(&units).map_or(0, |table| table.entries.len());
+        let chains = self.translator.entry_count();
+        if entries.len() <= known + known / 8 || chains > MOST_CHAINS {
+            return;
+        }
+        let low = self.layout();
+        let offset = self.template_offset() + FIRST + self.tables.made.len() as u64 * STEP;
+        let miss = self.routine(self.translator.routines().ask_rcx);
+        let chain_bytes = (u64::from(chains) * 8).next_multiple_of(PAGE);
+        let mut heads = vec![miss; TABLE_SLOTS as usize];
+        let mut next = vec![miss; chain_bytes as usize / 8];
+        for &entry in &entries {
+            let data = self.translator.entry(entry);
+            let slot = (low.table_slot(data.pc.0) - low.table()) as usize / 8;
+            next[entry.0 as usize] = std::mem::replace(&mut heads[slot], data.stub.0);
+        }
+        let bytes = |words: &[u64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        self.memory.write(offset, &bytes(&heads));
+        self.memory.write(offset + low.chain_slot(0) - low.low, &bytes(&next));
+        self.tables.made.push(Table { units, entries, offset, chain_bytes });
+    }
+}
