@@ -148,6 +148,30 @@ fn lwp_spec_4_2_what_retires_is_counted_once_however_often_signals_interrupt() {
         let stderr = String::from_utf8_lossy(&outcome.stderr);
         assert_eq!(outcome.end, End::Code(0), "every {every} microseconds: {stderr}");
     }
+    // Where branches are written down, it is the host that takes them in before a handler is called.
+    for every in ["190", "410", "730"] {
+        let options = ["--cpu", "full", "--deterministic", "--predictor", "zen4"];
+        let outcome = on_virtual_cpu(&options, &program, &["4", "0", every], dir.path());
+        let stderr = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.end, End::Code(0), "judged, every {every} microseconds: {stderr}");
+    }
+}
+
+/// What nobody should do while LWP is on leaves what it leaves on the reference, and hurts nobody else.
+///
+/// Spec: LWP §5.3, §5.4, §6.1, §6.2, §6.4
+#[test]
+fn lwp_spec_6_2_hostile_programs_do_the_same_everywhere() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O1", "-static", "-no-pie", "-pthread"];
+    let program = compile("gcc", &flags, "tests/lwp/hostile.c", dir.path());
+    let printed = profiled(&program, &[], dir.path());
+    assert!(printed.contains("component in a frame: 0 in the frame\n-- signal 11\n"), "{printed}");
+    assert!(printed.ends_with("wild head: head inside 1, outside 0\n-- code 0\n"), "{printed}");
+    for options in [&["--cpu", "bulldozer"][..], &["--predictor", "zen4", "--cache", "zen4"]] {
+        let outcome = on_virtual_cpu(options, &program, &[], dir.path());
+        assert_eq!(String::from_utf8_lossy(&outcome.stdout), printed, "{options:?}");
+    }
 }
 
 /// Runs a program on the virtual CPU with these options.

@@ -209,7 +209,8 @@ pub enum Slot {
     LwpUndos = 0x8f8,
     /// Where translated code stores the records of instructions and branches itself: 1 where the high
     /// part is instructions and the low one branches, 2 where the high part is branches; 3 where samples
-    /// of instructions are taken ([`crate::routines::SAMPLES`]); 0 where the host does everything.
+    /// of instructions are taken ([`crate::routines::SAMPLES`]); [`crate::routines::PREDICTED`] where branches
+    /// are written down for the predictor; 0 where the host does everything.
     LwpEvents = 0x900,
     /// Address of the [known cut](CUTS_AT) that the thread has led itself to; 0 where the host has.
     LwpCut = 0x908,
@@ -259,6 +260,10 @@ pub enum Slot {
     LwpKeeps = 0xa90,
     /// What the miss at hand adds to [`Slot::LwpNotes`].
     LwpNoted = 0xa98,
+    /// How many branches have been written down for the predictor.
+    LwpBranches = 0xaa0,
+    /// How many may be before the host is asked.
+    LwpMostBranches = 0xaa8,
 }
 
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.
@@ -326,6 +331,13 @@ pub const NOTES_AT: u32 = 0x10_6000;
 pub const NOTE_BYTES: u32 = 16;
 /// Most notes.
 pub const MOST_NOTES: u32 = 4096;
+/// Displacement of the branches written down for the predictor, [`BRANCH_BYTES`] each, where no misses are
+/// noted: the address of the [known cut](CUTS_AT) that ends with it, plus 1 if it was taken; the pc after it.
+pub const BRANCHES_AT: u32 = NOTES_AT;
+/// Bytes of each.
+pub const BRANCH_BYTES: u32 = NOTE_BYTES;
+/// Most of them.
+pub const MOST_BRANCHES: u32 = MOST_NOTES;
 /// In [`Slot::LwpMeta`]: it is about a repeated string instruction.
 pub const META_REPEATS: u32 = 1 << 17;
 /// In [`Slot::LwpMeta`] of one: it reads where rsi points.

@@ -5,7 +5,7 @@
 //! an event expires, alone, with [`LwpUnit::retire`]. The result is the same as reporting each.
 
 use lwp_arch::filters::Filters;
-use lwp_arch::retired::{Access, BranchKind};
+use lwp_arch::retired::{Access, Branch, BranchKind};
 use lwp_arch::{EventKind, Revision};
 
 use crate::eligible::Eligibility;
@@ -122,6 +122,18 @@ impl LwpUnit {
         let filters = self.processor().effective_filters(profile.filters);
         let eligibility = Eligibility { processor: self.processor(), filters, constants };
         eligibility.counts_miss(access)
+    }
+
+    /// Whether `branch`, of an instruction that the IP filter admits, counts.
+    ///
+    /// Spec: LWP §3.3, §4.2.
+    pub fn counts_branch(&self, branch: &Branch) -> bool {
+        let State::On(profile) = &self.state else { return false };
+        let counted = profile.slots.iter().any(|s| s.kind == Some(EventKind::BranchesRetired));
+        let filters = self.processor().effective_filters(profile.filters);
+        counted
+            && filters.admits_branch(branch.kind)
+            && filters.filters.admits_prediction(branch.predicted)
     }
 
     /// How many occurrences of each event may pass before one expires.

@@ -57,7 +57,7 @@ impl CoreClock {
 
         time_256 += accesses.iter().map(|access| self.stall_256(access)).sum::<u64>();
         if mispredicted {
-            time_256 += u64::from(self.rates.mispredict_cycles) * ONE;
+            time_256 += self.misprediction_256();
         }
         self.carry_256 = time_256 % ONE;
         u32::try_from(time_256 / ONE).unwrap_or(u32::MAX)
@@ -86,6 +86,13 @@ impl CoreClock {
         }
     }
 
+    /// How long the program waits after a misprediction, in units of 1/256 of a cycle.
+    ///
+    /// Spec: LWP §4.2.
+    pub fn misprediction_256(&self) -> u64 {
+        u64::from(self.rates.mispredict_cycles) * ONE
+    }
+
     /// How long the program waits for a load of this latency.
     ///
     /// Spec: LWP §4.2.
@@ -104,12 +111,13 @@ impl CoreClock {
         time_256 / ONE
     }
 
-    /// How many waits of `longest_256` fit into half of `cycles`.
+    /// How many waits of `longest_256` fit into half of `cycles`; one, if it fits into all of them.
     ///
     /// Spec: LWP §4.2.
     pub fn waits_within(&self, cycles: u64, longest_256: u64) -> u64 {
         let half_256 = cycles.saturating_mul(ONE / 2);
-        half_256.checked_div(longest_256).unwrap_or(u64::MAX)
+        let one = u64::from(half_256.saturating_mul(2) >= longest_256);
+        half_256.checked_div(longest_256).map_or(u64::MAX, |waits| waits.max(one))
     }
 
     /// How many such instructions retire before more than `cycles` have passed.

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, call_slot};
 use lwp_dbt::context::{
-    APPLY_MAX, APPLY_SHORT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT, LWP_DEALT_AT, LWP_LOW_MAX,
-    LWP_SLOTS, MOST_NOTES, NOTE_BYTES, NOTES_AT, RANGES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
-    lwp_slot_displacement, ranges,
+    APPLY_MAX, APPLY_SHORT, BRANCH_BYTES, BRANCHES_AT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT,
+    LWP_DEALT_AT, LWP_LOW_MAX, LWP_SLOTS, MOST_BRANCHES, MOST_NOTES, NOTE_BYTES, NOTES_AT,
+    RANGES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -135,6 +135,16 @@ impl Context<'_> {
         let notes = (self.get(Slot::LwpNotes) & u64::from(u32::MAX)).min(u64::from(MOST_NOTES));
         (0..notes).map(move |note| {
             let at = first + note * u64::from(NOTE_BYTES);
+            [self.memory.load(at), self.memory.load(at + 8)]
+        })
+    }
+
+    /// The branches written down for the predictor, in order: see [`BRANCHES_AT`].
+    pub fn lwp_branches(&self) -> impl Iterator<Item = [u64; 2]> {
+        let first = slot_offset(self.slot) + u64::from(BRANCHES_AT);
+        let branches = self.get(Slot::LwpBranches).min(u64::from(MOST_BRANCHES));
+        (0..branches).map(move |branch| {
+            let at = first + branch * u64::from(BRANCH_BYTES);
             [self.memory.load(at), self.memory.load(at + 8)]
         })
     }

@@ -189,9 +189,10 @@ impl ThreadLwp {
             return sampler.room();
         }
         let room = self.unit.headroom();
+        let waits = self.cycles_of_waits(&room);
         let room = self.judge.as_ref().map_or(room, |judge| judge.limit(room));
         let (high, low) = if self.selection.instructions {
-            let cycles = self.cycles_within(&room) - self.cycles_of_misses(&room);
+            let cycles = self.cycles_within(&room) - waits;
             (room.instructions.min(self.core.instructions_within(cycles)), room.branches)
         } else {
             (room.branches, Occurrences::UNLIMITED)
@@ -212,12 +213,13 @@ impl ThreadLwp {
         room.dcache.min(waits).min(u64::from(MOST_NOTES))
     }
 
-    /// The cycles that these can take.
-    fn cycles_of_misses(&self, room: &Occurrences) -> u64 {
-        match self.dcache {
-            Some(_) => (self.misses_within(room) * self.longest_wait_256()).div_ceil(256),
-            None => 0,
-        }
+    /// The cycles that these, or the branches that may be written down, can take.
+    fn cycles_of_waits(&self, room: &Occurrences) -> u64 {
+        let waits_256 = match self.dcache {
+            Some(_) => self.misses_within(room) * self.longest_wait_256(),
+            None => self.branches_within(room) * self.core.misprediction_256(),
+        };
+        waits_256.div_ceil(256)
     }
 
     /// How long a miss can be waited for.
@@ -235,14 +237,15 @@ impl ThreadLwp {
         }
         let dcache = std::mem::take(&mut self.passed_misses);
         let mut passed = Occurrences { values, dcache, ..Occurrences::default() };
+        let judged = self.take_judged();
         if self.selection.instructions {
             passed.instructions = high;
-            passed.branches = low;
+            passed.branches = low + judged;
             let waits = self.core.wait(std::mem::take(&mut self.waits_256));
             passed.core_clocks = self.core.retire_many(high) + waits;
             passed.reference_clocks = self.reference.advance(passed.core_clocks);
         } else {
-            passed.branches = high;
+            passed.branches = high + judged;
         }
         self.unit.pass(&passed);
     }
@@ -250,8 +253,9 @@ impl ThreadLwp {
     /// Takes in what translated code has counted since the countdown was published.
     ///
     /// The data cache accesses of the instruction at `but` are left: it is about to retire.
-    fn collect_but(&mut self, context: Context<'_>, but: Option<u64>) {
+    fn collect_but(&mut self, context: Context<'_>, known: &KnownCuts, but: Option<u64>) {
         self.take_notes(context, but);
+        self.take_branches(context, known);
         if self.sampler.is_some() {
             let [high, low] = self.since_published(context);
             self.pass(high, low, 0);
@@ -290,7 +294,10 @@ impl ThreadLwp {
         context.set(Slot::LwpValue, values as u64);
         context.deal_nothing();
         match self.sampler {
-            None => self.write_direct(context),
+            None => {
+                self.write_direct(context);
+                self.write_branches(context);
+            }
             Some(_) => self.write_samples(context),
         }
         self.write_cache(context);
@@ -394,7 +401,7 @@ impl Machine {
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
-            lwp.collect_but(self.contexts.context(thread.slot), but);
+            lwp.collect_but(self.contexts.context(thread.slot), &thread.known_cuts, but);
         }
     }
 

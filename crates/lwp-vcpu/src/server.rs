@@ -261,7 +261,7 @@ impl Machine {
             kind @ (RequestKind::LwpStepped | RequestKind::LwpTaken) => {
                 context.set(Slot::Kind, RequestKind::Dispatch as u64);
                 self.lwp_stepped(tid, pc.0, kind == RequestKind::LwpTaken);
-                match self.samples() {
+                match self.samples() || self.lwp_reports_each_branch(tid) {
                     // What the cut fragment has led to may be taken at once.
                     true => self.lwp_due(tid, slot, pc, alone),
                     false => self.dispatch(tid, slot, pc, false, alone),

@@ -14,10 +14,12 @@ use crate::context::{
 use crate::recipe::{Commit, PcSource, Spills};
 
 mod event;
+mod predicted;
 mod touch;
 mod unit;
 
 pub use event::{RECORDED, SAMPLES};
+pub use predicted::PREDICTED;
 pub(crate) use touch::site;
 
 const RECORD_BYTES: i32 = 32;

@@ -1,6 +1,7 @@
 //! Cut fragments that a thread leads itself to, once the host has made them.
 
 use lwp_arch::record::{BranchFlags, Event};
+use lwp_arch::retired::BranchKind;
 use lwp_arch::{AppPc as Ip, EventKind, Record, Revision};
 use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KnownCut};
@@ -10,7 +11,7 @@ use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use super::due::branch_kind;
-use super::{Cut, ThreadLwp};
+use super::{Cut, Executed, ThreadLwp};
 use crate::contexts::Context;
 use crate::machine::Machine;
 
@@ -64,6 +65,20 @@ impl KnownCuts {
     }
 }
 
+impl KnownCuts {
+    /// The branch that ended the cut that `address` is the place of, after which control was at `next`.
+    pub(super) fn ended(
+        &self,
+        context: Context<'_>,
+        address: u64,
+        next: u64,
+    ) -> Option<(Executed, BranchKind)> {
+        let cut = self.at(context, address)?;
+        let ended = Executed { fall_through: cut.next, ..Executed::plain(*cut.pcs.last()?, next) };
+        Some((ended, cut.branch?))
+    }
+}
+
 /// Which event a cut is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueFor {
@@ -78,6 +93,9 @@ pub enum DueFor {
 impl ThreadLwp {
     /// Which of the events is due in `block`, where it is one that a thread can record by itself.
     pub(super) fn due_for(&self, block: &Block) -> Option<DueFor> {
+        if self.writes_branches() {
+            return self.branch_is_due(block).then_some(DueFor::Branch);
+        }
         if !self.records_events() {
             return None;
         }
@@ -89,6 +107,16 @@ impl ThreadLwp {
             (true, true) if low_due && high + 1 == i64::from(by_high) => None,
             (true, true) => Some(DueFor::Instruction),
             _ => Some(DueFor::Branch),
+        }
+    }
+
+    /// Whether nothing but the branch that ends `block` is due in it, and is to be judged.
+    fn branch_is_due(&self, block: &Block) -> bool {
+        let [high, ..] = self.room();
+        let (by_high, by_low) = lwp_dbt::countdown_of(block, &self.selection);
+        match self.selection.instructions {
+            true => i64::from(by_high) <= high && by_low > 0,
+            false => by_high > 0,
         }
     }
 

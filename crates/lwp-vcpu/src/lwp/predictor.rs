@@ -1,16 +1,24 @@
 //! The branch predictor of a thread, where one is modelled.
 //!
-//! A prediction depends on every branch before it, and on how it went. So none passes in bulk: every
-//! branch is executed at the end of a cut fragment and reported, whatever the profile's filters leave
-//! out. That costs some microseconds a branch, which is why nothing is predicted unless it is asked for.
+//! A prediction depends on every branch before it, and on how it went. So none passes unseen: every
+//! branch is executed at the end of a cut fragment, whatever the profile's filters leave out. The thread
+//! leads itself there, writes down what has become of it, and goes on; what is written down is judged here
+//! when anything else wants the unit, or when more branches might bring an event, or too long a time. Then,
+//! and where misses are counted too, or instructions by address, each branch is reported by itself.
 
 use lwp_arch::AppPc as Ip;
 use lwp_arch::retired::Branch;
-use lwp_dbt::{IpFilter, Selection};
+use lwp_dbt::context::MOST_BRANCHES;
+use lwp_dbt::routines::PREDICTED;
+use lwp_dbt::{IpFilter, Selection, Slot};
 use lwp_model::Occurrences;
+use lwp_ptrace::Tid;
 use lwp_uarch::{Predictor, PredictorShape};
 
-use super::Executed;
+use super::known::KnownCuts;
+use super::{Executed, ThreadLwp};
+use crate::contexts::Context;
+use crate::machine::Machine;
 
 /// All kinds, by their places in [`lwp_arch::retired::BranchKind::ALL`].
 const EVERY_KIND: u8 = (1 << lwp_arch::retired::BranchKind::ALL.len()) - 1;
@@ -23,6 +31,10 @@ pub(super) struct Judge {
     ip: Option<IpFilter>,
     /// Each instruction is reported: which of them count is decided here.
     each: bool,
+    /// Branches that counted and have passed since the countdown was published.
+    passed: u64,
+    /// What the context says has been written down is of an earlier profile.
+    fresh: bool,
 }
 
 impl Judge {
@@ -34,7 +46,8 @@ impl Judge {
         selection.branches = EVERY_KIND;
         let ip = selection.ip.take();
         let each = ip.is_some() && selection.instructions;
-        Some(Box::new(Self { predictor: Predictor::new(shape), ip, each }))
+        let predictor = Predictor::new(shape);
+        Some(Box::new(Self { predictor, ip, each, passed: 0, fresh: true }))
     }
 
     /// Whether an instruction at `ip` counts.
@@ -54,5 +67,72 @@ impl Judge {
     pub fn limit(&self, room: Occurrences) -> Occurrences {
         let instructions = if self.each { 0 } else { room.instructions };
         Occurrences { branches: 0, instructions, ..room }
+    }
+}
+
+impl Machine {
+    /// Whether every branch of a thread is reported, because a predictor judges it and it may not be written
+    /// down.
+    pub fn lwp_reports_each_branch(&self, tid: Tid) -> bool {
+        let lwp = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
+        lwp.is_some_and(|lwp| lwp.judge.is_some() && lwp.branches_within(&lwp.unit.headroom()) == 0)
+    }
+}
+
+impl ThreadLwp {
+    /// Whether branches are written down at all.
+    pub(super) fn writes_branches(&self) -> bool {
+        self.dcache.is_none() && self.judge.as_ref().is_some_and(|judge| !judge.each)
+    }
+
+    /// How many branches may be written down before an event can be due, whatever is said of them: of
+    /// branches, or of the clocks, which wait for those that are mispredicted.
+    pub(super) fn branches_within(&self, room: &Occurrences) -> u64 {
+        if !self.writes_branches() {
+            return 0;
+        }
+        let waits = self.core.waits_within(self.cycles_within(room), self.core.misprediction_256());
+        room.branches.min(waits).min(u64::from(MOST_BRANCHES))
+    }
+
+    /// Publishes how many branches may be written down.
+    pub(super) fn write_branches(&mut self, context: Context<'_>) {
+        let most = self.branches_within(&self.unit.headroom());
+        let Some(judge) = &mut self.judge else { return };
+        if std::mem::take(&mut judge.fresh) {
+            context.set(Slot::LwpBranches, 0);
+        }
+        context.set(Slot::LwpMostBranches, most);
+        if most > 0 {
+            let high = usize::from(!self.selection.instructions);
+            context.set(Slot::LwpEvents, u64::from(PREDICTED[high]));
+        }
+    }
+
+    /// Judges the branches that have been written down, which ended the cuts that the thread knows.
+    pub(super) fn take_branches(&mut self, context: Context<'_>, known: &KnownCuts) {
+        if context.get(Slot::LwpBranches) == 0 || self.judge.as_ref().is_none_or(|j| j.fresh) {
+            return;
+        }
+        for [cut, next] in context.lwp_branches() {
+            let taken = cut & 1 != 0;
+            let Some((executed, kind)) = known.ended(context, cut & !1, next) else { continue };
+            let mut branch = Branch { kind, taken, predicted: None };
+            let Some(judge) = &mut self.judge else { return };
+            judge.judge(&mut branch, &executed);
+            if !judge.admits(executed.ip) {
+                continue;
+            }
+            judge.passed += u64::from(self.unit.counts_branch(&branch));
+            if branch.predicted == Some(false) {
+                self.waits_256 += self.core.misprediction_256();
+            }
+        }
+        context.set(Slot::LwpBranches, 0);
+    }
+
+    /// Branches that counted and have not been passed on to the unit.
+    pub(super) fn take_judged(&mut self) -> u64 {
+        self.judge.as_mut().map_or(0, |judge| std::mem::take(&mut judge.passed))
     }
 }

@@ -11,6 +11,7 @@ use iced_x86::code_asm::{
     rsi,
 };
 
+use super::predicted::{self, PREDICTED};
 use super::unit::write_record;
 use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, empty_words, restore_flags, save_rest};
 use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
@@ -46,9 +47,12 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
     let mut look = asm.create_label();
     let mut found = asm.create_label();
     let mut records = asm.create_label();
+    let mut written_down = asm.create_label();
     asm.mov(rax, Builder::slot(Slot::LwpEvents))?;
     asm.test(rax, rax)?;
     asm.jz(host)?;
+    asm.cmp(eax, SAMPLES as i32)?;
+    asm.ja(written_down)?;
     asm.cmp(eax, SAMPLES as i32)?;
     asm.jne(records)?;
     // What is led to ends before the instruction; nothing does before the first one. Of branches, the host
@@ -71,6 +75,8 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
     asm.cmp(rdi, rcx)?;
     asm.jl(host)?;
     asm.jmp(by_count)?;
+    asm.set_label(&mut written_down)?;
+    predicted::is_branch(asm, host)?;
     asm.set_label(&mut whole)?;
     asm.mov(r10, 0u64)?;
     asm.jmp(look)?;
@@ -98,8 +104,9 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
 fn try_memory(b: &mut Builder, host: CodeLabel) -> Emit {
     let mut tried = b.asm.create_label();
     let asm = &mut b.asm;
+    // Neither for a sample nor for a branch that is written down.
     asm.cmp(Builder::slot32(Slot::LwpEvents), SAMPLES as i32)?;
-    asm.je(tried)?;
+    asm.jae(tried)?;
     asm.mov(rcx, Builder::slot(Slot::LwpRing))?;
     asm.test(rcx, rcx)?;
     asm.jz(host)?;
@@ -155,6 +162,15 @@ pub(super) fn emit_stepped(
     b.asm.mov(Builder::slot(Slot::Pc), r11)?;
     let known = b.mark(state(PcSource::ContextPc, BOTH, asked))?;
     save_rest(b, asked)?;
+    let mut records = b.asm.create_label();
+    b.asm.cmp(Builder::slot32(Slot::LwpEvents), PREDICTED[0] as i32)?;
+    b.asm.jb(records)?;
+    predicted::write_down(b, slow)?;
+    come_to_pass(b)?;
+    go_on(b)?;
+    b.asm.set_label(&mut records)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, asked))?;
     stage(b, slow)?;
     write_record(b, slow)?;
     reload(b, slow)?;
@@ -249,6 +265,11 @@ fn record(b: &mut Builder) -> Emit {
     b.asm.mov(rdx, Builder::slot(Slot::LwpHeadAt))?;
     b.asm.mov(Builder::slot(Slot::LwpNewHead), rsi)?;
     b.asm.mov(dword_ptr(rdx), esi)?;
+    come_to_pass(b)
+}
+
+/// What has been made ready comes to pass: the instruction has retired.
+fn come_to_pass(b: &mut Builder) -> Emit {
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::LwpRecorded))?;
     let asm = &mut b.asm;
     for (from, to) in RECORDED {
