@@ -73,8 +73,8 @@ pub fn resolve_whole(path: &Path, recording: &Recording, names: &NameArgs) -> Pr
 }
 
 /// The same without lines and inlined functions, which takes a fraction of the time.
-pub fn resolve_functions(path: &Path, recording: &Recording) -> Profile {
-    named(path, recording, &Options { functions_only: true, ..Options::default() })
+pub fn resolve_functions(path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
+    named(path, recording, &Options { functions_only: true, ..names.options() })
 }
 
 /// Reads a recording, finds its names, and the contexts of the event called `event`; of the first one if

@@ -60,6 +60,11 @@ impl SortKey {
     /// All names, for messages.
     pub const NAMES: &'static str = "comm, pid, tid, dso, sym, srcfile, srcline, addr";
 
+    /// Whether lines of source code must be known for it.
+    pub fn is_of_source(self) -> bool {
+        matches!(self, Self::SrcFile | Self::SrcLine)
+    }
+
     /// The heading of the column.
     pub fn heading(self) -> &'static str {
         match self {

@@ -116,6 +116,10 @@ impl Dwarf {
     /// The frames at `address`, innermost first; empty where nothing is known.
     pub fn frames_at(&self, address: u64, files: &Files<'_>) -> Vec<SourceFrame> {
         let mut out = Vec::new();
+        // The library looks for what ends behind it.
+        if address == u64::MAX {
+            return out;
+        }
         let mut lookup = self.context.find_frames(address);
         let found = loop {
             match lookup {

@@ -131,7 +131,7 @@ impl Elf {
                 continue;
             }
             let Ok(name) = symbol.name_bytes() else { continue };
-            let name = String::from_utf8_lossy(name).into_owned();
+            let name = text(name);
             if name.is_empty() || name.starts_with('$') || name.starts_with(".L") {
                 continue;
             }
@@ -154,7 +154,7 @@ impl Elf {
             }
             let RelocationTarget::Symbol(index) = relocation.target() else { continue };
             if let Ok(name) = table.symbol_by_index(index).and_then(|symbol| symbol.name_bytes()) {
-                self.imports.insert(address, String::from_utf8_lossy(name).into_owned());
+                self.imports.insert(address, text(name));
             }
         }
     }
@@ -209,7 +209,7 @@ impl Elf {
                 entry => entry,
             };
             for (index, code) in bytes.chunks_exact(entry).enumerate() {
-                let address = section.address() + (index * entry) as u64;
+                let address = section.address().wrapping_add((index * entry) as u64);
                 let Some(word) = jump_through(code, address) else { continue };
                 let Some(name) = self.imports.get(&word) else { continue };
                 let (name, size) = (format!("{name}@plt"), entry as u64);
@@ -234,7 +234,7 @@ impl Elf {
                     .find(|(_, len, address)| {
                         (*address..address.saturating_add(*len)).contains(&symbol.address)
                     })
-                    .map_or(symbol.address, |(_, len, address)| address + len);
+                    .map_or(symbol.address, |(_, len, address)| address.saturating_add(*len));
                 let next = starts.get(index + 1).copied().unwrap_or(segment);
                 symbol.size = next.min(segment.max(symbol.address)) - symbol.address;
             }
@@ -279,6 +279,12 @@ impl Elf {
     pub fn export(&self, name: &str) -> Option<(u64, bool)> {
         self.exports.get(name).copied()
     }
+}
+
+/// A name. Nearly all of them are plain text, and there may be hundreds of thousands.
+fn text(name: &[u8]) -> String {
+    std::str::from_utf8(name)
+        .map_or_else(|_| String::from_utf8_lossy(name).into_owned(), str::to_owned)
 }
 
 fn in_code(

@@ -31,7 +31,7 @@ fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
     };
     let ending = super::dispatch(line)?;
     let recording = profiles::read(&beside)?;
-    let profile = profiles::resolve_functions(&beside, &recording);
+    let profile = profiles::resolve_functions(&beside, &recording, &NameArgs::default());
     profiles::write(output, &Format::PerfData.write(&recording, &profile, 0))?;
     eprintln!(
         "[ lwp: {} samples in {}; for lwp's own commands: {} ]",

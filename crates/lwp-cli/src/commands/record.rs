@@ -180,7 +180,7 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     if recording.events.is_empty() {
         check(&recording, outcome)?;
     }
-    let profile = profiles::resolve_functions(path, &recording);
+    let profile = profiles::resolve_functions(path, &recording, &profiles::NameArgs::default());
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
     text.push_str(&samples(&recording));

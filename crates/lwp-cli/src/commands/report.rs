@@ -81,7 +81,12 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     }
     let sort = sort_keys(&args.sort)?;
     let recording = profiles::read(&args.input.input)?;
-    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
+    let table = args.stdio || args.json || args.csv || !interactive();
+    let lines = args.inline || sort.iter().any(|key| key.is_of_source());
+    let profile = match table && !lines {
+        true => profiles::resolve_functions(&args.input.input, &recording, &args.input.names),
+        false => profiles::resolve(&args.input.input, &recording, &args.input.names),
+    };
     let options = Options {
         sort,
         event: profiles::event(&profile, args.event.as_deref())?,
@@ -91,7 +96,7 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         inline: args.inline,
     };
     #[cfg(feature = "tui")]
-    if !args.stdio && !args.json && !args.csv && crate::tui::interactive() {
+    if !table {
         return crate::tui::run(&recording, &profile, options);
     }
     let mut table = Table::new(&profile, &options);
@@ -107,6 +112,14 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     };
     super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)
+}
+
+/// Whether there is a terminal to show a view on.
+fn interactive() -> bool {
+    #[cfg(feature = "tui")]
+    return crate::tui::interactive();
+    #[cfg(not(feature = "tui"))]
+    false
 }
 
 /// Branches below this many percent are left out of a tree, unless something else is said.
