@@ -76,7 +76,6 @@ fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
     classes[0x0b] = SyscallClass::Unmap;
     classes[0x9e] = SyscallClass::SetFs;
     classes[0x12e] = SyscallClass::Limit;
-    classes[0x14e] = SyscallClass::Refused;
     Bench::with(plan, checks, CODE, bytes, emulated(), classes)
 }
 
