@@ -384,12 +384,14 @@ impl Machine {
         if pc.0 >= VSYSCALL {
             return None;
         }
-        let (start, range) = space.code_at(family, tid, pc.0)?;
+        // Looking for it may have brought other code to light too.
+        let found = space.code_at(family, tid, pc.0);
+        self.tell_code(self.space_index(tid)?);
+        let (start, range) = found?;
+        let (space, family) = self.space_of(tid)?;
         if !space.has_arena(family.arena_of(range.unit)?) {
             return None;
         }
-        self.tell_code(self.space_index(tid)?);
-        let (space, family) = self.space_of(tid)?;
         let unit = &family.modules[range.unit.0 as usize].unit;
         if let Some(id) = unit.fragment_at(pc)
             && let Some(head) = family.translator.head_of(id)

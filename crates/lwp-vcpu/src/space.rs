@@ -293,7 +293,19 @@ impl Space {
             .filter(|(start, code)| **start < range.1 && range.0 < code.end)
             .map(|(start, _)| *start)
             .collect();
-        hit.into_iter().filter_map(|start| self.code.remove(&start)).map(|code| code.unit).collect()
+        let mut units = Vec::new();
+        for start in hit {
+            let Some(code) = self.code.remove(&start) else { continue };
+            // What lies beside it is code as before.
+            if start < range.0 {
+                self.code.insert(start, CodeRange { end: range.0, ..code });
+            }
+            if range.1 < code.end {
+                self.code.entry(range.1).or_insert(code);
+            }
+            units.push(code.unit);
+        }
+        units
     }
 
     /// Notes that the content of `range` may no longer be its file's.
@@ -402,6 +414,8 @@ impl Space {
                 let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
                 family.new_unit(checks, (gib << 30, (gib + 1) << 30))
             });
+            // It may have been known in pieces.
+            self.code.retain(|at, _| !(start..end).contains(at));
             self.code.insert(start, CodeRange { end, unit });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
