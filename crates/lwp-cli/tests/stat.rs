@@ -227,6 +227,31 @@ fn programs_started_over_and_over_count_the_same() {
     }
 }
 
+/// What is translated and never executed counts nothing.
+#[test]
+fn foreseen_functions_change_no_counts() {
+    let counts = |foresee: bool| {
+        let mut lwp = Command::new(LWP);
+        lwp.args([
+            "stat",
+            "--no-cache",
+            "-x,",
+            "-e",
+            "instructions,branches",
+            "--",
+            "/bin/sh",
+            "-c",
+        ]);
+        lwp.arg("for i in 1 2 3 4 5 6 7 8 9; do case $i in 3) echo $i;; *) ls -d /;; esac; done");
+        lwp.env_remove("LWP_FORESEE");
+        lwp.env(if foresee { "LWP_FORESEE" } else { "LWP_FORESAW" }, "1");
+        let output = lwp.output().expect("lwp starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    assert_eq!(counts(true), counts(false));
+}
+
 #[test]
 fn threads_are_reported_on_their_own() {
     let rows = rows("threads.json", &["--per-thread", "-e", "calls", "--", "/bin/true"]);

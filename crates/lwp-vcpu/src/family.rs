@@ -58,8 +58,8 @@ pub struct Module {
     cuts: Unit,
     /// What is needed to keep it beyond the run.
     pub kept: Option<Kept>,
-    /// Functions that its data point to and that nobody has looked at yet.
-    pub foreseen: Vec<u64>,
+    /// Nobody has looked yet which functions its data point to, and nothing of it was kept.
+    pub unforeseen: bool,
     /// Application code read so far, by page; only where it cannot change.
     pages: FxHashMap<u64, Box<[u8; PAGE]>>,
 }
@@ -273,7 +273,7 @@ impl Family {
             lot: None,
             cuts: Unit::new(checks),
             kept: None,
-            foreseen: Vec::new(),
+            unforeseen: false,
             pages: FxHashMap::default(),
         });
         UnitId(self.modules.len() as u32 - 1)

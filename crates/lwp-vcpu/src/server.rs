@@ -15,6 +15,7 @@ use lwp_dbt::{
 };
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
+use crate::elf;
 use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Mode, Need};
 use crate::memory_map::DOOR_SLEEP;
@@ -350,7 +351,7 @@ impl Machine {
             return None;
         };
         self.go(tid, slot, pc, head);
-        if !alone {
+        if self.foresees && !alone {
             self.foresee(tid, pc, &mut rest);
         }
         (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
@@ -472,8 +473,11 @@ impl Machine {
     fn foresee(&mut self, tid: Tid, pc: AppPc, rest: &mut Vec<Ahead>) {
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.known_code(pc.0) else { return };
-        let foreseen = std::mem::take(&mut family.module(range.unit).foreseen);
-        rest.extend(foreseen.into_iter().map(|pc| Ahead::indirect(AppPc(pc), FORESEEN)));
+        let module = family.module(range.unit);
+        if std::mem::take(&mut module.unforeseen) {
+            let found = elf::pointed_to(tid, module.extent.0).into_iter();
+            rest.extend(found.map(|pc| Ahead::indirect(AppPc(pc), FORESEEN)));
+        }
     }
 
     /// Translates some of what may be executed soon.
@@ -484,7 +488,7 @@ impl Machine {
             return;
         };
         // What is only foreseen gets its first blocks translated.
-        let doubt = if next.doubt < FORESEEN { next.doubt } else { SPARE_DOUBT + 4 };
+        let doubt = if next.doubt < FORESEEN { next.doubt } else { SPARE_DOUBT + 8 };
         let limits = RegionLimits { fragments: 1, doubt, most_doubt: SPARE_DOUBT };
         if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
             spare.left = spare.left.saturating_sub(region.fragments.max(1));

@@ -9,7 +9,6 @@ use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
 use rustc_hash::FxHashMap;
 
-use crate::elf;
 use crate::family::{Family, FileKey, Table, UnitId};
 use crate::maps::{self, Mapping};
 use crate::pagemap;
@@ -457,9 +456,8 @@ impl Space {
         let id = family.file_unit(key, extent, code_bytes);
         family.restore(id, tid, group);
         // What has been translated in an earlier run says better what is wanted.
-        if family.module(id).unit.restored_fragments() == 0 && !vdso {
-            family.module(id).foreseen = elf::pointed_to(tid, first.start);
-        }
+        let module = family.module(id);
+        module.unforeseen = !vdso && module.unit.restored_fragments() == 0;
         Some(id)
     }
 }
