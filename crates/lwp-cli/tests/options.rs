@@ -114,7 +114,8 @@ fn rates_are_intervals_of_a_virtual_second() {
     if !compile(&dir, "recursion.c", &["-O1"]) {
         return;
     }
-    let (_, by_rate) = lwp(&dir, &["record", "-F", "1000000", "-o", "rate", "--", "./program"]);
+    let (_, by_rate) =
+        lwp(&dir, &["record", "-g", "-F", "1000000", "-o", "rate", "--", "./program"]);
     lwp(&dir, &["record", "-q", "-c", "1000", "-o", "count", "--", "./program"]);
     assert!(by_rate.contains("one in 1,000 of"), "{by_rate}");
     let (difference, _) = lwp(&dir, &["diff", "count", "rate"]);

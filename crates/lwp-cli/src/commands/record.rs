@@ -39,6 +39,11 @@ pub struct RecordArgs {
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
+    /// Record who called. That is always done, by call stacks with samples and by counts of calls without: the
+    /// option is taken because perf has it
+    #[arg(short = 'g')]
+    pub call_graph: bool,
+
     /// Stop recording after SECONDS; an attached process is left to itself, a program that was started goes
     /// on unrecorded
     #[arg(long, value_name = "SECONDS")]
