@@ -40,8 +40,6 @@ pub mod nr {
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
     pub const EPOLL_PWAIT2: u64 = 441;
-    /// No such call on any kernel.
-    pub const NONE: u64 = 0x1ff;
 }
 
 const PROT_EXEC: u64 = 4;
@@ -54,8 +52,12 @@ const SECCOMP_SET_MODE_STRICT: u64 = 0;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const GRND_MASK: u64 = 7;
 const RLIMIT_AS: u64 = 9;
+/// A flag of rseq(2) that there is not.
+const NO_RSEQ_FLAG: u64 = 1 << 30;
 const EPERM: i64 = -1;
 const EFAULT: i64 = -14;
+const EINVAL: i64 = -22;
+const ENOSYS: i64 = -38;
 const EOPNOTSUPP: i64 = -95;
 /// First address that no tracee can have.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
@@ -76,7 +78,6 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::MLOCKALL
         | nr::PRCTL
         | nr::SECCOMP
-        // Answered without a call to the kernel: a filter may kill for any number but this one.
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         _ => SyscallClass::Native,
@@ -159,7 +160,8 @@ pub fn before(
     };
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
-        nr::RSEQ => context.set(Slot::Rax, nr::NONE),
+        // It is made with a flag that no kernel knows: a filter may allow this call and kill for any other.
+        nr::RSEQ => context.set(Slot::Rdx, args[2] | NO_RSEQ_FLAG),
         // From the call on the mailbox may not make system calls of its own.
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PTRACE => answer(&mut pending, EPERM),
@@ -325,6 +327,9 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     context.set(Slot::Rdx, a3);
     if let Some(result) = pending.result {
         return (result as u64, Effect::None);
+    }
+    if pending.number == nr::RSEQ && result as i64 == EINVAL {
+        return (ENOSYS as u64, Effect::None);
     }
     let failed = (-4095..0).contains(&(result as i64));
     if failed {
