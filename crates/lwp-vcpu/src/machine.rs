@@ -174,7 +174,7 @@ pub struct Machine {
     pub renewals: Vec<usize>,
     /// Most bytes of an arena, where that is less than usual.
     pub arena_bytes: Option<u64>,
-    /// `LWP_FORESEE`: functions that a module's data point to are translated in spare time.
+    /// `LWP_FORESEE=1`: functions that a module's data point to are translated in spare time.
     pub foresees: bool,
     /// Wakes the tracer.
     pub wake_tracer: Arc<OwnedFd>,
@@ -237,7 +237,7 @@ impl Machine {
             needy: Vec::new(),
             renewals: Vec::new(),
             arena_bytes: arena_bytes(),
-            foresees: std::env::var_os("LWP_FORESEE").is_some(),
+            foresees: std::env::var_os("LWP_FORESEE").is_some_and(|value| value == "1"),
             wake_tracer,
             random: config.seed,
             tsc: 1 << 32,
