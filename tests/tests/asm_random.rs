@@ -7,7 +7,7 @@
 
 use lwp_tests::asm::{SHOWN_BYTES, SecondRunner, assemble, run, without_time_stamps};
 use lwp_tests::asm_random::{Events, random_program};
-use lwp_tests::{End, Outcome, TempDir};
+use lwp_tests::{End, Outcome, TempDir, lwp_binary};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -55,6 +55,15 @@ fn different(first: u64, one: &[u8], other: &[u8]) -> Vec<u64> {
 
 /// Runs cases on both processors, with `options`, which both know.
 fn check(events: Events, options: &[&str]) {
+    check_on(events, options, |second, program| second.command_with("full", options, program));
+}
+
+/// The same, the second processor being started as `command_of` says.
+fn check_on(
+    events: Events,
+    options: &[&str],
+    command_of: impl Fn(&SecondRunner, &Path) -> Option<Vec<OsString>>,
+) {
     let dir = TempDir::new();
     let second = SecondRunner::find(dir.path());
     let (start, cases) = (setting("LWP_RANDOM_FIRST", 1), setting("LWP_RANDOM_CASES", 240));
@@ -64,8 +73,7 @@ fn check(events: Events, options: &[&str]) {
         let count = BATCH.min(start + cases - first);
         let (program, outcome) = reference(events, options, first, count, dir.path());
         records += outcome.stdout.chunks(SHOWN_BYTES).filter(|shown| moved(shown)).count() as u64;
-        let command =
-            second.as_ref().and_then(|one| one.command_with("full", options, program.as_ref()));
+        let command = second.as_ref().and_then(|second| command_of(second, program.as_ref()));
         if let Some(command) = command {
             let other = run(command, dir.path());
             let ours = without_time_stamps(&outcome.stdout);
@@ -93,6 +101,16 @@ fn moved(shown: &[u8]) -> bool {
 #[test]
 fn random_programs_record_the_same() {
     check(Events::Facts, &[]);
+}
+
+/// The whole processor is shown, not a fixed one: translated code looks at the masks of XSAVE and XRSTOR.
+#[test]
+fn random_programs_record_the_same_where_the_whole_processor_is_shown() {
+    let words = ["run", "--no-cache", "--cpu", "full", "--"].map(OsString::from);
+    check_on(Events::Facts, &[], |_, program| {
+        let ends = [lwp_binary().into(), program.as_os_str().to_owned()];
+        Some([&ends[..1], &words, &ends[1..]].concat())
+    });
 }
 
 /// Cache misses too.
