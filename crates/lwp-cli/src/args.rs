@@ -109,6 +109,9 @@ pub enum CacheCommand {
         /// Dynamically linked programs.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// Translate only what was executed when this exact recording was made, what was executed most first
+        #[arg(long, value_name = "RECORDING")]
+        from: Option<PathBuf>,
     },
 }
 

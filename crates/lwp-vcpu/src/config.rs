@@ -243,15 +243,24 @@ pub struct Config {
     pub seed: u64,
     /// Count from the start; when false, counting waits for [`Request::Enable`].
     pub start_enabled: bool,
-    /// Where translations are kept from run to run; see [`crate::store`]. Not used where addresses are
-    /// random, for a process taken over, or where a profile is wanted.
+    /// Where translations are kept from run to run; see [`crate::store`].
     pub cache: Option<Cache>,
-    /// When a process ends, translate every function of the files that it has mapped, for the cache.
-    pub warm: bool,
+    /// When a process ends, translate code of the files that it has mapped, for the cache.
+    pub warm: Option<Warm>,
     /// Kill the program (SIGTERM, then SIGKILL) after this long.
     pub timeout: Option<Duration>,
     /// How often a profile's sink hears of threads that are still running.
     pub checkpoint: Duration,
+}
+
+/// What is to be translated ahead of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warm {
+    /// Every function.
+    Functions,
+    /// What has been executed before, by the file's path as the process sees it: offsets of instructions in
+    /// the file, in the order in which they matter.
+    Executed(Vec<(PathBuf, Vec<u64>)>),
 }
 
 impl Config {
@@ -270,7 +279,7 @@ impl Config {
             seed: 0,
             start_enabled: true,
             cache: None,
-            warm: false,
+            warm: None,
             timeout: None,
             checkpoint: Duration::from_secs(10),
         }

@@ -46,7 +46,7 @@ use lwp_ptrace::{SharedMemory, Tracee, limits, spawn, sys};
 
 pub use config::{
     Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
-    Target, can_watch_caches,
+    Target, Warm, can_watch_caches,
 };
 pub use lwp_arch::EventFlags;
 pub use lwp_uarch::Caches;

@@ -1,12 +1,14 @@
 //! `lwp cache`: the translations kept from run to run.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lwp_vcpu::store::{Item, Store};
-use lwp_vcpu::{Config, Plan, Target};
+use lwp_vcpu::{Config, Plan, Target, Warm};
+use rustc_hash::FxHashMap;
 
 use super::print;
 use crate::args::CacheCommand;
@@ -24,9 +26,10 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
         CacheCommand::Verify => return verify(&store),
         CacheCommand::Prune => removed(store.prune().map_err(failed)?)?,
         CacheCommand::Clear => removed(store.clear().map_err(failed)?)?,
-        CacheCommand::Warm { files } => {
+        CacheCommand::Warm { files, from } => {
+            let what = from.as_deref().map_or(Ok(Warm::Functions), executed_in)?;
             for file in files {
-                warm(file)?;
+                warm(file, &what)?;
             }
         }
     }
@@ -99,7 +102,7 @@ fn verify(store: &Store) -> Result<Ending, Failure> {
 }
 
 /// Has the dynamic linker map `file` and its libraries, and translates them, with counters and without.
-fn warm(file: &Path) -> Result<(), Failure> {
+fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
     let command = [file.as_os_str().to_owned()];
     let Target::Launch { program, .. } = program::launch(&command)? else { return Ok(()) };
     let text = program.display().to_string();
@@ -121,10 +124,39 @@ fn warm(file: &Path) -> Result<(), Failure> {
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
         config.cache = crate::args::cache(None);
-        config.warm = true;
+        config.warm = Some(what.clone());
         lwp_vcpu::run(&config, None)?;
     }
     Ok(())
+}
+
+/// What was executed when an exact recording was made, by file, what was executed most first.
+fn executed_in(recording: &Path) -> Result<Warm, Failure> {
+    let recorded = crate::profiles::read(recording)?;
+    let mut runs: FxHashMap<u32, u64> = FxHashMap::default();
+    for count in recorded.threads.values().flat_map(|thread| &thread.blocks) {
+        *runs.entry(count.block).or_default() += count.runs;
+    }
+    let mut blocks: Vec<_> = recorded
+        .blocks
+        .values()
+        .filter_map(|block| Some((*runs.get(&block.id)?, block)))
+        .filter(|(runs, _)| *runs > 0)
+        .collect();
+    blocks.sort_by_key(|(runs, block)| (std::cmp::Reverse(*runs), block.id));
+    let mut files: BTreeMap<PathBuf, Vec<u64>> = BTreeMap::new();
+    for (_, block) in blocks {
+        if let Some(module) = recorded.modules.get(&block.module).filter(|it| !it.is_anonymous()) {
+            let offsets = files.entry(PathBuf::from(&module.path)).or_default();
+            offsets.push(module.offset_of(block.address));
+        }
+    }
+    if files.is_empty() {
+        let why = format!("{}: it says nothing of executed code", recording.display());
+        return Err(Failure::new(OWN_FAILURE, why)
+            .with_remedy("an exact recording is wanted: lwp record -- PROGRAM"));
+    }
+    Ok(Warm::Executed(files.into_iter().collect()))
 }
 
 /// The dynamic linker that an ELF file names.

@@ -20,7 +20,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
         }
     }
     machine.note_words(tid);
-    if machine.config.warm {
+    if machine.config.warm.is_some() {
         machine.warm(tid);
     }
     Tracee(tid).cont(0)
