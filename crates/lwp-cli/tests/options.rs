@@ -1,43 +1,20 @@
 //! What the options of the profile commands do, each shown by its effect.
 
+#[path = "shared/recorded.rs"]
+mod recorded;
 #[path = "shared/tools.rs"]
 mod tools;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 
 use serde_json::Value;
 
-use tools::{has, limited, text};
-
-const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+use recorded::{LWP, compile, lwp, run};
+use tools::{has, text};
 
 fn fresh(name: &str) -> PathBuf {
     tools::fresh("options", name)
-}
-
-fn run(dir: &Path, command: &[&str]) -> Output {
-    limited(dir, command).output().expect("timeout starts")
-}
-
-/// Runs lwp, which must succeed; what it printed on standard output and error.
-fn lwp(dir: &Path, arguments: &[&str]) -> (String, String) {
-    let output = run(dir, &[&[LWP], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
-}
-
-fn compile(dir: &Path, name: &str, flags: &[&str]) -> bool {
-    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
-    if !has(compiler) {
-        return false;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(name);
-    let source = source.to_str().expect("path is text");
-    let output = run(dir, &[&[compiler, "-g", "-o", "program", source], flags].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    true
 }
 
 /// The sum of a recording's first event.

@@ -1,43 +1,19 @@
 //! Sampled recordings: every stack is right, every count is exact, and equal runs are equal.
 
+#[path = "shared/recorded.rs"]
+mod recorded;
 #[path = "shared/tools.rs"]
 mod tools;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 
-use tools::{has, limited, text};
-
-const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+use recorded::{LWP, compile, lwp, run};
+use tools::{has, text};
 
 /// A directory of its own for a test.
 fn fresh(name: &str) -> PathBuf {
     tools::fresh("sampled", name)
-}
-
-fn run(dir: &Path, command: &[&str]) -> Output {
-    limited(dir, command).output().expect("timeout starts")
-}
-
-/// Runs lwp, which must succeed; what it printed to standard output and standard error.
-fn lwp(dir: &Path, arguments: &[&str]) -> (String, String) {
-    let output = run(dir, &[&[LWP], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
-}
-
-/// Compiles a program of `tests/profiled`; false where there is no compiler.
-fn compile(dir: &Path, name: &str, flags: &[&str]) -> bool {
-    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
-    if !has(compiler) {
-        return false;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(name);
-    let source = source.to_str().expect("path is text");
-    let output = run(dir, &[&[compiler, "-g", "-o", "program", source], flags].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    true
 }
 
 /// Folded stacks: functions from the outermost to the innermost, and the count.

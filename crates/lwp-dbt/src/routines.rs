@@ -400,6 +400,22 @@ fn emit_go(b: &mut Builder, go: &mut CodeLabel) -> Emit {
     b.asm.jmp(Builder::slot(Slot::Go))
 }
 
+/// Where a request begins that a routine may answer: the pc is in r11, whose application value is in its slot.
+/// Saves it, and all registers.
+fn begin_request(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+    let r11_saved = Spills { r11: true, ..Spills::default() };
+    let start = b.mark(state(PcSource::R11, r11_saved, Commit::Mailbox))?;
+    b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
+    b.mark(state(PcSource::R11, BOTH, Commit::Mailbox))?;
+    b.asm.mov(Builder::slot(Slot::Pc), r11)?;
+    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
+    for (slot, register) in saved_registers() {
+        b.asm.mov(Builder::slot(slot), register)?;
+    }
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    Ok(start)
+}
+
 /// What the mailbox saves and restores, beside rcx and r11.
 fn saved_registers() -> [(Slot, AsmRegister64); 8] {
     [

@@ -106,6 +106,14 @@ fn translate(bench: &mut Bench, offsets: &[u64]) {
     }
 }
 
+/// The code, translated at the usual place and frozen.
+fn frozen(plan: Plan, bytes: &[u8]) -> Vec<u8> {
+    let mut origin = bench(plan, bytes);
+    let start = origin.cache.position();
+    translate(&mut origin, &FIRST);
+    freeze(&origin, start)
+}
+
 /// What two translators say about the same unit.
 fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     assert_eq!(a.app.start, b.app.start);
@@ -155,10 +163,7 @@ fn an_image_moves_with_its_module() {
     for seed in 0..150 {
         for plan in ALL_PLANS {
             let bytes = random_code(seed);
-            let mut origin = bench(plan, &bytes);
-            let start = origin.cache.position();
-            translate(&mut origin, &FIRST);
-            let image = freeze(&origin, start);
+            let image = frozen(plan, &bytes);
             for module in [MOVED, CODE + 0x1000, 0x7000_0000] {
                 let [mut moved, mut there] = [0; 2].map(|_| {
                     let mut bench = at(module, (plan, Lwp::Absent), &bytes);
@@ -241,12 +246,8 @@ fn an_image_is_what_translating_in_its_place_gives() {
     for seed in 0..150 {
         for plan in ALL_PLANS {
             let bytes = random_code(seed);
-            // Translated at one place and frozen.
-            let mut origin = bench(plan, &bytes);
-            let start = origin.cache.position();
-            translate(&mut origin, &FIRST);
-            let image = freeze(&origin, start);
-            // Restored at another, and the same translated there.
+            let image = frozen(plan, &bytes);
+            // Restored at another place, and the same translated there.
             let mut moved = shifted(plan, &bytes);
             let mut there = shifted(plan, &bytes);
             let start = there.cache.position();

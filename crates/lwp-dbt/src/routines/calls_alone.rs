@@ -5,11 +5,10 @@ use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeLabel, edx, qword_ptr, r8, r9, r9d, r10, r11, rax, rcx, rdi, rsi};
 
 use super::lwp::{restore_flags, save_flags};
-use super::{ALL, BOTH, Builder, saved_registers, state};
+use super::{ALL, Builder, begin_request, state};
 use crate::context::{RANGES_AT, Slot, ranges};
 use crate::recipe::{Commit, PcSource, Spills};
 
-const R11: Spills = Spills { rcx: false, ..BOTH };
 const FLAGS: Spills = Spills { flags: true, ..ALL };
 const SYS_MUNMAP: u32 = 11;
 const PROT_EXEC: u32 = 4;
@@ -29,15 +28,7 @@ pub(super) fn emit(
     ring: CodeLabel,
     run_and_go: CodeLabel,
 ) -> Result<CodeLabel, IcedError> {
-    let start = b.mark(state(PcSource::R11, R11, Commit::Mailbox))?;
-    b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
-    b.mark(state(PcSource::R11, BOTH, Commit::Mailbox))?;
-    b.asm.mov(Builder::slot(Slot::Pc), r11)?;
-    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
-    for (slot, register) in saved_registers() {
-        b.asm.mov(Builder::slot(slot), register)?;
-    }
-    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    let start = begin_request(b)?;
     b.asm.lea(r10, qword_ptr(r11 + 2))?;
     b.asm.mov(Builder::slot(Slot::Next), r10)?;
     // The number, before it makes room for the flags.

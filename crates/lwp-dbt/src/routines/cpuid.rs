@@ -7,7 +7,7 @@ use iced_x86::code_asm::{
     rdi, rdx, rsi,
 };
 
-use super::{ALL, BOTH, Builder, emit_table_jump, restore_all, saved_registers, state};
+use super::{ALL, BOTH, Builder, begin_request, emit_table_jump, restore_all, state};
 use crate::context::{KnownCpuid, Layout, RequestKind, Slot};
 use crate::recipe::{Commit, PcSource, Spills};
 
@@ -32,15 +32,7 @@ pub(super) fn emit(
     layout: Layout,
     ring: CodeLabel,
 ) -> Result<CodeLabel, IcedError> {
-    let start = b.mark(state(PcSource::R11, R11, Commit::Mailbox))?;
-    b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
-    b.mark(state(PcSource::R11, BOTH, Commit::Mailbox))?;
-    b.asm.mov(Builder::slot(Slot::Pc), r11)?;
-    b.mark(state(PcSource::ContextPc, BOTH, Commit::Mailbox))?;
-    for (slot, register) in saved_registers() {
-        b.asm.mov(Builder::slot(slot), register)?;
-    }
-    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    let start = begin_request(b)?;
     let asm = &mut b.asm;
     let mut next = asm.create_label();
     let mut miss = asm.create_label();

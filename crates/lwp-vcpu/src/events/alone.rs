@@ -22,6 +22,7 @@ use lwp_ptrace::sys::Errno;
 use lwp_ptrace::{Tid, Tracee, memory};
 
 use super::trap_flag::TRAP_FLAG;
+use crate::contexts::Context;
 use crate::emulate::read_code;
 use crate::machine::{Machine, Mode};
 use crate::memory_map::slot_address;
@@ -104,6 +105,15 @@ fn selector(tid: Tid, gs_base: u64, instruction: &Instruction, regs: &Raw) -> Op
     }
 }
 
+/// Puts the application's registers where a mailbox shows them.
+fn show(context: Context<'_>, app: &Regs) {
+    let mut raw = app.0;
+    for (field, register) in SHOWN {
+        context.set(field, *general(&mut raw, register));
+    }
+    context.set(Slot::Pc, app.0.rip);
+}
+
 /// Leads a stopped thread to a routine that makes the system call at the application's pc as the virtual CPU
 /// makes those it takes part in, and reports back; a signal that comes before the call takes back that it was
 /// counted. False where the call must be stepped over, and nothing has happened.
@@ -111,11 +121,7 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
     let slot = machine.threads.get(&tid).ok_or(Errno::ESRCH)?.slot;
     let context = machine.contexts.context(slot);
     context.cancel();
-    let mut raw = app.0;
-    for (field, register) in SHOWN {
-        context.set(field, *general(&mut raw, register));
-    }
-    context.set(Slot::Pc, app.0.rip);
+    show(context, app);
     context.set(Slot::Kind, RequestKind::Syscall as u64);
     context.set(Slot::ApplyCount, 0);
     let Some(routine) = machine.arrange_call(tid, slot) else {
@@ -158,11 +164,7 @@ pub fn lead_to_fault(
     let context = machine.contexts.context(thread.slot);
     thread.mode = Mode::Running;
     context.cancel();
-    let mut raw = app.0;
-    for (field, register) in SHOWN {
-        context.set(field, *general(&mut raw, register));
-    }
-    context.set(Slot::Pc, app.0.rip);
+    show(context, app);
     context.set(Slot::Kind, RequestKind::Step as u64);
     context.set(Slot::LwpTouch, fault.address.0);
     let mut cache = *app;
