@@ -488,8 +488,8 @@ fn read_auxv(tid: Tid, stack: u64) -> Vec<(u64, [u64; 2])> {
 }
 
 const ARENA_ELSEWHERE: u64 = 256 << 20;
-/// Where little but a measured part of the program runs.
-const ARENA_SIDE: u64 = 64 << 20;
+/// For threads with profiling on; the smaller one where there is no room for the larger.
+const ARENAS_SIDE: [u64; 2] = [256 << 20, 64 << 20];
 
 /// Where the arenas of a new address space go: below the libraries, and below the program.
 ///
@@ -543,9 +543,10 @@ fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
     let mut taken = mappings.to_vec();
     let mut out = Vec::new();
     for (place, extent) in [extent(true), extent(false)].into_iter().flatten().enumerate() {
-        let at = gap_near(&taken, extent, ARENA_SIDE)?;
-        out.push((at, ARENA_SIDE, (place as u64 + 1) * GIB));
-        taken.push(Mapping { start: at, end: at + ARENA_SIDE, ..mappings[0].clone() });
+        let gap = |bytes| Some((gap_near(&taken, extent, bytes)?, bytes));
+        let (at, bytes) = ARENAS_SIDE.into_iter().find_map(gap)?;
+        out.push((at, bytes, (place as u64 + 1) * GIB));
+        taken.push(Mapping { start: at, end: at + bytes, ..mappings[0].clone() });
         taken.sort_by_key(|mapping| mapping.start);
     }
     Some(out)
