@@ -490,13 +490,21 @@ impl Machine {
         let counters = family.translator.counters();
         let mut heads: FxHashMap<FragmentId, i64> = FxHashMap::default();
         let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
+        // Where the indirect call led first whose counter is the next one.
+        let mut first = (0, u64::MAX);
         self.contexts.context(thread.slot).for_each_counter(counters.len(), |index, count| {
             let count = count as i64;
             let Some(role) = counters.role(index) else { return };
             match role {
                 Role::Head(fragment) => *heads.entry(fragment).or_default() += count,
                 Role::RunsBehind { into, from } => behind.push((into, from)),
-                _ => {}
+                Role::CallTarget(_) => first = (index, !count.cast_unsigned()),
+                Role::Called(fragment) => {
+                    // 0 in the counter before, which is then passed over, stands for the last address.
+                    let target = if first.0 + 1 == index { first.1 } else { u64::MAX };
+                    sum.called(fragment, target, count);
+                }
+                Role::Runs(_) | Role::NotTaken(_) => {}
             }
             sum.add_counter(role, count);
         });

@@ -114,19 +114,9 @@ impl Machine {
         }
     }
 
-    /// Adds where the indirect calls of the thread in `slot` led, as its counters and its table say.
+    /// Adds where the indirect calls of the thread in `slot` led that its counters do not tell of, as its table says.
     pub(super) fn add_calls(&self, slot: usize, counters: &Counters, sum: &mut Executions) {
         let context = self.contexts.context(slot);
-        let mut first = (0, u64::MAX);
-        context.for_each_counter(counters.len(), |index, value| match counters.role(index) {
-            Some(Role::CallTarget(_)) => first = (index, !value),
-            Some(Role::Called(fragment)) => {
-                // Its first target is in the counter before; 0 there stands for the last address.
-                let target = if first.0 + 1 == index { first.1 } else { u64::MAX };
-                sum.called(fragment, target, value as i64);
-            }
-            _ => {}
-        });
         context.for_each_call(|site, target, count| {
             let counter = call_site_counter(site) as usize;
             if let Some(Role::CallTarget(fragment)) = counters.role(counter) {
