@@ -35,6 +35,9 @@ use trap_flag::at_syscall;
 const SIGTRAP: i32 = 5;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
+/// `si_code` of a breakpoint.
+const TRAP_BRKPT: i32 = 1;
+/// `si_code` of the trap flag.
 const TRAP_TRACE: i32 = 2;
 
 /// How often requests are looked for.

@@ -488,6 +488,8 @@ fn read_auxv(tid: Tid, stack: u64) -> Vec<(u64, [u64; 2])> {
 }
 
 const ARENA_ELSEWHERE: u64 = 256 << 20;
+/// Below this an arena is not worth its mapping.
+const LEAST_ELSEWHERE: u64 = 4 << 20;
 /// For threads with profiling on; the smaller one where there is no room for the larger.
 const ARENAS_SIDE: [u64; 2] = [256 << 20, 64 << 20];
 
@@ -558,15 +560,18 @@ fn planned_arena(
     mappings: &[Mapping],
     extent: (u64, u64),
 ) -> Result<Arena, String> {
-    let address = gap_near(mappings, extent, ARENA_ELSEWHERE)
-        .ok_or("no room for translated code near the program's")?;
     let first = family_offset(family.index) + 3 * GIB;
-    let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first).count();
-    let offset = first + elsewhere as u64 * ARENA_ELSEWHERE;
-    if offset + ARENA_ELSEWHERE > first + GIB {
+    let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first);
+    let used: u64 = elsewhere.map(|arena| arena.bytes).sum();
+    // Half of what is left, so that there is something left for others.
+    let bytes = ARENA_ELSEWHERE.min((GIB - used) / 2);
+    if bytes < LEAST_ELSEWHERE {
         return Err("too many distant pieces of code".into());
     }
-    Ok(Arena::planned(address, offset, ARENA_ELSEWHERE))
+    let address = gap_near(mappings, extent, bytes)
+        .ok_or("no room for translated code near the program's")?;
+    let offset = first + used;
+    Ok(Arena::planned(address, offset, bytes))
 }
 
 /// The mapping of an arena into an address space.

@@ -1,5 +1,6 @@
 //! What the server cannot do from outside, and wants done while the thread stands still.
 
+use iced_x86::{Code, Instruction};
 use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state};
 use lwp_dbt::{AppPc, Slot, Weights};
 use lwp_ptrace::regs::{Raw, Regs};
@@ -8,13 +9,10 @@ use lwp_ptrace::{Tid, Tracee};
 
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
-use super::{Handled, SIGTRAP, TRAP_TRACE};
+use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use super::{alone, renewal};
 use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
-
-/// `si_code` of a breakpoint.
-const TRAP_BRKPT: i32 = 1;
 
 /// Does what the server wanted done.
 pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
@@ -154,7 +152,7 @@ fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
 /// What the instruction at `pc` counts, given the one that followed it.
 fn weights_at(tid: Tid, pc: u64, next: u64) -> Weights {
     let one = Decoding { most: 1, ..Decoding::default() };
-    let Some(block) = Block::decode(&mut Code(tid), AppPc(pc), one) else {
+    let Some(block) = Block::decode(&mut Memory(tid), AppPc(pc), one) else {
         return Weights { instructions: 1, ..Weights::default() };
     };
     let mut weights = lwp_dbt::weights_of(&block);
@@ -166,15 +164,23 @@ fn weights_at(tid: Tid, pc: u64, next: u64) -> Weights {
 }
 
 /// The program's memory as code.
-struct Code(Tid);
+struct Memory(Tid);
 
-impl CodeSource for Code {
+impl CodeSource for Memory {
     fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
         let page_left = 4096 - (pc.0 & 4095) as usize;
         let read = sys::read_memory(self.0, pc.0, buffer);
         let len = page_left.min(buffer.len());
         read.or_else(|_| sys::read_memory(self.0, pc.0, &mut buffer[..len])).unwrap_or(0)
     }
+}
+
+/// Whether a SIGTRAP with this code is the trap behind an instruction that was stepped over.
+///
+/// The kernel reports the step over a system call as a breakpoint, and any step whose bit in DR6 a hypervisor
+/// has lost: now and then, or often. INT1 has a trap of its own, which looks the same.
+fn is_step(code: i32, instruction: &Instruction) -> bool {
+    code == TRAP_TRACE || code == TRAP_BRKPT && instruction.code() != Code::Int1
 }
 
 /// A stop while the instruction at `pc` is executed natively; `trapped`: with the program's own trap flag
@@ -190,13 +196,8 @@ pub fn stepped(
         context.set(Slot::AppGs, regs.0.gs_base);
     }
     let code = sys::get_siginfo(tid)?.code();
-    // The kernel reports the step over a system call as a breakpoint.
-    let stepped_syscall = || {
-        lwp_ptrace::memory::read_array::<2>(tid, pc)
-            .is_ok_and(|bytes| matches!(bytes, [0x0f, 0x05] | [0xcd, 0x80] | [0x0f, 0x34]))
-    };
-    let trap = signal == SIGTRAP && (code == TRAP_TRACE || code == TRAP_BRKPT && stepped_syscall());
     let instruction = alone::instruction_at(tid, pc);
+    let trap = signal == SIGTRAP && is_step(code, &instruction);
     if !trapped {
         alone::hide_trap_flag(tid, &instruction, &mut regs);
     }

@@ -9,7 +9,7 @@ use lwp_ptrace::{Tid, Tracee};
 
 use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
-use super::{Handled, SIGTRAP, TRAP_TRACE};
+use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use crate::machine::{Machine, Mode};
 use crate::memory_map::slot_address;
 use crate::state::View;
@@ -30,7 +30,7 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
         mode => {
             let regs = Tracee(tid).regs()?;
             let own = regs.0.eflags & TRAP_FLAG != 0;
-            if own && signal == SIGTRAP && sys::get_siginfo(tid)?.code() == TRAP_TRACE {
+            if own && signal == SIGTRAP && is_of_trap_flag(sys::get_siginfo(tid)?.code()) {
                 return trap_flag::appeared(machine, tid, &regs);
             }
             match machine.view(tid, &regs) {
@@ -51,6 +51,11 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
             }
         }
     }
+}
+
+/// Whether a SIGTRAP with this code is of the trap flag; see `is_step` for the second.
+fn is_of_trap_flag(code: i32) -> bool {
+    matches!(code, TRAP_TRACE | TRAP_BRKPT)
 }
 
 /// Whether `signal` is of what the thread has just executed, and not sent.
