@@ -103,10 +103,6 @@ pub enum Slot {
     R14 = 0x130,
     /// Application r15.
     R15 = 0x138,
-    /// The countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain of dependent
-    /// stores runs from block to block: high part from bit 24 up, and what is left of
-    /// [`LWP_LOW_MAX`] of the low part below. The first of them.
-    LwpSlots = 0x140,
     /// The sum of the words when they were dealt out last.
     LwpGiven = 0x180,
     /// How many of the high part could pass then without an event.
@@ -270,20 +266,24 @@ pub enum Slot {
 pub const RESULT_NARROW: u32 = 0x10;
 
 /// How many words the LWP countdown is dealt out to.
-pub const LWP_SLOTS: u32 = 8;
+pub const LWP_SLOTS: u32 = 16;
+/// Displacement of the countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain of dependent
+/// stores runs from block to block: high part from bit 24 up, and what is left of [`LWP_LOW_MAX`] of the low part
+/// below.
+pub const LWP_WORDS_AT: u32 = 0x5800;
 /// Position of the high part in them.
 pub const LWP_SHIFT: u32 = 24;
 /// The low part that a word starts with, and the most that one deal may hand out of the high part.
 pub const LWP_LOW_MAX: u64 = (1 << LWP_SHIFT) - 1;
 
 /// Displacement of what each of them was dealt last, less what has been seen to be taken from it.
-pub const LWP_DEALT_AT: u32 = 0xa00;
+pub const LWP_DEALT_AT: u32 = 0x5a00;
 /// Displacement of how much of the high part has been taken from each of them lately.
-pub const LWP_TAKEN_AT: u32 = 0xa40;
+pub const LWP_TAKEN_AT: u32 = 0x5c00;
 
 /// gs-relative displacement of word `index` of the LWP countdown.
 pub fn lwp_slot_displacement(index: u32) -> u32 {
-    Slot::LwpSlots as u32 + index % LWP_SLOTS * 8
+    LWP_WORDS_AT + index % LWP_SLOTS * 8
 }
 
 /// Most triples in an insertion list in the context.

@@ -8,7 +8,7 @@ use iced_x86::code_asm::{
 
 use super::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
 use crate::context::{
-    LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, LWP_TAKEN_AT, RequestKind, Slot,
+    LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, LWP_TAKEN_AT, LWP_WORDS_AT, RequestKind, Slot,
     lwp_slot_displacement,
 };
 use crate::recipe::{Commit, PcSource, Spills};
@@ -256,7 +256,7 @@ fn deal_out(b: &mut Builder) -> Emit {
     asm.or(rcx, r10)?;
     asm.set_label(&mut fits)?;
     asm.mov(qword_ptr(rax).gs(), rcx)?;
-    asm.mov(qword_ptr(rax + (LWP_DEALT_AT - Slot::LwpSlots as u32) as i32).gs(), rcx)?;
+    asm.mov(qword_ptr(rax + (LWP_DEALT_AT - LWP_WORDS_AT) as i32).gs(), rcx)?;
     asm.shl(r9, LWP_SHIFT)?;
     asm.shl(r10, LWP_SLOTS.trailing_zeros())?;
     asm.add(r9, r10)?;
