@@ -484,6 +484,8 @@ impl Body {
             0 => self.line(&format!("slwpcb %{register}")),
             1 => self.line("llwpcb %r14"),
             2 => {
+                // The head may be behind by a record until it is flushed.
+                self.line("slwpcb %rcx");
                 self.line("mov block+16(%rip), %ecx");
                 self.line(&format!("mov %ecx, block+{tail_at}(%rip)"));
             }

@@ -248,6 +248,26 @@ pub enum Slot {
     CallSite = 0x988,
     /// Where translated code goes on when it has been counted.
     CallAfter = 0x990,
+    /// Address of the [instruction table](crate::routines::NOTES) of the block that ran out of its word; 0 where
+    /// an event in it cannot be noted.
+    LwpTable = 0x9a0,
+    /// Which event of the block at [`Slot::LwpNoteBlock`] is to be recorded when the next block begins
+    /// ([`crate::routines::NOTES`]); 0 where there is none.
+    LwpNote = 0x9a8,
+    /// Address of that block.
+    LwpNoteBlock = 0x9b0,
+    /// Which of its instructions the event is on, counted from 1.
+    LwpNoteIndex = 0x9b8,
+    /// What it takes from the countdown, and has taken.
+    LwpNoteWeight = 0x9c0,
+    /// Address of the instruction.
+    LwpNoteIp = 0x9c8,
+    /// Address behind the block, where that tells whether its branch was taken; else 0.
+    LwpNoteFall = 0x9d0,
+    /// First dword of the record of an instruction, but for the core's number.
+    LwpFirst = 0x9d8,
+    /// Of a branch: not taken, and taken in the upper half.
+    LwpFirstOfBranch = 0x9e0,
     /// How many bytes of a repeated string instruction have been gone through, counted from where it started.
     LwpRepeatDone = 0xa80,
     /// Non-zero where one has been interrupted: the host keeps what it had accessed, and wants the rest.

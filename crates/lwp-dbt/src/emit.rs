@@ -48,7 +48,7 @@ mod watch;
 
 pub(crate) use calls::CountedCall;
 pub(crate) use dcache::{TOUCH_BYTES, Touch};
-pub(crate) use lwp::{Countdown, Trip};
+pub(crate) use lwp::{CHARGE_BYTES, Countdown, Trip};
 use watch::Watch;
 pub(crate) use watch::WatchedShape;
 
@@ -107,6 +107,7 @@ pub(crate) struct Buffers {
     links: Vec<Link>,
     asks: Vec<Ask>,
     trips: Vec<Trip>,
+    tables: Vec<u8>,
     touches: Vec<Touch>,
     calls: Vec<CountedCall>,
     constants: Vec<(usize, u64)>,
@@ -126,6 +127,8 @@ pub(crate) struct Emitter<'a> {
     pub links: Vec<Link>,
     pub asks: Vec<Ask>,
     pub trips: Vec<Trip>,
+    /// The instruction tables of the blocks that have one.
+    pub tables: Vec<u8>,
     pub touches: Vec<Touch>,
     pub calls: Vec<CountedCall>,
     /// Return addresses to be pushed: displacement offset, value.
@@ -165,6 +168,7 @@ impl<'a> Emitter<'a> {
             links: Vec::new(),
             asks: Vec::new(),
             trips: Vec::new(),
+            tables: Vec::new(),
             touches: Vec::new(),
             calls: Vec::new(),
             constants: Vec::new(),
@@ -189,17 +193,29 @@ impl<'a> Emitter<'a> {
         buffers.links.clear();
         buffers.asks.clear();
         buffers.trips.clear();
+        buffers.tables.clear();
         buffers.touches.clear();
         buffers.calls.clear();
         buffers.constants.clear();
         buffers.relocations.clear();
         buffers.points.clear();
-        let Buffers { code, links, asks, trips, touches, calls, constants, relocations, points } =
-            buffers;
+        let Buffers {
+            code,
+            links,
+            asks,
+            trips,
+            tables,
+            touches,
+            calls,
+            constants,
+            relocations,
+            points,
+        } = buffers;
         self.code = code;
         self.links = links;
         self.asks = asks;
         self.trips = trips;
+        self.tables = tables;
         self.touches = touches;
         self.calls = calls;
         self.constants = constants;
@@ -210,9 +226,19 @@ impl<'a> Emitter<'a> {
     /// The memory, for [`Self::reuse`].
     pub fn buffers(self) -> Buffers {
         let Self {
-            code, links, asks, trips, touches, calls, constants, relocations, points, ..
+            code,
+            links,
+            asks,
+            trips,
+            tables,
+            touches,
+            calls,
+            constants,
+            relocations,
+            points,
+            ..
         } = self;
-        Buffers { code, links, asks, trips, touches, calls, constants, relocations, points }
+        Buffers { code, links, asks, trips, tables, touches, calls, constants, relocations, points }
     }
 
     /// Address of the next byte.

@@ -240,6 +240,16 @@ impl Translator {
         matches!(self.lwp, Lwp::On(_))
     }
 
+    /// Whether events may be noted, to be recorded when the next block begins.
+    fn notes(&self) -> bool {
+        match self.lwp {
+            Lwp::On(selection) => {
+                selection.instructions && selection.ip.is_none() && !selection.dcache
+            }
+            Lwp::Off | Lwp::Absent => false,
+        }
+    }
+
     /// What is answered instead of executed.
     pub fn emulated(&self) -> Emulated {
         self.emulated

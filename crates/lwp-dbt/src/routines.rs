@@ -21,7 +21,7 @@ mod cpuid;
 mod lwp;
 
 pub(crate) use lwp::site;
-pub use lwp::{PREDICTED, RECORDED, SAMPLES};
+pub use lwp::{NOTES, PREDICTED, RECORDED, SAMPLES};
 
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;

@@ -118,7 +118,7 @@ impl Context<'_> {
     }
 
     /// Lets no word of the LWP countdown have anything of the high part: the next block that counts has it
-    /// dealt out.
+    /// dealt out. Whatever event was noted is settled.
     pub fn deal_nothing(&self) {
         for index in 0..LWP_SLOTS {
             let word = u64::from(lwp_slot_displacement(index));
@@ -127,6 +127,7 @@ impl Context<'_> {
             self.memory.store(slot_offset(self.slot) + dealt, LWP_LOW_MAX);
         }
         self.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
+        self.set(Slot::LwpNote, 0);
     }
 
     /// Reads the notes of data cache misses.

@@ -17,6 +17,7 @@ mod interrupt;
 mod known;
 mod leave;
 mod memory;
+mod noted;
 mod predictor;
 mod sampler;
 
@@ -254,6 +255,7 @@ impl ThreadLwp {
     ///
     /// The data cache accesses of the instruction at `but` are left: it is about to retire.
     fn collect_but(&mut self, context: Context<'_>, known: &KnownCuts, but: Option<u64>) {
+        debug_assert_eq!(context.get(Slot::LwpNote), 0, "a noted event is settled first");
         self.take_notes(context, but);
         self.take_branches(context, known);
         if self.sampler.is_some() {

@@ -221,8 +221,9 @@ impl Machine {
             return None;
         }
         self.lwp_take_over(tid);
+        let pc = AppPc(self.contexts.context(slot).get(Slot::Pc));
+        self.lwp_settle_note(tid, None, pc.0);
         let context = self.contexts.context(slot);
-        let pc = AppPc(context.get(Slot::Pc));
         match context.kind() {
             RequestKind::Dispatch => self.dispatch(tid, slot, pc, false, alone),
             RequestKind::Indirect => self.dispatch(tid, slot, pc, true, alone),

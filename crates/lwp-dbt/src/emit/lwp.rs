@@ -89,7 +89,12 @@ pub(crate) struct Trip {
     pub flags_dead: bool,
     /// The state bits when it has been charged.
     pub after: u8,
+    /// Where its instruction table lies among those of the region, where an event in it can be noted.
+    pub table: Option<(usize, usize)>,
 }
+
+/// From where a block is charged to where it goes on: flags dead, and flags live up to where rcx comes back.
+pub(crate) const CHARGE_BYTES: [u64; 2] = [19, 50];
 
 impl Emitter<'_> {
     /// Rule 16. Takes what the block counts from a word of the countdown.
@@ -107,12 +112,15 @@ impl Emitter<'_> {
     /// any of it is executed.
     pub fn countdown(
         &mut self,
-        pc: AppPc,
+        block: &Block,
         fragment: FragmentId,
         countdown: Countdown,
         flags_dead: bool,
         after: u8,
+        notes: bool,
     ) {
+        let pc = block.pc;
+        let table = notes.then(|| self.instruction_table(block)).flatten();
         let word = lwp_slot_displacement(fragment.0);
         let weight = countdown.packed();
         let retry = self.here();
@@ -136,12 +144,39 @@ impl Emitter<'_> {
             self.bytes(&[0xe3, 0x05, 0xe9]);
         }
         let at = self.code.len();
-        self.trips.push(Trip { at, fragment, pc, weight, word, retry, flags_dead, after });
+        self.trips.push(Trip { at, fragment, pc, weight, word, retry, flags_dead, after, table });
         self.imm32(0);
+        debug_assert_eq!(self.here().0 - retry.0, CHARGE_BYTES[usize::from(!flags_dead)]);
         if !flags_dead {
             self.reload_rcx();
         }
         self.point(after);
+    }
+
+    /// Notes where the instructions of `block` are, if an event in it can be noted: see
+    /// [`NOTES`](crate::routines::NOTES). Nothing in it may ask the host or make a system call.
+    fn instruction_table(&mut self, block: &Block) -> Option<(usize, usize)> {
+        let behind = u8::try_from(block.bytes.len()).ok()?;
+        let falls = match block.terminator {
+            Terminator::Conditional { target, .. } | Terminator::CountedLoop { target } => {
+                // Else the place where control goes on does not tell.
+                (target != block.next()).then_some(behind)?
+            }
+            Terminator::Fall
+            | Terminator::Jump { .. }
+            | Terminator::Call { .. }
+            | Terminator::IndirectJump
+            | Terminator::IndirectCall
+            | Terminator::Return { .. } => 0,
+            _ => return None,
+        };
+        let start = self.tables.len();
+        self.tables.push(falls);
+        self.tables.extend(block.insns.iter().map(|insn| insn.offset as u8));
+        if block.terminator != Terminator::Fall {
+            self.tables.push(block.terminator_offset as u8);
+        }
+        Some((start, self.tables.len()))
     }
 
     /// `lea rcx, [rcx + value]`
@@ -172,11 +207,24 @@ impl Emitter<'_> {
         self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
         self.store_imm32(Slot::LwpWeight, trip.weight);
         self.store_imm32(Slot::LwpWord, trip.word);
+        // lea rcx, [rip + table], or mov ecx, 0
+        match trip.table {
+            Some(_) => self.bytes(&[0x48, 0x8d, 0x0d]),
+            None => self.bytes(&[0xb9]),
+        }
+        let at = self.code.len();
+        self.imm32(0);
+        self.store_rcx(Slot::LwpTable as u32);
         self.load_address(Register::R11, trip.pc.0);
         // lea rcx, [rip + retry]
         self.bytes(&[0x48, 0x8d, 0x0d]);
         self.displacement_to(trip.retry.0);
         self.jump_to_routine(self.routines.lwp.deal);
+        if let Some((start, end)) = trip.table {
+            let displacement = (self.code.len() - (at + 4)) as u32;
+            self.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+            self.code.extend_from_slice(&self.tables[start..end]);
+        }
         stub
     }
 

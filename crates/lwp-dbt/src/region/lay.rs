@@ -90,9 +90,15 @@ impl Translator {
         };
         // The countdown is charged before the first instruction, and the counter right behind it.
         let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
-        if !countdown.is_zero() && reached {
-            before = if exact { bits::EDGE | bits::UNCOUNTED } else { 0 };
-            work.emitter.countdown(block.pc, id, countdown, flags_dead, before);
+        // A block that counts nothing still lets a noted event be recorded before it begins.
+        let notes = self.notes();
+        if (!countdown.is_zero() || notes) && reached {
+            if !exact {
+                before = 0;
+            } else if !countdown.is_zero() {
+                before = bits::EDGE | bits::UNCOUNTED;
+            }
+            work.emitter.countdown(block, id, countdown, flags_dead, before, notes);
         }
         let mut countdown = (countdown.high, countdown.low);
         let charge = exact.then(|| {

@@ -14,11 +14,13 @@ use crate::context::{
 use crate::recipe::{Commit, PcSource, Spills};
 
 mod event;
+mod noted;
 mod predicted;
 mod touch;
 mod unit;
 
 pub use event::{RECORDED, SAMPLES};
+pub use noted::NOTES;
 pub use predicted::PREDICTED;
 pub(crate) use touch::site;
 
@@ -64,9 +66,9 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 /// What has been counted since the last deal is taken from the high and the low part, and what is left
 /// is dealt out again, to each word as much as has been taken from it lately in proportion, and a
 /// little: if that goes on, all run out at once, and few deals lead to an event. Where the block at hand
-/// counts more than what is left of either part, an event is due in it: the thread leads itself to the cut
-/// fragment that ends with it, if that is known, or asks the host. The second label is where the host is
-/// asked.
+/// counts more than what is left of either part, an event is due in it: the thread notes it and records it when it
+/// comes to the next block (`noted.rs`), or leads itself to the cut fragment that ends with it, if that is known, or
+/// asks the host. The second label is where the host is asked.
 ///
 /// ```text
 /// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
@@ -80,7 +82,13 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     let mut due = b.asm.create_label();
     let mut host = b.asm.create_label();
     let mut resume = b.asm.create_label();
+    let mut deal = b.asm.create_label();
+    let mut noted = b.asm.create_label();
+    let mut cut = b.asm.create_label();
     let start = save_and_enter(b, Commit::None)?;
+    b.asm.cmp(Builder::slot32(Slot::LwpNote), 0)?;
+    b.asm.jne(noted)?;
+    b.asm.set_label(&mut deal)?;
     note_taken(b)?;
     count_up(b)?;
     // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part.
@@ -116,7 +124,15 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.asm.set_label(&mut due)?;
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    noted::note(b, cut, host)?;
+    b.asm.set_label(&mut cut)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     event::lead(b, host, resume)?;
+
+    b.asm.set_label(&mut noted)?;
+    noted::record(b, host)?;
+    b.asm.jmp(deal)?;
 
     b.asm.set_label(&mut host)?;
     b.asm.zero_bytes()?;

@@ -59,7 +59,7 @@ impl Machine {
         }
     }
 
-    fn lwp_block(&mut self, tid: Tid, pc: AppPc) -> Option<Arc<Block>> {
+    pub(super) fn lwp_block(&mut self, tid: Tid, pc: AppPc) -> Option<Arc<Block>> {
         let (space, family) = self.space_of(tid)?;
         let (start, range) = space.code_at(family, tid, pc.0)?;
         family.block(range.unit, tid, (start, range.end), pc, 0)

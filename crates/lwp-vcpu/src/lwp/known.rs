@@ -168,6 +168,9 @@ impl ThreadLwp {
         context.set(Slot::LwpHighInterval, high);
         context.set(Slot::LwpLowInterval, low);
         context.set(Slot::LwpEvents, if self.records_events() { by } else { 0 });
+        context.set(Slot::LwpFirst, u64::from(first_dword(DueFor::Instruction, false)));
+        let branch = [false, true].map(|taken| u64::from(first_dword(DueFor::Branch, taken)));
+        context.set(Slot::LwpFirstOfBranch, branch[0] | branch[1] << 32);
     }
 
     /// Publishes whether the thread may lead itself to cut fragments before samples.
@@ -265,4 +268,5 @@ pub fn finish_record(context: Context<'_>) {
         context.set(to, context.get(from));
     }
     context.set(Slot::LwpCut, 0);
+    context.set(Slot::LwpNote, 0);
 }

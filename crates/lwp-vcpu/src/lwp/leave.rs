@@ -49,6 +49,10 @@ impl Machine {
             self.lwp_void_deal(tid);
         }
         let rip = view.app.0.rip;
+        if self.lwp_has_note(tid) {
+            self.lwp_leave_noted(tid, view);
+            return false;
+        }
         if let Some((instructions, within)) = self.lwp_cut_of(tid, view.fragment) {
             let reported = matches!(kind, Some(RequestKind::LwpStepped | RequestKind::LwpTaken))
                 || view.state.commit == Commit::LwpBranched;

@@ -101,7 +101,7 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
 
 /// Sees whether record and control block can be written, as long as nothing of the block has been
 /// executed.
-fn try_memory(b: &mut Builder, host: CodeLabel) -> Emit {
+pub(super) fn try_memory(b: &mut Builder, host: CodeLabel) -> Emit {
     let mut tried = b.asm.create_label();
     let asm = &mut b.asm;
     // Neither for a sample nor for a branch that is written down.
@@ -261,7 +261,7 @@ fn reload(b: &mut Builder, slow: CodeLabel) -> Emit {
 
 /// Moves the head, in memory first: from then on the record is a reader's, and the instruction has
 /// retired. Then what has been made ready comes to pass; esi is the new head.
-fn record(b: &mut Builder) -> Emit {
+pub(super) fn record(b: &mut Builder) -> Emit {
     b.asm.mov(rdx, Builder::slot(Slot::LwpHeadAt))?;
     b.asm.mov(Builder::slot(Slot::LwpNewHead), rsi)?;
     b.asm.mov(dword_ptr(rdx), esi)?;
@@ -278,6 +278,7 @@ fn come_to_pass(b: &mut Builder) -> Emit {
     }
     asm.mov(eax, 0)?;
     asm.mov(Builder::slot(Slot::LwpCut), rax)?;
+    asm.mov(Builder::slot(Slot::LwpNote), rax)?;
     asm.mov(Builder::slot32(Slot::Kind), RequestKind::Dispatch as u32)?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     Ok(())

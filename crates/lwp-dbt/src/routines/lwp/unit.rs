@@ -90,18 +90,11 @@ fn end(b: &mut Builder) -> Emit {
 /// The record lies where no reader looks, and is written anew if the instruction is restarted.
 pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
     let asm = &mut b.asm;
-    let mut wrapped = asm.create_label();
-    let mut forward = asm.create_label();
-    let mut full = asm.create_label();
     asm.mov(rcx, Builder::slot(Slot::LwpRing))?;
     asm.test(rcx, rcx)?;
     asm.jz(slow)?;
-    asm.mov(edi, Builder::slot32(Slot::LwpRingHead))?;
-    asm.mov(r9d, Builder::slot32(Slot::LwpRingSize))?;
-    asm.lea(esi, qword_ptr(rdi + RECORD_BYTES))?;
-    asm.mov(eax, 0)?;
-    asm.cmp(esi, r9d)?;
-    asm.cmovae(esi, eax)?;
+    next_head(b)?;
+    let asm = &mut b.asm;
     asm.lea(rdx, qword_ptr(rcx + rdi))?;
     asm.mov(eax, edx)?;
     asm.and(eax, PAGE - 1)?;
@@ -116,6 +109,28 @@ pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.mov(rax, Builder::slot(Slot::LwpOperand))?;
     asm.mov(qword_ptr(rdx + DATA2), rax)?;
     asm.mov(qword_ptr(rdx + TIMESTAMP), 0)?;
+    see_room(b, slow)
+}
+
+/// edi := where the next record goes in the ring, esi := where the one after it does, r9d := the ring's size; eax is
+/// lost.
+pub(super) fn next_head(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    asm.mov(edi, Builder::slot32(Slot::LwpRingHead))?;
+    asm.mov(r9d, Builder::slot32(Slot::LwpRingSize))?;
+    asm.lea(esi, qword_ptr(rdi + RECORD_BYTES))?;
+    asm.mov(eax, 0)?;
+    asm.cmp(esi, r9d)?;
+    asm.cmovae(esi, eax)
+}
+
+/// Goes to `slow` where one more record, after which the head is esi of r9d, fills the ring or reaches the threshold;
+/// rax and rcx are lost.
+pub(super) fn see_room(b: &mut Builder, slow: CodeLabel) -> Emit {
+    let asm = &mut b.asm;
+    let mut wrapped = asm.create_label();
+    let mut forward = asm.create_label();
+    let mut full = asm.create_label();
     asm.mov(rcx, Builder::slot(Slot::LwpTailAt))?;
     asm.mov(ecx, dword_ptr(rcx))?;
     asm.and(ecx, -RECORD_BYTES)?;
