@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
 use crate::image::Placed;
-use crate::plan::{Checks, Weights};
+use crate::plan::{Checks, IpFilter, Weights};
 use crate::region::Ahead;
 use crate::relocation::{PlacedSites, Relocation};
 
@@ -69,6 +69,10 @@ pub(crate) type CutFragment = (FragmentId, Box<[u8]>);
 pub struct Unit {
     /// How its bytes may change.
     pub checks: Checks,
+    /// Which of its instructions count, where that is not the same everywhere: see [`Translator::lwp_of`].
+    ///
+    /// [`Translator::lwp_of`]: crate::Translator::lwp_of
+    pub filter: Option<IpFilter>,
     /// Fragments by their first application pc.
     pub fragments: FxHashMap<AppPc, FragmentId>,
     /// Indirect entries by application pc.
@@ -92,6 +96,7 @@ impl Unit {
     pub fn new(checks: Checks) -> Self {
         Self {
             checks,
+            filter: None,
             fragments: FxHashMap::default(),
             entries: FxHashMap::default(),
             pending: FxHashMap::default(),

@@ -18,7 +18,7 @@ use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::image::Placed;
 use crate::packed::Fragments;
 use crate::pieces::{Piece, Pieces};
-use crate::plan::{Checks, Lwp, Plan, Role, Weights};
+use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
 use crate::points::Points;
 use crate::routines::Routines;
 
@@ -235,6 +235,17 @@ impl Translator {
         self.lwp
     }
 
+    /// The same for the code of `unit`, whose filter comes before that of the selection. Must not change once
+    /// anything of the unit has been translated.
+    pub fn lwp_of(&self, unit: &Unit) -> Lwp {
+        match self.lwp {
+            Lwp::On(selection) => {
+                Lwp::On(Selection { ip: unit.filter.or(selection.ip), ..selection })
+            }
+            other => other,
+        }
+    }
+
     /// Whether profiling is on in the threads that run this code.
     fn profiles(&self) -> bool {
         matches!(self.lwp, Lwp::On(_))
@@ -435,8 +446,8 @@ impl Translator {
     }
 
     /// Where data cache accesses are watched, whether misses of the block at `pc` count.
-    fn watches(&self, pc: AppPc) -> Option<bool> {
-        match self.lwp {
+    fn watches(&self, unit: &Unit, pc: AppPc) -> Option<bool> {
+        match self.lwp_of(unit) {
             Lwp::On(selection) if selection.dcache => Some(selection.admits(pc.0)),
             _ => None,
         }
@@ -444,7 +455,7 @@ impl Translator {
 
     /// How blocks of `unit` are decoded, of at most `most` instructions.
     fn decoding(&self, unit: &Unit, most: usize) -> Decoding {
-        let ip = match self.lwp {
+        let ip = match self.lwp_of(unit) {
             Lwp::On(selection) if selection.filters() => selection.ip,
             _ => None,
         };

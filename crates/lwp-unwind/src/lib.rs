@@ -17,5 +17,5 @@ mod row;
 mod walk;
 
 pub use image::Image;
-pub use row::RSP;
+pub use row::{RIP, RSP};
 pub use walk::{CodeRange, Ending, Frame, Memory, Registers, Unwinder};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Frame, Image, Memory, RSP, Registers, Unwinder};
+use lwp_unwind::{CodeRange, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
 use rustc_hash::FxHashMap;
 
 use crate::machine::Machine;
@@ -75,6 +75,27 @@ impl CallStacks {
         let code = Arc::new(code);
         self.layouts.insert(changes, Arc::clone(&code));
         code
+    }
+
+    /// Where a thread with these registers stands.
+    fn place(
+        &mut self,
+        thread: (Tid, i32),
+        changes: u64,
+        profiler: &mut Profiler,
+        registers: &Registers,
+    ) -> Place {
+        let address = registers.get(RIP).unwrap_or(0);
+        let tag = |code: &[CodeRange]| {
+            code.iter().find(|it| (it.start..it.end).contains(&address)).map(|it| it.tag)
+        };
+        let mut module = tag(&self.layout(thread, changes, profiler));
+        if module.is_none() {
+            // Memory has become executable in a way that makes no notice: a stack's, or a grown one's.
+            self.layouts.remove(&changes);
+            module = tag(&self.layout(thread, changes, profiler));
+        }
+        Place { module, address }
     }
 
     fn range(
@@ -253,6 +274,13 @@ impl Machine {
         let changes = space.changes;
         let Some(profiler) = &mut self.profiler else { return };
         let stacks = &mut self.call_stacks;
+        if !self.config.stacks {
+            let stack = [stacks.place((tid, pid), changes, profiler, &registers)];
+            for event in (0..32).filter(|event| events >> event & 1 != 0) {
+                profiler.add_sample(&Sample { serial, event, stack: &stack });
+            }
+            return;
+        }
         let mut memory = std::mem::take(&mut stacks.memory);
         memory.begin(tid, registers.get(RSP).unwrap_or(0));
         let mut frames = std::mem::take(&mut stacks.frames);

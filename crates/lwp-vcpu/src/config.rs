@@ -16,6 +16,7 @@ use lwp_uarch::{Caches, PredictorShape};
 
 use crate::lwp::LEAST_WAY_BYTES;
 use crate::outcome::ProcessReport;
+use crate::sampled_code::SampledCode;
 
 /// What runs on the virtual CPU.
 #[derive(Clone, Debug)]
@@ -177,6 +178,18 @@ pub struct Sampling {
     pub interval: u64,
 }
 
+/// Most random bits of an interval: LWP's Random field has four.
+pub const MOST_RANDOM_BITS: u8 = 15;
+
+impl Sampling {
+    /// How many events a sample stands for, where `random_bits` of the interval are random: on average,
+    /// halves rounded down.
+    pub fn mean_interval(&self, random_bits: u8) -> u64 {
+        let mask = (1u64 << random_bits.min(MOST_RANDOM_BITS)) - 1;
+        (self.interval.max(1) - 1 & !mask) + mask / 2 + 1
+    }
+}
+
 /// What a sampled event counts, in each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
@@ -233,6 +246,17 @@ pub struct Config {
     /// Events that are sampled, with call stacks: at most instructions, one kind of branches, and cache
     /// misses. The processor has no LWP then, because its countdown is used for this. Needs [`Plan::Plain`] and a sink.
     pub sampling: Vec<Sampling>,
+    /// Only this code's events are counted and sampled, if it says so.
+    pub sampled_code: Option<SampledCode>,
+    /// So many low bits of every sampling interval, less one, are random: LWP's Random. At most
+    /// [`MOST_RANDOM_BITS`]. Every thread has a generator of its own, seeded by `seed` and the thread's number.
+    ///
+    /// Spec: LWP §3.1.
+    pub random_bits: u8,
+    /// Samples have call stacks; without them they have the sampled instruction alone.
+    pub stacks: bool,
+    /// Only this thread is reported. When it ends, an attached process is left to itself.
+    pub only_thread: Option<i32>,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
     /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
@@ -273,6 +297,10 @@ impl Config {
             // Counts are those of the machine's own processor, which has no LWP to be detected.
             lwp: (plan == Plan::Plain).then(LwpConfig::default),
             sampling: Vec::new(),
+            sampled_code: None,
+            random_bits: 0,
+            stacks: true,
+            only_thread: None,
             follow_children: true,
             aslr: false,
             deterministic: false,

@@ -143,6 +143,9 @@ impl<'a> Tracer<'a> {
         self.needs();
         self.requests();
         self.checkpoint();
+        if self.only_thread_is_gone() {
+            self.detach_all();
+        }
         // A first process that runs natively is still waited for.
         if self.status.is_some() && lock(self.machine).threads.is_empty() {
             return true;
@@ -191,6 +194,14 @@ impl<'a> Tracer<'a> {
         if detach {
             self.detach_all();
         }
+    }
+
+    /// Whether one thread was to be reported, of a process that was attached to, and has ended.
+    fn only_thread_is_gone(&self) -> bool {
+        let machine = lock(self.machine);
+        let attached = matches!(machine.config.target, Target::Attach { .. });
+        let gone = |tid| !machine.threads.contains_key(&tid);
+        attached && !self.detaching && machine.config.only_thread.is_some_and(gone)
     }
 
     /// Stops every thread in order to let it go.

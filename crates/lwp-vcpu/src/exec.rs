@@ -85,7 +85,7 @@ impl Machine {
     /// What the code of a new program's family depends on.
     pub fn first_basis(&self) -> Basis {
         let lwp = match self.config.lwp {
-            _ if self.samples() => Lwp::On(sampled_selection(&self.config.sampling)),
+            _ if self.samples() => Lwp::On(sampled_selection(&self.config)),
             Some(_) => Lwp::Off,
             None => Lwp::Absent,
         };
@@ -445,6 +445,7 @@ impl Machine {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
         family.store = self.store.clone();
+        family.sampled_code = self.config.sampled_code;
         let places = self.profiler.is_some() && !self.samples();
         if places {
             family.keep_origins();

@@ -14,8 +14,10 @@ use rustc_hash::FxHashMap;
 
 use crate::arena::{Arena, Lot};
 use crate::keep::Kept;
+use crate::maps::Mapping;
 use crate::memory_map::family_offset;
 use crate::profile::Origins;
+use crate::sampled_code::SampledCode;
 use crate::store::Store;
 use crate::syscalls;
 
@@ -123,6 +125,8 @@ pub struct Family {
     pub store: Option<Arc<Store>>,
     /// Chain slots whose template page has been filled.
     chain_filled: u32,
+    /// Which code is sampled, where it is not all.
+    pub sampled_code: Option<SampledCode>,
     /// Where its fragments come from, if a profile is wanted.
     pub origins: Option<Origins>,
     /// Entries made in this run by the address of their stub.
@@ -155,6 +159,7 @@ impl Family {
             memory,
             store: None,
             chain_filled: 0,
+            sampled_code: None,
             origins: None,
             stubs: FxHashMap::default(),
             blocks: Blocks::default(),
@@ -265,6 +270,7 @@ impl Family {
 
     /// A new unit.
     pub fn new_unit(&mut self, checks: Checks, extent: (u64, u64)) -> UnitId {
+        let id = UnitId(self.modules.len() as u32);
         self.modules.push(Module {
             unit: Unit::new(checks),
             extent,
@@ -276,7 +282,24 @@ impl Family {
             unforeseen: false,
             pages: FxHashMap::default(),
         });
-        UnitId(self.modules.len() as u32 - 1)
+        if let Some(code) = self.sampled_code.filter(|code| code.everywhere().is_none()) {
+            self.set_filter(id, code.elsewhere());
+        }
+        id
+    }
+
+    /// A unit holds code of `mapping`, one of thread `tid`'s: if that is the code that is sampled, the unit
+    /// knows from here on.
+    pub fn note_code(&mut self, id: UnitId, tid: i32, mapping: &Mapping) {
+        if let Some(filter) = self.sampled_code.and_then(|code| code.in_mapping(tid, mapping)) {
+            self.set_filter(id, filter);
+        }
+    }
+
+    fn set_filter(&mut self, id: UnitId, filter: lwp_dbt::IpFilter) {
+        let module = &mut self.modules[id.0 as usize];
+        module.unit.filter = Some(filter);
+        module.cuts.filter = Some(filter);
     }
 
     /// The module with this number.

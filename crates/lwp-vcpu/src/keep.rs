@@ -131,7 +131,7 @@ impl Family {
     /// mappings of its module.
     pub fn restore(&mut self, id: UnitId, tid: i32, group: &[Mapping]) {
         let Some(store) = self.store.clone() else { return };
-        let Some(mut kept) = self.identify(tid, group) else { return };
+        let Some(mut kept) = self.identify(id, tid, group) else { return };
         if let Some((header, image)) = store.load(kept.key, |header| kept.fits(header))
             && self.place(id, image).is_some()
         {
@@ -141,7 +141,7 @@ impl Family {
     }
 
     /// What a module is, if it can be kept.
-    fn identify(&self, tid: i32, group: &[Mapping]) -> Option<Kept> {
+    fn identify(&self, id: UnitId, tid: i32, group: &[Mapping]) -> Option<Kept> {
         let first = group.first()?;
         let segments: Vec<Segment> = group
             .iter()
@@ -167,14 +167,19 @@ impl Family {
             (Source::File(file, stamp), XxHash3_128::oneshot(&name))
         };
         let extent = (first.start, group.last()?.end);
-        let key = self.key(name, extent, first.offset, &segments)?;
+        let lwp = self.translator.lwp_of(&self.modules[id.0 as usize].unit);
+        let filter = self.modules[id.0 as usize].unit.filter;
+        // A unit's own filter is a matter of places in its module.
+        let base = if filter.is_some() { extent.0 } else { 0 };
+        let profile = profile_words(lwp, base);
+        let key = self.key((name, profile), extent, first.offset, &segments)?;
         Some(Kept { key, source, segments, path: first.name.clone(), found: None })
     }
 
     /// The hash of everything that the translation of a module depends on.
     fn key(
         &self,
-        name: u128,
+        (name, profile): (u128, [u64; 5]),
         extent: (u64, u64),
         offset: u64,
         segments: &[Segment],
@@ -201,7 +206,7 @@ impl Family {
         // A module is kept once, wherever it is mapped.
         let place = [self.layout().low, extent.1 - extent.0, offset];
         let what = [plan, roles].into_iter().chain(place).chain(flags);
-        for word in what.chain(profile_words(self.translator.lwp())) {
+        for word in what.chain(profile) {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(self.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
@@ -316,8 +321,8 @@ impl Family {
     }
 }
 
-/// What code that is run by threads with profiling on depends on.
-fn profile_words(lwp: Lwp) -> [u64; 5] {
+/// What code that is run by threads with profiling on depends on; the filter's addresses less `origin`.
+fn profile_words(lwp: Lwp, origin: u64) -> [u64; 5] {
     let (kind, selection) = match lwp {
         Lwp::Absent => (0, Selection::default()),
         Lwp::Off => (1, Selection::default()),
@@ -325,7 +330,12 @@ fn profile_words(lwp: Lwp) -> [u64; 5] {
     };
     let Selection { values, instructions, branches, dcache, ip } = selection;
     let filters = ip.map_or(0, |ip| 1 + u64::from(ip.inverted));
-    let (base, limit) = ip.map_or((0, 0), |ip| (ip.base, ip.limit));
+    let (base, limit) = match ip {
+        None => (0, 0),
+        // Empty, wherever it is.
+        Some(ip) if ip.base > ip.limit => (1, 0),
+        Some(ip) => (ip.base.wrapping_sub(origin), ip.limit.wrapping_sub(origin)),
+    };
     let flags = u64::from(values) | u64::from(instructions) << 1 | u64::from(dcache) << 2;
     [kind, flags | u64::from(branches) << 8, filters, base, limit]
 }

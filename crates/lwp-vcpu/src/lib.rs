@@ -29,6 +29,7 @@ mod memory_map;
 pub mod outcome;
 mod pagemap;
 pub mod profile;
+mod sampled_code;
 mod saving;
 mod server;
 mod space;
@@ -51,6 +52,7 @@ pub use config::{
 pub use lwp_arch::EventFlags;
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
+pub use sampled_code::{CodePlace, SampledCode};
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
 use events::Tracer;

@@ -32,7 +32,7 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
 use lwp_uarch::{CoreClock, ReferenceClock};
 
-use crate::config::{LwpConfig, Sampling};
+use crate::config::{Config, LwpConfig};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
 pub use component::BeforeState;
@@ -41,7 +41,7 @@ pub use known::{KnownCuts, finish_record};
 pub use leave::set_result;
 use memory::TraceeMemory;
 use predictor::Judge;
-use sampler::Sampler;
+use sampler::{Sampler, generator};
 pub use sampler::selection as sampled_selection;
 
 /// The profile of a thread.
@@ -163,13 +163,20 @@ impl ThreadLwp {
         }
     }
 
-    /// Samples `events` from the thread's first instruction on.
-    pub fn sampling(events: &[Sampling]) -> Self {
-        let (config, selection) = (LwpConfig::default(), sampled_selection(events));
+    /// Samples as `run` says from the thread's first instruction on; `serial` is the thread's number, and
+    /// nothing is sampled of it unless it is `wanted`.
+    pub fn sampling(run: &Config, serial: u32, wanted: bool) -> Self {
+        let (config, selection) = (LwpConfig::default(), sampled_selection(run));
+        // Everything outside until the place of an instruction is known.
+        let ip = run.sampled_code.map(|code| code.elsewhere());
+        let sampler = match wanted {
+            true => Sampler::new(&run.sampling, run.random_bits, generator(run.seed, serial)),
+            false => Sampler::idle(&run.sampling),
+        };
         Self {
-            selection,
+            selection: Selection { ip, ..selection },
             dcache: selection.dcache.then(|| Box::new(DataCache::new(&config.caches))),
-            sampler: Some(Sampler::new(events)),
+            sampler: Some(sampler),
             ..Self::new(&config, Xorshift32::new(0))
         }
     }
@@ -314,6 +321,9 @@ impl ThreadLwp {
     fn retire(&mut self, memory: &mut TraceeMemory, executed: &Executed) -> Result<(), Fault> {
         if let Some(sampler) = &mut self.sampler {
             let waiting = std::mem::take(&mut self.waiting);
+            if !self.selection.admits(executed.ip) {
+                return Ok(());
+            }
             let loads = waiting.iter().filter(|access| access.kind == AccessKind::Load);
             sampler.retire(executed, loads.count() as u64, &mut self.overdue);
             return Ok(());
@@ -446,6 +456,7 @@ impl Machine {
     /// fault now is lost.
     fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
         let timestamp = self.lwp_timestamp();
+        self.filter_samples_at(tid, executed.ip);
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {

@@ -387,7 +387,10 @@ impl Machine {
             self.slots.resize(slot + 1, 0);
         }
         self.slots[slot] = tid;
-        let lwp = self.samples().then(|| Box::new(ThreadLwp::sampling(&self.config.sampling)));
+        let profile = self.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default();
+        let wanted = self.reports(tid);
+        let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
+        let lwp = self.samples().then(sampling);
         let thread = Thread {
             pid,
             slot,
@@ -406,7 +409,7 @@ impl Machine {
             settled: false,
             mark: Sum::default(),
             kept: Sum::default(),
-            profile: self.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default(),
+            profile,
         };
         self.threads.insert(tid, thread);
         self.lwp_publish(tid);
@@ -419,7 +422,8 @@ impl Machine {
         let total = self.thread_sum(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
         let kept = self.counted(&thread, total);
-        if let Some(process) = self.processes.get(&thread.pid) {
+        let wanted = self.reports(tid);
+        if let Some(process) = self.processes.get(&thread.pid).filter(|_| wanted) {
             let report = &mut self.reports[process.report];
             report.threads.push(ThreadReport {
                 tid,
@@ -434,10 +438,16 @@ impl Machine {
         self.contexts.release(thread.slot);
     }
 
+    /// Whether what a thread does is to be reported.
+    pub fn reports(&self, tid: Tid) -> bool {
+        self.config.only_thread.is_none_or(|only| only == tid)
+    }
+
     /// The reports as they would be if every thread ended now.
     pub fn so_far(&mut self) -> Vec<ProcessReport> {
         let mut reports = self.reports.clone();
-        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        let tids: Vec<Tid> =
+            self.threads.keys().copied().filter(|tid| self.reports(*tid)).collect();
         for tid in tids {
             let total = self.thread_sum(tid);
             let Some(thread) = self.threads.get(&tid) else { continue };

@@ -534,7 +534,7 @@ impl Machine {
 
     /// Reports what a thread has executed so far to the sink.
     pub fn report_thread(&mut self, tid: Tid) {
-        if self.profiler.is_none() {
+        if self.profiler.is_none() || !self.reports(tid) {
             return;
         }
         let Some(who) = self.identity_of(tid) else { return };

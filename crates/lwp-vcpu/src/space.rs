@@ -413,6 +413,7 @@ impl Space {
                 let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
                 family.new_unit(checks, (gib << 30, (gib + 1) << 30))
             });
+            family.note_code(unit, tid, mapping);
             // It may have been known in pieces.
             self.code.retain(|at, _| !(start..end).contains(at));
             self.code.insert(start, CodeRange { end, unit });
@@ -454,6 +455,9 @@ impl Space {
         let code_bytes = code.map(|mapping| mapping.end - mapping.start).sum();
         let extent = (first.start, group.last()?.end);
         let id = family.file_unit(key, extent, code_bytes);
+        for mapping in group.iter().filter(|mapping| mapping.execute) {
+            family.note_code(id, tid, mapping);
+        }
         family.restore(id, tid, group);
         // What has been translated in an earlier run says better what is wanted.
         let module = family.module(id);

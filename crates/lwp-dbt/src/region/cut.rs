@@ -59,12 +59,12 @@ impl Translator {
         work.emitter.start_piece();
         work.emitter.fragment = Some(id);
         work.emitter.uncharged = true;
-        work.emitter.dcache = self.watches(pc);
+        work.emitter.dcache = self.watches(work.unit, pc);
         work.emitter.watch.shape = self.shape;
         if !work.emitter.body(&block, None) {
             return None;
         }
-        work.emitter.cut_terminator(&block, self.lwp).ok()?;
+        work.emitter.cut_terminator(&block, self.lwp_of(work.unit)).ok()?;
         let len = (work.emitter.here().0 - start.0) as u32;
         self.fragments.push(Fragment {
             pc,

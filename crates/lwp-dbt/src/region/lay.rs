@@ -80,11 +80,11 @@ impl Translator {
         let checked = work.unit.checks == Checks::SelfCheck;
         let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
-        work.emitter.dcache = self.watches(block.pc);
+        work.emitter.dcache = self.watches(work.unit, block.pc);
         if work.emitter.dcache.is_some() {
             work.emitter.watch.dead_after = self.dead_behind(work, block);
         }
-        let countdown = match self.lwp {
+        let countdown = match self.lwp_of(work.unit) {
             Lwp::On(selection) => Countdown::of(block, &selection),
             Lwp::Off | Lwp::Absent => Countdown::default(),
         };
@@ -275,7 +275,8 @@ impl Translator {
                 Ok(None)
             }
             Terminator::Lwp { kind } => {
-                if !emitter.lwp_instruction(block, kind, self.lwp) {
+                let lwp = self.lwp_of(work.unit);
+                if !emitter.lwp_instruction(block, kind, lwp) {
                     return Err(());
                 }
                 let falls = kind != RequestKind::Llwpcb;

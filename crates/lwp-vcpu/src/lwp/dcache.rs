@@ -265,8 +265,8 @@ impl ThreadLwp {
             cache.write_cold(context);
             let begun = cache.begun.as_ref().is_some_and(|(_, touched)| !touched.is_empty());
             context.set(Slot::LwpRepeatBegun, u64::from(begun));
-            // A sample needs no more than their number.
-            let keeps = self.sampler.is_none();
+            // A sample needs no more than their number, unless not all count.
+            let keeps = self.sampler.is_none() || self.selection.ip.is_some();
             let most = if keeps { u64::from(MOST_NOTES) } else { MOST_COUNTED };
             context.set(Slot::LwpKeeps, u64::from(keeps));
             context.set(Slot::LwpMostNotes, room.min(most));

@@ -21,6 +21,7 @@ impl Machine {
     /// The countdown ends in the block at `pc`, which has not begun.
     pub fn lwp_due(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
         self.lwp_collect(tid);
+        self.filter_samples_at(tid, pc.0);
         self.contexts.context(slot).set(Slot::Kind, RequestKind::Dispatch as u64);
         let Some(block) = self.lwp_block(tid, pc) else {
             self.ask_tracer(tid, Need::Step);
@@ -288,6 +289,9 @@ impl Machine {
     /// `regs` say, or as the context says where it is left out.
     pub(super) fn lwp_repeated(&mut self, tid: Tid, regs: Option<&Raw>) {
         let pc = self.lwp_end_of_cut(tid);
+        if let Some(pc) = pc {
+            self.filter_samples_at(tid, pc);
+        }
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
             && let Some(pc) = pc

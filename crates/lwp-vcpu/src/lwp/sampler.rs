@@ -9,14 +9,14 @@ use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::operands::Use;
 use lwp_dbt::plan::branch_bit;
 use lwp_dbt::{AppPc, Selection, Slot};
-use lwp_model::Occurrences;
+use lwp_model::{Occurrences, Xorshift32};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
 use lwp_unwind::Registers;
 
 use super::known::DueFor;
 use super::{Executed, instruction};
-use crate::config::{Sampled, Sampling};
+use crate::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
 use crate::server::Backlog;
@@ -25,6 +25,37 @@ use crate::server::Backlog;
 #[derive(Clone, Debug)]
 pub(super) struct Sampler {
     counters: Vec<Counter>,
+    reload: Reload,
+}
+
+/// What a counter is reloaded with.
+#[derive(Clone, Copy, Debug)]
+struct Reload {
+    /// The bits of the interval that are random.
+    mask: u64,
+    random: Xorshift32,
+}
+
+impl Reload {
+    /// How many may pass until the next sample of an event with this interval.
+    ///
+    /// Spec: LWP §3.1: the interval is one less than what lies between two records, and its low bits are
+    /// replaced.
+    fn left(&mut self, interval: u64) -> u64 {
+        let left = interval.max(1) - 1;
+        match self.mask {
+            0 => left,
+            mask => left & !mask | u64::from(self.random.next_u32()) & mask,
+        }
+    }
+}
+
+/// The generator of thread `serial`. Small seeds would begin alike.
+pub(super) fn generator(seed: u64, serial: u32) -> Xorshift32 {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut mixed = (seed ^ u64::from(serial).wrapping_add(1).wrapping_mul(GOLDEN)).wrapping_mul(GOLDEN);
+    mixed ^= mixed >> 32;
+    Xorshift32::new(mixed as u32)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +79,24 @@ impl Counter {
 }
 
 impl Sampler {
-    pub(super) fn new(events: &[Sampling]) -> Self {
+    /// Counts down to the first sample of each event. `random_bits` of every interval are random, the first
+    /// one's too: threads that do the same fall out of step.
+    pub(super) fn new(events: &[Sampling], random_bits: u8, random: Xorshift32) -> Self {
+        let mut reload = Reload { mask: (1 << random_bits.min(MOST_RANDOM_BITS)) - 1, random };
         let counter = |event: &Sampling| Counter {
             event: *event,
-            left: event.interval.max(1) - 1,
+            left: reload.left(event.interval),
             passed: 0,
             mark: 0,
             kept: 0,
         };
-        Self { counters: events.iter().map(counter).collect() }
+        Self { counters: events.iter().map(counter).collect(), reload }
+    }
+
+    /// Of none of the events is there ever a sample.
+    pub(super) fn idle(events: &[Sampling]) -> Self {
+        let event = |event: &Sampling| Sampling { interval: u64::MAX, ..*event };
+        Self::new(&events.iter().map(event).collect::<Vec<_>>(), 0, Xorshift32::new(0))
     }
 
     /// High and low part of the countdown, and value samples, which there are none of.
@@ -133,14 +173,16 @@ impl Sampler {
         for (event, counter) in self.counters.iter_mut().enumerate() {
             if counter.event.what == Sampled::DcacheMisses {
                 counter.passed += misses;
-                let interval = counter.event.interval.max(1);
-                counter.left = match misses.checked_sub(counter.left + 1) {
-                    Some(beyond) => {
-                        overdue.push((1 << event, 1 + beyond / interval));
-                        interval - 1 - beyond % interval
-                    }
-                    None => counter.left - misses,
-                };
+                let (mut beyond, mut times) = (misses, 0);
+                while beyond > counter.left {
+                    beyond -= counter.left + 1;
+                    counter.left = self.reload.left(counter.event.interval);
+                    times += 1;
+                }
+                counter.left -= beyond;
+                if times > 0 {
+                    overdue.push((1 << event, times));
+                }
             } else if counts(counter.event.what, executed) {
                 counter.pass(1);
             }
@@ -176,7 +218,7 @@ impl Sampler {
     fn taken(&mut self, events: u32) {
         for (event, counter) in self.counters.iter_mut().enumerate() {
             if events >> event & 1 != 0 {
-                counter.left = counter.event.interval.max(1);
+                counter.left = self.reload.left(counter.event.interval) + 1;
             }
         }
     }
@@ -234,10 +276,11 @@ fn bit_of(kind: BranchKind) -> u8 {
     }
 }
 
-/// What has to be counted down for `events`.
-pub fn selection(events: &[Sampling]) -> Selection {
-    let mut selection = Selection::default();
-    for event in events {
+/// What has to be counted down for the samples of a run.
+pub fn selection(run: &Config) -> Selection {
+    let ip = run.sampled_code.and_then(|code| code.everywhere());
+    let mut selection = Selection { ip, ..Selection::default() };
+    for event in &run.sampling {
         match event.what {
             Sampled::Instructions => selection.instructions = true,
             Sampled::Branches(kinds) => selection.branches |= kinds,
@@ -289,10 +332,14 @@ impl Machine {
         alone: bool,
     ) -> Option<Backlog> {
         self.lwp_collect(tid);
+        self.filter_samples_at(tid, pc.0);
         let context = self.contexts.context(slot);
         let load = is_load(context.get(Slot::LwpMeta));
         let lines = self.threads.get(&tid)?.lwp.as_ref()?.lines;
-        let (sampler, _) = self.sampler(tid)?;
+        let (sampler, selection) = self.sampler(tid)?;
+        if !selection.admits(pc.0) {
+            return self.dispatch(tid, slot, pc, false, alone);
+        }
         let (due, room) = (sampler.due_by_miss(), sampler.room_for_misses());
         if due != 0 && load {
             let registers = asked_with(context, pc.0);
@@ -323,9 +370,13 @@ impl Machine {
             return;
         }
         self.lwp_collect(tid);
+        self.filter_samples_at(tid, app.0.rip);
         let executed = instruction::classify(tid, app.0.rip, app.0.rip);
-        let Some((sampler, _)) = self.sampler(tid) else { return };
-        let due = |counter: &Counter| counter.left == 0 && counts(counter.event.what, &executed);
+        let Some((sampler, selection)) = self.sampler(tid) else { return };
+        let admitted = selection.admits(app.0.rip);
+        let due = |counter: &Counter| {
+            admitted && counter.left == 0 && counts(counter.event.what, &executed)
+        };
         let bits = sampler.counters.iter().enumerate().filter(|(_, counter)| due(counter));
         let events = bits.fold(0, |bits, (event, _)| bits | 1 << event);
         if events != 0 {
@@ -410,7 +461,7 @@ mod tests {
 
     fn sampler(events: &[(Sampled, u64)]) -> Sampler {
         let event = |&(what, interval)| Sampling { what, interval };
-        Sampler::new(&events.iter().map(event).collect::<Vec<_>>())
+        Sampler::new(&events.iter().map(event).collect::<Vec<_>>(), 0, generator(0, 0))
     }
 
     #[test]
@@ -424,6 +475,40 @@ mod tests {
         sampler.pass(10, 0);
         assert_eq!(sampler.room()[0], 0);
         assert_eq!(sampler.totals(0, 0, true), [19]);
+    }
+
+    #[test]
+    fn random_intervals_differ_in_their_low_bits_and_repeat() {
+        let event = Sampling { what: Sampled::Instructions, interval: 1000 };
+        let gaps = |serial: u32| -> Vec<u64> {
+            let mut sampler = Sampler::new(&[event], 6, generator(0, serial));
+            let mut gaps = Vec::new();
+            for _ in 0..4096 {
+                let left = sampler.room()[0] as u64;
+                gaps.push(left + 1);
+                sampler.pass(left, 0);
+                sampler.taken(1);
+                sampler.pass(1, 0);
+            }
+            gaps
+        };
+        let first = gaps(0);
+        // 999 is 0b11_1110_0111: from 960 to 1023 may pass.
+        assert!(first.iter().all(|gap| (961..=1024).contains(gap)));
+        assert!((961..=1024).all(|gap| first.contains(&gap)));
+        let mean = first.iter().sum::<u64>() as f64 / 4096.0;
+        assert!((mean - event.mean_interval(6) as f64).abs() < 2.0, "{mean}");
+        assert_eq!(first, gaps(0));
+        assert_ne!(first, gaps(1));
+    }
+
+    #[test]
+    fn nothing_is_sampled_of_a_thread_that_nobody_asked_for() {
+        let event = |what| Sampling { what, interval: 1 };
+        let mut idle = Sampler::idle(&[event(Sampled::Instructions), event(Sampled::DcacheMisses)]);
+        idle.pass(1 << 60, 0);
+        assert_eq!(idle.room()[0], Occurrences::UNLIMITED as i64);
+        assert_eq!(idle.due_by_miss(), 0);
     }
 
     #[test]
