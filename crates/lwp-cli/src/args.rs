@@ -123,7 +123,7 @@ pub struct StatArgs {
     pub events: Vec<String>,
 
     /// Run the program N times and print mean and spread; 0 repeats until interrupted
-    #[arg(short, long, value_name = "N", default_value_t = 1, conflicts_with = "pid")]
+    #[arg(short, long, value_name = "N", default_value_t = 1, conflicts_with_all = ["pid", "tid"])]
     pub repeat: u32,
 
     /// Print values separated by SEP, in perf's column order
@@ -303,7 +303,8 @@ pub fn cache(dir: Option<&Path>) -> Option<Cache> {
     Some(Cache { place, limit: limit.unwrap_or(lwp_vcpu::store::DEFAULT_LIMIT) })
 }
 
-fn bytes(text: &str) -> Option<u64> {
+/// A number of bytes, with K, M or G behind for larger units.
+pub fn bytes(text: &str) -> Option<u64> {
     let shift = match text.bytes().last()?.to_ascii_uppercase() {
         b'K' => 10,
         b'M' => 20,

@@ -13,7 +13,7 @@ use lwp_vcpu::{Config, ExitStatus, Outcome, Plan, Target};
 
 use crate::args::{MachineArgs, usage_error};
 use crate::ending::Ending;
-use crate::failure::Failure;
+use crate::failure::{Failure, NOT_FOUND};
 use crate::program;
 use crate::requests::Requests;
 
@@ -23,6 +23,11 @@ pub struct CountingArgs {
     /// Take over a running process, until it ends, PROGRAM ends, or lwp is interrupted
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<i32>,
+
+    /// Take over the process of the running thread TID and count that thread alone, until it ends; what it
+    /// starts is not followed. The process's other threads run on the virtual CPU too
+    #[arg(short, long, value_name = "TID", conflicts_with = "pid")]
+    pub tid: Option<i32>,
 
     /// Do not follow child processes; they run natively
     #[arg(short = 'i', long)]
@@ -40,12 +45,16 @@ pub struct CountingArgs {
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
     pub delay: Option<i64>,
 
+    /// End with exit code 0 however the program ends
+    #[arg(long)]
+    pub ignore_status: bool,
+
     /// The processor and its surroundings.
     #[command(flatten)]
     pub machine: MachineArgs,
 
     /// The program and its arguments
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "pid")]
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present_any = ["pid", "tid"])]
     pub command: Vec<OsString>,
 }
 
@@ -58,24 +67,31 @@ impl CountingArgs {
                 "give milliseconds, or -1 to wait for --control",
             ));
         }
-        let target = match self.pid {
-            Some(pid) => Target::Attach { pid },
-            None => program::launch(&self.command)?,
+        let target = match (self.pid, self.tid) {
+            (Some(pid), _) => Target::Attach { pid },
+            (None, Some(tid)) => Target::Attach { pid: process_of(tid)? },
+            (None, None) => program::launch(&self.command)?,
         };
         let mut config = self.machine.config(target, plan);
-        config.follow_children = !self.no_inherit;
+        config.only_thread = self.tid;
+        config.follow_children = !self.no_inherit && self.tid.is_none();
         config.start_enabled = self.delay.is_none();
-        if self.pid.is_some() {
+        if self.attaches() {
             config.timeout = None;
         }
         Ok(config)
+    }
+
+    /// Whether what is counted runs already.
+    pub fn attaches(&self) -> bool {
+        self.pid.or(self.tid).is_some()
     }
 
     /// Starts the clocks of `--delay` and, when attached, of `--timeout`: a launched program's timeout is
     /// the virtual CPU's business, because it ends the program.
     pub fn schedule(&self, requests: &Requests) {
         let delay = self.delay.and_then(|ms| u64::try_from(ms).ok());
-        let stop = self.machine.timeout().filter(|_| self.pid.is_some());
+        let stop = self.machine.timeout().filter(|_| self.attaches());
         let times = [(delay.map(Duration::from_millis), Request::Enable), (stop, Request::Stop)];
         for (time, request) in times {
             if let (Some(time), Some(sender)) = (time, requests.current()) {
@@ -89,7 +105,7 @@ impl CountingArgs {
 
     /// Counts no further from `time` on.
     pub fn stop_after(&self, time: Duration, requests: &Requests) {
-        let request = if self.pid.is_some() { Request::Stop } else { Request::Disable };
+        let request = if self.attaches() { Request::Stop } else { Request::Disable };
         if let Some(sender) = requests.current() {
             std::thread::spawn(move || {
                 std::thread::sleep(time);
@@ -101,7 +117,7 @@ impl CountingArgs {
     /// Starts the command that says how long to count an attached process, as in
     /// `lwp stat -p PID sleep 5`. It is not counted; its end is the end of the run.
     pub fn companion(&self, requests: &Arc<Requests>) -> Result<Option<Companion>, Failure> {
-        if self.pid.is_none() || self.command.is_empty() {
+        if !self.attaches() || self.command.is_empty() {
             return Ok(None);
         }
         let child = start(&self.command)?;
@@ -115,23 +131,35 @@ impl CountingArgs {
 
     /// How lwp ends after a run: as the program did, or as the command beside it.
     pub fn ending(&self, companion: Option<Companion>, outcome: &Outcome) -> Ending {
-        match companion {
+        let ending = match companion {
             Some(Companion(thread)) => thread.join().unwrap_or(Ending::SUCCESS),
             // Someone else's child: how it ended is for its parent to know.
-            None if self.pid.is_some() => Ending::SUCCESS,
+            None if self.attaches() => Ending::SUCCESS,
             None => outcome.status.into(),
-        }
+        };
+        if self.ignore_status { Ending::SUCCESS } else { ending }
     }
 
     /// What runs, in words.
     pub fn title(&self) -> String {
         let words: Vec<String> =
             self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        match self.pid {
-            Some(pid) => format!("process {pid}"),
-            None => words.join(" "),
+        match (self.pid, self.tid) {
+            (Some(pid), _) => format!("process {pid}"),
+            (None, Some(tid)) => format!("thread {tid}"),
+            (None, None) => words.join(" "),
         }
     }
+}
+
+/// The process that thread `tid` belongs to.
+fn process_of(tid: i32) -> Result<i32, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    leader.ok_or_else(|| {
+        Failure::new(NOT_FOUND, format!("thread {tid}: not found"))
+            .with_remedy("`ps -eL` lists threads: the column LWP has their numbers")
+    })
 }
 
 /// A command that runs beside an attached process.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod code_filter;
 mod commands;
 mod counting;
 mod ending;

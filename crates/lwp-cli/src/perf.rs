@@ -61,7 +61,6 @@ type Row = (&'static [&'static str], Value, Fate);
 
 const SYSTEM: Fate =
     Fate::Refuse("other programs than the one started or named by -p are not seen");
-const NO_TID: Fate = Fate::Refuse("a single thread cannot be chosen; use -p for its process");
 
 #[rustfmt::skip] // Tables: one option a line.
 const STAT: &[Row] = &[
@@ -85,7 +84,7 @@ const STAT: &[Row] = &[
                                    Value::None,     Fate::Drop),
     (&["-a", "--all-cpus"],        Value::None,     SYSTEM),
     (&["-C", "--cpu"],             Value::Needed,   SYSTEM),
-    (&["-t", "--tid"],             Value::Needed,   NO_TID),
+    (&["-t", "--tid"],             Value::Needed,   Fate::Is("--tid")),
     (&["-I", "--interval-print"],  Value::Needed,   Fate::Refuse("counts are printed at the end only")),
 ];
 
@@ -112,7 +111,7 @@ const RECORD: &[Row] = &[
                                    Value::None,     Fate::Drop),
     (&["-a", "--all-cpus"],        Value::None,     SYSTEM),
     (&["-C", "--cpu"],             Value::Needed,   SYSTEM),
-    (&["-t", "--tid"],             Value::Needed,   NO_TID),
+    (&["-t", "--tid"],             Value::Needed,   Fate::Is("--tid")),
     (&["--filter"],                Value::Needed,   Fate::Refuse("samples cannot be filtered")),
 ];
 

@@ -79,6 +79,47 @@ fn not_found(name: &OsStr) -> Failure {
     Failure::new(NOT_FOUND, format!("{}: not found", name.display()))
 }
 
+/// The dynamic linker that an ELF file names.
+pub fn interpreter(file: &[u8]) -> Option<String> {
+    const PT_INTERP: u32 = 3;
+    let u64_at = |at: usize| {
+        let bytes = file.get(at..at.checked_add(8)?)?;
+        usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
+    };
+    if !file.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (table, count) = (u64_at(32)?, u64_at(56)? & 0xffff);
+    let header = (0..count)
+        .filter_map(|index| table.checked_add(index * 56))
+        .find(|&at| file.get(at..at.saturating_add(4)) == Some(&PT_INTERP.to_le_bytes()))?;
+    let (at, len) = (u64_at(header.checked_add(8)?)?, u64_at(header.checked_add(32)?)?);
+    let path = file.get(at..at.checked_add(len)?)?;
+    String::from_utf8(path.strip_suffix(b"\0")?.to_vec()).ok()
+}
+
+/// The libraries that the dynamic linker would load for `program`, as far as it says so. The program is not
+/// run.
+pub fn libraries(program: &Path) -> Vec<PathBuf> {
+    let linker = std::fs::read(program).ok().and_then(|bytes| interpreter(&bytes));
+    // Others may do anything with the option.
+    let known = |linker: &String| ["/ld-linux", "/ld-musl"].iter().any(|it| linker.contains(it));
+    let Some(linker) = linker.filter(known) else { return Vec::new() };
+    let output = std::process::Command::new(&linker).arg("--list").arg(program).output();
+    let text = output.map(|output| output.stdout).unwrap_or_default();
+    let mut files: Vec<PathBuf> = String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(|line| {
+            let (names, _) = line.rsplit_once(" (0x")?;
+            let path = names.rsplit("=> ").next()?.trim();
+            path.contains('/').then(|| PathBuf::from(path))
+        })
+        .collect();
+    files.push(linker.into());
+    files.dedup();
+    files
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

@@ -29,6 +29,10 @@ struct State {
     /// Processes that executed code which no file holds.
     generating: BTreeSet<i32>,
     samples: Samples,
+    /// Most bytes of samples that wait for the file.
+    buffer: usize,
+    /// Where indirect calls lead is recorded.
+    calls: bool,
 }
 
 /// Samples on their way to the file.
@@ -46,10 +50,15 @@ struct Samples {
     taken: u64,
 }
 
-/// Samples written at a time.
-const BATCH: usize = 1024;
+/// Bytes of samples that wait for the file unless something else is asked for.
+pub const BUFFER: usize = 32 << 10;
 
 impl Samples {
+    /// Bytes of what waits.
+    fn bytes(&self) -> usize {
+        size_of_val(&self.waiting[..]) + size_of_val(&self.fresh[..])
+    }
+
     /// The index of the innermost frame of a stack.
     fn intern(&mut self, stack: &[vcpu::Place]) -> u32 {
         // Most stacks differ from the one before in their innermost frames only.
@@ -92,8 +101,21 @@ impl Recorder {
             failure: None,
             generating: BTreeSet::new(),
             samples: Samples::default(),
+            buffer: BUFFER,
+            calls: true,
         };
         Ok(Self { state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// Lets at most so many bytes of samples wait for the file: they are written before, when a thread ends,
+    /// and at every checkpoint.
+    pub fn set_buffer(&self, bytes: usize) {
+        self.state().buffer = bytes;
+    }
+
+    /// Records nothing of where indirect calls lead.
+    pub fn leave_calls_out(&self) {
+        self.state().calls = false;
     }
 
     /// Where the virtual CPU reports to.
@@ -200,7 +222,7 @@ impl vcpu::Sink for Recorder {
     }
 
     fn wants_calls(&self) -> bool {
-        true
+        self.state().calls
     }
 
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {
@@ -209,7 +231,7 @@ impl vcpu::Sink for Recorder {
         let (serial, event) = (sample.serial, sample.event);
         state.samples.taken += 1;
         state.samples.waiting.push(RecordedSample { serial, event, frame });
-        if state.samples.waiting.len() >= BATCH {
+        if state.samples.bytes() >= state.buffer {
             state.write_samples();
         }
     }

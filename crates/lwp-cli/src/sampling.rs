@@ -17,6 +17,34 @@ const EVENTS: [(&str, Sampled); 7] = [
     ("dcache-misses", Sampled::DcacheMisses),
 ];
 
+/// What `--call-graph` can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallGraph {
+    /// Stacks as lwp makes them.
+    Own,
+    /// The same, by a name that perf has for another way.
+    Perfs(&'static str),
+    /// No stacks.
+    None,
+}
+
+impl CallGraph {
+    /// From the text of `--call-graph`: perf's names, with perf's size of a copied stack behind `dwarf`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (name, size) = text.split_once(',').map_or((text, None), |(name, it)| (name, Some(it)));
+        let sized = size.is_none_or(|size| name == "dwarf" && size.parse::<u64>().is_ok());
+        match name {
+            _ if !sized => Err("only dwarf can have a number behind it".into()),
+            "shadow" => Ok(Self::Own),
+            "none" | "no" => Ok(Self::None),
+            "fp" => Ok(Self::Perfs("fp")),
+            "lbr" => Ok(Self::Perfs("lbr")),
+            "dwarf" => Ok(Self::Perfs("dwarf")),
+            _ => Err("known are fp, lbr, dwarf, shadow and none".into()),
+        }
+    }
+}
+
 /// Sampled events with their names, in the order of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samplings(Vec<(&'static str, Sampling)>);
@@ -60,11 +88,11 @@ impl Samplings {
         self.0.iter().map(|(_, sampling)| *sampling).collect()
     }
 
-    /// For the recording.
-    pub fn recorded(&self) -> Vec<SampledEvent> {
+    /// For the recording, where so many bits of each interval are random.
+    pub fn recorded(&self, random_bits: u8) -> Vec<SampledEvent> {
         let event = |(name, sampling): &(&str, Sampling)| SampledEvent {
             name: (*name).to_owned(),
-            interval: sampling.interval,
+            interval: sampling.mean_interval(random_bits),
             modelled: sampling.what == Sampled::DcacheMisses,
         };
         self.0.iter().map(event).collect()
@@ -141,6 +169,15 @@ mod tests {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
         let parsed = Samplings::parse(&texts, count).ok()?;
         Some(parsed.0.iter().map(|(name, one)| (*name, one.interval)).collect())
+    }
+
+    #[test]
+    fn call_graphs_have_perf_s_names() {
+        assert_eq!(CallGraph::parse("dwarf,64000"), Ok(CallGraph::Perfs("dwarf")));
+        assert_eq!(CallGraph::parse("shadow"), Ok(CallGraph::Own));
+        assert_eq!(CallGraph::parse("none"), Ok(CallGraph::None));
+        assert!(CallGraph::parse("fp,8").is_err() && CallGraph::parse("dwarf,x").is_err());
+        assert!(CallGraph::parse("orc").is_err_and(|says| says.contains("shadow")));
     }
 
     #[test]

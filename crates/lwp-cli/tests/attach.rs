@@ -94,6 +94,79 @@ fn a_busy_python_is_recorded_and_goes_on() {
     }
 }
 
+/// Two threads that compute; the second says its number, and ends with a line of standard input.
+const THREADS: &str = r#"
+#include <pthread.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static volatile unsigned sum;
+
+__attribute__((noinline)) void first_work(void) { for (int i = 0; i < 1000; i++) sum += i; }
+__attribute__((noinline)) void second_work(void) { for (int i = 0; i < 1000; i++) sum ^= i; }
+
+static void *second(void *unused)
+{
+    struct pollfd input = {0, POLLIN, 0};
+    printf("%ld\n", syscall(SYS_gettid));
+    fflush(stdout);
+    while (poll(&input, 1, 0) == 0)
+        second_work();
+    return unused;
+}
+
+int main(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, 0, second, 0);
+    for (;;)
+        first_work();
+}
+"#;
+
+#[test]
+fn one_thread_is_recorded_until_it_ends() {
+    let dir = fresh("thread");
+    if !has("gcc") {
+        return;
+    }
+    std::fs::write(dir.join("threads.c"), THREADS).expect("source");
+    let build = ["gcc", "-g", "-O1", "-o", "threads", "threads.c", "-pthread"];
+    assert!(limited(&dir, &build).status().expect("it starts").success());
+    for more in [&[][..], &["-c", "10007"], &["-c", "1009", "--filter", "second_work"]] {
+        let (mut program, _output, line) = start(&dir, &["./threads"]);
+        let recorder = std::thread::spawn({
+            let (dir, tid) = (dir.clone(), line.trim().to_owned());
+            move || lwp(&dir, &[&["record", "-q", "--timeout", "60000", "-t", &tid], more].concat())
+        });
+        // Once it is traced, and some time has passed, the thread is told to end; the other one goes on.
+        let status = format!("/proc/{}/status", program.0.id());
+        let traced = || {
+            let text = std::fs::read_to_string(&status).expect("status");
+            !text.contains("TracerPid:\t0")
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !traced() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        program.0.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+        recorder.join().expect("lwp ends");
+        assert!(!traced() && program.0.try_wait().expect("status").is_none(), "{more:?}");
+        let report = text(&lwp(&dir, &["report", "--csv", "-s", "tid"]).stdout);
+        let tids: Vec<&str> = report.lines().skip(1).collect();
+        assert!(tids.len() == 1 && tids[0].contains(line.trim()), "{more:?}: {report}");
+        let report = text(&lwp(&dir, &["report", "--csv", "-s", "sym"]).stdout);
+        assert!(report.contains("second_work") && !report.contains("first_work"), "{report}");
+    }
+    let absent = ["record", "-t", "1000000000", "-o", "absent"];
+    let output = limited(&dir, &[&[LWP], &absent[..]].concat()).output().expect("timeout starts");
+    assert_eq!(output.status.code(), Some(127), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("thread 1000000000: not found"));
+}
+
 /// A server that answers every connection with a number it has computed.
 const SERVER: &str = r#"
 import java.io.*;

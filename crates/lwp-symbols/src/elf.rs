@@ -107,6 +107,15 @@ impl Elf {
         }
     }
 
+    /// All names of functions in a file, several of one function too, and sizes as they stand.
+    pub fn symbols_of(bytes: &[u8]) -> Vec<Symbol> {
+        let mut names = Self::default();
+        if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
+            names.read_symbols(&file);
+        }
+        names.functions
+    }
+
     /// Whether the file names its own functions beyond what it exports.
     pub fn is_stripped(bytes: &[u8]) -> bool {
         ElfFile64::<LittleEndian>::parse(bytes).is_ok_and(|file| {
@@ -259,6 +268,15 @@ impl Elf {
             .iter()
             .find(|(start, len, _)| (*start..start.saturating_add(*len)).contains(&offset))?;
         Some(address.wrapping_add(offset - start))
+    }
+
+    /// Where in the file the byte at `address` lies.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        let (start, _, begin) = self
+            .segments
+            .iter()
+            .find(|(_, len, begin)| (*begin..begin.saturating_add(*len)).contains(&address))?;
+        Some(start.wrapping_add(address - begin))
     }
 
     /// The `size` bytes of code at `address`.

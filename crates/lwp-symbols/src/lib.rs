@@ -21,6 +21,7 @@ mod module;
 mod naming;
 mod perf_map;
 mod resolve;
+mod search;
 mod split;
 mod vdso;
 
@@ -32,4 +33,5 @@ pub use live::{Live, LiveFunction};
 pub use naming::function_name;
 pub use perf_map::parse as parse_perf_map;
 pub use resolve::{InContext, Options, Resolved, contexts, profile};
+pub use search::{NamedFunction, functions_named};
 pub use vdso::vdso_bytes;

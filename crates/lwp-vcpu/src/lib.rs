@@ -52,8 +52,8 @@ pub use config::{
 pub use lwp_arch::EventFlags;
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
-pub use sampled_code::{CodePlace, SampledCode};
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
+pub use sampled_code::{CodePlace, SampledCode};
 
 use events::Tracer;
 use machine::Machine;

@@ -41,8 +41,8 @@ pub use known::{KnownCuts, finish_record};
 pub use leave::set_result;
 use memory::TraceeMemory;
 use predictor::Judge;
-use sampler::{Sampler, generator};
 pub use sampler::selection as sampled_selection;
+use sampler::{Sampler, generator};
 
 /// The profile of a thread.
 #[derive(Clone, Debug)]

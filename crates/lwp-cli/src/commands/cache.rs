@@ -113,7 +113,7 @@ fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
     let bytes = std::fs::read(&program).map_err(|error| Failure::io(&text, &error))?;
     let mode = std::fs::metadata(&program).map_err(|error| Failure::io(&text, &error))?.mode();
     // Only this linker is known to stop before the program's own code.
-    match interpreter(&bytes) {
+    match program::interpreter(&bytes) {
         Some(linker) if linker.contains("/ld-linux") && mode & 0o6000 == 0 => {}
         _ => return Err(refused("not an ordinary program that glibc's dynamic linker loads")),
     }
@@ -157,25 +157,6 @@ fn executed_in(recording: &Path) -> Result<Warm, Failure> {
             .with_remedy("an exact recording is wanted: lwp record -- PROGRAM"));
     }
     Ok(Warm::Executed(files.into_iter().collect()))
-}
-
-/// The dynamic linker that an ELF file names.
-fn interpreter(file: &[u8]) -> Option<String> {
-    const PT_INTERP: u32 = 3;
-    let u64_at = |at: usize| {
-        let bytes = file.get(at..at.checked_add(8)?)?;
-        usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
-    };
-    if !file.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let (table, count) = (u64_at(32)?, u64_at(56)? & 0xffff);
-    let header = (0..count)
-        .filter_map(|index| table.checked_add(index * 56))
-        .find(|&at| file.get(at..at.saturating_add(4)) == Some(&PT_INTERP.to_le_bytes()))?;
-    let (at, len) = (u64_at(header.checked_add(8)?)?, u64_at(header.checked_add(32)?)?);
-    let path = file.get(at..at.checked_add(len)?)?;
-    String::from_utf8(path.strip_suffix(b"\0")?.to_vec()).ok()
 }
 
 fn removed((files, bytes): (usize, u64)) -> Result<(), Failure> {

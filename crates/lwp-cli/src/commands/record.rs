@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use lwp_profile::Recording;
 use lwp_report::{Options, Table};
-use lwp_vcpu::{Outcome, Plan};
+use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::usage_error;
+use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -18,7 +19,7 @@ use crate::profiles::{self, DEFAULT_FILE};
 use crate::progress::Progress;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
-use crate::sampling::{Samplings, interval_of};
+use crate::sampling::{CallGraph, Samplings, interval_of};
 use crate::signals;
 use crate::stat::control;
 
@@ -39,10 +40,38 @@ pub struct RecordArgs {
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
-    /// Record who called. That is always done, by call stacks with samples and by counts of calls without: the
-    /// option is taken because perf has it
-    #[arg(short = 'g')]
-    pub call_graph: bool,
+    /// Record who called, as is done anyway: by call stacks with samples, by counts of calls without
+    #[arg(short = 'g', conflicts_with = "no_call_graph")]
+    pub graph: bool,
+
+    /// How call stacks are made: shadow is lwp's own way, by unwind tables from outside; perf's fp, lbr and
+    /// dwarf stand for the same; none records no stacks, and of exact recordings not where indirect calls lead
+    #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph")]
+    pub call_graph: Option<CallGraph>,
+
+    /// The same as --call-graph none
+    #[arg(long)]
+    pub no_call_graph: bool,
+
+    /// Sample only what CODE executes, and count only that towards the interval: a function, as NAME or
+    /// NAME@FILE, wherever its file is mapped, or addresses, as in 0x401000..0x4010ff, both ends included;
+    /// !CODE is everything else. LWP's IP filter
+    #[arg(long, value_name = "[!]CODE")]
+    pub filter: Option<String>,
+
+    /// The same by LWP's names for the ends of a range of addresses, BaseIP and LimitIP
+    #[arg(long, value_name = "[!]BASE,LIMIT", conflicts_with = "filter")]
+    pub interval_ip: Option<String>,
+
+    /// Replace the low N bits of every interval, less one, by random ones, LWP's Random: samples then fall
+    /// out of step with loops. Runs repeat: only under --deterministic a --seed gives other intervals
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=15))]
+    pub random: Option<u8>,
+
+    /// Let at most SIZE bytes of samples wait for the file, K and M understood: what a killed lwp loses.
+    /// Nothing is lost because it is small; exact recordings have no use for it [default: 32K]
+    #[arg(long, value_name = "SIZE", value_parser = buffer_size)]
+    pub buffer_size: Option<usize>,
 
     /// Stop recording after SECONDS; an attached process is left to itself, a program that was started goes
     /// on unrecorded
@@ -89,17 +118,24 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         // The countdown of LWP is what samples.
         config.lwp = None;
     }
+    choose_samples(args, &mut config)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
     if !sampled.is_empty() {
-        recorder.events(&sampled.recorded());
+        recorder.events(&sampled.recorded(config.random_bits));
+    }
+    if let Some(bytes) = args.buffer_size {
+        recorder.set_buffer(bytes);
+    }
+    if !config.stacks {
+        recorder.leave_calls_out();
     }
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
         control::serve(place, Arc::clone(&requests))?;
     }
     let connected = requests.connect();
-    signals::answer(Arc::clone(&requests), args.counting.pid.is_some())?;
+    signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     args.counting.schedule(&requests);
     if let Some(duration) = duration {
         args.counting.stop_after(duration, &requests);
@@ -123,6 +159,44 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         }
     }
     Ok(args.counting.ending(companion, &outcome))
+}
+
+/// Takes over which instructions are samples, and what is recorded of them.
+fn choose_samples(args: &RecordArgs, config: &mut Config) -> Result<(), Failure> {
+    if config.sampling.is_empty() {
+        let options = [
+            ("--filter", args.filter.is_some()),
+            ("--interval-ip", args.interval_ip.is_some()),
+            ("--random", args.random.is_some()),
+        ];
+        if let Some((option, _)) = options.iter().find(|(_, given)| *given) {
+            return Err(usage_error(
+                format!("{option} is about samples, and this recording counts everything"),
+                "sample with -c N, as in -c 1000, or -F N",
+            ));
+        }
+    }
+    config.random_bits = args.random.unwrap_or(0);
+    config.sampled_code = match (&args.filter, &args.interval_ip) {
+        (Some(text), _) => Some(code_filter::filter(text, &config.target, &[])?),
+        (None, Some(text)) => Some(code_filter::interval_ip(text)?),
+        (None, None) => None,
+    };
+    let graph = args.call_graph.filter(|_| !args.no_call_graph);
+    config.stacks = !args.no_call_graph && graph != Some(CallGraph::None);
+    if let (Some(CallGraph::Perfs(name)), false) = (graph, args.quiet) {
+        eprintln!(
+            "lwp: --call-graph {name}: stacks are unwound from outside, by unwind tables and, where \
+             there are none, by frame pointers"
+        );
+    }
+    Ok(())
+}
+
+/// Bytes, with K, M or G behind for larger units.
+fn buffer_size(text: &str) -> Result<usize, String> {
+    let bytes = crate::args::bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.filter(|bytes| *bytes > 0).ok_or("a number of bytes is wanted, as in 64K".into())
 }
 
 /// A positive time.
@@ -166,6 +240,7 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
     let directory = std::env::current_dir().unwrap_or_default();
     let machine = &args.counting.machine;
     let cpu = machine.cpu.map_or("default".to_owned(), |cpu| format!("{cpu:?}"));
+    let filter = args.filter.clone().or(args.interval_ip.clone()).unwrap_or_default();
     vec![
         ("command", args.counting.title()),
         ("mode", if exact { "exact" } else { "sampled" }.to_owned()),
@@ -176,6 +251,8 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
         ("directory", directory.display().to_string()),
         ("cpu", cpu),
         ("deterministic", machine.deterministic.to_string()),
+        ("filter", filter),
+        ("random", args.random.unwrap_or(0).to_string()),
     ]
 }
 
@@ -213,8 +290,13 @@ fn samples(recording: &Recording) -> String {
         let taken: u64 = samples.map(|(_, times)| times).sum();
         let all: u64 = recording.sampled.values().filter_map(|counts| counts.get(index)).sum();
         let [taken, interval, all] = [taken, event.interval, all].map(lwp_report::number::grouped);
+        let about = if !matches!(recording.info("random"), "" | "0") { "about " } else { "" };
+        let filter = match recording.info("filter") {
+            "" => String::new(),
+            filter => format!(" in {}", lwp_report::escape::printable(filter)),
+        };
         text.push_str(&format!(
-            "# {taken} samples of {}, one in {interval} of {all}\n",
+            "# {taken} samples of {}{filter}, one in {about}{interval} of {all}\n",
             event.name
         ));
     }

@@ -23,7 +23,7 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     if let Some(place) = &args.counting.control {
         control::serve(place, Arc::clone(&requests))?;
     }
-    let interrupted = signals::answer(Arc::clone(&requests), args.counting.pid.is_some())?;
+    let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     let session = Session { args, config, requests, interrupted };
     let mut write = |outcomes: &[Outcome]| {
         let report = Report::new(title(args), &requested, scope(args), outcomes);
@@ -122,9 +122,10 @@ fn scope(args: &StatArgs) -> Scope {
 
 /// What ran, for the heading.
 fn title(args: &StatArgs) -> String {
-    match args.counting.pid {
-        Some(pid) => format!("process id '{pid}'"),
-        None => format!("'{}'", args.counting.title()),
+    match (args.counting.pid, args.counting.tid) {
+        (Some(pid), _) => format!("process id '{pid}'"),
+        (None, Some(tid)) => format!("thread id '{tid}'"),
+        (None, None) => format!("'{}'", args.counting.title()),
     }
 }
 

@@ -71,7 +71,7 @@ pub fn execute(args: &TopArgs) -> Result<Ending, Failure> {
     let (feed, pieces) = Feed::new();
     let frames = Frames::new(args.counting.title(), args.names.debug_dirs.clone(), interval);
     let viewer = viewer(args, frames, &requests)?;
-    signals::answer(Arc::clone(&requests), args.counting.pid.is_some())?;
+    signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     args.counting.schedule(&requests);
     let companion = args.counting.companion(&requests)?;
     let viewing = std::thread::spawn(move || viewer.show(&pieces));

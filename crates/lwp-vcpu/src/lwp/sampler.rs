@@ -53,7 +53,8 @@ impl Reload {
 /// The generator of thread `serial`. Small seeds would begin alike.
 pub(super) fn generator(seed: u64, serial: u32) -> Xorshift32 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut mixed = (seed ^ u64::from(serial).wrapping_add(1).wrapping_mul(GOLDEN)).wrapping_mul(GOLDEN);
+    let mut mixed =
+        (seed ^ u64::from(serial).wrapping_add(1).wrapping_mul(GOLDEN)).wrapping_mul(GOLDEN);
     mixed ^= mixed >> 32;
     Xorshift32::new(mixed as u32)
 }

@@ -1,0 +1,254 @@
+//! Which code `lwp record` samples: `--filter` and `--interval-ip`.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use lwp_symbols::{NamedFunction, functions_named};
+use lwp_vcpu::{CodePlace, SampledCode, Target};
+
+use crate::args::usage_error;
+use crate::failure::{Failure, OWN_FAILURE};
+use crate::program;
+
+const REMEDY: &str = "write a function's name, NAME@FILE, or addresses as in 0x401000..0x4010ff; `!` before it inverts";
+
+/// What `--filter` asks for, of the program that is `target`.
+pub fn filter(
+    text: &str,
+    target: &Target,
+    debug_roots: &[PathBuf],
+) -> Result<SampledCode, Failure> {
+    let (text, inverted) = sign(text);
+    let place = match text.split_once("..") {
+        Some((base, limit))
+            if is_bound(base) && is_bound(limit) && base.len() + limit.len() > 0 =>
+        {
+            addresses(base, limit)?
+        }
+        _ => function(text, &Places::of(target, debug_roots))?,
+    };
+    Ok(SampledCode { place, inverted })
+}
+
+/// What `--interval-ip` asks for.
+pub fn interval_ip(text: &str) -> Result<SampledCode, Failure> {
+    let (bounds, inverted) = sign(text);
+    let (base, limit) = bounds.split_once(',').ok_or_else(|| {
+        usage_error(
+            format!("'{text}' is no range of addresses"),
+            "write BASE,LIMIT, as in --interval-ip 0x401000,0x4010ff; `!` before it inverts",
+        )
+    })?;
+    Ok(SampledCode { place: addresses(base, limit)?, inverted })
+}
+
+fn sign(text: &str) -> (&str, bool) {
+    text.strip_prefix('!').map_or((text, false), |rest| (rest.trim_start(), true))
+}
+
+/// Whether `text` is meant as an address, or as none.
+fn is_bound(text: &str) -> bool {
+    text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// An address, in hexadecimal with `0x` before it.
+fn address(text: &str) -> Result<u64, Failure> {
+    let plain = text.trim().replace('_', "");
+    let parsed = match plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => plain.parse(),
+    };
+    parsed.map_err(|_| usage_error(format!("'{text}' is no address"), REMEDY))
+}
+
+fn addresses(base: &str, limit: &str) -> Result<CodePlace, Failure> {
+    let base = if base.is_empty() { 0 } else { address(base)? };
+    let limit = if limit.is_empty() { u64::MAX } else { address(limit)? };
+    match base <= limit {
+        true => Ok(CodePlace::Addresses { base, limit }),
+        false => Err(usage_error(format!("{base:#x} lies behind {limit:#x}"), REMEDY)),
+    }
+}
+
+/// Where functions are looked for.
+struct Places<'a> {
+    /// The program's file.
+    program: PathBuf,
+    /// The process, where there is one already.
+    pid: Option<i32>,
+    debug_roots: &'a [PathBuf],
+}
+
+impl<'a> Places<'a> {
+    fn of(target: &Target, debug_roots: &'a [PathBuf]) -> Self {
+        let (program, pid) = match target {
+            Target::Launch { program, .. } => (program.clone(), None),
+            Target::Attach { pid } => (PathBuf::from(format!("/proc/{pid}/exe")), Some(*pid)),
+        };
+        Self { program, pid, debug_roots }
+    }
+
+    /// The files that the program is known to load, itself left out.
+    fn libraries(&self) -> Vec<PathBuf> {
+        let Some(pid) = self.pid else { return program::libraries(&self.program) };
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let code = maps.lines().filter(|line| {
+            line.split(' ').nth(1).is_some_and(|flags| flags.as_bytes().get(2) == Some(&b'x'))
+        });
+        let mut files: Vec<PathBuf> = code
+            .filter_map(|line| line.find('/').map(|at| &line[at..]))
+            .map(|path| lwp_vcpu::profile::path_in_process(pid, Path::new(path)))
+            .collect();
+        files.dedup();
+        let own = std::fs::metadata(&self.program).map(|file| (file.dev(), file.ino())).ok();
+        files.retain(|file| {
+            std::fs::metadata(file).is_ok_and(|file| Some((file.dev(), file.ino())) != own)
+        });
+        files
+    }
+
+    fn find(&self, file: &Path, name: &str) -> Result<Vec<NamedFunction>, Failure> {
+        functions_named(file, name, self.debug_roots)
+            .map_err(|error| Failure::io(file.display(), &error))
+    }
+}
+
+/// The function called `text`, which may be NAME@FILE: the program's own, or else a library's.
+fn function(text: &str, places: &Places<'_>) -> Result<CodePlace, Failure> {
+    if text.is_empty() {
+        return Err(usage_error("the filter names no code", REMEDY));
+    }
+    let (name, file) =
+        text.rsplit_once('@').map_or((text, None), |(name, file)| (name, Some(file)));
+    let files = match file {
+        Some(file) => vec![named_file(file, places)?],
+        None => vec![places.program.clone()],
+    };
+    let mut found = found_in(&files, name, places)?;
+    if found.is_empty() && file.is_none() {
+        // The dynamic linker has functions of its own by the names of the C library's.
+        let (linker, libraries): (Vec<PathBuf>, _) =
+            places.libraries().into_iter().partition(|path| is_linker(path));
+        found = found_in(&libraries, name, places)?;
+        if found.is_empty() {
+            found = found_in(&linker, name, places)?;
+        }
+    }
+    choose(name, &found)
+}
+
+fn is_linker(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-"))
+}
+
+/// The file that `NAME@FILE` means: a path, or the name of one that the program loads.
+fn named_file(file: &str, places: &Places<'_>) -> Result<PathBuf, Failure> {
+    if file.contains('/') {
+        return Ok(PathBuf::from(file));
+    }
+    let libraries = places.libraries();
+    let named = |path: &&PathBuf| path.file_name().is_some_and(|name| name == file);
+    let found = libraries.iter().chain([&places.program]).find(named);
+    found.cloned().ok_or_else(|| {
+        let names: Vec<String> = libraries
+            .iter()
+            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .collect();
+        Failure::new(OWN_FAILURE, format!("the program loads no file called '{file}'"))
+            .with_remedy(format!("give its path; it loads: {}", names.join(", ")))
+    })
+}
+
+fn found_in(
+    files: &[PathBuf],
+    name: &str,
+    places: &Places<'_>,
+) -> Result<Vec<(PathBuf, NamedFunction)>, Failure> {
+    let mut found = Vec::new();
+    for file in files {
+        found.extend(places.find(file, name)?.into_iter().map(|it| (file.clone(), it)));
+    }
+    Ok(found)
+}
+
+/// The only one.
+fn choose(name: &str, found: &[(PathBuf, NamedFunction)]) -> Result<CodePlace, Failure> {
+    let name = lwp_report::escape::printable(name);
+    let listed = || {
+        let one = |(file, it): &(PathBuf, NamedFunction)| {
+            let file = file.file_name().unwrap_or_default().display();
+            format!("{}@{file} ({:#x})", lwp_symbols::demangle(&it.symbol), it.address)
+        };
+        found.iter().take(8).map(one).collect::<Vec<_>>().join(", ")
+    };
+    match found {
+        [] => Err(Failure::new(OWN_FAILURE, format!("no function is called '{name}'"))
+            .with_remedy(
+                "the program's and its libraries' symbols were searched; name a file with \
+                 NAME@FILE, or give addresses as in 0x401000..0x4010ff",
+            )),
+        all if all.iter().all(|(_, it)| it.indirect) => Err(Failure::new(
+            OWN_FAILURE,
+            format!("'{name}' stands for a function that is chosen when the program starts"),
+        )
+        .with_remedy("record without a filter: `lwp report` shows which one it is")),
+        [(file, it)] => {
+            let metadata =
+                std::fs::metadata(file).map_err(|error| Failure::io(file.display(), &error))?;
+            let (device, inode) = (metadata.dev(), metadata.ino());
+            Ok(CodePlace::File { device, inode, first: it.first, last: it.last })
+        }
+        several => {
+            Err(Failure::new(OWN_FAILURE, format!("'{name}' can mean {} functions", several.len()))
+                .with_remedy(format!("name one by its symbol, or NAME@FILE: {}", listed())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Target {
+        let program = std::env::current_exe().expect("a path");
+        Target::Launch { program, argv: Vec::new() }
+    }
+
+    fn range(text: &str) -> Option<(u64, u64, bool)> {
+        let code = filter(text, &own(), &[]).ok()?;
+        match code.place {
+            CodePlace::Addresses { base, limit } => Some((base, limit, code.inverted)),
+            CodePlace::File { .. } => None,
+        }
+    }
+
+    #[test]
+    fn ranges_are_addresses_with_both_ends() {
+        assert_eq!(range("0x10..0x1f"), Some((16, 31, false)));
+        assert_eq!(range("!16..31"), Some((16, 31, true)));
+        assert_eq!(range("0x7fff_0000.."), Some((0x7fff_0000, u64::MAX, false)));
+        assert_eq!(range("..0x7fff"), Some((0, 0x7fff, false)));
+        for bad in ["0x20..0x10", "0xg..1", "..", "", "!", "1..x"] {
+            assert!(filter(bad, &own(), &[]).is_err(), "{bad}");
+        }
+        let place = CodePlace::Addresses { base: 1, limit: 2 };
+        assert_eq!(interval_ip("1,0x2").ok(), Some(SampledCode { place, inverted: false }));
+        assert!(interval_ip("1..2").is_err() && interval_ip("2,1").is_err());
+    }
+
+    #[test]
+    fn functions_are_the_program_s_or_else_a_library_s() {
+        let file = |text: &str| match filter(text, &own(), &[]).map(|code| code.place) {
+            Ok(CodePlace::File { inode, .. }) => Ok(inode),
+            other => Err(format!("{other:?}")),
+        };
+        let program = std::env::current_exe().and_then(std::fs::metadata).expect("a file").ino();
+        assert_eq!(file("main"), Ok(program));
+        assert!(file("getenv").is_ok_and(|inode| inode != program));
+        assert_eq!(file("getenv"), file("getenv@libc.so.6"));
+        assert!(file("getenv@libm.so.7").is_err_and(|says| says.contains("libc.so.6")));
+        assert!(file("memcpy").is_err_and(|says| says.contains("chosen when the program starts")));
+        assert!(file("no_such_function").is_err_and(|says| says.contains("no function is called")));
+        assert!(file("fmt").is_err_and(|says| says.contains("can mean")));
+    }
+}

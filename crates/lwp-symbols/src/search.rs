@@ -1,0 +1,114 @@
+//! Functions by name: the other way round.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::debug_file;
+use crate::demangle::{demangle, short_name, stable_name};
+use crate::elf::{Elf, Symbol};
+use crate::files::Files;
+use crate::mini_debug;
+
+/// A function that answers to a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFunction {
+    /// Its symbol as the linker knows it.
+    pub symbol: String,
+    /// Its address as the file has it.
+    pub address: u64,
+    /// Offset in the file of its first byte.
+    pub first: u64,
+    /// Offset in the file of its last byte.
+    pub last: u64,
+    /// It is not the function but what chooses one when the program starts.
+    pub indirect: bool,
+}
+
+/// How a name fits, best first.
+const FITS: [fn(&str, &str) -> bool; 4] = [
+    |symbol, name| symbol == name,
+    |symbol, name| demangle(symbol) == name,
+    |symbol, name| stable_name(symbol) == name || short_name(symbol) == name,
+    |symbol, name| short_name(symbol).rsplit("::").next() == Some(name),
+];
+
+/// The functions of the file at `path` that answer best to `name`: a symbol, a name as a programmer writes
+/// it, that without parameters, or its last part. Several names of one function are one.
+///
+/// Names come from the file, its debug file, or its MiniDebugInfo. Stubs of linkage tables are left out.
+///
+/// # Errors
+///
+/// Where the file cannot be read; one that is no ELF file has no functions.
+pub fn functions_named(
+    path: &Path,
+    name: &str,
+    debug_roots: &[PathBuf],
+) -> io::Result<Vec<NamedFunction>> {
+    let files = Files::new(&[], debug_roots);
+    let bytes = files.read(path)?;
+    let Ok(mut elf) = Elf::parse(&bytes) else { return Ok(Vec::new()) };
+    let mut symbols = Elf::symbols_of(&bytes);
+    if Elf::is_stripped(&bytes) {
+        let separate = debug_file::find(&elf, path, &files).map(|(_, bytes)| bytes.to_vec());
+        if let Some(more) = separate.or_else(|| mini_debug::unpack(&bytes)) {
+            elf.add_symbols(&more);
+            symbols.extend(Elf::symbols_of(&more));
+        }
+    }
+    for fits in FITS {
+        let mut found: Vec<NamedFunction> = symbols
+            .iter()
+            .filter(|symbol| !symbol.stub && fits(&symbol.name, name))
+            .filter_map(|symbol| place(&elf, symbol))
+            .collect();
+        found.sort_by_key(|function| (function.address, function.indirect));
+        found.dedup_by_key(|function| function.address);
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Where a function lies in its file; `None` where it has no byte there.
+fn place(elf: &Elf, symbol: &Symbol) -> Option<NamedFunction> {
+    let size = match symbol.size {
+        // Assemblers know nothing of sizes.
+        0 => elf.function_at(symbol.address).map_or(0, |it| it.address + it.size - symbol.address),
+        size => size,
+    };
+    let first = elf.offset_of(symbol.address)?;
+    let last = elf.offset_of(symbol.address.checked_add(size.checked_sub(1)?)?)?;
+    let (symbol, address, indirect) = (symbol.name.clone(), symbol.address, symbol.indirect);
+    Some(NamedFunction { symbol, address, first, last, indirect })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_this_program_are_found_by_every_kind_of_name() {
+        let exe = std::env::current_exe().expect("a path");
+        let find = |name: &str| functions_named(&exe, name, &[]).expect("it can be read");
+        let plain = find("main");
+        assert_eq!(plain.len(), 1, "{plain:?}");
+        let bytes = std::fs::read(&exe).expect("it can be read");
+        let elf = Elf::parse(&bytes).expect("it is an ELF file");
+        assert_eq!(elf.address_of(plain[0].first), Some(plain[0].address));
+        assert!(plain[0].last > plain[0].first);
+        // A mangled name by its path, its last part, and the symbol itself.
+        let path = find("lwp_symbols::search::functions_named");
+        assert_eq!(path.len(), 1, "{path:?}");
+        assert_eq!(find(&path[0].symbol), path);
+        assert!(find("functions_named").contains(&path[0]));
+        assert_eq!(find("no such function"), []);
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_functions() {
+        assert_eq!(functions_named(Path::new("Cargo.toml"), "main", &[]).expect("text"), []);
+        assert!(functions_named(Path::new("/nonexistent"), "main", &[]).is_err());
+    }
+}
