@@ -188,6 +188,77 @@ fn styles_and_places_of_sources_are_chosen() {
 }
 
 #[test]
+fn listings_like_objdump_s_have_its_lines() {
+    let dir = fresh("objdump");
+    if !has("objdump") || !compile(&dir, "sorting.c", &["-O2"]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "--", "./program"]);
+    let theirs = text(&run(&dir, &["objdump", "-d", "program"]).stdout);
+    // What stands between an address and the operands, whose spelling is left to each.
+    let code = |line: &str| -> Option<String> {
+        let mut fields = line.split('\t');
+        let address = fields.next()?.rsplit(' ').next()?.to_owned();
+        let bytes = fields.next()?.trim().to_owned();
+        let mnemonic = fields.next().and_then(|text| text.split(' ').next()).unwrap_or("");
+        address.ends_with(':').then(|| format!("{address} {bytes} {mnemonic}"))
+    };
+    let known: Vec<String> = theirs.lines().filter_map(code).collect();
+    for function in ["compare", "hash", "main"] {
+        let (listing, _) = lwp(&dir, &["annotate", "--objdump-like", function]);
+        let lines: Vec<String> = listing.lines().filter_map(code).collect();
+        assert!(lines.len() > 5, "{listing}");
+        for line in lines {
+            // The same instruction may have another name: jae and jnb, or a prefix told apart.
+            let bytes = line.rsplit_once(' ').map_or(line.as_str(), |(bytes, _)| bytes);
+            assert!(known.iter().any(|it| it.starts_with(bytes)), "{line}: {theirs}");
+        }
+        // The counts are those of the table.
+        let (csv, _) = lwp(&dir, &["report", "--format", "csv", "-s", "func"]);
+        let row = csv.lines().find(|row| row.ends_with(&format!(",{function}"))).expect("a row");
+        let of = |line: &str| -> Option<u64> {
+            line.contains(":\t").then(|| line.split_whitespace().next()?.parse().ok())?
+        };
+        let sum: u64 = listing.lines().filter_map(of).sum();
+        assert_eq!(row.split(',').next(), Some(sum.to_string().as_str()), "{listing}");
+    }
+    let (intel, _) = lwp(&dir, &["annotate", "--objdump-like", "-M", "intel", "hash"]);
+    assert!(intel.contains("<hash>:") && !intel.contains("%e"), "{intel}");
+}
+
+#[test]
+fn reports_have_the_form_and_the_keys_that_are_asked_for() {
+    let dir = fresh("forms");
+    lwp(&dir, &["record", "-q", "--", "/bin/true"]);
+    let report = |options: &[&str]| lwp(&dir, &[&["report"], options].concat()).0;
+    for (format, same) in [("json", "--json"), ("csv", "--csv"), ("text", "--stdio")] {
+        assert_eq!(report(&["--format", format]), report(&[same]));
+    }
+    for (key, same) in [
+        ("func", "sym"),
+        ("symbol", "sym"),
+        ("module", "dso"),
+        ("inst", "addr"),
+        ("line", "srcline"),
+        ("file", "srcfile"),
+    ] {
+        assert_eq!(report(&["--csv", "-s", key]), report(&["--csv", "-s", same]), "{key}");
+    }
+    let thread = report(&["--csv", "-s", "thread"]);
+    assert!(thread.starts_with("self,thread\n") && thread.contains(",true-"), "{thread}");
+    let refused = |options: &[&str]| {
+        let output = run(&dir, &[&[LWP, "report"], options].concat());
+        assert_eq!(output.status.code(), Some(125), "{options:?}");
+        text(&output.stderr)
+    };
+    assert!(refused(&["-s", "tag"]).contains("recordings have no tags"));
+    assert!(refused(&["-s", "cpu"]).contains("no sort key"));
+    assert!(refused(&["--format", "xml"]).contains("possible values: text, json, csv"));
+    refused(&["--format", "json", "--csv"]);
+    assert!(refused(&["--tree", "--format", "json"]).contains("text only"));
+}
+
+#[test]
 fn circles_have_the_inclusive_counts_of_callgrind() {
     for (program, functions, exact) in [
         ("recursion.c", &["fib", "even", "odd", "ackermann"][..], true),

@@ -42,6 +42,8 @@ pub enum Line {
     Instruction {
         /// Its address as the file has it.
         address: u64,
+        /// Its bytes; none where they were not recorded.
+        bytes: Vec<u8>,
         /// Its text.
         text: String,
         /// The event's count.
@@ -245,6 +247,7 @@ impl<'a> Work<'a> {
         let conditional = self.conditional.is_some_and(|event| values.get(event) > 0);
         Line::Instruction {
             address: self.profile.location(id).address,
+            bytes: self.profile.location(id).bytes.to_vec(),
             text: match &self.instructions[index] {
                 Some(instruction) => text(instruction, self.options.intel),
                 None => "(bytes not recorded)".to_owned(),

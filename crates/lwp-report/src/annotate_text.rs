@@ -110,7 +110,8 @@ fn source(out: &mut String, line: &Line, count: usize) {
 }
 
 fn instruction(out: &mut String, listing: &Listing, line: &Line, width: usize, arrow: usize) {
-    let Line::Instruction { address, text, count, executed, taken, arrows, calls } = line else {
+    let Line::Instruction { address, text, count, executed, taken, arrows, calls, .. } = line
+    else {
         return;
     };
     let share = match count {

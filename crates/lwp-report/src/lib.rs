@@ -13,6 +13,7 @@ pub mod flame;
 pub mod gate;
 pub mod machine;
 pub mod number;
+pub mod objdump;
 pub mod series;
 pub mod table;
 pub mod text;

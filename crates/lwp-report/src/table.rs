@@ -16,6 +16,8 @@ pub enum SortKey {
     Pid,
     /// Thread id.
     Tid,
+    /// Name and id of the thread.
+    Thread,
     /// Module: program, shared library.
     Dso,
     /// Function.
@@ -34,7 +36,13 @@ pub struct UnknownKey(pub String);
 
 impl fmt::Display for UnknownKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no sort key is called {:?}", self.0)
+        match self.0.as_str() {
+            "tag" => f.write_str(
+                "recordings have no tags to sort by: what a program notes of itself, by LWPVAL and LWPINS, \
+                 goes to its own ring, and a program that is recorded sees no LWP",
+            ),
+            name => write!(f, "no sort key is called {name:?}"),
+        }
     }
 }
 
@@ -46,6 +54,7 @@ impl FromStr for SortKey {
             "comm" => Self::Comm,
             "pid" => Self::Pid,
             "tid" => Self::Tid,
+            "thread" => Self::Thread,
             "dso" | "module" => Self::Dso,
             "sym" | "symbol" | "func" | "function" => Self::Sym,
             "srcfile" | "file" => Self::SrcFile,
@@ -58,7 +67,7 @@ impl FromStr for SortKey {
 
 impl SortKey {
     /// All names, for messages.
-    pub const NAMES: &'static str = "comm, pid, tid, dso, sym, srcfile, srcline, addr";
+    pub const NAMES: &'static str = "comm, pid, tid, thread, dso (module), sym (func), srcfile (file), srcline (line), addr (inst)";
 
     /// Whether lines of source code must be known for it.
     pub fn is_of_source(self) -> bool {
@@ -71,6 +80,7 @@ impl SortKey {
             Self::Comm => "Command",
             Self::Pid => "Pid",
             Self::Tid => "Tid",
+            Self::Thread => "Thread",
             Self::Dso => "Module",
             Self::Sym => "Function",
             Self::SrcFile => "Source file",
@@ -85,6 +95,7 @@ impl SortKey {
             Self::Comm => "comm",
             Self::Pid => "pid",
             Self::Tid => "tid",
+            Self::Thread => "thread",
             Self::Dso => "dso",
             Self::Sym => "sym",
             Self::SrcFile => "srcfile",
@@ -293,6 +304,7 @@ impl<'a> Names<'a> {
             SortKey::Comm => thread.comm.clone(),
             SortKey::Pid => thread.pid.to_string(),
             SortKey::Tid => thread.tid.to_string(),
+            SortKey::Thread => format!("{}-{}", thread.comm, thread.tid),
             SortKey::Dso => profile.modules[location.module.index()].name().to_owned(),
             SortKey::Sym => match innermost.filter(|_| options.inline) {
                 Some(frame) => self.function(frame.function),

@@ -186,7 +186,7 @@ impl Sampling {
     /// halves rounded down.
     pub fn mean_interval(&self, random_bits: u8) -> u64 {
         let mask = (1u64 << random_bits.min(MOST_RANDOM_BITS)) - 1;
-        (self.interval.max(1) - 1 & !mask) + mask / 2 + 1
+        ((self.interval.max(1) - 1) & !mask) + mask / 2 + 1
     }
 }
 

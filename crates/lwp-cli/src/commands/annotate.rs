@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lwp_profile::{FunctionId, Profile, RecordedFile};
 use lwp_report::annotate::{self, Options, Sources};
-use lwp_report::annotate_text;
+use lwp_report::{annotate_text, objdump};
 use lwp_symbols::function_name;
 
 use crate::args::usage_error;
@@ -37,6 +37,10 @@ pub struct AnnotateArgs {
     #[arg(long)]
     pub line: bool,
 
+    /// Print lines as `objdump -d -l -S` has them, each instruction's count before it
+    #[arg(long, conflicts_with = "line")]
+    pub objdump_like: bool,
+
     /// Print text (there is no other form yet)
     #[arg(long, hide = true)]
     pub stdio: bool,
@@ -64,9 +68,10 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
     let mut sources = Files::new(maps, &recording.files);
     let options = Options { event, intel };
     let listing = annotate::function(&profile, id, options, &mut sources);
-    let text = match args.line {
-        true => annotate_text::source_lines(&listing),
-        false => annotate_text::listing(&listing),
+    let text = match (args.line, args.objdump_like) {
+        (true, _) => annotate_text::source_lines(&listing),
+        (_, true) => objdump::listing(&listing, intel),
+        _ => annotate_text::listing(&listing),
     };
     super::print(text.as_bytes())?;
     Ok(Ending::SUCCESS)

@@ -1,6 +1,6 @@
 //! `lwp report`: a recording as a table.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use lwp_report::tree_text::{self, Shown};
 use lwp_report::{Options, SortKey, Table};
 
@@ -20,7 +20,8 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// What rows are told apart by: comm, pid, tid, dso, sym, srcfile, srcline, addr
+    /// What rows are told apart by: comm, pid, tid, thread, dso (module), sym (func), srcfile (file),
+    /// srcline (line), addr (inst)
     #[arg(short, long, value_name = "KEYS", default_value = "dso,sym")]
     pub sort: String,
 
@@ -61,6 +62,10 @@ pub struct ReportArgs {
     #[arg(long)]
     pub no_demangle: bool,
 
+    /// Print as text, json or csv; text is also what --stdio prints
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "stdio"])]
+    pub format: Option<Format>,
+
     /// Print JSON
     #[arg(short, long, conflicts_with = "csv")]
     pub json: bool,
@@ -74,14 +79,38 @@ pub struct ReportArgs {
     pub stdio: bool,
 }
 
+/// A form of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Columns for people
+    Text,
+    /// One JSON document
+    Json,
+    /// Values separated by commas, with a line of headings
+    Csv,
+}
+
+impl ReportArgs {
+    /// The form that was asked for.
+    fn form(&self) -> Option<Format> {
+        let short =
+            [(self.json, Format::Json), (self.csv, Format::Csv), (self.stdio, Format::Text)];
+        self.format.or(short.iter().find(|(given, _)| *given).map(|(_, format)| *format))
+    }
+}
+
 /// Prints the table.
 pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
+    let form = args.form();
     if args.tree {
+        if !matches!(form, None | Some(Format::Text)) {
+            return Err(usage_error("trees are printed as text only", "leave --format out"));
+        }
         return tree(args);
     }
     let sort = sort_keys(&args.sort)?;
     let recording = profiles::read(&args.input.input)?;
-    let table = args.stdio || args.json || args.csv || !interactive();
+    let table = form.is_some() || !interactive();
     let lines = args.inline || sort.iter().any(|key| key.is_of_source());
     let profile = match table && !lines {
         true => profiles::resolve_functions(&args.input.input, &recording, &args.input.names),
@@ -100,14 +129,15 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         return crate::tui::run(&recording, &profile, options);
     }
     let mut table = Table::new(&profile, &options);
-    if args.json || args.csv {
+    let machine = matches!(form, Some(Format::Json | Format::Csv));
+    if machine {
         let rows = args.limit.unwrap_or(usize::MAX).min(table.rows.len());
         table.hidden += table.rows.len() - rows;
         table.rows.truncate(rows);
     }
-    let text = match (args.json, args.csv) {
-        (true, _) => lwp_report::machine::json(&table),
-        (_, true) => lwp_report::machine::csv(&table),
+    let text = match form {
+        Some(Format::Json) => lwp_report::machine::json(&table),
+        Some(Format::Csv) => lwp_report::machine::csv(&table),
         _ => lwp_report::text::table(&table, args.limit),
     };
     super::print(text.as_bytes())?;

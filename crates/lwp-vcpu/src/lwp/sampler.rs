@@ -45,7 +45,7 @@ impl Reload {
         let left = interval.max(1) - 1;
         match self.mask {
             0 => left,
-            mask => left & !mask | u64::from(self.random.next_u32()) & mask,
+            mask => (left & !mask) | (u64::from(self.random.next_u32()) & mask),
         }
     }
 }
