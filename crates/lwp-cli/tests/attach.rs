@@ -161,6 +161,13 @@ fn one_thread_is_recorded_until_it_ends() {
         let report = text(&lwp(&dir, &["report", "--csv", "-s", "sym"]).stdout);
         assert!(report.contains("second_work") && !report.contains("first_work"), "{report}");
     }
+    // Counts are the thread's too.
+    let (program, _output, line) = start(&dir, &["./threads"]);
+    let tid = line.trim();
+    let args = ["stat", "-j", "--per-thread", "--timeout", "300", "-e", "instructions", "-t", tid];
+    let counts = text(&lwp(&dir, &args).stderr);
+    assert!(counts.contains(tid) && counts.lines().count() == 1, "{counts}");
+    drop(program);
     let absent = ["record", "-t", "1000000000", "-o", "absent"];
     let output = limited(&dir, &[&[LWP], &absent[..]].concat()).output().expect("timeout starts");
     assert_eq!(output.status.code(), Some(127), "{}", text(&output.stderr));

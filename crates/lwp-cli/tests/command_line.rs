@@ -43,6 +43,24 @@ fn help_and_version_are_no_errors() {
     assert!(stdout(&version).contains(env!("CARGO_PKG_VERSION")));
 }
 
+/// Options are promises. What has changed on purpose is taken over with
+/// `LWP_BLESS=1 cargo test -p lwp-cli --test command_line`, and looked at in the difference.
+#[test]
+fn help_lists_the_options_that_it_did() {
+    for command in ["record", "report", "annotate", "flamegraph"] {
+        let help = stdout(&lwp(&[command, "-h"]));
+        let trimmed: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let help = trimmed.join("\n") + "\n";
+        let path =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/{command}.txt"));
+        if std::env::var_os("LWP_BLESS").is_some() {
+            std::fs::write(&path, &help).expect("it can be written");
+        }
+        let agreed = std::fs::read_to_string(&path).expect("it can be read");
+        assert!(help == agreed, "{command} -h is now:\n{help}");
+    }
+}
+
 #[test]
 fn unknown_events_are_errors_with_suggestions() {
     let output = lwp(&["stat", "-e", "instuctions", "true"]);
