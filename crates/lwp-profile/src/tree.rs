@@ -14,8 +14,9 @@ pub struct Node {
     pub own: u64,
     /// Counted here and below.
     pub total: u64,
-    /// Called from here, by function.
-    children: Vec<u32>,
+    /// Where in [`Tree::children`] those begin that are called from here, and how many they are.
+    first: u32,
+    count: u32,
 }
 
 /// All contexts, with the counts of one event.
@@ -23,6 +24,8 @@ pub struct Node {
 pub struct Tree {
     /// Callers before callees; the first stands above everything.
     nodes: Vec<Node>,
+    /// Callees of every node, by function: one list for all, for there may be millions.
+    children: Vec<u32>,
     /// Whether contexts were recorded and not inferred.
     pub recorded: bool,
 }
@@ -52,18 +55,28 @@ impl Tree {
 
     /// What is called from `node`, by function.
     pub fn children(&self, node: &Node) -> impl Iterator<Item = &Node> {
-        node.children.iter().map(|&child| &self.nodes[child as usize])
+        let (first, count) = (node.first as usize, node.count as usize);
+        self.children[first..first + count].iter().map(|&child| &self.nodes[child as usize])
     }
 }
 
 /// Contexts that are being gathered.
 #[derive(Clone, Debug)]
 pub struct Contexts {
-    nodes: Vec<Node>,
-    /// How many functions are around each.
-    depths: Vec<u32>,
+    /// Callers before callees.
+    nodes: Vec<Gathered>,
     /// Callees by caller and function.
     calls: FxHashMap<(u32, FunctionId), u32>,
+}
+
+/// A context that is being gathered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gathered {
+    function: FunctionId,
+    caller: u32,
+    /// How many functions are around it.
+    depth: u32,
+    own: u64,
 }
 
 /// What is called from this many functions is counted in the last of them: whoever walks a tree may
@@ -72,7 +85,7 @@ const DEEPEST: u32 = 4096;
 
 impl Default for Contexts {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()], depths: vec![0], calls: FxHashMap::default() }
+        Self { nodes: vec![Gathered::default()], calls: FxHashMap::default() }
     }
 }
 
@@ -82,16 +95,14 @@ impl Contexts {
 
     /// The context of `function` called from `context`.
     pub fn call(&mut self, context: u32, function: FunctionId) -> u32 {
-        let depth = self.depths[context as usize];
+        let depth = self.nodes[context as usize].depth;
         if depth == DEEPEST {
             return context;
         }
         let next = self.nodes.len() as u32;
         let number = *self.calls.entry((context, function)).or_insert(next);
         if number == next {
-            self.nodes.push(Node { function, ..Node::default() });
-            self.depths.push(depth + 1);
-            self.nodes[context as usize].children.push(number);
+            self.nodes.push(Gathered { function, caller: context, depth: depth + 1, own: 0 });
         }
         number
     }
@@ -104,21 +115,35 @@ impl Contexts {
 
     /// The tree. `renumbered` gives each function its final number, no two of them the same.
     pub fn finish(self, recorded: bool, renumbered: impl Fn(FunctionId) -> FunctionId) -> Tree {
-        let mut nodes = self.nodes;
-        for node in nodes.iter_mut().skip(1) {
-            node.function = renumbered(node.function);
-        }
+        let gathered = self.nodes;
+        drop(self.calls);
+        let node = |from: &Gathered| Node { own: from.own, total: from.own, ..Node::default() };
+        let mut nodes: Vec<Node> = gathered.iter().map(node).collect();
         // Callees come behind their callers.
-        for number in (0..nodes.len()).rev() {
-            let children = std::mem::take(&mut nodes[number].children);
-            let below = children.iter().map(|child| nodes[*child as usize].total);
-            let total = below.fold(nodes[number].own, u64::saturating_add);
-            let mut children = children;
-            children.sort_unstable_by_key(|child| nodes[*child as usize].function);
-            nodes[number].total = total;
-            nodes[number].children = children;
+        for (number, from) in gathered.iter().enumerate().skip(1).rev() {
+            nodes[number].function = renumbered(from.function);
+            let total = nodes[number].total;
+            let caller = &mut nodes[from.caller as usize];
+            caller.total = caller.total.saturating_add(total);
+            caller.count += 1;
         }
-        Tree { nodes, recorded }
+        let mut first = 0;
+        for node in &mut nodes {
+            node.first = first;
+            first += std::mem::take(&mut node.count);
+        }
+        let mut children = vec![0; gathered.len() - 1];
+        for (number, from) in (0u32..).zip(&gathered).skip(1) {
+            let caller = &mut nodes[from.caller as usize];
+            children[(caller.first + caller.count) as usize] = number;
+            caller.count += 1;
+        }
+        for node in nodes.iter().filter(|node| node.count > 1) {
+            let (first, count) = (node.first as usize, node.count as usize);
+            let called = &mut children[first..first + count];
+            called.sort_unstable_by_key(|child| nodes[*child as usize].function);
+        }
+        Tree { nodes, children, recorded }
     }
 }
 

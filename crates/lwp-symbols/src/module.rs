@@ -114,6 +114,11 @@ impl ModuleNames {
         dwarf.as_ref().map(|dwarf| dwarf.frames_at(address, files)).unwrap_or_default()
     }
 
+    /// Whether there is debug information.
+    pub fn has_debug(&self) -> bool {
+        self.debug.is_some()
+    }
+
     /// The tables.
     pub fn elf(&self) -> Option<&Elf> {
         self.elf.as_ref()

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
     Block, BlockEnd, Builder, Contexts, Event, Frame, Function, FunctionId, Location, LocationId,
-    Mode, Module, ModuleId, Origin, Profile, RecordedSample, Recording, Thread, ThreadId, Tree,
-    Values,
+    Mode, Module, ModuleId, Origin, Profile, RecordedFrame, RecordedSample, Recording, Thread,
+    ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
@@ -41,10 +41,10 @@ pub struct Resolved {
     pub debug_files: Vec<PathBuf>,
 }
 
-/// A profile without its stacks, and the contexts of one event.
+/// The contexts of one event, and the functions in them.
 #[derive(Clone, Debug, Default)]
 pub struct InContext {
-    /// Functions and their own counts.
+    /// Functions; of a sampled recording, without counts, which the contexts have.
     pub resolved: Resolved,
     /// The contexts.
     pub tree: Tree,
@@ -132,6 +132,10 @@ pub struct Resolver<'a> {
     code: FxHashMap<(u32, u64), Rc<Vec<Code>>>,
     options: &'a Options,
 }
+
+/// Functions that are inlined into each other, outermost first, by module, address in the process, and whether
+/// the address is that of a sampled instruction.
+type InlinedAt = FxHashMap<(u32, u64, bool), Box<[FunctionId]>>;
 
 /// An instruction's address and bytes.
 type Code = (u64, Vec<u8>);
@@ -399,24 +403,18 @@ impl<'a> Resolver<'a> {
         values
     }
 
-    /// Own counts of samples, and the contexts of one event.
+    /// The contexts of one event.
     fn contexts(&mut self, event: usize) -> Contexts {
         let recording = self.recording;
         let mut contexts = Contexts::default();
         // The context in which each frame calls; filled in for those that do.
         let mut calling: Vec<Option<u32>> = vec![None; recording.frames.len()];
         let mut waiting = Vec::new();
-        for sample in &recording.samples {
-            let (RecordedSample { serial, event: of, frame }, _) = *sample;
-            let Some(thread) = self.thread(serial) else { continue };
-            let leaf = recording.frames[frame as usize];
-            let location = self.sampled(leaf.module, leaf.address, true);
-            let values = self.values([sample].into_iter());
-            let stack = self.builder.stack(vec![location]);
-            self.builder.sample(thread, stack, &values);
-            if of as usize != event {
-                continue;
-            }
+        let mut known = InlinedAt::default();
+        let interval = recording.events.get(event).map_or(1, |event| event.interval.max(1));
+        let of_event = |(sample, _): &&(RecordedSample, u64)| sample.event as usize == event;
+        for (RecordedSample { frame, .. }, times) in recording.samples.iter().filter(of_event) {
+            let leaf = recording.frames[*frame as usize];
             // Outwards to what is known, and inwards again.
             let mut at = leaf.caller;
             while let Some(index) = at
@@ -425,24 +423,40 @@ impl<'a> Resolver<'a> {
                 waiting.push(index);
                 at = recording.frames[index as usize].caller;
             }
-            let known = at.and_then(|index| calling[index as usize]);
-            let mut context = known.unwrap_or(Contexts::ROOT);
+            let outer = at.and_then(|index| calling[index as usize]);
+            let mut context = outer.unwrap_or(Contexts::ROOT);
             while let Some(index) = waiting.pop() {
                 let frame = recording.frames[index as usize];
-                let location = self.sampled(frame.module, frame.address, false);
-                context = self.called(&mut contexts, context, location);
+                context = self.called(&mut contexts, context, &mut known, frame, false);
                 calling[index as usize] = Some(context);
             }
-            context = self.called(&mut contexts, context, location);
-            contexts.add(context, values.get(event));
+            context = self.called(&mut contexts, context, &mut known, leaf, true);
+            contexts.add(context, times.saturating_mul(interval));
         }
         contexts
     }
 
-    /// The context of a location reached from another one, inlined functions included.
-    fn called(&self, contexts: &mut Contexts, from: u32, location: LocationId) -> u32 {
-        let frames = self.builder.location_at(location).frames.iter().rev();
-        frames.fold(from, |context, frame| contexts.call(context, frame.function))
+    /// The context of a frame's function reached from another one, inlined functions included.
+    fn called(
+        &mut self,
+        contexts: &mut Contexts,
+        from: u32,
+        known: &mut InlinedAt,
+        frame: RecordedFrame,
+        leaf: bool,
+    ) -> u32 {
+        let module = frame.module.unwrap_or(u32::MAX);
+        let names = self.names.get(&self.same(module));
+        if !names.is_some_and(ModuleNames::has_debug) {
+            let address = self.file_address(module, frame.address);
+            return contexts.call(from, self.function_at(module, address).0);
+        }
+        let functions = known.entry((module, frame.address, leaf)).or_insert_with(|| {
+            let location = self.sampled(frame.module, frame.address, leaf);
+            let frames = self.builder.location_at(location).frames.iter().rev();
+            frames.map(|frame| frame.function).collect()
+        });
+        functions.iter().fold(from, |context, function| contexts.call(context, *function))
     }
 
     /// The locations of a stack, innermost first.

@@ -1,7 +1,5 @@
 //! The boxes of a flame graph.
 
-use std::collections::BTreeMap;
-
 use lwp_profile::{FunctionId, Node, Profile, Tree};
 use lwp_symbols::function_name;
 
@@ -62,16 +60,6 @@ pub struct Graph {
     pub note: String,
 }
 
-/// A context by names: comparable between profiles.
-#[derive(Clone, Debug, Default)]
-struct Context {
-    total: u64,
-    own: u64,
-    before: u64,
-    /// By the number of the name.
-    children: BTreeMap<u32, Context>,
-}
-
 /// A function's name and its module's.
 type Name = (String, String);
 
@@ -118,15 +106,13 @@ impl Graph {
         let (profile, tree) = after;
         let profiles: Vec<&Profile> = before.iter().map(|one| one.0).chain([profile]).collect();
         let names = Names::of(&profiles);
-        let mut root = Context::default();
-        enter(tree, tree.root(), &mut root, &names.numbers(profile), false);
-        if let Some((profile, tree)) = before {
-            enter(tree, tree.root(), &mut root, &names.numbers(profile), true);
-        }
+        let side = |(profile, tree): Contexts<'_>| (names.numbers(profile), tree.root().total);
+        let (numbers, total) = side(after);
+        let earlier = before.map(side);
         let mut graph = Self {
             event: event.to_owned(),
-            total: root.total,
-            before: before.map(|_| root.before),
+            total,
+            before: earlier.as_ref().map(|(_, total)| *total),
             note: match tree.recorded {
                 true => String::new(),
                 false => "stacks are inferred from numbers of calls; each function's own counts \
@@ -136,24 +122,56 @@ impl Graph {
             ..Self::default()
         };
         let least = style.least / style.width;
-        let whole = (root.total as f64).max(1.0);
+        let whole = (total as f64).max(1.0);
+        let mut sides = vec![Side { tree, numbers: &numbers, before: false }];
+        if let Some(((_, tree), (numbers, _))) = before.zip(earlier.as_ref()) {
+            sides.push(Side { tree, numbers, before: true });
+        }
+        let roots: Vec<Member<'_>> =
+            sides.iter().map(|side| Member { name: 0, side, node: side.tree.root() }).collect();
         let scale = Scale { whole, least, names: &names };
-        lay(&mut graph, &root, ("all", ""), 0.0, 0, &scale);
+        lay(&mut graph, &roots, ("all", ""), 0.0, 0, &scale);
         graph
     }
 }
 
-fn enter(tree: &Tree, node: &Node, into: &mut Context, names: &[u32], before: bool) {
-    match before {
-        true => into.before = into.before.saturating_add(node.total),
-        false => {
-            into.total = into.total.saturating_add(node.total);
-            into.own = into.own.saturating_add(node.own);
+/// One of the profiles that are drawn.
+struct Side<'a> {
+    tree: &'a Tree,
+    /// The number of each function's name.
+    numbers: &'a [u32],
+    /// It is the one compared with.
+    before: bool,
+}
+
+/// A node of a tree, and the number of its name. Nodes of one name in one context are one box.
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    name: u32,
+    side: &'a Side<'a>,
+    node: &'a Node,
+}
+
+/// What was counted in nodes of one name.
+#[derive(Default)]
+struct Sums {
+    total: u64,
+    own: u64,
+    before: u64,
+}
+
+impl Sums {
+    fn of(members: &[Member<'_>]) -> Self {
+        let mut sums = Self::default();
+        for Member { side, node, .. } in members {
+            if side.before {
+                sums.before = sums.before.saturating_add(node.total);
+            } else {
+                sums.total = sums.total.saturating_add(node.total);
+                sums.own = sums.own.saturating_add(node.own);
+            }
         }
-    }
-    for child in tree.children(node) {
-        let name = names[child.function.index()];
-        enter(tree, child, into.children.entry(name).or_default(), names, before);
+        sums
     }
 }
 
@@ -163,15 +181,18 @@ struct Scale<'a> {
     names: &'a Names,
 }
 
+/// Lays out the box of `members`, and what lies inside. What is too narrow to be drawn is not looked into: of
+/// a million contexts hardly any are.
 fn lay(
     graph: &mut Graph,
-    context: &Context,
+    members: &[Member<'_>],
     (name, module): (&str, &str),
     start: f64,
     depth: usize,
     scale: &Scale<'_>,
 ) {
-    let width = context.total as f64 / scale.whole;
+    let Sums { total, own, before } = Sums::of(members);
+    let width = total as f64 / scale.whole;
     if width < scale.least && depth > 0 {
         return;
     }
@@ -182,14 +203,21 @@ fn lay(
         start,
         width,
         depth,
-        total: context.total,
-        own: context.own,
-        before: graph.before.map(|_| context.before),
+        total,
+        own,
+        before: graph.before.map(|_| before),
     });
+    let mut inner: Vec<Member<'_>> = Vec::new();
+    for Member { side, node, .. } in members {
+        let name = |child: &Node| side.numbers[child.function.index()];
+        let children = side.tree.children(node);
+        inner.extend(children.map(|node| Member { name: name(node), side, node }));
+    }
+    inner.sort_by_key(|member| member.name);
     let mut at = start;
-    for (&number, child) in &context.children {
-        let (name, module) = &scale.names.all[number as usize];
-        lay(graph, child, (name, module), at, depth + 1, scale);
-        at += child.total as f64 / scale.whole;
+    for members in inner.chunk_by(|a, b| a.name == b.name) {
+        let (name, module) = &scale.names.all[members[0].name as usize];
+        lay(graph, members, (name, module), at, depth + 1, scale);
+        at += Sums::of(members).total as f64 / scale.whole;
     }
 }
