@@ -20,13 +20,15 @@ use crate::contexts::{Context, Contexts, Sum};
 use crate::cpuid::VirtualCpu;
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
-use crate::outcome::{ProcessReport, ThreadReport};
+use crate::outcome::ProcessReport;
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
 use crate::server::Pace;
 use crate::space::Space;
 use crate::store::Store;
 use crate::syscalls::Pending;
+
+mod counts;
 
 /// What the tracer must do for a thread that the server cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -388,7 +390,7 @@ impl Machine {
         }
         self.slots[slot] = tid;
         let profile = self.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default();
-        let wanted = self.reports(tid);
+        let wanted = self.is_reported(tid);
         let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
         let lwp = self.samples().then(sampling);
         let thread = Thread {
@@ -414,78 +416,6 @@ impl Machine {
         self.threads.insert(tid, thread);
         self.lwp_publish(tid);
         Some(slot)
-    }
-
-    /// Takes a thread out, its counts into its process's report.
-    pub fn remove_thread(&mut self, tid: Tid) {
-        self.report_thread(tid);
-        let total = self.thread_sum(tid);
-        let Some(thread) = self.threads.remove(&tid) else { return };
-        let kept = self.counted(&thread, total);
-        let wanted = self.reports(tid);
-        if let Some(process) = self.processes.get(&thread.pid).filter(|_| wanted) {
-            let report = &mut self.reports[process.report];
-            report.threads.push(ThreadReport {
-                tid,
-                comm: report.comm.clone(),
-                counts: kept.counts(),
-                started: thread.started,
-                ended: Some(Instant::now()),
-            });
-        }
-        self.slots[thread.slot] = 0;
-        self.slot_owner.insert(thread.slot, thread.pid);
-        self.contexts.release(thread.slot);
-    }
-
-    /// Whether what a thread does is to be reported.
-    pub fn reports(&self, tid: Tid) -> bool {
-        self.config.only_thread.is_none_or(|only| only == tid)
-    }
-
-    /// The reports as they would be if every thread ended now.
-    pub fn so_far(&mut self) -> Vec<ProcessReport> {
-        let mut reports = self.reports.clone();
-        let tids: Vec<Tid> =
-            self.threads.keys().copied().filter(|tid| self.reports(*tid)).collect();
-        for tid in tids {
-            let total = self.thread_sum(tid);
-            let Some(thread) = self.threads.get(&tid) else { continue };
-            let Some(process) = self.processes.get(&thread.pid) else { continue };
-            let report = &mut reports[process.report];
-            let counts = self.counted(thread, total).counts();
-            let comm = report.comm.clone();
-            let started = thread.started;
-            report.threads.push(ThreadReport { tid, comm, counts, started, ended: None });
-        }
-        for report in &mut reports {
-            report.threads.sort_by_key(|thread| thread.tid);
-        }
-        reports
-    }
-
-    /// What a thread has counted while counting was on, given its total.
-    fn counted(&self, thread: &Thread, total: Sum) -> Sum {
-        let mut sum = thread.kept;
-        if self.enabled {
-            sum.add_sum(total.minus(thread.mark));
-        }
-        sum
-    }
-
-    /// Everything that a thread's counters say, corrected.
-    pub fn thread_sum(&mut self, tid: Tid) -> Sum {
-        let mut sum = Sum::default();
-        let Some(thread) = self.threads.get(&tid) else { return sum };
-        sum.add_sum(thread.correction);
-        let slot = thread.slot;
-        let Some(index) = self.space_index(tid) else { return sum };
-        let Some(Some(space)) = self.spaces.get(index) else { return sum };
-        let Some(Some(family)) = self.families.get(space.family) else { return sum };
-        if self.config.plan == Plan::Exact {
-            self.contexts.context(slot).collect(family.translator.counters(), &mut sum);
-        }
-        sum
     }
 
     /// Lets the threads of an address space know where there is code, if there is more of it than they know.
@@ -519,35 +449,6 @@ impl Machine {
                 thread.known_cuts.use_on(self.contexts.context(slot), side);
             }
         }
-    }
-
-    /// Takes what a thread's counters say into its account, because they will be another translator's.
-    pub fn keep_counts(&mut self, tid: Tid, slot: usize) {
-        self.close_report(tid);
-        let sum = self.thread_sum(tid);
-        self.contexts.context(slot).clear_counters();
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.correction = sum;
-        }
-    }
-
-    /// Switches counting on or off, for all threads.
-    pub fn set_enabled(&mut self, on: bool) {
-        if self.enabled == on {
-            return;
-        }
-        let tids: Vec<Tid> = self.threads.keys().copied().collect();
-        for tid in tids {
-            self.mark_executions(tid, !on);
-            self.switch_sampling(tid, !on);
-            let total = self.thread_sum(tid);
-            let Some(thread) = self.threads.get_mut(&tid) else { continue };
-            if !on {
-                thread.kept.add_sum(total.minus(thread.mark));
-            }
-            thread.mark = total;
-        }
-        self.enabled = on;
     }
 
     /// Keeps an ended process's address space for a while: a child that it made just before it was

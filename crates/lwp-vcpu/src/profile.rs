@@ -5,7 +5,6 @@
 //! and how often each conditional branch was not taken. A [`Sink`] receives this when a thread ends,
 //! and at checkpoints.
 
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use iced_x86::{Decoder, DecoderOptions};
@@ -18,156 +17,14 @@ use crate::machine::Machine;
 use crate::maps::Mapping;
 
 mod jumps;
+mod sink;
 mod words;
 
 pub use jumps::Jump;
+pub use sink::{
+    Block, BlockCount, BlockEnd, Module, ModuleMapping, Place, Sample, Sink, ThreadExecutions,
+};
 use words::Words;
-
-/// Receives what was executed. Modules and blocks come before the first thread that executed them.
-///
-/// Calls are made under the machine's lock: a sink must not block for long. A sink that fails keeps
-/// the error to itself; the program goes on.
-pub trait Sink: Debug + Send {
-    /// Code of a file, or anonymous code, that has been executed.
-    fn module(&mut self, module: &Module);
-    /// Blocks that have been executed, each reported once.
-    fn blocks(&mut self, blocks: &[Block]);
-    /// What a thread has executed since it started. A later report of the same serial replaces it.
-    fn thread(&mut self, thread: &ThreadExecutions);
-    /// Whether indirect calls shall be counted by where they lead: see [`ThreadExecutions::jumps`].
-    fn wants_calls(&self) -> bool {
-        false
-    }
-    /// A sample. Its thread and the modules of its stack have been reported before.
-    fn sample(&mut self, sample: &Sample<'_>);
-}
-
-/// An instruction of a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The module; `None` where nothing executable is mapped.
-    pub module: Option<u32>,
-    /// The address.
-    pub address: u64,
-}
-
-/// A sample.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
-    /// Number of the thread.
-    pub serial: u32,
-    /// Index of the event in [`crate::Config::sampling`].
-    pub event: u32,
-    /// Innermost first: the instruction that is about to be executed, then the last bytes of calls
-    /// that have not returned.
-    pub stack: &'a [Place],
-}
-
-/// A piece of a module in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModuleMapping {
-    /// First address.
-    pub start: u64,
-    /// First address after it.
-    pub end: u64,
-    /// Offset of `start` in the file.
-    pub offset: u64,
-}
-
-/// Executable mappings that belong together.
-#[derive(Clone, Debug)]
-pub struct Module {
-    /// Its number in this run.
-    pub id: u32,
-    /// A process that has it mapped, at this moment.
-    pub pid: i32,
-    /// The file's path as the process sees it, a bracketed name as `[vdso]`, or empty for anonymous
-    /// code.
-    pub path: PathBuf,
-    /// Whether its bytes may change while it is executed.
-    pub changing: bool,
-    /// Its executable mappings.
-    pub mappings: Vec<ModuleMapping>,
-}
-
-/// How a block ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum BlockEnd {
-    /// Not in a branch.
-    Other,
-    /// Direct jump.
-    Jump,
-    /// Conditional branch.
-    Conditional,
-    /// Direct call.
-    Call,
-    /// Indirect jump.
-    IndirectJump,
-    /// Indirect call.
-    IndirectCall,
-    /// Return.
-    Return,
-}
-
-/// A basic block of the program. Blocks may overlap: each starts where control once arrived.
-#[derive(Clone, Debug)]
-pub struct Block {
-    /// Its number in this run.
-    pub id: u32,
-    /// Its module.
-    pub module: u32,
-    /// Address of its first instruction.
-    pub pc: u64,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Lengths of its instructions.
-    pub lengths: Vec<u8>,
-    /// How many of its instructions one run executes; the others are reported as steps.
-    pub counted: u16,
-    /// How it ends.
-    pub end: BlockEnd,
-    /// Where its direct branch leads.
-    pub target: Option<u64>,
-}
-
-/// How often a thread has executed a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockCount {
-    /// The block.
-    pub block: u32,
-    /// Complete executions.
-    pub runs: u64,
-    /// Of these, how often the conditional branch at its end was not taken.
-    pub not_taken: u64,
-}
-
-/// What a thread has executed.
-#[derive(Clone, Debug, Default)]
-pub struct ThreadExecutions {
-    /// Number of the thread in this run.
-    pub serial: u32,
-    /// Index of its process image among the outcome's processes.
-    pub image: u32,
-    /// Process id.
-    pub pid: i32,
-    /// Thread id.
-    pub tid: i32,
-    /// Name of the process image.
-    pub comm: String,
-    /// Complete executions of blocks.
-    pub blocks: Vec<BlockCount>,
-    /// Executions of a block that a signal or the thread's end cut short: block, how many
-    /// instructions were executed, how often.
-    pub partial: Vec<(u32, u16, u64)>,
-    /// Instructions executed one at a time: module, address, how often. Negative where a block's
-    /// execution counts an instruction that was started again.
-    pub steps: Vec<(Option<u32>, u64, i64)>,
-    /// Where indirect calls led, if that is wanted, and all branches that were executed alone; also, as
-    /// indirect jumps that were not, where the words lead that stubs of linkage tables jump through.
-    pub jumps: Vec<Jump>,
-    /// Where events are sampled: how many there were of each.
-    pub sampled: Vec<u64>,
-}
 
 /// Executions by fragment, signed so that they can be corrected and subtracted.
 #[derive(Clone, Debug, Default)]
@@ -534,7 +391,7 @@ impl Machine {
 
     /// Reports what a thread has executed so far to the sink.
     pub fn report_thread(&mut self, tid: Tid) {
-        if self.profiler.is_none() || !self.reports(tid) {
+        if self.profiler.is_none() || !self.is_reported(tid) {
             return;
         }
         let Some(who) = self.identity_of(tid) else { return };

@@ -1,0 +1,113 @@
+//! What threads have counted, and when it counts: reports, and switching on and off.
+
+use std::time::Instant;
+
+use lwp_ptrace::Tid;
+
+use super::{Machine, Thread};
+use crate::config::Plan;
+use crate::contexts::Sum;
+use crate::outcome::{ProcessReport, ThreadReport};
+
+impl Machine {
+    /// Takes a thread out, its counts into its process's report.
+    pub fn remove_thread(&mut self, tid: Tid) {
+        self.report_thread(tid);
+        let total = self.thread_sum(tid);
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        let kept = self.counted(&thread, total);
+        let wanted = self.is_reported(tid);
+        if let Some(process) = self.processes.get(&thread.pid).filter(|_| wanted) {
+            let report = &mut self.reports[process.report];
+            report.threads.push(ThreadReport {
+                tid,
+                comm: report.comm.clone(),
+                counts: kept.counts(),
+                started: thread.started,
+                ended: Some(Instant::now()),
+            });
+        }
+        self.slots[thread.slot] = 0;
+        self.slot_owner.insert(thread.slot, thread.pid);
+        self.contexts.release(thread.slot);
+    }
+
+    /// Whether what a thread does is to be reported.
+    pub fn is_reported(&self, tid: Tid) -> bool {
+        self.config.only_thread.is_none_or(|only| only == tid)
+    }
+
+    /// The reports as they would be if every thread ended now.
+    pub fn so_far(&mut self) -> Vec<ProcessReport> {
+        let mut reports = self.reports.clone();
+        let tids: Vec<Tid> =
+            self.threads.keys().copied().filter(|tid| self.is_reported(*tid)).collect();
+        for tid in tids {
+            let total = self.thread_sum(tid);
+            let Some(thread) = self.threads.get(&tid) else { continue };
+            let Some(process) = self.processes.get(&thread.pid) else { continue };
+            let report = &mut reports[process.report];
+            let counts = self.counted(thread, total).counts();
+            let comm = report.comm.clone();
+            let started = thread.started;
+            report.threads.push(ThreadReport { tid, comm, counts, started, ended: None });
+        }
+        for report in &mut reports {
+            report.threads.sort_by_key(|thread| thread.tid);
+        }
+        reports
+    }
+
+    /// What a thread has counted while counting was on, given its total.
+    fn counted(&self, thread: &Thread, total: Sum) -> Sum {
+        let mut sum = thread.kept;
+        if self.enabled {
+            sum.add_sum(total.minus(thread.mark));
+        }
+        sum
+    }
+
+    /// Everything that a thread's counters say, corrected.
+    pub fn thread_sum(&mut self, tid: Tid) -> Sum {
+        let mut sum = Sum::default();
+        let Some(thread) = self.threads.get(&tid) else { return sum };
+        sum.add_sum(thread.correction);
+        let slot = thread.slot;
+        let Some(index) = self.space_index(tid) else { return sum };
+        let Some(Some(space)) = self.spaces.get(index) else { return sum };
+        let Some(Some(family)) = self.families.get(space.family) else { return sum };
+        if self.config.plan == Plan::Exact {
+            self.contexts.context(slot).collect(family.translator.counters(), &mut sum);
+        }
+        sum
+    }
+
+    /// Takes what a thread's counters say into its account, because they will be another translator's.
+    pub fn keep_counts(&mut self, tid: Tid, slot: usize) {
+        self.close_report(tid);
+        let sum = self.thread_sum(tid);
+        self.contexts.context(slot).clear_counters();
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.correction = sum;
+        }
+    }
+
+    /// Switches counting on or off, for all threads.
+    pub fn set_enabled(&mut self, on: bool) {
+        if self.enabled == on {
+            return;
+        }
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            self.mark_executions(tid, !on);
+            self.switch_sampling(tid, !on);
+            let total = self.thread_sum(tid);
+            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            if !on {
+                thread.kept.add_sum(total.minus(thread.mark));
+            }
+            thread.mark = total;
+        }
+        self.enabled = on;
+    }
+}
