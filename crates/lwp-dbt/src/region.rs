@@ -252,8 +252,8 @@ impl Translator {
     }
 
     /// Whether events may be noted, to be recorded when the next block begins.
-    fn notes(&self) -> bool {
-        match self.lwp {
+    fn notes(&self, unit: &Unit) -> bool {
+        match self.lwp_of(unit) {
             Lwp::On(selection) => {
                 selection.instructions && selection.ip.is_none() && !selection.dcache
             }

@@ -91,7 +91,7 @@ impl Translator {
         // The countdown is charged before the first instruction, and the counter right behind it.
         let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
         // A block that counts nothing still lets a noted event be recorded before it begins.
-        let notes = self.notes();
+        let notes = self.notes(work.unit);
         if (!countdown.is_zero() || notes) && reached {
             if !exact {
                 before = 0;
