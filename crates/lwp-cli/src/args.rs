@@ -150,8 +150,17 @@ pub struct StatArgs {
     #[arg(long, conflicts_with = "repeat")]
     pub per_process: bool,
 
+    /// Print what is counted in each interval of MS milliseconds, while the program runs
+    #[arg(short = 'I', long, value_name = "MS", conflicts_with = "repeat",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval_print: Option<u64>,
+
+    /// Print large numbers with thousands separators, as is done anyway
+    #[arg(long, overrides_with = "no_big_num")]
+    pub big_num: bool,
+
     /// Print large numbers without thousands separators
-    #[arg(long)]
+    #[arg(long, overrides_with = "big_num")]
     pub no_big_num: bool,
 
     /// What is counted.
@@ -376,6 +385,12 @@ mod tests {
     }
 
     #[test]
+    fn the_last_word_on_separators_counts() {
+        assert!(stat(&["--big-num", "--no-big-num", "true"]).no_big_num);
+        assert!(!stat(&["--no-big-num", "--big-num", "true"]).no_big_num);
+    }
+
+    #[test]
     fn limits_have_units() {
         assert_eq!(
             [bytes("4096"), bytes("2k"), bytes("3G")],
@@ -391,6 +406,8 @@ mod tests {
         assert!(refused(&["--append", "true"]));
         assert!(refused(&["--per-thread", "--per-process", "true"]));
         assert!(refused(&["--per-thread", "-r", "2", "true"]));
+        assert!(refused(&["-I", "100", "-r", "2", "true"]));
+        assert!(refused(&["-I", "0", "true"]));
         assert!(refused(&["--seed", "1", "true"]));
         assert!(refused(&["--deterministic", "--aslr", "true"]));
         assert!(refused(&["--cpu", "pentium", "true"]));

@@ -255,6 +255,31 @@ fn foreseen_functions_change_no_counts() {
     assert_eq!(with, without);
 }
 
+/// The intervals of a run, while it runs and at its end, have all that it executed and nothing twice.
+#[test]
+fn intervals_add_up_to_the_whole() {
+    let script =
+        "for i in 1 2 3 4 5 6; do j=0; while [ $j -lt 300 ]; do j=$((j+1)); done; sleep 0.1; done";
+    let program = ["--", "/bin/sh", "-c", script];
+    let instructions = ["-e", "instructions"];
+    let whole = rows("whole.json", &[&instructions[..], &program].concat());
+    let parts = rows("parts.json", &[&["-I", "100"], &instructions[..], &program].concat());
+    let times: Vec<f64> =
+        parts.iter().map(|row| row["interval"].as_f64().expect("a time")).collect();
+    assert!(times.len() >= 4 && times.is_sorted(), "{times:?}");
+    assert!(times[0] >= 0.1 && times[0] < times[times.len() - 1], "{times:?}");
+    let counted = |rows: &[Value]| -> f64 {
+        let value =
+            |row: &Value| row["counter-value"].as_str().and_then(|text| text.parse::<f64>().ok());
+        rows.iter().map(|row| value(row).expect("a count")).sum()
+    };
+    assert_eq!(counted(&parts), counted(&whole), "{parts:?}");
+
+    let text = stderr(&lwp(&[&["stat", "-I", "100"], &program[..]].concat()));
+    assert!(text.starts_with("#           time             counts unit events\n     0."), "{text}");
+    assert!(!text.contains("elapsed"), "{text}");
+}
+
 #[test]
 fn threads_are_reported_on_their_own() {
     let rows = rows("threads.json", &["--per-thread", "-e", "calls", "--", "/bin/true"]);

@@ -22,6 +22,8 @@ pub struct Report {
     pub times: Times,
     /// One line for each process that was not counted, and why.
     pub uncounted: Vec<String>,
+    /// When the interval ended that this is about, from the start of the run; none if it is about all of it.
+    pub at: Option<Duration>,
 }
 
 /// What one group of rows stands for.
@@ -130,6 +132,9 @@ impl Times {
     }
 }
 
+/// Why a time has no value.
+const WHOLE_RUN: &str = "times are measured for the whole run only";
+
 impl Report {
     /// Puts the outcomes of one or more runs of the same command together.
     pub fn new(title: String, requested: &[Requested], scope: Scope, outcomes: &[Outcome]) -> Self {
@@ -143,7 +148,31 @@ impl Report {
             groups: groups.map(|part| group(part, requested, scope, &times)).collect(),
             times,
             uncounted: last.iter().filter_map(uncounted).collect(),
+            at: None,
         }
+    }
+
+    /// What was counted in an interval that ended at `at`.
+    pub fn interval(
+        requested: &[Requested],
+        scope: Scope,
+        at: Duration,
+        outcome: &Outcome,
+    ) -> Self {
+        let mut report = Self::new(String::new(), requested, scope, std::slice::from_ref(outcome));
+        report.at = Some(at);
+        let rows = report.groups.iter_mut().flat_map(|group| &mut group.rows);
+        for (row, requested) in rows.zip(requested.iter().cycle()) {
+            let timed = [Event::TaskClock, Event::UserTime, Event::SystemTime];
+            if requested.source.as_ref().is_ok_and(|event| timed.contains(event)) {
+                // The kernel tells when a process has ended.
+                row.value = Err(WHOLE_RUN.into());
+                row.metric = None;
+            }
+        }
+        // It was counted all the time.
+        report.times.task = report.times.elapsed;
+        report
     }
 }
 
@@ -210,7 +239,7 @@ fn value(
     };
     match times.value(event) {
         Some((time, unit)) if scope == Scope::Total => (Ok(time), unit),
-        Some((_, unit)) => (Err("times are measured for the whole run only".into()), unit),
+        Some((_, unit)) => (Err(WHOLE_RUN.into()), unit),
         None => {
             let counts = runs.iter().filter_map(|counts| event.count(counts));
             (Ok(Spread::of(counts)), Unit::Count)
