@@ -1,6 +1,7 @@
 //! The command line, as clap sees it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -199,6 +200,15 @@ pub struct MachineArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic")]
     pub seed: u64,
 
+    /// Under --deterministic a program begins with a fixed environment: PATH, HOME, LC_ALL and TZ. Add a variable
+    /// with this value, or with the one that it has here
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic")]
+    pub env: Vec<OsString>,
+
+    /// What to do where the machine does not let the virtual CPU work
+    #[arg(long, value_name = "WHAT", default_value = "fail")]
+    pub fallback: Fallback,
+
     /// Leave address space randomisation on; counts may then vary between runs
     #[arg(long)]
     pub aslr: bool,
@@ -214,6 +224,46 @@ pub struct MachineArgs {
     /// End the run after MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
+}
+
+/// The choices of `--fallback`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
+pub enum Fallback {
+    /// Say why, and end with 125; the program is not run
+    #[default]
+    Fail,
+    /// Run the program natively, and say that it was not counted, and why
+    Native,
+}
+
+/// The environment under --deterministic, before what is added.
+const FIXED_ENVIRONMENT: [(&str, &str); 4] = [
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("HOME", "/nonexistent"),
+    ("LC_ALL", "C"),
+    ("TZ", "UTC0"),
+];
+
+/// The fixed environment with the variables of `--env`; those are looked up with `ours` where they have no value.
+fn fixed_environment(
+    added: &[OsString],
+    ours: impl Fn(&OsStr) -> Option<OsString>,
+) -> Vec<(OsString, OsString)> {
+    let fixed = FIXED_ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into()));
+    let mut environment: Vec<(OsString, OsString)> = fixed.collect();
+    for variable in added {
+        let bytes = variable.as_bytes();
+        let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+            Some(at) => {
+                let [name, value] = [&bytes[..at], &bytes[at + 1..]].map(OsStr::from_bytes);
+                (name.to_owned(), Some(value.to_owned()))
+            }
+            None => (variable.clone(), ours(variable)),
+        };
+        environment.retain(|(known, _)| *known != name);
+        environment.extend(value.map(|value| (name, value)));
+    }
+    environment
 }
 
 /// The choices of `--cpu`.
@@ -291,6 +341,12 @@ impl MachineArgs {
 
     /// The configuration of a run of `target` under these options.
     pub fn config(&self, target: Target, plan: Plan) -> Config {
+        if self.deterministic && !lwp_vcpu::doctor::layout_can_be_fixed() {
+            eprintln!(
+                "lwp: personality(2) is refused here: addresses are random, and counts may differ from run \
+                 to run in spite of --deterministic; see `lwp doctor`"
+            );
+        }
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
         config.cpu = self.cpu_model();
@@ -299,6 +355,9 @@ impl MachineArgs {
         config.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
         config.deterministic = self.deterministic;
         config.seed = self.seed;
+        config.environment =
+            self.deterministic.then(|| fixed_environment(&self.env, |name| std::env::var_os(name)));
+        config.native_fallback = self.fallback == Fallback::Native;
         config.timeout = self.timeout();
         config
     }
@@ -413,6 +472,26 @@ mod tests {
         assert!(refused(&["--cpu", "pentium", "true"]));
         assert!(!refused(&["-p", "1"]));
         assert!(!refused(&["--per-thread", "true"]));
+    }
+
+    #[test]
+    fn deterministic_runs_have_a_fixed_environment() {
+        let target = || Target::Attach { pid: 1 };
+        let config =
+            |words: &[&str]| stat(words).counting.machine.config(target(), Plan::Exact).environment;
+        assert_eq!(config(&["true"]), None);
+        let fixed = config(&["--deterministic", "true"]).expect("an environment");
+        let names = |environment: &[(OsString, OsString)]| -> Vec<OsString> {
+            environment.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(names(&fixed), ["PATH", "HOME", "LC_ALL", "TZ"]);
+        let ours = |name: &OsStr| (name == "TERM").then(|| "vt100".into());
+        let added = ["TERM", "GONE", "HOME=/", "A=b=c", "TZ"].map(OsString::from);
+        let environment = fixed_environment(&added, ours);
+        assert_eq!(names(&environment), ["PATH", "LC_ALL", "TERM", "HOME", "A"]);
+        let values: Vec<&OsString> = environment[2..].iter().map(|(_, value)| value).collect();
+        assert_eq!(values, ["vt100", "/", "b=c"]);
+        assert!(refused(&["--env", "HOME", "true"]));
     }
 
     #[test]

@@ -15,6 +15,10 @@ fn lwp(arguments: &[&str]) -> Output {
     Command::new(LWP).args(arguments).stdin(Stdio::null()).output().expect("lwp starts")
 }
 
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -141,6 +145,66 @@ fn equal_runs_have_equal_counts() {
     for event in ["instructions", "branches"] {
         assert_eq!(value(&first, event), value(&second, event), "{event}");
     }
+}
+
+/// Twenty runs that differ in what is no business of the program: the directory that it lies in, variables, what it
+/// is started by. Its own arguments are of the same length.
+#[test]
+fn deterministic_counts_depend_on_the_program_alone() {
+    let count = |nth: usize, rounds: &str| {
+        let file = format!("fixed{nth}.json");
+        let script = "i=0; while [ $i -lt $0 ]; do i=$((i+1)); v=$v$i; done; echo ${#v}; \
+                      exec od -A n -N 40 /dev/urandom";
+        let path = fresh(&file);
+        let mut command = Command::new(LWP);
+        command.args(["stat", "--deterministic", "-j", "-e", "instructions,branches,calls", "-o"]);
+        command.arg(&path).args(["--", "/bin/sh", "-c", script, rounds]);
+        let names = (0..nth).map(|n| (format!("VARIABLE{n}"), "x".repeat(37 * n + nth)));
+        let output = command.envs(names).env("LC_ALL", "de_DE.UTF-8").output().expect("lwp starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        let counts: Vec<Value> = std::fs::read_to_string(path)
+            .expect("counts")
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["counter-value"].clone())
+            .collect();
+        (counts, stdout(&output))
+    };
+    let first = count(0, "300");
+    for nth in 1..20 {
+        assert_eq!(count(nth, "300"), first, "run {nth}");
+    }
+    assert_ne!(count(0, "301").0, first.0);
+}
+
+/// Prints where the dynamic linker has found the argument count, and the names of all variables.
+const STACK_END: &str = "import ctypes, os; \
+    print(hex(ctypes.c_void_p.in_dll(ctypes.CDLL(None), '__libc_stack_end').value)); \
+    print(','.join(sorted(os.environ)))";
+
+/// The stack begins where it always does, whatever is on it.
+#[test]
+fn deterministic_stacks_begin_at_one_place() {
+    let place = |words: &[&str]| {
+        let program = ["--", "/usr/bin/python3", "-c", STACK_END];
+        let output = lwp(&[&["run", "--deterministic"], words, &program[..]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    let plain = place(&[]);
+    let more = place(&[
+        "--env",
+        "A=1",
+        "--env",
+        "LONGER=and_longer_than_anything_that_is_there_by_itself",
+    ]);
+    let (plain, more): (Vec<&str>, Vec<&str>) = (plain.lines().collect(), more.lines().collect());
+    assert_eq!(plain[0], more[0], "the address of argc");
+    assert_eq!(plain[1], "HOME,LC_ALL,PATH,TZ");
+    assert_eq!(more[1], "A,HOME,LC_ALL,LONGER,PATH,TZ");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use lwp_ptrace::{Tid, Tracee, sys};
 use crate::arena::Arena;
 use crate::config::{CpuModel, LwpConfig, Target};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
+use crate::first_stack;
 use crate::inject::{Call, Injector, Map};
 use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
@@ -99,6 +100,16 @@ impl Machine {
             family.remember_cpuid(known);
         }
         family
+    }
+
+    /// Where the stack of a program that begins with these registers has been moved to: under determinism, to
+    /// where it always is.
+    pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
+        let launched = matches!(self.config.target, Target::Launch { .. });
+        if !self.config.deterministic || !launched || regs.0.cs != CS_64 {
+            return None;
+        }
+        first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
     }
 
     /// Shows the virtual processor in a new program's auxiliary vector, and under determinism takes

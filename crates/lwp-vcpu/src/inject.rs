@@ -101,10 +101,16 @@ impl Injector {
         if first.is_ok() {
             return first;
         }
-        match MoreFiles::allow(self.tracee.0) {
+        let second = match MoreFiles::allow(self.tracee.0) {
             Ok(_more) => self.call(call),
             Err(_) => first,
-        }
+        };
+        second.map_err(|error| {
+            format!(
+                "it cannot open the virtual CPU's memory, as where it has another root directory or \
+                 process namespace: {error}"
+            )
+        })
     }
 
     /// Makes mappings of the memory open at `fd`.

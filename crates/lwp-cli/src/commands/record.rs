@@ -176,6 +176,8 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
         ("directory", directory.display().to_string()),
         ("cpu", cpu),
         ("deterministic", machine.deterministic.to_string()),
+        ("cgroup", lwp_vcpu::doctor::control_group()),
+        ("container", lwp_vcpu::doctor::container_id()),
     ]
 }
 

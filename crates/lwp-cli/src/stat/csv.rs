@@ -50,7 +50,7 @@ fn columns(report: &Report, group: &Group, row: &Row) -> Vec<String> {
 
 fn value(row: &Row) -> String {
     match (&row.value, row.unit) {
-        (Err(_), _) => "<not supported>".to_owned(),
+        (Err(missing), _) => missing.word().to_owned(),
         (Ok(spread), Unit::Msec) => number::msec(spread.mean, false),
         (Ok(spread), Unit::Count | Unit::Ns) => number::count(spread.mean, false),
     }

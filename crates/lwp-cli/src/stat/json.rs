@@ -53,8 +53,8 @@ fn object(report: &Report, group: &Group, row: &Row) -> String {
         member("metric-value", &quoted(&format!("{:.6}", metric.value)));
         member("metric-unit", &quoted(metric.unit));
     }
-    if let Err(reason) = &row.value {
-        member("reason", &quoted(reason));
+    if let Err(missing) = &row.value {
+        member("reason", &quoted(missing.reason()));
     }
     text
 }
@@ -63,7 +63,7 @@ fn object(report: &Report, group: &Group, row: &Row) -> String {
 /// fit a double.
 fn value(row: &Row) -> String {
     match (&row.value, row.unit) {
-        (Err(_), _) => "<not supported>".to_owned(),
+        (Err(missing), _) => missing.word().to_owned(),
         (Ok(spread), Unit::Msec) => {
             format!("{}.{:06}", spread.mean / 1_000_000, spread.mean % 1_000_000)
         }

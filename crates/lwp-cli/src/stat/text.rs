@@ -47,12 +47,12 @@ fn prefix(report: &Report, group: &Group) -> String {
 /// One event: value, unit, name, what follows from it, spread.
 fn line(row: &Row, runs: usize, grouped: bool) -> String {
     let value = match (&row.value, row.unit) {
-        (Err(_), _) => "<not supported>".to_owned(),
+        (Err(missing), _) => missing.word().to_owned(),
         (Ok(spread), Unit::Msec) => number::msec(spread.mean, grouped),
         (Ok(spread), Unit::Count | Unit::Ns) => number::count(spread.mean, grouped),
     };
     let comment = match (&row.value, &row.metric) {
-        (Err(reason), _) => format!("# {reason}"),
+        (Err(missing), _) => format!("# {}", missing.reason()),
         (Ok(_), Some(metric)) => format!("# {:>8.2} {}", metric.value, metric.unit),
         (Ok(_), None) => String::new(),
     };
