@@ -17,6 +17,7 @@ use crate::commands::diff::DiffArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::flamegraph::FlamegraphArgs;
 use crate::commands::gate::GateArgs;
+use crate::commands::merge::MergeArgs;
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::script::ScriptArgs;
@@ -66,6 +67,8 @@ pub enum Command {
     Script(ScriptArgs),
     /// Put a recording and the files that it needs into one file
     Archive(ArchiveArgs),
+    /// Add recordings up: several runs, or the programs of a test suite, as one recording
+    Merge(MergeArgs),
     /// List the events that `lwp stat -e` counts
     List,
     /// Do what perf would be asked to do: stat, record, report, script, list. Called by the name perf, as
