@@ -232,24 +232,101 @@ fn recordings_say_where_they_were_made() {
     );
 }
 
-/// What a program shuts out of lwp's reach runs natively, and is named.
+/// A root directory of its own: what is there has names that mean something else outside.
 #[test]
-fn programs_with_another_root_are_counted_or_named() {
+fn programs_with_another_root_are_counted() {
     let dir = fresh("root");
     if !recorded::compile(&dir, "sorting.c", &["-O1", "-static"]) {
         return;
     }
-    let enter = ["unshare", "-r", "-R", ".", "/program"];
+    std::fs::create_dir_all(dir.join("root/bin")).expect("directory");
+    std::fs::copy(dir.join("program"), dir.join("root/bin/true")).expect("program");
+    let enter = ["unshare", "-r", "-p", "-f", "-R", "root", "/bin/true"];
     if !has("unshare") || !possible(&dir, &enter) {
         return;
     }
     let native = succeeded(run(&dir, &enter));
+    let stat = |words: &[&str]| {
+        let stat = [LWP, "stat", "--deterministic", "-e", "instructions", "--per-process", "--"];
+        succeeded(run(&dir, &[&stat, words].concat()))
+    };
+    let outside = stat(&["root/bin/true"]);
+    for _ in 0..2 {
+        let inside = stat(&enter);
+        assert_eq!(inside.stdout, native.stdout);
+        let report = text(&inside.stderr);
+        assert!(!report.contains("not counted"), "{report}");
+        let counts: Vec<&str> =
+            report.lines().filter(|line| line.trim().starts_with("true-")).collect();
+        let [count] = counts[..] else { panic!("{report}") };
+        let expected = text(&outside.stderr);
+        let number = |line: &str| -> i64 {
+            line.split_whitespace()
+                .nth(1)
+                .and_then(|word| word.replace(',', "").parse().ok())
+                .expect("count")
+        };
+        let expected =
+            expected.lines().find(|line| line.trim().starts_with("true-")).expect("a count");
+        // The C library looks at the program's path, which is another.
+        assert!((number(count) - number(expected)).abs() < 1000, "{count}, outside {expected}");
+    }
+    // Nothing is left behind.
+    let left: Vec<_> = std::fs::read_dir(dir.join("root")).expect("directory").flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    // Its names are those of the program inside, not of what has the name outside.
+    succeeded(run(&dir, &[&[LWP, "record", "-q", "--"], &enter[..]].concat()));
+    let report = recorded::lwp(&dir, &["report", "-s", "comm,sym"]).0;
+    let line = report.lines().find(|line| line.contains(" true "));
+    assert!(line.is_some(), "{report}");
+}
+
+/// A container within what lwp runs: a process namespace with its own /proc, and no privileges outside.
+#[test]
+fn programs_may_make_namespaces() {
+    let dir = fresh("made");
+    let unshare = ["unshare", "-U", "-r", "-m", "-p", "-i", "-n", "-f", "--mount-proc"];
+    if !has("unshare") || !possible(&dir, &[&unshare[..], &["true"]].concat()) {
+        return;
+    }
+    let script = "i=0; while [ $i -lt 100 ]; do i=$((i+1)); done; ls /proc/self/exe; echo $$";
+    let program = [&unshare[..], &["/bin/sh", "-c", script]].concat();
     let stat =
-        succeeded(run(&dir, &[&[LWP, "stat", "-e", "instructions", "--"], &enter[..]].concat()));
-    assert_eq!(stat.stdout, native.stdout);
+        succeeded(run(&dir, &[&[LWP, "stat", "--per-process", "--"], &program[..]].concat()));
+    assert_eq!(text(&stat.stdout), "/proc/self/exe\n1\n");
     let report = text(&stat.stderr);
-    assert!(
-        count(&stat, "instructions") > 10_000_000 || report.contains("another root directory"),
-        "{report}"
-    );
+    assert!(!report.contains("not counted"), "{report}");
+    for name in [" sh-", " ls-"] {
+        assert!(report.contains(name), "{name}: {report}");
+    }
+}
+
+#[test]
+fn other_c_libraries_are_counted() {
+    let dir = fresh("musl");
+    if !has("musl-gcc") {
+        return;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled/threads.c");
+    let source = source.to_str().expect("path is text");
+    for flags in [&["-static"][..], &[]] {
+        let compile = ["musl-gcc", "-g", "-O1", "-pthread", "-o", "program", source];
+        succeeded(run(&dir, &[&compile, flags].concat()));
+        let native = run(&dir, &["./program"]);
+        for command in
+            [&["stat"][..], &["record", "-q"], &["record", "-q", "-c", "1000", "-o", "sampled"]]
+        {
+            let output = run(&dir, &[&[LWP], command, &["--", "./program"]].concat());
+            assert_eq!(
+                (output.status, &output.stdout),
+                (native.status, &native.stdout),
+                "{command:?}"
+            );
+            assert!(!text(&output.stderr).contains("not counted"), "{}", text(&output.stderr));
+        }
+        for file in ["lwp.data", "sampled"] {
+            let (report, _) = recorded::lwp(&dir, &["report", "-i", file]);
+            assert!(report.contains("  work"), "{file}: {report}");
+        }
+    }
 }

@@ -504,6 +504,42 @@ pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     }
 }
 
+/// The process at the other end of a connected socket (SO_PEERCRED).
+pub fn peer(stream: BorrowedFd<'_>) -> Result<i32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the structure and its size live through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    check(result.into())?;
+    Ok(peer.pid)
+}
+
+/// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
+pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> {
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Length, level and kind of the message, and the descriptor, as cmsg(3) lays them out.
+    let level_and_kind = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+    let mut control = [20, level_and_kind, descriptor as u64];
+    // SAFETY: the structure is plain numbers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: all that the message points to lives through the call.
+    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    check(sent as i64).map(drop)
+}
+
 /// tgkill.
 pub fn tgkill(tgid: i32, tid: i32, signal: i32) -> Result<()> {
     // SAFETY: three numbers.
