@@ -138,7 +138,7 @@ pub struct StatArgs {
     #[arg(short = 'j', long = "json-output")]
     pub json: bool,
 
-    /// Write the counts to FILE instead of standard error
+    /// Write the counts to FILE instead of standard error; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

@@ -176,3 +176,30 @@ fn manual_has_a_page_for_every_command() {
         assert!(text.contains(".TH"), "{page}");
     }
 }
+
+/// What is written for other programs is what those programs read.
+#[test]
+fn shells_and_manual_viewers_read_what_is_written() {
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.inspect_err(|error| eprintln!("skipped: {program}: {error}")).ok()
+    };
+    let script =
+        format!("source <({} completions bash) && complete -p lwp", env!("CARGO_BIN_EXE_lwp"));
+    if let Some(output) = run("bash", &["-c", &script]) {
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(stdout(&output).ends_with(" lwp\n"), "{}", stdout(&output));
+        assert_eq!(stderr(&output), "");
+    }
+    let dir = directory("lint");
+    assert!(lwp(&["man", dir.to_str().expect("name is text")]).status.success());
+    for page in std::fs::read_dir(dir).expect("pages").flatten() {
+        let path = page.path();
+        let page = path.to_str().expect("name is text");
+        let Some(output) = run("groff", &["-Kutf8", "-man", "-Tutf8", "-ww", "-z", page]) else {
+            return;
+        };
+        assert!(output.status.success());
+        assert_eq!(stderr(&output), "", "{page}");
+    }
+}

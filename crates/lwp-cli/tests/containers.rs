@@ -232,6 +232,9 @@ fn recordings_say_where_they_were_made() {
     );
 }
 
+/// Who may make namespaces and mount, without being anybody outside.
+const ADMINISTRATOR: [&str; 3] = ["unshare", "-r", "-m"];
+
 /// A root directory of its own: what is there has names that mean something else outside.
 #[test]
 fn programs_with_another_root_are_counted() {
@@ -241,14 +244,14 @@ fn programs_with_another_root_are_counted() {
     }
     std::fs::create_dir_all(dir.join("root/bin")).expect("directory");
     std::fs::copy(dir.join("program"), dir.join("root/bin/true")).expect("program");
-    let enter = ["unshare", "-r", "-p", "-f", "-R", "root", "/bin/true"];
-    if !has("unshare") || !possible(&dir, &enter) {
+    let enter = ["/usr/bin/unshare", "-p", "-f", "-R", "root", "/bin/true"];
+    if !has("unshare") || !possible(&dir, &[&ADMINISTRATOR, &enter[..]].concat()) {
         return;
     }
-    let native = succeeded(run(&dir, &enter));
+    let native = succeeded(run(&dir, &[&ADMINISTRATOR, &enter[..]].concat()));
     let stat = |words: &[&str]| {
         let stat = [LWP, "stat", "--deterministic", "-e", "instructions", "--per-process", "--"];
-        succeeded(run(&dir, &[&stat, words].concat()))
+        succeeded(run(&dir, &[&ADMINISTRATOR, &stat[..], words].concat()))
     };
     let outside = stat(&["root/bin/true"]);
     for _ in 0..2 {
@@ -275,30 +278,68 @@ fn programs_with_another_root_are_counted() {
     let left: Vec<_> = std::fs::read_dir(dir.join("root")).expect("directory").flatten().collect();
     assert_eq!(left.len(), 1, "{left:?}");
     // Its names are those of the program inside, not of what has the name outside.
-    succeeded(run(&dir, &[&[LWP, "record", "-q", "--"], &enter[..]].concat()));
-    let report = recorded::lwp(&dir, &["report", "-s", "comm,sym"]).0;
-    let line = report.lines().find(|line| line.contains(" true "));
-    assert!(line.is_some(), "{report}");
+    succeeded(run(&dir, &[&ADMINISTRATOR[..], &[LWP, "record", "-q", "--"], &enter[..]].concat()));
+    let (report, warnings) = recorded::lwp(&dir, &["report", "-s", "comm,dso,sym"]);
+    assert!(
+        report.lines().any(|line| line.contains(" true ") && line.ends_with(" hash")),
+        "{report}"
+    );
+    assert_eq!(warnings, "");
 }
 
-/// A container within what lwp runs: a process namespace with its own /proc, and no privileges outside.
+/// A file system that is mounted in a namespace is gone when the namespace is.
+#[test]
+fn files_that_only_the_program_sees_are_kept() {
+    let dir = fresh("mounted");
+    if !recorded::compile(&dir, "sorting.c", &["-O1"]) {
+        return;
+    }
+    std::fs::create_dir(dir.join("mounted")).expect("directory");
+    let script = "mount -t tmpfs none mounted && cp program mounted/hidden && mounted/hidden";
+    let program = ["unshare", "-m", "/bin/sh", "-c", script];
+    if !has("unshare") || !possible(&dir, &[&ADMINISTRATOR, &program[..]].concat()) {
+        return;
+    }
+    for options in [&[][..], &["-c", "1009"]] {
+        let record = [&ADMINISTRATOR, &[LWP, "record", "-q"], options, &["--"], &program[..]];
+        succeeded(run(&dir, &record.concat()));
+        assert!(!dir.join("mounted/hidden").exists());
+        let (report, warnings) = recorded::lwp(&dir, &["report", "-s", "dso,sym"]);
+        assert!(
+            report.contains("hidden") && report.lines().any(|line| line.ends_with(" hash")),
+            "{report}"
+        );
+        assert_eq!(warnings, "");
+        let (listing, _) = recorded::lwp(&dir, &["annotate", "hash"]);
+        assert!(listing.contains("sorting.c:"), "{listing}");
+    }
+}
+
+/// A container within what lwp runs: a process namespace with its own /proc.
 #[test]
 fn programs_may_make_namespaces() {
     let dir = fresh("made");
-    let unshare = ["unshare", "-U", "-r", "-m", "-p", "-i", "-n", "-f", "--mount-proc"];
-    if !has("unshare") || !possible(&dir, &[&unshare[..], &["true"]].concat()) {
+    let unshare = ["/usr/bin/unshare", "-m", "-p", "-i", "-n", "-f", "--mount-proc"];
+    if !has("unshare") || !possible(&dir, &[&ADMINISTRATOR, &unshare[..], &["true"]].concat()) {
         return;
     }
     let script = "i=0; while [ $i -lt 100 ]; do i=$((i+1)); done; ls /proc/self/exe; echo $$";
-    let program = [&unshare[..], &["/bin/sh", "-c", script]].concat();
-    let stat =
-        succeeded(run(&dir, &[&[LWP, "stat", "--per-process", "--"], &program[..]].concat()));
-    assert_eq!(text(&stat.stdout), "/proc/self/exe\n1\n");
-    let report = text(&stat.stderr);
+    let stat = |unshare: &[&str]| {
+        let stat = [LWP, "stat", "--per-process", "--"];
+        let program = [unshare, &["/bin/sh", "-c", script]].concat();
+        let output = succeeded(run(&dir, &[&ADMINISTRATOR, &stat[..], &program].concat()));
+        assert_eq!(text(&output.stdout), "/proc/self/exe\n1\n");
+        text(&output.stderr)
+    };
+    let report = stat(&unshare);
     assert!(!report.contains("not counted"), "{report}");
     for name in [" sh-", " ls-"] {
         assert!(report.contains(name), "{name}: {report}");
     }
+    // Who gives up what it may do outside is given nothing: it runs natively, and is named.
+    let report = stat(&[&unshare[..1], &["-U", "-r"], &unshare[1..]].concat());
+    assert!(report.contains("<not counted>      sh-"), "{report}");
+    assert!(report.contains("it has another user namespace"), "{report}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Handing a descriptor to a tracee that cannot open it under any name, because it has another root directory or
 //! another `/proc`: through a socket in a directory that both of them reach, the tracee by its own name for it.
+//!
+//! Only what lacks a name is mended so. Whom the kernel would refuse the descriptor for what it is, another user or
+//! one of another user namespace, gets nothing.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -27,8 +30,12 @@ impl Handover {
     ///
     /// # Errors
     ///
-    /// Why none could be made in the last of them.
+    /// That the tracee has another user namespace, or why no socket could be made in the last directory.
     pub fn new(tid: Tid) -> io::Result<Self> {
+        let users = |process: &str| fs::read_link(format!("/proc/{process}/ns/user"));
+        if users("self")? != users(&tid.to_string())? {
+            return Err(io::Error::other("it has another user namespace"));
+        }
         let mut last = Err(io::ErrorKind::NotFound.into());
         for directory in DIRECTORIES {
             let inside = format!("/{directory}.lwp-{}-{tid}", std::process::id());
@@ -36,8 +43,7 @@ impl Handover {
             match UnixListener::bind(&outside) {
                 Ok(listener) => {
                     let handover = Self { listener, outside, inside };
-                    // The tracee may be another user. Who else comes is told by its process id.
-                    fs::set_permissions(&handover.outside, Permissions::from_mode(0o666))?;
+                    fs::set_permissions(&handover.outside, Permissions::from_mode(0o600))?;
                     handover.listener.set_nonblocking(true)?;
                     return Ok(handover);
                 }
@@ -56,12 +62,12 @@ impl Handover {
     ///
     /// # Errors
     ///
-    /// That nobody has connected, or somebody else.
+    /// That nobody has connected, or somebody else, or another user.
     pub fn give(&self, pid: i32, descriptor: RawFd) -> io::Result<()> {
         let (stream, _) = self.listener.accept()?;
-        match sys::peer(stream.as_fd()) {
-            Ok(peer) if peer == pid => {}
-            _ => return Err(io::ErrorKind::PermissionDenied.into()),
+        let own = rustix::process::geteuid().as_raw();
+        if sys::peer(stream.as_fd()) != Ok((pid, own)) {
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
         sys::send_descriptor(stream.as_fd(), descriptor)
             .map_err(|error| io::Error::from_raw_os_error(error.0))

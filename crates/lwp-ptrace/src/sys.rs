@@ -504,8 +504,8 @@ pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     }
 }
 
-/// The process at the other end of a connected socket (SO_PEERCRED).
-pub fn peer(stream: BorrowedFd<'_>) -> Result<i32> {
+/// The process at the other end of a connected socket and its effective user (SO_PEERCRED).
+pub fn peer(stream: BorrowedFd<'_>) -> Result<(i32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the structure and its size live through the call.
@@ -519,7 +519,7 @@ pub fn peer(stream: BorrowedFd<'_>) -> Result<i32> {
         )
     };
     check(result.into())?;
-    Ok(peer.pid)
+    Ok((peer.pid, peer.uid))
 }
 
 /// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).

@@ -1,6 +1,5 @@
 //! `lwp merge`: several recordings as one.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -41,7 +40,7 @@ pub fn execute(args: &MergeArgs) -> Result<Ending, Failure> {
         eprintln!("lwp: {}", lwp_report::escape::printable(warning));
     }
     let failed = |error| Failure::io(args.output.display(), &error);
-    let mut file = BufWriter::new(File::create(&args.output).map_err(failed)?);
+    let mut file = BufWriter::new(profiles::create(&args.output)?);
     sum.write(&mut file).and_then(|()| file.flush()).map_err(failed)?;
     eprintln!("lwp: wrote {}, the sum of {} recordings", args.output.display(), args.inputs.len());
     Ok(Ending::SUCCESS)

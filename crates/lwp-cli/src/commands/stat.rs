@@ -156,6 +156,9 @@ fn output(args: &StatArgs) -> Result<Box<dyn Write + Send>, Failure> {
     let Some(path) = &args.output else {
         return Ok(Box::new(io::stderr()));
     };
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(io::stdout()));
+    }
     let opened = if args.append {
         OpenOptions::new().append(true).create(true).open(path)
     } else {
