@@ -86,6 +86,23 @@ fn recording_is_switched_on_and_off() {
 }
 
 #[test]
+fn what_a_model_says_is_marked() {
+    let dir = fresh("modelled");
+    let sampled = ["-e", "dcache-misses:c=100", "-o", "modelled", "--", "/bin/ls", "/"];
+    let output = run(&dir, &[&[LWP, "record", "-q"], &sampled[..]].concat());
+    if !output.status.success() {
+        // Translated code needs BMI2 and FSGSBASE for it, which is said.
+        assert!(text(&output.stderr).contains("BMI2"), "{}", text(&output.stderr));
+        return;
+    }
+    lwp(&dir, &["record", "-q", "-c", "1000", "-o", "measured", "--", "/bin/ls", "/"]);
+    for (file, marked) in [("modelled", true), ("measured", false)] {
+        let (table, _) = lwp(&dir, &["report", "-i", file]);
+        assert_eq!(table.contains(", from a model)"), marked, "{table}");
+    }
+}
+
+#[test]
 fn a_dash_is_the_standard_stream() {
     let dir = fresh("dashes");
     let (counts, _) =
