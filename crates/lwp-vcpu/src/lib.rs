@@ -74,7 +74,9 @@ pub fn run_profiled(
     sink: Option<Box<dyn profile::Sink>>,
 ) -> Result<Outcome, Error> {
     match run_virtually(config, &mut control, sink) {
-        Err(Error::Machine { what, .. }) if config.native_fallback => {
+        Err(Error::Machine { what, .. })
+            if config.native_fallback && matches!(config.target, Target::Launch { .. }) =>
+        {
             native::run(config, control, &what)
         }
         outcome => outcome,
@@ -134,6 +136,8 @@ impl Drop for AbortOnPanic {
         }
     }
 }
+
+const SIGKILL: i32 = 9;
 
 /// Starts the program, with a server beside it, and traces it to its end.
 fn run_in(
@@ -221,6 +225,8 @@ fn trace(
         Start::Program(tracee) => {
             let mut tracer = Tracer::new(machine, tracee.0, control);
             tracer.begin(tracee.0).map_err(|error| {
+                // It has not executed anything, and must not be left behind stopped.
+                let _ = sys::kill(tracee.0, SIGKILL);
                 machine_error("starting the program", error, "see `lwp doctor`")
             })?;
             Ok(tracer.run())
