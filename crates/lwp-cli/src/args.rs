@@ -1,6 +1,7 @@
 //! The command line, as clap sees it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::commands::diff::DiffArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::flamegraph::FlamegraphArgs;
 use crate::commands::gate::GateArgs;
+use crate::commands::merge::MergeArgs;
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::script::ScriptArgs;
@@ -65,6 +67,8 @@ pub enum Command {
     Script(ScriptArgs),
     /// Put a recording and the files that it needs into one file
     Archive(ArchiveArgs),
+    /// Add recordings up: several runs, or the programs of a test suite, as one recording
+    Merge(MergeArgs),
     /// List the events that `lwp stat -e` counts
     List,
     /// Do what perf would be asked to do: stat, record, report, script, list. Called by the name perf, as
@@ -134,7 +138,7 @@ pub struct StatArgs {
     #[arg(short = 'j', long = "json-output")]
     pub json: bool,
 
-    /// Write the counts to FILE instead of standard error
+    /// Write the counts to FILE instead of standard error; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -150,8 +154,17 @@ pub struct StatArgs {
     #[arg(long, conflicts_with = "repeat")]
     pub per_process: bool,
 
+    /// Print what is counted in each interval of MS milliseconds, while the program runs
+    #[arg(short = 'I', long, value_name = "MS", conflicts_with = "repeat",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval_print: Option<u64>,
+
+    /// Print large numbers with thousands separators, as is done anyway
+    #[arg(long, overrides_with = "no_big_num")]
+    pub big_num: bool,
+
     /// Print large numbers without thousands separators
-    #[arg(long)]
+    #[arg(long, overrides_with = "big_num")]
     pub no_big_num: bool,
 
     /// What is counted.
@@ -190,6 +203,15 @@ pub struct MachineArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic")]
     pub seed: u64,
 
+    /// Under --deterministic a program begins with a fixed environment: PATH, HOME, LC_ALL and TZ. Add a variable
+    /// with this value, or with the one that it has here
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic")]
+    pub env: Vec<OsString>,
+
+    /// What to do where the machine does not let the virtual CPU work
+    #[arg(long, value_name = "WHAT", default_value = "fail")]
+    pub fallback: Fallback,
+
     /// Leave address space randomisation on; counts may then vary between runs
     #[arg(long)]
     pub aslr: bool,
@@ -205,6 +227,46 @@ pub struct MachineArgs {
     /// End the run after MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
+}
+
+/// The choices of `--fallback`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
+pub enum Fallback {
+    /// Say why, and end with 125; the program is not run
+    #[default]
+    Fail,
+    /// Run the program natively, and say that it was not counted, and why
+    Native,
+}
+
+/// The environment under --deterministic, before what is added.
+const FIXED_ENVIRONMENT: [(&str, &str); 4] = [
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("HOME", "/nonexistent"),
+    ("LC_ALL", "C"),
+    ("TZ", "UTC0"),
+];
+
+/// The fixed environment with the variables of `--env`; those are looked up with `ours` where they have no value.
+fn fixed_environment(
+    added: &[OsString],
+    ours: impl Fn(&OsStr) -> Option<OsString>,
+) -> Vec<(OsString, OsString)> {
+    let fixed = FIXED_ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into()));
+    let mut environment: Vec<(OsString, OsString)> = fixed.collect();
+    for variable in added {
+        let bytes = variable.as_bytes();
+        let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+            Some(at) => {
+                let [name, value] = [&bytes[..at], &bytes[at + 1..]].map(OsStr::from_bytes);
+                (name.to_owned(), Some(value.to_owned()))
+            }
+            None => (variable.clone(), ours(variable)),
+        };
+        environment.retain(|(known, _)| *known != name);
+        environment.extend(value.map(|value| (name, value)));
+    }
+    environment
 }
 
 /// The choices of `--cpu`.
@@ -282,6 +344,12 @@ impl MachineArgs {
 
     /// The configuration of a run of `target` under these options.
     pub fn config(&self, target: Target, plan: Plan) -> Config {
+        if self.deterministic && !lwp_vcpu::doctor::layout_can_be_fixed() {
+            eprintln!(
+                "lwp: personality(2) is refused here: addresses are random, and counts may differ from run \
+                 to run in spite of --deterministic; see `lwp doctor`"
+            );
+        }
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
         config.cpu = self.cpu_model();
@@ -290,6 +358,9 @@ impl MachineArgs {
         config.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
         config.deterministic = self.deterministic;
         config.seed = self.seed;
+        config.environment =
+            self.deterministic.then(|| fixed_environment(&self.env, |name| std::env::var_os(name)));
+        config.native_fallback = self.fallback == Fallback::Native;
         config.timeout = self.timeout();
         config
     }
@@ -377,6 +448,12 @@ mod tests {
     }
 
     #[test]
+    fn the_last_word_on_separators_counts() {
+        assert!(stat(&["--big-num", "--no-big-num", "true"]).no_big_num);
+        assert!(!stat(&["--no-big-num", "--big-num", "true"]).no_big_num);
+    }
+
+    #[test]
     fn limits_have_units() {
         assert_eq!(
             [bytes("4096"), bytes("2k"), bytes("3G")],
@@ -392,11 +469,33 @@ mod tests {
         assert!(refused(&["--append", "true"]));
         assert!(refused(&["--per-thread", "--per-process", "true"]));
         assert!(refused(&["--per-thread", "-r", "2", "true"]));
+        assert!(refused(&["-I", "100", "-r", "2", "true"]));
+        assert!(refused(&["-I", "0", "true"]));
         assert!(refused(&["--seed", "1", "true"]));
         assert!(refused(&["--deterministic", "--aslr", "true"]));
         assert!(refused(&["--cpu", "pentium", "true"]));
         assert!(!refused(&["-p", "1"]));
         assert!(!refused(&["--per-thread", "true"]));
+    }
+
+    #[test]
+    fn deterministic_runs_have_a_fixed_environment() {
+        let target = || Target::Attach { pid: 1 };
+        let config =
+            |words: &[&str]| stat(words).counting.machine.config(target(), Plan::Exact).environment;
+        assert_eq!(config(&["true"]), None);
+        let fixed = config(&["--deterministic", "true"]).expect("an environment");
+        let names = |environment: &[(OsString, OsString)]| -> Vec<OsString> {
+            environment.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(names(&fixed), ["PATH", "HOME", "LC_ALL", "TZ"]);
+        let ours = |name: &OsStr| (name == "TERM").then(|| "vt100".into());
+        let added = ["TERM", "GONE", "HOME=/", "A=b=c", "TZ"].map(OsString::from);
+        let environment = fixed_environment(&added, ours);
+        assert_eq!(names(&environment), ["PATH", "LC_ALL", "TERM", "HOME", "A"]);
+        let values: Vec<&OsString> = environment[2..].iter().map(|(_, value)| value).collect();
+        assert_eq!(values, ["vt100", "/", "b=c"]);
+        assert!(refused(&["--env", "HOME", "true"]));
     }
 
     #[test]

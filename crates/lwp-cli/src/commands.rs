@@ -10,6 +10,7 @@ pub mod export;
 pub mod flamegraph;
 pub mod gate;
 mod list;
+pub mod merge;
 mod perf;
 pub mod record;
 pub mod report;
@@ -39,6 +40,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Gate(args) => gate::execute(&args),
         Command::Script(args) => script::execute(&args),
         Command::Archive(args) => archive::execute(&args),
+        Command::Merge(args) => merge::execute(&args),
         Command::List => list::execute(),
         Command::Perf { words } => perf::execute(&words),
         Command::Cache(command) => cache::execute(&command),

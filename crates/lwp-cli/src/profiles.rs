@@ -40,7 +40,9 @@ impl NameArgs {
 
 /// Reads the recording at `path`, and says on standard error what could not be read.
 pub fn read(path: &Path) -> Result<Recording, Failure> {
-    let file = std::fs::File::open(path).map_err(|error| {
+    // Standard input, as for perf.
+    let place = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
+    let file = std::fs::File::open(place).map_err(|error| {
         let failure = Failure::io(path.display(), &error);
         match error.kind() {
             std::io::ErrorKind::NotFound => failure
@@ -143,6 +145,15 @@ fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
             format!("it has: {}", known.join(", ")),
         )
     })
+}
+
+/// Creates the file at `path`; `-` is standard output.
+pub fn create(path: &Path) -> Result<Box<dyn std::io::Write>, Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(std::io::stdout()));
+    }
+    let file = std::fs::File::create(path);
+    Ok(Box::new(file.map_err(|error| Failure::io(path.display(), &error))?))
 }
 
 /// Writes `bytes` to the file at `path`; `-` is standard output.

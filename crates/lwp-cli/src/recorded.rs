@@ -1,11 +1,11 @@
 //! What the virtual CPU reports, as recordings have it.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lwp_profile::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedJump, RecordedModule, RecordedSymbol,
-    ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedJump, RecordedModule,
+    RecordedSymbol, ThreadExecutions,
 };
 use lwp_vcpu::ProcessReport;
 use lwp_vcpu::profile as vcpu;
@@ -49,6 +49,22 @@ pub fn module(module: &vcpu::Module) -> RecordedModule {
         (file.len(), mtime)
     });
     recorded
+}
+
+/// The file of a module, where its path leads to another one outside the process, or to none: in another root
+/// directory, or on a file system that only the process has mounted. It will not be found again.
+pub fn hidden_file(module: &vcpu::Module) -> Option<RecordedFile> {
+    let inside = vcpu::path_in_process(module.pid, &module.path);
+    let identity = |path: &Path| {
+        let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((file.dev(), file.ino()))
+    };
+    let known = identity(&inside)?;
+    if identity(&module.path) == Some(known) {
+        return None;
+    }
+    let path = module.path.to_string_lossy().into_owned();
+    Some(RecordedFile { path, bytes: std::fs::read(inside).ok()? })
 }
 
 /// A process image.

@@ -28,6 +28,8 @@ struct State {
     failure: Option<io::Error>,
     /// Processes that executed code which no file holds.
     generating: BTreeSet<i32>,
+    /// Files of modules that have been seen, by path and version.
+    files: BTreeSet<(String, Option<(u64, i64)>)>,
     samples: Samples,
     /// Most bytes of samples that wait for the file.
     buffer: usize,
@@ -84,6 +86,12 @@ impl Samples {
 impl Recorder {
     /// Creates the file; one that is there already is kept beside it, `.old` added to its name.
     pub fn create(path: &Path) -> Result<Self, Failure> {
+        if path.as_os_str() == "-" {
+            return Err(crate::args::usage_error(
+                "standard output is the program's",
+                "name a file for the recording, or another descriptor: -o /dev/fd/3",
+            ));
+        }
         if path.is_file() {
             let mut old = path.as_os_str().to_owned();
             old.push(".old");
@@ -100,6 +108,7 @@ impl Recorder {
             path: path.to_owned(),
             failure: None,
             generating: BTreeSet::new(),
+            files: BTreeSet::new(),
             samples: Samples::default(),
             buffer: BUFFER,
             calls: true,
@@ -203,6 +212,12 @@ impl vcpu::Sink for Recorder {
             state.generating.insert(module.pid);
         }
         state.write(|writer| writer.module(&recorded));
+        if !recorded.is_anonymous()
+            && state.files.insert((recorded.path.clone(), recorded.version))
+            && let Some(file) = recorded::hidden_file(module)
+        {
+            state.write(|writer| writer.file(&file));
+        }
     }
 
     fn blocks(&mut self, blocks: &[vcpu::Block]) {

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use lwp_vcpu::ProcessReport;
 use lwp_vcpu::config::{Control, Request};
 
 /// Requests to whichever run is in progress.
@@ -23,6 +24,12 @@ impl Requests {
         *lock(&self.sender) = Some(sender);
         *lock(&self.done) = Some(acknowledgements);
         Control { requests, done, reports: None }
+    }
+
+    /// The same for a run whose counts so far are asked for, with what they are received by.
+    pub fn connect_reporting(&self) -> (Control, Receiver<Vec<ProcessReport>>) {
+        let (reports, received) = mpsc::channel();
+        (Control { reports: Some(reports), ..self.connect() }, received)
     }
 
     /// Ends the connection.

@@ -3,6 +3,7 @@
 pub mod control;
 pub mod csv;
 pub mod events;
+pub mod intervals;
 pub mod json;
 pub mod number;
 pub mod perf_names;

@@ -107,21 +107,106 @@ fn units_beside_their_objects_are_read() {
 
 #[test]
 fn packages_beside_the_program_are_read() {
-    // What packages DWARF 5 reliably is rarer than what makes it.
-    if !has("dwp") {
-        return;
+    for (version, tool) in [("-gdwarf-4", "dwp"), ("-gdwarf-5", "objcopy")] {
+        if !has(tool) {
+            continue;
+        }
+        let name = format!("package{version}");
+        let Some(expected) = whole(&name, &[version]) else { return };
+        let dir = built(&name, &[version, "-gsplit-dwarf"]).expect("compiler");
+        let units = ["units_main.dwo", "units_other.dwo"];
+        match tool {
+            "dwp" => drop(run(&dir, &["dwp", "-o", "program.dwp", units[0], units[1]])),
+            // What packages DWARF 5 is rarer than what makes it.
+            _ => package(&dir, &units),
+        }
+        for unit in units {
+            std::fs::remove_file(dir.join(unit)).expect("unit");
+        }
+        assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()), "{name}");
+        // Of a program that was parted from its debug information too.
+        part(&dir);
+        run(&dir, &["objcopy", "--add-gnu-debuglink=program.debug", "program"]);
+        assert_eq!(recorded(&dir, &[]), (expected, String::new()), "{name}, parted");
     }
-    let Some(expected) = whole("package", &["-gdwarf-4"]) else { return };
-    let dir = built("package", &["-gdwarf-4", "-gsplit-dwarf"]).expect("compiler");
-    run(&dir, &["dwp", "-o", "program.dwp", "units_main.dwo", "units_other.dwo"]);
-    for unit in ["units_main.dwo", "units_other.dwo"] {
-        std::fs::remove_file(dir.join(unit)).expect("unit");
+}
+
+/// Makes a package of DWARF 5, `program.dwp`, of `units`, each with one compilation unit.
+///
+/// Spec: DWARF 5, 7.3.5.
+fn package(dir: &Path, units: &[&str]) {
+    // In the order of the index's columns, with their numbers there.
+    const COLUMNS: [(u32, &str); 6] = [
+        (1, ".debug_info.dwo"),
+        (3, ".debug_abbrev.dwo"),
+        (4, ".debug_line.dwo"),
+        (5, ".debug_loclists.dwo"),
+        (6, ".debug_str_offsets.dwo"),
+        (8, ".debug_rnglists.dwo"),
+    ];
+    let section = |unit: &str, name: &str| {
+        let out = dir.join("section");
+        std::fs::write(&out, b"").expect("file");
+        let dump = format!("{name}=section");
+        let _ = limited(dir, &["objcopy", "--dump-section", &dump, unit, "/dev/null"]).output();
+        std::fs::read(out).expect("section")
+    };
+    let mut sections = vec![Vec::new(); COLUMNS.len()];
+    let (mut strings, mut ids, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    for unit in units {
+        let mut row = Vec::new();
+        for ((_, name), together) in COLUMNS.iter().zip(&mut sections) {
+            let mut bytes = section(unit, name);
+            match *name {
+                // Behind length, version, kind, size of addresses, and place of abbreviations: the unit's id.
+                ".debug_info.dwo" => {
+                    assert_eq!(bytes[6], 5, "a split compilation unit");
+                    ids.push(u64::from_le_bytes(bytes[12..20].try_into().expect("id")));
+                }
+                // Strings of all units follow each other.
+                ".debug_str_offsets.dwo" => {
+                    for at in (8..bytes.len()).step_by(4) {
+                        let word = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word"));
+                        let moved = word + strings.len() as u32;
+                        bytes[at..at + 4].copy_from_slice(&moved.to_le_bytes());
+                    }
+                }
+                _ => {}
+            }
+            row.push((together.len() as u32, bytes.len() as u32));
+            together.extend(bytes);
+        }
+        strings.extend(section(unit, ".debug_str.dwo"));
+        rows.push(row);
     }
-    assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()));
-    // Of a program that was parted from its debug information too.
-    part(&dir);
-    run(&dir, &["objcopy", "--add-gnu-debuglink=program.debug", "program"]);
-    assert_eq!(recorded(&dir, &[]), (expected, String::new()));
+    let slots = (units.len() * 2).next_power_of_two() as u64;
+    let mut table = vec![(0u64, 0u32); slots as usize];
+    for (index, id) in ids.iter().enumerate() {
+        let step = id >> 32 & (slots - 1) | 1;
+        let mut slot = id & (slots - 1);
+        while table[slot as usize].1 != 0 {
+            slot = (slot + step) & (slots - 1);
+        }
+        table[slot as usize] = (*id, index as u32 + 1);
+    }
+    let mut index = Vec::new();
+    index.extend(5u32.to_le_bytes()); // Version, and two bytes of nothing.
+    for number in [COLUMNS.len() as u32, units.len() as u32, slots as u32] {
+        index.extend(number.to_le_bytes());
+    }
+    index.extend(table.iter().flat_map(|(id, _)| id.to_le_bytes()));
+    index.extend(table.iter().flat_map(|(_, row)| row.to_le_bytes()));
+    index.extend(COLUMNS.iter().flat_map(|(number, _)| number.to_le_bytes()));
+    index.extend(rows.iter().flatten().flat_map(|(offset, _)| offset.to_le_bytes()));
+    index.extend(rows.iter().flatten().flat_map(|(_, size)| size.to_le_bytes()));
+    let named = COLUMNS.iter().map(|(_, name)| *name).zip(&sections);
+    let all = named.chain([(".debug_str.dwo", &strings), (".debug_cu_index", &index)]);
+    run(dir, &["gcc", "-c", "-x", "c", "/dev/null", "-o", "program.dwp"]);
+    for (name, bytes) in all {
+        std::fs::write(dir.join("section"), bytes).expect("file");
+        let add = format!("{name}=section");
+        run(dir, &["objcopy", "--add-section", &add, "program.dwp"]);
+    }
 }
 
 #[test]

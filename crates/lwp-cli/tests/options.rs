@@ -86,6 +86,40 @@ fn recording_is_switched_on_and_off() {
 }
 
 #[test]
+fn what_a_model_says_is_marked() {
+    let dir = fresh("modelled");
+    let sampled = ["-e", "dcache-misses:c=100", "-o", "modelled", "--", "/bin/ls", "/"];
+    let output = run(&dir, &[&[LWP, "record", "-q"], &sampled[..]].concat());
+    if !output.status.success() {
+        // Translated code needs BMI2 and FSGSBASE for it, which is said.
+        assert!(text(&output.stderr).contains("BMI2"), "{}", text(&output.stderr));
+        return;
+    }
+    lwp(&dir, &["record", "-q", "-c", "1000", "-o", "measured", "--", "/bin/ls", "/"]);
+    for (file, marked) in [("modelled", true), ("measured", false)] {
+        let (table, _) = lwp(&dir, &["report", "-i", file]);
+        assert_eq!(table.contains(", from a model)"), marked, "{table}");
+    }
+}
+
+#[test]
+fn a_dash_is_the_standard_stream() {
+    let dir = fresh("dashes");
+    let (counts, _) =
+        lwp(&dir, &["stat", "-o", "-", "-x,", "-e", "calls", "--", "/bin/echo", "hi"]);
+    let lines: Vec<&str> = counts.lines().collect();
+    assert!(lines[0] == "hi" && lines[1].contains(",calls,") && lines.len() == 2, "{counts}");
+    // A recording among what the program prints could not be told from it.
+    let refused = run(&dir, &[LWP, "record", "-o", "-", "--", "/bin/echo", "hi"]);
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(125), String::new()));
+    lwp(&dir, &["record", "-q", "--", "/bin/true"]);
+    let script = format!("{LWP} merge -o - lwp.data 2>/dev/null | {LWP} report -i - -s dso --csv");
+    let piped = run(&dir, &["/bin/sh", "-c", &script]);
+    assert_eq!(text(&piped.stdout), lwp(&dir, &["report", "-s", "dso", "--csv"]).0);
+    assert!(!dir.join("-").exists());
+}
+
+#[test]
 fn rates_are_intervals_of_a_virtual_second() {
     let dir = fresh("rates");
     if !compile(&dir, "recursion.c", &["-O1"]) {

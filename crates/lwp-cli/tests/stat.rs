@@ -15,6 +15,10 @@ fn lwp(arguments: &[&str]) -> Output {
     Command::new(LWP).args(arguments).stdin(Stdio::null()).output().expect("lwp starts")
 }
 
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -143,6 +147,66 @@ fn equal_runs_have_equal_counts() {
     }
 }
 
+/// Twenty runs that differ in what is no business of the program: the directory that it lies in, variables, what it
+/// is started by. Its own arguments are of the same length.
+#[test]
+fn deterministic_counts_depend_on_the_program_alone() {
+    let count = |nth: usize, rounds: &str| {
+        let file = format!("fixed{nth}.json");
+        let script = "i=0; while [ $i -lt $0 ]; do i=$((i+1)); v=$v$i; done; echo ${#v}; \
+                      exec od -A n -N 40 /dev/urandom";
+        let path = fresh(&file);
+        let mut command = Command::new(LWP);
+        command.args(["stat", "--deterministic", "-j", "-e", "instructions,branches,calls", "-o"]);
+        command.arg(&path).args(["--", "/bin/sh", "-c", script, rounds]);
+        let names = (0..nth).map(|n| (format!("VARIABLE{n}"), "x".repeat(37 * n + nth)));
+        let output = command.envs(names).env("LC_ALL", "de_DE.UTF-8").output().expect("lwp starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        let counts: Vec<Value> = std::fs::read_to_string(path)
+            .expect("counts")
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["counter-value"].clone())
+            .collect();
+        (counts, stdout(&output))
+    };
+    let first = count(0, "300");
+    for nth in 1..20 {
+        assert_eq!(count(nth, "300"), first, "run {nth}");
+    }
+    assert_ne!(count(0, "301").0, first.0);
+}
+
+/// Prints where the dynamic linker has found the argument count, and the names of all variables.
+const STACK_END: &str = "import ctypes, os; \
+    print(hex(ctypes.c_void_p.in_dll(ctypes.CDLL(None), '__libc_stack_end').value)); \
+    print(','.join(sorted(os.environ)))";
+
+/// The stack begins where it always does, whatever is on it.
+#[test]
+fn deterministic_stacks_begin_at_one_place() {
+    let place = |words: &[&str]| {
+        let program = ["--", "/usr/bin/python3", "-c", STACK_END];
+        let output = lwp(&[&["run", "--deterministic"], words, &program[..]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    let plain = place(&[]);
+    let more = place(&[
+        "--env",
+        "A=1",
+        "--env",
+        "LONGER=and_longer_than_anything_that_is_there_by_itself",
+    ]);
+    let (plain, more): (Vec<&str>, Vec<&str>) = (plain.lines().collect(), more.lines().collect());
+    assert_eq!(plain[0], more[0], "the address of argc");
+    assert_eq!(plain[1], "HOME,LC_ALL,PATH,TZ");
+    assert_eq!(more[1], "A,HOME,LC_ALL,LONGER,PATH,TZ");
+}
+
 #[test]
 fn what_cannot_be_counted_is_never_a_zero() {
     let rows = rows("unsupported.json", &["-e", "cycles,instructions:k,calls", "--", "/bin/true"]);
@@ -253,6 +317,31 @@ fn foreseen_functions_change_no_counts() {
     let [with, without] = [true, false].map(counts);
     assert_eq!(with.len(), 2, "{with:?}");
     assert_eq!(with, without);
+}
+
+/// The intervals of a run, while it runs and at its end, have all that it executed and nothing twice.
+#[test]
+fn intervals_add_up_to_the_whole() {
+    let script =
+        "for i in 1 2 3 4 5 6; do j=0; while [ $j -lt 300 ]; do j=$((j+1)); done; sleep 0.1; done";
+    let program = ["--", "/bin/sh", "-c", script];
+    let instructions = ["-e", "instructions"];
+    let whole = rows("whole.json", &[&instructions[..], &program].concat());
+    let parts = rows("parts.json", &[&["-I", "100"], &instructions[..], &program].concat());
+    let times: Vec<f64> =
+        parts.iter().map(|row| row["interval"].as_f64().expect("a time")).collect();
+    assert!(times.len() >= 4 && times.is_sorted(), "{times:?}");
+    assert!(times[0] >= 0.1 && times[0] < times[times.len() - 1], "{times:?}");
+    let counted = |rows: &[Value]| -> f64 {
+        let value =
+            |row: &Value| row["counter-value"].as_str().and_then(|text| text.parse::<f64>().ok());
+        rows.iter().map(|row| value(row).expect("a count")).sum()
+    };
+    assert_eq!(counted(&parts), counted(&whole), "{parts:?}");
+
+    let text = stderr(&lwp(&[&["stat", "-I", "100"], &program[..]].concat()));
+    assert!(text.starts_with("#           time             counts unit events\n     0."), "{text}");
+    assert!(!text.contains("elapsed"), "{text}");
 }
 
 #[test]

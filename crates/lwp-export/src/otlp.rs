@@ -278,8 +278,11 @@ fn resource(recording: &Recording, profile: &Profile) -> proto::Resource {
         key: key.into(),
         value: Some(proto::AnyValue { value: Some(Value::String(text.into())) }),
     };
-    let attributes =
-        [("process.command_line", profile.command.as_str()), ("host.name", recording.info("host"))];
+    let attributes = [
+        ("process.command_line", profile.command.as_str()),
+        ("host.name", recording.info("host")),
+        ("container.id", recording.info("container")),
+    ];
     let known = attributes.into_iter().filter(|(_, value)| !value.is_empty());
     proto::Resource { attributes: known.map(|(key, value)| text(key, value)).collect() }
 }

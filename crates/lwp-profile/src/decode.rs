@@ -423,34 +423,32 @@ mod tests {
     }
 
     fn written(recording: &Recording) -> Vec<u8> {
-        let mut writer = Writer::new(Vec::new()).unwrap();
-        writer.info(recording.info.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap();
-        for module in recording.modules.values() {
-            writer.module(module).unwrap();
-        }
-        let blocks: Vec<Block> = recording.blocks.values().cloned().collect();
-        writer.blocks(&blocks).unwrap();
-        for thread in recording.threads.values() {
-            writer.thread(thread).unwrap();
-        }
-        for image in recording.images.values() {
-            writer.image(image).unwrap();
-        }
-        writer.symbols(&recording.symbols).unwrap();
-        writer.events(&recording.events).unwrap();
-        writer.frames(0, &recording.frames[..1]).unwrap();
-        writer.frames(1, &recording.frames[1..]).unwrap();
-        let times = |(sample, times): &(RecordedSample, u64)| vec![*sample; *times as usize];
-        let samples: Vec<RecordedSample> = recording.samples.iter().flat_map(times).collect();
-        writer.samples(&samples).unwrap();
-        for (serial, counts) in &recording.sampled {
-            writer.sampled(*serial, counts).unwrap();
-        }
-        for file in &recording.files {
-            writer.file(file).unwrap();
-        }
-        writer.end().unwrap();
-        writer.into_inner()
+        let mut bytes = Vec::new();
+        recording.write(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn joined_recordings_hold_both() {
+        let (mut both, one) = (recording(), recording());
+        assert_eq!(both.join(one.clone()), Err(crate::MergeError::Processes { pid: 7 }));
+        assert_eq!(both, one, "nothing has changed");
+        let mut other = one.clone();
+        other.symbols.clear();
+        other.info.insert("command".into(), "false".into());
+        both.join(other.clone()).unwrap();
+        assert_eq!(both.instructions(), 2 * one.instructions());
+        assert_eq!(both.info("command"), "false + true");
+        let taken =
+            |recording: &Recording| -> u64 { recording.samples.iter().map(|it| it.1).sum() };
+        assert_eq!(taken(&both), 2 * taken(&one));
+        assert_eq!(both.frames[4], RecordedFrame { caller: Some(3), ..one.frames[1] });
+        assert_eq!(both.frames[5].module, Some(1));
+        assert_eq!(Recording::parse(&written(&both)).unwrap(), both);
+        other.events[0].interval += 1;
+        assert!(matches!(both.join(other), Err(crate::MergeError::Events { .. })));
+        let exact = Recording { events: Vec::new(), ..Recording::default() };
+        assert_eq!(both.join(exact), Err(crate::MergeError::Modes));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod diff;
 mod encode;
 mod graph;
 mod inclusive;
+mod join;
 mod merge;
 mod profile;
 mod recording;

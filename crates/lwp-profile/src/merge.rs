@@ -8,10 +8,16 @@ use crate::profile::{Event, Frame, Function, FunctionId, Location, LocationId, M
 #[non_exhaustive]
 pub enum MergeError {
     /// Counts and estimates do not add up to either.
-    #[error("one profile counts every execution, the other one samples")]
+    #[error("one counts every execution, the other one samples")]
     Modes,
+    /// Names of generated code could not be told apart.
+    #[error("both have generated code of a process {pid}")]
+    Processes {
+        /// The process.
+        pid: i32,
+    },
     /// A sum over different events would show zeros that nobody measured.
-    #[error("the profiles have different events: {left} and {right}")]
+    #[error("they have different events: {left} and {right}")]
     Events {
         /// Events of the one.
         left: String,
@@ -51,7 +57,7 @@ fn names(events: &[Event]) -> String {
 }
 
 /// Different commands, each once, in order.
-fn joined(left: &str, right: &str) -> String {
+pub(crate) fn joined(left: &str, right: &str) -> String {
     let mut all: Vec<&str> = left.split(" + ").chain(right.split(" + ")).collect();
     all.sort_unstable();
     all.dedup();

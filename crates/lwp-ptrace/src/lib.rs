@@ -3,6 +3,7 @@
 //! All unsafe code is in two files: [`sys`] (one function per system call) and [`shm`] (memory shared
 //! with the tracees). Everything else is built on them.
 
+pub mod handover;
 pub mod limits;
 pub mod memory;
 pub mod regs;
@@ -12,6 +13,7 @@ pub mod stop;
 pub mod sys;
 pub mod tracee;
 
+pub use handover::Handover;
 pub use regs::Regs;
 pub use shm::{FileMap, SharedMemory};
 pub use stop::Stop;

@@ -1,6 +1,6 @@
 //! Starting a program as a tracee.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -27,30 +27,19 @@ pub enum SpawnError {
     },
 }
 
-/// Starts `program`, stopped at its exec event. A limit on its address space is raised by
-/// `address_space` bytes.
+/// A variable and its value.
+pub type Variable = (OsString, OsString);
+
+/// Starts `program`, stopped at its exec event, in `environment` or else in ours. A limit on its address space
+/// is raised by `address_space` bytes.
 pub fn spawn(
     program: &OsStr,
     argv: &[impl AsRef<OsStr>],
+    environment: Option<&[Variable]>,
     fixed_layout: bool,
     address_space: u64,
 ) -> Result<Tracee, SpawnError> {
-    let c_string = |s: &OsStr| CString::new(s.as_bytes()).map_err(|_| SpawnError::Nul);
-    let envp = std::env::vars_os()
-        .map(|(name, value)| {
-            let mut both = name.as_bytes().to_vec();
-            both.push(b'=');
-            both.extend_from_slice(value.as_bytes());
-            CString::new(both).map_err(|_| SpawnError::Nul)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let plan = ChildPlan {
-        program: c_string(program)?,
-        argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<Vec<_>, _>>()?,
-        envp,
-        fixed_layout,
-        address_space,
-    };
+    let plan = plan(program, argv, environment, fixed_layout, address_space)?;
     let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
     let (ready_out, mut ready_in) = pipe().map_err(io)?;
     let (mut report_out, report_in) = pipe().map_err(io)?;
@@ -80,6 +69,59 @@ pub fn spawn(
             _ => tracee.cont(0).map_err(SpawnError::Trace)?,
         }
     }
+}
+
+/// Starts `program` without tracing it; its process id.
+pub fn untraced(
+    program: &OsStr,
+    argv: &[impl AsRef<OsStr>],
+    environment: Option<&[Variable]>,
+    fixed_layout: bool,
+) -> Result<i32, SpawnError> {
+    let plan = plan(program, argv, environment, fixed_layout, 0)?;
+    let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
+    let (ready_out, mut ready_in) = pipe().map_err(io)?;
+    let (mut report_out, report_in) = pipe().map_err(io)?;
+    ready_in.write_all(&[1]).map_err(io)?;
+    let pid = sys::fork_child(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
+        .map_err(SpawnError::Trace)?;
+    drop(report_in);
+    // Its end of the pipe is closed by exec.
+    let mut error = [0; 4];
+    if report_out.read_exact(&mut error).is_ok() {
+        let _ = sys::wait_one(pid);
+        return Err(SpawnError::Exec(Errno(i32::from_ne_bytes(error))));
+    }
+    Ok(pid)
+}
+
+fn plan(
+    program: &OsStr,
+    argv: &[impl AsRef<OsStr>],
+    environment: Option<&[Variable]>,
+    fixed_layout: bool,
+    address_space: u64,
+) -> Result<ChildPlan, SpawnError> {
+    let c_string = |s: &OsStr| CString::new(s.as_bytes()).map_err(|_| SpawnError::Nul);
+    let ours: Vec<Variable>;
+    let environment = match environment {
+        Some(environment) => environment,
+        None => {
+            ours = std::env::vars_os().collect();
+            &ours
+        }
+    };
+    let variable = |(name, value): &Variable| {
+        CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
+            .map_err(|_| SpawnError::Nul)
+    };
+    Ok(ChildPlan {
+        program: c_string(program)?,
+        argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<Vec<_>, _>>()?,
+        envp: environment.iter().map(variable).collect::<Result<Vec<_>, _>>()?,
+        fixed_layout,
+        address_space,
+    })
 }
 
 /// Takes over a live process: every thread of it, stopped.

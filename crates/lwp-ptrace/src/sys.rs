@@ -10,8 +10,10 @@
 #![allow(unsafe_code, reason = "the system call boundary; see the module's safety section")]
 
 use std::ffi::CString;
+use std::fs::File;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -27,7 +29,9 @@ impl std::fmt::Debug for Errno {
 
 impl std::fmt::Display for Errno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", std::io::Error::from_raw_os_error(self.0))
+        let text = std::io::Error::from_raw_os_error(self.0).to_string();
+        // Without Rust's "(os error 1)".
+        f.write_str(text.split(" (os error").next().unwrap_or(&text))
     }
 }
 
@@ -462,22 +466,78 @@ fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
-/// process_vm_readv; returns how many bytes were read.
+/// process_vm_readv, or what does the same where that is refused; returns how many bytes were read.
 pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
     let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
     // SAFETY: `local` describes the borrowed buffer; the remote address is only used in the tracee.
     let n = unsafe { libc::process_vm_readv(tid, &raw const local, 1, &raw const remote, 1, 0) };
-    Ok(check(n as i64)? as usize)
+    match check(n as i64) {
+        Err(Errno(libc::EPERM | libc::ENOSYS)) => {
+            memory_file(tid, false)?.read_at(buffer, address).map_err(errno)
+        }
+        read => Ok(read? as usize),
+    }
 }
 
-/// process_vm_writev; returns how many bytes were written.
+/// The memory of a tracee as a file: for who may trace, but whom a filter forbids the calls that are faster.
+fn memory_file(tid: i32, write: bool) -> Result<File> {
+    File::options().read(!write).write(write).open(format!("/proc/{tid}/mem")).map_err(errno)
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// process_vm_writev, or what does nearly the same where that is refused: it also writes where the tracee may
+/// not; returns how many bytes were written.
 pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     let local = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
     // SAFETY: `local` describes the borrowed buffer, which the kernel only reads.
     let n = unsafe { libc::process_vm_writev(tid, &raw const local, 1, &raw const remote, 1, 0) };
-    Ok(check(n as i64)? as usize)
+    match check(n as i64) {
+        Err(Errno(libc::EPERM | libc::ENOSYS)) => {
+            memory_file(tid, true)?.write_at(buffer, address).map_err(errno)
+        }
+        written => Ok(written? as usize),
+    }
+}
+
+/// The process at the other end of a connected socket and its effective user (SO_PEERCRED).
+pub fn peer(stream: BorrowedFd<'_>) -> Result<(i32, u32)> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the structure and its size live through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    check(result.into())?;
+    Ok((peer.pid, peer.uid))
+}
+
+/// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
+pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> {
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Length, level and kind of the message, and the descriptor, as cmsg(3) lays them out.
+    let level_and_kind = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+    let mut control = [20, level_and_kind, descriptor as u64];
+    // SAFETY: the structure is plain numbers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: all that the message points to lives through the call.
+    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    check(sent as i64).map(drop)
 }
 
 /// tgkill.
@@ -658,6 +718,27 @@ pub fn personality_allowed() -> bool {
         libc::personality(old as libc::c_ulong);
         ok
     }
+}
+
+/// System calls that are refused to this process, by a filter, a policy or an old kernel, among those that
+/// the virtual CPU uses, and perf's. Each is made with arguments with which it does nothing.
+pub fn refused_calls() -> Vec<&'static str> {
+    const NOBODY: libc::c_long = i32::MAX as libc::c_long;
+    let me = libc::c_long::from(std::process::id() as i32);
+    let calls = [
+        ("ptrace", libc::SYS_ptrace, [libc::PTRACE_CONT.into(), NOBODY, 0, 0, 0, 0]),
+        ("process_vm_readv", libc::SYS_process_vm_readv, [me, 0, 0, 0, 0, 0]),
+        ("process_vm_writev", libc::SYS_process_vm_writev, [me, 0, 0, 0, 0, 0]),
+        ("memfd_create", libc::SYS_memfd_create, [0, 0, 0, 0, 0, 0]),
+        ("perf_event_open", libc::SYS_perf_event_open, [0, 0, -1, -1, 0, 0]),
+    ];
+    let refused = |(_, number, [a, b, c, d, e, f]): &(&str, libc::c_long, [libc::c_long; 6])| {
+        // SAFETY: no process has the number, the lists of buffers are empty, and the kernel refuses to read a
+        // name or attributes at address zero.
+        let result = check(unsafe { libc::syscall(*number, *a, *b, *c, *d, *e, *f) });
+        matches!(result, Err(Errno(libc::EPERM | libc::ENOSYS | libc::EACCES)))
+    };
+    calls.iter().filter(|call| refused(call)).map(|(name, ..)| *name).collect()
 }
 
 /// CPUID on this machine.

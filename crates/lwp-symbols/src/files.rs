@@ -36,6 +36,12 @@ impl<'a> Files<'a> {
         }
     }
 
+    /// The bytes of the files that are kept under this path; they may be of different root directories.
+    pub fn kept(&self, path: &Path) -> impl Iterator<Item = Bytes> {
+        let kept = self.kept.iter().filter(move |file| Path::new(&file.path) == path);
+        kept.map(|file| file.bytes.as_slice().into())
+    }
+
     /// What `usable` makes of the first of `candidates` that it accepts. Then files that are kept under one
     /// of their names elsewhere are tried: links lead to other places on other machines.
     pub fn first<T>(
@@ -66,7 +72,7 @@ impl<'a> Files<'a> {
 
 /// Reads a file in one piece, without a copy. A program may name any file as its debug information:
 /// one that would keep the reader waiting, or never end, is refused.
-fn read(path: &Path) -> io::Result<Bytes> {
+pub fn read(path: &Path) -> io::Result<Bytes> {
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

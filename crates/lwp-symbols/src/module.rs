@@ -9,7 +9,7 @@ use crate::build_id;
 use crate::debug_file;
 use crate::dwarf::{Dwarf, Source, SourceFrame};
 use crate::elf::{Elf, Symbol};
-use crate::files::Files;
+use crate::files::{Files, read};
 use crate::mini_debug;
 use crate::vdso;
 
@@ -41,16 +41,18 @@ impl ModuleNames {
             return Self::default();
         }
         let path = Path::new(&module.path);
-        let bytes = match files.read(path) {
-            Ok(bytes) => bytes,
-            Err(error) => return Self::without(module, &format!("cannot be read: {error}")),
+        let kept = files.kept(path).find(|bytes| same_size_or_build(module, bytes));
+        let bytes = match kept {
+            Some(bytes) => bytes,
+            None => match read(path) {
+                Ok(bytes) if unchanged(module, path, &bytes) => bytes,
+                Ok(_) => {
+                    let why = "has changed since the recording; its names are not used";
+                    return Self::without(module, why);
+                }
+                Err(error) => return Self::without(module, &format!("cannot be read: {error}")),
+            },
         };
-        if !unchanged(module, path, &bytes) {
-            return Self::without(
-                module,
-                "has changed since the recording; its names are not used",
-            );
-        }
         let mut elf = match Elf::parse(&bytes) {
             Ok(elf) => elf,
             Err(error) => return Self::without(module, &error.to_string()),
@@ -130,14 +132,21 @@ fn same_build(module: &RecordedModule, bytes: &[u8]) -> bool {
     module.build_id.is_empty() || build_id::of_bytes(bytes) == module.build_id
 }
 
-fn unchanged(module: &RecordedModule, path: &Path, bytes: &[u8]) -> bool {
-    if !module.build_id.is_empty() {
-        return same_build(module, bytes);
+/// The same for a file that was kept: without a build id its size tells.
+fn same_size_or_build(module: &RecordedModule, bytes: &[u8]) -> bool {
+    match module.version {
+        Some((size, _)) if module.build_id.is_empty() => size == bytes.len() as u64,
+        _ => same_build(module, bytes),
     }
-    let Some((size, mtime)) = module.version else { return true };
-    if size != bytes.len() as u64 {
+}
+
+fn unchanged(module: &RecordedModule, path: &Path, bytes: &[u8]) -> bool {
+    if !same_size_or_build(module, bytes) {
         return false;
     }
+    let Some((_, mtime)) = module.version.filter(|_| module.build_id.is_empty()) else {
+        return true;
+    };
     // Without a build id, a file of the same size is the same unless it was written since.
     std::fs::metadata(path).map_or(true, |now| {
         use std::os::unix::fs::MetadataExt;

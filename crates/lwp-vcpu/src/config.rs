@@ -265,6 +265,11 @@ pub struct Config {
     pub deterministic: bool,
     /// Seed of everything random under `deterministic`.
     pub seed: u64,
+    /// The variables that a launched program begins with; our own where there are none given.
+    pub environment: Option<Vec<(OsString, OsString)>>,
+    /// Run a launched program natively, and report it as uncounted, where the machine does not let the virtual
+    /// CPU work.
+    pub native_fallback: bool,
     /// Count from the start; when false, counting waits for [`Request::Enable`].
     pub start_enabled: bool,
     /// Where translations are kept from run to run; see [`crate::store`].
@@ -305,6 +310,8 @@ impl Config {
             aslr: false,
             deterministic: false,
             seed: 0,
+            environment: None,
+            native_fallback: false,
             start_enabled: true,
             cache: None,
             warm: None,

@@ -176,17 +176,34 @@ fn real_components(xcr0: u64) -> Vec<Component> {
 /// Transactional memory stays: XBEGIN always aborts, which the architecture allows, and the C library
 /// then chooses the same string functions as natively, so that counts agree.
 fn host(leaf: u32, subleaf: u32, mut raw: [u32; 4]) -> [u32; 4] {
-    match (leaf, subleaf) {
-        (7, 0) => {
-            raw[2] &= !(1 << 7); // SHSTK
-            raw[3] &= !(1 << 5); // UINTR
+    for &(at, register, bits, _) in HIDDEN {
+        if at == (leaf, subleaf) {
+            raw[register] &= !bits;
         }
-        (7, 1) => raw[3] &= !(1 << 19 | 1 << 21), // AVX10, APX_F
-        (0x24 | 0x29, _) => raw = [0; 4],
-        (0xd, 1) => raw[2] &= !(1 << 11 | 1 << 12 | 1 << 14), // CET_U, CET_S, UINTR states
-        _ => {}
+    }
+    if matches!(leaf, 0x24 | 0x29) {
+        raw = [0; 4];
     }
     raw
+}
+
+/// What is not shown of the host: leaf and subleaf, register from eax on, bits, name.
+#[rustfmt::skip] // A table: one feature a line.
+const HIDDEN: &[((u32, u32), usize, u32, &str)] = &[
+    ((7, 0),    2, 1 << 7,                       "shadow stacks"),
+    ((7, 0),    3, 1 << 5,                       "user interrupts"),
+    ((7, 1),    3, 1 << 19,                      "AVX10"),
+    ((7, 1),    3, 1 << 21,                      "APX"),
+    ((0xd, 1),  2, 1 << 11 | 1 << 12 | 1 << 14,  "states of shadow stacks and user interrupts"),
+];
+
+/// The features of this machine's processor that programs are not shown.
+pub fn hidden() -> Vec<&'static str> {
+    let most = sys::cpuid(0, 0)[0];
+    let present = |((leaf, subleaf), register, bits, _): &&((u32, u32), usize, u32, &str)| {
+        *leaf <= most && sys::cpuid(*leaf, *subleaf)[*register] & bits != 0
+    };
+    HIDDEN.iter().filter(present).map(|(_, _, _, name)| *name).collect()
 }
 
 /// A fixed processor: the same answers on every machine that can run it.

@@ -1,10 +1,13 @@
 //! What this machine allows: from `/proc`, `/sys`, and by trying (`trial`).
 
+mod surroundings;
 mod trial;
 
 use std::fs;
 
 use lwp_ptrace::{SharedMemory, sys};
+
+pub use surroundings::{container_id, control_group};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,19 +59,31 @@ pub fn checks() -> Vec<Check> {
         kernel(&read("/proc/sys/kernel/osrelease")),
         yama(&read("/proc/sys/kernel/yama/ptrace_scope"), &status),
         tracer(&status),
-        seccomp(&status),
+        surroundings::container(),
         memfd(&read("/proc/sys/vm/memfd_noexec")),
         map_count(&read("/proc/sys/vm/max_map_count")),
         overcommit(&read("/proc/sys/vm/overcommit_memory")),
         address_space(&read("/proc/self/limits")),
         processor(&read("/proc/cpuinfo")),
+        surroundings::hidden(&crate::cpuid::hidden()),
         limits(&read("/proc/self/limits")),
-        layout(sys::personality_allowed()),
+        layout(layout_can_be_fixed()),
         processors(sys::allowed_cpus()),
         table(lwp_dbt::context::wide_index()),
         pmu(&read("/proc/sys/kernel/perf_event_paranoid"), has_pmu()),
+        surroundings::vdso(&read("/proc/self/maps")),
+        surroundings::huge_pages(
+            &read("/sys/kernel/mm/transparent_hugepage/enabled"),
+            &read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+        ),
+        surroundings::cache(),
     ];
-    checks.extend(trial::checks());
+    let refused = surroundings::refused_calls();
+    let trial = trial::checks();
+    let works = trial.iter().all(|check| check.status == Status::Ok);
+    checks.push(surroundings::seccomp(&status, &refused, works));
+    checks.extend(trial);
+    checks.push(surroundings::advice(&checks));
     checks
 }
 
@@ -141,23 +156,6 @@ fn tracer(status: &str) -> Check {
             format!("lwp itself is traced by process {pid}"),
             "do not run lwp under a debugger or strace -f",
         ),
-    }
-}
-
-/// A filter, as containers have it, may forbid ptrace or personality; it cannot be read, only met.
-fn seccomp(status: &str) -> Check {
-    match field(status, "Seccomp:") {
-        Some("2") => Check::warn(
-            "seccomp",
-            "a system call filter is active; it may forbid ptrace or personality",
-            "in a container: --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined",
-        ),
-        Some("1") => Check::fail(
-            "seccomp",
-            "strict mode: only read and write are allowed",
-            "run lwp outside the sandbox",
-        ),
-        _ => Check::ok("seccomp", "no system call filter"),
     }
 }
 
@@ -251,6 +249,11 @@ fn limits(limits: &str) -> Check {
     Check::ok(name, "files, processes and sizes suffice")
 }
 
+/// Whether addresses can be the same in every run.
+pub fn layout_can_be_fixed() -> bool {
+    sys::personality_allowed()
+}
+
 /// Addresses that are the same in every run.
 fn layout(fixed: bool) -> Check {
     match fixed {
@@ -300,14 +303,16 @@ fn processor(cpuinfo: &str) -> Check {
     let has = |flag: &&str| flags.contains(flag);
     let reached = LEVELS.iter().take_while(|(_, needed)| needed.iter().all(has)).last();
     let lwp = if flags.contains(&"lwp") { ", with Lightweight Profiling" } else { "" };
+    let vendor = cpuinfo.lines().find_map(|line| line.strip_prefix("vendor_id")?.split_once(": "));
+    let vendor = vendor.map_or(String::new(), |(_, vendor)| format!("{vendor}, "));
     match reached {
         _ if !flags.contains(&"lm") => Check::fail(
             "processor",
             "not an x86-64 processor",
             "lwp translates x86-64 programs on x86-64 processors only",
         ),
-        Some((level, _)) => Check::ok("processor", format!("{level}{lwp}")),
-        None => Check::ok("processor", format!("x86-64-v1{lwp}")),
+        Some((level, _)) => Check::ok("processor", format!("{vendor}{level}{lwp}")),
+        None => Check::ok("processor", format!("{vendor}x86-64-v1{lwp}")),
     }
 }
 
@@ -315,7 +320,8 @@ fn processor(cpuinfo: &str) -> Check {
 fn pmu(paranoid: &str, present: bool) -> Check {
     let name = "hardware PMU";
     if !present {
-        return Check::ok(name, "none; lwp does not need it");
+        let level = if paranoid.is_empty() { "not known" } else { paranoid };
+        return Check::ok(name, format!("none (paranoid {level}); lwp does not need it"));
     }
     match paranoid.parse::<i32>() {
         Ok(level) if level <= 2 => {
@@ -352,9 +358,6 @@ mod tests {
     fn status_fields() {
         assert_eq!(tracer(STATUS).status, Status::Ok);
         assert_eq!(tracer("TracerPid:\t77\n").status, Status::Warn);
-        assert_eq!(seccomp(STATUS).status, Status::Warn);
-        assert_eq!(seccomp("Seccomp:\t0\n").status, Status::Ok);
-        assert_eq!(seccomp("Seccomp:\t1\n").status, Status::Fail);
     }
 
     #[test]
@@ -376,6 +379,8 @@ mod tests {
         let v3 = format!("{v2} avx avx2 bmi1 bmi2 f16c fma abm movbe xsave");
         assert!(processor(&v3).detail.starts_with("x86-64-v3"));
         assert_eq!(processor("flags\t\t: lm").detail, "x86-64-v1");
+        let named = processor("vendor_id\t: AuthenticAMD\nflags\t\t: lm");
+        assert_eq!(named.detail, "AuthenticAMD, x86-64-v1");
         assert_eq!(processor("Features : fp asimd").status, Status::Fail);
     }
 

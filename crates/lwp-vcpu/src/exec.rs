@@ -9,7 +9,8 @@ use lwp_ptrace::{Tid, Tracee, sys};
 use crate::arena::Arena;
 use crate::config::{CpuModel, LwpConfig, Target};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
-use crate::inject::{Call, Injector, Map};
+use crate::first_stack;
+use crate::inject::{Call, Injector, Map, RECEIVE_BYTES};
 use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, Status};
@@ -101,6 +102,16 @@ impl Machine {
         family
     }
 
+    /// Where the stack of a program that begins with these registers has been moved to: under determinism, to
+    /// where it always is.
+    pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
+        let launched = matches!(self.config.target, Target::Launch { .. });
+        if !self.config.deterministic || !launched || regs.0.cs != CS_64 {
+            return None;
+        }
+        first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
+    }
+
     /// Shows the virtual processor in a new program's auxiliary vector, and under determinism takes
     /// what differs from run to run out of it: the random bytes and the vdso.
     fn adjust_auxv(&mut self, tid: Tid, stack: u64) {
@@ -174,22 +185,31 @@ impl Machine {
         // Below the red zone of whatever runs there.
         let scratch = (regs.0.rsp - crate::inject::RED_ZONE) & !15;
         let tid = injector.tracee.0;
-        let mut saved = vec![0; path.len()];
+        let mut saved = vec![0; path.len().max(RECEIVE_BYTES)];
         memory::read_exact(tid, scratch, &mut saved)
             .or_else(|_| memory::write_exact(tid, scratch, path.as_bytes()))
             .map_err(|error| format!("writing to the program's stack: {error}"))?;
         memory::write_exact(tid, scratch, path.as_bytes())
             .map_err(|error| format!("writing to the program's stack: {error}"))?;
-        let fd = injector.open(scratch);
+        let fd = self.opened(injector, scratch);
         let _ = memory::write_exact(tid, scratch, &saved);
         fd
+    }
+
+    /// Opens the file whose path is at `scratch`, the machine's memory, or has it handed over where the program
+    /// has no such path.
+    fn opened(&self, injector: &mut Injector, scratch: u64) -> Result<u64, String> {
+        injector.open(scratch).or_else(|open| {
+            let received = injector.receive(self.memory.fd(), scratch);
+            received.map_err(|reason| format!("{open}; nor can it be handed over: {reason}"))
+        })
     }
 
     /// The same where the thread's context is mapped already.
     fn reopen_memory(&self, injector: &mut Injector) -> Result<u64, String> {
         let context = self.context(injector.tracee.0).ok_or("no such thread")?;
         let path = context.write_scratch(self.memory_path().as_bytes());
-        injector.open(path)
+        self.opened(injector, path)
     }
 
     fn memory_path(&self) -> String {

@@ -2,16 +2,45 @@
 
 use lwp_dbt::routines::BATCH_WORDS;
 use lwp_ptrace::limits::MoreFiles;
-use lwp_ptrace::{Stop, Tid, Tracee, memory, sys};
+use lwp_ptrace::{Handover, Stop, Tid, Tracee, memory, sys};
 
 use crate::maps::Status;
 
 const SYS_OPEN: u64 = 2;
+const SYS_CLOSE: u64 = 3;
 const SYS_MMAP: u64 = 9;
+const SYS_SOCKET: u64 = 41;
+const SYS_CONNECT: u64 = 42;
+const SYS_RECVMSG: u64 = 47;
+const AF_UNIX: u64 = 1;
+const SOCK_STREAM_CLOEXEC: u64 = 1 | 0o2_000_000;
+const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
 const O_RDWR_CLOEXEC: u64 = 0o2_000_002;
 const MAP_NORESERVE: u64 = 0x4000;
 /// How far below the stack pointer nothing is the program's, whatever runs there.
 pub const RED_ZONE: u64 = 512;
+
+/// What [`Injector::receive`] needs of the tracee's memory: the socket's name, a message, its one part, its
+/// control message, and a byte.
+pub const RECEIVE_BYTES: usize = 240;
+const MESSAGE_AT: usize = 128;
+const PART_AT: usize = 184;
+const CONTROL_AT: usize = 200;
+const BYTE_AT: usize = 232;
+
+/// What connect(2) and recvmsg(2) are given, for `scratch`, and the length of the name.
+fn receiving(path: &str, scratch: u64) -> (Vec<u8>, u64) {
+    let mut bytes = vec![0; RECEIVE_BYTES];
+    let at = |offset: usize| scratch + offset as u64;
+    bytes[0] = AF_UNIX as u8;
+    bytes[2..2 + path.len()].copy_from_slice(path.as_bytes());
+    // msghdr: no name; one part; 24 bytes for a control message. iovec: one byte.
+    let words = [0, 0, at(PART_AT), 1, at(CONTROL_AT), 24, 0, at(BYTE_AT), 1];
+    for (word, place) in words.into_iter().zip(bytes[MESSAGE_AT..].chunks_exact_mut(8)) {
+        place.copy_from_slice(&u64::to_le_bytes(word));
+    }
+    (bytes, path.len() as u64 + 3)
+}
 
 /// A system call: its number and arguments.
 pub type Call = [u64; BATCH_WORDS];
@@ -101,10 +130,52 @@ impl Injector {
         if first.is_ok() {
             return first;
         }
-        match MoreFiles::allow(self.tracee.0) {
+        let second = match MoreFiles::allow(self.tracee.0) {
             Ok(_more) => self.call(call),
             Err(_) => first,
+        };
+        second.map_err(|error| {
+            format!(
+                "it cannot open the virtual CPU's memory, as where it has another root directory or \
+                 process namespace: {error}"
+            )
+        })
+    }
+
+    /// Has `descriptor`, one of ours, handed over through a socket; its number in the tracee. `scratch` are
+    /// [`RECEIVE_BYTES`] bytes of the tracee for this.
+    ///
+    /// Not in a program with a filter: it may be killed for a call that it does not expect to make.
+    pub fn receive(&mut self, descriptor: i32, scratch: u64) -> Result<u64, String> {
+        let tid = self.tracee.0;
+        if Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0) {
+            return Err("it has a system call filter".into());
         }
+        let text = |error: std::io::Error| error.to_string();
+        let handover = Handover::new(tid).map_err(text)?;
+        let (bytes, address_bytes) = receiving(handover.path(), scratch);
+        let write = memory::write_exact(tid, scratch, &bytes);
+        write.map_err(|error| format!("writing to the program: {error}"))?;
+        let _more = MoreFiles::allow(tid);
+        let socket = self.call([SYS_SOCKET, AF_UNIX, SOCK_STREAM_CLOEXEC, 0, 0, 0, 0])?;
+        let received = self
+            .call([SYS_CONNECT, socket, scratch, address_bytes, 0, 0, 0])
+            .and_then(|_| handover.give(self.pid, descriptor).map_err(text))
+            .and_then(|()| {
+                let message = scratch + MESSAGE_AT as u64;
+                self.call([SYS_RECVMSG, socket, message, MSG_CMSG_CLOEXEC, 0, 0, 0])
+            })
+            .and_then(|_| {
+                // The descriptor stands behind the length, level and kind of the control message.
+                let header = memory::read_u64(tid, scratch + CONTROL_AT as u64);
+                let number = memory::read_u64(tid, scratch + CONTROL_AT as u64 + 16);
+                match (header, number) {
+                    (Ok(20), Ok(number)) => Ok(number & u64::from(u32::MAX)),
+                    _ => Err("no descriptor has arrived".to_owned()),
+                }
+            });
+        self.call([SYS_CLOSE, socket, 0, 0, 0, 0, 0])?;
+        received
     }
 
     /// Makes mappings of the memory open at `fd`.

@@ -19,6 +19,7 @@ mod emulate;
 mod events;
 mod exec;
 mod family;
+mod first_stack;
 mod identity;
 mod inject;
 mod keep;
@@ -26,6 +27,7 @@ mod lwp;
 mod machine;
 mod maps;
 mod memory_map;
+mod native;
 pub mod outcome;
 mod pagemap;
 pub mod profile;
@@ -70,7 +72,23 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
 /// [`Config::sampling`].
 pub fn run_profiled(
     config: &Config,
-    control: Option<Control>,
+    mut control: Option<Control>,
+    sink: Option<Box<dyn profile::Sink>>,
+) -> Result<Outcome, Error> {
+    match run_virtually(config, &mut control, sink) {
+        Err(Error::Machine { what, .. })
+            if config.native_fallback && matches!(config.target, Target::Launch { .. }) =>
+        {
+            native::run(config, control, &what)
+        }
+        outcome => outcome,
+    }
+}
+
+/// The same on the virtual CPU, or not at all. `control` is taken once the program has been started.
+fn run_virtually(
+    config: &Config,
+    control: &mut Option<Control>,
     sink: Option<Box<dyn profile::Sink>>,
 ) -> Result<Outcome, Error> {
     limits::lift();
@@ -121,12 +139,14 @@ impl Drop for AbortOnPanic {
     }
 }
 
+const SIGKILL: i32 = 9;
+
 /// Starts the program, with a server beside it, and traces it to its end.
 fn run_in(
     machine: &Mutex<Machine>,
     memory: &Arc<SharedMemory>,
     config: &Config,
-    control: Option<Control>,
+    control: &mut Option<Control>,
 ) -> Result<ExitStatus, Error> {
     sys::suit_allocator();
     // The lock is kept until the first family is ready: whoever needs it waits.
@@ -148,7 +168,7 @@ fn run_in(
         let _abort = AbortOnPanic;
         let status = Start::new(config).and_then(|start| {
             let _ = wait.recv();
-            trace(machine, &start, control)
+            trace(machine, &start, control.take())
         });
         server::finish(machine, memory);
         let _ = server.join();
@@ -172,7 +192,8 @@ impl Start {
         match &config.target {
             Target::Launch { program, argv } => {
                 let room = memory_map::OVERHEAD_BYTES;
-                match spawn::spawn(program.as_os_str(), argv, !config.aslr, room) {
+                let environment = config.environment.as_deref();
+                match spawn::spawn(program.as_os_str(), argv, environment, !config.aslr, room) {
                     Ok(tracee) => Ok(Self::Program(tracee)),
                     Err(SpawnError::Killed { signal, core }) => {
                         Ok(Self::Stillborn(ExitStatus::Signal { signal, core }))
@@ -206,6 +227,8 @@ fn trace(
         Start::Program(tracee) => {
             let mut tracer = Tracer::new(machine, tracee.0, control);
             tracer.begin(tracee.0).map_err(|error| {
+                // It has not executed anything, and must not be left behind stopped.
+                let _ = sys::kill(tracee.0, SIGKILL);
                 machine_error("starting the program", error, "see `lwp doctor`")
             })?;
             Ok(tracer.run())

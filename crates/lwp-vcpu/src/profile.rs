@@ -134,6 +134,12 @@ struct UnitOrigin {
 }
 
 impl Origins {
+    /// Whether `unit` is of a file that has not been reported.
+    fn has_new_file(&self, unit: UnitId) -> bool {
+        let origin = self.units.get(&unit);
+        origin.is_some_and(|origin| origin.reported.is_none() && origin.path.is_absolute())
+    }
+
     /// Notes that code of `unit` is mapped as `mapping`.
     pub fn mapped(&mut self, unit: UnitId, mapping: &Mapping) {
         let origin = self.units.entry(unit).or_default();

@@ -317,6 +317,14 @@ impl Space {
         self.written.retain(|written| written.0 < range.0 || written.1 > range.1);
     }
 
+    /// The units that are mapped here, in order.
+    pub fn units(&self) -> Vec<UnitId> {
+        let mut units: Vec<UnitId> = self.code.values().map(|code| code.unit).collect();
+        units.sort_unstable();
+        units.dedup();
+        units
+    }
+
     /// Takes in what a new program begins with, and gives it the prepared table for that, which is to be mapped, if there
     /// is one.
     pub fn begin<'a>(
@@ -326,9 +334,7 @@ impl Space {
         mappings: &[Mapping],
     ) -> Option<&'a Table> {
         self.take_in(family, tid, mappings);
-        let mut units: Vec<UnitId> = self.code.values().map(|code| code.unit).collect();
-        units.sort_unstable();
-        units.dedup();
+        let units = self.units();
         let usual = |unit: &UnitId| family.arena_of(*unit).is_some_and(|at| self.has_arena(at));
         if !self.private.is_empty() || !units.iter().all(usual) {
             return None;

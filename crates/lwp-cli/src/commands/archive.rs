@@ -1,7 +1,6 @@
 //! `lwp archive`: a recording with everything that is needed to look at it elsewhere.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -30,14 +29,14 @@ pub struct ArchiveArgs {
 
 /// Copies the recording and adds the files it needs.
 pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
+    let recording = profiles::read(&args.input.input)?;
     let bytes = std::fs::read(&args.input.input)
         .map_err(|error| Failure::io(args.input.input.display(), &error))?;
-    let recording = profiles::read(&args.input.input)?;
     let options = args.input.names.options();
     let resolved = lwp_symbols::profile(&recording, &options);
     profiles::say(&args.input.input, &recording, &resolved.warnings);
     let failed = |error| Failure::io(args.output.display(), &error);
-    let mut file = File::create(&args.output).map_err(failed)?;
+    let mut file = profiles::create(&args.output)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);
     let mut kept = 0;

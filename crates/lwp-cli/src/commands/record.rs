@@ -253,6 +253,8 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
         ("deterministic", machine.deterministic.to_string()),
         ("filter", filter),
         ("random", args.random.unwrap_or(0).to_string()),
+        ("cgroup", lwp_vcpu::doctor::control_group()),
+        ("container", lwp_vcpu::doctor::container_id()),
     ]
 }
 

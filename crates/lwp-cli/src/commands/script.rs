@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Write};
 
 use clap::Args;
-use lwp_profile::{Location, Profile};
+use lwp_profile::{Location, Profile, Recording};
 use lwp_report::escape::printable;
 use lwp_symbols::function_name;
 
@@ -21,22 +21,37 @@ pub struct ScriptArgs {
     /// Only this event [default: all]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
+
+    /// Begin with what is known of the recording: command, host, container, when it was made
+    #[arg(long)]
+    pub header: bool,
 }
 
 /// Prints a line for each thread, instruction and event, like `perf script`:
 /// `comm tid: count event: address function+offset (module)`. Stacks follow, indented, and then an
 /// empty line.
 pub fn execute(args: &ScriptArgs) -> Result<Ending, Failure> {
-    let profile = profiles::open(&args.input.input, &args.input.names)?;
+    let recording = profiles::read(&args.input.input)?;
+    let header = if args.header { header(&recording) } else { String::new() };
+    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let only =
         args.event.as_deref().map(|name| profiles::event(&profile, Some(name))).transpose()?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    match write(&mut out, &profile, only).and_then(|()| out.flush()) {
+    let written = out.write_all(header.as_bytes());
+    match written.and_then(|()| write(&mut out, &profile, only)).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::io("standard output", &error))
         }
         _ => Ok(Ending::SUCCESS),
     }
+}
+
+/// A line for each fact, as a comment.
+fn header(recording: &Recording) -> String {
+    let facts = recording.info.iter().filter(|(_, value)| !value.is_empty());
+    let line =
+        |(key, value): (&String, &String)| format!("# {}: {}\n", printable(key), printable(value));
+    facts.map(line).collect()
 }
 
 fn write(out: &mut dyn Write, profile: &Profile, only: Option<usize>) -> std::io::Result<()> {

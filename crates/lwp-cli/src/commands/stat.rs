@@ -2,7 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lwp_vcpu::{Config, Outcome, Plan};
 
@@ -11,29 +13,50 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::requests::Requests;
 use crate::signals::{self, Interrupted};
+use crate::stat::intervals::Intervals;
 use crate::stat::report::{Report, Scope};
 use crate::stat::{control, csv, events, json, text};
 
 /// Runs or attaches, and writes the report.
 pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
-    let requested = events::parse(&args.events)?;
+    let requested = match (&args.events[..], args.interval_print) {
+        // The kernel tells times when a process has ended.
+        ([], Some(_)) => events::parse(&[events::DEFAULT_COUNTS.to_owned()])?,
+        (events, _) => events::parse(events)?,
+    };
     let config = args.counting.configuration(Plan::Exact)?;
-    let mut output = output(args)?;
+    let output = Mutex::new(output(args)?);
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
         control::serve(place, Arc::clone(&requests))?;
     }
     let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     let session = Session { args, config, requests, interrupted };
+    let write_text = |text: &str| {
+        let written = lock(&output).write_all(text.as_bytes());
+        written.map_err(|error| Failure::io(output_name(args), &error))
+    };
+    if let Some(ms) = args.interval_print {
+        if args.field_separator.is_none() && !args.json {
+            write_text(text::INTERVALS)?;
+        }
+        return session.by_interval(Duration::from_millis(ms), |at, outcome| {
+            let report = Report::interval(&requested, scope(args), at, outcome);
+            write_text(&rendered(args, &report))
+        });
+    }
     let mut write = |outcomes: &[Outcome]| {
         let report = Report::new(title(args), &requested, scope(args), outcomes);
-        let written = output.write_all(rendered(args, &report).as_bytes());
-        written.map_err(|error| Failure::io(output_name(args), &error))
+        write_text(&rendered(args, &report))
     };
     match args.repeat {
         0 => session.repeat_for_ever(&mut write),
         runs => session.repeat(runs, &mut write),
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What stays the same over all repetitions.
@@ -75,6 +98,40 @@ impl Session<'_> {
         }
     }
 
+    /// Runs once, and reports what is counted in each interval of this length, and in what is left at the end.
+    fn by_interval(
+        &self,
+        length: Duration,
+        write: impl Fn(Duration, &Outcome) -> Result<(), Failure> + Sync,
+    ) -> Result<Ending, Failure> {
+        let counting = &self.args.counting;
+        let (control, reports) = self.requests.connect_reporting();
+        counting.schedule(&self.requests);
+        let companion = counting.companion(&self.requests)?;
+        let (over, ended) = channel();
+        std::thread::scope(|scope| {
+            let (requests, write) = (&self.requests, &write);
+            let ticks = scope.spawn(move || {
+                let started = Intervals::start();
+                started.run(length, requests, &reports, &ended, |at, outcome| {
+                    // What is wrong with the place is said at the end, where it is still wrong.
+                    let _ = write(at, &outcome);
+                })
+            });
+            let outcome = lwp_vcpu::run(&self.config, Some(control));
+            drop(over);
+            let intervals = ticks.join();
+            self.requests.disconnect();
+            let outcome = outcome?;
+            let ending = counting.ending(companion, &outcome);
+            if let Ok(mut intervals) = intervals {
+                let (at, rest) = intervals.end(outcome.processes);
+                write(at, &rest)?;
+            }
+            Ok(ending)
+        })
+    }
+
     /// Whether a run that ended like this is the last.
     fn over(&self, ending: Ending) -> bool {
         self.interrupted.get() || matches!(ending, Ending::Signal(_))
@@ -95,10 +152,13 @@ impl Session<'_> {
 }
 
 /// Opens the place for the report, before anything runs.
-fn output(args: &StatArgs) -> Result<Box<dyn Write>, Failure> {
+fn output(args: &StatArgs) -> Result<Box<dyn Write + Send>, Failure> {
     let Some(path) = &args.output else {
         return Ok(Box::new(io::stderr()));
     };
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(io::stdout()));
+    }
     let opened = if args.append {
         OpenOptions::new().append(true).create(true).open(path)
     } else {

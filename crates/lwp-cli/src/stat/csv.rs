@@ -1,7 +1,7 @@
 //! The report as separated values, in the column order of `perf stat -x`:
 //!
 //! ```text
-//! [thread or process,] value, unit, event, [spread %, if repeated,] run time in ns,
+//! [time of an interval's end in s,] [thread or process,] value, unit, event, [spread %, if repeated,] run time in ns,
 //! percentage of the run time that was counted, derived value, its unit
 //! ```
 
@@ -27,6 +27,9 @@ pub fn render(report: &Report, separator: &str) -> String {
 
 fn columns(report: &Report, group: &Group, row: &Row) -> Vec<String> {
     let mut columns = Vec::new();
+    if let Some(at) = report.at {
+        columns.push(number::timestamp(at));
+    }
     if report.scope != Scope::Total {
         columns.push(group.label.clone());
     }
@@ -47,7 +50,7 @@ fn columns(report: &Report, group: &Group, row: &Row) -> Vec<String> {
 
 fn value(row: &Row) -> String {
     match (&row.value, row.unit) {
-        (Err(_), _) => "<not supported>".to_owned(),
+        (Err(missing), _) => missing.word().to_owned(),
         (Ok(spread), Unit::Msec) => number::msec(spread.mean, false),
         (Ok(spread), Unit::Count | Unit::Ns) => number::count(spread.mean, false),
     }
@@ -56,6 +59,7 @@ fn value(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stat::events;
     use crate::stat::report::samples;
 
     #[test]
@@ -78,6 +82,19 @@ mod tests {
         let text = render(&report, "\\t");
         assert!(text.contains("3151050\t\tinstructions\t4.76%\t8250000\t100.00\t\t\n"), "{text}");
         assert!(text.contains("<not supported>\t\tcycles\t0.00%\t0\t100.00\t\t\n"), "{text}");
+    }
+
+    #[test]
+    fn intervals_begin_with_their_time() {
+        let requested = events::parse(&["instructions,task-clock".to_owned()]).unwrap();
+        let at = std::time::Duration::new(1, 5);
+        let report = Report::interval(&requested, Scope::Total, at, &samples::outcome());
+        let expected = "\
+# not counted: sudo-14: set-user-id programs run natively
+     1.000000005,3001000,,instructions,10000000,100.00,,
+     1.000000005,<not supported>,msec,task-clock,0,100.00,,
+";
+        assert_eq!(render(&report, ","), expected);
     }
 
     #[test]

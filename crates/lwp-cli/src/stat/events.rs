@@ -78,6 +78,10 @@ const fn row(
 pub const DEFAULT: &str = "task-clock,instructions,branches,branches-taken,conditional-branches,\
                            conditional-taken,calls,returns,indirect-branches";
 
+/// The counts among [`DEFAULT`].
+pub const DEFAULT_COUNTS: &str = "instructions,branches,branches-taken,conditional-branches,conditional-taken,\
+                                  calls,returns,indirect-branches";
+
 impl Event {
     /// The event's count, if it is counted by the virtual CPU rather than by the clock.
     pub fn count(self, counts: &Counts) -> Option<u64> {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::number;
 use super::report::{Group, Report, Row, Scope, Unit};
 use super::spread::Spread;
 
@@ -29,6 +30,9 @@ fn object(report: &Report, group: &Group, row: &Row) -> String {
         let comma = if text.is_empty() { "" } else { ", " };
         let _ = write!(text, "{comma}\"{key}\" : {value}");
     };
+    if let Some(at) = report.at {
+        member("interval", number::timestamp(at).trim_start());
+    }
     match report.scope {
         Scope::Total => {}
         Scope::Process => member("process", &quoted(&group.label)),
@@ -49,8 +53,8 @@ fn object(report: &Report, group: &Group, row: &Row) -> String {
         member("metric-value", &quoted(&format!("{:.6}", metric.value)));
         member("metric-unit", &quoted(metric.unit));
     }
-    if let Err(reason) = &row.value {
-        member("reason", &quoted(reason));
+    if let Err(missing) = &row.value {
+        member("reason", &quoted(missing.reason()));
     }
     text
 }
@@ -59,7 +63,7 @@ fn object(report: &Report, group: &Group, row: &Row) -> String {
 /// fit a double.
 fn value(row: &Row) -> String {
     match (&row.value, row.unit) {
-        (Err(_), _) => "<not supported>".to_owned(),
+        (Err(missing), _) => missing.word().to_owned(),
         (Ok(spread), Unit::Msec) => {
             format!("{}.{:06}", spread.mean / 1_000_000, spread.mean % 1_000_000)
         }
@@ -75,6 +79,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stat::events;
     use crate::stat::report::samples;
 
     #[test]
@@ -97,6 +102,13 @@ mod tests {
         for line in render(&report).lines() {
             let value: Value = serde_json::from_str(line).unwrap();
             assert!(value.is_object());
+        }
+        let requested = events::parse(&["calls,task-clock".to_owned()]).unwrap();
+        let at = std::time::Duration::from_millis(1500);
+        let report = Report::interval(&requested, Scope::Thread, at, &samples::outcome());
+        for line in render(&report).lines().skip(1) {
+            let value: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(value["interval"], 1.5, "{line}");
         }
         let report = samples::report("calls", Scope::Total, &samples::two_outcomes());
         let text = render(&report);

@@ -18,6 +18,11 @@ pub fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
+/// A time since the start as perf has it before what was counted in an interval.
+pub fn timestamp(at: std::time::Duration) -> String {
+    format!("{:>6}.{:09}", at.as_secs(), at.subsec_nanos())
+}
+
 /// Puts a comma before every third digit from the right.
 fn group(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

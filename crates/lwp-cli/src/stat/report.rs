@@ -22,6 +22,8 @@ pub struct Report {
     pub times: Times,
     /// One line for each process that was not counted, and why.
     pub uncounted: Vec<String>,
+    /// When the interval ended that this is about, from the start of the run; none if it is about all of it.
+    pub at: Option<Duration>,
 }
 
 /// What one group of rows stands for.
@@ -53,9 +55,36 @@ pub struct Row {
     /// The unit of the value.
     pub unit: Unit,
     /// The value, in events or nanoseconds, or why there is none.
-    pub value: Result<Spread, String>,
+    pub value: Result<Spread, Missing>,
     /// What follows from it.
     pub metric: Option<Metric>,
+}
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It cannot be measured here: why.
+    Unsupported(String),
+    /// It could be, but nothing of what ran was counted; each process says why.
+    NotCounted,
+}
+
+impl Missing {
+    /// What stands in the place of the value, in perf's words.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unsupported(_) => "<not supported>",
+            Self::NotCounted => "<not counted>",
+        }
+    }
+
+    /// Why there is none.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Unsupported(reason) => reason,
+            Self::NotCounted => "no process was counted",
+        }
+    }
 }
 
 /// The unit of a value.
@@ -130,6 +159,9 @@ impl Times {
     }
 }
 
+/// Why a time has no value.
+const WHOLE_RUN: &str = "times are measured for the whole run only";
+
 impl Report {
     /// Puts the outcomes of one or more runs of the same command together.
     pub fn new(title: String, requested: &[Requested], scope: Scope, outcomes: &[Outcome]) -> Self {
@@ -143,7 +175,31 @@ impl Report {
             groups: groups.map(|part| group(part, requested, scope, &times)).collect(),
             times,
             uncounted: last.iter().filter_map(uncounted).collect(),
+            at: None,
         }
+    }
+
+    /// What was counted in an interval that ended at `at`.
+    pub fn interval(
+        requested: &[Requested],
+        scope: Scope,
+        at: Duration,
+        outcome: &Outcome,
+    ) -> Self {
+        let mut report = Self::new(String::new(), requested, scope, std::slice::from_ref(outcome));
+        report.at = Some(at);
+        let rows = report.groups.iter_mut().flat_map(|group| &mut group.rows);
+        for (row, requested) in rows.zip(requested.iter().cycle()) {
+            let timed = [Event::TaskClock, Event::UserTime, Event::SystemTime];
+            if requested.source.as_ref().is_ok_and(|event| timed.contains(event)) {
+                // The kernel tells when a process has ended.
+                row.value = Err(Missing::Unsupported(WHOLE_RUN.into()));
+                row.metric = None;
+            }
+        }
+        // It was counted all the time.
+        report.times.task = report.times.elapsed;
+        report
     }
 }
 
@@ -161,8 +217,13 @@ fn parts(scope: Scope, outcomes: &[Outcome]) -> Vec<Part> {
     };
     match scope {
         Scope::Total => {
-            let counts = outcomes.iter().map(Outcome::counts).collect();
-            vec![Part { label: String::new(), counts }]
+            // A run of which nothing was counted has no count, which is not zero.
+            let none = |outcome: &&Outcome| {
+                let mut processes = outcome.processes.iter();
+                !outcome.processes.is_empty() && processes.all(|one| one.uncounted.is_some())
+            };
+            let counted = outcomes.iter().filter(|outcome| !none(outcome));
+            vec![Part { label: String::new(), counts: counted.map(Outcome::counts).collect() }]
         }
         Scope::Process => {
             let part = |process: &ProcessReport| Part {
@@ -203,14 +264,15 @@ fn value(
     runs: &[Counts],
     scope: Scope,
     times: &Times,
-) -> (Result<Spread, String>, Unit) {
+) -> (Result<Spread, Missing>, Unit) {
     let event = match &requested.source {
         Ok(event) => *event,
-        Err(reason) => return (Err(reason.clone()), Unit::Count),
+        Err(reason) => return (Err(Missing::Unsupported(reason.clone())), Unit::Count),
     };
     match times.value(event) {
         Some((time, unit)) if scope == Scope::Total => (Ok(time), unit),
-        Some((_, unit)) => (Err("times are measured for the whole run only".into()), unit),
+        Some((_, unit)) => (Err(Missing::Unsupported(WHOLE_RUN.into())), unit),
+        None if runs.is_empty() => (Err(Missing::NotCounted), Unit::Count),
         None => {
             let counts = runs.iter().filter_map(|counts| event.count(counts));
             (Ok(Spread::of(counts)), Unit::Count)
@@ -329,6 +391,17 @@ mod tests {
         assert_eq!(rows[0].value, Ok(Spread { mean: 3_001_000, error: 0.0 }));
         assert_eq!(rows[1].metric.unwrap().unit, "% of instructions");
         assert_eq!(report.uncounted, ["sudo-14: set-user-id programs run natively"]);
+    }
+
+    #[test]
+    fn what_was_not_counted_is_no_zero() {
+        let mut native = samples::outcome();
+        native.processes.drain(..2);
+        let only = samples::report("calls", Scope::Total, std::slice::from_ref(&native));
+        assert_eq!(only.groups[0].rows[0].value, Err(Missing::NotCounted));
+        // Nor does it make a mean smaller.
+        let one = samples::report("instructions", Scope::Total, &[samples::outcome(), native]);
+        assert_eq!(one.groups[0].rows[0].value, Ok(Spread { mean: 3_001_000, error: 0.0 }));
     }
 
     #[test]

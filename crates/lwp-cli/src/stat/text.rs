@@ -9,19 +9,33 @@ use super::spread::Spread;
 /// Writes `report` as text; large numbers with commas if `grouped`.
 pub fn render(report: &Report, grouped: bool) -> String {
     let mut text = String::new();
+    if let Some(at) = report.at {
+        let at = number::timestamp(at);
+        rows(&mut text, report, grouped, &format!("{at} "));
+        return text;
+    }
     let runs = if report.runs > 1 { format!(" ({} runs)", report.runs) } else { String::new() };
     let _ = writeln!(text, "\n Exact counts of {}, user mode, virtual CPU{runs}:\n", report.title);
+    rows(&mut text, report, grouped, "");
+    text.push_str(&times(report));
+    text
+}
+
+/// The line above the rows of intervals.
+pub const INTERVALS: &str = "#           time             counts unit events\n";
+
+/// The rows, `first` at the beginning of each line.
+fn rows(text: &mut String, report: &Report, grouped: bool, first: &str) {
     for group in &report.groups {
         for row in &group.rows {
-            let line = format!("{}{}", prefix(report, group), line(row, report.runs, grouped));
+            let prefix = prefix(report, group);
+            let line = format!("{first}{prefix}{}", line(row, report.runs, grouped));
             let _ = writeln!(text, "{}", line.trim_end());
         }
     }
     for process in &report.uncounted {
-        let _ = writeln!(text, "     <not counted>      {process}");
+        let _ = writeln!(text, "{first}     <not counted>      {process}");
     }
-    text.push_str(&times(report));
-    text
 }
 
 /// The column of the thread or process, wide enough for the longest.
@@ -33,12 +47,12 @@ fn prefix(report: &Report, group: &Group) -> String {
 /// One event: value, unit, name, what follows from it, spread.
 fn line(row: &Row, runs: usize, grouped: bool) -> String {
     let value = match (&row.value, row.unit) {
-        (Err(_), _) => "<not supported>".to_owned(),
+        (Err(missing), _) => missing.word().to_owned(),
         (Ok(spread), Unit::Msec) => number::msec(spread.mean, grouped),
         (Ok(spread), Unit::Count | Unit::Ns) => number::count(spread.mean, grouped),
     };
     let comment = match (&row.value, &row.metric) {
-        (Err(reason), _) => format!("# {reason}"),
+        (Err(missing), _) => format!("# {}", missing.reason()),
         (Ok(_), Some(metric)) => format!("# {:>8.2} {}", metric.value, metric.unit),
         (Ok(_), None) => String::new(),
     };

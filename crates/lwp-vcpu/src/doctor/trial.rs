@@ -29,7 +29,7 @@ pub fn checks() -> Vec<Check> {
             "run any program: `lwp stat PROGRAM`",
         )];
     };
-    match spawn::spawn(program.as_os_str(), &["true"], true, OVERHEAD_BYTES) {
+    match spawn::spawn(program.as_os_str(), &["true"], None, true, OVERHEAD_BYTES) {
         Ok(tracee) => {
             let mappings = maps::read(tracee.0);
             end(tracee);

@@ -13,7 +13,11 @@ use crate::machine::{Machine, Process};
 pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     let report = new_report(machine, tid, parent);
     machine.processes.insert(tid, Process { space: usize::MAX, report });
-    let regs = Tracee(tid).regs()?;
+    let mut regs = Tracee(tid).regs()?;
+    if let Some(stack) = machine.settled_stack(tid, &regs) {
+        regs.0.rsp = stack;
+        Tracee(tid).set_regs(&regs)?;
+    }
     let set_up = match machine.add_thread(tid, tid) {
         Some(_) => machine.set_up(tid, &regs),
         None => Err("too many threads at a time".into()),

@@ -114,6 +114,25 @@ impl Machine {
         }
     }
 
+    /// Reports the files that this thread's process has executed: they may be out of reach when it has ended.
+    pub fn note_files(&mut self, tid: Tid) {
+        if self.samples() {
+            return;
+        }
+        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
+        let Some(index) = self.space_index(tid) else { return };
+        let (Some(Some(space)), Some(profiler)) = (self.spaces.get(index), &mut self.profiler)
+        else {
+            return;
+        };
+        let Some(Some(family)) = self.families.get_mut(space.family) else { return };
+        for unit in space.units() {
+            if family.origins.as_ref().is_some_and(|origins| origins.has_new_file(unit)) {
+                profiler.module(family, pid, unit);
+            }
+        }
+    }
+
     /// Adds where the indirect calls of the thread in `slot` led that its counters do not tell of, as its table says.
     pub(super) fn add_calls(&self, slot: usize, counters: &Counters, sum: &mut Executions) {
         let context = self.contexts.context(slot);

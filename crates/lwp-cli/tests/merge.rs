@@ -1,0 +1,116 @@
+//! `lwp merge`: the sum depends on neither order nor grouping, and every command reads it.
+
+#[path = "shared/recorded.rs"]
+mod recorded;
+#[path = "shared/tools.rs"]
+mod tools;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use recorded::{LWP, compile, lwp, run};
+use tools::text;
+
+fn fresh(name: &str) -> PathBuf {
+    tools::fresh("merge", name)
+}
+
+/// Recordings `a`, `b` and `c` of different programs and of one program with different work, made with `options`.
+fn three(dir: &Path, options: &[&str]) -> bool {
+    if !compile(dir, "recursion.c", &["-O1"]) {
+        return false;
+    }
+    let shell =
+        ["/bin/sh", "-c", "i=0; while [ $i -lt 200 ]; do i=$((i+1)); done; ls / | cat >/dev/null"];
+    for (file, program) in [("a", &["./program"][..]), ("b", &shell), ("c", &["./program"])] {
+        lwp(dir, &[&["record", "-q", "-o", file], options, &["--"], program].concat());
+    }
+    true
+}
+
+fn merged(dir: &Path, output: &str, inputs: &[&str]) {
+    lwp(dir, &[&["merge", "-o", output], inputs].concat());
+}
+
+/// What a recording holds, by thread, line and caller, in every event.
+fn contents(dir: &Path, file: &str) -> Vec<Value> {
+    let keys = ["comm,tid,dso,sym,srcline", "dso,sym"];
+    let mut all = Vec::new();
+    for keys in keys {
+        let (json, _) = lwp(dir, &["report", "--json", "-i", file, "-s", keys]);
+        let document: Value = serde_json::from_str(&json).expect("JSON");
+        let mut rows = document["rows"].as_array().expect("rows").clone();
+        rows.sort_by_key(Value::to_string);
+        all.push(document["total"].clone());
+        all.extend(rows);
+    }
+    all
+}
+
+fn total(dir: &Path, file: &str) -> u64 {
+    contents(dir, file)[0].as_u64().expect("total")
+}
+
+#[test]
+fn order_and_grouping_do_not_matter() {
+    for (name, options) in [("exact", &[][..]), ("sampled", &["-c", "1009"])] {
+        let dir = fresh(name);
+        if !three(&dir, options) {
+            return;
+        }
+        merged(&dir, "abc", &["a", "b", "c"]);
+        merged(&dir, "cba", &["c", "b", "a"]);
+        merged(&dir, "ab", &["a", "b"]);
+        merged(&dir, "ab-c", &["ab", "c"]);
+        merged(&dir, "bc", &["b", "c"]);
+        merged(&dir, "a-bc", &["a", "bc"]);
+        let sum = contents(&dir, "abc");
+        assert!(sum.len() > 100, "{name}: {} rows", sum.len());
+        for other in ["cba", "ab-c", "a-bc"] {
+            assert_eq!(contents(&dir, other), sum, "{name}, {other}");
+        }
+        let parts: u64 = ["a", "b", "c"].iter().map(|file| total(&dir, file)).sum();
+        assert_eq!(total(&dir, "abc"), parts, "{name}");
+        assert!(lwp(&dir, &["diff", "abc", "cba"]).0.contains("nothing differs"));
+        // Of one recording it is the recording.
+        merged(&dir, "just-a", &["a"]);
+        assert_eq!(contents(&dir, "just-a"), contents(&dir, "a"));
+        // Stacks and exports too.
+        let folded = |file: &str| {
+            lwp(&dir, &["export", "-f", "folded", "-o", "-", "-i", file])
+                .0
+                .lines()
+                .map(str::to_owned)
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(folded("abc"), folded("cba"), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_added_up_is_refused() {
+    let dir = fresh("refused");
+    for (file, options) in
+        [("exact", &[][..]), ("thousand", &["-c", "1000"]), ("prime", &["-c", "997"])]
+    {
+        lwp(&dir, &[&["record", "-q", "-o", file], options, &["--", "/bin/true"]].concat());
+    }
+    for (inputs, words) in [
+        (["exact", "prime"], "one counts every execution"),
+        (["thousand", "prime"], "instructions:c=1000 and instructions:c=997"),
+        (["exact", "nowhere"], "nowhere: No such file"),
+    ] {
+        let output = run(&dir, &[&[LWP, "merge", "-o", "sum"], &inputs[..]].concat());
+        assert_eq!(output.status.code(), Some(125));
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+        assert!(!dir.join("sum").exists());
+    }
+    // What is left of a damaged one is added, and the sum is known to be incomplete.
+    let bytes = std::fs::read(dir.join("exact")).expect("recording");
+    std::fs::write(dir.join("cut"), &bytes[..bytes.len() * 2 / 3]).expect("recording");
+    let (_, warnings) = lwp(&dir, &["merge", "-o", "sum", "exact", "cut"]);
+    assert!(warnings.contains("left out"), "{warnings}");
+    let report = run(&dir, &[LWP, "report", "-i", "sum"]);
+    assert!(text(&report.stderr).contains("did not come to its end"), "{}", text(&report.stderr));
+}

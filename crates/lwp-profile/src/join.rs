@@ -1,0 +1,131 @@
+//! Joining recordings: what is numbered in the one is numbered anew behind the other.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use crate::encode::Writer;
+use crate::merge::MergeError;
+use crate::recording::{Block, RecordedSample, Recording};
+
+impl Recording {
+    /// Adds all that `other` holds. The profile of the result is the sum of the profiles: see
+    /// [`crate::Profile::merge`].
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be added up; then nothing has changed.
+    pub fn join(&mut self, other: Self) -> Result<(), MergeError> {
+        self.can_be_joined(&other)?;
+        let modules = next(self.modules.keys());
+        let blocks = next(self.blocks.keys());
+        let images = next(self.images.keys());
+        let serials = next(self.threads.keys().chain(self.sampled.keys()));
+        let frames = self.frames.len() as u32;
+        let moved = |module: Option<u32>| module.map(|module| module + modules);
+        for (id, mut module) in other.modules {
+            module.id = id + modules;
+            self.modules.insert(module.id, module);
+        }
+        for (id, mut block) in other.blocks {
+            (block.id, block.module) = (id + blocks, block.module + modules);
+            self.blocks.insert(block.id, block);
+        }
+        for (id, mut image) in other.images {
+            image.id = id + images;
+            self.images.insert(image.id, image);
+        }
+        for (serial, mut thread) in other.threads {
+            (thread.serial, thread.image) = (serial + serials, thread.image + images);
+            thread.blocks.iter_mut().for_each(|count| count.block += blocks);
+            thread.partial.iter_mut().for_each(|(block, ..)| *block += blocks);
+            thread.steps.iter_mut().for_each(|(module, ..)| *module = moved(*module));
+            for jump in &mut thread.jumps {
+                (jump.from.0, jump.to.0) = (moved(jump.from.0), moved(jump.to.0));
+            }
+            self.threads.insert(thread.serial, thread);
+        }
+        for mut frame in other.frames {
+            frame.caller = frame.caller.map(|caller| caller + frames);
+            frame.module = moved(frame.module);
+            self.frames.push(frame);
+        }
+        let sample = |(sample, times): (RecordedSample, u64)| {
+            let (serial, frame) = (sample.serial + serials, sample.frame + frames);
+            (RecordedSample { serial, frame, ..sample }, times)
+        };
+        self.samples.extend(other.samples.into_iter().map(sample));
+        let sums = other.sampled.into_iter().map(|(serial, sums)| (serial + serials, sums));
+        self.sampled.extend(sums);
+        self.symbols.extend(other.symbols);
+        for file in other.files {
+            if !self.files.contains(&file) {
+                self.files.push(file);
+            }
+        }
+        for (key, value) in other.info {
+            let ours = self.info.entry(key).or_insert_with(|| value.clone());
+            *ours = crate::merge::joined(ours, &value);
+        }
+        self.complete &= other.complete;
+        self.warnings.extend(other.warnings);
+        Ok(())
+    }
+
+    fn can_be_joined(&self, other: &Self) -> Result<(), MergeError> {
+        if self.events.is_empty() != other.events.is_empty() {
+            return Err(MergeError::Modes);
+        }
+        if self.events != other.events {
+            let names = |recording: &Self| {
+                let each = recording.events.iter();
+                let names: Vec<String> =
+                    each.map(|event| format!("{}:c={}", event.name, event.interval)).collect();
+                names.join(",")
+            };
+            return Err(MergeError::Events { left: names(self), right: names(other) });
+        }
+        // Names of generated code belong to a process, by its number.
+        let generating: BTreeSet<i32> = self.symbols.iter().map(|symbol| symbol.pid).collect();
+        if let Some(symbol) = other.symbols.iter().find(|symbol| generating.contains(&symbol.pid)) {
+            return Err(MergeError::Processes { pid: symbol.pid });
+        }
+        Ok(())
+    }
+
+    /// Writes it to `out`, from the header on.
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        let mut writer = Writer::new(out)?;
+        writer.info(self.info.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
+        self.modules.values().try_for_each(|module| writer.module(module))?;
+        let blocks: Vec<Block> = self.blocks.values().cloned().collect();
+        writer.blocks(&blocks)?;
+        if !self.events.is_empty() {
+            writer.events(&self.events)?;
+        }
+        self.threads.values().try_for_each(|thread| writer.thread(thread))?;
+        self.images.values().try_for_each(|image| writer.image(image))?;
+        writer.symbols(&self.symbols)?;
+        writer.frames(0, &self.frames)?;
+        for &(sample, times) in &self.samples {
+            let mut left = times;
+            while left > 0 {
+                let part = left.min(16_384);
+                writer.samples(&vec![sample; part as usize])?;
+                left -= part;
+            }
+        }
+        for (serial, sums) in &self.sampled {
+            writer.sampled(*serial, sums)?;
+        }
+        self.files.iter().try_for_each(|file| writer.file(file))?;
+        match self.complete {
+            true => writer.end(),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The number behind the last one.
+fn next<'a>(numbers: impl Iterator<Item = &'a u32>) -> u32 {
+    numbers.max().map_or(0, |last| last + 1)
+}

@@ -1,0 +1,91 @@
+//! A program without the virtual CPU: what is left where the machine does not let it work.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use lwp_ptrace::{Stop, Tracee, spawn, sys};
+
+use crate::config::{Config, Control, Request, Target};
+use crate::outcome::{Error, ExitStatus, Outcome, ProcessReport};
+use crate::spawn_error;
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+/// How often it is looked whether the program has ended.
+const TICK: Duration = Duration::from_millis(20);
+/// From SIGTERM to SIGKILL, as on the virtual CPU.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Starts the program natively and waits for its end; it is reported as uncounted because of `reason`. What it
+/// starts is its own affair.
+pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Outcome, Error> {
+    let Target::Launch { program, argv } = &config.target else {
+        return Err(Error::Machine { what: reason.to_owned(), remedy: String::new() });
+    };
+    let started = Instant::now();
+    let before = sys::cpu_times();
+    let environment = config.environment.as_deref();
+    let pid = spawn::untraced(program.as_os_str(), argv, environment, !config.aslr)
+        .map_err(|error| spawn_error(program, error))?;
+    let over = AtomicBool::new(false);
+    let status = std::thread::scope(|scope| {
+        scope.spawn(|| attend(pid, config.timeout, control, &over));
+        let status = Tracee(pid).wait();
+        over.store(true, Ordering::Relaxed);
+        status
+    });
+    let status = match status {
+        Ok(Stop::Exited(code)) => ExitStatus::Code(code),
+        Ok(Stop::Killed { signal, core }) => ExitStatus::Signal { signal, core },
+        other => {
+            let what = format!("waiting for the program: {other:?}");
+            return Err(Error::Machine { what, remedy: String::new() });
+        }
+    };
+    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+    let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
+    let after = sys::cpu_times();
+    Ok(Outcome {
+        status,
+        processes: vec![ProcessReport {
+            pid,
+            parent: 0,
+            maker: 0,
+            started,
+            command: words.join(" "),
+            comm: name,
+            threads: Vec::new(),
+            uncounted: Some(format!("ran natively: {reason}")),
+        }],
+        elapsed: started.elapsed(),
+        user: after[0].0.saturating_sub(before[0].0),
+        system: after[0].1.saturating_sub(before[0].1),
+        host: Duration::ZERO,
+    })
+}
+
+/// Answers requests, and ends the program when its time is over, until it has ended.
+fn attend(pid: i32, timeout: Option<Duration>, control: Option<Control>, over: &AtomicBool) {
+    let mut end = timeout.map(|timeout| (Instant::now() + timeout, SIGTERM));
+    while !over.load(Ordering::Relaxed) {
+        match control.as_ref().map(|control| control.requests.recv_timeout(TICK)) {
+            Some(Ok(request)) => {
+                if request == Request::Stop {
+                    let _ = sys::kill(pid, SIGTERM);
+                }
+                if let Some(control) = &control {
+                    let _ = control.done.send(request);
+                }
+            }
+            Some(Err(RecvTimeoutError::Timeout)) => {}
+            Some(Err(RecvTimeoutError::Disconnected)) | None => std::thread::sleep(TICK),
+        }
+        if let Some((time, signal)) = end
+            && Instant::now() >= time
+        {
+            let _ = sys::kill(pid, signal);
+            end = (signal == SIGTERM).then(|| (time + PATIENCE, SIGKILL));
+        }
+    }
+}
