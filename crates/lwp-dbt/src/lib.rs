@@ -24,6 +24,7 @@ mod packed;
 mod pieces;
 pub mod plan;
 mod points;
+mod prepared;
 pub mod recipe;
 pub mod region;
 pub mod relocation;

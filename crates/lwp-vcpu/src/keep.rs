@@ -217,7 +217,7 @@ impl Family {
             }
         }
         bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));
-        bytes.extend(&self.translator.routines().code);
+        bytes.extend(self.translator.routines().code.iter());
         Some(Key(XxHash3_128::oneshot(&bytes)))
     }
 
