@@ -347,6 +347,15 @@ impl Image {
         self.search_in(range, table, key, first_word)
     }
 
+    /// The weights of counter `index` and of those that follow in the same block.
+    pub(crate) fn weights_from(&self, index: usize) -> Option<&[[u8; 8]]> {
+        let blocks = self.blocks[table::WEIGHTS].as_ref()?;
+        let width = table::BYTES[table::WEIGHTS];
+        let per_block = blocks.block_bytes() / width;
+        let block = blocks.get(self.stored(table::WEIGHTS), index / per_block)?;
+        block.as_chunks().0.get(index % per_block..)
+    }
+
     pub(crate) fn weights(&self, index: usize) -> Weights {
         self.record(table::WEIGHTS, index).map(unpack_weights).unwrap_or_default()
     }

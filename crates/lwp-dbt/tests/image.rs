@@ -142,6 +142,16 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     assert_eq!(roles(a), roles(b));
 }
 
+/// Weights are the same however they are looked up.
+fn assert_ascending(bench: &Bench) {
+    let counters = bench.translator.counters();
+    let last = counters.len();
+    let mut ascending = counters.ascending();
+    for number in (0..last).chain([0, last / 2, last / 3, last, last + 5]) {
+        assert_eq!(ascending.weights(number), counters.weights(number), "counter {number}");
+    }
+}
+
 /// What each counter counts, with fragments by their pcs.
 fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppPc>)> {
     let pc = |id| bench.translator.fragment(id).pc;
@@ -268,6 +278,7 @@ fn an_image_is_what_translating_in_its_place_gives() {
             let end = there.cache.position();
             assert_eq!(moved.cache.bytes, there.cache.bytes, "seed {seed}, going on");
             assert_alike(&moved, &there, (start.0, end.0));
+            assert_ascending(&moved);
             assert_eq!(freeze(&moved, start), freeze(&there, start), "seed {seed}, again");
         }
     }
