@@ -48,6 +48,11 @@ impl Counters {
         .unwrap_or_default()
     }
 
+    /// A way to look weights up whose numbers ascend, mostly.
+    pub fn ascending(&self) -> Ascending<'_> {
+        Ascending { counters: self, first: 0, known: Known::New(&[]) }
+    }
+
     /// The weights of all, in order.
     pub fn iter(&self) -> impl Iterator<Item = Weights> + '_ {
         (0..self.len()).map(|number| self.weights(number))
@@ -82,6 +87,20 @@ impl Counters {
         (number < self.len()).then_some((range, number - *first as usize))
     }
 
+    /// The weights of counter `number` and of some that follow.
+    fn known_from(&self, number: usize) -> Option<Known<'_>> {
+        let (range, within) = self.find(number)?;
+        match range {
+            Range::New(place) => {
+                let after = self.ranges.partition_point(|(first, _)| *first as usize <= number);
+                let end = self.ranges.get(after).map_or(self.len, |(first, _)| *first) as usize;
+                let from = place + within;
+                self.new.get(from..from + (end - number)).map(Known::New)
+            }
+            Range::Restored(placed) => placed.image().weights_from(within).map(Known::Restored),
+        }
+    }
+
     pub(crate) fn push(&mut self, weights: Weights, role: Role) -> u32 {
         if !matches!(self.ranges.last(), Some((_, Range::New(_)))) {
             self.ranges.push((self.len, Range::New(self.new.len())));
@@ -103,5 +122,43 @@ impl Counters {
     pub(crate) fn restore(&mut self, placed: &Arc<Placed>) {
         self.ranges.push((self.len, Range::Restored(placed.clone())));
         self.len += placed.image().counters() as u32;
+    }
+}
+
+/// Looks weights up, quickly where one number comes a little after the one before.
+#[derive(Debug)]
+pub struct Ascending<'a> {
+    counters: &'a Counters,
+    /// The number of the first that is at hand.
+    first: usize,
+    known: Known<'a>,
+}
+
+/// Weights of counters one after the other.
+#[derive(Clone, Copy, Debug)]
+enum Known<'a> {
+    New(&'a [PackedWeights]),
+    /// As tables of images hold them.
+    Restored(&'a [[u8; 8]]),
+}
+
+impl Known<'_> {
+    fn get(&self, place: usize) -> Option<Weights> {
+        match self {
+            Self::New(all) => all.get(place).map(|it| it.unpack()),
+            Self::Restored(all) => all.get(place).map(|raw| PackedWeights(*raw).unpack()),
+        }
+    }
+}
+
+impl Ascending<'_> {
+    /// As [`Counters::weights`].
+    pub fn weights(&mut self, number: usize) -> Weights {
+        let at_hand = number.checked_sub(self.first).and_then(|place| self.known.get(place));
+        at_hand.unwrap_or_else(|| {
+            self.first = number;
+            self.known = self.counters.known_from(number).unwrap_or(Known::New(&[]));
+            self.known.get(0).unwrap_or_default()
+        })
     }
 }

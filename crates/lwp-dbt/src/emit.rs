@@ -48,7 +48,7 @@ mod watch;
 
 pub(crate) use calls::CountedCall;
 pub(crate) use dcache::{TOUCH_BYTES, Touch};
-pub(crate) use lwp::{CHARGE_BYTES, Countdown, Trip};
+pub(crate) use lwp::{Countdown, Trip};
 use watch::Watch;
 pub(crate) use watch::WatchedShape;
 

@@ -29,8 +29,10 @@
 //! makes a lookup panic or leads outside the unit's code.
 
 pub(crate) mod blocks;
+mod relocate;
 
 use blocks::{Blocks, Shape};
+pub use relocate::CodeTarget;
 
 use crate::addr::{AppPc, CachePc};
 use crate::context::calls::call_site;
@@ -347,6 +349,15 @@ impl Image {
         self.search_in(range, table, key, first_word)
     }
 
+    /// The weights of counter `index` and of those that follow in the same block.
+    pub(crate) fn weights_from(&self, index: usize) -> Option<&[[u8; 8]]> {
+        let blocks = self.blocks[table::WEIGHTS].as_ref()?;
+        let width = table::BYTES[table::WEIGHTS];
+        let per_block = blocks.block_bytes() / width;
+        let block = blocks.get(self.stored(table::WEIGHTS), index / per_block)?;
+        block.as_chunks().0.get(index % per_block..)
+    }
+
     pub(crate) fn weights(&self, index: usize) -> Weights {
         self.record(table::WEIGHTS, index).map(unpack_weights).unwrap_or_default()
     }
@@ -639,8 +650,8 @@ impl Translator {
         self.placed[..after].last().map(|placed| &**placed)
     }
 
-    /// Puts `image` in place as the content of `unit`, which is empty, and hands its code to
-    /// `write`, piece by piece with the offset of each. Its entries and counters get the next numbers.
+    /// Puts `image` in place as the content of `unit`, which is empty, and hands its code to `to`. Its entries and
+    /// counters get the next numbers.
     ///
     /// On an error nothing has changed here, but some of the code may have been written.
     pub fn restore(
@@ -648,12 +659,12 @@ impl Translator {
         unit: &mut Unit,
         image: Image,
         at: Placement,
-        write: &mut dyn FnMut(u64, &[u8]) -> bool,
+        to: &CodeTarget<'_>,
     ) -> Result<(), ImageError> {
         if !unit.fragments.is_empty() || unit.placed.is_some() {
             return Err(ImageError::NotEmpty);
         }
-        self.write_relocated(&image, at, write)?;
+        image.relocate(&self.deltas(&image.header, at), to)?;
         let (first_entry, first_fragment) = (self.entry_count(), self.next_restored());
         let placed =
             Placed { image, code: at.code.0, module: at.module.0, first_fragment, first_entry };
@@ -685,46 +696,6 @@ impl Translator {
         Some(EntryId((first + index) as u32))
     }
 
-    /// Writes the code of `image`, corrected for its new place and numbers.
-    fn write_relocated(
-        &self,
-        image: &Image,
-        at: Placement,
-        write: &mut dyn FnMut(u64, &[u8]) -> bool,
-    ) -> Result<(), ImageError> {
-        let deltas = self.deltas(&image.header, at);
-        let outside = ImageError::Outside { table: table::SITES };
-        let sites = image.sites().ok_or(ImageError::Damaged { table: table::SITES })?;
-        let damaged = ImageError::Damaged { table: table::CODE };
-        let blocks = image.blocks[table::CODE].as_ref().ok_or(damaged)?;
-        let mut sites = sites.into_iter().peekable();
-        let mut buffer: Vec<u8> = Vec::with_capacity(blocks.block_bytes() + 8);
-        // Where the buffer begins. A site that straddles two blocks waits for the second one.
-        let mut start = 0;
-        for index in 0..blocks.count() {
-            blocks.unpack(image.stored(table::CODE), index, &mut buffer).ok_or(damaged)?;
-            let end = start + buffer.len();
-            while let Some(site) = sites.next_if(|site| site.end() <= end) {
-                let kind = site.kind().ok_or(outside)?;
-                let within = site.at().checked_sub(start).ok_or(outside)?;
-                let word = &mut buffer[within..within + kind.bytes()];
-                let reach = ImageError::Reach { at: site.at() };
-                relocate(word, kind, deltas[kind as usize]).ok_or(reach)?;
-            }
-            let ready = sites.peek().map_or(end, |site| site.at().min(end));
-            let ready = ready.checked_sub(start).ok_or(outside)?;
-            if !write(start as u64, &buffer[..ready]) {
-                return Err(ImageError::NotWritten);
-            }
-            buffer.drain(..ready);
-            start += ready;
-        }
-        match buffer.is_empty() && sites.next().is_none() {
-            true => Ok(()),
-            false => Err(outside),
-        }
-    }
-
     /// What is added to the words of each kind.
     fn deltas(&self, header: &Header, at: Placement) -> [i64; Relocation::KINDS] {
         let moved = at.code.0.wrapping_sub(header.code) as i64;
@@ -744,23 +715,6 @@ impl Translator {
         deltas[Relocation::Low as usize] = module;
         deltas
     }
-}
-
-/// Adds `delta` to a word. `None` where the sum has no room in it.
-fn relocate(word: &mut [u8], kind: Relocation, delta: i64) -> Option<()> {
-    if kind.bytes() == 8 {
-        let new = u64_at(word, 0).wrapping_add_signed(delta);
-        word.copy_from_slice(&new.to_le_bytes());
-        return Some(());
-    }
-    let old = u32_at(word, 0);
-    let new = match kind {
-        Relocation::Fragment | Relocation::CallSite => old.wrapping_add(delta as u32),
-        _ => i32::try_from(i64::from(old.cast_signed()).checked_add(delta)?).ok()?.cast_unsigned(),
-    };
-    word.copy_from_slice(&new.to_le_bytes());
-    // Its sign is extended, and there are no addresses at the other end.
-    (kind != Relocation::Low || new.cast_signed() >= 0).then_some(())
 }
 
 /// gs-relative displacement of counter 0, and address of chain slot 0: what the numbers in an image

@@ -24,6 +24,7 @@ mod packed;
 mod pieces;
 pub mod plan;
 mod points;
+mod prepared;
 pub mod recipe;
 pub mod region;
 pub mod relocation;
@@ -34,7 +35,7 @@ pub use block::CodeSource;
 pub use context::{Layout, RequestKind, Slot};
 pub use counters::Counters;
 pub use fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
-pub use image::{Image, ImageError, Placement};
+pub use image::{CodeTarget, Image, ImageError, Placement};
 pub use plan::{Checks, IpFilter, Lwp, Plan, Role, Selection, Weights};
 pub use recipe::{AppState, Commit, PcSource, Spills};
 pub use region::{

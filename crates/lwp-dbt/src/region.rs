@@ -20,6 +20,7 @@ use crate::packed::Fragments;
 use crate::pieces::{Piece, Pieces};
 use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
 use crate::points::Points;
+use crate::prepared;
 use crate::routines::Routines;
 
 mod ahead;
@@ -181,8 +182,7 @@ impl Translator {
         emulated: Emulated,
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
-        let routines =
-            Arc::new(Routines::assemble(layout).expect("the routines are constant and assemble"));
+        let routines = Arc::new(prepared::routines(layout));
         Self {
             plan,
             lwp,

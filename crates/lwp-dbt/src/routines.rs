@@ -4,6 +4,11 @@
 //! They are position independent and touch no flags: only `mov`, `lea`, `xchg`, `jrcxz`, `movzx`,
 //! `pext` and `syscall`, which keeps them. Until an answer has been carried out, every instruction here means
 //! "at the requested application pc, nothing executed", so a request can be dropped at any point.
+//!
+//! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing else: contexts,
+//! recipes and addresses.
+
+use std::borrow::Cow;
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -12,7 +17,7 @@ use iced_x86::code_asm::{
     rsp,
 };
 
-use crate::context::{Layout, RequestKind, Slot, wide_index};
+use crate::context::{Layout, RequestKind, Slot};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 
 mod calls;
@@ -20,7 +25,7 @@ mod calls_alone;
 mod cpuid;
 mod lwp;
 
-pub(crate) use lwp::site;
+pub(crate) use lwp::{CHARGE_BYTES, site};
 pub use lwp::{NOTES, PREDICTED, RECORDED, SAMPLES};
 
 const SYS_FUTEX: u32 = 202;
@@ -35,10 +40,10 @@ pub const SIGFRAME_RIP: i32 = 40 + 16 * 8;
 pub const BATCH_WORDS: usize = 7;
 
 /// The routines' code and the places in it that others need, as offsets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routines {
     /// The code.
-    pub code: Vec<u8>,
+    pub code: Cow<'static, [u8]>,
     /// Ask for the pc in r11, whose application value is in its slot; rcx is the application's.
     pub ask_r11: u32,
     /// Ask for CPUID at the pc in r11, as for `ask_r11`.
@@ -65,11 +70,11 @@ pub struct Routines {
     pub called: u32,
     /// Those of Lightweight Profiling.
     pub lwp: LwpRoutines,
-    states: Vec<(u32, AppState)>,
+    pub(crate) states: Cow<'static, [(u32, AppState)]>,
 }
 
 /// The routines of Lightweight Profiling, as offsets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LwpRoutines {
     /// A word of the countdown has run out in the block at the pc in r11, which has not begun; rcx says
     /// where to try again. Their own values are in their slots.
@@ -110,6 +115,8 @@ pub struct LwpRoutines {
 struct Builder {
     asm: CodeAssembler,
     layout: Layout,
+    /// See [`wide_index`](crate::context::wide_index).
+    wide: bool,
     marks: Vec<(CodeLabel, AppState)>,
 }
 
@@ -145,9 +152,10 @@ fn state(pc: PcSource, spills: Spills, commit: Commit) -> AppState {
 }
 
 impl Routines {
-    /// Assembles the routines for address spaces of this layout.
-    pub fn assemble(layout: Layout) -> Result<Self, IcedError> {
-        let mut b = Builder { asm: CodeAssembler::new(64)?, layout, marks: Vec::new() };
+    /// Assembles the routines for address spaces of this layout, and for processors with a
+    /// [wide index](crate::context::wide_index) or without.
+    pub fn assemble(layout: Layout, wide: bool) -> Result<Self, IcedError> {
+        let mut b = Builder { asm: CodeAssembler::new(64)?, layout, wide, marks: Vec::new() };
         let mut save = b.asm.create_label();
         let mut go = b.asm.create_label();
         let mut run = b.asm.create_label();
@@ -209,8 +217,8 @@ impl Routines {
                 touch_read: at(&lwp.touch_read)?,
                 touch_write: at(&lwp.touch_write)?,
             },
-            code: result.inner.code_buffer,
-            states,
+            code: result.inner.code_buffer.into(),
+            states: states.into(),
         })
     }
 
@@ -252,7 +260,7 @@ fn emit_landing(
 
 /// Jumps through the indirect table to the pc in rcx.
 fn emit_table_jump(b: &mut Builder, layout: Layout) -> Emit {
-    match wide_index() {
+    match b.wide {
         true => b.asm.pext(r11d, ecx, dword_ptr(layout.index_mask() as i32))?,
         false => b.asm.movzx(r11d, cx)?,
     }

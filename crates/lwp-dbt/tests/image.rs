@@ -7,8 +7,11 @@ use common::{ALL_PLANS, App, Bench, CACHE};
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::freeze::Freeze;
+use std::sync::Mutex;
+
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSink, EntryId, Image, Lwp, Placement, Plan, Role, Selection, Unit,
+    AppPc, CachePc, Checks, CodeSink, CodeTarget, EntryId, Image, ImageError, Lwp, Placement, Plan,
+    Role, Selection, Unit,
 };
 use lwp_testkit::generate::{Data, Generator};
 
@@ -86,14 +89,28 @@ fn freeze(bench: &Bench, start: CachePc) -> Vec<u8> {
 fn restore(bench: &mut Bench, image: Vec<u8>) {
     let image = Image::parse(Box::new(image)).expect("an image");
     let at = placement(bench, bench.cache.position());
-    let mut code = Vec::new();
-    let mut write = |offset: u64, piece: &[u8]| {
-        assert_eq!(offset, code.len() as u64);
-        code.extend_from_slice(piece);
+    let code = restored(bench, image, at, 1).expect("it fits");
+    bench.cache.bytes.extend(code);
+}
+
+/// Restores an image by so many threads, each piece of which is written once; its code.
+fn restored(
+    bench: &mut Bench,
+    image: Image,
+    at: Placement,
+    threads: usize,
+) -> Result<Vec<u8>, ImageError> {
+    let code = Mutex::new(vec![None; image.code_len()]);
+    let write = |offset: u64, piece: &[u8]| {
+        let mut code = code.lock().unwrap();
+        for (place, byte) in code[offset as usize..].iter_mut().zip(piece) {
+            assert_eq!(place.replace(*byte), None);
+        }
         true
     };
-    bench.translator.restore(&mut bench.unit, image, at, &mut write).expect("it fits");
-    bench.cache.bytes.extend(code);
+    let to = CodeTarget { write: &write, threads };
+    bench.translator.restore(&mut bench.unit, image, at, &to)?;
+    Ok(code.into_inner().unwrap().into_iter().map(|byte| byte.expect("written")).collect())
 }
 
 /// Two regions, each at a place that the code may or may not have led to.
@@ -142,6 +159,16 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     assert_eq!(roles(a), roles(b));
 }
 
+/// Weights are the same however they are looked up.
+fn assert_ascending(bench: &Bench) {
+    let counters = bench.translator.counters();
+    let last = counters.len();
+    let mut ascending = counters.ascending();
+    for number in (0..last).chain([0, last / 2, last / 3, last, last + 5]) {
+        assert_eq!(ascending.weights(number), counters.weights(number), "counter {number}");
+    }
+}
+
 /// What each counter counts, with fragments by their pcs.
 fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppPc>)> {
     let pc = |id| bench.translator.fragment(id).pc;
@@ -174,12 +201,8 @@ fn an_image_moves_with_its_module() {
                 translate(&mut there, &FIRST);
                 let parsed = Image::parse(Box::new(image.clone())).expect("an image");
                 let at = placement(&moved, start);
-                let mut code = Vec::new();
-                let mut write = |_: u64, piece: &[u8]| {
-                    code.extend_from_slice(piece);
-                    true
-                };
-                moved.translator.restore(&mut moved.unit, parsed, at, &mut write).expect("it fits");
+                let threads = 1 + seed as usize % 4;
+                let code = restored(&mut moved, parsed, at, threads).expect("it fits");
                 moved.cache.bytes.extend(code);
                 let end = there.cache.position();
                 // Where return addresses are low, they are pushed in another way.
@@ -268,6 +291,7 @@ fn an_image_is_what_translating_in_its_place_gives() {
             let end = there.cache.position();
             assert_eq!(moved.cache.bytes, there.cache.bytes, "seed {seed}, going on");
             assert_alike(&moved, &there, (start.0, end.0));
+            assert_ascending(&moved);
             assert_eq!(freeze(&moved, start), freeze(&there, start), "seed {seed}, again");
         }
     }
@@ -283,7 +307,8 @@ fn displacements_that_do_not_reach_are_refused() {
     let mut far = bench(Plan::Exact, &bytes);
     let at = placement(&far, CachePc(start.0 + (3 << 32)));
     let parsed = Image::parse(Box::new(image)).unwrap();
-    let refused = far.translator.restore(&mut far.unit, parsed, at, &mut |_, _| true);
+    let to = CodeTarget { write: &|_, _| true, threads: 1 };
+    let refused = far.translator.restore(&mut far.unit, parsed, at, &to);
     assert!(matches!(refused, Err(lwp_dbt::ImageError::Reach { .. })), "{refused:?}");
     // Nothing has changed.
     assert!(far.translator.counters().is_empty() && far.translator.entry_count() == 0);
@@ -299,7 +324,7 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
     translate(&mut origin, &FIRST);
     let good = freeze(&origin, start);
     let mut rng = Generator::new(5, DATA);
-    let mut restored = 0;
+    let mut fitting = 0;
     for round in 0..4000usize {
         let mut image = good.clone();
         for _ in 0..1 + round % 3 {
@@ -316,15 +341,8 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         let Ok(parsed) = Image::parse(Box::new(image)) else { continue };
         let mut bench = shifted(Plan::Exact, &bytes);
         let at = placement(&bench, bench.cache.position());
-        let mut code: Vec<u8> = Vec::new();
-        let mut write = |_: u64, piece: &[u8]| {
-            code.extend_from_slice(piece);
-            true
-        };
-        if bench.translator.restore(&mut bench.unit, parsed, at, &mut write).is_err() {
-            continue;
-        }
-        restored += 1;
+        let Ok(code) = restored(&mut bench, parsed, at, 1 + round % 3) else { continue };
+        fitting += 1;
         let inside = |pc: CachePc| (at.code.0..at.code.0 + code.len() as u64).contains(&pc.0);
         for pc in (CODE..CODE + 1200).step_by(3).map(AppPc) {
             if let Some(id) = bench.unit.fragment_at(pc) {
@@ -351,5 +369,5 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         let input = Freeze { unit: &bench.unit, at, code: whole.to_vec() };
         let _ = bench.translator.freeze(input);
     }
-    assert!(restored > 1000, "only {restored} of the images were tried in earnest");
+    assert!(fitting > 1000, "only {fitting} of the images were tried in earnest");
 }

@@ -168,6 +168,24 @@ impl SharedMemory {
         Ok(())
     }
 
+    /// Copies bytes in where nobody has touched the pages yet: by way of the file, or, where that is refused,
+    /// of the mapping.
+    pub fn write_new(&self, offset: u64, bytes: &[u8]) {
+        if self.write_file(offset, bytes).is_err() {
+            self.write(offset, bytes);
+        }
+    }
+
+    /// Fills `len` bytes, a multiple of eight, with `word`, likewise.
+    pub fn fill_new(&self, offset: u64, len: u64, word: u64) {
+        const PIECE: u64 = 16 << 10;
+        let piece = word.to_le_bytes().repeat(len.min(PIECE) as usize / 8);
+        for at in (0..len).step_by(PIECE as usize) {
+            let bytes = &piece[..(len - at).min(PIECE) as usize];
+            self.write_new(offset + at, bytes);
+        }
+    }
+
     /// Stores four bytes at any offset within a cache line, in one instruction, so that a processor
     /// which executes them sees the old or the new ones.
     pub fn store_code_u32(&self, offset: u64, value: u32) {

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -589,16 +590,11 @@ pub fn event_clear(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
 }
 
-/// The next stretch of data at or after `from` in a sparse file, if there is one.
-pub fn next_data(fd: RawFd, from: u64) -> Option<(u64, u64)> {
+/// Where the next data of a sparse file are, at or after `from`, if there are any.
+pub fn next_data(fd: RawFd, from: u64) -> Option<u64> {
     // SAFETY: numbers only.
     let start = unsafe { libc::lseek(fd, from as i64, libc::SEEK_DATA) };
-    if start < 0 {
-        return None;
-    }
-    // SAFETY: numbers only.
-    let end = unsafe { libc::lseek(fd, start, libc::SEEK_HOLE) };
-    (end > start).then_some((start as u64, end as u64))
+    u64::try_from(start).ok()
 }
 
 /// Gives a range of a file back to the system; it reads as zeros.
@@ -747,8 +743,13 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
     [result.eax, result.ebx, result.ecx, result.edx]
 }
 
-/// XCR0 of this machine; 0 where XGETBV is not enabled.
+/// XCR0 of this machine; 0 where XGETBV is not enabled. Asked for once: a hypervisor takes its time for CPUID.
 pub fn xcr0() -> u64 {
+    static XCR0: OnceLock<u64> = OnceLock::new();
+    *XCR0.get_or_init(read_xcr0)
+}
+
+fn read_xcr0() -> u64 {
     if cpuid(1, 0)[2] & (1 << 27) == 0 {
         return 0;
     }

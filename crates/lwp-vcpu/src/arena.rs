@@ -50,7 +50,7 @@ impl Arena {
         bytes: u64,
         routines: &[u8],
     ) -> Self {
-        memory.write(offset, routines);
+        memory.write_new(offset, routines);
         let used = (routines.len() as u64).next_multiple_of(PAGE);
         Self { address, offset, bytes, used }
     }

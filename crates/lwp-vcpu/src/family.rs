@@ -203,17 +203,15 @@ impl Family {
         let low = self.layout();
         let base = self.template_offset();
         let miss = self.routine(self.translator.routines().ask_rcx);
-        let slots = EMPTY_TABLE as usize / 8;
-        let empty: Vec<u8> = std::iter::repeat_n(miss.to_le_bytes(), slots).flatten().collect();
-        self.memory.write(base, &empty);
+        self.memory.fill_new(base, EMPTY_TABLE, miss);
         let mask = lwp_dbt::context::INDEX_MASK.to_le_bytes();
         self.memory.write(base + (low.index_mask() - low.low), &mask);
         let classes = syscalls::classes_for_table(emulated);
-        self.memory.write(base + (low.syscall_classes() - low.low), &classes);
+        self.memory.write_new(base + (low.syscall_classes() - low.low), &classes);
         let prot: Vec<u8> = (0..256u32).map(|prot| u8::from(prot & libc_prot::EXEC != 0)).collect();
         self.memory.write(base + (low.prot_classes() - low.low), &prot);
         let code = self.translator.routines().code.clone();
-        self.memory.write(base + (low.routines() - low.low), &code);
+        self.memory.write_new(base + (low.routines() - low.low), &code);
         self.fill_chains(1);
     }
 
@@ -246,13 +244,10 @@ impl Family {
     pub fn fill_chains(&mut self, entries: u32) {
         let low = self.layout();
         let miss = self.routine(self.translator.routines().ask_rcx);
-        while self.chain_filled < entries {
-            for slot in self.chain_filled..self.chain_filled + PAGE as u32 / 8 {
-                let at = self.template_offset() + (low.chain_slot(slot) - low.low);
-                self.memory.store(at, miss);
-            }
-            self.chain_filled += PAGE as u32 / 8;
-        }
+        let first = self.chain_filled;
+        self.chain_filled = entries.next_multiple_of(PAGE as u32 / 8).max(first);
+        let at = self.template_offset() + (low.chain_slot(first) - low.low);
+        self.memory.fill_new(at, u64::from(self.chain_filled - first) * 8, miss);
     }
 
     /// The unit of a mapped file, if there is one.

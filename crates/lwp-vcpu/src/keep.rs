@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use lwp_dbt::freeze::Freeze;
-use lwp_dbt::{AppPc, CachePc, Image, Lwp, Placement, Plan, Selection};
-use lwp_ptrace::{FileMap, memory};
+use lwp_dbt::{AppPc, CachePc, CodeTarget, Image, Lwp, Placement, Plan, Selection};
+use lwp_ptrace::{FileMap, memory, sys};
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
@@ -41,6 +41,10 @@ enum Source {
     /// The vdso, which is no file.
     Bytes(Box<[u8]>),
 }
+
+/// Code of so many bytes is put in place by several threads: a megabyte takes one a millisecond.
+const WORTH_THREADS: u64 = 1 << 20;
+const MOST_THREADS: usize = 4;
 
 /// Fewer new fragments than this, or than this part of what there was, are not worth writing.
 const FEW: usize = 4;
@@ -217,7 +221,7 @@ impl Family {
             }
         }
         bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));
-        bytes.extend(&self.translator.routines().code);
+        bytes.extend(self.translator.routines().code.iter());
         Some(Key(XxHash3_128::oneshot(&bytes)))
     }
 
@@ -245,8 +249,10 @@ impl Family {
         let to = self.arenas[arena].offset_of(at.code);
         let memory = self.memory.clone();
         let module = &mut self.modules[id.0 as usize];
-        let mut write = |at: u64, code: &[u8]| memory.write_file(to + at, code).is_ok();
-        if self.translator.restore(&mut module.unit, image, at, &mut write).is_err() {
+        let write = |at: u64, code: &[u8]| memory.write_file(to + at, code).is_ok();
+        let threads = if len < WORTH_THREADS { 1 } else { sys::allowed_cpus().min(MOST_THREADS) };
+        let target = CodeTarget { write: &write, threads };
+        if self.translator.restore(&mut module.unit, image, at, &target).is_err() {
             self.arenas[arena].give_back(lot);
             return None;
         }

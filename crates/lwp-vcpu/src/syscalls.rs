@@ -22,6 +22,7 @@ pub mod nr {
     pub const SHMAT: u64 = 30;
     pub const GETPID: u64 = 39;
     pub const CLONE: u64 = 56;
+    pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
     pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;

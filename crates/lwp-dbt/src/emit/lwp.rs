@@ -9,6 +9,7 @@ use crate::context::{LWP_SHIFT, RESULT_NARROW, RequestKind, Slot, lwp_slot_displ
 use crate::fragment::FragmentId;
 use crate::plan::{Lwp, Selection, branch_bit};
 use crate::recipe::bits;
+use crate::routines::CHARGE_BYTES;
 
 /// EventId of LWPVAL's records.
 const VALUE_SAMPLE: u32 = 1;
@@ -92,9 +93,6 @@ pub(crate) struct Trip {
     /// Where its instruction table lies among those of the region, where an event in it can be noted.
     pub table: Option<(usize, usize)>,
 }
-
-/// From where a block is charged to where it goes on: flags dead, and flags live up to where rcx comes back.
-pub(crate) const CHARGE_BYTES: [u64; 2] = [19, 50];
 
 impl Emitter<'_> {
     /// Rule 16. Takes what the block counts from a word of the countdown.

@@ -5,7 +5,7 @@ use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, r11, r11d, rax, rcx, wo
 
 use super::{ALL, BOTH, Builder, Emit, saved_registers, state};
 use crate::context::calls::{CALL_BYTES, CALL_MASK, CALL_OFTEN, CALL_PROBES, CALLS_AT};
-use crate::context::{RequestKind, Slot, wide_index};
+use crate::context::{RequestKind, Slot};
 use crate::recipe::{Commit, PcSource, Spills};
 
 const THREE: Spills = Spills { rax: true, ..BOTH };
@@ -39,7 +39,7 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     asm.mov(r11, Builder::slot(Slot::CallTarget))?;
     asm.mov(ecx, Builder::slot32(Slot::CallSite))?;
     asm.lea(ecx, qword_ptr(rcx + r11))?;
-    match wide_index() {
+    match b.wide {
         true => {
             asm.mov(eax, CALL_MASK)?;
             asm.pext(eax, ecx, eax)?;

@@ -20,6 +20,7 @@ mod touch;
 mod unit;
 
 pub use event::{RECORDED, SAMPLES};
+pub(crate) use noted::CHARGE_BYTES;
 pub use noted::NOTES;
 pub use predicted::PREDICTED;
 pub(crate) use touch::site;

@@ -123,7 +123,7 @@ impl Bench {
     ) -> Self {
         let mut translator = Translator::new(plan, lwp, LAYOUT, emulated, classes);
         translator.keep_roles();
-        let mut cache = Cache { bytes: translator.routines().code.clone(), ..Cache::default() };
+        let mut cache = Cache { bytes: translator.routines().code.to_vec(), ..Cache::default() };
         while !cache.bytes.len().is_multiple_of(64) {
             cache.bytes.push(0xcc);
         }
@@ -166,7 +166,7 @@ impl Bench {
         let mut memory = vec![
             (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
             (LAYOUT.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
-            (LAYOUT.routines(), self.translator.routines().code.clone()),
+            (LAYOUT.routines(), self.translator.routines().code.to_vec()),
         ];
         let landing = LAYOUT.table_slot(Machine::LANDING);
         memory.push((landing, Machine::LANDING_SPILLED.to_le_bytes().to_vec()));

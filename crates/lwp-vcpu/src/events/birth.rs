@@ -16,6 +16,7 @@ use crate::server::remove_entries;
 use crate::syscalls::nr;
 
 const CLONE_VM: u64 = 0x100;
+const CLONE_THREAD: u64 = 0x1_0000;
 
 /// The thread that has made another.
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +65,20 @@ fn stepping_maker(machine: &Machine, tid: Tid) -> usize {
 /// Takes a new thread or process in. False where that is impossible.
 pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
     let Maker { tid: maker, slot: from, pid } = maker;
-    let is_thread = fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false);
+    let flags = match regs.0.orig_rax {
+        nr::CLONE => Some(regs.0.rdi),
+        nr::VFORK => Some(CLONE_VM),
+        nr::FORK => Some(0),
+        _ => None,
+    };
+    let is_thread = match flags {
+        Some(flags) => flags & CLONE_THREAD != 0,
+        // What it was told in memory may be something else by now.
+        None => fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false),
+    };
     let shares_memory = match regs.0.orig_rax {
-        nr::CLONE => regs.0.rdi & CLONE_VM != 0,
         nr::CLONE3 => lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0,
-        nr::VFORK => true,
-        _ => false,
+        _ => flags.is_some_and(|flags| flags & CLONE_VM != 0),
     };
     let child_pid = if is_thread { pid } else { child };
     let Some(slot) = machine.add_thread(child, child_pid) else { return false };

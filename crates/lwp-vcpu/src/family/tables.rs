@@ -86,11 +86,16 @@ impl Family {
             let slot = (low.table_slot(data.pc.0) - low.table()) as usize / 8;
             next[entry.0 as usize] = std::mem::replace(&mut heads[slot], data.stub.0);
         }
-        let bytes = |words: &[u64]| -> Vec<u8> {
-            words.iter().flat_map(|word| word.to_le_bytes()).collect()
-        };
-        self.memory.write(offset, &bytes(&heads));
-        self.memory.write(offset + low.chain_slot(0) - low.low, &bytes(&next));
+        self.memory.write_new(offset, &bytes_of(&heads));
+        self.memory.write_new(offset + low.chain_slot(0) - low.low, &bytes_of(&next));
         self.tables.made.push(Table { units, entries, offset, chain_bytes });
     }
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    let mut bytes = vec![0; words.len() * 8];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
 }

@@ -14,7 +14,6 @@ use super::event;
 use super::unit::{self, next_random, write_record};
 use super::{ALL_AND_FLAGS, empty_words, restore_flags};
 use crate::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, Slot};
-use crate::emit::CHARGE_BYTES;
 use crate::recipe::{Commit, PcSource};
 use crate::routines::{Builder, Emit, restore_all, state};
 
@@ -23,6 +22,10 @@ use crate::routines::{Builder, Emit, restore_all, state};
 /// A block's instruction table, behind the stub of its trip, has a byte for its length, where that tells whether its
 /// branch was taken, else 0; and one for where each of its instructions begins.
 pub const NOTES: [u64; 2] = [1, 2];
+
+/// Bytes of the code that charges a block, from its begin to where the block goes on: flags dead, and flags live up to
+/// where rcx comes back. Said here because the build script assembles routines without the emitter.
+pub(crate) const CHARGE_BYTES: [u64; 2] = [19, 50];
 
 /// Third byte of the code that charges a block where the flags are dead.
 const SUBTRACTS: i32 = 0x81;
