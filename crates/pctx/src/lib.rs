@@ -95,7 +95,7 @@ impl Pctx {
     /// vector `argv`. It stands before its first instruction, and is killed if this process dies.
     pub fn create(program: &OsStr, argv: &[OsString]) -> Result<Self, Error> {
         let file = error::search(program)?;
-        let tracee = spawn::spawn(file.as_os_str(), argv, false, 0)
+        let tracee = spawn::spawn(file.as_os_str(), argv, None, false, 0)
             .map_err(|error| Error::from_spawn(program, error))?;
         Self::new(tracee.0, true, &[tracee.0])
     }
