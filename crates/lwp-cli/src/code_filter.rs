@@ -187,7 +187,8 @@ fn choose(name: &str, found: &[(PathBuf, NamedFunction)]) -> Result<CodePlace, F
                 "the program's and its libraries' symbols were searched; name a file with \
                  NAME@FILE, or give addresses as in 0x401000..0x4010ff",
             )),
-        all if all.iter().all(|(_, it)| it.indirect) => Err(Failure::new(
+        // A library may have an older version of such a function too, which is none.
+        all if all.iter().any(|(_, it)| it.indirect) => Err(Failure::new(
             OWN_FAILURE,
             format!("'{name}' stands for a function that is chosen when the program starts"),
         )

@@ -7,12 +7,11 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, dword_ptr, eax, ecx, esi, qword_ptr, r8, r9, r9d, r10, r11, rax, rbx, rcx, rdi, rdx,
-    rsi,
+    CodeLabel, dword_ptr, eax, ecx, esi, qword_ptr, r8, r10, r11, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
 use super::predicted::{self, PREDICTED};
-use super::unit::write_record;
+use super::unit::{draw, write_record};
 use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, empty_words, restore_flags, save_rest};
 use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
 use crate::recipe::{Commit, PcSource, Spills};
@@ -215,22 +214,13 @@ fn stage(b: &mut Builder, slow: CodeLabel) -> Emit {
 /// ```
 fn reload(b: &mut Builder, slow: CodeLabel) -> Emit {
     let asm = &mut b.asm;
-    let mut plain = asm.create_label();
     let mut low = asm.create_label();
     let mut done = asm.create_label();
     asm.mov(rdx, Builder::slot(Slot::LwpHighInterval))?;
     asm.cmp(qword_ptr(r10 + KnownCut::PART), 0)?;
     asm.cmovne(rdx, Builder::slot(Slot::LwpLowInterval))?;
-    asm.mov(r9, Builder::slot(Slot::LwpRandom))?;
-    asm.mov(rcx, Builder::slot(Slot::LwpRandomMask))?;
-    asm.test(rcx, rcx)?;
-    asm.jz(plain)?;
-    super::unit::next_random(asm)?;
-    asm.mov(eax, r9d)?;
-    asm.and(eax, ecx)?;
-    asm.or(rdx, rax)?;
-    asm.set_label(&mut plain)?;
-    asm.mov(Builder::slot(Slot::LwpNewRandom), r9)?;
+    draw(b, rdx)?;
+    let asm = &mut b.asm;
     asm.mov(r8, Builder::slot(Slot::LwpHigh))?;
     asm.mov(rbx, Builder::slot(Slot::LwpLow))?;
     asm.mov(eax, dword_ptr(r10 + KnownCut::HIGH))?;

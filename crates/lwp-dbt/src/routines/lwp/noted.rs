@@ -11,7 +11,7 @@ use iced_x86::code_asm::{
 };
 
 use super::event;
-use super::unit::{self, next_random, write_record};
+use super::unit::{self, draw, write_record};
 use super::{ALL_AND_FLAGS, empty_words, restore_flags};
 use crate::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, Slot};
 use crate::recipe::{Commit, PcSource};
@@ -184,22 +184,13 @@ fn stage(b: &mut Builder) -> Emit {
 /// what it executed behind the event has been taken from the new interval.
 fn reload(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
-    let mut plain = asm.create_label();
     let mut low = asm.create_label();
     let mut done = asm.create_label();
     asm.mov(rdx, Builder::slot(Slot::LwpHighInterval))?;
     asm.cmp(Builder::slot32(Slot::LwpNote), NOTES[1] as i32)?;
     asm.cmove(rdx, Builder::slot(Slot::LwpLowInterval))?;
-    asm.mov(r9, Builder::slot(Slot::LwpRandom))?;
-    asm.mov(rcx, Builder::slot(Slot::LwpRandomMask))?;
-    asm.test(rcx, rcx)?;
-    asm.jz(plain)?;
-    next_random(asm)?;
-    asm.mov(eax, r9d)?;
-    asm.and(eax, ecx)?;
-    asm.or(rdx, rax)?;
-    asm.set_label(&mut plain)?;
-    asm.mov(Builder::slot(Slot::LwpNewRandom), r9)?;
+    draw(b, rdx)?;
+    let asm = &mut b.asm;
     asm.mov(r8, Builder::slot(Slot::LwpHigh))?;
     asm.mov(rcx, Builder::slot(Slot::LwpLow))?;
     asm.mov(rdi, Builder::slot(Slot::LwpHighBase))?;

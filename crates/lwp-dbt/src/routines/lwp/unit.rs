@@ -6,8 +6,8 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r8d, r9, r9d, r10,
-    r11, rax, rcx, rdi, rdx, rsi,
+    AsmRegister64, CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8,
+    r8d, r9, r9d, r10, r11, rax, rcx, rdi, rdx, rsi,
 };
 
 use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, count_up, restore_flags, save_rest};
@@ -195,9 +195,16 @@ fn emit_sample(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError>
 /// r8 := what the counter is set to;  r9 := the next state of the random number generator, which is
 /// asked only where bits of the counter are random.
 fn reload(b: &mut Builder) -> Emit {
+    b.asm.mov(r8, Builder::slot(Slot::LwpValueInterval))?;
+    draw(b, r8)?;
+    b.asm.mov(Builder::slot(Slot::LwpNewValue), r8)
+}
+
+/// Sets those bits of the interval in `to` that are random. The next state of the generator, which is asked only
+/// where there are any, is made ready and left in r9; rax and rcx are lost.
+pub(super) fn draw(b: &mut Builder, to: AsmRegister64) -> Emit {
     let asm = &mut b.asm;
     let mut plain = asm.create_label();
-    asm.mov(r8, Builder::slot(Slot::LwpValueInterval))?;
     asm.mov(r9, Builder::slot(Slot::LwpRandom))?;
     asm.mov(rcx, Builder::slot(Slot::LwpRandomMask))?;
     asm.test(rcx, rcx)?;
@@ -205,14 +212,13 @@ fn reload(b: &mut Builder) -> Emit {
     next_random(asm)?;
     asm.mov(eax, r9d)?;
     asm.and(eax, ecx)?;
-    asm.or(r8d, eax)?;
+    asm.or(to, rax)?;
     asm.set_label(&mut plain)?;
-    asm.mov(Builder::slot(Slot::LwpNewValue), r8)?;
     asm.mov(Builder::slot(Slot::LwpNewRandom), r9)
 }
 
 /// r9d := the state of the random number generator after r9d. Takes rax.
-pub(super) fn next_random(asm: &mut CodeAssembler) -> Emit {
+fn next_random(asm: &mut CodeAssembler) -> Emit {
     for (left, by) in [(true, 13u32), (false, 17), (true, 5)] {
         asm.mov(eax, r9d)?;
         match left {
