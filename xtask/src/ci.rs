@@ -19,7 +19,7 @@ const CHECKS: &[Check] = &[
     ("spec matrix", spec_matrix::check),
     ("clippy", clippy),
     ("abi", abi::check),
-    ("test", || workspace::run(cargo(&["test", "--workspace"]))),
+    ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
     ("doc", documentation),
 ];
 

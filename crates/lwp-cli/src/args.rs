@@ -167,6 +167,15 @@ pub struct StatArgs {
     #[arg(long, overrides_with = "big_num")]
     pub no_big_num: bool,
 
+    /// Print what follows from counts beside them, such as branches in per cent of instructions, as is done
+    /// anyway
+    #[arg(long, overrides_with = "no_metric")]
+    pub metric: bool,
+
+    /// Print counts alone
+    #[arg(long, overrides_with = "metric")]
+    pub no_metric: bool,
+
     /// What is counted.
     #[command(flatten)]
     pub counting: CountingArgs,
@@ -451,6 +460,7 @@ mod tests {
     fn the_last_word_on_separators_counts() {
         assert!(stat(&["--big-num", "--no-big-num", "true"]).no_big_num);
         assert!(!stat(&["--no-big-num", "--big-num", "true"]).no_big_num);
+        assert!(!stat(&["--no-metric", "--metric", "true"]).no_metric);
     }
 
     #[test]

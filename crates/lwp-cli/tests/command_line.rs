@@ -47,7 +47,25 @@ fn help_and_version_are_no_errors() {
 /// `LWP_BLESS=1 cargo test -p lwp-cli --test command_line`, and looked at in the difference.
 #[test]
 fn help_lists_the_options_that_it_did() {
-    for command in ["record", "report", "annotate", "flamegraph"] {
+    const COMMANDS: [&str; 16] = [
+        "stat",
+        "run",
+        "record",
+        "report",
+        "annotate",
+        "flamegraph",
+        "diff",
+        "gate",
+        "merge",
+        "export",
+        "script",
+        "archive",
+        "top",
+        "cache",
+        "list",
+        "doctor",
+    ];
+    for command in COMMANDS {
         let help = stdout(&lwp(&[command, "-h"]));
         let trimmed: Vec<&str> = help.lines().map(str::trim_end).collect();
         let help = trimmed.join("\n") + "\n";

@@ -42,6 +42,16 @@ fn rows(name: &str, arguments: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
+#[test]
+fn what_follows_from_counts_can_be_left_out() {
+    let derived = |option: &str| {
+        let rows =
+            rows(&format!("{option}.json"), &[option, "-e", "instructions,branches", "--", "true"]);
+        rows.iter().filter(|row| row.get("metric-value").is_some()).count()
+    };
+    assert_eq!((derived("--metric"), derived("--no-metric")), (1, 0));
+}
+
 /// The value of `event` in the first row that has it.
 fn value(rows: &[Value], event: &str) -> f64 {
     let row = rows.iter().find(|row| row["event"] == event).expect(event);

@@ -41,13 +41,11 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
             write_text(text::INTERVALS)?;
         }
         return session.by_interval(Duration::from_millis(ms), |at, outcome| {
-            let report = Report::interval(&requested, scope(args), at, outcome);
-            write_text(&rendered(args, &report))
+            write_text(&rendered(args, Report::interval(&requested, scope(args), at, outcome)))
         });
     }
     let mut write = |outcomes: &[Outcome]| {
-        let report = Report::new(title(args), &requested, scope(args), outcomes);
-        write_text(&rendered(args, &report))
+        write_text(&rendered(args, Report::new(title(args), &requested, scope(args), outcomes)))
     };
     match args.repeat {
         0 => session.repeat_for_ever(&mut write),
@@ -189,11 +187,18 @@ fn title(args: &StatArgs) -> String {
     }
 }
 
-fn rendered(args: &StatArgs, report: &Report) -> String {
+fn rendered(args: &StatArgs, mut report: Report) -> String {
+    if args.no_metric {
+        report
+            .groups
+            .iter_mut()
+            .flat_map(|group| &mut group.rows)
+            .for_each(|row| row.metric = None);
+    }
     match &args.field_separator {
-        Some(separator) => csv::render(report, separator),
-        None if args.json => json::render(report),
-        None => text::render(report, !args.no_big_num),
+        Some(separator) => csv::render(&report, separator),
+        None if args.json => json::render(&report),
+        None => text::render(&report, !args.no_big_num),
     }
 }
 
