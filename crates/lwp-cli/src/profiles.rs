@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::{Event, Profile, Recording, Tree};
-use lwp_symbols::{InContext, Options};
+use lwp_symbols::{Detail, InContext, Options};
 
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -74,9 +74,9 @@ pub fn resolve_whole(path: &Path, recording: &Recording, names: &NameArgs) -> Pr
     named(path, recording, &options)
 }
 
-/// The same without lines and inlined functions, which takes a fraction of the time.
-pub fn resolve_functions(path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
-    named(path, recording, &Options { functions_only: true, ..names.options() })
+/// The same with as much as is asked for; to tell only functions apart takes a fraction of the time.
+pub fn resolve_to(detail: Detail, path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
+    named(path, recording, &Options { detail, ..names.options() })
 }
 
 /// Reads a recording, finds its names, and the contexts of the event called `event`; of the first one if

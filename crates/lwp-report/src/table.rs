@@ -69,9 +69,9 @@ impl SortKey {
     /// All names, for messages.
     pub const NAMES: &'static str = "comm, pid, tid, thread, dso (module), sym (func), srcfile (file), srcline (line), addr (inst)";
 
-    /// Whether lines of source code must be known for it.
-    pub fn is_of_source(self) -> bool {
-        matches!(self, Self::SrcFile | Self::SrcLine)
+    /// Whether it tells instructions of one function apart.
+    pub fn is_of_instructions(self) -> bool {
+        matches!(self, Self::SrcFile | Self::SrcLine | Self::Address)
     }
 
     /// The heading of the column.

@@ -1,6 +1,7 @@
 //! Symbol tables, segments and stubs of an ELF file.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
@@ -259,6 +260,21 @@ impl Elf {
             .rev()
             .take(8)
             .find(|symbol| address - symbol.address < symbol.size.max(1))
+    }
+
+    /// Addresses about `address` that [`Self::function_at`] answers alike.
+    pub fn range_at(&self, address: u64) -> Option<Range<u64>> {
+        let symbol = self.function_at(address)?;
+        let upto = self.functions.partition_point(|symbol| symbol.address <= address);
+        let last = self.functions[..upto].last()?;
+        let next = self.functions.get(upto).map_or(u64::MAX, |symbol| symbol.address);
+        let end = symbol.address.saturating_add(symbol.size.max(1)).min(next);
+        // Where it contains another one, the answer is the same behind that.
+        let start = match last.address == symbol.address {
+            true => symbol.address,
+            false => address,
+        };
+        Some(start..end)
     }
 
     /// The address of what lies at `offset` in the file.

@@ -2,19 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
-    Block, BlockEnd, Builder, Contexts, Event, Frame, Function, FunctionId, Location, LocationId,
-    Mode, Module, ModuleId, Origin, Profile, RecordedFrame, RecordedSample, Recording, Thread,
-    ThreadId, Tree, Values,
+    Block, BlockEnd, Builder, Code, Contexts, Event, Frame, Function, FunctionId, Location,
+    LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedFrame, RecordedSample, Recording,
+    Thread, ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
 use crate::calls;
+use crate::dwarf::SourceFrame;
 use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
@@ -24,10 +26,22 @@ use crate::module::ModuleNames;
 pub struct Options {
     /// Directories laid out like `/usr/lib/debug`, searched before it.
     pub debug_roots: Vec<PathBuf>,
-    /// Leave lines and inlined functions out.
-    pub functions_only: bool,
+    /// What is told apart.
+    pub detail: Detail,
     /// Enter every instruction of functions with samples, not only the sampled ones.
     pub whole_functions: bool,
+}
+
+/// How much of the code is told apart: the less, the sooner the profile is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Functions: one location, that of its first instruction, stands for each.
+    Functions,
+    /// Instructions, without lines and inlined functions.
+    Instructions,
+    /// Instructions with their lines and inlined functions.
+    #[default]
+    Lines,
 }
 
 /// A profile, and what could not be found out.
@@ -128,9 +142,20 @@ pub struct Resolver<'a> {
     /// By module, start, and whether it has a name: pages stand for code that has none.
     functions: FxHashMap<(u32, u64, bool), FunctionId>,
     threads: FxHashMap<u32, ThreadId>,
+    /// The function looked up last: most questions are about it again.
+    last: Option<Known>,
     /// Instructions of functions, by module and start: address and bytes.
-    code: FxHashMap<(u32, u64), Rc<Vec<Code>>>,
+    code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
     options: &'a Options,
+}
+
+/// A function, and addresses that belong to it without a doubt.
+#[derive(Clone, Debug)]
+struct Known {
+    module: u32,
+    range: Range<u64>,
+    function: FunctionId,
+    start: u64,
 }
 
 /// Functions that are inlined into each other, outermost first, by module, address in the process, and whether
@@ -138,7 +163,7 @@ pub struct Resolver<'a> {
 type InlinedAt = FxHashMap<(u32, u64, bool), Box<[FunctionId]>>;
 
 /// An instruction's address and bytes.
-type Code = (u64, Vec<u8>);
+type Instruction = (u64, Vec<u8>);
 
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
@@ -166,6 +191,7 @@ impl<'a> Resolver<'a> {
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
             threads: FxHashMap::default(),
+            last: None,
             code: FxHashMap::default(),
             options,
         }
@@ -211,19 +237,26 @@ impl<'a> Resolver<'a> {
     /// The function with code at a file's `address`, and its start.
     pub fn function_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
         let module = self.same(module);
+        let again = |last: &&Known| last.module == module && last.range.contains(&address);
+        if let Some(last) = self.last.as_ref().filter(again) {
+            return (last.function, last.start);
+        }
+        let (function, start) = self.named_at(module, address);
+        let elf = self.names.get(&module).and_then(|names| names.elf());
+        let range = elf.and_then(|elf| elf.range_at(address));
+        self.last = range.map(|range| Known { module, range, function, start });
+        (function, start)
+    }
+
+    /// The same by its name.
+    fn named_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
         let (start, size, name, origin) = self.name_at(module, address);
         let key = (module, start, origin != Origin::Unknown);
         if let Some(&function) = self.functions.get(&key) {
             return (function, start);
         }
         let name = name.into_owned();
-        let frames = match self.options.functions_only {
-            true => Vec::new(),
-            false => {
-                let names = self.names.get(&module);
-                names.map(|names| names.frames_at(start, &self.files)).unwrap_or_default()
-            }
-        };
+        let frames = self.frames_at(module, start);
         let (file, line) =
             frames.last().map(|frame| (frame.file.to_string(), frame.line)).unwrap_or_default();
         let module_id = self.module(module);
@@ -238,6 +271,12 @@ impl<'a> Resolver<'a> {
         });
         self.functions.insert(key, function);
         (function, start)
+    }
+
+    /// What debug information says about a file's `address`, where that is wanted.
+    fn frames_at(&self, module: u32, address: u64) -> Vec<SourceFrame> {
+        let names = self.names.get(&module).filter(|_| self.options.detail == Detail::Lines);
+        names.map(|names| names.frames_at(address, &self.files)).unwrap_or_default()
     }
 
     fn name_at(&self, module: u32, address: u64) -> (u64, u64, Cow<'_, str>, Origin) {
@@ -259,18 +298,15 @@ impl<'a> Resolver<'a> {
     /// The location of the instruction at a file's `address`.
     pub fn location(&mut self, module: u32, address: u64, bytes: &[u8]) -> LocationId {
         let module = self.same(module);
+        if self.options.detail == Detail::Functions {
+            return self.whole(module, address);
+        }
         let module_id = self.module(module);
         if let Some(location) = self.builder.known_location(module_id, address) {
             return location;
         }
         let (function, _) = self.function_at(module, address);
-        let found = match self.options.functions_only {
-            true => Vec::new(),
-            false => {
-                let names = self.names.get(&module);
-                names.map(|names| names.frames_at(address, &self.files)).unwrap_or_default()
-            }
-        };
+        let found = self.frames_at(module, address);
         let mut frames = Vec::with_capacity(found.len().max(1));
         for (index, frame) in found.iter().enumerate() {
             let inlined = index + 1 < found.len();
@@ -290,6 +326,17 @@ impl<'a> Resolver<'a> {
         }
         let (bytes, frames) = (bytes.into(), frames.into());
         self.builder.location(Location { module: module_id, address, bytes, frames })
+    }
+
+    /// The location that stands for the whole function at a file's `address`.
+    fn whole(&mut self, module: u32, address: u64) -> LocationId {
+        let (function, start) = self.function_at(module, address);
+        let module = self.module(module);
+        if let Some(location) = self.builder.known_location(module, start) {
+            return location;
+        }
+        let frames = [Frame { function, ..Frame::default() }].into();
+        self.builder.location(Location { module, address: start, bytes: Code::default(), frames })
     }
 
     /// Counts of every instruction, by thread.
@@ -483,6 +530,9 @@ impl<'a> Resolver<'a> {
         let module = module.unwrap_or(u32::MAX);
         let address = self.file_address(module, address);
         let same = self.same(module);
+        if self.options.detail == Detail::Functions {
+            return self.whole(same, address);
+        }
         let code = self.code_of(same, address);
         let after = code.partition_point(|(start, _)| *start <= address);
         let within = after.checked_sub(1).map(|index| &code[index]);
@@ -501,7 +551,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The instructions of the function at a file's `address`, as far as its bytes are known.
-    fn code_of(&mut self, module: u32, address: u64) -> Rc<Vec<Code>> {
+    fn code_of(&mut self, module: u32, address: u64) -> Rc<Vec<Instruction>> {
         let (_, start) = self.function_at(module, address);
         if let Some(code) = self.code.get(&(module, start)) {
             return Rc::clone(code);
@@ -534,7 +584,7 @@ fn branches(end: BlockEnd, runs: u64, not_taken: u64, sum: &mut Sums) {
 }
 
 /// The instructions of straight code.
-fn instructions(start: u64, bytes: &[u8]) -> Vec<Code> {
+fn instructions(start: u64, bytes: &[u8]) -> Vec<Instruction> {
     let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
     let mut out = Vec::new();
     while decoder.can_decode() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use lwp_export::Format;
 use lwp_profile::Profile;
 use lwp_report::escape::printable;
-use lwp_symbols::function_name;
+use lwp_symbols::{Detail, function_name};
 
 use crate::args::{CommandLine, usage_error};
 use crate::ending::Ending;
@@ -31,7 +31,8 @@ fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
     };
     let ending = super::dispatch(line)?;
     let recording = profiles::read(&beside)?;
-    let profile = profiles::resolve_functions(&beside, &recording, &NameArgs::default());
+    let profile =
+        profiles::resolve_to(Detail::Instructions, &beside, &recording, &NameArgs::default());
     profiles::write(output, &Format::PerfData.write(&recording, &profile, 0))?;
     eprintln!(
         "[ lwp: {} samples in {}; for lwp's own commands: {} ]",

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use lwp_profile::Recording;
 use lwp_report::{Options, Table};
+use lwp_symbols::Detail;
 use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::usage_error;
@@ -264,7 +265,8 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     if recording.events.is_empty() {
         check(&recording, outcome)?;
     }
-    let profile = profiles::resolve_functions(path, &recording, &profiles::NameArgs::default());
+    let names = profiles::NameArgs::default();
+    let profile = profiles::resolve_to(Detail::Functions, path, &recording, &names);
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
     text.push_str(&samples(&recording));

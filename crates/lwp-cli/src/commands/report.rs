@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use lwp_report::tree_text::{self, Shown};
 use lwp_report::{Options, SortKey, Table};
+use lwp_symbols::Detail;
 
 use crate::args::usage_error;
 use crate::ending::Ending;
@@ -111,11 +112,10 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     let sort = sort_keys(&args.sort)?;
     let recording = profiles::read(&args.input.input)?;
     let table = form.is_some() || !interactive();
-    let lines = args.inline || sort.iter().any(|key| key.is_of_source());
-    let profile = match table && !lines {
-        true => profiles::resolve_functions(&args.input.input, &recording, &args.input.names),
-        false => profiles::resolve(&args.input.input, &recording, &args.input.names),
-    };
+    let instructions = args.inline || sort.iter().any(|key| key.is_of_instructions());
+    let detail = if table && !instructions { Detail::Functions } else { Detail::Lines };
+    let input = &args.input;
+    let profile = profiles::resolve_to(detail, &input.input, &recording, &input.names);
     let options = Options {
         sort,
         event: profiles::event(&profile, args.event.as_deref())?,
