@@ -71,6 +71,10 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 /// comes to the next block (`noted.rs`), or leads itself to the cut fragment that ends with it, if that is known, or
 /// asks the host. The second label is where the host is asked.
 ///
+/// The last of the countdown is not dealt out where the deal before was good for a few blocks only. Every word is
+/// negative then, and each block comes here to have what it counts taken by hand, up to the event. That nothing has been
+/// dealt, [`Slot::LwpGiven`] tells.
+///
 /// ```text
 /// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
 /// taken   := taken * 7/8 + what has been counted, for each word
@@ -86,24 +90,34 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     let mut deal = b.asm.create_label();
     let mut noted = b.asm.create_label();
     let mut cut = b.asm.create_label();
+    let mut by_hand = b.asm.create_label();
+    let mut last = b.asm.create_label();
+    let mut deals = b.asm.create_label();
     let start = save_and_enter(b, Commit::None)?;
     b.asm.cmp(Builder::slot32(Slot::LwpNote), 0)?;
     b.asm.jne(noted)?;
+    b.asm.cmp(Builder::slot(Slot::LwpGiven), NOTHING_GIVEN)?;
+    b.asm.je(by_hand)?;
     b.asm.set_label(&mut deal)?;
     note_taken(b)?;
     count_up(b)?;
-    // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part.
+    // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part, rdx: what has been counted of the
+    // high part since the last deal, less 1.
     let asm = &mut b.asm;
+    asm.lea(rdx, qword_ptr(r8 - 1))?;
     asm.mov(r9, rsi)?;
     asm.cmp(rdi, rsi)?;
     asm.cmovl(r9, rdi)?;
     asm.mov(r10d, LWP_LOW_MAX as u32)?;
     asm.cmp(r9, r10)?;
     asm.cmovg(r9, r10)?;
-    asm.mov(r8d, Builder::slot32(Slot::LwpWeight))?;
-    asm.mov(ecx, r8d)?;
-    asm.shr(r8d, LWP_SHIFT)?;
-    asm.and(ecx, LWP_LOW_MAX as u32)?;
+    weigh(b)?;
+    let asm = &mut b.asm;
+    asm.cmp(r9, LAST)?;
+    asm.jge(deals)?;
+    asm.cmp(rdx, FEW)?;
+    asm.jb(last)?;
+    asm.set_label(&mut deals)?;
     asm.cmp(r9, r8)?;
     asm.jge(enough)?;
     asm.cmp(rsi, r8)?;
@@ -121,6 +135,18 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.asm.mov(r11, Builder::slot(Slot::R11))?;
     b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
     b.asm.jmp(Builder::slot(Slot::Go))?;
+
+    b.asm.set_label(&mut last)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    take_by_hand(b, due, true)?;
+    b.asm.set_label(&mut by_hand)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    b.asm.mov(rsi, Builder::slot(Slot::LwpHigh))?;
+    b.asm.mov(rdi, Builder::slot(Slot::LwpLow))?;
+    weigh(b)?;
+    take_by_hand(b, due, false)?;
 
     b.asm.set_label(&mut due)?;
     b.asm.zero_bytes()?;
@@ -143,6 +169,42 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
     b.asm.jmp(ring)?;
     Ok((start, ask))
+}
+
+/// r8 := the high part of what the block at hand counts, rcx := its low part.
+fn weigh(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    asm.mov(r8d, Builder::slot32(Slot::LwpWeight))?;
+    asm.mov(ecx, r8d)?;
+    asm.shr(r8d, LWP_SHIFT)?;
+    asm.and(ecx, LWP_LOW_MAX as u32)
+}
+
+/// Takes what the block counts from what is left, and lets it go on behind its charge; where an event is due, goes to
+/// `due`. The `first` one leaves nothing dealt out.
+///
+/// ```text
+/// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part
+/// ```
+fn take_by_hand(b: &mut Builder, due: CodeLabel, first: bool) -> Emit {
+    let asm = &mut b.asm;
+    asm.cmp(rsi, r8)?;
+    asm.jl(due)?;
+    asm.cmp(rdi, rcx)?;
+    asm.jl(due)?;
+    // Until the block goes on, everything is as if nothing had been taken.
+    asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
+    asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Dealing))?;
+    let asm = &mut b.asm;
+    asm.sub(rsi, r8)?;
+    asm.sub(rdi, rcx)?;
+    asm.mov(Builder::slot(Slot::LwpHigh), rsi)?;
+    asm.mov(Builder::slot(Slot::LwpLow), rdi)?;
+    if first {
+        give_nothing(b)?;
+    }
+    noted::go_on_charged(b)
 }
 
 /// Saves registers and flags; the pc is in r11, the place to go on at in rcx.
@@ -179,7 +241,7 @@ pub(super) fn restore_flags(b: &mut Builder) -> Emit {
     b.asm.sahf()
 }
 
-/// rsi := high part left, rdi := low part left.
+/// rsi := high part left, rdi := low part left, r8 := what has been counted of the high part.
 fn count_up(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     asm.mov(rdx, word(0))?;
@@ -282,8 +344,22 @@ fn deal_out(b: &mut Builder) -> Emit {
     Ok(())
 }
 
+/// Where less than this is left, it may be taken by hand.
+const LAST: i32 = 128;
+/// It is, where the deal before has counted no more than this: code that stays on a few words has them all.
+const FEW: i32 = 32;
+/// The sum of the words when each is -1.
+const NOTHING_GIVEN: i32 = -(LWP_SLOTS as i32);
 /// Bits behind the point in what one taken is worth.
 const PRECISION: u32 = 20;
+
+/// Leaves nothing dealt out, and every word negative: whatever block is next, it comes to the routine.
+fn give_nothing(b: &mut Builder) -> Emit {
+    b.asm.mov(rax, -1i64)?;
+    empty_words(b, rax)?;
+    b.asm.mov(rax, i64::from(NOTHING_GIVEN))?;
+    b.asm.mov(Builder::slot(Slot::LwpGiven), rax)
+}
 
 /// Deals nothing: every word is `low`, the low part that it starts with.
 fn empty_words(b: &mut Builder, low: AsmRegister64) -> Emit {

@@ -6,14 +6,14 @@
 //! the note and settles it: either the instruction has retired, and the unit is told, or the note is void.
 
 use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, eax, ebx, ecx, edx, qword_ptr, r8, r8d, r9, r9d, r10, r11, rax, rbx, rcx,
-    rdi, rdx, rsi,
+    CodeLabel, byte_ptr, eax, ebx, ecx, edx, qword_ptr, r8, r9, r9d, r10, r11, rax, rbx, rcx, rdi,
+    rdx, rsi,
 };
 
 use super::event;
 use super::unit::{self, draw, write_record};
-use super::{ALL_AND_FLAGS, empty_words, restore_flags};
-use crate::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, Slot};
+use super::{ALL_AND_FLAGS, give_nothing, restore_flags};
+use crate::context::Slot;
 use crate::recipe::{Commit, PcSource};
 use crate::routines::{Builder, Emit, restore_all, state};
 
@@ -58,10 +58,7 @@ pub(super) fn note(b: &mut Builder, cut: CodeLabel, host: CodeLabel) -> Emit {
     asm.mov(Builder::slot(Slot::LwpNoteWeight), rax)?;
     asm.mov(rax, Builder::slot(Slot::Pc))?;
     asm.mov(Builder::slot(Slot::LwpNoteBlock), rax)?;
-    asm.mov(rax, -1i64)?;
-    empty_words(b, rax)?;
-    b.asm.mov(rax, -i64::from(LWP_SLOTS))?;
-    b.asm.mov(Builder::slot(Slot::LwpGiven), rax)?;
+    give_nothing(b)?;
     b.asm.mov(Builder::slot(Slot::LwpNote), rbx)?;
     go_on_charged(b)
 }
@@ -86,13 +83,9 @@ fn see_room(b: &mut Builder, cut: CodeLabel) -> Emit {
 
 /// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part; as before.
 fn weigh(b: &mut Builder) -> Emit {
-    let asm = &mut b.asm;
-    asm.mov(rsi, Builder::slot(Slot::LwpNewHigh))?;
-    asm.mov(rdi, Builder::slot(Slot::LwpNewLow))?;
-    asm.mov(r8d, Builder::slot32(Slot::LwpWeight))?;
-    asm.mov(ecx, r8d)?;
-    asm.shr(r8d, LWP_SHIFT)?;
-    asm.and(ecx, LWP_LOW_MAX as u32)
+    b.asm.mov(rsi, Builder::slot(Slot::LwpNewHigh))?;
+    b.asm.mov(rdi, Builder::slot(Slot::LwpNewLow))?;
+    super::weigh(b)
 }
 
 /// rbx := which event, rdx := the instruction's number, r11 := its address, r9 := the address behind the block, or
@@ -132,7 +125,7 @@ fn find(b: &mut Builder, cut: CodeLabel) -> Emit {
 }
 
 /// Goes on behind the charge of the block at `Go`, which has been made.
-fn go_on_charged(b: &mut Builder) -> Emit {
+pub(super) fn go_on_charged(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     let mut live = asm.create_label();
     asm.mov(rax, Builder::slot(Slot::Go))?;
