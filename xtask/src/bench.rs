@@ -6,6 +6,7 @@
 
 mod dispatch;
 mod memory;
+mod reports;
 mod sampling;
 mod table;
 mod threads;
@@ -57,6 +58,9 @@ pub struct Options {
     /// Measure the host's memory too
     #[arg(long)]
     with_memory: bool,
+    /// Measure how fast recordings are read too, also very big ones; takes 1 GB of disk
+    #[arg(long)]
+    with_reports: bool,
     /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
@@ -118,6 +122,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.with_memory {
         print!("{}", memory::measure(&workloads, &ways, &dir.0, limit)?);
+    }
+    if options.with_reports {
+        print!("{}", reports::measure(&lwp, options.rounds, &dir.0, limit)?);
     }
     Ok(())
 }
