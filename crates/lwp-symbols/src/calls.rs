@@ -7,9 +7,8 @@
 //! order, and so it is for calls in recordings before format 1.1. What remains of a function's executions came
 //! by other indirect jumps, which the counts do not tell, or from the kernel.
 
-use std::collections::HashMap;
-
 use lwp_profile::{Block, BlockEnd, CallKind, FunctionId, LocationId, RecordedJump};
+use rustc_hash::FxHashMap;
 
 use crate::elf::branch_through;
 use crate::resolve::Resolver;
@@ -42,10 +41,10 @@ type Place = (u32, u64);
 pub fn add(resolver: &mut Resolver<'_>) {
     let mut calls = Calls {
         resolver,
-        starts: HashMap::new(),
-        executed: HashMap::new(),
-        led: HashMap::new(),
-        words: HashMap::new(),
+        starts: FxHashMap::default(),
+        executed: FxHashMap::default(),
+        led: FxHashMap::default(),
+        words: FxHashMap::default(),
     };
     let totals = calls.totals();
     for (block, total) in &totals {
@@ -61,19 +60,19 @@ pub fn add(resolver: &mut Resolver<'_>) {
 
 struct Calls<'r, 'a> {
     resolver: &'r mut Resolver<'a>,
-    starts: HashMap<Key, (FunctionId, Start)>,
+    starts: FxHashMap<Key, (FunctionId, Start)>,
     /// Executions of instructions that start a function, by module and address.
-    executed: HashMap<Key, u64>,
+    executed: FxHashMap<Key, u64>,
     /// Indirect calls of blocks of which it is known where they led, and that no block has been found for.
-    led: HashMap<Place, u64>,
+    led: FxHashMap<Place, u64>,
     /// Where the words that jumps go through led when the recording was made.
-    words: HashMap<Place, Place>,
+    words: FxHashMap<Place, Place>,
 }
 
 impl<'a> Calls<'_, 'a> {
     fn totals(&self) -> Vec<(&'a Block, Total)> {
         let recording = self.resolver.recording;
-        let mut totals: HashMap<u32, Total> = HashMap::new();
+        let mut totals: FxHashMap<u32, Total> = FxHashMap::default();
         for thread in recording.threads.values() {
             for count in &thread.blocks {
                 let total = totals.entry(count.block).or_default();
@@ -89,7 +88,8 @@ impl<'a> Calls<'_, 'a> {
         }
         let mut totals: Vec<(&Block, Total)> =
             totals.into_iter().map(|(id, total)| (&recording.blocks[&id], total)).collect();
-        totals.sort_by_key(|(block, _)| block.id);
+        // Neighbours are looked up one after the other.
+        totals.sort_unstable_by_key(|(block, _)| (block.module, block.address, block.id));
         totals
     }
 

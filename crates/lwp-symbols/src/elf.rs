@@ -1,6 +1,7 @@
 //! Symbol tables, segments and stubs of an ELF file.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -8,20 +9,31 @@ use object::{
     LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags,
     RelocationTarget, SectionFlags, SymbolKind, elf,
 };
+use rustc_hash::FxHashMap;
 
 /// A function by its symbol.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Symbol {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Symbol<'a> {
     /// First address, as the file has it.
     pub address: u64,
     /// Bytes.
     pub size: u64,
     /// Name, mangled as it stands.
-    pub name: String,
+    pub name: &'a str,
     /// A stub that jumps to another module's function of this name.
     pub stub: bool,
     /// The address is that of a resolver, which chooses the function when the program starts.
     pub indirect: bool,
+}
+
+/// The same, with the name where [`Elf::text`] has it.
+#[derive(Clone, Debug)]
+struct Entry {
+    address: u64,
+    size: u64,
+    name: Range<u32>,
+    stub: bool,
+    indirect: bool,
 }
 
 /// Why a file is of no use.
@@ -39,13 +51,19 @@ pub struct Elf {
     /// Build id, empty where there is none.
     pub build_id: Vec<u8>,
     /// Functions by address, not overlapping where the file does not say so.
-    functions: Vec<Symbol>,
+    functions: Vec<Entry>,
+    /// Their addresses: what is searched lies together.
+    starts: Vec<u64>,
+    /// All names, one behind the other: there may be hundreds of thousands.
+    text: String,
     /// Loaded segments: file offset, bytes in the file, address.
     segments: Vec<(u64, u64, u64)>,
     /// Imported symbols by the address of the word that holds their address.
-    imports: HashMap<u64, String>,
-    /// Functions that other modules can import.
-    exports: HashMap<String, (u64, bool)>,
+    imports: FxHashMap<u64, String>,
+    /// Functions that other modules can import: name, address, and whether it is that of a resolver.
+    exports: Vec<(Range<u32>, u64, bool)>,
+    /// Their order by name, once somebody has asked for one.
+    exports_by_name: OnceCell<Vec<u32>>,
     /// Executable segments: address and bytes.
     code: Vec<(u64, Vec<u8>)>,
     /// The debug link: a file name, and the checksum of the file.
@@ -108,13 +126,35 @@ impl Elf {
         }
     }
 
-    /// All names of functions in a file, several of one function too, and sizes as they stand.
-    pub fn symbols_of(bytes: &[u8]) -> Vec<Symbol> {
+    /// Nothing but the names of functions in a file, several of one function too, and sizes as they stand.
+    pub fn names_in(bytes: &[u8]) -> Self {
         let mut names = Self::default();
         if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
             names.read_symbols(&file);
         }
-        names.functions
+        names
+    }
+
+    /// Its functions.
+    pub fn symbols(&self) -> impl Iterator<Item = Symbol<'_>> {
+        self.functions.iter().map(|entry| self.symbol(entry))
+    }
+
+    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
+        let &Entry { address, size, stub, indirect, .. } = entry;
+        Symbol { address, size, name: self.name(&entry.name), stub, indirect }
+    }
+
+    fn name(&self, range: &Range<u32>) -> &str {
+        &self.text[range.start as usize..range.end as usize]
+    }
+
+    /// Keeps a name; `None` where there are more than four gigabytes of them.
+    fn keep_name(&mut self, name: &str) -> Option<Range<u32>> {
+        let start = u32::try_from(self.text.len()).ok()?;
+        let end = u32::try_from(self.text.len() + name.len()).ok()?;
+        self.text.push_str(name);
+        Some(start..end)
     }
 
     /// Whether the file names its own functions beyond what it exports.
@@ -145,11 +185,12 @@ impl Elf {
             if name.is_empty() || name.starts_with('$') || name.starts_with(".L") {
                 continue;
             }
-            if dynamic && function {
-                self.exports.insert(name.clone(), (symbol.address(), indirect));
-            }
+            let Some(name) = self.keep_name(&name) else { return };
             let (address, size) = (symbol.address(), symbol.size());
-            self.functions.push(Symbol { address, size, name, stub: false, indirect });
+            if dynamic && function {
+                self.exports.push((name.clone(), address, indirect));
+            }
+            self.functions.push(Entry { address, size, name, stub: false, indirect });
         }
     }
 
@@ -164,7 +205,7 @@ impl Elf {
             }
             let RelocationTarget::Symbol(index) = relocation.target() else { continue };
             if let Ok(name) = table.symbol_by_index(index).and_then(|symbol| symbol.name_bytes()) {
-                self.imports.insert(address, text(name));
+                self.imports.insert(address, text(name).into_owned());
             }
         }
     }
@@ -174,7 +215,7 @@ impl Elf {
     fn read_chosen(&mut self, file: &ElfFile64<'_, LittleEndian>) {
         let choosers = self.functions.iter().filter(|symbol| symbol.indirect);
         let mut names: Vec<(u64, &str)> =
-            choosers.map(|symbol| (symbol.address, symbol.name.as_str())).collect();
+            choosers.map(|symbol| (symbol.address, self.name(&symbol.name))).collect();
         names.sort_by_key(|(address, name)| (*address, name.starts_with('_'), name.len(), *name));
         let mut chosen = Vec::new();
         for section in file.sections() {
@@ -223,19 +264,28 @@ impl Elf {
                 let Some(word) = jump_through(code, address) else { continue };
                 let Some(name) = self.imports.get(&word) else { continue };
                 let (name, size) = (format!("{name}@plt"), entry as u64);
-                self.functions.push(Symbol { address, size, name, stub: true, indirect: false });
+                let Some(name) = self.keep_name(&name) else { return };
+                self.functions.push(Entry { address, size, name, stub: true, indirect: false });
             }
         }
     }
 
     /// Sorts, keeps the best of several names, and gives labels without a size one.
     fn settle(&mut self) {
-        self.functions.sort_by(|a, b| {
-            a.address.cmp(&b.address).then_with(|| rank(a).cmp(&rank(b))).then(a.name.cmp(&b.name))
-        });
+        let places = self.functions.iter().zip(0u32..);
+        let mut order: Vec<(u64, u32)> = places.map(|(entry, at)| (entry.address, at)).collect();
+        order.sort_unstable();
         // Of names with and without a size at one address, one with a size is first.
-        self.functions.dedup_by_key(|symbol| symbol.address);
-        let starts: Vec<u64> = self.functions.iter().map(|symbol| symbol.address).collect();
+        let best = |same: &[(u64, u32)]| {
+            let mut entries = same.iter().map(|&(_, at)| &self.functions[at as usize]);
+            if same.len() == 1 {
+                return entries.next().cloned();
+            }
+            entries.min_by_key(|entry| (rank(&self.symbol(entry)), self.name(&entry.name))).cloned()
+        };
+        self.functions = order.chunk_by(|a, b| a.0 == b.0).filter_map(best).collect();
+        self.exports_by_name.take();
+        self.starts = self.functions.iter().map(|symbol| symbol.address).collect();
         for (index, symbol) in self.functions.iter_mut().enumerate() {
             if symbol.size == 0 {
                 let segment = self
@@ -245,36 +295,28 @@ impl Elf {
                         (*address..address.saturating_add(*len)).contains(&symbol.address)
                     })
                     .map_or(symbol.address, |(_, len, address)| address.saturating_add(*len));
-                let next = starts.get(index + 1).copied().unwrap_or(segment);
+                let next = self.starts.get(index + 1).copied().unwrap_or(segment);
                 symbol.size = next.min(segment.max(symbol.address)) - symbol.address;
             }
         }
     }
 
     /// The function at `address`: the one that starts last before it and reaches it.
-    pub fn function_at(&self, address: u64) -> Option<&Symbol> {
-        let upto = self.functions.partition_point(|symbol| symbol.address <= address);
-        // A few steps back: a function may contain the symbol of its own part.
-        self.functions[..upto]
-            .iter()
-            .rev()
-            .take(8)
-            .find(|symbol| address - symbol.address < symbol.size.max(1))
+    pub fn function_at(&self, address: u64) -> Option<Symbol<'_>> {
+        Some(self.function_about(address)?.0)
     }
 
-    /// Addresses about `address` that [`Self::function_at`] answers alike.
-    pub fn range_at(&self, address: u64) -> Option<Range<u64>> {
-        let symbol = self.function_at(address)?;
-        let upto = self.functions.partition_point(|symbol| symbol.address <= address);
-        let last = self.functions[..upto].last()?;
-        let next = self.functions.get(upto).map_or(u64::MAX, |symbol| symbol.address);
-        let end = symbol.address.saturating_add(symbol.size.max(1)).min(next);
-        // Where it contains another one, the answer is the same behind that.
-        let start = match last.address == symbol.address {
-            true => symbol.address,
-            false => address,
-        };
-        Some(start..end)
+    /// The same, and addresses about this one for which the answer is the same.
+    pub fn function_about(&self, address: u64) -> Option<(Symbol<'_>, Range<u64>)> {
+        let upto = self.starts.partition_point(|start| *start <= address);
+        // A few steps back: a function may contain the symbol of its own part.
+        let mut before = self.functions[..upto].iter().rev().take(8);
+        let entry = before.find(|entry| address - entry.address < entry.size.max(1))?;
+        let next = self.starts.get(upto).copied().unwrap_or(u64::MAX);
+        let end = entry.address.saturating_add(entry.size.max(1)).min(next);
+        // Behind a symbol within it is more of it, before that something else.
+        let start = if self.starts[upto - 1] == entry.address { entry.address } else { address };
+        Some((self.symbol(entry), start..end))
     }
 
     /// The address of what lies at `offset` in the file.
@@ -311,14 +353,23 @@ impl Elf {
 
     /// The address of an exported function, and whether it is that of a resolver.
     pub fn export(&self, name: &str) -> Option<(u64, bool)> {
-        self.exports.get(name).copied()
+        let named = |at: u32| self.name(&self.exports[at as usize].0);
+        let order = self.exports_by_name.get_or_init(|| {
+            let mut order: Vec<u32> = (0u32..).take(self.exports.len()).collect();
+            order.sort_by(|&a, &b| named(a).cmp(named(b)));
+            order
+        });
+        // Of several versions, the last one.
+        let upto = order.partition_point(|&at| named(at) <= name);
+        let last = *order[..upto].last()?;
+        let (_, address, resolver) = &self.exports[last as usize];
+        (named(last) == name).then_some((*address, *resolver))
     }
 }
 
-/// A name. Nearly all of them are plain text, and there may be hundreds of thousands.
-fn text(name: &[u8]) -> String {
-    std::str::from_utf8(name)
-        .map_or_else(|_| String::from_utf8_lossy(name).into_owned(), str::to_owned)
+/// A name. Nearly all of them are plain text.
+fn text(name: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(name)
 }
 
 fn in_code(
@@ -334,7 +385,7 @@ fn in_code(
 
 /// Which of several names for one address is shown: functions before labels, public names before
 /// private ones.
-fn rank(symbol: &Symbol) -> (bool, bool, usize, usize) {
+fn rank(symbol: &Symbol<'_>) -> (bool, bool, usize, usize) {
     let underscores = symbol.name.bytes().take_while(|byte| *byte == b'_').count();
     // Mangled names start with an underscore too.
     let mangled = symbol.name.starts_with("_Z") || symbol.name.starts_with("_R");
@@ -369,8 +420,8 @@ mod tests {
     fn own_program_is_read() {
         let path = std::env::current_exe().unwrap();
         let elf = Elf::parse(&std::fs::read(path).unwrap()).unwrap();
-        let main = elf.functions.iter().find(|symbol| symbol.name == "main").unwrap();
-        assert_eq!(elf.function_at(main.address).map(|s| s.name.as_str()), Some("main"));
+        let main = elf.symbols().find(|symbol| symbol.name == "main").unwrap();
+        assert_eq!(elf.function_at(main.address).map(|s| s.name), Some("main"));
         assert_eq!(elf.function_at(main.address + main.size - 1).unwrap().address, main.address);
         assert!(
             elf.segments

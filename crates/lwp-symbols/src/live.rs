@@ -147,7 +147,7 @@ impl Live {
             None => address,
         };
         let (start, name) = match code.and_then(|code| code.names.function_at(file)) {
-            Some(symbol) => (symbol.address, Some(symbol.name.as_str())),
+            Some(symbol) => (symbol.address, Some(symbol.name)),
             None => self.nameless(code, file),
         };
         let key = (module.unwrap_or(u32::MAX), start, name.is_some());

@@ -105,7 +105,7 @@ impl ModuleNames {
     }
 
     /// The function at `address`.
-    pub fn function_at(&self, address: u64) -> Option<&Symbol> {
+    pub fn function_at(&self, address: u64) -> Option<Symbol<'_>> {
         self.elf.as_ref()?.function_at(address)
     }
 

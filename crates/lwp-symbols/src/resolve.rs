@@ -1,6 +1,5 @@
 //! A recording becomes a profile.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -9,9 +8,9 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
-    Block, BlockEnd, Builder, Code, Contexts, Event, Frame, Function, FunctionId, Location,
-    LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedFrame, RecordedSample, Recording,
-    Thread, ThreadId, Tree, Values,
+    Block, BlockCount, BlockEnd, Builder, Code, Contexts, Event, Frame, Function, FunctionId,
+    Location, LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedFrame, RecordedSample,
+    Recording, Thread, ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
@@ -153,9 +152,20 @@ pub struct Resolver<'a> {
 #[derive(Clone, Debug)]
 struct Known {
     module: u32,
-    range: Range<u64>,
+    about: Range<u64>,
     function: FunctionId,
     start: u64,
+}
+
+/// What the code at an address belongs to.
+struct Found<'s> {
+    start: u64,
+    size: u64,
+    /// `None` for a page without names.
+    name: Option<&'s str>,
+    origin: Origin,
+    /// Addresses that belong to it without a doubt.
+    about: Range<u64>,
 }
 
 /// Functions that are inlined into each other, outermost first, by module, address in the process, and whether
@@ -237,40 +247,34 @@ impl<'a> Resolver<'a> {
     /// The function with code at a file's `address`, and its start.
     pub fn function_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
         let module = self.same(module);
-        let again = |last: &&Known| last.module == module && last.range.contains(&address);
+        let again = |last: &&Known| last.module == module && last.about.contains(&address);
         if let Some(last) = self.last.as_ref().filter(again) {
             return (last.function, last.start);
         }
-        let (function, start) = self.named_at(module, address);
-        let elf = self.names.get(&module).and_then(|names| names.elf());
-        let range = elf.and_then(|elf| elf.range_at(address));
-        self.last = range.map(|range| Known { module, range, function, start });
+        let Found { start, size, name, origin, about } = self.named_at(module, address);
+        let key = (module, start, origin != Origin::Unknown);
+        let known = self.functions.get(&key).copied();
+        let name = if known.is_some() { None } else { name.map(str::to_owned) };
+        let function = known.unwrap_or_else(|| {
+            let name = name.unwrap_or_else(|| format!("{start:#x}"));
+            let function = self.new_function(
+                module,
+                Function { name, size, origin, address: start, ..Function::default() },
+            );
+            self.functions.insert(key, function);
+            function
+        });
+        self.last = Some(Known { module, about, function, start });
         (function, start)
     }
 
-    /// The same by its name.
-    fn named_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
-        let (start, size, name, origin) = self.name_at(module, address);
-        let key = (module, start, origin != Origin::Unknown);
-        if let Some(&function) = self.functions.get(&key) {
-            return (function, start);
-        }
-        let name = name.into_owned();
-        let frames = self.frames_at(module, start);
+    /// Enters a function, with its module and where it is declared.
+    fn new_function(&mut self, module: u32, function: Function) -> FunctionId {
+        let frames = self.frames_at(module, function.address);
         let (file, line) =
             frames.last().map(|frame| (frame.file.to_string(), frame.line)).unwrap_or_default();
-        let module_id = self.module(module);
-        let function = self.builder.function(Function {
-            module: module_id,
-            name,
-            address: start,
-            size,
-            origin,
-            file,
-            line,
-        });
-        self.functions.insert(key, function);
-        (function, start)
+        let module = self.module(module);
+        self.builder.function(Function { module, file, line, ..function })
     }
 
     /// What debug information says about a file's `address`, where that is wanted.
@@ -279,20 +283,23 @@ impl<'a> Resolver<'a> {
         names.map(|names| names.frames_at(address, &self.files)).unwrap_or_default()
     }
 
-    fn name_at(&self, module: u32, address: u64) -> (u64, u64, Cow<'_, str>, Origin) {
-        if let Some(symbol) = self.names.get(&module).and_then(|names| names.function_at(address)) {
+    fn named_at(&self, module: u32, address: u64) -> Found<'_> {
+        let elf = self.names.get(&module).and_then(|names| names.elf());
+        if let Some((symbol, about)) = elf.and_then(|elf| elf.function_about(address)) {
             let origin = if symbol.stub { Origin::Stub } else { Origin::Symbol };
-            return (symbol.address, symbol.size, Cow::Borrowed(&symbol.name), origin);
+            let (start, size, name) = (symbol.address, symbol.size, Some(symbol.name));
+            return Found { start, size, name, origin, about };
         }
+        let about = address..address.saturating_add(1);
         if self.recording.modules.get(&module).is_none_or(|module| module.is_anonymous())
             && let Some(symbol) = self.generated.at(address)
         {
-            let name = Cow::Borrowed(symbol.name.as_str());
-            return (symbol.address, symbol.size, name, Origin::Generated);
+            let (start, size, name) = (symbol.address, symbol.size, Some(symbol.name.as_str()));
+            return Found { start, size, name, origin: Origin::Generated, about };
         }
         // Without names, 4 KiB of code stand for a function.
-        let page = address & !0xfff;
-        (page, 0x1000, format!("{page:#x}").into(), Origin::Unknown)
+        let start = address & !0xfff;
+        Found { start, size: 0x1000, name: None, origin: Origin::Unknown, about }
     }
 
     /// The location of the instruction at a file's `address`.
@@ -344,8 +351,11 @@ impl<'a> Resolver<'a> {
         let recording = self.recording;
         for thread in recording.threads.values() {
             let mut sums: Vec<Sums> = Vec::new();
-            for count in &thread.blocks {
-                let block = &recording.blocks[&count.block];
+            let known = thread.blocks.iter().map(|count| (&recording.blocks[&count.block], count));
+            let mut blocks: Vec<(&Block, &BlockCount)> = known.collect();
+            // Neighbours are looked up one after the other.
+            blocks.sort_unstable_by_key(|(block, _)| (block.module, block.address));
+            for (block, count) in blocks {
                 self.block(block, count.runs, count.not_taken, &mut sums);
             }
             for &(block, instructions, times) in &thread.partial {

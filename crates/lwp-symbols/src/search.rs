@@ -48,19 +48,20 @@ pub fn functions_named(
     let files = Files::new(&[], debug_roots);
     let bytes = files.read(path)?;
     let Ok(mut elf) = Elf::parse(&bytes) else { return Ok(Vec::new()) };
-    let mut symbols = Elf::symbols_of(&bytes);
+    let mut names = vec![Elf::names_in(&bytes)];
     if Elf::is_stripped(&bytes) {
         let separate = debug_file::find(&elf, path, &files).map(|(_, bytes)| bytes.to_vec());
         if let Some(more) = separate.or_else(|| mini_debug::unpack(&bytes)) {
             elf.add_symbols(&more);
-            symbols.extend(Elf::symbols_of(&more));
+            names.push(Elf::names_in(&more));
         }
     }
     for fits in FITS {
-        let mut found: Vec<NamedFunction> = symbols
+        let mut found: Vec<NamedFunction> = names
             .iter()
-            .filter(|symbol| !symbol.stub && fits(&symbol.name, name))
-            .filter_map(|symbol| place(&elf, symbol))
+            .flat_map(Elf::symbols)
+            .filter(|symbol| !symbol.stub && fits(symbol.name, name))
+            .filter_map(|symbol| place(&elf, &symbol))
             .collect();
         found.sort_by_key(|function| (function.address, function.indirect));
         found.dedup_by_key(|function| function.address);
@@ -72,7 +73,7 @@ pub fn functions_named(
 }
 
 /// Where a function lies in its file; `None` where it has no byte there.
-fn place(elf: &Elf, symbol: &Symbol) -> Option<NamedFunction> {
+fn place(elf: &Elf, symbol: &Symbol<'_>) -> Option<NamedFunction> {
     let size = match symbol.size {
         // Assemblers know nothing of sizes.
         0 => elf.function_at(symbol.address).map_or(0, |it| it.address + it.size - symbol.address),
@@ -80,7 +81,7 @@ fn place(elf: &Elf, symbol: &Symbol) -> Option<NamedFunction> {
     };
     let first = elf.offset_of(symbol.address)?;
     let last = elf.offset_of(symbol.address.checked_add(size.checked_sub(1)?)?)?;
-    let (symbol, address, indirect) = (symbol.name.clone(), symbol.address, symbol.indirect);
+    let (symbol, address, indirect) = (symbol.name.to_owned(), symbol.address, symbol.indirect);
     Some(NamedFunction { symbol, address, first, last, indirect })
 }
 
