@@ -34,8 +34,9 @@ pub enum Error {
     /// There is no byte from start to end.
     #[error("the code has no bytes")]
     Empty,
-    /// The file belongs to another user or is no regular file: somebody else has put it there.
-    #[error("the list of generated code is not this user's own file")]
+    /// The file belongs to another user, has another name too, or is no regular file: somebody else has put
+    /// it there.
+    #[error("the list of generated code in /tmp is not this user's own file")]
     NotOurs,
     /// The system's refusal to open or write the file.
     #[error("the list of generated code: {0}")]
@@ -109,16 +110,17 @@ fn open(path: &Path) -> Result<(OwnedFd, Stat), Error> {
         | OFlags::CLOEXEC
         | OFlags::NOFOLLOW
         | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map_err(|errno| {
-        match errno {
-            // A link, a pipe, or what a directory with restrictions keeps from us.
-            Errno::LOOP | Errno::NXIO | Errno::ACCESS => Error::NotOurs,
-            errno => Error::File(errno),
-        }
-    })?;
+    let refused = |errno| match errno {
+        // A link, a pipe or a socket; or a file of somebody else's, which the system keeps from us.
+        Errno::LOOP | Errno::NXIO => Error::NotOurs,
+        Errno::ACCESS if path.symlink_metadata().is_ok() => Error::NotOurs,
+        errno => Error::File(errno),
+    };
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map_err(refused)?;
     let stat = rustix::fs::fstat(&file)?;
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !regular || stat.st_uid != rustix::process::geteuid().as_raw() {
+    // With another name it may be any file of this user's.
+    if !regular || stat.st_nlink != 1 || stat.st_uid != rustix::process::geteuid().as_raw() {
         return Err(Error::NotOurs);
     }
     Ok((file, stat))

@@ -99,6 +99,9 @@ fn what_somebody_else_has_put_there_is_not_written_to() {
     std::fs::write(&victim, "mine").unwrap();
     symlink(&victim, &list).unwrap();
     assert_eq!(append_first(&list, b"10 10 a\n", None), Err(Error::NotOurs));
+    std::fs::remove_file(&list).unwrap();
+    std::fs::hard_link(&victim, &list).unwrap();
+    assert_eq!(append_first(&list, b"10 10 a\n", birth::of_this_process()), Err(Error::NotOurs));
     assert_eq!(read(&victim), "mine");
     std::fs::remove_file(&list).unwrap();
     let mode = Mode::from_raw_mode(0o600);
