@@ -18,9 +18,10 @@ pub fn of_this_process() -> Option<Time> {
         let now = clock_gettime(clock);
         now.tv_sec.checked_mul(NANOSECONDS)?.checked_add(now.tv_nsec)
     };
-    // Both clocks go on alike; only what lies between the two calls is lost.
-    let boot = nanoseconds(ClockId::Boottime)?;
-    let birth = nanoseconds(ClockId::Realtime)? - boot + start(&stat)? - SLACK;
+    // Both clocks go on alike. What passes between the two calls makes the birth earlier: the other way round a
+    // thread that was put off between them would take what another one has just written for old.
+    let now = nanoseconds(ClockId::Realtime)?;
+    let birth = now - nanoseconds(ClockId::Boottime)? + start(&stat)? - SLACK;
     Some((birth.div_euclid(NANOSECONDS), birth.rem_euclid(NANOSECONDS)))
 }
 
