@@ -411,6 +411,47 @@ static void drained(void)
     SUCCEEDS(lwp_close(session));
 }
 
+static unsigned char seen[DRAINED];
+
+/* Reads what there is; where another thread reads just now it is refused. */
+static void *reads(void *session)
+{
+    struct lwp_record some[4];
+    int finished;
+    do {
+        ssize_t taken, at;
+        finished = inserted;
+        while ((taken = lwp_read((struct lwp_session *)session, some, 4)) != 0) {
+            if (taken == -1) {
+                CHECK(errno == EBUSY);
+                finished = 0;
+                break;
+            }
+            for (at = 0; at < taken; at++)
+                __atomic_fetch_add(&seen[some[at].data1], 1, __ATOMIC_RELAXED);
+        }
+        usleep(1);
+    } while (!finished);
+    return NULL;
+}
+
+/* Threads that read the same ring do not get a record twice, nor lose one. */
+static void contended(void)
+{
+    struct lwp_session *session = of_inserts(100);
+    pthread_t inserter, readers[3];
+    unsigned at;
+    for (at = 0; at < 3; at++)
+        CHECK(pthread_create(&readers[at], NULL, reads, session) == 0);
+    CHECK(pthread_create(&inserter, NULL, inserts, session) == 0);
+    CHECK(pthread_join(inserter, NULL) == 0);
+    for (at = 0; at < 3; at++)
+        CHECK(pthread_join(readers[at], NULL) == 0);
+    for (at = 0; at < DRAINED; at++)
+        CHECK(seen[at] == 1);
+    SUCCEEDS(lwp_close(session));
+}
+
 static void child_succeeds(pid_t child)
 {
     int status;
@@ -597,7 +638,7 @@ int main(int argc, char **argv)
         {"available", available}, {"records", records},     {"full", full},         {"own", own},
         {"filters", filters},     {"threads", threads},     {"drained", drained},   {"forked", forked},
         {"shared", shared},       {"threshold", threshold}, {"none", none},         {"code", code},
-        {"lacking", lacking},     {"wrong_options", wrong_options},
+        {"contended", contended}, {"lacking", lacking},     {"wrong_options", wrong_options},
     };
     size_t at;
     for (at = 0; at < sizeof scenarios / sizeof *scenarios; at++)

@@ -35,6 +35,9 @@ fn lwp() -> &'static Path {
             let mut build = Command::new(cargo);
             build.args(["build", "--package", "lwp-cli", "--target-dir"]);
             build.arg(built.parent().unwrap()).current_dir(here());
+            if built.ends_with("release") {
+                build.arg("--release");
+            }
             assert!(build.status().unwrap().success());
         }
         assert!(lwp.exists(), "{}", lwp.display());
@@ -66,7 +69,8 @@ fn compile(compiler: &str, standard: &str, source: &str, name: &str) -> PathBuf 
         command.arg("-Wstrict-prototypes");
     }
     command.arg("-I").arg(include()).arg(here().join(source)).args(["-x", "none", "-o"]);
-    command.arg(&program).arg("-L").arg(folder()).arg("-llwp");
+    // A program that loads the library itself is not linked to it.
+    command.arg(&program).args(["-Wl,--as-needed", "-L"]).arg(folder()).args(["-llwp", "-ldl"]);
     command.arg(format!("-Wl,-rpath,{}", folder().display()));
     assert!(command.status().unwrap().success(), "{compiler} {standard} {source}");
     program
@@ -110,7 +114,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    records, full, own, filters, threads, drained, forked, shared, threshold, none, code, wrong_options,
+    records, full, own, filters, threads, drained, contended, forked, shared, threshold, none, code, wrong_options,
 }
 
 /// What the processor lacks is named, and nothing is left out silently.
@@ -127,6 +131,17 @@ fn the_same_client_is_c11_and_cxx17() {
             assert_eq!(printed(&on_virtual_cpu(&[], &program, &[scenario])), "", "{standard}");
         }
     }
+}
+
+/// Loaded late and unloaded, with threads and a process that end while they are profiled.
+#[test]
+fn the_library_can_be_loaded_late() {
+    let program = compile("cc", "-std=c99", "tests/loaded.c", "loaded");
+    let library = folder().join("liblwp.so.1");
+    let needed = Command::new("readelf").args(["-W", "-d"]).arg(&program).output().unwrap();
+    assert!(!String::from_utf8_lossy(&needed.stdout).contains("[liblwp.so"), "it is linked to it");
+    let output = on_virtual_cpu(&[], &program, &[library.to_str().unwrap()]);
+    assert_eq!(printed(&output), "profiled until the end\n");
 }
 
 /// Without LWP everything that needs it says so, and what does not works.
