@@ -1,285 +1,194 @@
-/* Lightweight Profiling (LWP) for C and C++: the intrinsics by their published names, and the memory that
- * processor and program share.
+/* Lightweight Profiling (LWP) for C and C++: the library, liblwp.so.1, and with it the instructions and
+ * layouts of <lwp_arch.h>.
  *
  *     #include <lwp.h>
  *
- * For GCC and Clang on x86. C99 or later, or C++11 or later, with or without -mlwp: where the compiler
- * is allowed to use LWP its own intrinsics are taken, elsewhere the same names encode the instructions
- * themselves.
+ *     struct lwp_options options;
+ *     struct lwp_session *session;
+ *     struct lwp_record record;
  *
- *     void          __llwpcb(void *block);                    load the control block; NULL ends profiling
- *     void         *__slwpcb(void);                           flush; the active control block, or NULL
- *     void          __lwpval32(uint32_t data2, uint32_t data1, CONSTANT flags);
- *     void          __lwpval64(uint64_t data2, uint32_t data1, CONSTANT flags);
- *     unsigned char __lwpins32(uint32_t data2, uint32_t data1, CONSTANT flags);    1: the ring was full
- *     unsigned char __lwpins64(uint64_t data2, uint32_t data1, CONSTANT flags);
+ *     lwp_options_init(&options);
+ *     options.every[LWP_EVENT_BRANCHES_RETIRED] = 1000;
+ *     session = lwp_open(&options);
+ *     if (session == NULL || lwp_start(session) != 0)
+ *         return puts(lwp_last_error());
+ *     work();
+ *     lwp_stop(session);
+ *     while (lwp_read(session, &record, 1) == 1)
+ *         printf("%#llx\n", (unsigned long long)record.instruction_address);
+ *     lwp_close(session);
  *
- * The instructions raise an invalid opcode exception (SIGILL) where there is no LWP: ask lwp_query()
- * first. Records are read as section 7 of docs/lwp.md says; lwp_next_record() does it.
+ * Link with what `pkg-config --cflags --libs lwp` says: -llwp. The functions below are the library's; the
+ * others, and the intrinsics, are inline and need none. lwp(3) and the pages that it names are the manual.
+ *
+ * A function that fails returns -1 or NULL, sets errno, and leaves a text for lwp_last_error(). One that
+ * succeeds leaves errno as it was. NULL for a session is EINVAL everywhere, and so is a session that a
+ * parent process has opened: the child of fork() has no session.
  *
  * Licence: MIT OR Apache-2.0. */
 #ifndef LWP_H
 #define LWP_H
 
-#if !defined(__x86_64__) && !defined(__i386__)
-#error "Lightweight Profiling exists on x86 only"
-#endif
+#include "lwp_arch.h"
 
-#include <cpuid.h>
 #include <stddef.h>
 #include <stdint.h>
-/* Before the macros below, so that they do not meet the compiler's declarations. */
-#include <x86intrin.h>
+#include <string.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ---- Instructions ------------------------------------------------------------------------------- */
+/* Whether LWP can be used here. Asks CPUID; executes no LWP instruction.
+ *
+ * Returns 0 if it can. Errors:
+ *     ENODEV  the processor has no LWP; under `lwp run` it would
+ *     ENOSYS  the processor has it, the system has not enabled it
+ *     EIO     CPUID contradicts itself */
+extern int lwp_available(void);
 
-#ifndef __LWP__
+/* Why the last function that failed on this thread did so: one lower-case clause without a full stop; ""
+ * before the first failure. The text is the thread's; it changes when a function fails on the same
+ * thread. Never fails. */
+extern const char *lwp_last_error(void);
 
-/* The encodings, for assemblers and compilers that may not use LWP. rAX is Data2 or the block, eCX is
- * Data1. "memory": the processor writes block and ring. */
-static __inline__ void lwp_llwpcb(void *block)
+/* ---- Sessions ------------------------------------------------------------------------------------ */
+
+/* What one thread at a time records, and the ring that it goes to. */
+struct lwp_session;
+
+/* The ring can be read in other processes: lwp_fd(), lwp_attach(). */
+#define LWP_OPEN_SHARED (UINT32_C(1) << 0)
+/* Each record has a time stamp of the performance time-stamp counter (100 MHz). */
+#define LWP_OPEN_TIME_STAMPS (UINT32_C(1) << 1)
+
+/* What a session records. lwp_options_init() first: a later version may append members, and takes those
+ * that a program does not know for zero. */
+struct lwp_options {
+    uint32_t size;  /* bytes of this structure, as the program knows it */
+    uint32_t flags; /* LWP_OPEN_..., or 0 */
+
+    /* By EventId, LWP_EVENT_...: a record is made of every so many occurrences, 1 to 2^25, the first of
+     * occurrence number every[id]; 0 counts none. What LWPINS inserts (LWP_EVENT_PROGRAMMED) is recorded
+     * always and has no member here. */
+    uint32_t every[32];
+
+    uint32_t ring_records;      /* room for so many unread records, at most 8388606; 0 is 4096. Rounded up
+                                   to what the processor accepts: lwp_capacity() */
+    uint32_t random_bits;       /* so many low bits of every interval are random, 0 to 15 */
+    uint32_t filters;           /* LWP_FILTER_..., all of which must be passed; 0 lets everything pass */
+    uint32_t threshold_records; /* interrupt the thread when so many records are unread; 0: never. What the
+                                   interrupt becomes is the system's choice: `lwp run --interrupt` */
+
+    uint64_t base_ip;  /* with LWP_FILTER_IPF: first and last address whose instructions count; with */
+    uint64_t limit_ip; /* LWP_FILTER_IPI in addition, all others do. LWPINS and LWPVAL are exempt */
+};
+
+/* Asks for nothing: sizes `options` and clears the rest. */
+static __inline__ void lwp_options_init(struct lwp_options *options)
 {
-#ifdef __x86_64__
-    __asm__ __volatile__(".byte 0x8f,0xe9,0xf8,0x12,0xc0" : : "a"(block) : "memory");
-#else
-    __asm__ __volatile__(".byte 0x8f,0xe9,0x78,0x12,0xc0" : : "a"(block) : "memory");
-#endif
+    memset(options, 0, sizeof *options);
+    options->size = (uint32_t)sizeof *options;
 }
 
-static __inline__ void *lwp_slwpcb(void)
-{
-    void *block;
-#ifdef __x86_64__
-    __asm__ __volatile__(".byte 0x8f,0xe9,0xf8,0x12,0xc8" : "=a"(block) : : "memory");
-#else
-    __asm__ __volatile__(".byte 0x8f,0xe9,0x78,0x12,0xc8" : "=a"(block) : : "memory");
-#endif
-    return block;
-}
+/* Opens a session; it does not run yet. Allocates all that it will need.
+ *
+ * Returns the session, which lwp_close() frees, or NULL. Errors: those of lwp_available(), and
+ *     ENOTSUP  this LWP lacks an event, a filter, time stamps or the interrupt; nothing is left out
+ *              silently
+ *     ERANGE   an interval, random_bits or ring_records is out of range
+ *     EINVAL   `options` is NULL or of a size that no version had, a flag or filter is not known, or
+ *              LWP_FILTER_IPI comes without LWP_FILTER_IPF
+ *     E2BIG    `options` has members that this version of the library does not know, and sets them
+ *     ENOMEM, EMFILE, ENFILE  memory or, for LWP_OPEN_SHARED, a descriptor could not be had */
+extern struct lwp_session *lwp_open(const struct lwp_options *options);
 
-#define LWP_INSERT_(prefix, modrm, data2, data1, flags, full)                                            \
-    __asm__ __volatile__(".byte 0x8f,0xea," prefix ",0x12," modrm "; .long %c3; setc %0"                 \
-                         : "=qm"(full) : "a"(data2), "c"((uint32_t)(data1)), "i"((uint32_t)(flags))      \
-                         : "memory", "cc")
-#define LWP_SAMPLE_(prefix, modrm, data2, data1, flags)                                                  \
-    __asm__ __volatile__(".byte 0x8f,0xea," prefix ",0x12," modrm "; .long %c2"                          \
-                         : : "a"(data2), "c"((uint32_t)(data1)), "i"((uint32_t)(flags)) : "memory")
+/* Profiles the calling thread from the return of this call on. Counters and ring go on from where they
+ * were at lwp_stop(). Between this call and lwp_stop() the functions for sessions neither allocate nor
+ * wait, nor make system calls. A thread that ends stops its session.
+ *
+ * Returns 0. Errors:
+ *     EBUSY   this thread is profiled already, the session runs on another one, or another
+ *             call of lwp_start(), lwp_stop() or lwp_flush() for the session is not finished
+ *     EINVAL  the session was made by lwp_attach()
+ *     EIO     the processor did not grant what it offered; nothing runs
+ *     EAGAIN  the thread is ending: this is called by a destructor of thread-local data */
+extern int lwp_start(struct lwp_session *session);
 
-/* Without optimisation the compiler's header has some of them as macros, which it could not compile. */
-#undef __llwpcb
-#undef __slwpcb
-#undef __lwpval32
-#undef __lwpval64
-#undef __lwpins32
-#undef __lwpins64
-#define __llwpcb(block) lwp_llwpcb(block)
-#define __slwpcb() lwp_slwpcb()
-#define __lwpval32(data2, data1, flags) LWP_SAMPLE_("0x78", "0xc9", (uint32_t)(data2), data1, flags)
-#define __lwpins32(data2, data1, flags)                                                                  \
-    __extension__({                                                                                      \
-        unsigned char lwp_full_;                                                                         \
-        LWP_INSERT_("0x78", "0xc1", (uint32_t)(data2), data1, flags, lwp_full_);                         \
-        lwp_full_;                                                                                       \
-    })
-#ifdef __x86_64__
-#define __lwpval64(data2, data1, flags) LWP_SAMPLE_("0xf8", "0xc9", (uint64_t)(data2), data1, flags)
-#define __lwpins64(data2, data1, flags)                                                                  \
-    __extension__({                                                                                      \
-        unsigned char lwp_full_;                                                                         \
-        LWP_INSERT_("0xf8", "0xc1", (uint64_t)(data2), data1, flags, lwp_full_);                         \
-        lwp_full_;                                                                                       \
-    })
-#endif
+/* Ends profiling of the calling thread. All its records are in the ring then.
+ *
+ * Returns 0. Errors:
+ *     EINVAL  the session does not run
+ *     EPERM   it runs on another thread, which alone can stop it
+ *     EBUSY   as above */
+extern int lwp_stop(struct lwp_session *session);
 
-#endif /* __LWP__ */
+/* Publishes what the processor still holds of the calling thread: records, position, counters. A thread
+ * that reads its own ring while it is profiled does this first. Costs one instruction. A handler of a signal
+ * may call it.
+ *
+ * Returns 0. Errors: as lwp_stop(). */
+extern int lwp_flush(struct lwp_session *session);
 
-/* ---- The shipped form: AMD publication 43724 ------------------------------------------------------ */
+/* Takes at most `count` records out of the ring, oldest first, and gives their places back to the
+ * processor. Any thread may call this, also while another is profiled by the session; a handler of a
+ * signal too. It does not wait.
+ *
+ * Returns how many were taken, 0 if there are none now. Errors:
+ *     EBUSY   another call of this function for the session is not finished
+ *     EFAULT  `records` is NULL and `count` is not 0 */
+extern ssize_t lwp_read(struct lwp_session *session, struct lwp_record *records, size_t count);
 
-/* EventIds, byte 0 of a record. */
-#define LWP_EVENT_VALUE_SAMPLE 1
-#define LWP_EVENT_INSTRUCTIONS_RETIRED 2
-#define LWP_EVENT_BRANCHES_RETIRED 3
-#define LWP_EVENT_DCACHE_MISSES 4
-#define LWP_EVENT_CORE_CLOCKS 5
-#define LWP_EVENT_REFERENCE_CLOCKS 6
-#define LWP_EVENT_PROGRAMMED 255
+/* Stores in *missed how many records were lost since the session was opened because the ring was full.
+ * Any thread and any handler of a signal may call it.
+ *
+ * Returns 0. Errors:
+ *     EBUSY   a call of lwp_read() for the session is not finished
+ *     EFAULT  `missed` is NULL */
+extern int lwp_missed(struct lwp_session *session, uint64_t *missed);
 
-/* Flags of a control block, and the features of CPUID 8000_001C EAX (enabled) and EDX (present). */
-#define LWP_AVAILABLE (UINT32_C(1) << 0) /* CPUID only */
-#define LWP_FLAG(event) (UINT32_C(1) << (event))
-#define LWP_FLAG_CONTINUOUS (UINT32_C(1) << 29)
-#define LWP_FLAG_TIME_STAMPS (UINT32_C(1) << 30)
-#define LWP_FLAG_INTERRUPT (UINT32_C(1) << 31)
+/* How many records can be unread at the same time, at least what ring_records asked for; or -1. */
+extern int lwp_capacity(struct lwp_session *session);
 
-/* Filters of a control block. */
-#define LWP_FILTER_MIN_LATENCY(cycles) ((uint32_t)((cycles) / 16) & 0xff)
-#define LWP_FILTER_CLF (UINT32_C(1) << 8)  /* cache levels: only those named by the next four */
-#define LWP_FILTER_NBC (UINT32_C(1) << 9)  /* northbridge cache */
-#define LWP_FILTER_RDC (UINT32_C(1) << 10) /* remote cache */
-#define LWP_FILTER_RAM (UINT32_C(1) << 11) /* memory */
-#define LWP_FILTER_OTH (UINT32_C(1) << 12) /* anything else */
-#define LWP_FILTER_NMB (UINT32_C(1) << 25) /* no mispredicted branches */
-#define LWP_FILTER_NPB (UINT32_C(1) << 26) /* no correctly predicted branches */
-#define LWP_FILTER_NAB (UINT32_C(1) << 27) /* no absolute branches */
-#define LWP_FILTER_NCB (UINT32_C(1) << 28) /* no conditional branches */
-#define LWP_FILTER_NRB (UINT32_C(1) << 29) /* no unconditional relative branches */
-#define LWP_FILTER_IPI (UINT32_C(1) << 30) /* invert the next */
-#define LWP_FILTER_IPF (UINT32_C(1) << 31) /* only instructions from base_ip to limit_ip */
+/* The descriptor by which another process reads the session with lwp_attach(). It is the session's: it
+ * is closed on exec, and by lwp_close(). Pass it on by SCM_RIGHTS or dup(). Whoever has it can
+ * change the control block, so it is for processes that trust each other.
+ *
+ * Returns the descriptor. Errors:
+ *     EINVAL  the session was not opened with LWP_OPEN_SHARED */
+extern int lwp_fd(struct lwp_session *session);
 
-/* Flags of a record of branches retired, as the 16-bit field holds them. */
-#define LWP_BRANCH_PREDICTION_VALID 0x2000
-#define LWP_BRANCH_PREDICTED 0x4000
-#define LWP_BRANCH_TAKEN 0x8000
-/* Flags of a record of data-cache misses. */
-#define LWP_DCACHE_ADDRESS_VALID 0x1000
-#define LWP_DCACHE_SOURCE(flags) ((flags) >> 13)
+/* Opens the ring of another process, or of this one, for lwp_read(), lwp_missed() and lwp_capacity().
+ * The calling process needs no LWP, and the descriptor is not needed afterwards. A ring has one reader: the
+ * session that was opened with it must not be read from.
+ *
+ * Returns a session that lwp_close() frees, or NULL. Errors:
+ *     EBADF            `descriptor` is not open
+ *     EINVAL           it is none of lwp_fd()
+ *     ENOMEM           no memory */
+extern struct lwp_session *lwp_attach(int descriptor);
 
-/* Most EventIds for which the structure below has slots; CPUID says how many there are. */
-#define LWP_MAX_EVENTS 24
+/* Frees the session. If it runs on the calling thread it is stopped first. No other call with the session may be going on or follow.
+ *
+ * Returns 0. Errors:
+ *     EBUSY  it runs on another thread; nothing was freed */
+extern int lwp_close(struct lwp_session *session);
 
-/* Interval and counter of one event: signed numbers of 26 bits. A record is made every interval + 1
- * occurrences. */
-struct lwp_event_slot {
-    uint32_t interval;
-    uint32_t counter;
-};
+/* ---- Generated code ------------------------------------------------------------------------------ */
 
-/* The control block. Every known processor has its first event slot at byte 128; lwp_slot() asks. */
-struct lwp_control_block {
-    uint32_t flags;              /* 0: in: wanted, out: granted */
-    uint32_t buffer_size_random; /* 4: bytes in 27:0, number of random bits in 31:28 */
-    uint64_t buffer_base;        /* 8 */
-    uint32_t buffer_head_offset; /* 16: the processor's: where the next record goes */
-    uint32_t reserved_20;
-    uint64_t missed_events;      /* 24: the processor's */
-    uint32_t threshold;          /* 32: bytes */
-    uint32_t filters;            /* 36 */
-    uint64_t base_ip;            /* 40 */
-    uint64_t limit_ip;           /* 48 */
-    uint64_t reserved_56;
-    uint32_t buffer_tail_offset; /* 64: the program's: the oldest unread record */
-    uint32_t reserved_68;
-    uint64_t software[2];        /* 72: never looked at */
-    uint64_t reserved_88[5];
-    struct lwp_event_slot events[LWP_MAX_EVENTS]; /* 128: EventId 1 first */
-};
-
-/* A record. */
-struct lwp_record {
-    uint8_t event_id;
-    uint8_t core_id;
-    uint16_t flags;
-    uint32_t data1;
-    uint64_t instruction_address;
-    uint64_t data2;
-    uint64_t time_stamp; /* 0 unless time stamps were granted */
-};
-
-/* ---- The form proposed in 2007 --------------------------------------------------------------------- */
-
-#define LWP2007_EVENT_INSTRUCTIONS_RETIRED 1
-#define LWP2007_EVENT_BRANCHES_RETIRED 2
-#define LWP2007_EVENT_DCACHE_MISSES 3
-
-/* Flags, all written by the processor but for LWP2007_FLAG_INTERRUPT. */
-#define LWP2007_FLAG_ENABLED (UINT32_C(1) << 0)
-#define LWP2007_FLAG(event) (UINT32_C(1) << (event))
-#define LWP2007_FLAG_INTERRUPT (UINT32_C(1) << 31)
-#define LWP2007_FILTER_NDB (UINT32_C(1) << 13) /* no direct jumps; bits 12:0 as in the shipped form */
-
-/* Interval in 25:0 and EventId in 31:26; counter in 25:0. */
-struct lwp2007_event_slot {
-    uint32_t interval_event_id;
-    uint32_t counter;
-};
-
-/* Its control block, aligned to 16; its ring is aligned to 32. */
-struct lwp2007_control_block {
-    uint32_t flags;
-    uint32_t buffer_size_random;
-    uint64_t buffer_base;
-    uint32_t buffer_head_offset;
-    uint32_t buffer_tail_offset;
-    uint64_t missed_events;
-    uint32_t threshold;
-    uint32_t filters;
-    struct lwp2007_event_slot events[LWP_MAX_EVENTS]; /* 40 */
-};
-
-/* ---- Asking and reading ---------------------------------------------------------------------------- */
-
-/* What CPUID says. */
-struct lwp_capabilities {
-    uint32_t enabled;          /* LWP_FLAG...: what a control block is granted */
-    uint32_t present;          /* LWP_FLAG...: what the processor has */
-    uint32_t block_bytes;      /* length of the control block */
-    uint32_t record_bytes;     /* length of a record */
-    uint32_t max_events;       /* number of event slots */
-    uint32_t event_offset;     /* byte offset of the first */
-    uint32_t min_buffer_bytes; /* smallest ring */
-    uint32_t filters;          /* ECX: 31 latency, 30 levels, 29 addresses, 28 prediction */
-    uint32_t version;
-};
-
-enum lwp_status {
-    LWP_READY = 0,       /* the instructions can be used */
-    LWP_NOT_PRESENT = 1, /* this processor has no LWP */
-    LWP_NOT_ENABLED = 2  /* the system has not switched it on */
-};
-
-/* Asks CPUID; fills `capabilities` if LWP is ready. Executes no LWP instruction. */
-static __inline__ enum lwp_status lwp_query(struct lwp_capabilities *capabilities)
-{
-    unsigned int a, b, c, d;
-    if (__get_cpuid_max(0x80000000, NULL) < 0x8000001c)
-        return LWP_NOT_PRESENT;
-    __cpuid_count(0x80000001, 0, a, b, c, d);
-    if (!(c >> 15 & 1))
-        return LWP_NOT_PRESENT;
-    __cpuid_count(0x8000001c, 0, a, b, c, d);
-    if (!(a & LWP_AVAILABLE))
-        return LWP_NOT_ENABLED;
-    capabilities->enabled = a & ~LWP_AVAILABLE;
-    capabilities->present = d & ~LWP_AVAILABLE;
-    capabilities->block_bytes = (b & 0xff) * 8;
-    capabilities->record_bytes = b >> 8 & 0xff;
-    capabilities->max_events = b >> 16 & 0xff;
-    capabilities->event_offset = b >> 24;
-    capabilities->min_buffer_bytes = (c >> 16 & 0xff) * 32 * capabilities->record_bytes;
-    capabilities->filters = c & UINT32_C(0xf0000000);
-    capabilities->version = c >> 9 & 0x7f;
-    return LWP_READY;
-}
-
-/* The slot of an EventId, from 1 to max_events. */
-static __inline__ struct lwp_event_slot *lwp_slot(struct lwp_control_block *block,
-                                                  const struct lwp_capabilities *capabilities, unsigned int event)
-{
-    return (struct lwp_event_slot *)((char *)block + capabilities->event_offset) + (event - 1);
-}
-
-/* Copies the oldest unread record and gives its place back to the processor. Returns 0 if there is none.
- * `ring` is where buffer_base points. One reader at a time, on any thread; on the thread that is
- * profiled, call __slwpcb() before. */
-static __inline__ int lwp_next_record(struct lwp_control_block *block, const void *ring,
-                                      const struct lwp_capabilities *capabilities, struct lwp_record *record)
-{
-    uint32_t size = block->buffer_size_random & UINT32_C(0x0fffffff);
-    uint32_t head = __atomic_load_n(&block->buffer_head_offset, __ATOMIC_ACQUIRE);
-    uint32_t tail = block->buffer_tail_offset;
-    if (head == tail)
-        return 0;
-    __builtin_memcpy(record, (const char *)ring + tail, sizeof *record);
-    tail += capabilities->record_bytes;
-    if (tail + capabilities->record_bytes > size)
-        tail = 0;
-    __atomic_store_n(&block->buffer_tail_offset, tail, __ATOMIC_RELEASE);
-    return 1;
-}
+/* Makes `length` bytes of generated code at `address` known to profilers by `name`, to `lwp record` and
+ * perf alike: adds a line to /tmp/perf-PID.map. Needs no LWP. Each call opens, writes and closes the file,
+ * so that the name is there when the call returns; what an earlier process of the same number has left
+ * is dropped. Any thread may call this, also in a child of fork(), whose list begins empty.
+ * A name cannot be taken back; where an address is named again, the later name is taken.
+ *
+ * Returns 0. Errors:
+ *     EINVAL  `address` or `name` is NULL, the code has no bytes or goes beyond the address space, or the
+ *             name is empty or has a control character, such as a line feed
+ *     EPERM   the file is not this user's own regular file; it is not touched
+ *     others of open(2) and write(2), ENOSPC among them */
+extern int lwp_register_code(const void *address, size_t length, const char *name);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs libcpc, and libpctx and the commands where they were built, with headers, manual pages and
-# pkg-config files.
+# Installs libcpc, libpctx, liblwp and the commands cputrack and cpustat, as far as they were built, with
+# headers, manual pages and pkg-config files.
 #
-#   cargo build --release -p lwp-cpc -p lwp-pctx
+#   cargo build --release -p lwp-cpc -p lwp-pctx -p lwp-capi
 #   DESTDIR=... PREFIX=/usr/local LIBDIR=... crates/lwp-cpc/install.sh [FOLDER]
 #
 # FOLDER holds the built libraries: target/release if it is not given.
@@ -18,16 +18,20 @@ mandir=${MANDIR:-$prefix/share/man}
 destdir=${DESTDIR:-}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 
+# Each is left out where it was not built, but not all of them.
+if [ ! -f "$built/liblwp_cpc.so" ] && [ ! -f "$built/liblwp_pctx.so" ] && [ ! -f "$built/liblwp_capi.so" ]
+then
+    echo "install: none of the libraries is in $built; build them first" >&2
+    exit 1
+fi
+
 # library NAME BUILT-AS: the file and its links.
 library() {
-    if [ ! -f "$built/$2" ]; then
-        echo "install: $built/$2 does not exist; build it first" >&2
-        return 1
-    fi
     install -d "$destdir$libdir"
     install -m 755 "$built/$2" "$destdir$libdir/$1.so.1.0.0"
     ln -sf "$1.so.1.0.0" "$destdir$libdir/$1.so.1"
     ln -sf "$1.so.1" "$destdir$libdir/$1.so"
+    echo "installed $destdir$libdir/$1.so.1.0.0"
 }
 
 # package NAME DESCRIPTION LIBS [CFLAGS]: the pkg-config file.
@@ -46,13 +50,20 @@ Cflags: -I\${includedir}${4:+ $4}
 END
 }
 
-library libcpc liblwp_cpc.so
+# pages FILE...: manual pages of section 3.
+pages() {
+    for page in "$@"; do
+        install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
+    done
+}
+
 install -d "$destdir$includedir" "$destdir$mandir/man3"
-install -m 644 "$here/include/libcpc.h" "$destdir$includedir/libcpc.h"
-package libcpc "CPU performance counters, after Solaris' libcpc" "-lcpc"
-for page in "$here"/man/*.3cpc "$here"/man/*.3lib; do
-    install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
-done
+if [ -f "$built/liblwp_cpc.so" ]; then
+    library libcpc liblwp_cpc.so
+    install -m 644 "$here/include/libcpc.h" "$destdir$includedir/libcpc.h"
+    package libcpc "CPU performance counters, after Solaris' libcpc" "-lcpc"
+    pages "$here"/man/*.3cpc "$here"/man/*.3lib
+fi
 if [ -n "${COMPAT:-}" ]; then
     # Headers of Solaris that ports include; only where they are asked for.
     install -d "$destdir$includedir/libcpc-compat/sys"
@@ -65,9 +76,13 @@ if [ -f "$built/liblwp_pctx.so" ]; then
     library libpctx liblwp_pctx.so
     install -m 644 "$root/crates/lwp-pctx/include/libpctx.h" "$destdir$includedir/libpctx.h"
     package libpctx "Control of processes, after Solaris' libpctx" "-lpctx"
-    for page in "$root"/crates/lwp-pctx/man/*.3cpc "$root"/crates/lwp-pctx/man/*.3lib; do
-        install -m 644 "$page" "$destdir$mandir/man3/$(basename "$page")"
-    done
+    pages "$root"/crates/lwp-pctx/man/*.3cpc "$root"/crates/lwp-pctx/man/*.3lib
+fi
+if [ -f "$built/liblwp_capi.so" ]; then
+    library liblwp liblwp_capi.so
+    install -m 644 "$root/include/lwp.h" "$root/include/lwp_arch.h" "$destdir$includedir/"
+    package lwp "Lightweight Profiling, and names for generated code" "-llwp"
+    pages "$root"/crates/lwp-capi/man/*.3
 fi
 # The commands, where they were built: cargo build --release -p cpc-tools
 for command in cputrack cpustat; do

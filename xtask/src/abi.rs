@@ -18,6 +18,7 @@ struct Library {
 
 #[rustfmt::skip] // A table: one library a line.
 const LIBRARIES: &[Library] = &[
+    Library { package: "lwp-capi", file: "liblwp_capi.so", soname: "liblwp.so.1" },
     Library { package: "lwp-cpc",  file: "liblwp_cpc.so",  soname: "libcpc.so.1" },
     Library { package: "lwp-pctx", file: "liblwp_pctx.so", soname: "libpctx.so.1" },
 ];

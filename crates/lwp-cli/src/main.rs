@@ -10,6 +10,7 @@ mod commands;
 mod counting;
 mod ending;
 mod failure;
+mod generating;
 mod lwp_args;
 mod perf;
 mod profiles;

@@ -12,6 +12,7 @@ use lwp_vcpu::profile as vcpu;
 use rustc_hash::FxHashMap;
 
 use crate::failure::{Failure, plain};
+use crate::generating::Generating;
 use crate::recorded;
 
 /// A recording that is being written. Clones write to the same file.
@@ -26,8 +27,7 @@ struct State {
     path: PathBuf,
     /// The first failure; nothing is written after it.
     failure: Option<io::Error>,
-    /// Processes that executed code which no file holds.
-    generating: BTreeSet<i32>,
+    generating: Generating,
     /// Files of modules that have been seen, by path and version.
     files: BTreeSet<(String, Option<(u64, i64)>)>,
     samples: Samples,
@@ -107,7 +107,7 @@ impl Recorder {
             writer,
             path: path.to_owned(),
             failure: None,
-            generating: BTreeSet::new(),
+            generating: Generating::default(),
             files: BTreeSet::new(),
             samples: Samples::default(),
             buffer: BUFFER,
@@ -151,7 +151,7 @@ impl Recorder {
             let image = recorded::image(id, process);
             state.write(|writer| writer.image(&image));
         }
-        for pid in std::mem::take(&mut state.generating) {
+        for pid in state.generating.take() {
             let symbols = recorded::generated_symbols(pid);
             state.write(|writer| writer.symbols(&symbols));
         }
@@ -208,9 +208,7 @@ impl vcpu::Sink for Recorder {
     fn module(&mut self, module: &vcpu::Module) {
         let recorded = recorded::module(module);
         let mut state = self.state();
-        if module.changing || recorded.is_anonymous() {
-            state.generating.insert(module.pid);
-        }
+        state.generating.module(module, recorded.is_anonymous());
         state.write(|writer| writer.module(&recorded));
         if !recorded.is_anonymous()
             && state.files.insert((recorded.path.clone(), recorded.version))
@@ -221,14 +219,17 @@ impl vcpu::Sink for Recorder {
     }
 
     fn blocks(&mut self, blocks: &[vcpu::Block]) {
+        let mut state = self.state();
+        state.generating.blocks(blocks);
         let blocks: Vec<Block> = blocks.iter().map(recorded::block).collect();
-        self.state().write(|writer| writer.blocks(&blocks));
+        state.write(|writer| writer.blocks(&blocks));
     }
 
     fn thread(&mut self, thread: &vcpu::ThreadExecutions) {
         let sampled = &thread.sampled;
-        let thread = recorded::thread(thread);
         let mut state = self.state();
+        state.generating.thread(thread);
+        let thread = recorded::thread(thread);
         state.write_samples();
         state.write(|writer| writer.thread(&thread));
         if !sampled.is_empty() {
@@ -242,6 +243,7 @@ impl vcpu::Sink for Recorder {
 
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {
         let mut state = self.state();
+        state.generating.sample(sample);
         let frame = state.samples.intern(sample.stack);
         let (serial, event) = (sample.serial, sample.event);
         state.samples.taken += 1;

@@ -6,6 +6,7 @@ use lwp_profile::diff::{Diff, Row};
 use serde_json::{Value, json};
 
 use crate::escape::{csv as field, printable};
+use crate::libc;
 use crate::number::{grouped, signed};
 
 /// What of a comparison is shown.
@@ -68,6 +69,9 @@ pub fn text(view: &View<'_>) -> String {
     );
     for name in &diff.rebuilt {
         let _ = writeln!(out, "# {} is another build", printable(name));
+    }
+    if let Some(notice) = libc::notice(&diff.rebuilt) {
+        let _ = writeln!(out, "# {notice}");
     }
     let rows = view.rows();
     if rows.is_empty() {

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use serde_json::{Value, json};
 
 use crate::escape::{markdown as cell, markup, printable};
+use crate::libc;
 use crate::number::{grouped, signed};
 
 /// How much an event may count.
@@ -139,6 +140,9 @@ impl Verdict {
         for name in &self.rebuilt {
             let _ = writeln!(out, "another build: {}", printable(name));
         }
+        if let Some(notice) = libc::notice(&self.rebuilt) {
+            let _ = writeln!(out, "{notice}");
+        }
         out
     }
 
@@ -164,6 +168,9 @@ impl Verdict {
         }
         for (name, delta) in &self.suspects {
             let _ = writeln!(out, "| {} | {} |", signed(*delta), cell(name));
+        }
+        if let Some(notice) = libc::notice(&self.rebuilt) {
+            let _ = writeln!(out, "\n{notice}");
         }
         out
     }
@@ -222,6 +229,9 @@ impl Verdict {
                 }
             }
             let _ = writeln!(out, "::{kind} title=lwp gate::{}", encoded(&message));
+        }
+        if let Some(notice) = libc::notice(&self.rebuilt) {
+            let _ = writeln!(out, "::notice title=lwp gate::{}", encoded(notice));
         }
         out
     }
@@ -311,5 +321,18 @@ mod tests {
         assert_eq!(verdict.github(), error);
         let json: Value = serde_json::from_str(&verdict.json()).unwrap();
         assert_eq!(json["checks"][0]["passes"], false);
+    }
+
+    /// Once, in every form that people read.
+    #[test]
+    fn another_c_library_is_said_to_move_counts() {
+        let told = |rebuilt: &str| {
+            let verdict = Verdict { rebuilt: vec![rebuilt.into()], ..Verdict::default() };
+            [verdict.text(), verdict.markdown(), verdict.github()].map(|text| {
+                text.lines().filter(|line| line.contains("malloc and other functions")).count()
+            })
+        };
+        assert_eq!(told("libc.so.6"), [1, 1, 1]);
+        assert_eq!(told("libm.so.6"), [0, 0, 0]);
     }
 }

@@ -11,6 +11,7 @@ pub mod diff;
 pub mod escape;
 pub mod flame;
 pub mod gate;
+pub mod libc;
 pub mod machine;
 pub mod number;
 pub mod objdump;

@@ -7,6 +7,7 @@ use lwp_profile::diff::Diff;
 use serde_json::json;
 
 use crate::escape::{csv as field, printable};
+use crate::libc;
 use crate::number::{grouped, signed};
 
 /// One event in several profiles.
@@ -64,6 +65,9 @@ impl Series {
         }
         for name in &self.rebuilt {
             let _ = writeln!(out, "# {} is another build in one of them", printable(name));
+        }
+        if let Some(notice) = libc::notice(&self.rebuilt) {
+            let _ = writeln!(out, "# {notice}");
         }
         if self.rows.is_empty() {
             out.push_str("# nothing differs\n");

@@ -12,7 +12,7 @@
 pub use lwp_arch::cpuid::Capabilities;
 pub use lwp_arch::filters::Filters;
 pub use lwp_arch::record::Event;
-pub use lwp_arch::{AppPc, EventFlags, EventKind, Record, Revision, RingOffset};
+pub use lwp_arch::{AppPc, EventFlags, EventId, EventKind, Record, Revision, RingOffset};
 
 pub use crate::block::ProfileBuilder;
 pub use crate::detect::Lwp;

@@ -33,6 +33,8 @@ pub struct ProfileBuilder {
     threshold_records: Option<u32>,
     filters: Filters,
     ip_range: Option<RangeInclusive<u64>>,
+    /// IPF and IPI, as the range asks for them.
+    ip_filter: Filters,
     faults: Vec<Error>,
 }
 
@@ -49,6 +51,7 @@ impl ProfileBuilder {
             threshold_records: None,
             filters: Filters::empty(),
             ip_range: None,
+            ip_filter: Filters::empty(),
             faults: Vec::new(),
         }
     }
@@ -99,7 +102,8 @@ impl ProfileBuilder {
         self
     }
 
-    /// Counts only what passes these filters. IPF and IPI belong to [`Self::ip_range`].
+    /// Counts only what passes these filters. IPF and IPI belong to [`Self::ip_range`] and
+    /// [`Self::outside_ip_range`].
     ///
     /// Spec: LWP §3.3.
     #[must_use]
@@ -125,11 +129,25 @@ impl ProfileBuilder {
     ///
     /// Spec: LWP §3.3.
     #[must_use]
-    pub fn ip_range(mut self, range: RangeInclusive<u64>) -> Self {
+    pub fn ip_range(self, range: RangeInclusive<u64>) -> Self {
+        self.filter_addresses(range, Filters::IPF)
+    }
+
+    /// Counts only instructions at other addresses than these, value samples and LWPINS excepted. The
+    /// last call of this and [`Self::ip_range`] holds.
+    ///
+    /// Spec: LWP §3.3.
+    #[must_use]
+    pub fn outside_ip_range(self, range: RangeInclusive<u64>) -> Self {
+        self.filter_addresses(range, Filters::IPF | Filters::IPI)
+    }
+
+    fn filter_addresses(mut self, range: RangeInclusive<u64>, filter: Filters) -> Self {
         if !self.lwp.capabilities().ecx.contains(Ecx::LWP_IP_FILTERING) {
             self.faults.push(Error::FilterUnavailable("address"));
         }
         self.ip_range = Some(range);
+        self.ip_filter = filter;
         self
     }
 
@@ -206,13 +224,11 @@ impl ProfileBuilder {
         block.set_buffer_size_random(0, self.random_bits);
         let threshold = self.threshold_records.unwrap_or(u32::MAX / record_bytes);
         block.threshold = threshold.saturating_mul(record_bytes).into();
-        let mut filters = self.filters;
         if let Some(range) = &self.ip_range {
-            filters |= Filters::IPF;
             block.base_ip = (*range.start()).into();
             block.limit_ip = (*range.end()).into();
         }
-        block.filters = filters.bits().into();
+        block.filters = (self.filters | self.ip_filter).bits().into();
         Geometry::sign(&mut block, record_bytes);
         region.write_block(&block, capabilities.ebx.event_offset() as usize, &self.slots);
         let region = Arc::new(region);
@@ -263,6 +279,27 @@ mod tests {
         assert_eq!(refused(full().random_bits(16)), Error::RandomBits(16));
         assert!(matches!(refused(full().ring_records(0)), Error::RingSize { .. }));
         assert!(matches!(refused(full().ring_records(1 << 23)), Error::RingSize { .. }));
+    }
+
+    /// Spec: LWP §3.3
+    #[test]
+    fn lwp_spec_3_3_a_range_of_addresses_is_meant_or_left_out() {
+        use crate::ring::Words;
+        use std::sync::atomic::Ordering;
+
+        let full = || part(presets::FULL).profile().filters(Filters::NCB | Filters::IPI);
+        let words = |builder: ProfileBuilder| {
+            let (profile, _) = builder.build().unwrap();
+            [9, 10, 12].map(|index| profile.region().load(index, Ordering::Relaxed))
+        };
+        let ncb = Filters::NCB.bits();
+        let ipf = Filters::IPF.bits();
+        assert_eq!(words(full()), [ncb, 0, 0]);
+        assert_eq!(words(full().outside_ip_range(1..=2).ip_range(3..=4)), [ncb | ipf, 3, 4]);
+        let inverted = ncb | ipf | Filters::IPI.bits();
+        assert_eq!(words(full().ip_range(3..=4).outside_ip_range(1..=2)), [inverted, 1, 2]);
+        let refused = part(presets::BULLDOZER).profile().outside_ip_range(0..=1).build();
+        assert_eq!(refused.map(drop).unwrap_err(), Error::FilterUnavailable("address"));
     }
 
     /// The model accepts every block that is built, and grants what was asked for.

@@ -1,6 +1,7 @@
 //! Why LWP cannot be used as asked.
 
 use lwp_arch::EventKind;
+use rustix::io::Errno;
 
 /// Why LWP cannot be used as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,11 +52,60 @@ pub enum Error {
     NotAProfile,
     /// Memory could not be had.
     #[error("memory for the profile: {0}")]
-    Memory(rustix::io::Errno),
+    Memory(Errno),
 }
 
-impl From<rustix::io::Errno> for Error {
-    fn from(error: rustix::io::Errno) -> Self {
+impl Error {
+    /// The number that C calls this by, one of `errno`: ENODEV without LWP, ENOSYS where the system has
+    /// not enabled it, ENOTSUP for what this LWP lacks, ERANGE for numbers out of range, EBUSY for a
+    /// thread that runs another profile, EIO for a processor that contradicts itself, EINVAL for a file
+    /// without a profile, and the system's own for memory.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::NoLwp => Errno::NODEV,
+            Self::NotEnabled => Errno::NOSYS,
+            Self::EventUnavailable(_) | Self::ModeUnavailable(_) | Self::FilterUnavailable(_) => {
+                Errno::NOTSUP
+            }
+            Self::Interval(_) | Self::RandomBits(_) | Self::RingSize { .. } => Errno::RANGE,
+            Self::Busy => Errno::BUSY,
+            Self::Inconsistent(_) | Self::NotGranted => Errno::IO,
+            Self::NotAProfile => Errno::INVAL,
+            Self::Memory(errno) => *errno,
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(error: Errno) -> Self {
         Self::Memory(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of Linux, which programs compare with.
+    #[test]
+    fn errors_have_the_numbers_of_c() {
+        let size = Error::RingSize { records: 0, min: 1, max: 2 };
+        for (error, number) in [
+            (Error::NoLwp, 19),
+            (Error::NotEnabled, 38),
+            (Error::EventUnavailable(EventKind::DcacheMisses), 95),
+            (Error::ModeUnavailable("time stamps"), 95),
+            (Error::FilterUnavailable("address"), 95),
+            (Error::Interval(0), 34),
+            (Error::RandomBits(16), 34),
+            (size, 34),
+            (Error::Busy, 16),
+            (Error::NotGranted, 5),
+            (Error::NotAProfile, 22),
+            (Error::Memory(Errno::NOMEM), 12),
+        ] {
+            assert_eq!(error.errno(), number, "{error}");
+        }
     }
 }

@@ -26,10 +26,13 @@
 //!
 //! [`arch`] is the raw layer: the four instructions, the control block and the ring, made safe and
 //! nothing else. It never executes an LWP instruction before CPUID has said that there is one.
+//!
+//! [`code`] stands beside it: names for generated code, which needs no LWP.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 pub mod arch;
 mod block;
+pub mod code;
 mod detect;
 mod drain;
 mod error;

@@ -45,6 +45,19 @@ impl Profile {
     ///
     /// Spec: LWP §5.3.
     pub fn start(&mut self) -> Result<Running<'_>, Error> {
+        Ok(Running { active: self.activate()?, profile: self })
+    }
+
+    /// As [`Self::start`], for callers that keep the profile and what runs of it in one place. Nothing is
+    /// allocated. Nobody but the caller sees to it that a profile runs on one thread at a time: two
+    /// would overwrite each other's records.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    ///
+    /// Spec: LWP §5.3.
+    pub fn activate(&self) -> Result<Active, Error> {
         if self.lwp.is_active() {
             return Err(Error::Busy);
         }
@@ -53,7 +66,7 @@ impl Profile {
         if granted != self.wanted {
             return Err(Error::NotGranted);
         }
-        Ok(Running { active, profile: self })
+        Ok(active)
     }
 }
 

@@ -1,12 +1,13 @@
 //! `lwp record`: the program on the virtual CPU, and where its instructions were executed.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lwp_profile::Recording;
+use lwp_profile::{Module, Recording};
 use lwp_report::{Options, Table};
 use lwp_symbols::Detail;
 use lwp_vcpu::{Config, Outcome, Plan};
@@ -271,6 +272,9 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     let mut text = String::from("\n");
     text.push_str(&samples(&recording));
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));
+    if recording.info("deterministic") == "true" {
+        text.push_str(&c_libraries(&recording));
+    }
     let file = match path == Path::new(DEFAULT_FILE) {
         true => String::new(),
         false => format!(" -i {}", shell_word(path)),
@@ -284,6 +288,23 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
     }
     text.push_str(&format!("  lwp flamegraph{file} -o flame.html\n"));
     Ok(text)
+}
+
+/// Which C libraries the program had: its counts are the same elsewhere as far as these are.
+fn c_libraries(recording: &Recording) -> String {
+    let mut lines = BTreeSet::new();
+    for module in recording.modules.values() {
+        let module = Module { path: module.path.clone(), build_id: module.build_id.clone() };
+        let build = match module.build_id.is_empty() {
+            true => "which has no build id".to_owned(),
+            false => format!("build id {}", module.build_id_hex()),
+        };
+        if lwp_report::libc::is_c_library(module.name()) {
+            let name = lwp_report::escape::printable(module.name());
+            lines.insert(format!("lwp: these counts hold for {name}, {build}\n"));
+        }
+    }
+    lines.into_iter().collect()
 }
 
 /// How many samples there are of each event, and of how many events they stand for.

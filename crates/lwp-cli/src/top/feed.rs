@@ -1,11 +1,11 @@
 //! What the virtual CPU reports, on its way to the thread that shows it.
 
-use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use lwp_profile::{Block, RecordedModule, ThreadExecutions};
 use lwp_vcpu::profile as vcpu;
 
+use crate::generating::Generating;
 use crate::recorded;
 
 /// Something that was reported.
@@ -25,14 +25,14 @@ pub enum Piece {
 #[derive(Debug)]
 pub struct Feed {
     pieces: Sender<Piece>,
-    generating: BTreeSet<i32>,
+    generating: Generating,
 }
 
 impl Feed {
     /// A feed, and where its pieces arrive; they end when the feed is dropped.
     pub fn new() -> (Self, Receiver<Piece>) {
         let (pieces, arriving) = mpsc::channel();
-        (Self { pieces, generating: BTreeSet::new() }, arriving)
+        (Self { pieces, generating: Generating::default() }, arriving)
     }
 
     fn pass(&self, piece: Piece) {
@@ -44,17 +44,21 @@ impl Feed {
 impl vcpu::Sink for Feed {
     fn module(&mut self, module: &vcpu::Module) {
         let piece = recorded::module(module);
-        if (module.changing || piece.is_anonymous()) && self.generating.insert(module.pid) {
-            self.pass(Piece::Generating(module.pid));
+        if let Some(process) = self.generating.module(module, piece.is_anonymous()) {
+            self.pass(Piece::Generating(process));
         }
         self.pass(Piece::Module(piece));
     }
 
     fn blocks(&mut self, blocks: &[vcpu::Block]) {
+        self.generating.blocks(blocks);
         self.pass(Piece::Blocks(blocks.iter().map(recorded::block).collect()));
     }
 
     fn thread(&mut self, thread: &vcpu::ThreadExecutions) {
+        if let Some(process) = self.generating.thread(thread) {
+            self.pass(Piece::Generating(process));
+        }
         self.pass(Piece::Thread(recorded::thread(thread)));
     }
 
