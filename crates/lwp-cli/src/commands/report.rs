@@ -141,6 +141,8 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         _ => lwp_report::text::table(&table, args.limit),
     };
     super::print(text.as_bytes())?;
+    // They may be large, and the process is about to end.
+    std::mem::forget((recording, profile, table));
     Ok(Ending::SUCCESS)
 }
 
