@@ -481,6 +481,23 @@ pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
+/// Has the kernel map what lies at these addresses of a tracee, each as if the tracee had read there: of a file,
+/// that brings neighbouring pages along, and none of them faults any more. What cannot be had stays as it is.
+pub fn map_pages(tid: i32, addresses: &[u64]) {
+    /// IOV_MAX, of which there is no constant.
+    const MOST: usize = 1024;
+    for some in addresses.chunks(MOST) {
+        let mut bytes = [0u8; MOST];
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: some.len() };
+        let remote = |address: &u64| libc::iovec { iov_base: *address as *mut _, iov_len: 1 };
+        let remote: Vec<libc::iovec> = some.iter().map(remote).collect();
+        let count = remote.len() as libc::c_ulong;
+        // SAFETY: `local` describes a live buffer of a byte for each of the remote ones, whose addresses are
+        // only used in the tracee.
+        unsafe { libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), count, 0) };
+    }
+}
+
 /// The memory of a tracee as a file: for who may trace, but whom a filter forbids the calls that are faster.
 fn memory_file(tid: i32, write: bool) -> Result<File> {
     File::options().read(!write).write(write).open(format!("/proc/{tid}/mem")).map_err(errno)
@@ -595,6 +612,13 @@ pub fn next_data(fd: RawFd, from: u64) -> Option<u64> {
     // SAFETY: numbers only.
     let start = unsafe { libc::lseek(fd, from as i64, libc::SEEK_DATA) };
     u64::try_from(start).ok()
+}
+
+/// Where the data of a sparse file that are at `from` end, and a hole begins, if that is before the file's end.
+pub fn next_hole(fd: RawFd, from: u64) -> Option<u64> {
+    // SAFETY: numbers only.
+    let end = unsafe { libc::lseek(fd, from as i64, libc::SEEK_HOLE) };
+    u64::try_from(end).ok()
 }
 
 /// Gives a range of a file back to the system; it reads as zeros.
