@@ -439,6 +439,52 @@ pub fn forget_child_events() {
     CHILD_EVENT.store(-1, Ordering::Relaxed);
 }
 
+/// SIGCHLD is kept from the thread that made this; see [`hold_child_events`].
+pub struct ChildEventsHeld {
+    /// The thread's mask before.
+    before: libc::sigset_t,
+}
+
+impl std::fmt::Debug for ChildEventsHeld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ChildEventsHeld")
+    }
+}
+
+/// Keeps SIGCHLD from the calling thread as long as the result lives, but for while it waits by
+/// [`ChildEventsHeld::wait_readable`].
+///
+/// Each stop of a tracee sends one. Those that come while its tracer is at work then run into one another, where each
+/// took a handler. A thread of the process from which they are not kept gets them instead.
+#[must_use]
+pub fn hold_child_events() -> ChildEventsHeld {
+    // SAFETY: the sets are plain data, initialised before they are passed.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        let mut before: libc::sigset_t = zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        ChildEventsHeld { before }
+    }
+}
+
+impl ChildEventsHeld {
+    /// As [`wait_readable`]; the mask is changed and waiting begins in one step, so that no signal is missed.
+    pub fn wait_readable(&self, fd: &OwnedFd, timeout: Option<Duration>) {
+        wait(fd, None, timeout, &raw const self.before);
+    }
+}
+
+impl Drop for ChildEventsHeld {
+    fn drop(&mut self) {
+        // SAFETY: the mask was this thread's before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
+}
+
 /// Sleeps until `fd` becomes readable or the time is up.
 pub fn wait_readable(fd: &OwnedFd, timeout: Option<Duration>) {
     wait_either_readable(fd, None, timeout);
@@ -450,14 +496,24 @@ pub fn wait_either_readable(
     other: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
 ) {
+    wait(fd, other, timeout, std::ptr::null());
+}
+
+/// The same with another mask of blocked signals, which is null or lives as long as the call.
+fn wait(
+    fd: &OwnedFd,
+    other: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+) {
     // A negative descriptor is passed over.
     let other = other.map_or(-1, |other| other.as_raw_fd());
     let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut poll = [poll(fd.as_raw_fd()), poll(other)];
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
-    // SAFETY: `poll` and `time` live through the call.
-    unsafe { libc::ppoll(poll.as_mut_ptr(), 2, time, std::ptr::null()) };
+    // SAFETY: `poll` and `time` live through the call, and so does what `mask` points to.
+    unsafe { libc::ppoll(poll.as_mut_ptr(), 2, time, mask) };
 }
 
 fn timespec(duration: Duration) -> libc::timespec {

@@ -13,6 +13,8 @@ use crate::memory_map::{SLOT_BYTES, slot_address, slot_offset};
 /// Most bytes that one slot keeps, and how many slots do: what has ended takes 16 MiB at most.
 const MOST: u64 = 512 << 10;
 const SLOTS_THAT_KEEP: usize = 32;
+/// A hole of no more bytes is filled: zeros are read in less time than it takes to ask where it ends.
+const SMALL_HOLE: u64 = 16 << 10;
 /// How much the kernel maps at a fault of a file's page that is there (fault_around_bytes), at a multiple of that.
 const MAPPED_AT_ONCE: u64 = 64 << 10;
 
@@ -33,14 +35,21 @@ impl Pages {
         kept.clear();
         let mut bytes = 0;
         for data in data(memory, start, start + SLOT_BYTES) {
-            bytes += data.end - data.start;
+            let (mut from, to) = (data.start - start, data.end - start);
+            match kept.last_mut() {
+                Some(last) if from - last.end <= SMALL_HOLE => {
+                    from = last.end;
+                    last.end = to;
+                }
+                _ => kept.push(from..to),
+            }
+            bytes += to - from;
             if slot >= SLOTS_THAT_KEEP || bytes > MOST {
                 kept.clear();
                 sys::punch_hole(memory.fd(), start, SLOT_BYTES);
                 return;
             }
-            memory.clear(data.start, data.end - data.start);
-            kept.push(data.start - start..data.end - start);
+            memory.clear(start + from, to - from);
         }
     }
 
@@ -91,10 +100,28 @@ mod tests {
         assert!(written.iter().all(|place| memory.load(start + place) == 0));
         assert_eq!(memory.load(start - 8), 7);
         let data = data(&memory, start, start + SLOT_BYTES);
-        assert_eq!(data.map(|data| data.end - data.start).sum::<u64>(), 5 * 4096);
+        let data: Vec<_> = data.map(|data| data.start - start..data.end - start).collect();
+        let last = SLOT_BYTES - 4096..SLOT_BYTES;
+        assert_eq!(data, [0..8 << 10, 100 << 10..104 << 10, 128 << 10..132 << 10, last]);
+        pages.clear(&memory, 1);
         let places: Vec<u64> = pages.places(1).map(|place| place - slot_address(1)).collect();
         assert_eq!(places, [0, 100 << 10, 128 << 10, SLOT_BYTES - 4096]);
         assert_eq!(pages.places(2).count(), 0);
+    }
+
+    #[test]
+    fn small_holes_are_filled() {
+        let memory = SharedMemory::new(c"pages", 2 * SLOT_BYTES).unwrap();
+        let start = slot_offset(1);
+        for place in [4 << 10, 24 << 10, 48 << 10] {
+            memory.store(start + place, 1);
+        }
+        let mut pages = Pages::default();
+        pages.clear(&memory, 1);
+        let data = data(&memory, start, start + SLOT_BYTES);
+        let data: Vec<_> = data.map(|data| data.start - start..data.end - start).collect();
+        assert_eq!(data, [4 << 10..28 << 10, 48 << 10..52 << 10]);
+        assert!((0..64 << 10).step_by(8).all(|place| memory.load(start + place) == 0));
     }
 
     #[test]
