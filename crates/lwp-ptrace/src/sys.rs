@@ -9,7 +9,6 @@
 //! it cannot break this process's memory safety.
 #![allow(unsafe_code, reason = "the system call boundary; see the module's safety section")]
 
-use std::ffi::CString;
 use std::fs::File;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -434,6 +433,11 @@ pub fn signal_child_events(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
+/// Whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored.
+pub(crate) fn child_events_before() -> (bool, bool) {
+    (CHILD_BLOCKED.load(Ordering::Relaxed), CHILD_IGNORED.load(Ordering::Relaxed))
+}
+
 /// Ends what [`signal_child_events`] began; the descriptor may be closed afterwards.
 pub fn forget_child_events() {
     CHILD_EVENT.store(-1, Ordering::Relaxed);
@@ -723,62 +727,6 @@ pub fn cpu_times() -> [(Duration, Duration); 2] {
         let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
         (time(usage.ru_utime), time(usage.ru_stime))
     })
-}
-
-/// What a new child does before it becomes the program.
-#[derive(Debug)]
-pub struct ChildPlan {
-    /// The file to execute.
-    pub program: CString,
-    /// Its arguments, name included.
-    pub argv: Vec<CString>,
-    /// Its environment.
-    pub envp: Vec<CString>,
-    /// Whether its address space is laid out without randomisation.
-    pub fixed_layout: bool,
-    /// What a limit on its address space is raised by, where there is one.
-    pub address_space: u64,
-}
-
-/// Forks a child that waits until `ready` is written to, then executes the plan's program.
-///
-/// An error of exec comes back as four bytes through `report`, the write end of a pipe.
-pub fn fork_child(plan: &ChildPlan, ready: RawFd, report: RawFd) -> Result<i32> {
-    let pointers = |strings: &[CString]| {
-        let mut out: Vec<*const libc::c_char> = strings.iter().map(|s| s.as_ptr()).collect();
-        out.push(std::ptr::null());
-        out
-    };
-    let argv = pointers(&plan.argv);
-    let envp = pointers(&plan.envp);
-    // SAFETY: between fork and exec the child makes only async-signal-safe calls and allocates
-    // nothing; all pointers were made before.
-    unsafe {
-        let pid = libc::fork();
-        if pid != 0 {
-            return Ok(check(i64::from(pid))? as i32);
-        }
-        let mut byte = 0u8;
-        libc::read(ready, (&raw mut byte).cast(), 1);
-        let ignored = CHILD_IGNORED.load(Ordering::Relaxed);
-        libc::signal(libc::SIGCHLD, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
-        if CHILD_BLOCKED.load(Ordering::Relaxed) {
-            let mut set: libc::sigset_t = zeroed();
-            libc::sigemptyset(&raw mut set);
-            libc::sigaddset(&raw mut set, libc::SIGCHLD);
-            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        }
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        if plan.fixed_layout {
-            let old = libc::personality(0xffff_ffff);
-            libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
-        }
-        crate::limits::restore_in_child(plan.address_space);
-        libc::execve(plan.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
-        let error = (*libc::__errno_location()).to_ne_bytes();
-        libc::write(report, error.as_ptr().cast(), 4);
-        libc::_exit(127);
-    }
 }
 
 /// Whether personality(2) lets us turn address space randomisation off.
