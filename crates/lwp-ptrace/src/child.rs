@@ -109,7 +109,7 @@ pub fn start(plan: &Plan, ready: RawFd, report: RawFd) -> Result<Child<'_>> {
     let mut stack = vec![0u128; STACK / size_of::<u128>()].into_boxed_slice();
     let before = Blocked::all();
     let child_bit = 1 << (libc::SIGCHLD - 1);
-    let mask = before.mask() & !child_bit | if child_blocked { child_bit } else { 0 };
+    let mask = before.mask() | if child_blocked { child_bit } else { 0 };
     let orders = Box::new(Orders {
         program: plan.program.as_ptr(),
         argv: pointers(&plan.argv),
@@ -222,4 +222,71 @@ fn call(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
             in("r10") d, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write, pipe};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn plan(program: &str, argv: &[&str], envp: &[&str]) -> Plan {
+        let strings = |all: &[&str]| all.iter().map(|one| CString::new(*one).unwrap()).collect();
+        Plan {
+            program: CString::new(program).unwrap(),
+            argv: strings(argv),
+            envp: strings(envp),
+            fixed_layout: true,
+            address_space: 0,
+        }
+    }
+
+    /// The wait status of what `plan` becomes, and what has been reported.
+    fn run(plan: &Plan) -> (i32, Vec<u8>) {
+        let (ready_out, mut ready_in) = pipe().unwrap();
+        let (mut report_out, report_in) = pipe().unwrap();
+        let child = start(plan, ready_out.as_raw_fd(), report_in.as_raw_fd()).unwrap();
+        drop(report_in);
+        ready_in.write_all(&[1]).unwrap();
+        let mut report = Vec::new();
+        report_out.read_to_end(&mut report).unwrap();
+        (sys::wait_one(child.done()).unwrap(), report)
+    }
+
+    #[test]
+    fn a_child_executes_its_program_with_arguments_environment_and_layout() {
+        let script = "test \"$A\" = b && test \"$1\" = c && read personality < /proc/self/personality && \
+                      test \"$personality\" = 00040000 && exit 7";
+        let plan = plan("/bin/sh", &["sh", "-c", script, "sh", "c"], &["A=b"]);
+        assert_eq!(run(&plan), (7 << 8, Vec::new()));
+    }
+
+    #[test]
+    fn handlers_are_reset_and_what_is_blocked_stays_so() {
+        let script = "while read name set; do case $name in SigBlk:) test $set = 0000000000000000 || exit 1;; \
+                      SigIgn:) exit $((0x$set >> 12 & 1));; esac; done < /proc/self/status";
+        assert_eq!(
+            run(&plan("/bin/sh", &["sh", "-c", script], &[])).0,
+            0,
+            "SIGPIPE is not ignored"
+        );
+    }
+
+    #[test]
+    fn an_error_of_exec_is_reported() {
+        let (status, report) = run(&plan("/nowhere/at/all", &["all"], &[]));
+        assert_eq!((status, report), (127 << 8, libc::ENOENT.to_ne_bytes().to_vec()));
+    }
+
+    #[test]
+    fn a_child_that_is_given_up_is_gone() {
+        let (ready_out, _ready_in) = pipe().unwrap();
+        let (_report_out, report_in) = pipe().unwrap();
+        let plan = plan("/bin/true", &["true"], &[]);
+        let child = start(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd()).unwrap();
+        let pid = child.pid;
+        drop(child);
+        assert_eq!(sys::kill(pid, 0), Err(Errno::ESRCH));
+    }
 }

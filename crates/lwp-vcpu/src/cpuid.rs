@@ -92,7 +92,8 @@ impl VirtualCpu {
     /// What C libraries ask of every processor when they start, as far as it can be remembered. Asking
     /// the real one takes long where a hypervisor answers.
     pub fn asked_at_start(&self) -> impl Iterator<Item = KnownCpuid> + '_ {
-        const ALONE: [u32; 8] = [0, 1, 0xb, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
+        const ALONE: [u32; 8] =
+            [0, 1, 0xb, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
         const BY_SUBLEAF: [(u32, u32); 10] = [
             (7, 0),
             (7, 1),

@@ -20,6 +20,7 @@ mod events;
 mod exec;
 mod family;
 mod first_stack;
+mod huge_table;
 mod identity;
 mod inject;
 mod keep;
