@@ -79,7 +79,7 @@ impl Machine {
         let table = match table {
             Some(prepared) => Table::Prepared(prepared),
             // A filter may kill for calls that it does not expect.
-            None if !filtered && huge_table::may_be_had() => Table::Huge,
+            None if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,
             None => Table::Empty,
         };
         let mut injector = Injector::new(tid, site, &status);

@@ -2,15 +2,18 @@
 //!
 //! Mapped from the template, the table is made of small pages, of which each is copied when its first entry goes in:
 //! most of them are in the end. They are copied again, as entries of page tables, by every fork, and translated code
-//! that looks up one pc after the other wants more of them at hand than the processor has room for. A huge page takes
-//! longer to fill than a small program's few pages, and nothing of all that.
+//! that looks up one pc after the other wants more of them at hand than the processor has room for. A huge page has
+//! nothing of all that, but takes longer to fill than a small program's few pages to copy.
 
 use std::sync::OnceLock;
 
 use lwp_dbt::context::TABLE_SLOTS;
+use lwp_ptrace::Tid;
 
+use crate::elf;
 use crate::family::EMPTY_TABLE;
 use crate::inject::{Call, Map};
+use crate::maps::Mapping;
 
 /// Bytes of the table, which are those of a huge page.
 pub const TABLE: u64 = TABLE_SLOTS * 8;
@@ -22,8 +25,23 @@ const MAP_PRIVATE: u64 = 2;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MADV_HUGEPAGE: u64 = 14;
 
+/// A program that begins with so much code needs many pages of the table soon.
+const MUCH_CODE: u64 = 512 << 10;
+
+/// Whether the program in `mappings` is to have one: it has much code, or needs libraries beside the C library. Others
+/// mostly end before they have filled so many pages.
+pub fn is_wanted(tid: Tid, mappings: &[Mapping]) -> bool {
+    let code = || mappings.iter().filter(|mapping| mapping.execute && mapping.inode != 0);
+    let bytes: u64 = code().map(|mapping| mapping.end - mapping.start).sum();
+    // The program is the first file with code.
+    let same = |mapping: &&Mapping| code().next().is_some_and(|code| code.inode == mapping.inode);
+    let program =
+        || mappings.iter().find(same).map_or(0, |mapping| elf::libraries(tid, mapping.start));
+    (bytes >= MUCH_CODE || program() > 1) && may_be_had()
+}
+
 /// Whether the kernel makes huge pages for who asks for them.
-pub fn may_be_had() -> bool {
+fn may_be_had() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| {
         let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
