@@ -39,6 +39,7 @@ pub fn answer(requests: Arc<Requests>, attached: bool) -> Result<Interrupted, Fa
     let interrupted = Interrupted::default();
     let flag = interrupted.clone();
     std::thread::spawn(move || {
+        let _held = lwp_vcpu::hold_child_events();
         let mut stopping = false;
         for signal in signals.forever() {
             flag.0.store(true, Ordering::Relaxed);

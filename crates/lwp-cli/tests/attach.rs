@@ -84,6 +84,7 @@ fn a_busy_python_is_recorded_and_goes_on() {
         assert!(traced.contains("TracerPid:\t0"), "{mode}: {traced}");
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
         assert!(!maps.contains("memfd:lwp"), "{mode}: {maps}");
+        assert!(!maps.contains("\n70000000-"), "{mode}: an indirect table is left: {maps}");
         drop(python.0.stdin.take());
         let mut rest = String::new();
         output.read_to_string(&mut rest).expect("output");

@@ -275,6 +275,21 @@ fn child_processes_are_followed_unless_refused() {
     assert_eq!(alone.iter().filter(named).count(), 0, "{alone:?}");
 }
 
+/// Each takes over the counters of the one before.
+#[test]
+fn copies_that_fork_makes_count_from_zero() {
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do ( : $i ); done; for i in 1 2 3 4 5 6; do ( exit 0 ); done; exit 0";
+    let arguments = ["--per-process", "-e", "instructions", "--", "/bin/sh", "-c", script];
+    let processes = rows("copies.json", &arguments);
+    let count = |row: &Value| row["counter-value"].as_str().unwrap_or_default().to_owned();
+    let counts: Vec<String> = processes.iter().map(count).collect();
+    assert_eq!(counts.len(), 16, "{processes:?}");
+    let [calm, exiting] = [1..10, 10..16].map(|range| &counts[range]);
+    assert!(calm.windows(2).all(|pair| pair[0] == pair[1]), "{counts:?}");
+    assert!(exiting.windows(2).all(|pair| pair[0] == pair[1]), "{counts:?}");
+    assert_ne!(counts[0], counts[1]);
+}
+
 /// From the third on, they begin with a table that the ones before have left.
 #[test]
 fn programs_started_over_and_over_count_the_same() {

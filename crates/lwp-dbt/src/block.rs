@@ -603,6 +603,8 @@ struct KnownRax {
 impl KnownRax {
     fn step(&mut self, instruction: &Instruction) {
         match instruction.mnemonic() {
+            // A store leaves registers alone.
+            Mnemonic::Mov if instruction.op0_kind() == OpKind::Memory => {}
             Mnemonic::Mov | Mnemonic::Xor | Mnemonic::Lea
                 if instruction.op0_kind() == OpKind::Register =>
             {

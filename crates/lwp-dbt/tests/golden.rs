@@ -74,6 +74,7 @@ const EXAMPLES: &[Example] = &[
     example("10_syscall", "a call that is the host's if it maps code", &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call with an unknown number", &[0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's unless it sets fs", &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call whose number is set before a store", &[0xb8, 0x9e, 0, 0, 0, 0x48, 0x89, 0x1b, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it limits address space", &[0xb8, 0x2e, 0x01, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it concerns code", &[0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("11_sigreturn", "rt_sigreturn", &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]),

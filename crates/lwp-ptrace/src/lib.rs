@@ -1,8 +1,9 @@
 //! Control of tracees: the only crate that calls ptrace.
 //!
-//! All unsafe code is in two files: [`sys`] (one function per system call) and [`shm`] (memory shared
-//! with the tracees). Everything else is built on them.
+//! All unsafe code is in three files: [`sys`] (one function per system call), [`shm`] (memory shared
+//! with the tracees) and [`child`] (a process that becomes a program). Everything else is built on them.
 
+pub mod child;
 pub mod handover;
 pub mod limits;
 pub mod memory;

@@ -101,6 +101,22 @@ impl SharedMemory {
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
+    /// `count` 64-bit words from an aligned offset on.
+    pub fn words(&self, offset: u64, count: u64) -> &[AtomicU64] {
+        assert!(offset.is_multiple_of(8), "shared memory: unaligned words at {offset:#x}");
+        let first = self.at(offset, count.saturating_mul(8));
+        // SAFETY: in bounds, aligned, and only ever accessed atomically, in other processes by instructions
+        // that each touch one word; lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), count as usize) }
+    }
+
+    /// Sets `len` bytes to zero. Meant for memory that nobody uses at the moment.
+    pub fn clear(&self, offset: u64, len: u64) {
+        let to = self.at(offset, len);
+        // SAFETY: the target is in bounds and is no Rust object.
+        unsafe { std::ptr::write_bytes(to, 0, len as usize) };
+    }
+
     /// The 32-bit word at an aligned offset.
     pub fn u32(&self, offset: u64) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4), "shared memory: unaligned word at {offset:#x}");

@@ -5,8 +5,9 @@ use std::io::{Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::child::{self, Plan};
 use crate::stop::Stop;
-use crate::sys::{self, ChildPlan, Errno};
+use crate::sys::{self, Errno};
 use crate::tracee::{OPTIONS, Tracee};
 
 /// Why a program could not be started.
@@ -43,21 +44,21 @@ pub fn spawn(
     let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
     let (ready_out, mut ready_in) = pipe().map_err(io)?;
     let (mut report_out, report_in) = pipe().map_err(io)?;
-    let pid = sys::fork_child(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
+    let child = child::start(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
         .map_err(SpawnError::Trace)?;
     drop(report_in);
     drop(ready_out);
-    let tracee = Tracee(pid);
-    if let Err(error) = sys::seize(pid, OPTIONS) {
-        let _ = sys::kill(pid, libc::SIGKILL);
-        let _ = sys::wait_one(pid);
-        return Err(SpawnError::Trace(error));
-    }
+    let tracee = Tracee(child.pid);
+    sys::seize(child.pid, OPTIONS).map_err(SpawnError::Trace)?;
     ready_in.write_all(&[1]).map_err(io)?;
     loop {
         match tracee.wait().map_err(SpawnError::Trace)? {
-            Stop::Exec => return Ok(tracee),
+            Stop::Exec => {
+                child.done();
+                return Ok(tracee);
+            }
             stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
+                child.done();
                 let mut error = [0; 4];
                 return Err(match (report_out.read_exact(&mut error), stop) {
                     (Ok(()), _) => SpawnError::Exec(Errno(i32::from_ne_bytes(error))),
@@ -83,16 +84,15 @@ pub fn untraced(
     let (ready_out, mut ready_in) = pipe().map_err(io)?;
     let (mut report_out, report_in) = pipe().map_err(io)?;
     ready_in.write_all(&[1]).map_err(io)?;
-    let pid = sys::fork_child(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
+    let child = child::start(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
         .map_err(SpawnError::Trace)?;
     drop(report_in);
     // Its end of the pipe is closed by exec.
     let mut error = [0; 4];
     if report_out.read_exact(&mut error).is_ok() {
-        let _ = sys::wait_one(pid);
         return Err(SpawnError::Exec(Errno(i32::from_ne_bytes(error))));
     }
-    Ok(pid)
+    Ok(child.done())
 }
 
 fn plan(
@@ -101,7 +101,7 @@ fn plan(
     environment: Option<&[Variable]>,
     fixed_layout: bool,
     address_space: u64,
-) -> Result<ChildPlan, SpawnError> {
+) -> Result<Plan, SpawnError> {
     let c_string = |s: &OsStr| CString::new(s.as_bytes()).map_err(|_| SpawnError::Nul);
     let ours: Vec<Variable>;
     let environment = match environment {
@@ -115,7 +115,7 @@ fn plan(
         CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
             .map_err(|_| SpawnError::Nul)
     };
-    Ok(ChildPlan {
+    Ok(Plan {
         program: c_string(program)?,
         argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<Vec<_>, _>>()?,
         envp: environment.iter().map(variable).collect::<Result<Vec<_>, _>>()?,

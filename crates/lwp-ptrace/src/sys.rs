@@ -9,7 +9,6 @@
 //! it cannot break this process's memory safety.
 #![allow(unsafe_code, reason = "the system call boundary; see the module's safety section")]
 
-use std::ffi::CString;
 use std::fs::File;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -434,9 +433,60 @@ pub fn signal_child_events(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
+/// Whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored.
+pub(crate) fn child_events_before() -> (bool, bool) {
+    (CHILD_BLOCKED.load(Ordering::Relaxed), CHILD_IGNORED.load(Ordering::Relaxed))
+}
+
 /// Ends what [`signal_child_events`] began; the descriptor may be closed afterwards.
 pub fn forget_child_events() {
     CHILD_EVENT.store(-1, Ordering::Relaxed);
+}
+
+/// SIGCHLD is kept from the thread that made this; see [`hold_child_events`].
+pub struct ChildEventsHeld {
+    /// The thread's mask before.
+    before: libc::sigset_t,
+}
+
+impl std::fmt::Debug for ChildEventsHeld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ChildEventsHeld")
+    }
+}
+
+/// Keeps SIGCHLD from the calling thread as long as the result lives, but for while it waits by
+/// [`ChildEventsHeld::wait_readable`].
+///
+/// Each stop of a tracee sends one. Those that come while its tracer is at work then run into one another, where each
+/// took a handler. A thread of the process from which they are not kept gets them instead.
+#[must_use]
+pub fn hold_child_events() -> ChildEventsHeld {
+    // SAFETY: the sets are plain data, initialised before they are passed.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        let mut before: libc::sigset_t = zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        ChildEventsHeld { before }
+    }
+}
+
+impl ChildEventsHeld {
+    /// As [`wait_readable`]; the mask is changed and waiting begins in one step, so that no signal is missed.
+    pub fn wait_readable(&self, fd: &OwnedFd, timeout: Option<Duration>) {
+        wait(fd, None, timeout, &raw const self.before);
+    }
+}
+
+impl Drop for ChildEventsHeld {
+    fn drop(&mut self) {
+        // SAFETY: the mask was this thread's before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
 }
 
 /// Sleeps until `fd` becomes readable or the time is up.
@@ -450,14 +500,24 @@ pub fn wait_either_readable(
     other: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
 ) {
+    wait(fd, other, timeout, std::ptr::null());
+}
+
+/// The same with another mask of blocked signals, which is null or lives as long as the call.
+fn wait(
+    fd: &OwnedFd,
+    other: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+) {
     // A negative descriptor is passed over.
     let other = other.map_or(-1, |other| other.as_raw_fd());
     let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut poll = [poll(fd.as_raw_fd()), poll(other)];
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
-    // SAFETY: `poll` and `time` live through the call.
-    unsafe { libc::ppoll(poll.as_mut_ptr(), 2, time, std::ptr::null()) };
+    // SAFETY: `poll` and `time` live through the call, and so does what `mask` points to.
+    unsafe { libc::ppoll(poll.as_mut_ptr(), 2, time, mask) };
 }
 
 fn timespec(duration: Duration) -> libc::timespec {
@@ -478,6 +538,23 @@ pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
             memory_file(tid, false)?.read_at(buffer, address).map_err(errno)
         }
         read => Ok(read? as usize),
+    }
+}
+
+/// Has the kernel map what lies at these addresses of a tracee, each as if the tracee had read there: of a file,
+/// that brings neighbouring pages along, and none of them faults any more. What cannot be had stays as it is.
+pub fn map_pages(tid: i32, addresses: &[u64]) {
+    /// IOV_MAX, of which there is no constant.
+    const MOST: usize = 1024;
+    for some in addresses.chunks(MOST) {
+        let mut bytes = [0u8; MOST];
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: some.len() };
+        let remote = |address: &u64| libc::iovec { iov_base: *address as *mut _, iov_len: 1 };
+        let remote: Vec<libc::iovec> = some.iter().map(remote).collect();
+        let count = remote.len() as libc::c_ulong;
+        // SAFETY: `local` describes a live buffer of a byte for each of the remote ones, whose addresses are
+        // only used in the tracee.
+        unsafe { libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), count, 0) };
     }
 }
 
@@ -597,6 +674,13 @@ pub fn next_data(fd: RawFd, from: u64) -> Option<u64> {
     u64::try_from(start).ok()
 }
 
+/// Where the data of a sparse file that are at `from` end, and a hole begins, if that is before the file's end.
+pub fn next_hole(fd: RawFd, from: u64) -> Option<u64> {
+    // SAFETY: numbers only.
+    let end = unsafe { libc::lseek(fd, from as i64, libc::SEEK_HOLE) };
+    u64::try_from(end).ok()
+}
+
 /// Gives a range of a file back to the system; it reads as zeros.
 pub fn punch_hole(fd: RawFd, from: u64, len: u64) {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -643,62 +727,6 @@ pub fn cpu_times() -> [(Duration, Duration); 2] {
         let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
         (time(usage.ru_utime), time(usage.ru_stime))
     })
-}
-
-/// What a new child does before it becomes the program.
-#[derive(Debug)]
-pub struct ChildPlan {
-    /// The file to execute.
-    pub program: CString,
-    /// Its arguments, name included.
-    pub argv: Vec<CString>,
-    /// Its environment.
-    pub envp: Vec<CString>,
-    /// Whether its address space is laid out without randomisation.
-    pub fixed_layout: bool,
-    /// What a limit on its address space is raised by, where there is one.
-    pub address_space: u64,
-}
-
-/// Forks a child that waits until `ready` is written to, then executes the plan's program.
-///
-/// An error of exec comes back as four bytes through `report`, the write end of a pipe.
-pub fn fork_child(plan: &ChildPlan, ready: RawFd, report: RawFd) -> Result<i32> {
-    let pointers = |strings: &[CString]| {
-        let mut out: Vec<*const libc::c_char> = strings.iter().map(|s| s.as_ptr()).collect();
-        out.push(std::ptr::null());
-        out
-    };
-    let argv = pointers(&plan.argv);
-    let envp = pointers(&plan.envp);
-    // SAFETY: between fork and exec the child makes only async-signal-safe calls and allocates
-    // nothing; all pointers were made before.
-    unsafe {
-        let pid = libc::fork();
-        if pid != 0 {
-            return Ok(check(i64::from(pid))? as i32);
-        }
-        let mut byte = 0u8;
-        libc::read(ready, (&raw mut byte).cast(), 1);
-        let ignored = CHILD_IGNORED.load(Ordering::Relaxed);
-        libc::signal(libc::SIGCHLD, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
-        if CHILD_BLOCKED.load(Ordering::Relaxed) {
-            let mut set: libc::sigset_t = zeroed();
-            libc::sigemptyset(&raw mut set);
-            libc::sigaddset(&raw mut set, libc::SIGCHLD);
-            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        }
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        if plan.fixed_layout {
-            let old = libc::personality(0xffff_ffff);
-            libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
-        }
-        crate::limits::restore_in_child(plan.address_space);
-        libc::execve(plan.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
-        let error = (*libc::__errno_location()).to_ne_bytes();
-        libc::write(report, error.as_ptr().cast(), 4);
-        libc::_exit(127);
-    }
 }
 
 /// Whether personality(2) lets us turn address space randomisation off.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, call_slot};
 use lwp_dbt::context::{
@@ -11,12 +11,16 @@ use lwp_dbt::context::{
     RANGES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
-use lwp_ptrace::{SharedMemory, sys};
+use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::memory_map::{
     APPLY_LIST, CONTEXTS_AT, DOOR_SLEEP, SLOT_BYTES, SLOTS, slot_address, slot_offset,
 };
 use crate::outcome::Counts;
+
+mod pages;
+
+use pages::Pages;
 
 /// Offset in a context of room for a path, behind all fields.
 const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
@@ -28,6 +32,8 @@ pub struct Contexts {
     /// Longest free first: a slot's last owner is to be known for a while.
     free: VecDeque<usize>,
     next: usize,
+    /// What free slots, and those taken since, have kept of their memory.
+    pages: Pages,
     /// Pauses that a thread spins before it sleeps.
     pub spin: u64,
     /// The state components of the virtual processor.
@@ -37,7 +43,8 @@ pub struct Contexts {
 impl Contexts {
     /// All slots free.
     pub fn new(memory: Arc<SharedMemory>, spin: u64, state_mask: u64) -> Self {
-        Self { memory, free: VecDeque::new(), next: 1, spin, state_mask }
+        let (free, pages) = (VecDeque::new(), Pages::default());
+        Self { memory, free, next: 1, pages, spin, state_mask }
     }
 
     /// A fresh context; `None` when all are taken.
@@ -62,8 +69,17 @@ impl Contexts {
     /// Takes a slot back; its counters must have been read.
     pub fn release(&mut self, slot: usize) {
         self.memory.u8(slot as u64).store(0, Ordering::SeqCst);
-        sys::punch_hole(self.memory.fd(), slot_offset(slot), SLOT_BYTES);
+        self.pages.clear(&self.memory, slot);
         self.free.push_back(slot);
+    }
+
+    /// Where thread `tid`, which stands still, will find pages in `slot` that an earlier thread has used: has them
+    /// mapped for it, many at a time, where it would fault at each.
+    pub fn map_kept(&self, tid: Tid, slot: usize) {
+        let places: Vec<u64> = self.pages.places(slot).collect();
+        if !places.is_empty() {
+            sys::map_pages(tid, &places);
+        }
     }
 
     /// One more than the highest slot ever used.
@@ -302,21 +318,22 @@ impl Context<'_> {
     /// Calls `each` with number and value of every counter below `counters` that is not zero.
     pub fn for_each_counter(&self, counters: usize, mut each: impl FnMut(usize, u64)) {
         let start = slot_offset(self.slot) + CONTEXT_BYTES;
-        self.for_each_piece(start, start + counters as u64 * 8, |at, piece| {
-            let first = ((at - start) / 8) as usize;
+        for data in pages::data(self.memory, start, start + counters as u64 * 8) {
+            let first = ((data.start - start) / 8) as usize;
+            let words = self.memory.words(data.start, (data.end - data.start) / 8);
             // Most are zero, eight in a row.
-            for (line, bytes) in piece.chunks(64).enumerate() {
-                if bytes.iter().fold(0, |any, byte| any | byte) == 0 {
+            for (line, words) in words.chunks(8).enumerate() {
+                let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+                if words.iter().fold(0, |any, word| any | read(word)) == 0 {
                     continue;
                 }
-                for (index, bytes) in bytes.chunks_exact(8).enumerate() {
-                    let count = word(bytes);
+                for (index, count) in words.iter().map(read).enumerate() {
                     if count != 0 {
                         each(first + line * 8 + index, count);
                     }
                 }
             }
-        });
+        }
     }
 
     /// Calls `each` with site, target and number of every indirect call in the table of those that led

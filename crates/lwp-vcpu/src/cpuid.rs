@@ -92,9 +92,9 @@ impl VirtualCpu {
     /// What C libraries ask of every processor when they start, as far as it can be remembered. Asking
     /// the real one takes long where a hypervisor answers.
     pub fn asked_at_start(&self) -> impl Iterator<Item = KnownCpuid> + '_ {
-        const ALONE: [u32; 9] =
-            [0, 1, 2, 0xb, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
-        const BY_SUBLEAF: [(u32, u32); 15] = [
+        const ALONE: [u32; 8] =
+            [0, 1, 0xb, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
+        const BY_SUBLEAF: [(u32, u32); 10] = [
             (7, 0),
             (7, 1),
             (0xd, 0),
@@ -105,13 +105,16 @@ impl VirtualCpu {
             (0xd, 6),
             (0xd, 7),
             (0x14, 0),
-            (4, 0),
-            (4, 1),
-            (4, 2),
-            (4, 3),
-            (4, 4),
         ];
+        /// How large the caches are, of Intel's processors and of AMD's.
+        const CACHES: [&[(u32, u32)]; 2] = [
+            &[(2, 0), (4, 0), (4, 1), (4, 2), (4, 3), (4, 4)],
+            &[(0x8000_0005, 0), (0x8000_0006, 0), (0x8000_001d, 3)],
+        ];
+        const AMD: u32 = u32::from_le_bytes(*b"Auth");
+        let vendor = self.cpuid(0, 0)[1];
         let asked = ALONE.into_iter().map(|leaf| (leaf, 0)).chain(BY_SUBLEAF);
+        let asked = asked.chain(CACHES[usize::from(vendor == AMD)].iter().copied());
         asked.filter_map(|(leaf, subleaf)| match self.known(leaf, subleaf, [0; 4])? {
             known @ KnownCpuid { answer: None, .. } => Some(known),
             _ => self.known(leaf, subleaf, self.cpuid(leaf, subleaf)),

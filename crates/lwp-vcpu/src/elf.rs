@@ -49,6 +49,18 @@ pub fn pointed_to(tid: Tid, base: u64) -> Vec<u64> {
     found.into_iter().collect()
 }
 
+/// How many libraries the ELF file mapped from `base` names as needed, if it is linked dynamically.
+pub fn libraries(tid: Tid, base: u64) -> usize {
+    const DT_NEEDED: u64 = 1;
+    let dynamic = || {
+        let layout = layout(tid, base)?;
+        let (at, bytes) = layout.dynamic?;
+        read(tid, layout.bias.wrapping_add(at), bytes.min(4096))
+    };
+    let needed = |entry: &&[u8]| word(entry, 0) == DT_NEEDED;
+    dynamic().map_or(0, |dynamic| dynamic.chunks_exact(16).filter(needed).count())
+}
+
 fn layout(tid: Tid, base: u64) -> Option<Layout> {
     let head: [u8; 64] = memory::read_array(tid, base).ok()?;
     if !head.starts_with(b"\x7fELF\x02") {
@@ -175,5 +187,7 @@ mod tests {
         assert!(pointed.len() > 20 && pointed.len() < found.len(), "{}", pointed.len());
         assert!(pointed.iter().all(|pc| found.binary_search(pc).is_ok()));
         assert_eq!(pointed_to(pid, 0x10), [] as [u64; 0]);
+        assert!((1..10).contains(&libraries(pid, first.start)));
+        assert_eq!(libraries(pid, 0x10), 0);
     }
 }

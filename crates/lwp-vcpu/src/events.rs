@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
-use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::sys::{self, ChildEventsHeld, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
 use crate::config::{Control, Request, Target};
@@ -112,6 +112,7 @@ impl<'a> Tracer<'a> {
     /// Runs until every tracee is gone; returns how the first process ended.
     pub fn run(&mut self) -> ExitStatus {
         let wake = lock(self.machine).wake_tracer.clone();
+        let held = sys::hold_child_events();
         loop {
             // Whatever happens after this leaves the descriptor readable.
             sys::event_clear(&wake);
@@ -122,7 +123,7 @@ impl<'a> Tracer<'a> {
                     Err(_) => return self.status.unwrap_or(ExitStatus::Code(0)),
                 }
             }
-            if self.idle(&wake) {
+            if self.idle(&wake, &held) {
                 break;
             }
         }
@@ -139,7 +140,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// Nothing has stopped: looks at requests, then sleeps. True when all is over.
-    fn idle(&mut self, wake: &OwnedFd) -> bool {
+    fn idle(&mut self, wake: &OwnedFd, held: &ChildEventsHeld) -> bool {
         self.needs();
         self.requests();
         self.checkpoint();
@@ -159,7 +160,7 @@ impl<'a> Tracer<'a> {
             // Requests come over a channel, which cannot be polled together with a descriptor.
             timeout = Some(timeout.unwrap_or(REQUEST_POLL).min(REQUEST_POLL));
         }
-        sys::wait_readable(wake, timeout);
+        held.wait_readable(wake, timeout);
         false
     }
 

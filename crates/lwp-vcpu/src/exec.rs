@@ -1,6 +1,5 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
-use lwp_dbt::context::TABLE_SLOTS;
 use lwp_dbt::{Layout, Lwp, Selection, Slot};
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
@@ -10,6 +9,7 @@ use crate::arena::Arena;
 use crate::config::{CpuModel, LwpConfig, Target};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
 use crate::first_stack;
+use crate::huge_table;
 use crate::inject::{Call, Injector, Map, RECEIVE_BYTES};
 use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
@@ -33,8 +33,17 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const MADV_DONTDUMP: u64 = 16;
 
-/// A prepared indirect table: its offset in the machine's memory, and the bytes of its chain slots.
-type PreparedTable = Option<(u64, u64)>;
+/// Where an indirect table comes from.
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    /// From a prepared one: its offset in the machine's memory, and the bytes of its chain slots.
+    Prepared((u64, u64)),
+    /// From nowhere: it is an empty one in a huge page, and made by other calls than mappings.
+    Huge,
+    /// From the template: an empty one.
+    Empty,
+}
+
 /// An arena to be: address, bytes, offset in its family's memory.
 type ArenaPlan = (u64, u64, u64);
 
@@ -66,12 +75,17 @@ impl Machine {
             _ => None,
         };
         let status = Status::read(tid);
+        let filtered = status.number("Seccomp:").is_some_and(|mode| mode != 0);
+        let table = match table {
+            Some(prepared) => Table::Prepared(prepared),
+            // A filter may kill for calls that it does not expect.
+            None if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,
+            None => Table::Empty,
+        };
         let mut injector = Injector::new(tid, site, &status);
         self.map_into(&mut injector, family, table, regs)?;
         drop(injector);
-        if status.number("Seccomp:").is_some_and(|mode| mode != 0)
-            && let Some(context) = self.context(tid)
-        {
+        if filtered && let Some(context) = self.context(tid) {
             context.set(Slot::NoSyscalls, 1);
             self.filtered = true;
         }
@@ -157,9 +171,11 @@ impl Machine {
         &self,
         injector: &mut Injector,
         family: usize,
-        table: PreparedTable,
+        table: Table,
         regs: &Regs,
     ) -> Result<(), String> {
+        let Some(Some(of)) = self.families.get(family) else { return Err("no such family".into()) };
+        let (low, template) = (of.layout().low, of.template_offset());
         let fd = self.open_memory(injector, regs)?;
         let (flags, prot) = (MAP_SHARED | MAP_FIXED_NOREPLACE, PROT_READ | PROT_WRITE);
         let contexts = Map { address: CONTEXTS_AT, bytes: CONTEXTS_BYTES, prot, flags, offset: 0 };
@@ -167,15 +183,23 @@ impl Machine {
         maps.push(contexts);
         // The routines come first: with them the rest takes a single stop.
         injector.map(&maps[..1], fd)?;
-        if let Some(Some(family)) = self.families.get(family) {
-            let batch = family.routine(family.translator.routines().batch);
-            injector.use_batch(batch, regs.0.rsp);
+        let maps = &maps[1..];
+        injector.use_batch(of.routine(of.translator.routines().batch), regs.0.rsp);
+        let mut calls: Vec<Call> = maps.iter().map(|map| map.call(fd)).collect();
+        if matches!(table, Table::Huge) {
+            calls.extend(huge_table::calls(low, MAP_FIXED_NOREPLACE, fd, template));
         }
-        let mut calls: Vec<Call> = maps[1..].iter().map(|map| map.call(fd)).collect();
+        let made = calls.len();
         calls.push([SYS_CLOSE, fd, 0, 0, 0, 0, 0]);
         calls.push([SYS_MADVISE, CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
         let results = injector.calls(&calls)?;
-        maps[1..].iter().zip(results).try_for_each(|(map, result)| map.check(result))
+        maps.iter().zip(&results).try_for_each(|(map, result)| map.check(*result))?;
+        if matches!(table, Table::Huge) && !huge_table::is_made(low, &results[maps.len()..made]) {
+            let fd = self.open_memory(injector, regs)?;
+            injector.map(&table_maps(of, Table::Empty, MAP_FIXED), fd)?;
+            injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        }
+        Ok(())
     }
 
     /// Opens the machine's memory in the tracee, whose registers are `regs`: nothing of ours is mapped
@@ -223,41 +247,21 @@ impl Machine {
     }
 
     /// The mappings of a family's low window and usual arenas, that of the routines first.
-    fn family_maps(
-        &self,
-        family: usize,
-        prepared: PreparedTable,
-        place: u64,
-    ) -> Result<Vec<Map>, String> {
+    fn family_maps(&self, family: usize, table: Table, place: u64) -> Result<Vec<Map>, String> {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
         };
         let (low, offset) = (family.layout().low, family.template_offset());
         let (flags, prot) = (MAP_PRIVATE | place, PROT_READ | PROT_WRITE | PROT_EXEC);
-        let table = TABLE_SLOTS * 8;
+        let behind = huge_table::TABLE;
         let mut maps = vec![Map {
-            address: low + table,
-            bytes: Layout::BYTES - table,
+            address: low + behind,
+            bytes: Layout::BYTES - behind,
             prot,
             flags,
-            offset: offset + table,
+            offset: offset + behind,
         }];
-        match prepared {
-            Some((offset, chain_bytes)) => {
-                maps.push(Map { address: low, bytes: table, prot, flags, offset });
-                // Over the usual ones.
-                let flags = MAP_PRIVATE | MAP_FIXED;
-                let chains = family.layout().chain_slot(0) - low;
-                let (address, offset) = (low + chains, offset + chains);
-                maps.push(Map { address, bytes: chain_bytes, prot, flags, offset });
-            }
-            // An empty table is the same all over.
-            None => {
-                for at in (0..table).step_by(EMPTY_TABLE as usize) {
-                    maps.push(Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset });
-                }
-            }
-        }
+        maps.extend(table_maps(family, table, place));
         let usual = family.arenas.iter().take(family.kind.arenas.len());
         maps.extend(usual.map(|arena| arena_map(arena, place)));
         Ok(maps)
@@ -273,6 +277,8 @@ impl Machine {
             let bytes = mapping.end - mapping.start;
             injector.call([SYS_MUNMAP, mapping.start, bytes, 0, 0, 0, 0])?;
         }
+        // A table in a huge page is of no file.
+        injector.call([SYS_MUNMAP, LOW.low, huge_table::TABLE, 0, 0, 0, 0])?;
         Ok(())
     }
 
@@ -351,7 +357,7 @@ impl Machine {
         let family = self.family_for(kind)?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector)?;
-        injector.map(&self.family_maps(family, None, place)?, fd)?;
+        injector.map(&self.family_maps(family, Table::Empty, place)?, fd)?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let arenas = self.usual_arenas(family);
         let side = match self.spaces.get(base) {
@@ -389,7 +395,7 @@ impl Machine {
             self.layouts.remove(&kind);
         }
         let new = self.family_for(kind.clone())?;
-        injector.map(&self.family_maps(new, None, MAP_FIXED)?, fd)?;
+        injector.map(&self.family_maps(new, Table::Empty, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
         }
@@ -593,6 +599,29 @@ fn planned_arena(
         .ok_or("no room for translated code near the program's")?;
     let offset = first + used;
     Ok(Arena::planned(address, offset, bytes))
+}
+
+/// The mappings that make a family's indirect table.
+fn table_maps(family: &Family, table: Table, place: u64) -> Vec<Map> {
+    let (low, offset) = (family.layout().low, family.template_offset());
+    let (flags, prot) = (MAP_PRIVATE | place, PROT_READ | PROT_WRITE | PROT_EXEC);
+    let bytes = huge_table::TABLE;
+    match table {
+        Table::Prepared((offset, chain_bytes)) => {
+            let whole = Map { address: low, bytes, prot, flags, offset };
+            // Over the usual ones.
+            let flags = MAP_PRIVATE | MAP_FIXED;
+            let chains = family.layout().chain_slot(0) - low;
+            let (address, offset) = (low + chains, offset + chains);
+            vec![whole, Map { address, bytes: chain_bytes, prot, flags, offset }]
+        }
+        Table::Huge => Vec::new(),
+        // It is the same all over.
+        Table::Empty => (0..bytes)
+            .step_by(EMPTY_TABLE as usize)
+            .map(|at| Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset })
+            .collect(),
+    }
 }
 
 /// The mapping of an arena into an address space.

@@ -20,6 +20,7 @@ mod events;
 mod exec;
 mod family;
 mod first_stack;
+mod huge_table;
 mod identity;
 mod inject;
 mod keep;
@@ -52,6 +53,7 @@ pub use config::{
     Target, Warm, can_watch_caches,
 };
 pub use lwp_arch::EventFlags;
+pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
 pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
@@ -154,6 +156,7 @@ fn run_in(
     std::thread::scope(|scope| {
         let serve = || {
             let _abort = AbortOnPanic;
+            let _held = sys::hold_child_events();
             let mut guard = server::lock(machine);
             let _ = ready.send(());
             guard.prepared = Some(guard.prepare());

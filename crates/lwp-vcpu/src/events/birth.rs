@@ -147,6 +147,7 @@ pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
         return Tracee(tid).cont(0);
     }
     Tracee(tid).set_gs_base(slot_address(slot))?;
+    machine.contexts.map_kept(tid, slot);
     Tracee(tid).cont(0)
 }
 

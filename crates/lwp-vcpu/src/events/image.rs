@@ -19,11 +19,12 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         Tracee(tid).set_regs(&regs)?;
     }
     let set_up = match machine.add_thread(tid, tid) {
-        Some(_) => machine.set_up(tid, &regs),
+        Some(slot) => machine.set_up(tid, &regs).map(|()| slot),
         None => Err("too many threads at a time".into()),
     };
     match set_up {
-        Ok(()) => {
+        Ok(slot) => {
+            machine.contexts.map_kept(tid, slot);
             machine.enter(tid, &regs)?;
             Tracee(tid).cont(0)
         }
