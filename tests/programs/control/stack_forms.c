@@ -78,13 +78,24 @@ __asm__(
 #define DECLARE(name, want) int64_t name(void);
 ROUTINES(DECLARE)
 
+/* AMD's processors have no far pointers of 64 bits: with REX.W they read 32. */
+static int has(int64_t (*routine)(void))
+{
+    char vendor[12];
+    uint32_t eax = 0, ecx = 0;
+    __asm__("cpuid" : "+a"(eax), "=b"(*(uint32_t *)vendor), "=d"(*(uint32_t *)(vendor + 4)), "+c"(ecx));
+    memcpy(vendor + 8, &ecx, 4);
+    return memcmp(vendor, "AuthenticAMD", 12) != 0 || (routine != r_ljmp && routine != r_lcall);
+}
+
 int main(void)
 {
     for (int round = 0; round < 200; round++) {
 #define TRY(name, want)                                                                            \
     if (round == 0)                                                                                \
         say(#name);                                                                                \
-    CHECK_EQ(name(), want, #name);
+    if (has(name))                                                                                 \
+        CHECK_EQ(name(), want, #name);
         ROUTINES(TRY)
         if (check_failures)
             break;

@@ -189,7 +189,12 @@ static void faults(void)
         CHECK_EQ(seen.count, 1, "%s: signals", all[i].name);
         CHECK_EQ(seen.number, all[i].number, "%s: signal", all[i].name);
         CHECK_EQ(seen.flags & TRAP_FLAG, 0, "%s: the trap flag in the frame", all[i].name);
-        CHECK_EQ(seen.rip - (uintptr_t)moved(all[i].at), all[i].offset, "%s: rip", all[i].name);
+        uintptr_t offset = seen.rip - (uintptr_t)moved(all[i].at);
+        /* Some hypervisors deliver INT1 as a fault. */
+        if (all[i].at == far_icebp && offset == 0)
+            say("icebp: a fault");
+        else
+            CHECK_EQ(offset, all[i].offset, "%s: rip", all[i].name);
         say("%s: code %d", all[i].name, seen.code);
     }
     resume = NULL;

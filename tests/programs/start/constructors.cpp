@@ -1,4 +1,6 @@
-// Code before and after main, exceptions, and destructors at exit.
+//@ cflags: -static-libgcc -static-libstdc++
+// Code before and after main, exceptions, and destructors at exit. Without libgcc_s, which asks for every feature of
+// the processor when it is loaded: some are not shown, and then it executes less.
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
