@@ -1,6 +1,5 @@
 //! Symbol tables, segments and stubs of an ELF file.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::ops::Range;
 
@@ -181,7 +180,7 @@ impl Elf {
                 continue;
             }
             let Ok(name) = symbol.name_bytes() else { continue };
-            let name = text(name);
+            let name = String::from_utf8_lossy(name);
             if name.is_empty() || name.starts_with('$') || name.starts_with(".L") {
                 continue;
             }
@@ -205,7 +204,7 @@ impl Elf {
             }
             let RelocationTarget::Symbol(index) = relocation.target() else { continue };
             if let Ok(name) = table.symbol_by_index(index).and_then(|symbol| symbol.name_bytes()) {
-                self.imports.insert(address, text(name).into_owned());
+                self.imports.insert(address, String::from_utf8_lossy(name).into_owned());
             }
         }
     }
@@ -365,11 +364,6 @@ impl Elf {
         let (_, address, resolver) = &self.exports[last as usize];
         (named(last) == name).then_some((*address, *resolver))
     }
-}
-
-/// A name. Nearly all of them are plain text.
-fn text(name: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(name)
 }
 
 fn in_code(

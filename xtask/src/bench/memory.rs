@@ -72,11 +72,13 @@ fn watch(way: &Way, workload: &Workload, dir: &Path, limit: Duration) -> Result<
 }
 
 fn parse(status: &str) -> Most {
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-    };
-    Most { own: field("RssAnon:"), shared: field("RssShmem:") }
+    Most { own: field(status, "RssAnon:"), shared: field(status, "RssShmem:") }
+}
+
+/// A number of KiB in a process's status.
+pub fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

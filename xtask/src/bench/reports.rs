@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::memory;
 use super::ways::find;
 use crate::workspace;
 
@@ -128,8 +129,7 @@ fn once(lwp: &Path, arguments: &[&OsStr], dir: &Path, limit: Duration) -> Result
 
 /// The most memory that a process has had resident, in KiB.
 fn peak(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    memory::field(status, "VmHWM:")
 }
 
 #[cfg(test)]

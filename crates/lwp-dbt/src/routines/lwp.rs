@@ -120,10 +120,8 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     asm.set_label(&mut deals)?;
     asm.cmp(r9, r8)?;
     asm.jge(enough)?;
-    asm.cmp(rsi, r8)?;
-    asm.jl(due)?;
-    asm.cmp(rdi, rcx)?;
-    asm.jl(due)?;
+    see_whether_due(b, due)?;
+    let asm = &mut b.asm;
     asm.mov(r9, r8)?;
     asm.set_label(&mut enough)?;
     asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
@@ -180,6 +178,14 @@ fn weigh(b: &mut Builder) -> Emit {
     asm.and(ecx, LWP_LOW_MAX as u32)
 }
 
+/// Goes to `due` where the block counts more than what is left of either part.
+fn see_whether_due(b: &mut Builder, due: CodeLabel) -> Emit {
+    b.asm.cmp(rsi, r8)?;
+    b.asm.jl(due)?;
+    b.asm.cmp(rdi, rcx)?;
+    b.asm.jl(due)
+}
+
 /// Takes what the block counts from what is left, and lets it go on behind its charge; where an event is due, goes to
 /// `due`. The `first` one leaves nothing dealt out.
 ///
@@ -187,11 +193,8 @@ fn weigh(b: &mut Builder) -> Emit {
 /// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part
 /// ```
 fn take_by_hand(b: &mut Builder, due: CodeLabel, first: bool) -> Emit {
+    see_whether_due(b, due)?;
     let asm = &mut b.asm;
-    asm.cmp(rsi, r8)?;
-    asm.jl(due)?;
-    asm.cmp(rdi, rcx)?;
-    asm.jl(due)?;
     // Until the block goes on, everything is as if nothing had been taken.
     asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
     asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
