@@ -70,7 +70,7 @@ impl Pace {
     fn note(&mut self, spun: bool, asleep: bool) {
         self.answers = self.answers.wrapping_add(1);
         match (spun, asleep) {
-            (true, true) => self.crowding = (self.crowding + 8).min(Self::MOST),
+            (true, true) => self.crowding = (self.crowding + 4).min(Self::MOST),
             (true, false) => self.crowding = self.crowding.saturating_sub(1),
             (false, _) => {}
         }
