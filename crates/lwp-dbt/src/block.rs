@@ -292,7 +292,7 @@ impl Block {
             let before = (&code[..offset], &*block.insns);
             let terminator = terminator(&instruction, emulated, number.value)
                 .or_else(|| requests_lwp(&instruction, how, before))
-                .or_else(|| watched_alone(&instruction, how.walks).filter(|_| how.dcache));
+                .or_else(|| if how.dcache { watched_alone(&instruction, how.walks) } else { None });
             let flags = FlagUse::of(&instruction);
             block.flags = block.flags.then(flags);
             if let Some(terminator) = terminator {
