@@ -4,7 +4,7 @@
 use crate::recipe::{self, Point};
 
 /// Lists that are remembered.
-const REMEMBERED: usize = 1 << 15;
+const REMEMBERED: usize = 1 << 12;
 /// Bytes of a list's length, which precedes it.
 const LENGTH: usize = 2;
 
