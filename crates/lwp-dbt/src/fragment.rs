@@ -138,6 +138,11 @@ impl Unit {
         self.fragments.len()
     }
 
+    /// How many entries were made since then, with a fragment or for one.
+    pub fn new_entries(&self) -> usize {
+        self.entries.len()
+    }
+
     /// How many fragments were restored.
     pub fn restored_fragments(&self) -> usize {
         self.placed.as_ref().map_or(0, |placed| placed.fragments())

@@ -48,6 +48,8 @@ const MOST_THREADS: usize = 4;
 
 /// Fewer new fragments than this, or than this part of what there was, are not worth writing.
 const FEW: usize = 4;
+/// An entry that is not kept is asked for in every run, which takes as long as translating so many fragments.
+const ENTRY: usize = 16;
 const FEW_PART: usize = 200;
 
 /// The store that a run uses, if it uses one.
@@ -279,7 +281,7 @@ impl Family {
             Source::File(_, stamp) => found.stamp != *stamp,
             Source::Bytes(_) => false,
         });
-        if new == 0 && !moved || old > 0 && !moved && new < FEW.max(old / FEW_PART) {
+        if !moved && !are_worth_writing(new, module.unit.new_entries(), old) {
             return None;
         }
         // Another run may have written more in the meantime.
@@ -327,6 +329,13 @@ impl Family {
     }
 }
 
+/// Whether `fragments` and `entries` that were made in this run are enough to write a unit, of which `old` fragments
+/// are kept.
+fn are_worth_writing(fragments: usize, entries: usize, old: usize) -> bool {
+    let news = fragments + ENTRY * entries;
+    news > 0 && (old == 0 || news >= FEW.max(old / FEW_PART))
+}
+
 /// What code that is run by threads with profiling on depends on; the filter's addresses less `origin`.
 fn profile_words(lwp: Lwp, origin: u64) -> [u64; 5] {
     let (kind, selection) = match lwp {
@@ -368,4 +377,23 @@ enum Code {
     Shared(u64, usize),
     Copied(Vec<u8>),
     Gone,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_news_of_a_large_unit_is_not_written() {
+        assert!(!are_worth_writing(0, 0, 0) && !are_worth_writing(0, 0, 9000));
+        assert!(are_worth_writing(1, 0, 0) && !are_worth_writing(3, 0, 100));
+        assert!(are_worth_writing(4, 0, 100) && !are_worth_writing(44, 0, 9000));
+        assert!(are_worth_writing(45, 0, 9000));
+    }
+
+    #[test]
+    fn entries_that_every_run_would_ask_for_are_written() {
+        assert!(are_worth_writing(0, 1, 100) && !are_worth_writing(0, 2, 9000));
+        assert!(are_worth_writing(0, 3, 9000));
+    }
 }
