@@ -60,6 +60,8 @@ pub struct Pace {
 impl Pace {
     const CROWDED: u32 = 32;
     const MOST: u32 = 64;
+    /// One answer of so many finds out whether spinning pays again.
+    const PROBES: u32 = 64;
 
     /// Whether hand-offs are expensive at the moment.
     fn crowded(&self) -> bool {
@@ -71,6 +73,7 @@ impl Pace {
         self.answers = self.answers.wrapping_add(1);
         match (spun, asleep) {
             (true, true) => self.crowding = (self.crowding + 4).min(Self::MOST),
+            (true, false) if self.crowded() => self.crowding -= 8,
             (true, false) => self.crowding = self.crowding.saturating_sub(1),
             (false, _) => {}
         }
@@ -79,7 +82,7 @@ impl Pace {
     /// How long a thread shall spin the next time: now and then as always, to see whether it pays
     /// again.
     fn spin(&self, usual: u64) -> u64 {
-        if self.crowded() && !self.answers.is_multiple_of(16) { 0 } else { usual }
+        if self.crowded() && !self.answers.is_multiple_of(Self::PROBES) { 0 } else { usual }
     }
 }
 
