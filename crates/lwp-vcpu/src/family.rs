@@ -83,7 +83,7 @@ pub fn lot_for(code_bytes: u64) -> u64 {
 }
 
 /// Pages kept per module.
-const PAGES_KEPT: usize = 2048;
+const PAGES_KEPT: usize = 512;
 
 /// What the code of a family depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
