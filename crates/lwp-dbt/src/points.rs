@@ -76,7 +76,7 @@ mod tests {
     fn the_same_points_are_kept_once() {
         let list = |index: u8| [0, 300].map(|at| Point { at, app: index, index, state: 1 });
         let mut points = Points::default();
-        let first: Vec<u32> = (0..20).map(|index| points.add(&list(index))).collect();
+        let first: Vec<u32> = (0..100).map(|index| points.add(&list(index))).collect();
         let bytes = points.lists.len();
         for (index, &at) in first.iter().enumerate() {
             assert_eq!(points.add(&list(index as u8)), at);

@@ -48,9 +48,9 @@ const MOST_THREADS: usize = 4;
 
 /// Fewer new fragments than this, or than this part of what there was, are not worth writing.
 const FEW: usize = 4;
+const FEW_PART: usize = 200;
 /// An entry that is not kept is asked for in every run, which takes as long as translating so many fragments.
 const ENTRY: usize = 16;
-const FEW_PART: usize = 200;
 
 /// The store that a run uses, if it uses one.
 pub fn store_for(config: &Config) -> Option<Arc<Store>> {
