@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use lwp_testkit::c_library::{DIALECTS, pages_are_sound, readelf};
+
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }
@@ -198,11 +200,6 @@ fn the_example_finds_its_hottest_branches() {
     );
 }
 
-fn readelf(option: &str) -> String {
-    let output = Command::new("readelf").args(["-W", option]).arg(library()).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// The functions that the library is to export.
 fn listed() -> Vec<String> {
     let list = fs::read_to_string(here().join("abi/liblwp.syms")).unwrap();
@@ -211,7 +208,7 @@ fn listed() -> Vec<String> {
 
 #[test]
 fn names_and_versions_are_the_list_s() {
-    let symbols = readelf("--dyn-syms");
+    let symbols = readelf("--dyn-syms", &library());
     let mut names: Vec<&str> = symbols
         .lines()
         .filter(|line| line.contains(" FUNC ") && line.contains(" GLOBAL "))
@@ -221,7 +218,7 @@ fn names_and_versions_are_the_list_s() {
     names.sort_unstable();
     let list = fs::read_to_string(here().join("abi/liblwp.syms")).unwrap();
     assert_eq!(names, list.lines().collect::<Vec<_>>());
-    assert!(readelf("-d").contains("[liblwp.so.1]"));
+    assert!(readelf("-d", &library()).contains("[liblwp.so.1]"));
 }
 
 /// Every function of the header is exported, and every exported one declared.
@@ -251,13 +248,7 @@ fn the_headers_stand_alone() {
         // Twice: the second inclusion is empty.
         let text = format!("#include <{name}>\n#include <{name}>\nint main(void) {{ {main} }}\n");
         fs::write(&source, text).unwrap();
-        for (compiler, standard) in [
-            ("cc", "-std=c99"),
-            ("cc", "-std=c11"),
-            ("cc", "-std=gnu17"),
-            ("c++", "-std=c++11"),
-            ("c++", "-std=c++17"),
-        ] {
+        for (compiler, standard) in DIALECTS {
             let mut command = Command::new(compiler);
             command.args([standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]);
             if compiler == "c++" {
@@ -292,29 +283,14 @@ fn the_options_are_laid_out_as_the_library_reads_them() {
     assert!(command.status().unwrap().success());
 }
 
-/// Every page is one, or leads to one, and every page of ours that another names is there.
-fn pages_are_sound(man: &Path) {
-    for page in fs::read_dir(man.join("man3")).unwrap() {
-        let page = page.unwrap().path();
-        let text = fs::read_to_string(&page).unwrap();
-        if let Some(to) = text.strip_prefix(".so ") {
-            let to = fs::read_to_string(man.join(to.trim())).unwrap_or_default();
-            assert!(to.contains(".SH NAME"), "{}: {text}", page.display());
-            continue;
-        }
-        for before in text.split(r"\fR(3)").filter(|before| before.contains(r"\fB")) {
-            let name = before.rsplit(r"\fB").next().unwrap();
-            let is_ours = name.starts_with("lwp") && !name.contains(char::is_whitespace);
-            let there = man.join("man3").join(format!("{name}.3")).exists();
-            assert!(!is_ours || there, "{} names {name}", page.display());
-        }
-        let mut groff = Command::new("groff");
-        let Ok(shown) = groff.args(["-t", "-man", "-ww", "-Tutf8"]).arg(&page).output() else {
-            continue; // There is no groff.
-        };
-        let warnings = String::from_utf8_lossy(&shown.stderr);
-        assert!(shown.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
-    }
+/// The files of our pages that a page's text names.
+fn named(text: &str) -> Vec<String> {
+    text.split(r"\fR(3)")
+        .filter(|before| before.contains(r"\fB"))
+        .filter_map(|before| before.rsplit(r"\fB").next())
+        .filter(|name| name.starts_with("lwp") && !name.contains(char::is_whitespace))
+        .map(|name| format!("{name}.3"))
+        .collect()
 }
 
 /// What the script installs is found by pkg-config, and every function has a manual page there. It installs what
@@ -339,7 +315,7 @@ fn what_is_installed_builds_a_client() {
         let page = prefix.join("share/man/man3").join(format!("{name}.3"));
         assert!(page.exists(), "{name} has no manual page");
     }
-    pages_are_sound(&prefix.join("share/man"));
+    pages_are_sound(&prefix.join("share/man"), named);
     let mut config = Command::new("pkg-config");
     config.args(["--cflags", "--libs", "lwp"]);
     let Ok(flags) = config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).output() else {

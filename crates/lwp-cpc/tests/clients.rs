@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use lwp_testkit::c_library::{DIALECTS, pages_are_sound, readelf};
+
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }
@@ -221,14 +223,9 @@ fn refusals_of_lightweight_profiling() {
     with_lwp("lwp_errors");
 }
 
-fn readelf(option: &str) -> String {
-    let output = Command::new("readelf").args(["-W", option]).arg(library()).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
 #[test]
 fn names_and_versions_are_the_list_s() {
-    let symbols = readelf("--dyn-syms");
+    let symbols = readelf("--dyn-syms", &library());
     let mut names: Vec<&str> = symbols
         .lines()
         .filter(|line| line.contains(" GLOBAL ") && !line.contains(" UND "))
@@ -238,7 +235,7 @@ fn names_and_versions_are_the_list_s() {
     names.sort_unstable();
     let list = fs::read_to_string(here().join("abi/libcpc.syms")).unwrap();
     assert_eq!(names, list.lines().collect::<Vec<_>>());
-    assert!(readelf("-d").contains("[libcpc.so.1]"));
+    assert!(readelf("-d", &library()).contains("[libcpc.so.1]"));
 }
 
 /// Every function of the header is exported, and every exported one declared.
@@ -265,13 +262,7 @@ fn the_header_declares_what_is_exported() {
 fn the_header_stands_alone() {
     let source = folder().join("header.c");
     fs::write(&source, "#include <libcpc.h>\nint main(void) { return SIGEMT == 0; }\n").unwrap();
-    for (compiler, standard) in [
-        ("cc", "-std=c99"),
-        ("cc", "-std=c11"),
-        ("cc", "-std=gnu17"),
-        ("c++", "-std=c++11"),
-        ("c++", "-std=c++17"),
-    ] {
+    for (compiler, standard) in DIALECTS {
         let mut command = Command::new(compiler);
         command.args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]);
         if compiler == "c++" {
@@ -306,30 +297,16 @@ fn a_port_finds_its_headers() {
     }
 }
 
-/// Every page is one, or leads to one, and every page that another names is there.
-fn pages_are_sound(man: &Path) {
-    for page in fs::read_dir(man.join("man3")).unwrap() {
-        let page = page.unwrap().path();
-        let text = fs::read_to_string(&page).unwrap();
-        if let Some(to) = text.strip_prefix(".so ") {
-            let to = fs::read_to_string(man.join(to.trim())).unwrap_or_default();
-            assert!(to.contains(".SH NAME"), "{}: {text}", page.display());
-            continue;
-        }
-        for named in text.split("(3CPC)").filter_map(|before| before.split(r"\fB").last()) {
-            let name = named.trim_end_matches(r"\fR").trim_start_matches(".BR ").trim();
-            let is_name =
-                name.starts_with("cpc_") && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-            let there = man.join("man3").join(format!("{name}.3cpc")).exists();
-            assert!(!is_name || there, "{} names {name}", page.display());
-        }
-        let mut groff = Command::new("groff");
-        let Ok(shown) = groff.args(["-t", "-man", "-ww", "-Tutf8"]).arg(&page).output() else {
-            continue; // There is no groff.
-        };
-        let warnings = String::from_utf8_lossy(&shown.stderr);
-        assert!(shown.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
-    }
+/// The files of our pages that a page's text names.
+fn named(text: &str) -> Vec<String> {
+    text.split("(3CPC)")
+        .filter_map(|before| before.split(r"\fB").last())
+        .map(|named| named.trim_end_matches(r"\fR").trim_start_matches(".BR ").trim())
+        .filter(|name| {
+            name.starts_with("cpc_") && name.chars().all(|c| c.is_alphanumeric() || c == '_')
+        })
+        .map(|name| format!("{name}.3cpc"))
+        .collect()
 }
 
 /// What install.sh puts somewhere is found by pkg-config, and every function has a manual page there.
@@ -346,7 +323,7 @@ fn what_is_installed_builds_a_client() {
         let page = prefix.join("share/man/man3").join(format!("{name}.3cpc"));
         assert!(!name.starts_with("cpc_") || page.exists(), "{name} has no manual page");
     }
-    pages_are_sound(&prefix.join("share/man"));
+    pages_are_sound(&prefix.join("share/man"), named);
     let mut config = Command::new("pkg-config");
     config
         .args(["--cflags", "--libs", "libcpc"])

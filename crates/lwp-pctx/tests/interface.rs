@@ -2,8 +2,10 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
+
+use lwp_testkit::c_library::{DIALECTS, readelf};
 
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
@@ -60,11 +62,6 @@ fn printed(output: &Output) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn readelf(option: &str, file: &Path) -> String {
-    let output = Command::new("readelf").args(["-W", option]).arg(file).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
 #[test]
 fn names_and_versions_are_the_list_s() {
     let symbols = readelf("--dyn-syms", &library());
@@ -82,13 +79,7 @@ fn names_and_versions_are_the_list_s() {
 
 #[test]
 fn the_header_stands_alone() {
-    for (compiler, standard) in [
-        ("cc", "-std=c99"),
-        ("cc", "-std=c11"),
-        ("cc", "-std=gnu17"),
-        ("c++", "-std=c++11"),
-        ("c++", "-std=c++17"),
-    ] {
+    for (compiler, standard) in DIALECTS {
         let mut command = Command::new(compiler);
         command.args([standard, "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]);
         if compiler == "cc" {

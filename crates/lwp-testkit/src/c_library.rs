@@ -1,0 +1,52 @@
+//! What the tests of a library for C programs have in common: the dialects its headers are compiled in, what
+//! readelf says of it, and whether its manual pages hang together.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Compilers and the standards in which a header has to compile without a warning.
+pub const DIALECTS: [(&str, &str); 5] = [
+    ("cc", "-std=c99"),
+    ("cc", "-std=c11"),
+    ("cc", "-std=gnu17"),
+    ("c++", "-std=c++11"),
+    ("c++", "-std=c++17"),
+];
+
+/// What readelf says of `file` under `option`.
+///
+/// # Panics
+///
+/// Where there is no readelf, or no text of it.
+pub fn readelf(option: &str, file: &Path) -> String {
+    let output = Command::new("readelf").args(["-W", option]).arg(file).output();
+    String::from_utf8(output.expect("readelf runs").stdout).expect("readelf writes text")
+}
+
+/// Every page in section 3 of `man` is one, or leads to one, groff has nothing to say against it, and every page that
+/// it names is there: `ours` finds in a page's text the file names of those that should be.
+///
+/// # Panics
+///
+/// Where that is not so.
+pub fn pages_are_sound(man: &Path, ours: impl Fn(&str) -> Vec<String>) {
+    for page in fs::read_dir(man.join("man3")).expect("there are pages") {
+        let page = page.expect("a page").path();
+        let text = fs::read_to_string(&page).expect("a page's text");
+        if let Some(to) = text.strip_prefix(".so ") {
+            let to = fs::read_to_string(man.join(to.trim())).unwrap_or_default();
+            assert!(to.contains(".SH NAME"), "{}: {text}", page.display());
+            continue;
+        }
+        for name in ours(&text) {
+            assert!(man.join("man3").join(&name).exists(), "{} names {name}", page.display());
+        }
+        let mut groff = Command::new("groff");
+        let Ok(shown) = groff.args(["-t", "-man", "-ww", "-Tutf8"]).arg(&page).output() else {
+            continue; // There is no groff.
+        };
+        let warnings = String::from_utf8_lossy(&shown.stderr);
+        assert!(shown.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
+    }
+}
