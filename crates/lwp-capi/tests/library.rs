@@ -3,12 +3,11 @@
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use lwp_testkit::c_library::{DIALECTS, pages_are_sound, readelf};
+use lwp_testkit::c_library::{DIALECTS, build_installed, lay_out, pages_are_sound, readelf};
 
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
@@ -52,10 +51,7 @@ fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("liblwp-client");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        fs::copy(library(), folder.join("liblwp.so.1")).unwrap();
-        symlink("liblwp.so.1", folder.join("liblwp.so")).unwrap();
+        lay_out(&folder, &library(), "liblwp.so");
         folder
     })
 }
@@ -316,17 +312,9 @@ fn what_is_installed_builds_a_client() {
         assert!(page.exists(), "{name} has no manual page");
     }
     pages_are_sound(&prefix.join("share/man"), named);
-    let mut config = Command::new("pkg-config");
-    config.args(["--cflags", "--libs", "lwp"]);
-    let Ok(flags) = config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).output() else {
-        return; // There is no pkg-config.
-    };
-    assert!(flags.status.success(), "{flags:?}");
     let program = folder().join("installed-client");
-    let mut compiler = Command::new("cc");
-    compiler.arg("-o").arg(&program).arg(here().join("tests/client.c")).arg("-pthread");
-    compiler.args(String::from_utf8(flags.stdout).unwrap().split_whitespace());
-    compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
-    assert!(compiler.status().unwrap().success());
+    if !build_installed("lwp", &prefix, &here().join("tests/client.c"), &program) {
+        return; // There is no pkg-config.
+    }
     assert_eq!(printed(&on_virtual_cpu(&[], &program, &["full"])), "");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use lwp_testkit::c_library::{DIALECTS, pages_are_sound, readelf};
+use lwp_testkit::c_library::{DIALECTS, build_installed, lay_out, pages_are_sound, readelf};
 
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
@@ -32,10 +32,7 @@ fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lwp-cpc-client");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        fs::copy(library(), folder.join("libcpc.so.1")).unwrap();
-        symlink("libcpc.so.1", folder.join("libcpc.so")).unwrap();
+        lay_out(&folder, &library(), "libcpc.so");
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-pthread"]);
         compiler.args(["-Wno-missing-field-initializers", "-I"]).arg(here().join("include"));
@@ -324,20 +321,10 @@ fn what_is_installed_builds_a_client() {
         assert!(!name.starts_with("cpc_") || page.exists(), "{name} has no manual page");
     }
     pages_are_sound(&prefix.join("share/man"), named);
-    let mut config = Command::new("pkg-config");
-    config
-        .args(["--cflags", "--libs", "libcpc"])
-        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
-    let Ok(flags) = config.output() else {
-        return; // There is no pkg-config.
-    };
-    assert!(flags.status.success(), "{flags:?}");
     let program = folder().join("installed-client");
-    let mut compiler = Command::new("cc");
-    compiler.arg("-o").arg(&program).arg(here().join("tests/client.c")).arg("-pthread");
-    compiler.args(String::from_utf8(flags.stdout).unwrap().split_whitespace());
-    compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
-    assert!(compiler.status().unwrap().success());
+    if !build_installed("libcpc", &prefix, &here().join("tests/client.c"), &program) {
+        return; // There is no pkg-config.
+    }
     let output =
         Command::new("timeout").args(["-k", "1", "60"]).arg(&program).arg("buffers").output();
     assert!(output.unwrap().status.success());

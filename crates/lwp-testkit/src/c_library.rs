@@ -1,7 +1,8 @@
 //! What the tests of a library for C programs have in common: the dialects its headers are compiled in, what
-//! readelf says of it, and whether its manual pages hang together.
+//! readelf says of it, how clients find it, and whether its manual pages hang together.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -49,4 +50,38 @@ pub fn pages_are_sound(man: &Path, ours: impl Fn(&str) -> Vec<String>) {
         let warnings = String::from_utf8_lossy(&shown.stderr);
         assert!(shown.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
     }
+}
+
+/// Makes `folder` anew, with `library` in it as it is installed: under `name` and a version, which a link leads to.
+///
+/// # Panics
+///
+/// Where that is impossible.
+pub fn lay_out(folder: &Path, library: &Path, name: &str) {
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).expect("a folder");
+    let versioned = format!("{name}.1");
+    fs::copy(library, folder.join(&versioned)).expect("a copy of the library");
+    symlink(&versioned, folder.join(name)).expect("a link to it");
+}
+
+/// Compiles `source` to `program` as a client of `package`, installed in `prefix`, with what pkg-config says of it. False
+/// where there is no pkg-config.
+///
+/// # Panics
+///
+/// Where pkg-config does not find the package, or the client cannot be built.
+pub fn build_installed(package: &str, prefix: &Path, source: &Path, program: &Path) -> bool {
+    let mut config = Command::new("pkg-config");
+    config.args(["--cflags", "--libs", package]);
+    let Ok(flags) = config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).output() else {
+        return false;
+    };
+    assert!(flags.status.success(), "{flags:?}");
+    let flags = String::from_utf8(flags.stdout).expect("pkg-config writes text");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-o").arg(program).arg(source).arg("-pthread").args(flags.split_whitespace());
+    compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    assert!(compiler.status().expect("a compiler").success());
+    true
 }
