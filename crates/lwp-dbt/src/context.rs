@@ -103,6 +103,8 @@ pub enum Slot {
     R14 = 0x130,
     /// Application r15.
     R15 = 0x138,
+    /// Which processor the thread was on when it made the request: the limit of [`PROCESSOR_SEGMENT`].
+    Processor = 0x140,
     /// The sum of the words when they were dealt out last.
     LwpGiven = 0x180,
     /// How many of the high part could pass then without an event.
@@ -281,6 +283,12 @@ pub enum Slot {
     /// How many may be before the host is asked.
     LwpMostBranches = 0xaa8,
 }
+
+/// Selector of the segment whose limit Linux sets to the number of the processor (and of its node): what
+/// getcpu(2) reads in the vdso of processors without RDPID, and what a thread can read that makes no system call.
+pub const PROCESSOR_SEGMENT: u32 = 0x7b;
+/// What [`Slot::Processor`] is where there is no such segment.
+pub const NO_PROCESSOR: u64 = u64::MAX;
 
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.
 pub const RESULT_NARROW: u32 = 0x10;

@@ -32,7 +32,7 @@ pub mod routines;
 
 pub use addr::{AppPc, CachePc};
 pub use block::CodeSource;
-pub use context::{Layout, RequestKind, Slot};
+pub use context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
 pub use counters::Counters;
 pub use fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 pub use image::{CodeTarget, Image, ImageError, Placement};

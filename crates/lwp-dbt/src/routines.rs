@@ -1,8 +1,8 @@
 //! The routines that every arena starts with: the mailbox, its answers, and the way back from a
 //! signal handler.
 //!
-//! They are position independent and touch no flags: only `mov`, `lea`, `xchg`, `jrcxz`, `movzx`,
-//! `pext` and `syscall`, which keeps them. Until an answer has been carried out, every instruction here means
+//! They are position independent. What is in this file touches no flags, but between LAHF and SAHF: only `mov`, `lea`,
+//! `xchg`, `jrcxz`, `movzx`, `pext` and `syscall`, which keeps them. Until an answer has been carried out, every instruction here means
 //! "at the requested application pc, nothing executed", so a request can be dropped at any point.
 //!
 //! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing else: contexts,
@@ -17,7 +17,7 @@ use iced_x86::code_asm::{
     rsp,
 };
 
-use crate::context::{Layout, RequestKind, Slot};
+use crate::context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 
 mod calls;
@@ -146,6 +146,7 @@ impl Builder {
 const BOTH: Spills =
     Spills { rcx: true, r11: true, rax: false, mailbox: false, lookup: false, flags: false };
 const ALL: Spills = Spills { rax: true, mailbox: true, ..BOTH };
+const ALL_AND_FLAGS: Spills = Spills { flags: true, ..ALL };
 
 fn state(pc: PcSource, spills: Spills, commit: Commit) -> AppState {
     AppState { commit, spills, ..AppState::at(pc) }
@@ -293,10 +294,39 @@ fn emit_ask(b: &mut Builder, save: &mut CodeLabel) -> Result<(CodeLabel, CodeLab
     Ok((ask_rcx, ask_r11))
 }
 
+/// Puts the flags into their slot; changes rax.
+fn save_flags(b: &mut Builder) -> Emit {
+    b.asm.lahf()?;
+    b.asm.seto(al)?;
+    b.asm.mov(Builder::slot(Slot::LwpFlags), rax)
+}
+
+/// LAHF and SETO the other way round: adding 127 to 1 overflows.
+fn restore_flags(b: &mut Builder) -> Emit {
+    b.asm.mov(rax, Builder::slot(Slot::LwpFlags))?;
+    b.asm.add(al, 0x7f)?;
+    b.asm.sahf()
+}
+
+/// Says which processor this is. LSL touches the zero flag; where there is no such segment, nothing else.
+fn emit_processor(b: &mut Builder) -> Emit {
+    save_flags(b)?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Mailbox))?;
+    b.asm.mov(edx, PROCESSOR_SEGMENT)?;
+    b.asm.mov(rcx, NO_PROCESSOR as i64)?;
+    b.asm.lsl(ecx, edx)?;
+    b.asm.mov(Builder::slot(Slot::Processor), rcx)?;
+    restore_flags(b)?;
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    Ok(())
+}
+
 /// Rings the host's door, spins, then sleeps until there is an answer.
 fn emit_ring_and_wait(b: &mut Builder, ring: &mut CodeLabel) -> Emit {
+    b.asm.set_label(ring)?;
+    b.asm.zero_bytes()?;
+    emit_processor(b)?;
     let asm = &mut b.asm;
-    asm.set_label(ring)?;
     let mut spin = asm.create_label();
     let mut again = asm.create_label();
     let mut sleep = asm.create_label();

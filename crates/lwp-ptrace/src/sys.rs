@@ -771,6 +771,19 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
     [result.eax, result.ebx, result.ecx, result.edx]
 }
 
+/// The limit of the segment with this selector; `None` where there is none.
+pub fn segment_limit(selector: u32) -> Option<u32> {
+    let (limit, found): (u32, u8);
+    // SAFETY: LSL reads nothing but the descriptor tables and faults at no selector; it changes its outputs and
+    // the zero flag only.
+    unsafe {
+        std::arch::asm!("xor {limit:e}, {limit:e}", "lsl {limit:e}, {selector:e}", "setz {found}",
+            selector = in(reg) selector, limit = out(reg) limit, found = out(reg_byte) found,
+            options(nomem, nostack));
+    }
+    (found != 0).then_some(limit)
+}
+
 /// XCR0 of this machine; 0 where XGETBV is not enabled. Asked for once: a hypervisor takes its time for CPUID.
 pub fn xcr0() -> u64 {
     static XCR0: OnceLock<u64> = OnceLock::new();

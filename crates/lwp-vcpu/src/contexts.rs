@@ -47,8 +47,8 @@ impl Contexts {
         Self { memory, free, next: 1, pages, spin, state_mask }
     }
 
-    /// A fresh context; `None` when all are taken.
-    pub fn allocate(&mut self) -> Option<usize> {
+    /// A fresh context for a thread that spins for `spin` pauses at first; `None` when all are taken.
+    pub fn allocate(&mut self, spin: u64) -> Option<usize> {
         let slot = match self.free.pop_front() {
             Some(slot) => slot,
             None if (self.next as u64) < SLOTS => {
@@ -61,7 +61,7 @@ impl Contexts {
         context.set(Slot::DoorFlag, CONTEXTS_AT + slot as u64);
         context.set(Slot::DoorSleep, CONTEXTS_AT + DOOR_SLEEP);
         context.set(Slot::This, slot_address(slot));
-        context.set(Slot::Spin, self.spin);
+        context.set(Slot::Spin, spin);
         context.set(Slot::StateMask, self.state_mask);
         Some(slot)
     }

@@ -384,7 +384,7 @@ impl Machine {
 
     /// Adds a thread of process `pid` with a context of its own.
     pub fn add_thread(&mut self, tid: Tid, pid: i32) -> Option<usize> {
-        let slot = self.contexts.allocate()?;
+        let slot = self.contexts.allocate(self.pace.first_spin(self.contexts.spin))?;
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, 0);
         }

@@ -2,9 +2,9 @@
 //!
 //! Translated code that needs something rings its door flag and waits; the server looks through the
 //! flags, and when none is set spins for a while and then sleeps on a futex that the next ring wakes.
-//! Both sides adapt ([`Pace`]): where threads that have spun are found asleep, the two sides do not have
-//! a processor each, spinning takes time from the other side, and a hand-off is expensive. Then
-//! nobody spins and more is translated at a time.
+//! Both sides adapt ([`Pace`]): where the thread has asked on the server's own processor, or threads that have
+//! spun are found asleep, the two sides do not have a processor each, spinning takes time from the other side, and
+//! a hand-off is expensive. Then nobody spins and more is translated at a time.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,8 +22,10 @@ use crate::memory_map::DOOR_SLEEP;
 use crate::space::{Space, VSYSCALL};
 use crate::syscalls::{self, Before, Effect, Pending};
 
+mod pace;
 mod rhythm;
 
+pub use pace::Pace;
 use rhythm::{Rhythm, Wait};
 
 /// Fragments translated before an answer, and for one request in all where there is no other processor.
@@ -47,44 +49,6 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// The same while there are such threads.
 const FILTERED_NAP: Duration = Duration::from_micros(50);
-
-/// Whether the program's threads and the server have processors of their own, judged by what spinning
-/// has brought.
-#[derive(Debug, Default)]
-pub struct Pace {
-    /// Grows with every spin that ended in sleep, shrinks with every one that did not.
-    crowding: u32,
-    answers: u32,
-}
-
-impl Pace {
-    const CROWDED: u32 = 32;
-    const MOST: u32 = 64;
-    /// One answer of so many finds out whether spinning pays again.
-    const PROBES: u32 = 64;
-
-    /// Whether hand-offs are expensive at the moment.
-    fn crowded(&self) -> bool {
-        self.crowding > Self::CROWDED
-    }
-
-    /// A thread that had `spun` was found asleep, or not.
-    fn note(&mut self, spun: bool, asleep: bool) {
-        self.answers = self.answers.wrapping_add(1);
-        match (spun, asleep) {
-            (true, true) => self.crowding = (self.crowding + 4).min(Self::MOST),
-            (true, false) if self.crowded() => self.crowding -= 8,
-            (true, false) => self.crowding = self.crowding.saturating_sub(1),
-            (false, _) => {}
-        }
-    }
-
-    /// How long a thread shall spin the next time: now and then as always, to see whether it pays
-    /// again.
-    fn spin(&self, usual: u64) -> u64 {
-        if self.crowded() && !self.answers.is_multiple_of(Self::PROBES) { 0 } else { usual }
-    }
-}
 
 /// What answering a thread has found that it may come to next.
 #[derive(Debug)]
@@ -121,8 +85,9 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     let mut high_water = 2;
     let mut last = Instant::now();
     let mut fruitless = 0u32;
-    let mut crowded = false;
+    let mut sleeps = false;
     let mut spare = Spare::default();
+    lock(machine).pace.begin();
     let mut rhythm = lock(machine).samples().then(|| Rhythm::new(last));
     loop {
         let mut served = false;
@@ -141,7 +106,7 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
                     spare.add(&rest);
                 }
             }
-            crowded = guard.pace.crowded();
+            sleeps = guard.pace.sleeps();
             served = true;
         }
         if served {
@@ -158,7 +123,7 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             continue;
         }
         let expected = rhythm.as_ref().map_or(Wait::Unknown, |rhythm| rhythm.wait(Instant::now()));
-        if !alone && !crowded && (last.elapsed() < SPIN || expected == Wait::Spin) {
+        if !alone && !sleeps && (last.elapsed() < SPIN || expected == Wait::Spin) {
             for _ in 0..32 {
                 std::hint::spin_loop();
             }
@@ -466,6 +431,7 @@ impl Machine {
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let spun = context.get(Slot::Spin) != 0;
         let usual = self.contexts.spin;
+        self.pace.note_processor(context.get(Slot::Processor));
         context.set(Slot::Spin, self.pace.spin(usual));
         let asleep = context.answer(tail);
         if usual != 0 {

@@ -4,8 +4,7 @@
 use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeLabel, edx, qword_ptr, r8, r9, r9d, r10, r11, rax, rcx, rdi, rsi};
 
-use super::lwp::{restore_flags, save_flags};
-use super::{ALL, Builder, begin_request, state};
+use super::{ALL, Builder, begin_request, restore_flags, save_flags, state};
 use crate::context::{RANGES_AT, Slot, ranges};
 use crate::recipe::{Commit, PcSource, Spills};
 

@@ -6,12 +6,15 @@ use iced_x86::code_asm::{
     r8d, r9, r10, r10d, r11, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
-use super::{ALL, BOTH, Builder, Emit, restore_all, saved_registers, state};
+use super::{
+    ALL, ALL_AND_FLAGS, BOTH, Builder, Emit, restore_all, restore_flags, save_flags,
+    saved_registers, state,
+};
 use crate::context::{
     LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, LWP_TAKEN_AT, LWP_WORDS_AT, RequestKind, Slot,
     lwp_slot_displacement,
 };
-use crate::recipe::{Commit, PcSource, Spills};
+use crate::recipe::{Commit, PcSource};
 
 mod event;
 mod noted;
@@ -41,8 +44,6 @@ pub(super) struct Labels {
     pub touch_read: CodeLabel,
     pub touch_write: CodeLabel,
 }
-
-const ALL_AND_FLAGS: Spills = Spills { flags: true, ..ALL };
 
 pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError> {
     let unit::Labels { insert, sample, flush } = unit::emit(b, ring)?;
@@ -229,19 +230,6 @@ fn save_rest(b: &mut Builder, commit: Commit) -> Emit {
     save_flags(b)?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, commit))?;
     Ok(())
-}
-
-pub(super) fn save_flags(b: &mut Builder) -> Emit {
-    b.asm.lahf()?;
-    b.asm.seto(al)?;
-    b.asm.mov(Builder::slot(Slot::LwpFlags), rax)
-}
-
-/// LAHF and SETO the other way round: adding 127 to 1 overflows.
-pub(super) fn restore_flags(b: &mut Builder) -> Emit {
-    b.asm.mov(rax, Builder::slot(Slot::LwpFlags))?;
-    b.asm.add(al, 0x7f)?;
-    b.asm.sahf()
 }
 
 /// rsi := high part left, rdi := low part left, r8 := what has been counted of the high part.

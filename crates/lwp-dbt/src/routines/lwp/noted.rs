@@ -11,10 +11,11 @@ use iced_x86::code_asm::{
 };
 
 use super::event;
+use super::give_nothing;
 use super::unit::{self, draw, write_record};
-use super::{ALL_AND_FLAGS, give_nothing, restore_flags};
 use crate::context::Slot;
 use crate::recipe::{Commit, PcSource};
+use crate::routines::{ALL_AND_FLAGS, restore_flags};
 use crate::routines::{Builder, Emit, restore_all, state};
 
 /// In [`Slot::LwpNote`]: an instruction, and a branch.

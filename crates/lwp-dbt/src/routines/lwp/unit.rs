@@ -10,10 +10,11 @@ use iced_x86::code_asm::{
     r8d, r9, r9d, r10, r11, rax, rcx, rdi, rdx, rsi,
 };
 
-use super::{ALL_AND_FLAGS, PAGE, RECORD_BYTES, count_up, restore_flags, save_rest};
+use super::{PAGE, RECORD_BYTES, count_up, save_rest};
 use crate::context::{RequestKind, Slot, lwp_slot_displacement};
 use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, state};
+use crate::routines::{ALL_AND_FLAGS, restore_flags};
 
 const R11: Spills = Spills { rcx: false, ..BOTH };
 /// A record's InstructionAddress, Data2 and time stamp.

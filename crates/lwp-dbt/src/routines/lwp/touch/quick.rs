@@ -13,8 +13,8 @@ use crate::context::{
     UNDOS,
 };
 use crate::recipe::{AppState, Commit, PcSource, Spills};
-use crate::routines::lwp::{restore_flags, save_flags};
 use crate::routines::{BOTH, Builder, Emit, state};
+use crate::routines::{restore_flags, save_flags};
 
 /// Lines in a set.
 pub(super) const WAYS: usize = 8;

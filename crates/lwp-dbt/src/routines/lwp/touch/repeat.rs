@@ -14,7 +14,7 @@ use crate::context::{
     META_COUNTS_SHIFT, META_NO_LOAD, META_SOURCE, NOTE_BYTES, NOTES_AT, Slot, UNDO_BYTES, UNDOS,
 };
 use crate::recipe::Commit;
-use crate::routines::lwp::save_flags;
+use crate::routines::save_flags;
 use crate::routines::{Builder, Emit};
 
 /// Bytes of a line, where sets lie as an address's own bits say.

@@ -1,0 +1,125 @@
+//! Whether waiting awake pays.
+//!
+//! It does where the thread and the server have a processor each. Where they share one, who spins takes time from
+//! the one waited for. Which processor a thread was on it says with every request; what cannot be seen so, as where
+//! two virtual processors are one real one, is judged by what spinning has brought.
+
+use lwp_dbt::{NO_PROCESSOR, PROCESSOR_SEGMENT};
+use lwp_ptrace::sys;
+
+/// Whether the program's threads and the server have processors of their own.
+#[derive(Debug)]
+pub struct Pace {
+    /// Grows with every spin that ended in sleep, shrinks with every one that did not.
+    crowding: u32,
+    answers: u32,
+    /// The server's processor when it last had something to do.
+    server: u64,
+    /// Whether the thread that was answered last had asked on the server's processor; unknown at first.
+    together: Option<bool>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { crowding: 0, answers: 0, server: NO_PROCESSOR, together: None }
+    }
+}
+
+impl Pace {
+    const CROWDED: u32 = 32;
+    const MOST: u32 = 64;
+    /// One answer of so many finds out whether spinning pays again.
+    const PROBES: u32 = 64;
+
+    /// The server, which runs this, is ready.
+    pub fn begin(&mut self) {
+        self.server = processor();
+    }
+
+    /// The server, which runs this, is about to answer a thread that was on processor `asked`.
+    pub fn note_processor(&mut self, asked: u64) {
+        self.server = processor();
+        self.together = Some(same(self.server, asked));
+    }
+
+    /// A thread that had `spun` was found asleep, or not.
+    pub fn note(&mut self, spun: bool, asleep: bool) {
+        self.answers = self.answers.wrapping_add(1);
+        match (spun, asleep) {
+            (true, true) => self.crowding = (self.crowding + 4).min(Self::MOST),
+            (true, false) if self.crowded() => self.crowding -= 8,
+            (true, false) => self.crowding = self.crowding.saturating_sub(1),
+            (false, _) => {}
+        }
+    }
+
+    /// Whether hand-offs are expensive at the moment.
+    fn crowded(&self) -> bool {
+        self.crowding > Self::CROWDED
+    }
+
+    /// Whether the server had better sleep than spin.
+    pub fn sleeps(&self) -> bool {
+        self.together == Some(true) || self.crowded()
+    }
+
+    /// How long the thread that is being answered shall spin the next time: now and then as always, to see
+    /// whether it pays again. On the server's processor it never does.
+    pub fn spin(&self, usual: u64) -> u64 {
+        let probes = self.answers.is_multiple_of(Self::PROBES);
+        if self.together == Some(true) || self.crowded() && !probes { 0 } else { usual }
+    }
+
+    /// How long a thread shall spin the first time, whose program this thread has made ready on the processor that
+    /// it will be on too.
+    pub fn first_spin(&self, usual: u64) -> u64 {
+        let together = self.together.unwrap_or_else(|| same(self.server, processor()));
+        if together { 0 } else { usual }
+    }
+}
+
+/// The processor that this runs on.
+fn processor() -> u64 {
+    sys::segment_limit(PROCESSOR_SEGMENT).map_or(NO_PROCESSOR, u64::from)
+}
+
+fn same(one: u64, other: u64) -> bool {
+    one == other && one != NO_PROCESSOR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: u64 = 1000;
+
+    #[test]
+    fn a_thread_on_the_servers_processor_does_not_spin() {
+        let mut pace = Pace::default();
+        assert!(pace.spin(USUAL) == USUAL && !pace.sleeps());
+        pace.note_processor(pace.server);
+        // Nobody knows where there is no such segment.
+        assert_eq!(pace.sleeps(), false);
+        pace.together = Some(true);
+        assert!(pace.spin(USUAL) == 0 && pace.first_spin(USUAL) == 0 && pace.sleeps());
+        pace.note_processor(NO_PROCESSOR);
+        assert!(pace.spin(USUAL) == USUAL && pace.first_spin(USUAL) == USUAL && !pace.sleeps());
+    }
+
+    #[test]
+    fn spinning_in_vain_ends_and_is_tried_again() {
+        let mut pace = Pace { together: Some(false), ..Pace::default() };
+        for _ in 0..9 {
+            assert_eq!(pace.spin(USUAL), USUAL);
+            pace.note(true, true);
+        }
+        assert!(pace.spin(USUAL) == 0 && pace.sleeps());
+        let mut tries = 0;
+        while pace.sleeps() {
+            tries += 1;
+            let spun = pace.spin(USUAL) != 0;
+            pace.note(spun, false);
+        }
+        assert!((1..=64).contains(&tries), "{tries}");
+    }
+}
