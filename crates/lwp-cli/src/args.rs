@@ -401,12 +401,32 @@ pub fn parse() -> Result<CommandLine, Failure> {
     if crate::perf::is_called_so(words.next().as_deref()) {
         return Ok(CommandLine { command: Command::Perf { words: words.collect() } });
     }
+    let words: Vec<OsString> = words.collect();
+    if let Some(command) = run_alone(&words) {
+        return Ok(CommandLine { command });
+    }
     CommandLine::try_parse().map_err(|error| {
         if !error.use_stderr() {
             error.exit();
         }
         Failure::usage(&error)
     })
+}
+
+/// What a command line asks for that runs a program and is right: defining the other commands too takes longer
+/// than a short program runs. `None` for everything else, which the whole definition has words for.
+fn run_alone(words: &[OsString]) -> Option<Command> {
+    match words.first()?.to_str()? {
+        "stat" => arguments(words).map(Command::Stat),
+        "run" => arguments(words).map(Command::Run),
+        "record" => arguments(words).map(Command::Record),
+        _ => None,
+    }
+}
+
+fn arguments<A: Args>(words: &[OsString]) -> Option<A> {
+    let command = A::augment_args(clap::Command::new("lwp"));
+    A::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
 /// The command's definition, for completions and manual pages.
@@ -438,6 +458,41 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         definition().debug_assert();
+    }
+
+    #[test]
+    fn commands_that_run_a_program_mean_the_same_alone() {
+        let lines = [
+            "stat true",
+            "stat -e branches -r 3 -- gzip -e -9",
+            "stat -p 12 --no-cache",
+            "stat -D -1 -x, -I 100 true --help",
+            "run --cpu bulldozer -- ./a.out --version",
+            "record -F 999 -g -o x.data sh -c true",
+            "record -c 1000003 --call-graph dwarf -- a",
+        ];
+        for line in lines {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let alone = run_alone(&words).expect(line);
+            let whole = ["lwp"].map(OsString::from).into_iter().chain(words);
+            let whole = CommandLine::try_parse_from(whole).expect(line);
+            assert_eq!(format!("{alone:?}"), format!("{:?}", whole.command), "{line}");
+        }
+        let left = [
+            "stat",
+            "stat --help",
+            "run -h",
+            "stat --version",
+            "record -V",
+            "stat --bogus a",
+            "report",
+            "-V",
+            "",
+        ];
+        for line in left {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert!(run_alone(&words).is_none(), "{line}");
+        }
     }
 
     #[test]
