@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -455,28 +455,56 @@ impl std::fmt::Debug for ChildEventsHeld {
     }
 }
 
-/// Keeps SIGCHLD from the calling thread as long as the result lives, but for while it waits by
-/// [`ChildEventsHeld::wait_readable`].
+/// Keeps SIGCHLD from the calling thread as long as the result lives.
 ///
-/// Each stop of a tracee sends one. Those that come while its tracer is at work then run into one another, where each
-/// took a handler. A thread of the process from which they are not kept gets them instead.
+/// Each stop of a tracee sends one, and each would take a handler. A thread of the process from which they are not
+/// kept gets them instead.
 #[must_use]
 pub fn hold_child_events() -> ChildEventsHeld {
-    // SAFETY: the sets are plain data, initialised before they are passed.
+    let set = child_event_set();
+    // SAFETY: a set is plain data; both live through the call.
     unsafe {
-        let mut set: libc::sigset_t = zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
         let mut before: libc::sigset_t = zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
         ChildEventsHeld { before }
     }
 }
 
+fn child_event_set() -> libc::sigset_t {
+    // SAFETY: a set is plain data, for which zero is a value, and initialised before anything is added.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        set
+    }
+}
+
 impl ChildEventsHeld {
-    /// As [`wait_readable`]; the mask is changed and waiting begins in one step, so that no signal is missed.
-    pub fn wait_readable(&self, fd: &OwnedFd, timeout: Option<Duration>) {
-        wait(fd, None, timeout, &raw const self.before);
+    /// A descriptor that is readable while one is pending.
+    pub fn descriptor(&self) -> Result<OwnedFd> {
+        let (set, flags) = (child_event_set(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        // SAFETY: the set lives through the call.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, flags) };
+        check(i64::from(fd))?;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Sleeps until `event` has been signalled, one is pending that `pending` was made for, or the time is up, and
+    /// takes both. Without `pending`, SIGCHLD is let through meanwhile: the mask is changed and waiting begins in
+    /// one step, so that none is missed.
+    pub fn wait(&self, event: &OwnedFd, pending: Option<&OwnedFd>, timeout: Option<Duration>) {
+        let mask = if pending.is_some() { std::ptr::null() } else { &raw const self.before };
+        let [event_is_set, is_pending] = wait(event, pending.map(OwnedFd::as_fd), timeout, mask);
+        if event_is_set {
+            event_clear(event);
+        }
+        if let Some(pending) = pending.filter(|_| is_pending) {
+            let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+            // SAFETY: the array is as long as said.
+            unsafe { libc::read(pending.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) };
+        }
     }
 }
 
@@ -503,13 +531,14 @@ pub fn wait_either_readable(
     wait(fd, other, timeout, std::ptr::null());
 }
 
-/// The same with another mask of blocked signals, which is null or lives as long as the call.
+/// The same with another mask of blocked signals, which is null or lives as long as the call. Says which of the two
+/// are readable.
 fn wait(
     fd: &OwnedFd,
     other: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
-) {
+) -> [bool; 2] {
     // A negative descriptor is passed over.
     let other = other.map_or(-1, |other| other.as_raw_fd());
     let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -518,6 +547,7 @@ fn wait(
     let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
     // SAFETY: `poll` and `time` live through the call, and so does what `mask` points to.
     unsafe { libc::ppoll(poll.as_mut_ptr(), 2, time, mask) };
+    poll.map(|it| it.revents & libc::POLLIN != 0)
 }
 
 fn timespec(duration: Duration) -> libc::timespec {

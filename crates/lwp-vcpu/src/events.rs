@@ -12,12 +12,11 @@ mod renewal;
 mod signals;
 mod trap_flag;
 
-use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
-use lwp_ptrace::sys::{self, ChildEventsHeld, Errno};
+use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
 use crate::config::{Control, Request, Target};
@@ -113,9 +112,8 @@ impl<'a> Tracer<'a> {
     pub fn run(&mut self) -> ExitStatus {
         let wake = lock(self.machine).wake_tracer.clone();
         let held = sys::hold_child_events();
+        let pending = held.descriptor().ok();
         loop {
-            // Whatever happens after this leaves the descriptor readable.
-            sys::event_clear(&wake);
             loop {
                 match sys::wait_any() {
                     Ok(Some((tid, status))) => self.stopped(tid, Stop::from_status(status)),
@@ -123,8 +121,12 @@ impl<'a> Tracer<'a> {
                     Err(_) => return self.status.unwrap_or(ExitStatus::Code(0)),
                 }
             }
-            if self.idle(&wake, &held) {
+            if self.is_over() {
                 break;
+            }
+            // Whatever has happened since it was looked for ends this at once.
+            if let Some(timeout) = self.patience() {
+                held.wait(&wake, pending.as_ref(), timeout);
             }
         }
         self.status.unwrap_or(ExitStatus::Code(0))
@@ -139,8 +141,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Nothing has stopped: looks at requests, then sleeps. True when all is over.
-    fn idle(&mut self, wake: &OwnedFd, held: &ChildEventsHeld) -> bool {
+    /// Nothing has stopped: looks at requests. True when all is over.
+    fn is_over(&mut self) -> bool {
         self.needs();
         self.requests();
         self.checkpoint();
@@ -148,20 +150,19 @@ impl<'a> Tracer<'a> {
             self.detach_all();
         }
         // A first process that runs natively is still waited for.
-        if self.status.is_some() && lock(self.machine).threads.is_empty() {
-            return true;
-        }
-        let mut timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        self.status.is_some() && lock(self.machine).threads.is_empty()
+    }
+
+    /// How long to wait for something to happen, if at all.
+    fn patience(&mut self) -> Option<Option<Duration>> {
+        let timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if timeout.is_some_and(|left| left.is_zero()) {
             self.time_out();
-            return false;
+            return None;
         }
-        if self.control.is_some() {
-            // Requests come over a channel, which cannot be polled together with a descriptor.
-            timeout = Some(timeout.unwrap_or(REQUEST_POLL).min(REQUEST_POLL));
-        }
-        held.wait_readable(wake, timeout);
-        false
+        // Requests come over a channel, which cannot be polled together with a descriptor.
+        let polled = self.control.is_some().then_some(REQUEST_POLL);
+        Some(timeout.into_iter().chain(polled).min())
     }
 
     /// Stops the threads that the server wants something done for.
