@@ -44,10 +44,9 @@ const MOST_SPARE: usize = 1 << 14;
 const FORESEEN: u8 = 11;
 /// How long the server spins after its last request.
 const SPIN: Duration = Duration::from_micros(50);
-/// Sleeps are bounded, for threads that may not make the system call that wakes us.
-const NAP: Duration = Duration::from_millis(1);
-
-/// The same while there are such threads.
+/// Sleeps are bounded: what has been translated is written every now and then.
+const NAP: Duration = Duration::from_millis(20);
+/// The same while there are threads that may not make the system call that wakes us.
 const FILTERED_NAP: Duration = Duration::from_micros(50);
 
 /// What answering a thread has found that it may come to next.
@@ -84,7 +83,6 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     let sleep_word = memory.u32(DOOR_SLEEP);
     let mut high_water = 2;
     let mut last = Instant::now();
-    let mut fruitless = 0u32;
     let mut sleeps = false;
     let mut spare = Spare::default();
     lock(machine).pace.begin();
@@ -111,7 +109,6 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
         }
         if served {
             last = Instant::now();
-            fruitless = 0;
             if let (Some(rhythm), Some(found)) = (&mut rhythm, found) {
                 rhythm.note(found, last);
             }
@@ -148,15 +145,13 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             if guard.finished {
                 return;
             }
-            let nap = match (expected, guard.filtered, fruitless > 1000) {
-                (Wait::Sleep(nap), false, _) => nap,
-                (_, true, _) => FILTERED_NAP,
-                (_, false, true) => 20 * NAP,
-                (_, false, false) => NAP,
+            let nap = match expected {
+                _ if guard.filtered => FILTERED_NAP,
+                Wait::Sleep(nap) => nap,
+                Wait::Spin | Wait::Unknown => NAP,
             };
             drop(guard);
             sys::futex_wait(sleep_word, 1, Some(nap));
-            fruitless = fruitless.saturating_add(1);
         }
         sleep_word.store(0, Ordering::SeqCst);
     }
