@@ -17,7 +17,7 @@ fn main() {
         // What the linker finds first where it looks for the shared library.
         fs::write(out.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n")
             .expect("output can be written");
-        println!("cargo::rustc-link-search=native={}", out.display());
+        println!("cargo::rustc-link-arg-bins=-L{}", out.display());
     }
 }
 

@@ -100,30 +100,10 @@ pub(crate) struct Charge {
     pub in_terminator: bool,
 }
 
-/// What an emitter collects, for the next one to use the memory again.
+/// What an emitter collects; its memory is used again for the next region.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers {
-    code: Vec<u8>,
-    links: Vec<Link>,
-    asks: Vec<Ask>,
-    trips: Vec<Trip>,
-    tables: Vec<u8>,
-    touches: Vec<Touch>,
-    calls: Vec<CountedCall>,
-    constants: Vec<(usize, u64)>,
-    relocations: Vec<(usize, Relocation)>,
-    points: Vec<Point>,
-}
-
-/// The only place that appends translated code.
-pub(crate) struct Emitter<'a> {
+pub(crate) struct Output {
     pub code: Vec<u8>,
-    /// Address of the first byte of `code`.
-    pub base: u64,
-    pub layout: Layout,
-    pub routines: &'a Routines,
-    /// Address of this arena's copy of the routines.
-    pub routines_at: u64,
     pub links: Vec<Link>,
     pub asks: Vec<Ask>,
     pub trips: Vec<Trip>,
@@ -137,6 +117,32 @@ pub(crate) struct Emitter<'a> {
     pub relocations: Vec<(usize, Relocation)>,
     /// Points of the fragment being emitted; offsets relative to `piece_start`.
     pub points: Vec<Point>,
+}
+
+impl Output {
+    fn clear(&mut self) {
+        self.code.clear();
+        self.links.clear();
+        self.asks.clear();
+        self.trips.clear();
+        self.tables.clear();
+        self.touches.clear();
+        self.calls.clear();
+        self.constants.clear();
+        self.relocations.clear();
+        self.points.clear();
+    }
+}
+
+/// The only place that appends translated code.
+pub(crate) struct Emitter<'a> {
+    pub out: Output,
+    /// Address of the first byte of the code.
+    pub base: u64,
+    pub layout: Layout,
+    pub routines: &'a Routines,
+    /// Address of this arena's copy of the routines.
+    pub routines_at: u64,
     pub piece_start: usize,
     /// The fragment being emitted, once its body has begun.
     pub fragment: Option<FragmentId>,
@@ -158,22 +164,21 @@ pub(crate) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub fn new(base: u64, layout: Layout, routines: &'a Routines, routines_at: u64) -> Self {
+    /// Collects into the memory of `used`, which another emitter has left.
+    pub fn new(
+        base: u64,
+        layout: Layout,
+        routines: &'a Routines,
+        routines_at: u64,
+        mut used: Output,
+    ) -> Self {
+        used.clear();
         Self {
-            code: Vec::new(),
+            out: used,
             base,
             layout,
             routines,
             routines_at,
-            links: Vec::new(),
-            asks: Vec::new(),
-            trips: Vec::new(),
-            tables: Vec::new(),
-            touches: Vec::new(),
-            calls: Vec::new(),
-            constants: Vec::new(),
-            relocations: Vec::new(),
-            points: Vec::new(),
             piece_start: 0,
             fragment: None,
             uncharged: false,
@@ -187,69 +192,15 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Collects into the memory of an earlier emitter.
-    pub fn reuse(&mut self, mut buffers: Buffers) {
-        buffers.code.clear();
-        buffers.links.clear();
-        buffers.asks.clear();
-        buffers.trips.clear();
-        buffers.tables.clear();
-        buffers.touches.clear();
-        buffers.calls.clear();
-        buffers.constants.clear();
-        buffers.relocations.clear();
-        buffers.points.clear();
-        let Buffers {
-            code,
-            links,
-            asks,
-            trips,
-            tables,
-            touches,
-            calls,
-            constants,
-            relocations,
-            points,
-        } = buffers;
-        self.code = code;
-        self.links = links;
-        self.asks = asks;
-        self.trips = trips;
-        self.tables = tables;
-        self.touches = touches;
-        self.calls = calls;
-        self.constants = constants;
-        self.relocations = relocations;
-        self.points = points;
-    }
-
-    /// The memory, for [`Self::reuse`].
-    pub fn buffers(self) -> Buffers {
-        let Self {
-            code,
-            links,
-            asks,
-            trips,
-            tables,
-            touches,
-            calls,
-            constants,
-            relocations,
-            points,
-            ..
-        } = self;
-        Buffers { code, links, asks, trips, tables, touches, calls, constants, relocations, points }
-    }
-
     /// Address of the next byte.
     pub fn here(&self) -> CachePc {
-        CachePc(self.base + self.code.len() as u64)
+        CachePc(self.base + self.out.code.len() as u64)
     }
 
     /// Starts a piece of code with a point table of its own here.
     pub fn start_piece(&mut self) {
-        self.points.clear();
-        self.piece_start = self.code.len();
+        self.out.points.clear();
+        self.piece_start = self.out.code.len();
         self.fragment = None;
         self.app = 0;
         self.index = 0;
@@ -260,16 +211,16 @@ impl<'a> Emitter<'a> {
     /// Throws away everything from `to` on.
     pub fn rewind(&mut self, to: CachePc) {
         let len = (to.0 - self.base) as usize;
-        self.code.truncate(len);
-        self.links.retain(|link| link.at < len);
-        self.asks.retain(|ask| ask.at < len);
-        self.trips.retain(|trip| trip.at < len);
-        self.touches.retain(|touch| touch.at < len);
-        self.calls.retain(|call| call.at < len);
-        self.constants.retain(|(at, _)| *at < len);
-        self.relocations.retain(|(at, _)| *at < len);
+        self.out.code.truncate(len);
+        self.out.links.retain(|link| link.at < len);
+        self.out.asks.retain(|ask| ask.at < len);
+        self.out.trips.retain(|trip| trip.at < len);
+        self.out.touches.retain(|touch| touch.at < len);
+        self.out.calls.retain(|call| call.at < len);
+        self.out.constants.retain(|(at, _)| *at < len);
+        self.out.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;
-        self.points.retain(|point| point.at < at);
+        self.out.points.retain(|point| point.at < at);
         self.before = 0;
         self.deferred = None;
         self.charged_first = false;
@@ -280,7 +231,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        self.code.extend_from_slice(bytes);
+        self.out.code.extend_from_slice(bytes);
     }
 
     fn imm32(&mut self, value: u32) {
@@ -294,12 +245,12 @@ impl<'a> Emitter<'a> {
     /// From here on the application's state is `state`, at the instruction being emitted, with the
     /// registers that are held in their slots.
     pub fn point(&mut self, state: u8) {
-        let at = (self.code.len() - self.piece_start) as u32;
+        let at = (self.out.code.len() - self.piece_start) as u32;
         let state = state | self.watch.held;
         let point = Point { at, app: self.app, index: self.index, state };
-        match self.points.last_mut() {
+        match self.out.points.last_mut() {
             Some(last) if last.at == at => *last = point,
-            _ => self.points.push(point),
+            _ => self.out.points.push(point),
         }
     }
 
@@ -368,7 +319,7 @@ impl<'a> Emitter<'a> {
     /// A displacement that may be patched later must not cross a cache line, so that other threads
     /// see the old one or the new one.
     fn pad_for_link(&mut self, opcode_len: usize) {
-        let at = (self.base as usize + self.code.len() + opcode_len) % 64;
+        let at = (self.base as usize + self.out.code.len() + opcode_len) % 64;
         if at > 60 {
             let pad = 64 - at;
             self.bytes(&[0x90, 0x90, 0x90][..pad]);
@@ -377,7 +328,7 @@ impl<'a> Emitter<'a> {
 
     /// The word appended last depends on where something lies.
     fn relocated(&mut self, kind: Relocation) {
-        self.relocations.push((self.code.len() - kind.bytes(), kind));
+        self.out.relocations.push((self.out.code.len() - kind.bytes(), kind));
     }
 
     /// `lea register, [rip + …]`: an address in the application's module, in rcx or r11. Out of reach, where
@@ -403,7 +354,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn displacement_to(&mut self, target: u64) {
-        let next = self.base + self.code.len() as u64 + 4;
+        let next = self.base + self.out.code.len() as u64 + 4;
         self.imm32(target.wrapping_sub(next) as u32);
     }
 
@@ -423,13 +374,13 @@ impl<'a> Emitter<'a> {
     pub fn jump_link(&mut self, target: AppPc) {
         self.pad_for_link(1);
         self.bytes(&[0xe9]);
-        self.links.push(Link { at: self.code.len(), target });
+        self.out.links.push(Link { at: self.out.code.len(), target });
         self.imm32(0);
     }
 
     fn ask_from(&mut self, kind: RequestKind, pc: AppPc, rcx_spilled: bool, r11_spilled: bool) {
-        self.asks.push(Ask {
-            at: self.code.len(),
+        self.out.asks.push(Ask {
+            at: self.out.code.len(),
             kind,
             pc,
             rcx_spilled,

@@ -12,7 +12,7 @@ use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Decoding, Emulated, Terminator};
 use crate::context::{Layout, SyscallClass};
 use crate::counters::Counters;
-use crate::emit::{Buffers, Emitter, TOUCH_BYTES, WatchedShape};
+use crate::emit::{Emitter, Output, TOUCH_BYTES, WatchedShape};
 
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::image::Placed;
@@ -113,8 +113,8 @@ pub struct Translator {
     decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
     /// Blocks whose memory can be used again.
     spare: Vec<Arc<Block>>,
-    /// The emitter's, likewise.
-    buffers: Buffers,
+    /// What an emitter has collected, likewise.
+    used: Output,
 }
 
 /// One region being translated.
@@ -199,7 +199,7 @@ impl Translator {
             placed: Vec::new(),
             late_heads: FxHashMap::default(),
             spare: Vec::new(),
-            buffers: Buffers::default(),
+            used: Output::default(),
             decoded: FxHashMap::default(),
         }
     }
@@ -322,10 +322,12 @@ impl Translator {
         limits: RegionLimits,
     ) -> Region {
         let routines = Arc::clone(&self.routines);
+        let used = std::mem::take(&mut self.used);
+        let (base, routines_at) = (sink.position().0, sink.routines_at().0);
         let mut work = Work {
             unit,
             source,
-            emitter: Emitter::new(sink.position().0, self.layout, &routines, sink.routines_at().0),
+            emitter: Emitter::new(base, self.layout, &routines, routines_at, used),
             queue: Queue::default(),
             foreign: Vec::new(),
             doubt: limits.doubt,
@@ -333,7 +335,6 @@ impl Translator {
             entries: Vec::new(),
             room: sink.room(),
         };
-        work.emitter.reuse(std::mem::take(&mut self.buffers));
         work.emitter.watch.shape = self.shape;
         let before = self.fragments.len();
         self.trace(&mut work, Ahead { pc, entry, doubt: limits.doubt }, limits);
@@ -353,7 +354,7 @@ impl Translator {
         let Some(id) = work.unit.fragment_at(pc) else { return Region::default() };
         let head = self.head(&mut work, id);
         self.finish(&mut work, sink);
-        self.buffers = work.emitter.buffers();
+        self.used = work.emitter.out;
         Region {
             head: Some(head),
             entries: work.entries,
@@ -377,8 +378,8 @@ impl Translator {
                 }
                 return;
             }
-            let room = work.emitter.code.len()
-                + work.emitter.touches.len() * TOUCH_BYTES
+            let room = work.emitter.out.code.len()
+                + work.emitter.out.touches.len() * TOUCH_BYTES
                 + (work.created.len() + 2) * FRAGMENT_ROOM / 8
                 + self.fragment_room();
             let stop = work.created.len() >= limits.fragments.max(1) + 16
@@ -489,7 +490,7 @@ impl Translator {
         fragment: Option<FragmentId>,
     ) {
         let len = (emitter.here().0 - start.0) as u32;
-        let points = self.points.add(&emitter.points);
+        let points = self.points.add(&emitter.out.points);
         self.pieces.insert(start, Piece { len, pc, fragment, points });
     }
 }
@@ -497,7 +498,7 @@ impl Translator {
 fn set_displacement(emitter: &mut Emitter<'_>, at: usize, target: CachePc) {
     let next = emitter.base + at as u64 + 4;
     let displacement = target.0.wrapping_sub(next) as u32;
-    emitter.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+    emitter.out.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
 }
 
 fn direct_target(terminator: &Terminator) -> AppPc {

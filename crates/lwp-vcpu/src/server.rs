@@ -80,7 +80,6 @@ impl Spare {
 /// Runs until the machine is finished.
 pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     let alone = sys::allowed_cpus() <= 1;
-    let sleep_word = memory.u32(DOOR_SLEEP);
     let mut high_water = 2;
     let mut last = Instant::now();
     let mut sleeps = false;
@@ -127,34 +126,35 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             high_water = high_water.max(2);
             continue;
         }
-        {
-            let mut guard = lock(machine);
-            if guard.finished {
-                return;
-            }
-            guard.keep_meanwhile();
-            high_water = guard.contexts.high_water();
+        match sleep(machine, memory, expected) {
+            Some(slots) => high_water = slots,
+            None => return,
         }
-        sleep_word.store(1, Ordering::SeqCst);
-        let ringing = (0..high_water)
-            .step_by(8)
-            .any(|base| memory.u64(base as u64).load(Ordering::SeqCst) != 0);
-        if !ringing {
-            let guard = lock(machine);
-            // Set before the sleep word is cleared: one of the two is seen.
-            if guard.finished {
-                return;
-            }
-            let nap = match expected {
-                _ if guard.filtered => FILTERED_NAP,
-                Wait::Sleep(nap) => nap,
-                Wait::Spin | Wait::Unknown => NAP,
-            };
-            drop(guard);
-            sys::futex_wait(sleep_word, 1, Some(nap));
-        }
-        sleep_word.store(0, Ordering::SeqCst);
     }
+}
+
+/// Sleeps until a thread rings, or for a while; returns how many slots there are to look at then. `None` when all is
+/// over.
+fn sleep(machine: &Mutex<Machine>, memory: &SharedMemory, expected: Wait) -> Option<usize> {
+    let sleep_word = memory.u32(DOOR_SLEEP);
+    lock(machine).keep_meanwhile();
+    sleep_word.store(1, Ordering::SeqCst);
+    // Who gets a slot after this, or sets `finished`, finds the sleep word set.
+    let guard = lock(machine);
+    let slots = guard.contexts.high_water();
+    let nap = match expected {
+        _ if guard.finished => return None,
+        _ if guard.filtered => FILTERED_NAP,
+        Wait::Sleep(nap) => nap,
+        Wait::Spin | Wait::Unknown => NAP,
+    };
+    drop(guard);
+    let rings = |base: usize| memory.u64(base as u64).load(Ordering::SeqCst) != 0;
+    if !(0..slots).step_by(8).any(rings) {
+        sys::futex_wait(sleep_word, 1, Some(nap));
+    }
+    sleep_word.store(0, Ordering::SeqCst);
+    Some(slots)
 }
 
 /// Everything is over: ends the server, also where it sleeps.

@@ -86,14 +86,14 @@ impl Emitter<'_> {
 
     /// Rule 2.
     pub(super) fn rip_relative(&mut self, bytes: &[u8], displacement_at: u8, operand: u64) -> bool {
-        let next = self.base + (self.code.len() + bytes.len()) as u64;
+        let next = self.base + (self.out.code.len() + bytes.len()) as u64;
         let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
             return false;
         };
-        let at = self.code.len() + usize::from(displacement_at);
+        let at = self.out.code.len() + usize::from(displacement_at);
         self.bytes(bytes);
-        self.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
-        self.relocations.push((at, Relocation::Application));
+        self.out.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+        self.out.relocations.push((at, Relocation::Application));
         true
     }
 

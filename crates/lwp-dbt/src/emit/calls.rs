@@ -53,14 +53,14 @@ impl Emitter<'_> {
         self.load_counter(first);
         // lea rcx, [rcx + r11 + 1]; jrcxz +5; jmp stub
         self.bytes(&[0x4a, 0x8d, 0x4c, 0x19, 0x01, 0xe3, 0x05, 0xe9]);
-        let at = self.code.len();
+        let at = self.out.code.len();
         self.imm32(0);
         let same = self.here();
         self.count_in_rcx(first + 1);
         self.point(SPILLED | bits::EDGE);
         let counted = self.here();
         let (app, index) = (self.app, self.index);
-        self.calls.push(CountedCall {
+        self.out.calls.push(CountedCall {
             at,
             fragment,
             block: block.pc,
@@ -88,7 +88,7 @@ impl Emitter<'_> {
         self.load_counter(call.first);
         // jrcxz first
         self.bytes(&[0xe3, 0]);
-        let from = self.code.len();
+        let from = self.out.code.len();
         // mov gs:[target], r11
         self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
         self.imm32(Slot::CallTarget as u32);
@@ -99,7 +99,7 @@ impl Emitter<'_> {
         self.displacement_to(call.counted.0);
         self.store_rcx(Slot::CallAfter as u32);
         self.jump_to_routine(self.routines.called);
-        self.code[from - 1] = (self.code.len() - from) as u8;
+        self.out.code[from - 1] = (self.out.code.len() - from) as u8;
         // mov rcx, r11; not rcx
         self.bytes(&[0x4c, 0x89, 0xd9, 0x48, 0xf7, 0xd1]);
         self.store_rcx(counter_displacement(call.first));

@@ -162,7 +162,7 @@ impl Emitter<'_> {
         };
         let Some(at) = at else { return false };
         let (app, index, ok) = (self.app, self.index, self.here());
-        self.touches.push(Touch {
+        self.out.touches.push(Touch {
             at,
             fragment,
             block,
@@ -244,7 +244,7 @@ impl Emitter<'_> {
         self.bytes(&[0xc4, 0xe2, 0xf2, 0xf5, 0x0c, 0x25]);
         self.imm32(self.layout.line_mask() as u32);
         self.bytes(&[0xe3, 0x05, 0xe9]);
-        let at = self.code.len();
+        let at = self.out.code.len();
         self.imm32(0);
         Some(at)
     }
@@ -301,7 +301,7 @@ impl Emitter<'_> {
     fn leave_if_outside(&mut self, operand: &MemoryOperand) -> usize {
         self.cmp_r11(self.watch.shape.line_bytes - operand.bytes);
         self.bytes(&[0x0f, 0x87]);
-        let at = self.code.len();
+        let at = self.out.code.len();
         self.imm32(0);
         at
     }
@@ -439,9 +439,9 @@ impl Emitter<'_> {
 
     /// Where a routine goes on, at `ok`, and what it wants to know.
     fn site(&mut self, ok: CachePc, pc: AppPc, fragment: FragmentId, meta: u32) {
-        let site = self.code.len();
+        let site = self.out.code.len();
         self.jump_to(ok);
-        debug_assert_eq!(self.code.len() - site, site::PC as usize);
+        debug_assert_eq!(self.out.code.len() - site, site::PC as usize);
         self.imm64(pc.0);
         self.relocated(Relocation::Address);
         self.imm32(fragment.0);

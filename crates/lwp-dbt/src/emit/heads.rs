@@ -31,12 +31,12 @@ impl Emitter<'_> {
         self.lea_rcx_rcx_r11();
         self.point(spilled | bits::PC_RCX_PLUS | bits::UNCOUNTED);
         self.bytes(&[0xe3, 0]);
-        let from = self.code.len();
+        let from = self.out.code.len();
         // not r11; lea rcx, [rcx + r11 + 1]
         self.bytes(&[0x49, 0xf7, 0xd3, 0x4a, 0x8d, 0x4c, 0x19, 0x01]);
         self.point(at_rcx);
         self.jump_chain(chain_slot);
-        self.code[from - 1] = (self.code.len() - from) as u8;
+        self.out.code[from - 1] = (self.out.code.len() - from) as u8;
         self.point(spilled | bits::UNCOUNTED);
         self.reload_rcx();
         self.point(bits::SPILL_R11 | bits::UNCOUNTED);
@@ -95,7 +95,7 @@ impl Emitter<'_> {
     /// Five bytes at a fragment's head that one aligned store can turn into a jump.
     pub fn patchable_head(&mut self) -> CachePc {
         self.point(bits::UNCOUNTED);
-        while (self.base as usize + self.code.len()) % 8 > 3 {
+        while (self.base as usize + self.out.code.len()) % 8 > 3 {
             self.bytes(&[0x90]);
         }
         let head = self.here();

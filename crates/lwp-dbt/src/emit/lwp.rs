@@ -141,8 +141,18 @@ impl Emitter<'_> {
             self.imm32(word + 7);
             self.bytes(&[0xe3, 0x05, 0xe9]);
         }
-        let at = self.code.len();
-        self.trips.push(Trip { at, fragment, pc, weight, word, retry, flags_dead, after, table });
+        let at = self.out.code.len();
+        self.out.trips.push(Trip {
+            at,
+            fragment,
+            pc,
+            weight,
+            word,
+            retry,
+            flags_dead,
+            after,
+            table,
+        });
         self.imm32(0);
         debug_assert_eq!(self.here().0 - retry.0, CHARGE_BYTES[usize::from(!flags_dead)]);
         if !flags_dead {
@@ -168,13 +178,13 @@ impl Emitter<'_> {
             | Terminator::Return { .. } => 0,
             _ => return None,
         };
-        let start = self.tables.len();
-        self.tables.push(falls);
-        self.tables.extend(block.insns.iter().map(|insn| insn.offset as u8));
+        let start = self.out.tables.len();
+        self.out.tables.push(falls);
+        self.out.tables.extend(block.insns.iter().map(|insn| insn.offset as u8));
         if block.terminator != Terminator::Fall {
-            self.tables.push(block.terminator_offset as u8);
+            self.out.tables.push(block.terminator_offset as u8);
         }
-        Some((start, self.tables.len()))
+        Some((start, self.out.tables.len()))
     }
 
     /// `lea rcx, [rcx + value]`
@@ -210,7 +220,7 @@ impl Emitter<'_> {
             Some(_) => self.bytes(&[0x48, 0x8d, 0x0d]),
             None => self.bytes(&[0xb9]),
         }
-        let at = self.code.len();
+        let at = self.out.code.len();
         self.imm32(0);
         self.store_rcx(Slot::LwpTable as u32);
         self.load_address(Register::R11, trip.pc.0);
@@ -219,9 +229,9 @@ impl Emitter<'_> {
         self.displacement_to(trip.retry.0);
         self.jump_to_routine(self.routines.lwp.deal);
         if let Some((start, end)) = trip.table {
-            let displacement = (self.code.len() - (at + 4)) as u32;
-            self.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
-            self.code.extend_from_slice(&self.tables[start..end]);
+            let displacement = (self.out.code.len() - (at + 4)) as u32;
+            self.out.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+            self.out.code.extend_from_slice(&self.out.tables[start..end]);
         }
         stub
     }
@@ -343,15 +353,15 @@ impl Emitter<'_> {
     /// `LwpAfter := rip + …`, through rcx; the displacement is set later.
     fn name_after(&mut self) -> usize {
         self.bytes(&[0x48, 0x8d, 0x0d]);
-        let at = self.code.len();
+        let at = self.out.code.len();
         self.imm32(0);
         self.store_rcx(Slot::LwpAfter as u32);
         at
     }
 
     fn set_after(&mut self, at: usize) {
-        let displacement = (self.code.len() - (at + 4)) as u32;
-        self.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+        let displacement = (self.out.code.len() - (at + 4)) as u32;
+        self.out.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
     }
 
     /// The result has been set.
@@ -385,7 +395,7 @@ impl Emitter<'_> {
         self.point(state | bits::SPILL_RCX);
         self.load_rcx(Slot::LwpValue as u32);
         self.bytes(&[0xe3, 0]);
-        let expired = self.code.len();
+        let expired = self.out.code.len();
         self.add_to_rcx(u32::MAX);
         self.store_rcx(Slot::LwpValue as u32);
         self.executed(block, state | bits::SPILL_RCX);
@@ -399,10 +409,10 @@ impl Emitter<'_> {
             false => {
                 self.bytes(&[0xe9]);
                 self.imm32(0);
-                Some(self.code.len())
+                Some(self.out.code.len())
             }
         };
-        self.code[expired - 1] = (self.code.len() - expired) as u8;
+        self.out.code[expired - 1] = (self.out.code.len() - expired) as u8;
         (self.app, self.index) = (app, index);
         self.point(state | bits::SPILL_RCX);
         self.reload_rcx();
@@ -416,8 +426,8 @@ impl Emitter<'_> {
         self.jump_ask(RequestKind::Lwpval, block.terminator_pc(), true);
         self.set_after(fix);
         if let Some(over) = over {
-            let displacement = (self.code.len() - over) as u32;
-            self.code[over - 4..over].copy_from_slice(&displacement.to_le_bytes());
+            let displacement = (self.out.code.len() - over) as u32;
+            self.out.code[over - 4..over].copy_from_slice(&displacement.to_le_bytes());
         }
         self.executed(block, state);
         true

@@ -19,7 +19,7 @@ impl Emitter<'_> {
         self.point(0);
         self.pad_for_link(2);
         self.bytes(&[0x0f, 0x80 | condition]);
-        self.links.push(Link { at: self.code.len(), target });
+        self.out.links.push(Link { at: self.out.code.len(), target });
         self.imm32(0);
     }
 
@@ -37,11 +37,11 @@ impl Emitter<'_> {
         self.fell_through(block);
         self.point(bits::EDGE);
         // jmp over the linked jump, whose padding is not known yet.
-        let over = self.code.len();
+        let over = self.out.code.len();
         self.bytes(&[0xeb, 0]);
         self.point(bits::PC_TARGET);
         self.jump_link(target);
-        self.code[over + 1] = (self.code.len() - (over + 2)) as u8;
+        self.out.code[over + 1] = (self.out.code.len() - (over + 2)) as u8;
     }
 
     /// The terminator at hand has been executed; the pc is then as `state` says.
@@ -78,7 +78,7 @@ impl Emitter<'_> {
             self.relocated(Relocation::Low);
         } else {
             self.bytes(&[0xff, 0x35]);
-            self.constants.push((self.code.len(), next.0));
+            self.out.constants.push((self.out.code.len(), next.0));
             self.imm32(0);
         }
     }
@@ -127,7 +127,7 @@ impl Emitter<'_> {
                 self.bytes(&[0x64]);
             }
             self.bytes(&[0x48, 0x8b, 0x0d]);
-            let next = self.base + self.code.len() as u64 + 4;
+            let next = self.base + self.out.code.len() as u64 + 4;
             let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
                 return false;
             };
@@ -217,7 +217,7 @@ impl Emitter<'_> {
             Some(SyscallClass::Unmap | SyscallClass::Protect) => {
                 self.point(0);
                 self.jump_ask(RequestKind::Syscall, pc, false);
-                if let Some(ask) = self.asks.last_mut() {
+                if let Some(ask) = self.out.asks.last_mut() {
                     ask.ranged = true;
                 }
                 self.fell_off(block);

@@ -3,7 +3,7 @@
 use super::{CodeSink, Queue, Translator, Work, direct_target};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource};
-use crate::emit::Emitter;
+use crate::emit::{Emitter, Output};
 use crate::fragment::{Fragment, FragmentId, Unit};
 use crate::plan::Weights;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Translator {
         let mut work = Work {
             unit,
             source,
-            emitter: Emitter::new(at.0, self.layout, &routines, at.1),
+            emitter: Emitter::new(at.0, self.layout, &routines, at.1, Output::default()),
             queue: Queue::default(),
             foreign: Vec::new(),
             doubt: 0,

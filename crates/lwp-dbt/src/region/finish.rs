@@ -2,7 +2,7 @@
 
 use super::{CodeSink, NOT_TAKEN, Translator, Work, set_displacement};
 use crate::addr::{AppPc, CachePc};
-use crate::emit::Emitter;
+use crate::emit::{Emitter, Output};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::plan::Role;
 use crate::recipe::bits;
@@ -70,8 +70,8 @@ impl Translator {
 
     /// Resolves links, emits stubs and constants, and publishes the region.
     pub(super) fn finish(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink) {
-        for index in 0..work.emitter.links.len() {
-            let link = work.emitter.links[index];
+        for index in 0..work.emitter.out.links.len() {
+            let link = work.emitter.out.links[index];
             let known = work.unit.fragment_at(link.target);
             let target = match known {
                 Some(id) => self.head(work, id),
@@ -79,24 +79,24 @@ impl Translator {
             };
             set_displacement(&mut work.emitter, link.at, target);
         }
-        for index in 0..work.emitter.asks.len() {
-            let ask = work.emitter.asks[index];
+        for index in 0..work.emitter.out.asks.len() {
+            let ask = work.emitter.out.asks[index];
             let stub = work.emitter.ask_stub(&ask);
             let pc = AppPc(ask.pc.0 - u64::from(ask.app));
             self.close_piece(&work.emitter, stub, pc, ask.fragment);
             set_displacement(&mut work.emitter, ask.at, stub);
         }
-        for touch in std::mem::take(&mut work.emitter.touches) {
+        for touch in std::mem::take(&mut work.emitter.out.touches) {
             let stub = work.emitter.touch_stub(&touch);
             self.close_piece(&work.emitter, stub, touch.block, Some(touch.fragment));
             set_displacement(&mut work.emitter, touch.at, stub);
         }
-        for call in std::mem::take(&mut work.emitter.calls) {
+        for call in std::mem::take(&mut work.emitter.out.calls) {
             let stub = work.emitter.call_stub(&call);
             self.close_piece(&work.emitter, stub, call.block, Some(call.fragment));
             set_displacement(&mut work.emitter, call.at, stub);
         }
-        for trip in std::mem::take(&mut work.emitter.trips) {
+        for trip in std::mem::take(&mut work.emitter.out.trips) {
             let stub = work.emitter.trip_stub(&trip);
             self.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
             set_displacement(&mut work.emitter, trip.at, stub);
@@ -114,8 +114,8 @@ impl Translator {
         }
         self.constants(work);
         let base = work.emitter.base;
-        work.unit.relocated(base, &work.emitter.relocations);
-        sink.append(&work.emitter.code);
+        work.unit.relocated(base, &work.emitter.out.relocations);
+        sink.append(&work.emitter.out.code);
         // Publish last: only now may other threads be led here.
         for (site, head) in patches {
             sink.patch(site, head.0.wrapping_sub(site.0 + 4) as i32);
@@ -141,17 +141,17 @@ impl Translator {
 
     /// Return addresses that are pushed from memory, after all code of the region.
     pub(super) fn constants(&mut self, work: &mut Work<'_>) {
-        while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(8) {
-            work.emitter.code.push(0xcc);
+        while !(work.emitter.base as usize + work.emitter.out.code.len()).is_multiple_of(8) {
+            work.emitter.out.code.push(0xcc);
         }
-        for index in 0..work.emitter.constants.len() {
-            let (at, value) = work.emitter.constants[index];
+        for index in 0..work.emitter.out.constants.len() {
+            let (at, value) = work.emitter.out.constants[index];
             let here = work.emitter.here();
             work.emitter.constant(value);
             set_displacement(&mut work.emitter, at, here);
         }
-        while !(work.emitter.base as usize + work.emitter.code.len()).is_multiple_of(16) {
-            work.emitter.code.push(0xcc);
+        while !(work.emitter.base as usize + work.emitter.out.code.len()).is_multiple_of(16) {
+            work.emitter.out.code.push(0xcc);
         }
     }
 
@@ -167,14 +167,19 @@ impl Translator {
             Some(&stub) => stub,
             None => {
                 let routines = Arc::clone(&self.routines);
-                let mut emitter =
-                    Emitter::new(sink.position().0, self.layout, &routines, sink.routines_at().0);
+                let mut emitter = Emitter::new(
+                    sink.position().0,
+                    self.layout,
+                    &routines,
+                    sink.routines_at().0,
+                    Output::default(),
+                );
                 let stub = emitter.exit_stub(pc);
                 self.close_piece(&emitter, stub, pc, None);
                 while !emitter.here().0.is_multiple_of(16) {
-                    emitter.code.push(0xcc);
+                    emitter.out.code.push(0xcc);
                 }
-                sink.append(&emitter.code);
+                sink.append(&emitter.out.code);
                 unit.stubs.insert(pc, stub);
                 stub
             }

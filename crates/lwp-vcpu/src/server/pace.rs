@@ -99,7 +99,7 @@ mod tests {
         assert!(pace.spin(USUAL) == USUAL && !pace.sleeps());
         pace.note_processor(pace.server);
         // Nobody knows where there is no such segment.
-        assert_eq!(pace.sleeps(), false);
+        assert!(!pace.sleeps());
         pace.together = Some(true);
         assert!(pace.spin(USUAL) == 0 && pace.first_spin(USUAL) == 0 && pace.sleeps());
         pace.note_processor(NO_PROCESSOR);
