@@ -1,9 +1,10 @@
 //! The routines that every arena starts with: the mailbox, its answers, and the way back from a
 //! signal handler.
 //!
-//! They are position independent. What is in this file touches no flags, but between LAHF and SAHF: only `mov`, `lea`,
-//! `xchg`, `jrcxz`, `movzx`, `pext` and `syscall`, which keeps them. Until an answer has been carried out, every instruction here means
-//! "at the requested application pc, nothing executed", so a request can be dropped at any point.
+//! They are position independent. What is in this file touches no flags, but while these are in their slot: only
+//! `mov`, `lea`, `xchg`, `jrcxz`, `movzx`, `pext` and `syscall`, which keeps them. Until an answer has been carried
+//! out, every instruction here means "at the requested application pc, nothing executed", so a request can be dropped
+//! at any point.
 //!
 //! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing else: contexts,
 //! recipes and addresses.
