@@ -460,6 +460,10 @@ mod tests {
         definition().debug_assert();
     }
 
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
     #[test]
     fn commands_that_run_a_program_mean_the_same_alone() {
         let lines = [
@@ -472,9 +476,9 @@ mod tests {
             "record -c 1000003 --call-graph dwarf -- a",
         ];
         for line in lines {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let words = words(line);
             let alone = run_alone(&words).expect(line);
-            let whole = ["lwp"].map(OsString::from).into_iter().chain(words);
+            let whole = std::iter::once(OsString::from("lwp")).chain(words);
             let whole = CommandLine::try_parse_from(whole).expect(line);
             assert_eq!(format!("{alone:?}"), format!("{:?}", whole.command), "{line}");
         }
@@ -490,8 +494,7 @@ mod tests {
             "",
         ];
         for line in left {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            assert!(run_alone(&words).is_none(), "{line}");
+            assert!(run_alone(&words(line)).is_none(), "{line}");
         }
     }
 

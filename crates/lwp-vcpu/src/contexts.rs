@@ -34,17 +34,15 @@ pub struct Contexts {
     next: usize,
     /// What free slots, and those taken since, have kept of their memory.
     pages: Pages,
-    /// Pauses that a thread spins before it sleeps.
-    pub spin: u64,
     /// The state components of the virtual processor.
     pub state_mask: u64,
 }
 
 impl Contexts {
     /// All slots free.
-    pub fn new(memory: Arc<SharedMemory>, spin: u64, state_mask: u64) -> Self {
+    pub fn new(memory: Arc<SharedMemory>, state_mask: u64) -> Self {
         let (free, pages) = (VecDeque::new(), Pages::default());
-        Self { memory, free, next: 1, pages, spin, state_mask }
+        Self { memory, free, next: 1, pages, state_mask }
     }
 
     /// A fresh context for a thread that spins for `spin` pauses at first; `None` when all are taken.

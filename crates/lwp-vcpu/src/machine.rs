@@ -222,7 +222,7 @@ impl Machine {
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
         Self {
             random_file,
-            contexts: Contexts::new(memory.clone(), spin, cpu.real_xcr0()),
+            contexts: Contexts::new(memory.clone(), cpu.real_xcr0()),
             cpu,
             emulated,
             prepared: None,
@@ -248,7 +248,7 @@ impl Machine {
             saving: Saving::default(),
             profiler: None,
             call_stacks: CallStacks::default(),
-            pace: Pace::default(),
+            pace: Pace::new(spin),
             filtered: false,
             finished: false,
             started: Instant::now(),
@@ -384,7 +384,7 @@ impl Machine {
 
     /// Adds a thread of process `pid` with a context of its own.
     pub fn add_thread(&mut self, tid: Tid, pid: i32) -> Option<usize> {
-        let slot = self.contexts.allocate(self.pace.first_spin(self.contexts.spin))?;
+        let slot = self.contexts.allocate(self.pace.first_spin())?;
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, 0);
         }

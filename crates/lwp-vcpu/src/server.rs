@@ -84,8 +84,10 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     let mut last = Instant::now();
     let mut sleeps = false;
     let mut spare = Spare::default();
-    lock(machine).pace.begin();
-    let mut rhythm = lock(machine).samples().then(|| Rhythm::new(last));
+    let mut guard = lock(machine);
+    guard.pace.begin();
+    let mut rhythm = guard.samples().then(|| Rhythm::new(last));
+    drop(guard);
     loop {
         let mut served = false;
         let found = rhythm.as_ref().map(|_| Instant::now());
@@ -123,7 +125,6 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             for _ in 0..32 {
                 std::hint::spin_loop();
             }
-            high_water = high_water.max(2);
             continue;
         }
         match sleep(machine, memory, expected) {
@@ -137,13 +138,15 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
 /// over.
 fn sleep(machine: &Mutex<Machine>, memory: &SharedMemory, expected: Wait) -> Option<usize> {
     let sleep_word = memory.u32(DOOR_SLEEP);
-    lock(machine).keep_meanwhile();
     sleep_word.store(1, Ordering::SeqCst);
-    // Who gets a slot after this, or sets `finished`, finds the sleep word set.
-    let guard = lock(machine);
+    // Who gets a slot after this, or sets `finished`, finds that the sleep word has been set.
+    let mut guard = lock(machine);
+    if guard.finished {
+        return None;
+    }
+    guard.keep_meanwhile();
     let slots = guard.contexts.high_water();
     let nap = match expected {
-        _ if guard.finished => return None,
         _ if guard.filtered => FILTERED_NAP,
         Wait::Sleep(nap) => nap,
         Wait::Spin | Wait::Unknown => NAP,
@@ -425,13 +428,10 @@ impl Machine {
         context.set(Slot::Go, head.0);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let spun = context.get(Slot::Spin) != 0;
-        let usual = self.contexts.spin;
         self.pace.note_processor(context.get(Slot::Processor));
-        context.set(Slot::Spin, self.pace.spin(usual));
+        context.set(Slot::Spin, self.pace.spin());
         let asleep = context.answer(tail);
-        if usual != 0 {
-            self.pace.note(spun, asleep);
-        }
+        self.pace.note(spun, asleep);
     }
 
     /// Adds what the data of the module at `pc` point to, once.

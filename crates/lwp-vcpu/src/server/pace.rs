@@ -10,6 +10,8 @@ use lwp_ptrace::sys;
 /// Whether the program's threads and the server have processors of their own.
 #[derive(Debug)]
 pub struct Pace {
+    /// Pauses that a thread spins where that pays; 0 where there is one processor.
+    usual: u64,
     /// Grows with every spin that ended in sleep, shrinks with every one that did not.
     crowding: u32,
     answers: u32,
@@ -19,17 +21,16 @@ pub struct Pace {
     together: Option<bool>,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self { crowding: 0, answers: 0, server: NO_PROCESSOR, together: None }
-    }
-}
-
 impl Pace {
     const CROWDED: u32 = 32;
     const MOST: u32 = 64;
     /// One answer of so many finds out whether spinning pays again.
     const PROBES: u32 = 64;
+
+    /// That of threads that spin for `usual` pauses where it pays.
+    pub fn new(usual: u64) -> Self {
+        Self { usual, crowding: 0, answers: 0, server: NO_PROCESSOR, together: None }
+    }
 
     /// The server, which runs this, is ready.
     pub fn begin(&mut self) {
@@ -65,16 +66,16 @@ impl Pace {
 
     /// How long the thread that is being answered shall spin the next time: now and then as always, to see
     /// whether it pays again. On the server's processor it never does.
-    pub fn spin(&self, usual: u64) -> u64 {
+    pub fn spin(&self) -> u64 {
         let probes = self.answers.is_multiple_of(Self::PROBES);
-        if self.together == Some(true) || self.crowded() && !probes { 0 } else { usual }
+        if self.together == Some(true) || self.crowded() && !probes { 0 } else { self.usual }
     }
 
     /// How long a thread shall spin the first time, whose program this thread has made ready on the processor that
     /// it will be on too.
-    pub fn first_spin(&self, usual: u64) -> u64 {
+    pub fn first_spin(&self) -> u64 {
         let together = self.together.unwrap_or_else(|| same(self.server, processor()));
-        if together { 0 } else { usual }
+        if together { 0 } else { self.usual }
     }
 }
 
@@ -95,29 +96,29 @@ mod tests {
 
     #[test]
     fn a_thread_on_the_servers_processor_does_not_spin() {
-        let mut pace = Pace::default();
-        assert!(pace.spin(USUAL) == USUAL && !pace.sleeps());
+        let mut pace = Pace::new(USUAL);
+        assert!(pace.spin() == USUAL && !pace.sleeps());
         pace.note_processor(pace.server);
         // Nobody knows where there is no such segment.
         assert!(!pace.sleeps());
         pace.together = Some(true);
-        assert!(pace.spin(USUAL) == 0 && pace.first_spin(USUAL) == 0 && pace.sleeps());
+        assert!(pace.spin() == 0 && pace.first_spin() == 0 && pace.sleeps());
         pace.note_processor(NO_PROCESSOR);
-        assert!(pace.spin(USUAL) == USUAL && pace.first_spin(USUAL) == USUAL && !pace.sleeps());
+        assert!(pace.spin() == USUAL && pace.first_spin() == USUAL && !pace.sleeps());
     }
 
     #[test]
     fn spinning_in_vain_ends_and_is_tried_again() {
-        let mut pace = Pace { together: Some(false), ..Pace::default() };
+        let mut pace = Pace { together: Some(false), ..Pace::new(USUAL) };
         for _ in 0..9 {
-            assert_eq!(pace.spin(USUAL), USUAL);
+            assert_eq!(pace.spin(), USUAL);
             pace.note(true, true);
         }
-        assert!(pace.spin(USUAL) == 0 && pace.sleeps());
+        assert!(pace.spin() == 0 && pace.sleeps());
         let mut tries = 0;
         while pace.sleeps() {
             tries += 1;
-            let spun = pace.spin(USUAL) != 0;
+            let spun = pace.spin() != 0;
             pace.note(spun, false);
         }
         assert!((1..=64).contains(&tries), "{tries}");
