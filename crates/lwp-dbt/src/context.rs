@@ -11,7 +11,7 @@
 //!          +0x6000  known cuts
 //!         +0x106000 misses of the data cache                   + 0x210100  masks: table, cache sets, lines
 //!         +0x116000 counters, 8 bytes each                     + 0x211000  a copy of the routines
-//!        +0x1c00000 indirect calls by where they led
+//!        +0x1400000 indirect calls by where they led
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
 //! ```
@@ -60,7 +60,7 @@ pub enum Slot {
     SigPc = 0x88,
     /// Address of this thread's door flag, one byte.
     DoorFlag = 0x90,
-    /// Address of the host's sleep word, 4 bytes.
+    /// Address of the sleep word of this thread's address space, 4 bytes: 1 while the host sleeps.
     DoorSleep = 0x98,
     /// Linear address of this context.
     This = 0xa0,
@@ -655,6 +655,8 @@ impl Layout {
     pub const FIXED_BYTES: u64 = 0x22_0000;
     /// Most chain slots.
     pub const MAX_ENTRIES: u64 = 0x20_0000;
+    /// Bytes of the longest such path, its NUL included.
+    pub const PATH_BYTES: usize = 24;
     /// Bytes of the whole window.
     pub const BYTES: u64 = Self::FIXED_BYTES + Self::MAX_ENTRIES * 8;
 
@@ -705,6 +707,11 @@ impl Layout {
     /// Address of the mask that spreads the number of a set to where it lies, 8 bytes.
     pub fn set_places(self) -> u64 {
         self.low + 0x21_0120
+    }
+
+    /// Address of a path that [`crate::routines::Routines::move_in`] opens, [`Self::PATH_BYTES`].
+    pub fn path(self) -> u64 {
+        self.low + 0x21_0200
     }
 
     /// Address of the low copy of the routines.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::context::{Layout, wide_index};
 use crate::recipe::{AppState, Commit, PcSource, Spills};
-use crate::routines::{LwpRoutines, Routines};
+use crate::routines::{LwpRoutines, MoveIn, Routines};
 
 /// The routines for a low window at 0.
 struct Prepared {

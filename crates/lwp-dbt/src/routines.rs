@@ -13,9 +13,9 @@ use std::borrow::Cow;
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    AsmRegister64, CodeAssembler, CodeLabel, al, byte_ptr, cx, dword_ptr, eax, ecx, edx, esi,
-    qword_ptr, r8, r9, r10, r10d, r11, r11d, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi,
-    rsp,
+    AsmRegister64, CodeAssembler, CodeLabel, al, byte_ptr, cx, dword_ptr, eax, ecx, edi, edx, esi,
+    qword_ptr, r8, r9, r9d, r10, r10d, r11, r11d, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx,
+    rsi, rsp,
 };
 
 use crate::context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
@@ -67,11 +67,31 @@ pub struct Routines {
     pub run_and_go: u32,
     /// Make the system calls listed at rbx, then stop at a breakpoint; see [`BATCH_WORDS`].
     pub batch: u32,
+    /// Replace the contexts of a new process: see [`MoveIn`].
+    pub move_in: MoveIn,
     /// Count the indirect call that the context describes; rcx and r11 are in their slots.
     pub called: u32,
     /// Those of Lightweight Profiling.
     pub lwp: LwpRoutines,
     pub(crate) states: Cow<'static, [(u32, AppState)]>,
+}
+
+/// The routine by which a copy that fork has made gets contexts of its own, before it executes anything else.
+///
+/// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx. Everything of the
+/// application is in the new context, where [`Routines::go`] finds it, once it is mapped. The routine makes three system
+/// calls; where the mapping fails it stops at a breakpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveIn {
+    /// Where it begins.
+    pub start: u32,
+    /// Behind the first of its system calls: rax is a descriptor, or an error. From the next instruction on it is in
+    /// r8.
+    pub opened: u32,
+    /// Behind the last of its system calls: rdx is the address of the mapping, or an error.
+    pub made: u32,
+    /// Behind the breakpoint, which is its end.
+    pub end: u32,
 }
 
 /// The routines of Lightweight Profiling, as offsets.
@@ -174,6 +194,7 @@ impl Routines {
         let lwp = lwp::emit(&mut b, ring)?;
         let ask_cpuid = cpuid::emit(&mut b, layout, ring)?;
         let batch = emit_batch(&mut b)?;
+        let move_in = emit_move_in(&mut b, layout, go)?;
         let called = calls::emit(&mut b, ring)?;
         let ask_range = calls_alone::emit(&mut b, ring, run_and_go)?;
 
@@ -202,6 +223,12 @@ impl Routines {
             run: at(&run)?,
             run_and_go: at(&run_and_go)?,
             batch: at(&batch)?,
+            move_in: MoveIn {
+                start: at(&move_in[0])?,
+                opened: at(&move_in[1])?,
+                made: at(&move_in[2])?,
+                end: at(&move_in[3])?,
+            },
             called: at(&called)?,
             lwp: LwpRoutines {
                 touch: all(&lwp.touches.touch)?,
@@ -541,4 +568,58 @@ fn emit_batch(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     asm.set_label(&mut done)?;
     asm.int3()?;
     Ok(start)
+}
+
+/// Gives a copy that fork has made contexts of its own: see [`MoveIn`]. The flags are the application's.
+fn emit_move_in(
+    b: &mut Builder,
+    layout: Layout,
+    go: CodeLabel,
+) -> Result<[CodeLabel; 4], IcedError> {
+    const OPEN: u32 = 2;
+    const CLOSE: u32 = 3;
+    const MMAP: u32 = 9;
+    const O_RDWR_CLOEXEC: u32 = 0o2_000_002;
+    const PROT_READ_WRITE: u32 = 3;
+    const MAP_SHARED_FIXED_NORESERVE: u32 = 0x4011;
+    let start = b.mark(state(PcSource::ContextPc, ALL, Commit::None))?;
+    let asm = &mut b.asm;
+    for (index, word) in [r8, r9, r10].into_iter().enumerate() {
+        asm.mov(qword_ptr(layout.path() as i32 + index as i32 * 8), word)?;
+    }
+    asm.mov(edi, layout.path() as u32)?;
+    asm.mov(esi, O_RDWR_CLOEXEC)?;
+    asm.mov(eax, OPEN)?;
+    // The third argument, which is not looked at, is where the mapping goes.
+    asm.syscall()?;
+    let mut opened = asm.create_label();
+    asm.set_label(&mut opened)?;
+    asm.mov(r8, rax)?;
+    asm.mov(rdi, rdx)?;
+    asm.mov(rsi, rbx)?;
+    asm.mov(edx, PROT_READ_WRITE)?;
+    asm.mov(r10d, MAP_SHARED_FIXED_NORESERVE)?;
+    asm.mov(r9d, 0u32)?;
+    asm.mov(eax, MMAP)?;
+    asm.syscall()?;
+    asm.mov(rdx, rax)?;
+    asm.mov(rsi, rdi)?;
+    asm.mov(rdi, r8)?;
+    asm.mov(eax, CLOSE)?;
+    asm.syscall()?;
+    let mut made = asm.create_label();
+    asm.set_label(&mut made)?;
+    // The difference of the two addresses, by what leaves the flags alone.
+    asm.mov(rcx, rsi)?;
+    asm.not(rcx)?;
+    asm.lea(rcx, qword_ptr(rcx + rdx + 1))?;
+    let mut mapped = asm.create_label();
+    asm.jrcxz(mapped)?;
+    asm.int3()?;
+    let mut end = asm.create_label();
+    asm.set_label(&mut end)?;
+    asm.zero_bytes()?;
+    asm.set_label(&mut mapped)?;
+    asm.jmp(go)?;
+    Ok([start, opened, made, end])
 }

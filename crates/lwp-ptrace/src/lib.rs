@@ -14,9 +14,8 @@ pub mod stop;
 pub mod sys;
 pub mod tracee;
 
-pub use handover::Handover;
 pub use regs::Regs;
-pub use shm::{FileMap, SharedMemory};
+pub use shm::{FileMap, SharedFile, SharedMemory};
 pub use stop::Stop;
 pub use sys::Errno;
 pub use tracee::{Tid, Tracee};

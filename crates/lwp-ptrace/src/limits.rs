@@ -93,10 +93,29 @@ impl Drop for MoreFiles {
     }
 }
 
+/// Raises the limit on address space of `tid`'s process, where it has one, by `bytes`, as far as that is allowed.
+pub fn raise_address_space(tid: i32, bytes: u64) {
+    let (Some(before), Some(pid)) = (limit_of(tid, "Max address space"), Pid::from_raw(tid)) else {
+        return;
+    };
+    let Some(current) = before.current else { return };
+    let more = |limit: u64| limit.saturating_add(bytes);
+    let after = Rlimit { current: Some(more(current)), maximum: before.maximum.map(more) };
+    let within = Rlimit { current: before.maximum, maximum: before.maximum };
+    if prlimit(Some(pid), Resource::As, after).is_err() {
+        let _ = prlimit(Some(pid), Resource::As, within);
+    }
+}
+
 /// A process's limit on its descriptors.
 fn files_of(tid: i32) -> Option<Rlimit> {
+    limit_of(tid, "Max open files")
+}
+
+/// The limit of a process that /proc calls `name`.
+fn limit_of(tid: i32, name: &str) -> Option<Rlimit> {
     let limits = std::fs::read_to_string(format!("/proc/{tid}/limits")).ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut values = line.split_whitespace().map(|word| word.parse::<u64>().ok());
     Some(Rlimit { current: values.next()?, maximum: values.next()? })
 }

@@ -13,28 +13,27 @@
 //! replaced as a whole, and belong to this user alone, are mapped.
 #![allow(unsafe_code, reason = "shared mappings; see the module's safety section")]
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::sys::{Errno, Result};
+use crate::sys::{self, Errno, Result};
 
-/// A shared, zero-filled, sparse piece of memory.
+/// A sparse, zero-filled file in memory, which cannot be made smaller or larger by anybody.
 #[derive(Debug)]
-pub struct SharedMemory {
+pub struct SharedFile {
     fd: OwnedFd,
-    base: NonNull<u8>,
     len: u64,
 }
 
-// SAFETY: the pointer is to a mapping that any thread may access through the atomic and volatile
-// operations below.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMemory {}
-
-impl SharedMemory {
-    /// Makes one of `len` bytes and maps it here.
+impl SharedFile {
+    /// Makes one of `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of memfd_create(2) and fcntl(2), and EFBIG where files may not be so long.
     pub fn new(name: &std::ffi::CStr, len: u64) -> Result<Self> {
         if !crate::limits::allow_file(len) {
             return Err(Errno(libc::EFBIG));
@@ -49,6 +48,39 @@ impl SharedMemory {
         if unsafe { libc::ftruncate(fd.as_raw_fd(), len as i64) } != 0 {
             return Err(Errno::last());
         }
+        let file = Self { fd, len };
+        file.seal(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
+        Ok(file)
+    }
+
+    /// Leaves the mappings that there are as the only way to write to the file, for ever: it can neither be mapped
+    /// to be written nor written to, whoever opens it. Returns whether the kernel has done so (from version 5.1 on).
+    pub fn seal_writes(&self) -> bool {
+        self.seal(libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL).is_ok()
+    }
+
+    fn seal(&self, seals: i32) -> Result<()> {
+        // SAFETY: numbers only.
+        match unsafe { libc::fcntl(self.fd(), libc::F_ADD_SEALS, seals) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Maps `len` bytes from `start`, a multiple of the page size, to be read and written.
+    ///
+    /// # Errors
+    ///
+    /// Those of mmap(2), and EINVAL where the file has no such bytes.
+    pub fn map(self: &Arc<Self>, start: u64, len: u64) -> Result<SharedMemory> {
+        if start.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Errno(libc::EINVAL));
+        }
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(
@@ -56,20 +88,67 @@ impl SharedMemory {
                 len as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
-                fd.as_raw_fd(),
-                0,
+                self.fd(),
+                start as i64,
             )
         };
         if base == libc::MAP_FAILED {
             return Err(Errno::last());
         }
         let base = NonNull::new(base.cast()).ok_or(Errno(libc::EFAULT))?;
-        Ok(Self { fd, base, len })
+        Ok(SharedMemory { file: self.clone(), start, base, len })
+    }
+}
+
+/// A mapped part of a [`SharedFile`]. Offsets are those from the start of the part.
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: Arc<SharedFile>,
+    start: u64,
+    base: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: the pointer is to a mapping that any thread may access through the atomic and volatile
+// operations below; the file cannot be made shorter, so that every page of it stays there.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Makes a file of `len` bytes and maps all of it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SharedFile::new`] and [`SharedFile::map`].
+    pub fn new(name: &std::ffi::CStr, len: u64) -> Result<Self> {
+        Arc::new(SharedFile::new(name, len)?).map(0, len)
     }
 
-    /// The file, for the tracee to map and for sparse-file calls.
+    /// The file.
+    pub fn file(&self) -> &SharedFile {
+        &self.file
+    }
+
+    /// The file's descriptor.
     pub fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.file.fd()
+    }
+
+    /// The parts from `from` to `to` that have been written to. Pages of zeros may be among them.
+    pub fn data(&self, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
+        let end = self.start + to.min(self.len);
+        let mut from = self.start + from;
+        std::iter::from_fn(move || {
+            let data = sys::next_data(self.fd(), from).filter(|data| *data < end)?.max(from);
+            from = sys::next_hole(self.fd(), data).map_or(end, |hole| hole.min(end));
+            (data < from).then_some(data - self.start..from - self.start)
+        })
+    }
+
+    /// Gives `len` bytes back to the system; they read as zeros.
+    pub fn punch_hole(&self, from: u64, len: u64) {
+        sys::punch_hole(self.fd(), self.start + from, len);
     }
 
     /// Its size in bytes.
@@ -162,43 +241,40 @@ impl SharedMemory {
     pub fn read_file(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
         // SAFETY: the buffer is live and its length true.
         let n = unsafe {
-            libc::pread(self.fd(), bytes.as_mut_ptr().cast(), bytes.len(), offset as i64)
+            let at = (self.start + offset) as i64;
+            libc::pread(self.fd(), bytes.as_mut_ptr().cast(), bytes.len(), at)
         };
         if n < 0 { Err(Errno::last()) } else { Ok(n as usize) }
     }
 
-    /// Copies bytes in by way of the file: cheaper than [`Self::write`] for pages that have not been
-    /// touched.
-    pub fn write_file(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let rest = &bytes[done..];
-            let at = (offset + done as u64) as i64;
-            // SAFETY: the buffer is live and its length true; the descriptor is ours.
-            let n = unsafe { libc::pwrite(self.fd(), rest.as_ptr().cast(), rest.len(), at) };
-            if n <= 0 {
-                return Err(Errno::last());
-            }
-            done += n as usize;
-        }
-        Ok(())
+    /// Copies bytes in where nobody has touched the pages yet: has them made all at once.
+    pub fn write_new(&self, offset: u64, bytes: &[u8]) {
+        self.make_pages(offset, bytes.len() as u64);
+        self.write(offset, bytes);
     }
 
-    /// Copies bytes in where nobody has touched the pages yet: by way of the file, or, where that is refused,
-    /// of the mapping.
-    pub fn write_new(&self, offset: u64, bytes: &[u8]) {
-        if self.write_file(offset, bytes).is_err() {
-            self.write(offset, bytes);
+    /// Has the kernel make and map the pages of a range that are not there, all at once; or, before version 5.14,
+    /// one by one when they are touched.
+    pub fn make_pages(&self, offset: u64, len: u64) {
+        const PAGE: u64 = 4096;
+        let first = offset & !(PAGE - 1);
+        let end = (offset + len).next_multiple_of(PAGE).min(self.len);
+        if end <= first + PAGE {
+            return;
         }
+        let at = self.at(first, end - first);
+        // SAFETY: the range lies within the mapping; no byte of it changes.
+        unsafe { libc::madvise(at.cast(), (end - first) as usize, libc::MADV_POPULATE_WRITE) };
     }
 
     /// Fills `len` bytes, a multiple of eight, with `word`, likewise.
     pub fn fill_new(&self, offset: u64, len: u64, word: u64) {
         const PIECE: u64 = 16 << 10;
         let piece = word.to_le_bytes().repeat(len.min(PIECE) as usize / 8);
+        self.make_pages(offset, len);
         for at in (0..len).step_by(PIECE as usize) {
             let bytes = &piece[..(len - at).min(PIECE) as usize];
-            self.write_new(offset + at, bytes);
+            self.write(offset + at, bytes);
         }
     }
 
@@ -218,14 +294,15 @@ impl SharedMemory {
 /// A memfd that may be mapped executable, also where the machine's default is that it may not.
 fn memfd(name: &std::ffi::CStr) -> RawFd {
     const MFD_EXEC: libc::c_uint = 0x10;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string; flags are numbers.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | MFD_EXEC) };
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags | MFD_EXEC) };
     if fd >= 0 {
         return fd;
     }
     // Kernels before 6.3 do not know the flag.
     // SAFETY: as above.
-    unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) }
+    unsafe { libc::memfd_create(name.as_ptr(), flags) }
 }
 
 impl Drop for SharedMemory {

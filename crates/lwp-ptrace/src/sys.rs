@@ -612,24 +612,6 @@ pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     }
 }
 
-/// The process at the other end of a connected socket and its effective user (SO_PEERCRED).
-pub fn peer(stream: BorrowedFd<'_>) -> Result<(i32, u32)> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the structure and its size live through the call.
-    let result = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut size,
-        )
-    };
-    check(result.into())?;
-    Ok((peer.pid, peer.uid))
-}
-
 /// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
 pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> {
     let mut byte = 0u8;
@@ -672,6 +654,51 @@ pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, timeout: Opti
     let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
     // SAFETY: the word and the time live through the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, time) };
+}
+
+/// How many words [`futex_wait_any`] takes at most.
+pub const FUTEX_WAITV_MAX: usize = 128;
+
+/// Sleeps while all of `words`, at most [`FUTEX_WAITV_MAX`], are `value`, at most for `timeout`. False where the kernel
+/// knows no such call (before version 5.16), or a filter refuses it.
+pub fn futex_wait_any(
+    words: &[&std::sync::atomic::AtomicU32],
+    value: u32,
+    timeout: Duration,
+) -> bool {
+    #[repr(C)]
+    struct Waiter {
+        value: u64,
+        address: u64,
+        flags: u32,
+        reserved: u32,
+    }
+    const FUTEX_32: u32 = 2;
+    let waiter = |word: &&std::sync::atomic::AtomicU32| Waiter {
+        value: value.into(),
+        address: word.as_ptr() as u64,
+        flags: FUTEX_32,
+        reserved: 0,
+    };
+    let waiters: Vec<Waiter> = words.iter().map(waiter).collect();
+    // SAFETY: the structure is plain numbers, for which zero is a value, and lives through the call.
+    let until = unsafe {
+        let mut now: libc::timespec = zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        let nanos = now.tv_nsec + i64::from(timeout.subsec_nanos());
+        libc::timespec {
+            tv_sec: now.tv_sec + timeout.as_secs() as i64 + nanos / 1_000_000_000,
+            tv_nsec: nanos % 1_000_000_000,
+        }
+    };
+    let count = waiters.len() as libc::c_uint;
+    // SAFETY: list and time live through the call, and the list is as long as said; its addresses are those of live
+    // words.
+    let result = unsafe {
+        let (list, until) = (waiters.as_ptr(), &raw const until);
+        libc::syscall(libc::SYS_futex_waitv, list, count, 0, until, libc::CLOCK_MONOTONIC)
+    };
+    !matches!(check(result), Err(Errno(libc::ENOSYS | libc::EPERM | libc::EINVAL)))
 }
 
 /// An eventfd, non-blocking and closed on exec.

@@ -1,4 +1,4 @@
-//! Arenas: regions of the machine's memory that translated code is appended to.
+//! Arenas: regions of a family's memory that translated code is appended to.
 //!
 //! Every unit has its own part of an arena, a *lot*, so that its code can be kept and put elsewhere as
 //! one piece.
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 pub struct Arena {
     /// Address in the tracees.
     pub address: u64,
-    /// Offset in the machine's memory.
+    /// Offset in its family's memory.
     pub offset: u64,
     /// Its size.
     pub bytes: u64,
@@ -96,7 +96,7 @@ impl Arena {
         }
     }
 
-    /// Where in the machine's memory `pc` lies.
+    /// Where in the family's memory `pc` lies.
     pub fn offset_of(&self, pc: CachePc) -> u64 {
         pc.0 - self.address + self.offset
     }

@@ -1,6 +1,5 @@
-//! The contexts: one slot of the machine's memory a thread, and the doors they ring.
+//! The contexts: one slot a thread, in a file that its address space alone maps, and the doors they ring.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,54 +10,117 @@ use lwp_dbt::context::{
     RANGES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
-use lwp_ptrace::{SharedMemory, Tid, sys};
+use lwp_ptrace::{SharedMemory, sys};
 
-use crate::memory_map::{
-    APPLY_LIST, CONTEXTS_AT, DOOR_SLEEP, SLOT_BYTES, SLOTS, slot_address, slot_offset,
-};
+use rustc_hash::FxHashMap;
+
+use crate::memory_map::{APPLY_LIST, DOORS, DOORS_AT, SLEEP_AT, SLOT_BYTES, slot_address};
 use crate::outcome::Counts;
 
-mod pages;
+mod doors;
+mod file;
 
-use pages::Pages;
+pub use doors::{DoorGroup, Doors};
+pub use file::{ContextFile, FileId};
 
 /// Offset in a context of room for a path, behind all fields.
 const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
 
-/// Allocates context slots.
+/// The contexts of all threads, by numbers that are theirs as long as they live.
 #[derive(Debug)]
 pub struct Contexts {
-    memory: Arc<SharedMemory>,
-    /// Longest free first: a slot's last owner is to be known for a while.
-    free: VecDeque<usize>,
-    next: usize,
-    /// What free slots, and those taken since, have kept of their memory.
-    pages: Pages,
+    files: FxHashMap<FileId, ContextFile>,
+    made: u64,
+    slots: Vec<Option<Place>>,
+    free: Vec<usize>,
+    /// Where the threads ring.
+    pub doors: Arc<Doors>,
     /// The state components of the virtual processor.
     pub state_mask: u64,
 }
 
+/// Where one thread's context lies.
+#[derive(Debug)]
+struct Place {
+    file: FileId,
+    local: usize,
+    /// The chunk of the file that it lies in, and its offset there.
+    memory: Arc<SharedMemory>,
+    at: u64,
+    doors: Arc<DoorGroup>,
+}
+
 impl Contexts {
-    /// All slots free.
-    pub fn new(memory: Arc<SharedMemory>, state_mask: u64) -> Self {
-        let (free, pages) = (VecDeque::new(), Pages::default());
-        Self { memory, free, next: 1, pages, state_mask }
+    /// None yet.
+    pub fn new(state_mask: u64) -> Self {
+        Self {
+            files: FxHashMap::default(),
+            made: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+            doors: Arc::default(),
+            state_mask,
+        }
     }
 
-    /// A fresh context for a thread that spins for `spin` pauses at first; `None` when all are taken.
-    pub fn allocate(&mut self, spin: u64) -> Option<usize> {
-        let slot = match self.free.pop_front() {
-            Some(slot) => slot,
-            None if (self.next as u64) < SLOTS => {
-                self.next += 1;
-                self.next - 1
-            }
-            None => return None,
+    /// Makes the file of a new address space, which one process uses.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SharedFile::new`].
+    pub fn new_file(&mut self) -> sys::Result<FileId> {
+        let file = ContextFile::new()?;
+        self.made += 1;
+        let id = FileId(self.made);
+        self.files.insert(id, file);
+        Ok(id)
+    }
+
+    /// The file of an address space.
+    pub fn file(&self, id: FileId) -> Option<&ContextFile> {
+        self.files.get(&id)
+    }
+
+    /// The address space whose file has this inode.
+    pub fn file_of_inode(&self, inode: u64) -> Option<FileId> {
+        let found = self.files.iter().find(|(_, file)| file.inode() == Some(inode));
+        found.map(|(id, _)| *id)
+    }
+
+    /// One more process has its context in this file, or keeps it.
+    pub fn enter_file(&mut self, id: FileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.users += 1;
+        }
+    }
+
+    /// One process less in an address space; the last one takes its file along.
+    pub fn leave_file(&mut self, id: FileId) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.users -= 1;
+        if file.users == 0 {
+            self.files.remove(&id);
+            self.doors.remove(id);
+        }
+    }
+
+    /// A fresh context in an address space, for a thread that spins for `spin` pauses at first; `None` when there
+    /// is none to be had.
+    pub fn allocate(&mut self, id: FileId, spin: u64) -> Option<usize> {
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let file = self.files.get_mut(&id)?;
+        let Some((local, memory, at)) = file.take(slot) else {
+            self.free.extend((slot < self.slots.len()).then_some(slot));
+            return None;
         };
-        let context = Context { memory: &self.memory, slot };
-        context.set(Slot::DoorFlag, CONTEXTS_AT + slot as u64);
-        context.set(Slot::DoorSleep, CONTEXTS_AT + DOOR_SLEEP);
-        context.set(Slot::This, slot_address(slot));
+        let doors = self.doors.group(id, file, local);
+        let place = Place { file: id, local, memory, at, doors };
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[slot] = Some(place);
+        let context = self.context(slot);
+        context.place_it();
         context.set(Slot::Spin, spin);
         context.set(Slot::StateMask, self.state_mask);
         Some(slot)
@@ -66,52 +128,68 @@ impl Contexts {
 
     /// Takes a slot back; its counters must have been read.
     pub fn release(&mut self, slot: usize) {
-        self.memory.u8(slot as u64).store(0, Ordering::SeqCst);
-        self.pages.clear(&self.memory, slot);
-        self.free.push_back(slot);
-    }
-
-    /// Where thread `tid`, which stands still, will find pages in `slot` that an earlier thread has used: has them
-    /// mapped for it, many at a time, where it would fault at each.
-    pub fn map_kept(&self, tid: Tid, slot: usize) {
-        let places: Vec<u64> = self.pages.places(slot).collect();
-        if !places.is_empty() {
-            sys::map_pages(tid, &places);
+        let Some(place) = self.slots.get_mut(slot).and_then(Option::take) else { return };
+        place.doors.flag(place.local).store(0, Ordering::SeqCst);
+        if let Some(file) = self.files.get_mut(&place.file) {
+            file.give_back(place.local);
         }
+        self.free.push(slot);
     }
 
-    /// One more than the highest slot ever used.
-    pub fn high_water(&self) -> usize {
-        self.next
+    /// The slot of an address space's `local`th thread.
+    pub fn slot_of(&self, id: FileId, local: usize) -> Option<usize> {
+        self.files.get(&id)?.slot(local)
     }
 
-    /// The context in `slot`.
+    /// The context of a thread that has this slot.
     pub fn context(&self, slot: usize) -> Context<'_> {
-        Context { memory: &self.memory, slot }
+        let place = self.slots[slot].as_ref().expect("a thread keeps its slot as long as it lives");
+        Context { place }
     }
 }
 
 /// One thread's context.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    memory: &'a SharedMemory,
-    slot: usize,
+    place: &'a Place,
 }
 
 impl Context<'_> {
     /// Its address in the tracee.
     pub fn address(&self) -> u64 {
-        slot_address(self.slot)
+        slot_address(self.place.local)
+    }
+
+    /// Says where it lies, and where its thread rings.
+    fn place_it(&self) {
+        let leader = slot_address(self.local() & !(DOORS - 1));
+        self.set(Slot::DoorFlag, leader + DOORS_AT + (self.local() % DOORS) as u64);
+        self.set(Slot::DoorSleep, slot_address(0) + SLEEP_AT);
+        self.set(Slot::This, self.address());
+    }
+
+    /// Which of its address space's contexts it is.
+    pub fn local(&self) -> usize {
+        self.place.local
+    }
+
+    fn memory(&self) -> &SharedMemory {
+        &self.place.memory
+    }
+
+    /// Its offset in the memory.
+    fn base(&self) -> u64 {
+        self.place.at
     }
 
     /// Reads a field.
     pub fn get(&self, field: Slot) -> u64 {
-        self.memory.load(slot_offset(self.slot) + u64::from(field as u32))
+        self.memory().load(self.base() + u64::from(field as u32))
     }
 
     /// Writes a field.
     pub fn set(&self, field: Slot, value: u64) {
-        self.memory.store(slot_offset(self.slot) + u64::from(field as u32), value);
+        self.memory().store(self.base() + u64::from(field as u32), value);
     }
 
     /// What is being asked; a number that translated code cannot have written reads as a dispatch.
@@ -121,14 +199,14 @@ impl Context<'_> {
 
     /// Sets all counters to zero.
     pub fn clear_counters(&self) {
-        let from = slot_offset(self.slot) + CONTEXT_BYTES;
-        sys::punch_hole(self.memory.fd(), from, SLOT_BYTES - CONTEXT_BYTES);
+        let from = self.base() + CONTEXT_BYTES;
+        self.memory().punch_hole(from, SLOT_BYTES - CONTEXT_BYTES);
     }
 
     /// Reads a word of the LWP countdown.
     pub fn lwp_word(&self, index: u32) -> u64 {
         let at = u64::from(lwp_dbt::context::lwp_slot_displacement(index));
-        self.memory.load(slot_offset(self.slot) + at)
+        self.memory().load(self.base() + at)
     }
 
     /// Lets no word of the LWP countdown have anything of the high part: the next block that counts has it
@@ -137,8 +215,8 @@ impl Context<'_> {
         for index in 0..LWP_SLOTS {
             let word = u64::from(lwp_slot_displacement(index));
             let dealt = u64::from(LWP_DEALT_AT + index * 8);
-            self.memory.store(slot_offset(self.slot) + word, LWP_LOW_MAX);
-            self.memory.store(slot_offset(self.slot) + dealt, LWP_LOW_MAX);
+            self.memory().store(self.base() + word, LWP_LOW_MAX);
+            self.memory().store(self.base() + dealt, LWP_LOW_MAX);
         }
         self.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
         self.set(Slot::LwpNote, 0);
@@ -146,99 +224,92 @@ impl Context<'_> {
 
     /// Reads the notes of data cache misses.
     pub fn lwp_notes(&self) -> impl Iterator<Item = [u64; 2]> {
-        let first = slot_offset(self.slot) + u64::from(NOTES_AT);
+        let first = self.base() + u64::from(NOTES_AT);
         let notes = (self.get(Slot::LwpNotes) & u64::from(u32::MAX)).min(u64::from(MOST_NOTES));
         (0..notes).map(move |note| {
             let at = first + note * u64::from(NOTE_BYTES);
-            [self.memory.load(at), self.memory.load(at + 8)]
+            [self.memory().load(at), self.memory().load(at + 8)]
         })
     }
 
     /// The branches written down for the predictor, in order: see [`BRANCHES_AT`].
     pub fn lwp_branches(&self) -> impl Iterator<Item = [u64; 2]> {
-        let first = slot_offset(self.slot) + u64::from(BRANCHES_AT);
+        let first = self.base() + u64::from(BRANCHES_AT);
         let branches = self.get(Slot::LwpBranches).min(u64::from(MOST_BRANCHES));
         (0..branches).map(move |branch| {
             let at = first + branch * u64::from(BRANCH_BYTES);
-            [self.memory.load(at), self.memory.load(at + 8)]
+            [self.memory().load(at), self.memory().load(at + 8)]
         })
     }
 
     /// Reads a line of the data cache, `place` bytes behind its first: the address, negated.
     pub fn lwp_line(&self, place: u64) -> u64 {
-        self.memory.load(slot_offset(self.slot) + u64::from(SETS_AT) + place)
+        self.memory().load(self.base() + u64::from(SETS_AT) + place)
     }
 
     /// Writes it.
     pub fn set_lwp_line(&self, place: u64, line: u64) {
-        self.memory.store(slot_offset(self.slot) + u64::from(SETS_AT) + place, line);
+        self.memory().store(self.base() + u64::from(SETS_AT) + place, line);
     }
 
     /// Reads change `index` of the data cache: pc, line, place, line that had to go.
     pub fn lwp_undo(&self, index: u64) -> [u64; 4] {
         let entry = (index % u64::from(UNDOS)) * u64::from(UNDO_BYTES);
-        let at = slot_offset(self.slot) + u64::from(UNDO_AT) + entry;
-        std::array::from_fn(|word| self.memory.load(at + word as u64 * 8))
+        let at = self.base() + u64::from(UNDO_AT) + entry;
+        std::array::from_fn(|word| self.memory().load(at + word as u64 * 8))
     }
 
     /// The key of known cut `index`.
     pub fn known_cut_key(&self, index: u32) -> u64 {
-        self.memory.load(slot_offset(self.slot) + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES))
+        self.memory().load(self.base() + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES))
     }
 
     /// Writes the first words of known cut `index`, the key last.
     pub fn set_known_cut(&self, index: u32, words: &[u64]) {
-        let at = slot_offset(self.slot) + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES);
+        let at = self.base() + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES);
         for (word, value) in words.iter().enumerate().rev() {
-            self.memory.store(at + word as u64 * 8, *value);
+            self.memory().store(at + word as u64 * 8, *value);
         }
     }
 
     /// Says where there is code, in `code`; `None` where the thread is to ask whenever it matters.
     pub fn set_code_ranges(&self, state: u64, code: Option<&[(u64, u64)]>) {
-        let at = |offset: u32| slot_offset(self.slot) + u64::from(RANGES_AT + offset);
+        let at = |offset: u32| self.base() + u64::from(RANGES_AT + offset);
         let code = code.filter(|code| code.len() <= ranges::MOST);
         // Who looks through the list meanwhile sees that it has changed.
-        self.memory.store(at(ranges::COUNT), 0);
-        self.memory.store(at(ranges::STATE), state);
+        self.memory().store(at(ranges::COUNT), 0);
+        self.memory().store(at(ranges::STATE), state);
         let Some(code) = code else { return };
         for (index, (start, end)) in code.iter().enumerate() {
-            self.memory.store(at(ranges::FIRST + index as u32 * 16), *start);
-            self.memory.store(at(ranges::FIRST + index as u32 * 16 + 8), *end);
+            self.memory().store(at(ranges::FIRST + index as u32 * 16), *start);
+            self.memory().store(at(ranges::FIRST + index as u32 * 16 + 8), *end);
         }
-        self.memory.store(at(ranges::COUNT), code.len() as u64 + 1);
+        self.memory().store(at(ranges::COUNT), code.len() as u64 + 1);
     }
 
     /// Takes the request back, answered or not: the thread is stopped and will not look for it.
     pub fn cancel(&self) {
-        self.memory.u8(self.slot as u64).store(0, Ordering::SeqCst);
+        self.place.doors.flag(self.place.local).store(0, Ordering::SeqCst);
         self.set(Slot::Resp, 0);
-        self.memory.u32(self.wait_offset()).store(0, Ordering::SeqCst);
+        self.memory().u32(self.wait_offset()).store(0, Ordering::SeqCst);
         self.set(Slot::Kind, RequestKind::Dispatch as u64);
     }
 
     /// Rings the bell for the thread, and wakes the server.
     pub fn ring(&self) {
-        self.memory.u8(self.slot as u64).store(1, Ordering::SeqCst);
-        let sleep_word = self.memory.u32(DOOR_SLEEP);
-        sleep_word.store(0, Ordering::SeqCst);
-        sys::futex_wake(sleep_word);
-    }
-
-    /// Takes the ring of the bell; false where there was none.
-    pub fn take_ring(&self) -> bool {
-        self.memory.u8(self.slot as u64).swap(0, Ordering::SeqCst) != 0
+        self.place.doors.flag(self.place.local).store(1, Ordering::SeqCst);
+        self.place.doors.wake();
     }
 
     fn wait_offset(&self) -> u64 {
-        slot_offset(self.slot) + u64::from(Slot::Wait as u32)
+        self.base() + u64::from(Slot::Wait as u32)
     }
 
     /// Lets the thread carry out the answer at `tail`. Returns whether it had fallen asleep.
     pub fn answer(&self, tail: u64) -> bool {
-        let resp = slot_offset(self.slot) + u64::from(Slot::Resp as u32);
-        self.memory.u64(resp).store(tail, Ordering::SeqCst);
-        let wait = self.memory.u32(self.wait_offset());
+        let resp = self.base() + u64::from(Slot::Resp as u32);
+        self.memory().u64(resp).store(tail, Ordering::SeqCst);
+        let wait = self.memory().u32(self.wait_offset());
         if wait.swap(0, Ordering::SeqCst) == 0 {
             return false;
         }
@@ -254,10 +325,10 @@ impl Context<'_> {
             false => APPLY_LIST,
         };
         self.set(Slot::ApplyAt, self.address() + within);
-        let base = slot_offset(self.slot) + within;
+        let base = self.base() + within;
         for (index, triple) in list.iter().enumerate() {
             for (word, value) in triple.iter().enumerate() {
-                self.memory.store(base + index as u64 * 24 + word as u64 * 8, *value);
+                self.memory().store(base + index as u64 * 24 + word as u64 * 8, *value);
             }
         }
         self.set(Slot::ApplyCount, list.len() as u64);
@@ -265,10 +336,10 @@ impl Context<'_> {
 
     /// Puts bytes where the thread can read them, and returns their address in the tracee.
     pub fn write_scratch(&self, bytes: &[u8]) -> u64 {
-        let len = bytes.len().min((u64::from(SETS_AT) - SCRATCH) as usize - 1);
-        let offset = slot_offset(self.slot) + SCRATCH;
-        self.memory.write(offset, &bytes[..len]);
-        self.memory.write(offset + len as u64, &[0]);
+        let len = bytes.len().min((SLEEP_AT - SCRATCH) as usize - 1);
+        let offset = self.base() + SCRATCH;
+        self.memory().write(offset, &bytes[..len]);
+        self.memory().write(offset + len as u64, &[0]);
         self.address() + SCRATCH
     }
 
@@ -278,8 +349,8 @@ impl Context<'_> {
             true => APPLY_LIST,
             false => u64::from(Slot::ApplyList as u32),
         };
-        let base = slot_offset(self.slot) + within + index as u64 * 24;
-        [0, 8, 16].map(|word| self.memory.load(base + word))
+        let base = self.base() + within + index as u64 * 24;
+        [0, 8, 16].map(|word| self.memory().load(base + word))
     }
 
     /// Copies the registers and the like that another context holds: a new thread's state is its
@@ -307,6 +378,14 @@ impl Context<'_> {
         }
     }
 
+    /// Copies everything that another context holds before its counters.
+    pub fn copy(&self, from: Context<'_>) {
+        for at in (0..SLEEP_AT).step_by(8) {
+            self.memory().store(self.base() + at, from.memory().load(from.base() + at));
+        }
+        self.place_it();
+    }
+
     /// Adds the thread's counters, weighted, to `sum`.
     pub fn collect(&self, weights: &Counters, sum: &mut Sum) {
         let mut all = weights.ascending();
@@ -315,10 +394,10 @@ impl Context<'_> {
 
     /// Calls `each` with number and value of every counter below `counters` that is not zero.
     pub fn for_each_counter(&self, counters: usize, mut each: impl FnMut(usize, u64)) {
-        let start = slot_offset(self.slot) + CONTEXT_BYTES;
-        for data in pages::data(self.memory, start, start + counters as u64 * 8) {
+        let start = self.base() + CONTEXT_BYTES;
+        for data in self.memory().data(start, start + counters as u64 * 8) {
             let first = ((data.start - start) / 8) as usize;
-            let words = self.memory.words(data.start, (data.end - data.start) / 8);
+            let words = self.memory().words(data.start, (data.end - data.start) / 8);
             // Most are zero, eight in a row.
             for (line, words) in words.chunks(8).enumerate() {
                 let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -337,7 +416,7 @@ impl Context<'_> {
     /// Calls `each` with site, target and number of every indirect call in the table of those that led
     /// elsewhere than their site did first.
     pub fn for_each_call(&self, mut each: impl FnMut(u32, u64, u64)) {
-        let start = slot_offset(self.slot) + u64::from(CALLS_AT);
+        let start = self.base() + u64::from(CALLS_AT);
         self.for_each_piece(start, start + u64::from(CALLS_BYTES), |_, piece| {
             for slot in piece.chunks_exact(CALL_BYTES as usize) {
                 let [target, site, count] = [0, 8, 16].map(|at| word(&slot[at..at + 8]));
@@ -350,34 +429,33 @@ impl Context<'_> {
 
     /// Counter `index`.
     pub fn counter(&self, index: u32) -> u64 {
-        self.memory.load(slot_offset(self.slot) + CONTEXT_BYTES + u64::from(index) * 8)
+        self.memory().load(self.base() + CONTEXT_BYTES + u64::from(index) * 8)
     }
 
     /// Sets counter `index`. The thread must be waiting.
     pub fn set_counter(&self, index: u32, value: u64) {
-        self.memory.store(slot_offset(self.slot) + CONTEXT_BYTES + u64::from(index) * 8, value);
+        self.memory().store(self.base() + CONTEXT_BYTES + u64::from(index) * 8, value);
     }
 
     /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must be waiting.
     pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
         let first = call_slot(site, target);
-        let slots = (first..first + CALL_PROBES).map(|slot| {
-            slot_offset(self.slot) + u64::from(CALLS_AT) + u64::from(slot * CALL_BYTES)
-        });
+        let slots = (first..first + CALL_PROBES)
+            .map(|slot| self.base() + u64::from(CALLS_AT) + u64::from(slot * CALL_BYTES));
         let named = |at: &u64| {
-            let [led, named] = [0, 8].map(|word| self.memory.load(at + word));
+            let [led, named] = [0, 8].map(|word| self.memory().load(at + word));
             (!(named as u32), !led) == (site, target)
         };
         let at = slots.into_iter().find(named)?;
-        let count = self.memory.load(at + 16);
-        self.memory.store(at + 16, 0);
+        let count = self.memory().load(at + 16);
+        self.memory().store(at + 16, 0);
         Some(count).filter(|count| *count != 0)
     }
 
     /// Empties that table. The thread must be waiting.
     pub fn clear_calls(&self) {
-        let start = slot_offset(self.slot) + u64::from(CALLS_AT);
-        sys::punch_hole(self.memory.fd(), start, u64::from(CALLS_BYTES).next_multiple_of(4096));
+        let start = self.base() + u64::from(CALLS_AT);
+        self.memory().punch_hole(start, u64::from(CALLS_BYTES).next_multiple_of(4096));
     }
 
     /// Calls `each` with offset and bytes of what has been written from `start` to `end`, and of some that has
@@ -386,20 +464,20 @@ impl Context<'_> {
     /// Small holes are read as what they are, zeros: that takes less than to be told of them.
     fn for_each_piece(&self, start: u64, end: u64, mut each: impl FnMut(u64, &[u8])) {
         const PIECE: u64 = 32 << 10;
-        let mut from = start;
         let mut buffer = vec![0u8; PIECE as usize];
-        while let Some(data) = sys::next_data(self.memory.fd(), from) {
-            let at = data.max(start);
-            if at >= end {
-                break;
+        let mut read_to = start;
+        for data in self.memory().data(start, end) {
+            let mut at = data.start.max(read_to);
+            while at < data.end {
+                let want = (end - at).min(PIECE) as usize;
+                let got = self.memory().read_file(at, &mut buffer[..want]).unwrap_or(0);
+                if got == 0 {
+                    return;
+                }
+                each(at, &buffer[..got]);
+                at += got as u64;
             }
-            let want = (end - at).min(PIECE) as usize;
-            let got = self.memory.read_file(at, &mut buffer[..want]).unwrap_or(0);
-            if got == 0 {
-                return;
-            }
-            each(at, &buffer[..got]);
-            from = at + got as u64;
+            read_to = at;
         }
     }
 }

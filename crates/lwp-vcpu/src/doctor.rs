@@ -233,7 +233,7 @@ fn limits(limits: &str) -> Check {
     let needed = [
         ("Max open files", 64, "open files", "-n"),
         ("Max processes", 16, "processes", "-u"),
-        ("Max file size", crate::memory_map::MEMORY_BYTES, "the size of files", "-f"),
+        ("Max file size", crate::memory_map::CONTEXTS_BYTES, "the size of files", "-f"),
     ];
     for (title, least, what, option) in needed {
         if let Some(limit) = hard(title)

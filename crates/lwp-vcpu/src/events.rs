@@ -24,7 +24,7 @@ use crate::machine::{Machine, Mode, Process};
 use crate::outcome::ExitStatus;
 use crate::server::lock;
 
-use birth::{Maker, adopt, begin, newcomer};
+use birth::{Maker, begin, newcomer};
 use departure::{detach_thread, exiting, in_place};
 use image::{new_report, start_image};
 use needs::satisfy;
@@ -86,11 +86,12 @@ impl<'a> Tracer<'a> {
         let leader = threads.iter().find(|thread| thread.0 == pid).or(threads.first());
         let leader = *leader.ok_or("the process has no threads")?;
         let report = new_report(&mut machine, pid, 0);
-        machine.processes.insert(pid, Process { space: usize::MAX, report });
+        let contexts = machine.contexts.new_file().map_err(|error| error.to_string())?;
+        machine.processes.insert(pid, Process { space: usize::MAX, report, contexts });
         let text = |error: Errno| error.to_string();
         let regs = leader.regs().map_err(text)?;
         for thread in threads {
-            machine.add_thread(thread.0, pid).ok_or("too many threads at a time")?;
+            machine.add_thread(thread.0, pid, contexts).ok_or("too many threads at a time")?;
         }
         let mut quiet = regs;
         quiet.forget_syscall();
@@ -232,6 +233,9 @@ impl<'a> Tracer<'a> {
         let mut machine = lock(machine);
         trace(&machine, tid, stop);
         let known = machine.threads.contains_key(&tid);
+        if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
+            return;
+        }
         let result = match stop {
             Stop::Exited(_) | Stop::Killed { .. } => {
                 self.gone(&mut machine, tid, stop);
@@ -280,6 +284,7 @@ impl<'a> Tracer<'a> {
             machine.space_ended(process.space);
             machine.remember(pid, process);
         }
+        birth::orphans(machine);
     }
 
     /// A process has become another program.
@@ -298,11 +303,13 @@ impl<'a> Tracer<'a> {
         let parent = match machine.processes.remove(&pid) {
             Some(process) => {
                 machine.space_ended(process.space);
-                machine.leave_space(process.space);
-                machine.reports[process.report].parent
+                let report = process.report;
+                machine.depart(process);
+                machine.reports[report].parent
             }
             None => 0,
         };
+        birth::orphans(machine);
         // Leave the system call before anything is done in the new image.
         sys::cont_syscall(tid, 0)?;
         match Tracee(tid).wait()? {
@@ -323,8 +330,8 @@ impl<'a> Tracer<'a> {
         if !machine.threads.contains_key(&child)
             && let Some(thread) = machine.threads.get(&tid)
         {
-            let maker = Maker { tid, slot: thread.slot, pid: thread.pid };
-            adopt(machine, maker, child, &regs);
+            let maker = Maker { tid, slot: Some(thread.slot), pid: thread.pid };
+            birth::reported(machine, maker, child, &regs);
         }
         match machine.threads.get(&tid).map(|thread| thread.mode) {
             // By a way into the kernel that is stepped over: INT 0x80.

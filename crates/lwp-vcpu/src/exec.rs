@@ -1,12 +1,15 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
+use std::os::fd::RawFd;
+
 use lwp_dbt::{Layout, Lwp, Selection, Slot};
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::{Tid, Tracee, sys};
+use lwp_ptrace::{Tid, Tracee, handover, limits, sys};
 
 use crate::arena::Arena;
 use crate::config::{CpuModel, LwpConfig, Target};
+use crate::contexts::{ContextFile, FileId};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
 use crate::first_stack;
 use crate::huge_table;
@@ -15,14 +18,15 @@ use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
-    CONTEXTS_AT, CONTEXTS_BYTES, FAMILIES, FAMILY_BYTES, LOW, LOW_WINDOWS, family_offset, is_ours,
-    low_window, slot_address,
+    CONTEXTS_AT, FAMILIES, LOW, LOW_WINDOWS, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
 
 const GIB: u64 = 1 << 30;
 const SYS_CLOSE: u64 = 3;
+const SYS_OPEN: u64 = 2;
 const SYS_MUNMAP: u64 = 11;
+const SYS_MREMAP: u64 = 25;
 const SYS_MADVISE: u64 = 28;
 const PROT_READ: u64 = 1;
 const PROT_WRITE: u64 = 2;
@@ -36,7 +40,7 @@ const MADV_DONTDUMP: u64 = 16;
 /// Where an indirect table comes from.
 #[derive(Clone, Copy, Debug)]
 enum Table {
-    /// From a prepared one: its offset in the machine's memory, and the bytes of its chain slots.
+    /// From a prepared one: its offset in the family's memory, and the bytes of its chain slots.
     Prepared((u64, u64)),
     /// From nowhere: it is an empty one in a huge page, and made by other calls than mappings.
     Huge,
@@ -83,8 +87,10 @@ impl Machine {
             None => Table::Empty,
         };
         let mut injector = Injector::new(tid, site, &status);
-        self.map_into(&mut injector, family, table, regs)?;
+        let contexts = self.contexts_of(tid).ok_or("no such process")?;
+        self.map_into(&mut injector, family, table, contexts, regs)?;
         drop(injector);
+        space.contexts = self.contexts.file(contexts).map_or(0, ContextFile::wanted);
         if filtered && let Some(context) = self.context(tid) {
             context.set(Slot::NoSyscalls, 1);
             self.filtered = true;
@@ -108,12 +114,16 @@ impl Machine {
     }
 
     /// Makes ready what a first program needs and what does not depend on it.
-    pub fn prepare(&self) -> Family {
-        let mut family = Family::new(0, &self.first_basis(), self.emulated, self.memory.clone());
+    ///
+    /// # Errors
+    ///
+    /// Those of making its memory.
+    pub fn prepare(&self) -> sys::Result<Family> {
+        let mut family = Family::new(0, &self.first_basis(), self.emulated)?;
         for known in self.cpu.asked_at_start() {
             family.remember_cpuid(known);
         }
-        family
+        Ok(family)
     }
 
     /// Where the stack of a program that begins with these registers has been moved to: under determinism, to
@@ -161,10 +171,27 @@ impl Machine {
         context.set(Slot::Pc, regs.0.rip);
         let mut cache = *regs;
         cache.0.rip = enter;
-        cache.0.gs_base = slot_address(slot);
+        cache.0.gs_base = context.address();
         cache.0.gs = 0;
         cache.forget_syscall();
         Tracee(tid).set_regs(&cache)
+    }
+
+    /// The contexts of a thread's address space.
+    pub fn contexts_of(&self, tid: Tid) -> Option<FileId> {
+        let pid = self.threads.get(&tid)?.pid;
+        Some(self.processes.get(&pid)?.contexts)
+    }
+
+    /// Notes how many slots of its contexts the address space of `tid` has mapped.
+    pub fn note_contexts(&mut self, tid: Tid, mapped: usize) {
+        let Some(process) = self.threads.get(&tid).and_then(|it| self.processes.get(&it.pid))
+        else {
+            return;
+        };
+        if let Some(Some(space)) = self.spaces.get_mut(process.space) {
+            space.contexts = mapped;
+        }
     }
 
     fn map_into(
@@ -172,72 +199,113 @@ impl Machine {
         injector: &mut Injector,
         family: usize,
         table: Table,
+        contexts: FileId,
         regs: &Regs,
     ) -> Result<(), String> {
         let Some(Some(of)) = self.families.get(family) else { return Err("no such family".into()) };
-        let (low, template) = (of.layout().low, of.template_offset());
-        let fd = self.open_memory(injector, regs)?;
-        let (flags, prot) = (MAP_SHARED | MAP_FIXED_NOREPLACE, PROT_READ | PROT_WRITE);
-        let contexts = Map { address: CONTEXTS_AT, bytes: CONTEXTS_BYTES, prot, flags, offset: 0 };
-        let mut maps = self.family_maps(family, table, MAP_FIXED_NOREPLACE)?;
-        maps.push(contexts);
+        let contexts = self.contexts.file(contexts).ok_or("no contexts")?;
+        let fd = open_on_stack(injector, regs, of.memory.fd(), READ_ONLY)?;
+        let maps = self.family_maps(family, table, MAP_FIXED_NOREPLACE)?;
         // The routines come first: with them the rest takes a single stop.
         injector.map(&maps[..1], fd)?;
         let maps = &maps[1..];
         injector.use_batch(of.routine(of.translator.routines().batch), regs.0.rsp);
         let mut calls: Vec<Call> = maps.iter().map(|map| map.call(fd)).collect();
         if matches!(table, Table::Huge) {
-            calls.extend(huge_table::calls(low, MAP_FIXED_NOREPLACE, fd, template));
+            calls.extend(huge_table::calls(of.layout().low, MAP_FIXED_NOREPLACE, fd));
         }
         let made = calls.len();
         calls.push([SYS_CLOSE, fd, 0, 0, 0, 0, 0]);
-        calls.push([SYS_MADVISE, CONTEXTS_AT, CONTEXTS_BYTES, MADV_DONTDUMP, 0, 0, 0]);
-        let results = injector.calls(&calls)?;
+        let (results, opened) = with_contexts(injector, calls, contexts, fd)?;
         maps.iter().zip(&results).try_for_each(|(map, result)| map.check(*result))?;
-        if matches!(table, Table::Huge) && !huge_table::is_made(low, &results[maps.len()..made]) {
-            let fd = self.open_memory(injector, regs)?;
+        if matches!(table, Table::Huge)
+            && !huge_table::is_made(of.layout().low, &results[maps.len()..made])
+        {
+            let fd = open_on_stack(injector, regs, of.memory.fd(), READ_ONLY)?;
             injector.map(&table_maps(of, Table::Empty, MAP_FIXED), fd)?;
             injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        }
+        if !opened {
+            let fd = open_on_stack(injector, regs, contexts.fd(), READ_WRITE)?;
+            map_contexts(injector, contexts, fd)?;
         }
         Ok(())
     }
 
-    /// Opens the machine's memory in the tracee, whose registers are `regs`: nothing of ours is mapped
-    /// there yet, so the path goes onto its stack for a moment.
-    fn open_memory(&self, injector: &mut Injector, regs: &Regs) -> Result<u64, String> {
-        let path = self.memory_path();
-        // Below the red zone of whatever runs there.
-        let scratch = (regs.0.rsp - crate::inject::RED_ZONE) & !15;
-        let tid = injector.tracee.0;
-        let mut saved = vec![0; path.len().max(RECEIVE_BYTES)];
-        memory::read_exact(tid, scratch, &mut saved)
-            .or_else(|_| memory::write_exact(tid, scratch, path.as_bytes()))
-            .map_err(|error| format!("writing to the program's stack: {error}"))?;
-        memory::write_exact(tid, scratch, path.as_bytes())
-            .map_err(|error| format!("writing to the program's stack: {error}"))?;
-        let fd = self.opened(injector, scratch);
-        let _ = memory::write_exact(tid, scratch, &saved);
-        fd
-    }
-
-    /// Opens the file whose path is at `scratch`, the machine's memory, or has it handed over where the program
-    /// has no such path.
-    fn opened(&self, injector: &mut Injector, scratch: u64) -> Result<u64, String> {
-        injector.open(scratch).or_else(|open| {
-            let received = injector.receive(self.memory.fd(), scratch);
-            received.map_err(|reason| format!("{open}; nor can it be handed over: {reason}"))
-        })
-    }
-
-    /// The same where the thread's context is mapped already.
-    fn reopen_memory(&self, injector: &mut Injector) -> Result<u64, String> {
+    /// Opens the file of the family with number `family` in a tracee whose context is mapped already.
+    fn reopen_memory(&self, injector: &mut Injector, family: usize) -> Result<u64, String> {
         let context = self.context(injector.tracee.0).ok_or("no such thread")?;
-        let path = context.write_scratch(self.memory_path().as_bytes());
-        self.opened(injector, path)
+        let Some(Some(family)) = self.families.get(family) else {
+            return Err("no such family".into());
+        };
+        let fd = family.memory.fd();
+        let path = context.write_scratch(path_of(fd).as_bytes());
+        opened(injector, path, fd, READ_ONLY)
     }
 
-    fn memory_path(&self) -> String {
-        format!("/proc/{}/fd/{}\0", std::process::id(), self.memory.fd())
+    /// Maps more of the contexts into the address space of `tid`, which stands still, where its own is not among those
+    /// that are mapped.
+    pub fn grow_contexts(&mut self, tid: Tid) -> Result<(), String> {
+        let pid = self.threads.get(&tid).ok_or("no such thread")?.pid;
+        let space = self.processes.get(&pid).ok_or("no such process")?.space;
+        let Some(Some(space)) = self.spaces.get(space) else {
+            return Err("no such address space".into());
+        };
+        let own = self.context(tid).ok_or("no such thread")?.local();
+        let (mapped, wanted) = (space.contexts, mapped_slots(own));
+        if wanted <= mapped {
+            return Ok(());
+        }
+        let more = slot_offset(wanted) - slot_offset(mapped);
+        limits::raise_address_space(tid, more);
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let (old, new) = (slot_offset(mapped), slot_offset(wanted));
+        injector.call([SYS_MREMAP, CONTEXTS_AT, old, new, 0, 0, 0])?;
+        injector.call([SYS_MADVISE, CONTEXTS_AT, new, MADV_DONTDUMP, 0, 0, 0])?;
+        drop(injector);
+        self.note_contexts(tid, wanted);
+        Ok(())
+    }
+
+    /// Replaces the contexts that a process was made with by its own, from outside. It stands still, and its only
+    /// thread has executed nothing but what has left `left_open`, a descriptor.
+    pub fn move_in(&mut self, tid: Tid, regs: &Regs, left_open: Option<u64>) -> Result<(), String> {
+        let contexts = self.contexts_of(tid).ok_or("no such process")?;
+        let file = self.contexts.file(contexts).ok_or("no contexts")?;
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        if let Some(fd) = left_open.filter(|fd| (*fd as i64) >= 0) {
+            injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        }
+        let fd = open_on_stack(&mut injector, regs, file.fd(), READ_WRITE)?;
+        self.unmap_contexts(&mut injector, &mappings)?;
+        map_contexts(&mut injector, file, fd)?;
+        drop(injector);
+        let mapped = file.wanted();
+        self.note_contexts(tid, mapped);
+        Ok(())
+    }
+
+    /// Takes whatever contexts there are out of an address space.
+    fn unmap_contexts(&self, injector: &mut Injector, mappings: &[Mapping]) -> Result<(), String> {
+        let end = CONTEXTS_AT + slot_offset(crate::memory_map::SLOTS);
+        let ours = |mapping: &&Mapping| mapping.start < end && CONTEXTS_AT < mapping.end;
+        for mapping in mappings.iter().filter(ours).filter(|mapping| is_ours(mapping)) {
+            let bytes = mapping.end - mapping.start;
+            injector.call([SYS_MUNMAP, mapping.start, bytes, 0, 0, 0, 0])?;
+        }
+        Ok(())
+    }
+
+    /// Takes the contexts out of a process that goes on natively.
+    pub fn leave_contexts(&mut self, tid: Tid) -> Result<(), String> {
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        self.unmap_contexts(&mut injector, &mappings)
     }
 
     /// How many arenas every address space of a family has from the start.
@@ -251,7 +319,7 @@ impl Machine {
         let Some(Some(family)) = self.families.get(family) else {
             return Err("no such family".into());
         };
-        let (low, offset) = (family.layout().low, family.template_offset());
+        let low = family.layout().low;
         let (flags, prot) = (MAP_PRIVATE | place, PROT_READ | PROT_WRITE | PROT_EXEC);
         let behind = huge_table::TABLE;
         let mut maps = vec![Map {
@@ -259,7 +327,7 @@ impl Machine {
             bytes: Layout::BYTES - behind,
             prot,
             flags,
-            offset: offset + behind,
+            offset: behind,
         }];
         maps.extend(table_maps(family, table, place));
         let usual = family.arenas.iter().take(family.kind.arenas.len());
@@ -298,7 +366,8 @@ impl Machine {
                 Some(index) => family.arenas[index].clone(),
                 None => planned_arena(family, &mappings, extent)?,
             };
-            last = self.map_arena(tid, &mappings, &arena);
+            let family = family.index;
+            last = self.map_arena(tid, family, &mappings, &arena);
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
             match (known, &last) {
                 (Some(index), made) => {
@@ -306,8 +375,7 @@ impl Machine {
                     return last;
                 }
                 (None, Ok(())) => {
-                    let offset = arena.offset - family_offset(family.index);
-                    family.add_arena(arena.address, arena.bytes, offset);
+                    family.add_arena(arena.address, arena.bytes, arena.offset);
                     space.note_arena(family.arenas.len() - 1, true);
                     return Ok(());
                 }
@@ -318,11 +386,17 @@ impl Machine {
     }
 
     /// Maps an arena into the address space of `tid`, where there is room for it.
-    fn map_arena(&self, tid: Tid, mappings: &[Mapping], arena: &Arena) -> Result<(), String> {
+    fn map_arena(
+        &self,
+        tid: Tid,
+        family: usize,
+        mappings: &[Mapping],
+        arena: &Arena,
+    ) -> Result<(), String> {
         let site = find_syscall(tid, mappings)
             .ok_or("no system call instruction found in the program's memory")?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let fd = self.reopen_memory(&mut injector)?;
+        let fd = self.reopen_memory(&mut injector, family)?;
         let mapped = injector.map(&[arena_map(arena, MAP_FIXED_NOREPLACE)], fd);
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         mapped
@@ -356,7 +430,7 @@ impl Machine {
         };
         let family = self.family_for(kind)?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let fd = self.reopen_memory(&mut injector)?;
+        let fd = self.reopen_memory(&mut injector, family)?;
         injector.map(&self.family_maps(family, Table::Empty, place)?, fd)?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let arenas = self.usual_arenas(family);
@@ -386,8 +460,6 @@ impl Machine {
             .collect();
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let fd = self.reopen_memory(&mut injector)?;
         let usable = |family: &Option<Family>| {
             family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
         };
@@ -395,6 +467,8 @@ impl Machine {
             self.layouts.remove(&kind);
         }
         let new = self.family_for(kind.clone())?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let fd = self.reopen_memory(&mut injector, new)?;
         injector.map(&self.family_maps(new, Table::Empty, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
@@ -422,7 +496,6 @@ impl Machine {
         }
         self.layouts.retain(|_, family| *family != index);
         self.families[index] = None;
-        sys::punch_hole(self.memory.fd(), family_offset(index), FAMILY_BYTES);
     }
 
     /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over it in
@@ -453,15 +526,18 @@ impl Machine {
         }
         let free = self.families.iter().position(Option::is_none);
         let index = free.unwrap_or(self.families.len());
-        if index as u64 >= FAMILIES {
+        if index >= FAMILIES {
             return Err("too many different address space layouts at a time".into());
         }
         let prepared = match index == 0 && kind.basis == self.first_basis() {
             true => self.prepared.take(),
             false => None,
         };
-        let mut family = prepared
-            .unwrap_or_else(|| Family::new(index, &kind.basis, self.emulated, self.memory.clone()));
+        let mut family = match prepared {
+            Some(family) => family,
+            None => Family::new(index, &kind.basis, self.emulated)
+                .map_err(|error| format!("no memory for translated code: {error}"))?,
+        };
         for &(address, bytes, offset) in &kind.arenas {
             family.add_arena(address, bytes, offset);
         }
@@ -484,6 +560,110 @@ impl Machine {
         self.layouts.insert(kind, index);
         Ok(index)
     }
+}
+
+/// Flags of open(2), for files that the program is to read and for its contexts.
+const READ_ONLY: u64 = 0o2_000_000;
+const READ_WRITE: u64 = 0o2_000_002;
+
+/// The path by which a tracee opens `descriptor`, one of ours, and a NUL.
+pub fn path_of(descriptor: RawFd) -> String {
+    format!("/proc/{}/fd/{descriptor}\0", std::process::id())
+}
+
+/// Opens `descriptor`, one of ours, in a tracee whose registers are `regs`: nothing of ours is mapped there yet, so the
+/// path goes onto its stack for a moment.
+fn open_on_stack(
+    injector: &mut Injector,
+    regs: &Regs,
+    descriptor: RawFd,
+    flags: u64,
+) -> Result<u64, String> {
+    let path = path_of(descriptor);
+    // Below the red zone of whatever runs there.
+    let scratch = (regs.0.rsp - crate::inject::RED_ZONE) & !15;
+    let tid = injector.tracee.0;
+    let mut saved = vec![0; path.len().max(RECEIVE_BYTES)];
+    memory::read_exact(tid, scratch, &mut saved)
+        .or_else(|_| memory::write_exact(tid, scratch, path.as_bytes()))
+        .map_err(|error| format!("writing to the program's stack: {error}"))?;
+    memory::write_exact(tid, scratch, path.as_bytes())
+        .map_err(|error| format!("writing to the program's stack: {error}"))?;
+    let fd = opened(injector, scratch, descriptor, flags);
+    let _ = memory::write_exact(tid, scratch, &saved);
+    fd
+}
+
+/// Opens the file whose path is at `scratch`, `descriptor` of ours, or has it handed over where the program has no such
+/// path.
+fn opened(
+    injector: &mut Injector,
+    scratch: u64,
+    descriptor: RawFd,
+    flags: u64,
+) -> Result<u64, String> {
+    injector.open(scratch, flags).or_else(|open| {
+        // Its own contexts are for every process, translated code for those of our user.
+        let allowed = match flags {
+            READ_WRITE => Ok(()),
+            _ => handover::allow(injector.tracee.0).map_err(|error| error.to_string()),
+        };
+        let received = allowed.and_then(|()| injector.receive(descriptor, scratch));
+        received.map_err(|reason| format!("{open}; nor can it be handed over: {reason}"))
+    })
+}
+
+/// The mapping of those contexts that are in use.
+fn contexts_map(contexts: &ContextFile) -> Map {
+    Map {
+        address: CONTEXTS_AT,
+        bytes: slot_offset(contexts.wanted()),
+        prot: PROT_READ | PROT_WRITE,
+        flags: MAP_SHARED | MAP_FIXED_NOREPLACE,
+        offset: 0,
+    }
+}
+
+/// Maps an address space's contexts, which are open at `fd`, into it, and closes `fd`.
+fn map_contexts(injector: &mut Injector, contexts: &ContextFile, fd: u64) -> Result<(), String> {
+    let map = contexts_map(contexts);
+    injector.map(&[map], fd)?;
+    injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+    injector.call([SYS_MADVISE, map.address, map.bytes, MADV_DONTDUMP, 0, 0, 0])?;
+    Ok(())
+}
+
+/// Makes `calls`, the last of which closes `fd`, and maps the contexts in the same stop if that can be: as nothing else
+/// runs in the process, the next file to be opened has the same number. Says whether they have been mapped.
+fn with_contexts(
+    injector: &mut Injector,
+    calls: Vec<Call>,
+    contexts: &ContextFile,
+    fd: u64,
+) -> Result<(Vec<i64>, bool), String> {
+    let map = contexts_map(contexts);
+    let before = calls.len();
+    let all = |path: u64| {
+        let mut all = calls.clone();
+        all.push([SYS_OPEN, path, READ_WRITE, 0, 0, 0, 0]);
+        all.push(map.call(fd));
+        all.push([SYS_CLOSE, fd, 0, 0, 0, 0, 0]);
+        all.push([SYS_MADVISE, map.address, map.bytes, MADV_DONTDUMP, 0, 0, 0]);
+        all
+    };
+    let Some(results) = injector.calls_about(path_of(contexts.fd()).as_bytes(), all) else {
+        return Ok((injector.calls(&calls)?, false));
+    };
+    let mut results = results?;
+    let (opened, mapped) = (results[before], results[before + 1]);
+    results.truncate(before);
+    if opened >= 0 && opened as u64 != fd {
+        injector.call([SYS_CLOSE, opened as u64, 0, 0, 0, 0, 0])?;
+    }
+    if opened as u64 == fd {
+        map.check(mapped)?;
+    }
+    Ok((results, opened as u64 == fd))
 }
 
 const AT_IGNORE: u64 = 1;
@@ -587,7 +767,7 @@ fn planned_arena(
     mappings: &[Mapping],
     extent: (u64, u64),
 ) -> Result<Arena, String> {
-    let first = family_offset(family.index) + 3 * GIB;
+    let first = 3 * GIB;
     let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first);
     let used: u64 = elsewhere.map(|arena| arena.bytes).sum();
     // Half of what is left, so that there is something left for others.
@@ -603,7 +783,7 @@ fn planned_arena(
 
 /// The mappings that make a family's indirect table.
 fn table_maps(family: &Family, table: Table, place: u64) -> Vec<Map> {
-    let (low, offset) = (family.layout().low, family.template_offset());
+    let low = family.layout().low;
     let (flags, prot) = (MAP_PRIVATE | place, PROT_READ | PROT_WRITE | PROT_EXEC);
     let bytes = huge_table::TABLE;
     match table {
@@ -619,7 +799,7 @@ fn table_maps(family: &Family, table: Table, place: u64) -> Vec<Map> {
         // It is the same all over.
         Table::Empty => (0..bytes)
             .step_by(EMPTY_TABLE as usize)
-            .map(|at| Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset })
+            .map(|at| Map { address: low + at, bytes: EMPTY_TABLE, prot, flags, offset: 0 })
             .collect(),
     }
 }

@@ -9,13 +9,13 @@ use lwp_dbt::{
     AppPc, AppState, CachePc, Checks, CodeSource, EntryId, FragmentId, Layout, Lwp, Plan, Region,
     RegionLimits, Role, Translator, Unit,
 };
-use lwp_ptrace::{SharedMemory, memory};
+use lwp_ptrace::{SharedMemory, memory, sys};
 use rustc_hash::FxHashMap;
 
 use crate::arena::{Arena, Lot};
 use crate::keep::Kept;
 use crate::maps::Mapping;
-use crate::memory_map::family_offset;
+use crate::memory_map::FAMILY_BYTES;
 use crate::profile::Origins;
 use crate::sampled_code::SampledCode;
 use crate::store::Store;
@@ -108,7 +108,7 @@ pub struct Kind {
 /// Address spaces laid out alike.
 #[derive(Debug)]
 pub struct Family {
-    /// Its number: where its part of the machine's memory lies.
+    /// Its number.
     pub index: usize,
     /// What its address spaces have in common.
     pub kind: Kind,
@@ -119,7 +119,7 @@ pub struct Family {
     /// Its modules.
     pub modules: Vec<Module>,
     files: FxHashMap<FileKey, UnitId>,
-    /// The machine's memory.
+    /// What its address spaces can read and execute, and only the host writes: template, prepared tables, arenas.
     pub memory: Arc<SharedMemory>,
     /// Where units outlive the run.
     pub store: Option<Arc<Store>>,
@@ -141,12 +141,18 @@ pub struct Family {
 
 impl Family {
     /// A family with its low window's template written, and no arenas yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of making its memory.
     pub fn new(
         index: usize,
         basis: &Basis,
         emulated: lwp_dbt::block::Emulated,
-        memory: Arc<SharedMemory>,
-    ) -> Self {
+    ) -> sys::Result<Self> {
+        let memory = Arc::new(SharedMemory::new(c"lwp", FAMILY_BYTES)?);
+        // Translated code is nobody's to change but ours.
+        memory.file().seal_writes();
         let classes = syscalls::classes(&emulated);
         let translator = Translator::new(basis.plan, basis.lwp, basis.layout, emulated, classes);
         let mut family = Self {
@@ -167,7 +173,7 @@ impl Family {
             tables: Tables::default(),
         };
         family.write_template(&emulated);
-        family
+        Ok(family)
     }
 
     /// Keeps where its fragments come from, and what its counters count: before anything is translated.
@@ -179,13 +185,7 @@ impl Family {
     /// Adds an arena.
     pub fn add_arena(&mut self, address: u64, bytes: u64, offset: u64) {
         let code = &self.translator.routines().code;
-        let offset = family_offset(self.index) + offset;
         self.arenas.push(Arena::new(&self.memory, address, offset, bytes, code));
-    }
-
-    /// Offset of the low window's template in the machine's memory.
-    pub fn template_offset(&self) -> u64 {
-        family_offset(self.index)
     }
 
     /// Where its address spaces have their low window.
@@ -201,36 +201,34 @@ impl Family {
     /// The state of a family's low window in a new address space.
     fn write_template(&mut self, emulated: &lwp_dbt::block::Emulated) {
         let low = self.layout();
-        let base = self.template_offset();
         let miss = self.routine(self.translator.routines().ask_rcx);
-        self.memory.fill_new(base, EMPTY_TABLE, miss);
+        self.memory.fill_new(0, EMPTY_TABLE, miss);
         let mask = lwp_dbt::context::INDEX_MASK.to_le_bytes();
-        self.memory.write(base + (low.index_mask() - low.low), &mask);
+        self.memory.write(low.index_mask() - low.low, &mask);
         let classes = syscalls::classes_for_table(emulated);
-        self.memory.write_new(base + (low.syscall_classes() - low.low), &classes);
+        self.memory.write_new(low.syscall_classes() - low.low, &classes);
         let prot: Vec<u8> = (0..256u32).map(|prot| u8::from(prot & libc_prot::EXEC != 0)).collect();
-        self.memory.write(base + (low.prot_classes() - low.low), &prot);
+        self.memory.write(low.prot_classes() - low.low, &prot);
         let code = self.translator.routines().code.clone();
-        self.memory.write_new(base + (low.routines() - low.low), &code);
+        self.memory.write_new(low.routines() - low.low, &code);
         self.fill_chains(1);
     }
 
     /// Says how an address is divided for a data cache that is watched.
     pub fn watch_cache(&mut self, [sets, lines, length, places]: [u64; 4]) {
         let low = self.layout();
-        let base = self.template_offset();
         self.translator.watch_cache(lines.wrapping_neg() as u32, sets as u32, places as u32);
-        self.memory.store(base + (low.set_mask() - low.low), sets);
-        self.memory.store(base + (low.line_mask() - low.low), lines);
-        self.memory.store(base + (low.set_length() - low.low), length);
-        self.memory.store(base + (low.set_places() - low.low), places);
+        self.memory.store(low.set_mask() - low.low, sets);
+        self.memory.store(low.line_mask() - low.low, lines);
+        self.memory.store(low.set_length() - low.low, length);
+        self.memory.store(low.set_places() - low.low, places);
     }
 
     /// Lets translated code know an answer to CPUID. No address space has a copy of its own of the page
     /// that holds them.
     pub fn remember_cpuid(&mut self, known: KnownCpuid) {
         let low = self.layout();
-        let at = self.template_offset() + (low.known_cpuids() - low.low);
+        let at = low.known_cpuids() - low.low;
         let count = self.memory.load(at);
         if count < KnownCpuid::MOST {
             let place = at + KnownCpuid::FIRST + count * KnownCpuid::BYTES;
@@ -246,7 +244,7 @@ impl Family {
         let miss = self.routine(self.translator.routines().ask_rcx);
         let first = self.chain_filled;
         self.chain_filled = entries.next_multiple_of(PAGE as u32 / 8).max(first);
-        let at = self.template_offset() + (low.chain_slot(first) - low.low);
+        let at = low.chain_slot(first) - low.low;
         self.memory.fill_new(at, u64::from(self.chain_filled - first) * 8, miss);
     }
 

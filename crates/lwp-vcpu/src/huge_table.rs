@@ -55,8 +55,8 @@ fn is_enabled(modes: &str) -> bool {
 }
 
 /// The calls that make an empty table at `low`; `place` are more flags of mmap(2), and an empty part of it is at
-/// `template` in the file open at `fd`.
-pub fn calls(low: u64, place: u64, fd: u64, template: u64) -> Vec<Call> {
+/// the start of the file open at `fd`.
+pub fn calls(low: u64, place: u64, fd: u64) -> Vec<Call> {
     let map = Map {
         address: low,
         bytes: TABLE,
@@ -66,7 +66,7 @@ pub fn calls(low: u64, place: u64, fd: u64, template: u64) -> Vec<Call> {
     };
     let mut calls = vec![map.call(u64::MAX), [SYS_MADVISE, low, TABLE, MADV_HUGEPAGE, 0, 0, 0]];
     let parts = (0..TABLE).step_by(EMPTY_TABLE as usize);
-    calls.extend(parts.map(|at| [SYS_PREAD64, fd, low + at, EMPTY_TABLE, template, 0, 0]));
+    calls.extend(parts.map(|at| [SYS_PREAD64, fd, low + at, EMPTY_TABLE, 0, 0, 0]));
     calls
 }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_table_is_made_when_all_of_it_is_filled() {
         let low = 0x7000_0000;
-        let calls = calls(low, 0, 5, 0x1000);
+        let calls = calls(low, 0, 5);
         let all: Vec<i64> = calls
             .iter()
             .map(|call| match call[0] {

@@ -2,50 +2,46 @@
 
 use lwp_dbt::routines::BATCH_WORDS;
 use lwp_ptrace::limits::MoreFiles;
-use lwp_ptrace::{Handover, Stop, Tid, Tracee, memory, sys};
+use lwp_ptrace::{Stop, Tid, Tracee, handover, memory, sys};
 
 use crate::maps::Status;
 
 const SYS_OPEN: u64 = 2;
 const SYS_CLOSE: u64 = 3;
 const SYS_MMAP: u64 = 9;
-const SYS_SOCKET: u64 = 41;
-const SYS_CONNECT: u64 = 42;
+const SYS_SOCKETPAIR: u64 = 53;
 const SYS_RECVMSG: u64 = 47;
 const AF_UNIX: u64 = 1;
 const SOCK_STREAM_CLOEXEC: u64 = 1 | 0o2_000_000;
 const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
-const O_RDWR_CLOEXEC: u64 = 0o2_000_002;
 const MAP_NORESERVE: u64 = 0x4000;
 /// How far below the stack pointer nothing is the program's, whatever runs there.
 pub const RED_ZONE: u64 = 512;
 
-/// What [`Injector::receive`] needs of the tracee's memory: the socket's name, a message, its one part, its
+/// Bytes of the tracee's memory that [`Injector::receive`] needs: for two sockets, a message, its one part, its
 /// control message, and a byte.
-pub const RECEIVE_BYTES: usize = 240;
-const MESSAGE_AT: usize = 128;
-const PART_AT: usize = 184;
-const CONTROL_AT: usize = 200;
-const BYTE_AT: usize = 232;
+pub const RECEIVE_BYTES: usize = 128;
+const MESSAGE_AT: usize = 8;
+const PART_AT: usize = 64;
+const CONTROL_AT: usize = 80;
+const BYTE_AT: usize = 112;
 
-/// What connect(2) and recvmsg(2) are given, for `scratch`, and the length of the name.
-fn receiving(path: &str, scratch: u64) -> (Vec<u8>, u64) {
+/// What socketpair(2) and recvmsg(2) are given, for `scratch`.
+fn receiving(scratch: u64) -> Vec<u8> {
     let mut bytes = vec![0; RECEIVE_BYTES];
     let at = |offset: usize| scratch + offset as u64;
-    bytes[0] = AF_UNIX as u8;
-    bytes[2..2 + path.len()].copy_from_slice(path.as_bytes());
     // msghdr: no name; one part; 24 bytes for a control message. iovec: one byte.
     let words = [0, 0, at(PART_AT), 1, at(CONTROL_AT), 24, 0, at(BYTE_AT), 1];
     for (word, place) in words.into_iter().zip(bytes[MESSAGE_AT..].chunks_exact_mut(8)) {
         place.copy_from_slice(&u64::to_le_bytes(word));
     }
-    (bytes, path.len() as u64 + 3)
+    bytes
 }
 
 /// A system call: its number and arguments.
 pub type Call = [u64; BATCH_WORDS];
 
-/// A mapping to be made of the machine's memory.
+/// A mapping to be made of a file of ours.
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
     /// Where.
@@ -56,12 +52,12 @@ pub struct Map {
     pub prot: u64,
     /// MAP_*; no memory is reserved in any case.
     pub flags: u64,
-    /// Offset in the machine's memory.
+    /// Offset in the file.
     pub offset: u64,
 }
 
 impl Map {
-    /// The call that makes it, of the memory open at `fd`.
+    /// The call that makes it, of the file open at `fd`.
     pub fn call(&self, fd: u64) -> Call {
         let flags = self.flags | MAP_NORESERVE;
         [SYS_MMAP, self.address, self.bytes, self.prot, flags, fd, self.offset]
@@ -124,8 +120,8 @@ impl Injector {
     }
 
     /// Opens the file whose path is at `path`, also where the program has no descriptor left.
-    pub fn open(&mut self, path: u64) -> Result<u64, String> {
-        let call = [SYS_OPEN, path, O_RDWR_CLOEXEC, 0, 0, 0, 0];
+    pub fn open(&mut self, path: u64, flags: u64) -> Result<u64, String> {
+        let call = [SYS_OPEN, path, flags, 0, 0, 0, 0];
         let first = self.call(call);
         if first.is_ok() {
             return first;
@@ -142,8 +138,8 @@ impl Injector {
         })
     }
 
-    /// Has `descriptor`, one of ours, handed over through a socket; its number in the tracee. `scratch` are
-    /// [`RECEIVE_BYTES`] bytes of the tracee for this.
+    /// Has `descriptor`, one of ours, handed over through a pair of sockets, which have no name that anybody else could
+    /// know; its number in the tracee. `scratch` are [`RECEIVE_BYTES`] bytes of the tracee for this.
     ///
     /// Not in a program with a filter: it may be killed for a call that it does not expect to make.
     pub fn receive(&mut self, descriptor: i32, scratch: u64) -> Result<u64, String> {
@@ -151,43 +147,40 @@ impl Injector {
         if Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0) {
             return Err("it has a system call filter".into());
         }
-        let text = |error: std::io::Error| error.to_string();
-        let handover = Handover::new(tid).map_err(text)?;
-        let (bytes, address_bytes) = receiving(handover.path(), scratch);
-        let write = memory::write_exact(tid, scratch, &bytes);
+        let write = memory::write_exact(tid, scratch, &receiving(scratch));
         write.map_err(|error| format!("writing to the program: {error}"))?;
         let _more = MoreFiles::allow(tid);
-        let socket = self.call([SYS_SOCKET, AF_UNIX, SOCK_STREAM_CLOEXEC, 0, 0, 0, 0])?;
-        let received = self
-            .call([SYS_CONNECT, socket, scratch, address_bytes, 0, 0, 0])
-            .and_then(|_| handover.give(self.pid, descriptor).map_err(text))
-            .and_then(|()| {
-                let message = scratch + MESSAGE_AT as u64;
-                self.call([SYS_RECVMSG, socket, message, MSG_CMSG_CLOEXEC, 0, 0, 0])
-            })
-            .and_then(|_| {
-                // The descriptor stands behind the length, level and kind of the control message.
-                let header = memory::read_u64(tid, scratch + CONTROL_AT as u64);
-                let number = memory::read_u64(tid, scratch + CONTROL_AT as u64 + 16);
-                match (header, number) {
-                    (Ok(20), Ok(number)) => Ok(number & u64::from(u32::MAX)),
-                    _ => Err("no descriptor has arrived".to_owned()),
-                }
-            });
-        self.call([SYS_CLOSE, socket, 0, 0, 0, 0, 0])?;
+        self.call([SYS_SOCKETPAIR, AF_UNIX, SOCK_STREAM_CLOEXEC, 0, scratch, 0, 0])?;
+        let pair = memory::read_u64(tid, scratch).map_err(|error| error.to_string())?;
+        let [ours, theirs] = [pair & u64::from(u32::MAX), pair >> 32];
+        let given = handover::give(self.pid, ours as i32, descriptor);
+        let received = given.map_err(|error| error.to_string()).and_then(|()| {
+            let message = scratch + MESSAGE_AT as u64;
+            self.call([SYS_RECVMSG, theirs, message, MSG_CMSG_CLOEXEC, 0, 0, 0])
+        });
+        let received = received.and_then(|_| {
+            // The descriptor stands behind the length, level and kind of the control message.
+            let header = memory::read_u64(tid, scratch + CONTROL_AT as u64);
+            let number = memory::read_u64(tid, scratch + CONTROL_AT as u64 + 16);
+            match (header, number) {
+                (Ok(20), Ok(number)) => Ok(number & u64::from(u32::MAX)),
+                _ => Err("no descriptor has arrived".to_owned()),
+            }
+        });
+        for socket in [ours, theirs] {
+            self.call([SYS_CLOSE, socket, 0, 0, 0, 0, 0])?;
+        }
         received
     }
 
-    /// Makes mappings of the memory open at `fd`.
+    /// Makes mappings of the file open at `fd`.
     pub fn map(&mut self, maps: &[Map], fd: u64) -> Result<(), String> {
         maps.iter().try_for_each(|map| map.check(self.single(map.call(fd))?))
     }
 
     /// Makes a list of calls and returns what the kernel has returned for each.
     pub fn calls(&mut self, calls: &[Call]) -> Result<Vec<i64>, String> {
-        if let Some((code, top)) = self.batch
-            && let Some(results) = self.many(calls, code, top)
-        {
+        if let Some(results) = self.calls_about(&[], |_| calls.to_vec()) {
             return results;
         }
         calls.iter().map(|call| self.single(*call)).collect()
@@ -202,16 +195,25 @@ impl Injector {
         made.map_err(|error| format!("system call {nr} in the program: {error}"))
     }
 
-    /// The same by the batch routine. `None` where the list finds no room, and nothing has happened.
-    fn many(&mut self, calls: &[Call], code: u64, top: u64) -> Option<Result<Vec<i64>, String>> {
+    /// Makes a list of calls in one stop: those that `make` returns for the address of `text` in the tracee. `None`
+    /// where there is no routine for that, or no room, and nothing has happened.
+    pub fn calls_about(
+        &mut self,
+        text: &[u8],
+        make: impl FnOnce(u64) -> Vec<Call>,
+    ) -> Option<Result<Vec<i64>, String>> {
+        let (code, top) = self.batch?;
         let tid = self.tracee.0;
+        let text_at = (top - text.len() as u64) & !15;
+        let calls = make(text_at);
         let end: Call = [0; BATCH_WORDS];
         let mut list: Vec<u8> =
             calls.iter().chain([&end]).flatten().flat_map(|word| word.to_le_bytes()).collect();
-        let at = (top - list.len() as u64) & !15;
-        let mut saved = vec![0; list.len()];
+        let at = text_at - list.len() as u64;
+        let mut saved = vec![0; list.len() + text.len()];
         memory::read_exact(tid, at, &mut saved).ok()?;
-        memory::write_exact(tid, at, &list).ok()?;
+        let whole = [&list[..], text].concat();
+        memory::write_exact(tid, at, &whole).ok()?;
         let made = self
             .tracee
             .run(code, at, &mut self.held)

@@ -251,7 +251,10 @@ impl Family {
         let to = self.arenas[arena].offset_of(at.code);
         let memory = self.memory.clone();
         let module = &mut self.modules[id.0 as usize];
-        let write = |at: u64, code: &[u8]| memory.write_file(to + at, code).is_ok();
+        let write = |at: u64, code: &[u8]| {
+            memory.write_new(to + at, code);
+            true
+        };
         let threads = if len < WORTH_THREADS { 1 } else { sys::allowed_cpus().min(MOST_THREADS) };
         let target = CodeTarget { write: &write, threads };
         if self.translator.restore(&mut module.unit, image, at, &target).is_err() {

@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{SharedMemory, Tracee, limits, spawn, sys};
+use lwp_ptrace::{Tracee, limits, spawn, sys};
 
 pub use config::{
     Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
@@ -94,10 +94,6 @@ fn run_virtually(
     sink: Option<Box<dyn profile::Sink>>,
 ) -> Result<Outcome, Error> {
     limits::lift();
-    let memory = SharedMemory::new(c"lwp", memory_map::MEMORY_BYTES).map_err(|error| {
-        machine_error("reserving the machine's memory", error, "see `lwp doctor`")
-    })?;
-    let memory = Arc::new(memory);
     let wake =
         Arc::new(sys::event_fd().map_err(|error| {
             machine_error("making an event descriptor", error, "close some files")
@@ -106,12 +102,12 @@ fn run_virtually(
         .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
     let started = Instant::now();
     let before = sys::cpu_times();
-    let mut machine = Machine::new(config.clone(), memory.clone(), wake);
+    let mut machine = Machine::new(config.clone(), wake);
     machine.started = started;
     machine.profiler = sink.map(profile::Profiler::new);
     machine.store = keep::store_for(&machine.config);
     let machine = Mutex::new(machine);
-    let status = run_in(&machine, &memory, config, control)?;
+    let status = run_in(&machine, config, control)?;
     let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let after = sys::cpu_times();
     for report in &mut machine.reports {
@@ -146,7 +142,6 @@ const SIGKILL: i32 = 9;
 /// Starts the program, with a server beside it, and traces it to its end.
 fn run_in(
     machine: &Mutex<Machine>,
-    memory: &Arc<SharedMemory>,
     config: &Config,
     control: &mut Option<Control>,
 ) -> Result<ExitStatus, Error> {
@@ -159,9 +154,9 @@ fn run_in(
             let _held = sys::hold_child_events();
             let mut guard = server::lock(machine);
             let _ = ready.send(());
-            guard.prepared = Some(guard.prepare());
+            guard.prepared = guard.prepare().ok();
             drop(guard);
-            server::serve(machine, memory);
+            server::serve(machine);
         };
         let server = std::thread::Builder::new().name("lwp-server".into());
         let server = server.spawn_scoped(scope, serve).map_err(|error| {
@@ -173,7 +168,7 @@ fn run_in(
             let _ = wait.recv();
             trace(machine, &start, control.take())
         });
-        server::finish(machine, memory);
+        server::finish(machine);
         let _ = server.join();
         sys::forget_child_events();
         status

@@ -16,7 +16,7 @@ use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::call_stack::CallStacks;
 use crate::config::{Config, Plan};
-use crate::contexts::{Context, Contexts, Sum};
+use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::cpuid::VirtualCpu;
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
@@ -117,6 +117,8 @@ pub struct Thread {
     pub interrupted: Option<(u64, Instant, Instant)>,
     /// What the counters say too much or too little.
     pub correction: Sum,
+    /// It may still be replacing the contexts that it has been made with: those, and how many are mapped.
+    pub moving: Option<(FileId, usize)>,
     /// Whether its final state has been accounted for.
     pub settled: bool,
     /// Counts when counting was last switched on or off.
@@ -132,6 +134,8 @@ pub struct Thread {
 pub struct Process {
     /// Its address space.
     pub space: usize,
+    /// The contexts in it.
+    pub contexts: FileId,
     /// Index of its report.
     pub report: usize,
 }
@@ -141,8 +145,6 @@ pub struct Process {
 pub struct Machine {
     /// What was asked for.
     pub config: Config,
-    /// The shared memory.
-    pub memory: Arc<SharedMemory>,
     /// Contexts.
     pub contexts: Contexts,
     /// The processor shown.
@@ -163,8 +165,8 @@ pub struct Machine {
     pub threads: HashMap<Tid, Thread>,
     /// Threads by context slot.
     pub slots: Vec<Tid>,
-    /// The process that had each context slot last, where it is free now.
-    pub slot_owner: HashMap<usize, i32>,
+    /// New tracees that stand still until their makers report them.
+    pub newborn: Vec<Tid>,
     /// Processes that have ended, with their address spaces, for children that they made last.
     pub limbo: HashMap<i32, Process>,
     limbo_order: VecDeque<i32>,
@@ -208,7 +210,7 @@ pub struct Machine {
 
 impl Machine {
     /// A machine with nothing in it.
-    pub fn new(config: Config, memory: Arc<SharedMemory>, wake_tracer: Arc<OwnedFd>) -> Self {
+    pub fn new(config: Config, wake_tracer: Arc<OwnedFd>) -> Self {
         let cpu = VirtualCpu::new(config.cpu, config.lwp.as_ref());
         let emulated = Emulated {
             xgetbv: cpu.xcr0() != sys::xcr0(),
@@ -222,7 +224,7 @@ impl Machine {
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
         Self {
             random_file,
-            contexts: Contexts::new(memory.clone(), cpu.real_xcr0()),
+            contexts: Contexts::new(cpu.real_xcr0()),
             cpu,
             emulated,
             prepared: None,
@@ -232,7 +234,7 @@ impl Machine {
             processes: HashMap::new(),
             threads: HashMap::new(),
             slots: Vec::new(),
-            slot_owner: HashMap::new(),
+            newborn: Vec::new(),
             limbo: HashMap::new(),
             limbo_order: VecDeque::new(),
             reports: Vec::new(),
@@ -252,7 +254,6 @@ impl Machine {
             filtered: false,
             finished: false,
             started: Instant::now(),
-            memory,
             config,
         }
     }
@@ -382,9 +383,9 @@ impl Machine {
         }
     }
 
-    /// Adds a thread of process `pid` with a context of its own.
-    pub fn add_thread(&mut self, tid: Tid, pid: i32) -> Option<usize> {
-        let slot = self.contexts.allocate(self.pace.first_spin())?;
+    /// Adds a thread of process `pid` with a context of its own, in the address space whose contexts are in `file`.
+    pub fn add_thread(&mut self, tid: Tid, pid: i32, file: FileId) -> Option<usize> {
+        let slot = self.contexts.allocate(file, self.pace.first_spin())?;
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, 0);
         }
@@ -408,6 +409,7 @@ impl Machine {
             pending: None,
             interrupted: None,
             correction: Sum::default(),
+            moving: None,
             settled: false,
             mark: Sum::default(),
             kept: Sum::default(),
@@ -416,6 +418,24 @@ impl Machine {
         self.threads.insert(tid, thread);
         self.lwp_publish(tid);
         Some(slot)
+    }
+
+    /// Gives `tid`, the only thread of its process, a context in another file, and what was in the old one. `None`
+    /// where there is none to be had.
+    pub fn stay_with(&mut self, tid: Tid, file: FileId) -> Option<()> {
+        let slot = self.contexts.allocate(file, self.pace.first_spin())?;
+        let old = std::mem::replace(&mut self.threads.get_mut(&tid)?.slot, slot);
+        self.contexts.context(slot).copy(self.contexts.context(old));
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, 0);
+        }
+        self.slots[slot] = std::mem::take(&mut self.slots[old]);
+        self.contexts.release(old);
+        self.contexts.enter_file(file);
+        let pid = self.threads.get(&tid)?.pid;
+        let own = std::mem::replace(&mut self.processes.get_mut(&pid)?.contexts, file);
+        self.contexts.leave_file(own);
+        Some(())
     }
 
     /// Lets the threads of an address space know where there is code, if there is more of it than they know.
@@ -461,8 +481,14 @@ impl Machine {
             && let Some(oldest) = self.limbo_order.pop_front()
             && let Some(process) = self.limbo.remove(&oldest)
         {
-            self.leave_space(process.space);
+            self.depart(process);
         }
+    }
+
+    /// A process is gone from its address space.
+    pub fn depart(&mut self, process: Process) {
+        self.leave_space(process.space);
+        self.contexts.leave_file(process.contexts);
     }
 
     /// The only process that lives in an address space is about to leave it.
@@ -475,7 +501,7 @@ impl Machine {
     }
 
     /// One process less in an address space; the last one frees it.
-    pub fn leave_space(&mut self, index: usize) {
+    fn leave_space(&mut self, index: usize) {
         let Some(place) = self.spaces.get_mut(index) else { return };
         let Some(space) = place else { return };
         space.users -= 1;

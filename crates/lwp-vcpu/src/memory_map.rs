@@ -1,24 +1,28 @@
-//! Where everything lies: in the machine's shared memory, and in every tracee.
+//! Where everything lies: in the files of shared memory, and in every tracee.
 //!
-//! The machine's memory is one sparse file:
+//! An address space maps two files of ours. Of its *family*'s it can write nothing; its *contexts* are of no concern to
+//! any other address space:
 //!
 //! ```text
-//! 0          contexts: slot 0 holds the doors; slot n the context, counters, calls and insertion list of thread n
-//! 256 GiB    families of address spaces, 4 GiB each:
-//!              + 0      template of the low window
-//!              + 1 GiB  arena near the libraries
-//!              + 2 GiB  arena near the program
-//!              + 3 GiB  arenas elsewhere
+//! family     + 0      template of the low window, mapped privately
+//!            + 1 GiB  arena near the libraries
+//!            + 2 GiB  arena near the program
+//!            + 3 GiB  arenas elsewhere
+//!
+//! contexts   slot n: context, counters, calls and insertion list of the address space's thread n
 //! ```
 
 use lwp_dbt::Layout;
 
 /// Bytes of one thread's context and counters.
-pub const SLOT_BYTES: u64 = 32 << 20;
-/// Most threads at a time, plus one.
-pub const SLOTS: u64 = 8192;
-/// Bytes of all contexts.
-pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS;
+pub const SLOT_BYTES: u64 = 24 << 20;
+/// Most threads of an address space at a time.
+pub const SLOTS: usize = 20_992;
+/// How many slots of an address space are mapped: as many as this at first, and the next number whenever there are
+/// more threads.
+pub const STEPS: [usize; 6] = [1, 8, 64, 512, 4096, SLOTS];
+/// Bytes of a file of contexts.
+pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
 /// Offset in a slot of a long insertion list, behind the counters.
 pub const APPLY_LIST: u64 = SLOT_BYTES - lwp_dbt::context::APPLY_MAX as u64 * 24;
 /// Most counters.
@@ -28,16 +32,15 @@ const _: () = {
     use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
     assert!((CALLS_AT + CALLS_BYTES) as u64 <= APPLY_LIST);
 };
-/// Bytes of one family.
+/// Bytes of one family's file.
 pub const FAMILY_BYTES: u64 = 4 << 30;
 /// Most families at a time.
-pub const FAMILIES: u64 = 256;
-/// Bytes of the whole file.
-pub const MEMORY_BYTES: u64 = CONTEXTS_BYTES + FAMILY_BYTES * FAMILIES;
+pub const FAMILIES: usize = 256;
 
-/// Where the contexts lie in a tracee: near the libraries of a 47-bit address space, and outside the
-/// shadow memory of every sanitizer.
-pub const CONTEXTS_AT: u64 = 0x7e90_0000_0000;
+/// Where the contexts lie in a tracee: near the libraries of a 47-bit address space, outside the shadow memory of every
+/// sanitizer, and below everything that the kernel places by itself.
+pub const CONTEXTS_AT: u64 = 0x7e84_0000_0000;
+const _: () = assert!(CONTEXTS_AT + CONTEXTS_BYTES <= 0x7eff_0000_0000);
 /// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
 pub const LOW: Layout = Layout { low: 0x7000_0000 };
 /// Most low windows of an address space: its first, and one for each way of profiling.
@@ -49,8 +52,12 @@ pub fn low_window(index: usize) -> Layout {
 }
 const _: () = assert!(Layout::BYTES <= 0x200_0000);
 
-/// Offset in a context slot 0 of the host's sleep word; the door flags, a byte a slot, start at 0.
-pub const DOOR_SLEEP: u64 = SLOTS;
+/// How many slots have their door flags, a byte each, in the context of the first of them.
+pub const DOORS: usize = 256;
+/// Offset of the door flags in a context: behind its fields, in the same page.
+pub const DOORS_AT: u64 = 0xf00;
+/// Offset in the context of slot 0 of the address space's sleep word.
+pub const SLEEP_AT: u64 = DOORS_AT - 8;
 
 /// Largest distance between an instruction and what it addresses rip-relatively, with a margin for
 /// the operand's own size.
@@ -61,21 +68,21 @@ pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
     mapping.name.contains("memfd:lwp")
 }
 
-/// What an address space's limit must allow beyond what the program asks for: contexts, low window
+/// What an address space's limit must allow beyond what the program asks for: the first context, low window
 /// and the two arenas that most have.
-pub const OVERHEAD_BYTES: u64 = CONTEXTS_BYTES + Layout::BYTES + 2 * (1 << 30);
+pub const OVERHEAD_BYTES: u64 = SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
 
-/// File offset of context `slot`.
-pub fn slot_offset(slot: usize) -> u64 {
-    slot as u64 * SLOT_BYTES
+/// How many slots are mapped where slot `local` is in use.
+pub fn mapped_slots(local: usize) -> usize {
+    STEPS.into_iter().find(|step| local < *step).unwrap_or(SLOTS)
 }
 
-/// Address of context `slot` in a tracee.
-pub fn slot_address(slot: usize) -> u64 {
-    CONTEXTS_AT + slot_offset(slot)
+/// Offset of a slot in its file.
+pub fn slot_offset(local: usize) -> u64 {
+    local as u64 * SLOT_BYTES
 }
 
-/// File offset of family `index`.
-pub fn family_offset(index: usize) -> u64 {
-    CONTEXTS_BYTES + index as u64 * FAMILY_BYTES
+/// Address in a tracee of the slot that is its address space's `local`th.
+pub fn slot_address(local: usize) -> u64 {
+    CONTEXTS_AT + slot_offset(local)
 }

@@ -75,8 +75,9 @@ impl Machine {
         let Ok(lock) = store.lock_shared() else { return false };
         let Ok((mut copied, copying)) = std::io::pipe() else { return false };
         let files = work.iter().filter_map(|unit| unit.file);
-        let ours = [store.fd(), lock.as_raw_fd(), self.memory.fd(), copying.as_raw_fd()];
-        let kept: Vec<_> = files.chain(ours).collect();
+        let memories = self.families.iter().flatten().map(|family| family.memory.fd());
+        let ours = [store.fd(), lock.as_raw_fd(), copying.as_raw_fd()];
+        let kept: Vec<_> = files.chain(memories).chain(ours).collect();
         match sys::leave_behind(&kept) {
             Ok(false) => {
                 drop(copying);

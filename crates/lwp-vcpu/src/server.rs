@@ -6,25 +6,25 @@
 //! spun are found asleep, the two sides do not have a processor each, spinning takes time from the other side, and
 //! a hand-off is expensive. Then nobody spins and more is translated at a time.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{
     Ahead, AppPc, CachePc, EntryId, Lwp, Queue, Region, RegionLimits, RequestKind, Slot,
 };
-use lwp_ptrace::{SharedMemory, Tid, sys};
+use lwp_ptrace::{Tid, sys};
 
 use crate::elf;
 use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Mode, Need};
-use crate::memory_map::DOOR_SLEEP;
 use crate::space::{Space, VSYSCALL};
 use crate::syscalls::{self, Before, Effect, Pending};
 
+mod bells;
 mod pace;
 mod rhythm;
 
+use bells::Bells;
 pub use pace::Pace;
 use rhythm::{Rhythm, Wait};
 
@@ -78,9 +78,9 @@ impl Spare {
 }
 
 /// Runs until the machine is finished.
-pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
+pub fn serve(machine: &Mutex<Machine>) {
     let alone = sys::allowed_cpus() <= 1;
-    let mut high_water = 2;
+    let mut bells = Bells::new(&lock(machine).contexts.doors);
     let mut last = Instant::now();
     let mut sleeps = false;
     let mut spare = Spare::default();
@@ -91,20 +91,16 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
     loop {
         let mut served = false;
         let found = rhythm.as_ref().map(|_| Instant::now());
-        for base in (0..high_water).step_by(8) {
-            if memory.u64(base as u64).load(Ordering::Acquire) == 0 {
-                continue;
-            }
+        for group in bells.ringing() {
             let mut guard = lock(machine);
-            high_water = guard.contexts.high_water();
-            for slot in base..base + 8 {
-                if slot < guard.contexts.high_water()
-                    && guard.contexts.context(slot).take_ring()
+            group.take_rings(|file, local| {
+                // Nothing but the flag says that there is such a thread.
+                if let Some(slot) = guard.contexts.slot_of(file, local)
                     && let Some(rest) = guard.answer(slot, alone)
                 {
                     spare.add(&rest);
                 }
-            }
+            });
             sleeps = guard.pace.sleeps();
             served = true;
         }
@@ -127,45 +123,36 @@ pub fn serve(machine: &Mutex<Machine>, memory: &Arc<SharedMemory>) {
             }
             continue;
         }
-        match sleep(machine, memory, expected) {
-            Some(slots) => high_water = slots,
-            None => return,
+        if sleep(machine, &mut bells, expected).is_none() {
+            return;
         }
     }
 }
 
-/// Sleeps until a thread rings, or for a while; returns how many slots there are to look at then. `None` when all is
-/// over.
-fn sleep(machine: &Mutex<Machine>, memory: &SharedMemory, expected: Wait) -> Option<usize> {
-    let sleep_word = memory.u32(DOOR_SLEEP);
-    sleep_word.store(1, Ordering::SeqCst);
-    // Who gets a slot after this, or sets `finished`, finds that the sleep word has been set.
+/// Sleeps until a thread rings, or for a while. `None` when all is over.
+fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<()> {
+    bells.about_to_sleep();
+    // Who gets a door after this, or sets `finished`, finds that we are about to sleep.
     let mut guard = lock(machine);
     if guard.finished {
         return None;
     }
     guard.keep_meanwhile();
-    let slots = guard.contexts.high_water();
     let nap = match expected {
         _ if guard.filtered => FILTERED_NAP,
         Wait::Sleep(nap) => nap,
         Wait::Spin | Wait::Unknown => NAP,
     };
     drop(guard);
-    let rings = |base: usize| memory.u64(base as u64).load(Ordering::SeqCst) != 0;
-    if !(0..slots).step_by(8).any(rings) {
-        sys::futex_wait(sleep_word, 1, Some(nap));
-    }
-    sleep_word.store(0, Ordering::SeqCst);
-    Some(slots)
+    bells.sleep(nap);
+    Some(())
 }
 
 /// Everything is over: ends the server, also where it sleeps.
-pub fn finish(machine: &Mutex<Machine>, memory: &SharedMemory) {
-    lock(machine).finished = true;
-    let sleep_word = memory.u32(DOOR_SLEEP);
-    sleep_word.store(0, Ordering::SeqCst);
-    sys::futex_wake(sleep_word);
+pub fn finish(machine: &Mutex<Machine>) {
+    let mut guard = lock(machine);
+    guard.finished = true;
+    guard.contexts.doors.wake();
 }
 
 /// The machine, also after a panic elsewhere: the run is over then, but its reports are not.

@@ -48,6 +48,8 @@ pub struct Space {
     /// The same address space as threads with profiling on see it: indices of spaces, by what is
     /// counted down.
     pub sides: Vec<(Selection, usize)>,
+    /// How many slots of its contexts are mapped in it.
+    pub contexts: usize,
     /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
     pub changes: u64,
     /// The state of its code as its threads know it; see [`Space::code_for_threads`].
@@ -79,6 +81,7 @@ impl Space {
             changes: next_state(),
             told: None,
             grown: next_state(),
+            contexts: 0,
             mapped: (1 << arenas) - 1,
             refused: 0,
         }
@@ -113,6 +116,7 @@ impl Space {
             changes: self.changes,
             told: None,
             grown: self.grown,
+            contexts: self.contexts,
             mapped: self.mapped,
             refused: 0,
         };

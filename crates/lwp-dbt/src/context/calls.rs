@@ -4,7 +4,7 @@
 /// and target: [`CALL_SLOTS`] of [`CALL_BYTES`], and room for [`CALL_PROBES`] more. The words of each: the
 /// complement of the target, 0 where the slot is free; the complement of what [`call_site`] says, 32 bits;
 /// how often.
-pub const CALLS_AT: u32 = 0x1c0_0000;
+pub const CALLS_AT: u32 = 0x140_0000;
 /// Bytes of a slot.
 pub const CALL_BYTES: u32 = 32;
 /// How many slots a call's hash chooses among.

@@ -10,7 +10,7 @@ use lwp_ptrace::{Tracee, sys};
 use super::Check;
 use crate::config::{Config, Plan};
 use crate::maps::{self, Mapping};
-use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, LOW, OVERHEAD_BYTES};
+use crate::memory_map::{CONTEXTS_AT, LOW, OVERHEAD_BYTES, SLOT_BYTES};
 use crate::outcome::{Error, ExitStatus, Outcome};
 
 const SIGKILL: i32 = 9;
@@ -75,7 +75,7 @@ fn refused(error: SpawnError) -> Check {
 /// Whether what lies at fixed addresses in every program finds its place.
 fn window(mappings: &[Mapping]) -> Check {
     let name = "fixed addresses";
-    let wanted = [(LOW.low, LOW.low + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + CONTEXTS_BYTES)];
+    let wanted = [(LOW.low, LOW.low + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + SLOT_BYTES)];
     let taken = |(start, end): &(u64, u64)| {
         mappings.iter().find(|mapping| mapping.start < *end && *start < mapping.end)
     };
@@ -139,7 +139,7 @@ mod tests {
         let taken = window(&[mapping(LOW.low + 0x1000, LOW.low + 0x2000)]);
         assert_eq!(taken.status, Status::Fail);
         assert!(taken.detail.contains("library"), "{taken:?}");
-        let around = window(&[mapping(CONTEXTS_AT - 0x1000, CONTEXTS_AT + CONTEXTS_BYTES + 1)]);
+        let around = window(&[mapping(CONTEXTS_AT - 0x1000, CONTEXTS_AT + SLOT_BYTES + 1)]);
         assert_eq!(around.status, Status::Fail);
     }
 

@@ -25,7 +25,6 @@ use super::trap_flag::TRAP_FLAG;
 use crate::contexts::Context;
 use crate::emulate::read_code;
 use crate::machine::{Machine, Mode};
-use crate::memory_map::slot_address;
 
 /// The instruction at `pc`.
 pub fn instruction_at(tid: Tid, pc: u64) -> Instruction {
@@ -130,7 +129,7 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
     };
     let mut cache = *app;
     cache.0.rip = routine;
-    cache.0.gs_base = slot_address(slot);
+    cache.0.gs_base = machine.contexts.context(slot).address();
     cache.0.gs = 0;
     cache.forget_syscall();
     Tracee(tid).set_regs(&cache)?;
@@ -169,7 +168,7 @@ pub fn lead_to_fault(
     context.set(Slot::LwpTouch, fault.address.0);
     let mut cache = *app;
     cache.0.rip = routine;
-    cache.0.gs_base = slot_address(thread.slot);
+    cache.0.gs_base = context.address();
     cache.0.gs = 0;
     cache.forget_syscall();
     Tracee(tid).set_regs(&cache)?;

@@ -2,16 +2,18 @@
 
 use std::fs;
 
-use lwp_dbt::Slot;
+use lwp_dbt::{Layout, Slot};
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
 use super::departure::release;
 use super::{Handled, SIGKILL};
-use crate::machine::{Machine, Mode, Process, Thread};
-use crate::maps::Status;
-use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, SLOT_BYTES, slot_address};
+use crate::contexts::FileId;
+use crate::exec::path_of;
+use crate::machine::{Machine, Mode, Process};
+use crate::maps::{self, Status};
+use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
 use crate::server::remove_entries;
 use crate::syscalls::nr;
 
@@ -22,44 +24,88 @@ const CLONE_THREAD: u64 = 0x1_0000;
 #[derive(Clone, Copy, Debug)]
 pub struct Maker {
     pub tid: Tid,
-    pub slot: usize,
+    /// Its context slot, while it lives.
+    pub slot: Option<usize>,
     pub pid: i32,
 }
 
 /// A tracee that we have not been told of stands still: a new one, whose maker's event comes later or,
-/// if the maker has been killed, never. Its gs base still is its maker's, and its registers still
-/// are those of the call that made it.
+/// if the maker has been killed, never.
 pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     if stop != Stop::Interrupted {
         return Tracee(tid).cont(0);
     }
+    machine.newborn.push(tid);
+    if maker_is_alive(machine, tid) { Ok(()) } else { orphaned(machine, tid) }
+}
+
+/// A thread has reported that it has made `child`.
+pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) {
+    let waits = machine.newborn.iter().position(|newborn| *newborn == child);
+    if let Some(waits) = waits {
+        machine.newborn.swap_remove(waits);
+    }
+    if !adopt(machine, maker, child, regs) {
+        kill_without_contexts(child, "there are too many threads");
+    } else if waits.is_some()
+        && let Err(error) = begin(machine, child)
+        && error != Errno::ESRCH
+    {
+        kill_without_contexts(child, &error.to_string());
+    }
+}
+
+/// Whether the process that has made `tid` is one of those that may still report it.
+fn maker_is_alive(machine: &Machine, tid: Tid) -> bool {
+    let status = Status::read(tid);
+    let of = |field: &str| status.number(field).and_then(|pid| i32::try_from(pid).ok());
+    [of("Tgid:"), of("PPid:")]
+        .into_iter()
+        .flatten()
+        .any(|pid| pid != tid && machine.processes.contains_key(&pid))
+}
+
+/// Takes in the new tracees whose makers are gone: nobody will report them.
+pub fn orphans(machine: &mut Machine) {
+    for tid in machine.newborn.clone() {
+        if let Err(error) = orphaned(machine, tid)
+            && error != Errno::ESRCH
+        {
+            eprintln!("lwp: process {tid}, whose maker is gone: {error}");
+        }
+    }
+}
+
+/// Takes in `tid` if its maker is gone. Its contexts still are its maker's, its gs base too, and its registers are those
+/// of the call that made it.
+fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
     let regs = Tracee(tid).regs()?;
-    let slot = match regs.0.gs_base.checked_sub(CONTEXTS_AT) {
-        Some(offset) if offset < CONTEXTS_BYTES => (offset / SLOT_BYTES) as usize,
-        _ => stepping_maker(machine, tid),
+    let gs = regs.0.gs_base;
+    let mappings = maps::read(tid);
+    let contexts = mappings
+        .iter()
+        .find(|mapping| (mapping.start..mapping.end).contains(&gs) && gs >= CONTEXTS_AT)
+        .and_then(|mapping| machine.contexts.file_of_inode(mapping.inode));
+    let local = gs.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES;
+    let owner = contexts
+        .and_then(|file| machine.contexts.slot_of(file, local as usize))
+        .and_then(|slot| machine.slots.get(slot).copied());
+    if owner.is_some_and(|owner| machine.threads.contains_key(&owner)) {
+        // It lives, and will report what it has made.
+        return Ok(());
+    }
+    machine.newborn.retain(|other| *other != tid);
+    let known = machine.processes.iter().chain(&machine.limbo);
+    let mut makers = known.filter(|(_, process)| Some(process.contexts) == contexts);
+    let adopted = match makers.next().map(|(pid, _)| *pid) {
+        Some(pid) => adopt(machine, Maker { tid, slot: None, pid }, tid, &regs),
+        None => false,
     };
-    let owner = machine.slots.get(slot).copied().unwrap_or(0);
-    let pid = match machine.threads.get(&owner) {
-        Some(thread) => thread.pid,
-        None => machine.slot_owner.get(&slot).copied().unwrap_or(0),
-    };
-    if adopt(machine, Maker { tid, slot, pid }, tid, &regs) {
+    if adopted {
         return begin(machine, tid);
     }
     eprintln!("lwp: process {tid} has no known maker and is killed");
     sys::kill(tid, SIGKILL)
-}
-
-/// The slot of the thread that has made `tid` by an instruction which was executed natively; 0 where there
-/// is none.
-fn stepping_maker(machine: &Machine, tid: Tid) -> usize {
-    let status = Status::read(tid);
-    let of = |field: &str| status.number(field).and_then(|pid| i32::try_from(pid).ok());
-    let makers = [of("Tgid:"), of("PPid:")];
-    let stepping = |thread: &&Thread| {
-        matches!(thread.mode, Mode::Stepping { .. }) && makers.contains(&Some(thread.pid))
-    };
-    machine.threads.values().find(stepping).map_or(0, |thread| thread.slot)
 }
 
 /// Takes a new thread or process in. False where that is impossible.
@@ -81,19 +127,31 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         _ => flags.is_some_and(|flags| flags & CLONE_VM != 0),
     };
     let child_pid = if is_thread { pid } else { child };
-    let Some(slot) = machine.add_thread(child, child_pid) else { return false };
-    machine.contexts.context(slot).inherit(machine.contexts.context(from));
+    let Some(process) = machine.processes.get(&pid).or(machine.limbo.get(&pid)) else {
+        return false;
+    };
+    let (space, report, makers) = (process.space, process.report, process.contexts);
+    let shares_contexts = is_thread || shares_memory || machine.filtered && is_filtered(child);
+    let contexts = match shares_contexts {
+        true => makers,
+        false => match machine.contexts.new_file() {
+            Ok(contexts) => contexts,
+            Err(_) => return false,
+        },
+    };
+    let Some(slot) = machine.add_thread(child, child_pid, contexts) else { return false };
+    if let Some(from) = from {
+        machine.contexts.context(slot).inherit(machine.contexts.context(from));
+    }
     if !is_thread {
-        let Some(process) = machine.processes.get(&pid).or(machine.limbo.get(&pid)) else {
-            return false;
-        };
-        let (space, report) = (process.space, process.report);
+        // Those that it is made with are its own, or are kept until it has its own.
+        machine.contexts.enter_file(makers);
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
         let (comm, command) =
             (machine.reports[report].comm.clone(), machine.reports[report].command.clone());
         let report = machine.add_report(child, pid, comm, command);
         machine.reports[report].maker = maker;
-        machine.processes.insert(child, Process { space, report });
+        machine.processes.insert(child, Process { space, report, contexts });
     }
     if let Some(index) = machine.space_index(child)
         && let Some(Some(space)) = machine.spaces.get_mut(index)
@@ -102,10 +160,18 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     }
     // It starts in the code that its maker was in, which may be on another side by now; see `begin`.
     let side = machine.side_at(child, regs.0.rip);
+    let mapped = machine.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
     if let Some(thread) = machine.threads.get_mut(&child) {
         thread.side = side;
+        thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
     true
+}
+
+/// Whether a system call filter is in force in `tid`: it may kill for calls that the program does not make itself, which
+/// is why such a process has its context beside its maker's. Both are the same user's and under the same filter.
+fn is_filtered(tid: Tid) -> bool {
+    Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0)
 }
 
 fn share(machine: &mut Machine, space: usize) -> usize {
@@ -131,24 +197,190 @@ fn copy(machine: &mut Machine, child: Tid, space: usize) -> usize {
 
 /// A new tracee's first stop: gives it its own context.
 pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
-    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    let thread = machine.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.mode = Mode::Running;
-    let (slot, pid) = (thread.slot, thread.pid);
+    let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
     if pid == tid && !machine.config.follow_children {
         return let_go(machine, tid);
     }
-    if machine.threads.get(&tid).is_some_and(|thread| thread.side.is_some()) {
+    let regs = Tracee(tid).regs()?;
+    // One that is not there was made by an instruction that its maker executed natively.
+    let translated = machine.family_at(tid, regs.0.rip).is_some();
+    if moving.is_some()
+        && translated
+        && side.is_none()
+        && let Some(path) = short_path(machine, tid)
+    {
+        lead_in(machine, tid, &regs, path)?;
+        return Tracee(tid).cont(0);
+    }
+    if !settle_in(machine, tid, &regs)? {
+        return Ok(());
+    }
+    if side.is_some() {
         return begin_unprofiled(machine, tid);
     }
-    let regs = Tracee(tid).regs()?;
-    if machine.family_at(tid, regs.0.rip).is_none() {
-        // Made by an instruction that its maker executed natively.
+    if !translated {
         machine.enter(tid, &regs)?;
         return Tracee(tid).cont(0);
     }
-    Tracee(tid).set_gs_base(slot_address(slot))?;
-    machine.contexts.map_kept(tid, slot);
+    let address = machine.context(tid).map_or(0, |context| context.address());
+    Tracee(tid).set_gs_base(address)?;
     Tracee(tid).cont(0)
+}
+
+/// The path by which `tid` opens its contexts, if it is one that [`lwp_dbt::routines::MoveIn`] takes.
+fn short_path(machine: &Machine, tid: Tid) -> Option<[u64; 3]> {
+    let file = machine.contexts.file(machine.contexts_of(tid)?)?;
+    let path = path_of(file.fd());
+    let mut words = [0; 3];
+    if path.len() > Layout::PATH_BYTES {
+        return None;
+    }
+    for (word, bytes) in words.iter_mut().zip(path.as_bytes().chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(whole);
+    }
+    Some(words)
+}
+
+/// Leads a copy that fork has made to the routine that maps its contexts, and then to where it stands.
+fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Handled {
+    let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
+    let start = family.routine(family.translator.routines().move_in.start);
+    let contexts = machine.contexts_of(tid).ok_or(Errno::ESRCH)?;
+    let wanted = machine.contexts.file(contexts).ok_or(Errno::ESRCH)?.wanted();
+    // All that it was made with is replaced.
+    let mapped = machine.threads.get(&tid).and_then(|thread| thread.moving).map_or(0, |it| it.1);
+    let mapped = mapped.max(wanted);
+    machine.note_contexts(tid, mapped);
+    let bytes = slot_offset(mapped);
+    let context = machine.context(tid).ok_or(Errno::ESRCH)?;
+    let raw = &regs.0;
+    for (field, value) in [
+        (Slot::Rax, raw.rax),
+        (Slot::Rcx, raw.rcx),
+        (Slot::Rdx, raw.rdx),
+        (Slot::Rbx, raw.rbx),
+        (Slot::Rsi, raw.rsi),
+        (Slot::Rdi, raw.rdi),
+        (Slot::R8, raw.r8),
+        (Slot::R9, raw.r9),
+        (Slot::R10, raw.r10),
+        (Slot::R11, raw.r11),
+        (Slot::ApplyCount, 0),
+        (Slot::Go, raw.rip),
+    ] {
+        context.set(field, value);
+    }
+    let mut led = *regs;
+    led.0.rip = start;
+    led.0.gs_base = context.address();
+    [led.0.r8, led.0.r9, led.0.r10] = path;
+    (led.0.rdx, led.0.rbx) = (CONTEXTS_AT, bytes);
+    led.forget_syscall();
+    Tracee(tid).set_regs(&led)
+}
+
+/// Has the contexts of a new tracee mapped while it stands still. False where that cannot be: the tracee runs natively,
+/// or has been killed.
+fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno> {
+    let thread = machine.threads.get(&tid).ok_or(Errno::ESRCH)?;
+    let mapped = match thread.moving {
+        Some(makers) => settle_from_outside(machine, tid, regs, makers, None),
+        None => machine.grow_contexts(tid),
+    };
+    has_moved(machine, tid);
+    let Err(reason) = mapped else { return Ok(true) };
+    kill_without_contexts(tid, &reason);
+    Ok(false)
+}
+
+/// Whether a thread that has stopped, and goes on, may be in the routine which maps its contexts.
+pub fn is_moving(machine: &Machine, tid: Tid, stop: Stop) -> bool {
+    let ends = matches!(stop, Stop::Exited(_) | Stop::Killed { .. } | Stop::Exiting);
+    let thread = machine.threads.get(&tid);
+    !ends
+        && thread.is_some_and(|thread| thread.moving.is_some() && !matches!(thread.mode, Mode::New))
+}
+
+/// Has such a thread finish that first. False where there is nothing else to its stop.
+pub fn finish_moving(machine: &mut Machine, tid: Tid) -> bool {
+    let finished = moved(machine, tid).unwrap_or_else(|error| {
+        if error != Errno::ESRCH {
+            kill_without_contexts(tid, &error.to_string());
+        }
+        false
+    });
+    has_moved(machine, tid);
+    finished
+}
+
+/// Nothing of what a process was made with is needed any more.
+fn has_moved(machine: &mut Machine, tid: Tid) {
+    let thread = machine.threads.get_mut(&tid);
+    if let Some((makers, _)) = thread.and_then(|thread| thread.moving.take()) {
+        machine.contexts.leave_file(makers);
+    }
+}
+
+/// Maps a process's contexts from outside while it stands still; or, where it cannot open their file, gives it a context
+/// beside its maker's, in the file that it was made with.
+fn settle_from_outside(
+    machine: &mut Machine,
+    tid: Tid,
+    regs: &Regs,
+    (makers, mapped): (FileId, usize),
+    left_open: Option<u64>,
+) -> Result<(), String> {
+    if let Err(reason) = machine.move_in(tid, regs, left_open) {
+        machine.stay_with(tid, makers).ok_or(reason)?;
+        machine.note_contexts(tid, mapped);
+        machine.grow_contexts(tid)?;
+    }
+    Ok(())
+}
+
+fn moved(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
+    let mut regs = Tracee(tid).regs()?;
+    let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
+    let routines = family.translator.routines();
+    let (move_in, go) = (routines.move_in, family.routine(routines.go));
+    let at = family.routine_offset(regs.0.rip).unwrap_or(0);
+    if !(move_in.start..=move_in.end).contains(&at) {
+        return Ok(true);
+    }
+    let left_open = match at {
+        at if at == move_in.opened => Some(regs.0.rax),
+        at if at > move_in.opened && at < move_in.made => Some(regs.0.r8),
+        _ => None,
+    };
+    regs.forget_syscall();
+    Tracee(tid).set_regs(&regs)?;
+    let makers = machine.threads.get(&tid).and_then(|thread| thread.moving).ok_or(Errno::ESRCH)?;
+    if let Err(reason) = settle_from_outside(machine, tid, &regs, makers, left_open) {
+        kill_without_contexts(tid, &reason);
+        return Ok(false);
+    }
+    // All that it was made with is in its context.
+    regs.0.rip = go;
+    regs.0.gs_base = machine.context(tid).ok_or(Errno::ESRCH)?.address();
+    Tracee(tid).set_regs(&regs)?;
+    if at == move_in.end {
+        Tracee(tid).cont(0)?;
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+fn kill_without_contexts(tid: Tid, reason: &str) {
+    if Tracee(tid).regs().is_err() {
+        // It has been killed, and reports that by itself.
+        return;
+    }
+    eprintln!("lwp: process {tid} cannot have contexts of its own and is killed: {reason}");
+    let _ = sys::kill(tid, SIGKILL);
 }
 
 /// Profiling is off in a new thread or process, whose maker's is on: it leaves the maker's side.
@@ -172,6 +404,11 @@ fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
     if let Some(process) = machine.processes.get(&tid) {
         let report = process.report;
         machine.reports[report].uncounted = Some("child processes are not followed".into());
+    }
+    if machine.threads.get(&tid).is_some_and(|thread| thread.moving.is_some())
+        && let Err(reason) = machine.leave_contexts(tid)
+    {
+        eprintln!("lwp: process {tid} keeps its maker's contexts: {reason}");
     }
     release(machine, tid)
 }

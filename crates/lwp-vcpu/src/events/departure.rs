@@ -49,7 +49,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     }
     machine.remove_thread(tid);
     if last && let Some(process) = machine.processes.remove(&pid) {
-        machine.leave_space(process.space);
+        machine.depart(process);
     }
     sys::detach(tid, 0)
 }
@@ -59,12 +59,15 @@ pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
     let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
     if let Some(thread) = machine.threads.remove(&tid) {
         machine.slots[thread.slot] = 0;
+        if let Some((makers, _)) = thread.moving {
+            machine.contexts.leave_file(makers);
+        }
         machine.contexts.release(thread.slot);
     }
     if !machine.threads.values().any(|thread| thread.pid == pid)
         && let Some(process) = machine.processes.remove(&pid)
     {
-        machine.leave_space(process.space);
+        machine.depart(process);
     }
     sys::detach(tid, 0)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lwp_ptrace::{Tid, Tracee};
+use lwp_ptrace::{Tid, Tracee, sys};
 
 use super::Handled;
 use super::departure::release;
@@ -12,19 +12,26 @@ use crate::machine::{Machine, Process};
 /// instruction.
 pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     let report = new_report(machine, tid, parent);
-    machine.processes.insert(tid, Process { space: usize::MAX, report });
+    let contexts = match machine.contexts.new_file() {
+        Ok(contexts) => contexts,
+        Err(error) => {
+            machine.reports[report].uncounted =
+                Some(format!("no memory for its contexts: {error}"));
+            return sys::detach(tid, 0);
+        }
+    };
+    machine.processes.insert(tid, Process { space: usize::MAX, report, contexts });
     let mut regs = Tracee(tid).regs()?;
     if let Some(stack) = machine.settled_stack(tid, &regs) {
         regs.0.rsp = stack;
         Tracee(tid).set_regs(&regs)?;
     }
-    let set_up = match machine.add_thread(tid, tid) {
-        Some(slot) => machine.set_up(tid, &regs).map(|()| slot),
+    let set_up = match machine.add_thread(tid, tid, contexts) {
+        Some(_) => machine.set_up(tid, &regs),
         None => Err("too many threads at a time".into()),
     };
     match set_up {
-        Ok(slot) => {
-            machine.contexts.map_kept(tid, slot);
+        Ok(()) => {
             machine.enter(tid, &regs)?;
             Tracee(tid).cont(0)
         }

@@ -11,7 +11,6 @@ use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use crate::machine::{Machine, Mode};
-use crate::memory_map::slot_address;
 use crate::state::View;
 use crate::syscalls;
 
@@ -107,7 +106,7 @@ pub fn deliver(
         rearm(machine, tid, &cache, &app, true);
     }
     let mut native = app;
-    native.0.gs_base = slot_address(machine.threads.get(&tid).map_or(0, |thread| thread.slot));
+    native.0.gs_base = machine.context(tid).map_or(0, |context| context.address());
     Tracee(tid).set_regs(&native)?;
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.mode = Mode::Delivering { cache, app };

@@ -34,7 +34,7 @@ pub struct Table {
     units: Vec<UnitId>,
     /// What it holds.
     pub entries: Vec<EntryId>,
-    /// Offset in the machine's memory.
+    /// Offset in the family's memory.
     pub offset: u64,
     /// Bytes of the chain slots that it brings along.
     pub chain_bytes: u64,
@@ -76,7 +76,7 @@ impl Family {
             return;
         }
         let low = self.layout();
-        let offset = self.template_offset() + FIRST + self.tables.made.len() as u64 * STEP;
+        let offset = FIRST + self.tables.made.len() as u64 * STEP;
         let miss = self.routine(self.translator.routines().ask_rcx);
         let chain_bytes = (u64::from(chains) * 8).next_multiple_of(PAGE);
         let mut heads = vec![miss; TABLE_SLOTS as usize];

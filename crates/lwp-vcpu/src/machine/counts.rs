@@ -28,7 +28,9 @@ impl Machine {
             });
         }
         self.slots[thread.slot] = 0;
-        self.slot_owner.insert(thread.slot, thread.pid);
+        if let Some((makers, _)) = thread.moving {
+            self.contexts.leave_file(makers);
+        }
         self.contexts.release(thread.slot);
     }
 

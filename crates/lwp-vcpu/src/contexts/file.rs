@@ -1,0 +1,96 @@
+//! The file that the contexts of one address space lie in.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use lwp_ptrace::{SharedFile, SharedMemory, sys};
+
+use crate::memory_map::{CONTEXTS_BYTES, SLOT_BYTES, SLOTS, STEPS, mapped_slots, slot_offset};
+
+/// Names the contexts of one address space. No other has ever had the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId(pub(super) u64);
+
+/// The contexts of one address space.
+#[derive(Debug)]
+pub struct ContextFile {
+    file: Arc<SharedFile>,
+    /// The parts that have been mapped here, which end where [`STEPS`] says.
+    chunks: Vec<Arc<SharedMemory>>,
+    /// Who has which slot.
+    slots: Vec<Option<usize>>,
+    /// Longest free first.
+    free: VecDeque<usize>,
+    /// How many processes live in its address space.
+    pub users: usize,
+}
+
+impl ContextFile {
+    pub(super) fn new() -> sys::Result<Self> {
+        let file = Arc::new(SharedFile::new(c"lwp-contexts", CONTEXTS_BYTES)?);
+        let chunk = Arc::new(file.map(0, slot_offset(STEPS[0]))?);
+        Ok(Self { file, chunks: vec![chunk], slots: Vec::new(), free: VecDeque::new(), users: 1 })
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.file.fd()
+    }
+
+    /// What mappings of it show.
+    pub fn inode(&self) -> Option<u64> {
+        let path = format!("/proc/self/fd/{}", self.fd());
+        std::fs::metadata(path).ok().map(|metadata| metadata.ino())
+    }
+
+    /// How many slots its address space must have mapped for those that are in use.
+    pub fn wanted(&self) -> usize {
+        self.slots.iter().rposition(Option::is_some).map_or(STEPS[0], mapped_slots)
+    }
+
+    pub(super) fn slot(&self, local: usize) -> Option<usize> {
+        self.slots.get(local).copied().flatten()
+    }
+
+    /// Takes a place for `slot`: which it is, and where it lies.
+    pub(super) fn take(&mut self, slot: usize) -> Option<(usize, Arc<SharedMemory>, u64)> {
+        let local = self.free.pop_front().unwrap_or(self.slots.len());
+        if local >= SLOTS {
+            return None;
+        }
+        let Some((memory, at)) = self.place(local) else {
+            self.free.extend((local < self.slots.len()).then_some(local));
+            return None;
+        };
+        if local == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[local] = Some(slot);
+        Some((local, memory, at))
+    }
+
+    /// Where a slot lies: the part of the file, and the offset there.
+    pub(super) fn place(&mut self, local: usize) -> Option<(Arc<SharedMemory>, u64)> {
+        let chunk = STEPS.into_iter().position(|step| local < step)?;
+        while self.chunks.len() <= chunk {
+            let (from, to) = (STEPS[self.chunks.len() - 1], STEPS[self.chunks.len()]);
+            let mapped = self.file.map(slot_offset(from), slot_offset(to - from));
+            self.chunks.push(Arc::new(mapped.ok()?));
+        }
+        let first = if chunk == 0 { 0 } else { STEPS[chunk - 1] };
+        Some((self.chunks[chunk].clone(), slot_offset(local - first)))
+    }
+
+    /// Sets a slot to zero and takes it back. In the first one of a group other threads' doors stay as they are.
+    pub(super) fn give_back(&mut self, local: usize) {
+        const PAGE: u64 = 4096;
+        self.slots[local] = None;
+        self.free.push_back(local);
+        if let Some((memory, at)) = self.place(local) {
+            memory.clear(at, super::SLEEP_AT);
+            memory.punch_hole(at + PAGE, SLOT_BYTES - PAGE);
+        }
+    }
+}
