@@ -39,7 +39,7 @@ programs! {
     }
     code {
         cross_modified executable_stack far_apart generated load_unload next_instruction replaced_ahead
-        replaced_mappings rewritten_in_place two_mappings unmapped_files write_xor_execute
+        replaced_at_once replaced_mappings rewritten_in_place two_mappings unmapped_files write_xor_execute
     }
     counts { branch_kinds faults interrupted raised rewriting sorting string_iterations threads }
     cpu { identification instruction_mix other_entries out_of_reach same_question trap_flag }
