@@ -630,6 +630,31 @@ pub fn peer(stream: BorrowedFd<'_>) -> Result<(i32, u32)> {
     Ok((peer.pid, peer.uid))
 }
 
+/// How long a socket of process `pid` waits to receive, or to send (SO_RCVTIMEO, SO_SNDTIMEO); `None` where that
+/// is not limited, or it is no socket, or it cannot be asked.
+pub fn socket_timeout(pid: i32, descriptor: RawFd, receives: bool) -> Option<Duration> {
+    let option = if receives { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+    let owned = |fd: libc::c_long| {
+        // SAFETY: the descriptor is new and owned by nobody else.
+        check(fd).ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    };
+    // SAFETY: numbers only.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let raw = process.as_raw_fd();
+    // SAFETY: numbers only.
+    let socket = owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, raw, descriptor, 0) })?;
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut size = size_of::<libc::timeval>() as libc::socklen_t;
+    let place = (&raw mut time).cast();
+    // SAFETY: the time and its size live through the call.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, &raw mut size)
+    };
+    check(result.into()).ok()?;
+    let time = Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (!time.is_zero()).then_some(time)
+}
+
 /// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
 pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> {
     let mut byte = 0u8;
@@ -731,6 +756,13 @@ pub fn suit_allocator() {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TOP_PAD, 512 << 10);
     }
+}
+
+/// Whether the bases of fs and gs are apart from their selectors: the kernel has enabled RDFSBASE and its like.
+pub fn bases_are_apart() -> bool {
+    const FSGSBASE: libc::c_ulong = 1 << 1;
+    // SAFETY: a number in, a number out.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
 }
 
 /// How many CPUs the calling thread may run on.

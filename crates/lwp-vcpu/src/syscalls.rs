@@ -1,12 +1,9 @@
 //! System calls that the virtual CPU takes part in; all others run natively, unseen.
 
-use std::time::Duration;
-
 use lwp_dbt::Slot;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_ptrace::memory;
-use lwp_ptrace::regs::Regs;
 
 use crate::contexts::Context;
 use crate::memory_map::OVERHEAD_BYTES;
@@ -30,18 +27,18 @@ pub mod nr {
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
-    pub const RT_SIGTIMEDWAIT: u64 = 128;
     pub const SETRLIMIT: u64 = 160;
-    pub const EPOLL_WAIT: u64 = 232;
     pub const OPENAT: u64 = 257;
-    pub const EPOLL_PWAIT: u64 = 281;
     pub const PRLIMIT64: u64 = 302;
     pub const SECCOMP: u64 = 317;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
-    pub const EPOLL_PWAIT2: u64 = 441;
 }
+
+mod waits;
+
+pub use waits::{minds_signals, timeout, unblocks};
 
 const PROT_EXEC: u64 = 4;
 const ARCH_SET_GS: u64 = 0x1001;
@@ -272,29 +269,6 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
         Ok(()) => len as i64,
         Err(_) => EFAULT,
     }
-}
-
-/// The result of an interrupted call that does not restart by itself, if `elapsed` is its whole
-/// timeout.
-pub fn timed_out(tid: i32, regs: &Regs, elapsed: Duration) -> Option<i64> {
-    const EAGAIN: i64 = -11;
-    let regs = &regs.0;
-    let (timeout, result) = match regs.orig_rax {
-        nr::RT_SIGTIMEDWAIT => (timespec(tid, regs.rdx)?, EAGAIN),
-        nr::EPOLL_WAIT | nr::EPOLL_PWAIT => {
-            let millis = u64::try_from(regs.r10 as u32 as i32).ok()?;
-            (Duration::from_millis(millis), 0)
-        }
-        nr::EPOLL_PWAIT2 => (timespec(tid, regs.r10)?, 0),
-        _ => return None,
-    };
-    (elapsed >= timeout).then_some(result)
-}
-
-fn timespec(tid: i32, address: u64) -> Option<Duration> {
-    let seconds = memory::read_u64(tid, address).ok()?;
-    let nanos = memory::read_u64(tid, address + 8).ok()?;
-    Some(Duration::new(seconds, u32::try_from(nanos).ok()?))
 }
 
 /// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says whether

@@ -13,8 +13,9 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
 use super::Handled;
+use super::calm;
 use super::needs::{go_on, step};
-use super::signals::{rearm, restart_if_interrupted};
+use super::signals::rearm;
 use crate::machine::{Machine, Mode};
 
 /// Whether a thread must stand still for a renewal.
@@ -53,7 +54,7 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
     let mut cache = Tracee(tid).regs()?;
     // System calls that have been interrupted for this are made again.
-    restart_if_interrupted(machine, tid, &mut cache);
+    calm::resume_call(machine, tid, &mut cache);
     cache.rewind_syscall();
     let Some(mut view) = machine.view(tid, &cache) else {
         abandon(machine, tid);
