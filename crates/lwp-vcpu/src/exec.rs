@@ -162,7 +162,7 @@ impl Machine {
         let mut cache = *regs;
         cache.0.rip = enter;
         cache.0.gs_base = slot_address(slot);
-        cache.0.gs = 0;
+        keep_base(&mut cache);
         cache.forget_syscall();
         Tracee(tid).set_regs(&cache)
     }
@@ -483,6 +483,14 @@ impl Machine {
         }
         self.layouts.insert(kind, index);
         Ok(index)
+    }
+}
+
+/// Where the kernel keeps a segment's base apart from its selector, the program's gs selector stays; elsewhere a
+/// selector would bring a base of its own.
+pub fn keep_base(cache: &mut Regs) {
+    if !sys::bases_are_apart() {
+        cache.0.gs = 0;
     }
 }
 
