@@ -334,7 +334,7 @@ impl Machine {
         {
             match family.arena_of(range.unit) {
                 Some(arena) if space.has_arena(arena) => {}
-                Some(arena) if space.refuses_arena(arena) => return Need::Step,
+                Some(arena) if space.refuses_arena(arena) => return Need::Renewal,
                 _ => return Need::Arena,
             }
         }

@@ -144,6 +144,12 @@ impl Space {
         self.refused & (1 << index) != 0
     }
 
+    /// Whether it belongs to a family that it has outgrown: something of its own lies where an arena must be, or the
+    /// family has no more arenas to give.
+    pub fn needs_other_family(&self) -> bool {
+        self.refused != 0
+    }
+
     /// Notes whether arena `index` of its family could be mapped in it.
     pub fn note_arena(&mut self, index: usize, mapped: bool) {
         let (set, other) = match mapped {

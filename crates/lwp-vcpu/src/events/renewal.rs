@@ -1,4 +1,5 @@
-//! Starting over with an address space's translations when they have filled their arena.
+//! Starting over with an address space's translations when they have filled their arena, or when one that
+//! other address spaces have cannot be mapped in it.
 //!
 //! All its threads are stopped and taken out of translated code (*parked*), the address space is given
 //! another family, and they go on where they were in the application. What their counters said is kept
@@ -16,7 +17,9 @@ use super::Handled;
 use super::calm;
 use super::needs::{go_on, step};
 use super::signals::rearm;
+use crate::family::Family;
 use crate::machine::{Machine, Mode};
+use crate::space::Space;
 
 /// Whether a thread must stand still for a renewal.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {
@@ -28,8 +31,10 @@ pub fn concerns(machine: &Machine, tid: Tid) -> bool {
 pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let Some(index) = machine.space_index(tid) else { return Err(Errno::ESRCH) };
     let shared = machine.spaces[index].as_ref().is_none_or(|space| space.users > 1);
-    let full = machine.side(index).is_some_and(|(_, family)| family.is_full());
-    if !full {
+    let full = |(space, family): (&mut Space, &mut Family)| {
+        family.is_full() || space.needs_other_family()
+    };
+    if !machine.side(index).is_some_and(full) {
         // Somebody else has been here first.
         machine.enter(tid, app)?;
         return Tracee(tid).cont(0);
