@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -720,6 +720,29 @@ pub fn event_clear(fd: &OwnedFd) {
     let mut value = [0u8; 8];
     // SAFETY: eight bytes of a live array.
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
+}
+
+/// Whether anybody has a file open for writing: then no read lease is to be had. Who does not own the file cannot
+/// find that out; false then.
+pub fn is_open_for_writing(path: &str) -> bool {
+    /// Which signal tells of a lease that is to be given back; libc has no name for it.
+    const F_SETSIG: i32 = 10;
+    let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) else {
+        return false;
+    };
+    let fd = file.as_raw_fd();
+    // SAFETY: numbers only. Whoever opens the file for writing meanwhile makes the kernel send SIGURG, which is
+    // ignored, instead of SIGIO, and waits until the lease is given back.
+    unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
+        match check(libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK).into()) {
+            Ok(_) => {
+                libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
+                false
+            }
+            Err(error) => error == Errno(libc::EAGAIN),
+        }
+    }
 }
 
 /// Where the next data of a sparse file are, at or after `from`, if there are any.

@@ -632,10 +632,10 @@ fn planned_arena(
         return Err("too many distant pieces of code".into());
     }
     let sizes = [most, most / 4, most / 16].into_iter().filter(|bytes| *bytes >= LEAST_ELSEWHERE);
-    let room = |bytes: u64| Some((gap_near(mappings, extent, bytes & !(PAGE - 1))?, bytes & !(PAGE - 1)));
-    let (address, bytes) = { sizes }
-        .find_map(room)
-        .ok_or("no room for translated code near the program's")?;
+    let room =
+        |bytes: u64| Some((gap_near(mappings, extent, bytes & !(PAGE - 1))?, bytes & !(PAGE - 1)));
+    let (address, bytes) =
+        { sizes }.find_map(room).ok_or("no room for translated code near the program's")?;
     let offset = first + used;
     Ok(Arena::planned(address, offset, bytes))
 }

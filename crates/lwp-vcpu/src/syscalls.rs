@@ -17,6 +17,7 @@ pub mod nr {
     pub const RT_SIGRETURN: u64 = 15;
     pub const MREMAP: u64 = 25;
     pub const SHMAT: u64 = 30;
+    pub const MADVISE: u64 = 28;
     pub const GETPID: u64 = 39;
     pub const CLONE: u64 = 56;
     pub const FORK: u64 = 57;
@@ -46,6 +47,8 @@ const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_SHSTK_ENABLE: u64 = 0x5001;
 const MCL_ONFAULT: u64 = 4;
 const PR_SET_SECCOMP: u64 = 22;
+/// Calls outside a range of addresses raise SIGSYS: those of translated code lie elsewhere.
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const SECCOMP_SET_MODE_STRICT: u64 = 0;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const GRND_MASK: u64 = 7;
@@ -63,7 +66,7 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
         nr::MMAP => SyscallClass::Prot,
-        nr::MUNMAP => SyscallClass::Unmap,
+        nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
         nr::PRLIMIT64 => SyscallClass::Limit,
@@ -162,6 +165,7 @@ pub fn before(
         nr::RSEQ => context.set(Slot::Rdx, args[2] | NO_RSEQ_FLAG),
         // From the call on the mailbox may not make system calls of its own.
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
+        nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
         nr::PTRACE => answer(&mut pending, EPERM),
         nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
         nr::ARCH_PRCTL => match args[0] {
@@ -205,6 +209,16 @@ pub fn before(
         _ => {}
     }
     (Before::Run, pending)
+}
+
+/// Whether rseq(2), which is refused, is called as no kernel would accept it.
+fn rseq_is_invalid(pending: &Pending) -> bool {
+    /// The first version of the area, and what the kernel aligns larger ones to.
+    const FIRST: u64 = 32;
+    let [area, bytes, flags, _] = pending.args;
+    let bytes = bytes & 0xffff_ffff;
+    // Nothing is registered that could be taken back.
+    flags as u32 != 0 || area == 0 || bytes < FIRST || !area.is_multiple_of(FIRST)
 }
 
 /// Whether the call puts a system call filter in force.
@@ -280,12 +294,19 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
     match pending.number {
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
+        nr::MADVISE => !discards(a3) || !has_code(old),
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
         nr::GETRLIMIT | nr::SETRLIMIT => a1 != RLIMIT_AS,
         nr::PRLIMIT64 => a2 != RLIMIT_AS,
         _ => false,
     }
+}
+
+/// Whether this advice takes the content of memory away: MADV_DONTNEED, MADV_FREE, MADV_REMOVE,
+/// MADV_DONTNEED_LOCKED.
+fn discards(advice: u64) -> bool {
+    matches!(advice as u32, 4 | 8 | 9 | 24)
 }
 
 fn page(bytes: u64) -> u64 {
@@ -303,7 +324,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     if let Some(result) = pending.result {
         return (result as u64, Effect::None);
     }
-    if pending.number == nr::RSEQ && result as i64 == EINVAL {
+    if pending.number == nr::RSEQ && result as i64 == EINVAL && !rseq_is_invalid(pending) {
         return (ENOSYS as u64, Effect::None);
     }
     let failed = (-4095..0).contains(&(result as i64));
@@ -322,6 +343,8 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         }
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable((a1, a1 + page(a2))),
         nr::MUNMAP => Effect::Unexecutable((a1, a1 + page(a2))),
+        // What was written there is gone.
+        nr::MADVISE if discards(a3) => Effect::Protected((a1, a1 + page(a2))),
         nr::MREMAP => Effect::Moved((a1, a1 + page(a2)), (result, result + page(a3))),
         nr::SHMAT => Effect::Mapped((result, result + 4096)),
         _ => Effect::None,

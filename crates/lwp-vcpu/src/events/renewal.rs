@@ -31,9 +31,8 @@ pub fn concerns(machine: &Machine, tid: Tid) -> bool {
 pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let Some(index) = machine.space_index(tid) else { return Err(Errno::ESRCH) };
     let shared = machine.spaces[index].as_ref().is_none_or(|space| space.users > 1);
-    let full = |(space, family): (&mut Space, &mut Family)| {
-        family.is_full() || space.needs_other_family()
-    };
+    let full =
+        |(space, family): (&mut Space, &mut Family)| family.is_full() || space.needs_other_family();
     if !machine.side(index).is_some_and(full) {
         // Somebody else has been here first.
         machine.enter(tid, app)?;
