@@ -30,7 +30,7 @@ programs! {
         descriptors exec_forms fork_tree job_control many_children orphans wait_forms
     }
     system {
-        address_limit attributes event_loops restartable_sequences seccomp seccomp_address
+        address_limit attributes event_loops refused_calls restartable_sequences seccomp seccomp_address
         seccomp_allow_list timers tracing
     }
     registers {
@@ -38,8 +38,8 @@ programs! {
         x87_mxcsr
     }
     code {
-        cross_modified executable_stack far_apart generated load_unload next_instruction replaced_ahead
-        replaced_mappings rewritten_in_place two_mappings unmapped_files write_xor_execute
+        changed_files cross_modified executable_stack far_apart generated load_unload next_instruction
+        replaced_ahead replaced_at_once replaced_mappings rewritten_in_place two_mappings unmapped_files write_xor_execute
     }
     counts { branch_kinds faults interrupted raised rewriting sorting string_iterations threads }
     cpu { identification instruction_mix other_entries out_of_reach same_question trap_flag }
@@ -50,7 +50,7 @@ programs! {
     signals {
         segv_fixup synchronous_registers fault_codes nested masks queued interrupted_calls alternate_stack
         leave_handler action_flags waiting fatal die_by_segv die_by_term stop_and_continue alarm_storm
-        context_changes ignored
+        context_changes ignored ignored_storm ignored_timeouts
     }
 }
 

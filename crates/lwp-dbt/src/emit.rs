@@ -8,7 +8,7 @@
 //! | 1 | any instruction without a rip-relative or gs operand | the same bytes |
 //! | 2 | a rip-relative operand | the same bytes, displacement corrected |
 //! | 3 | a gs-relative operand | operand rebased on the application's gs base in a borrowed register |
-//! | 4 | `rdgsbase`, `wrgsbase` | a move from or to the context |
+//! | 4 | `rdgsbase`, `wrgsbase` | a move from or to the context; a base that is no address faults |
 //! | 5 | `jmp rel` | nothing, if the target is laid behind; else a linked `jmp rel32` |
 //! | 6 | `jcc rel` | a linked `jcc rel32`; the not-taken side is laid behind |
 //! | 7 | LOOP, JRCXZ … | the instruction over a linked `jmp rel32` |

@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -612,6 +612,31 @@ pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     }
 }
 
+/// How long a socket of process `pid` waits to receive, or to send (SO_RCVTIMEO, SO_SNDTIMEO); `None` where that
+/// is not limited, or it is no socket, or it cannot be asked.
+pub fn socket_timeout(pid: i32, descriptor: RawFd, receives: bool) -> Option<Duration> {
+    let option = if receives { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+    let owned = |fd: libc::c_long| {
+        // SAFETY: the descriptor is new and owned by nobody else.
+        check(fd).ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    };
+    // SAFETY: numbers only.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let raw = process.as_raw_fd();
+    // SAFETY: numbers only.
+    let socket = owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, raw, descriptor, 0) })?;
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut size = size_of::<libc::timeval>() as libc::socklen_t;
+    let place = (&raw mut time).cast();
+    // SAFETY: the time and its size live through the call.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, &raw mut size)
+    };
+    check(result.into()).ok()?;
+    let time = Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (!time.is_zero()).then_some(time)
+}
+
 /// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
 pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> {
     let mut byte = 0u8;
@@ -724,6 +749,29 @@ pub fn event_clear(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
 }
 
+/// Whether anybody has a file open for writing: then no read lease is to be had. Who does not own the file cannot
+/// find that out; false then.
+pub fn is_open_for_writing(path: &str) -> bool {
+    /// Which signal tells of a lease that is to be given back; libc has no name for it.
+    const F_SETSIG: i32 = 10;
+    let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) else {
+        return false;
+    };
+    let fd = file.as_raw_fd();
+    // SAFETY: numbers only. Whoever opens the file for writing meanwhile makes the kernel send SIGURG, which is
+    // ignored, instead of SIGIO, and waits until the lease is given back.
+    unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
+        match check(libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK).into()) {
+            Ok(_) => {
+                libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
+                false
+            }
+            Err(error) => error == Errno(libc::EAGAIN),
+        }
+    }
+}
+
 /// Where the next data of a sparse file are, at or after `from`, if there are any.
 pub fn next_data(fd: RawFd, from: u64) -> Option<u64> {
     // SAFETY: numbers only.
@@ -758,6 +806,13 @@ pub fn suit_allocator() {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TOP_PAD, 512 << 10);
     }
+}
+
+/// Whether the bases of fs and gs are apart from their selectors: the kernel has enabled RDFSBASE and its like.
+pub fn bases_are_apart() -> bool {
+    const FSGSBASE: libc::c_ulong = 1 << 1;
+    // SAFETY: a number in, a number out.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
 }
 
 /// How many CPUs the calling thread may run on.

@@ -1,7 +1,8 @@
 //! Arenas: regions of a family's memory that translated code is appended to.
 //!
 //! Every unit has its own part of an arena, a *lot*, so that its code can be kept and put elsewhere as
-//! one piece.
+//! one piece. Code that may change must be cut off at any moment, however full the arena is: for every fragment of
+//! it there is room set aside for the stub that then takes its place.
 
 use lwp_dbt::{CachePc, CodeSink};
 use lwp_ptrace::SharedMemory;
@@ -9,6 +10,10 @@ use lwp_ptrace::SharedMemory;
 use crate::memory_map::REACH;
 
 const PAGE: u64 = 4096;
+/// What a fragment that is cut off needs: its exit's stub.
+pub const STUB_BYTES: u64 = 16;
+/// Room for stubs is taken so much at a time.
+const STUBS_LOT: u64 = 64 << 10;
 
 /// One arena: the same bytes at one file offset and, in every tracee of its family, one address.
 #[derive(Clone, Debug)]
@@ -21,6 +26,8 @@ pub struct Arena {
     pub bytes: u64,
     /// How much of it has been given away.
     used: u64,
+    /// How much of the rest is set aside for stubs.
+    reserved: u64,
 }
 
 /// A part of an arena that belongs to one unit.
@@ -52,12 +59,12 @@ impl Arena {
     ) -> Self {
         memory.write_new(offset, routines);
         let used = (routines.len() as u64).next_multiple_of(PAGE);
-        Self { address, offset, bytes, used }
+        Self { address, offset, bytes, used, reserved: 0 }
     }
 
     /// One that is to be made.
     pub fn planned(address: u64, offset: u64, bytes: u64) -> Self {
-        Self { address, offset, bytes, used: 0 }
+        Self { address, offset, bytes, used: 0, reserved: 0 }
     }
 
     /// Whether code here reaches everything between `low` and `high`, and that reaches it.
@@ -71,15 +78,32 @@ impl Arena {
         (self.address..self.address + self.bytes).contains(&address)
     }
 
-    /// Bytes that have not been given away.
+    /// Bytes that have neither been given away nor set aside.
     pub fn left(&self) -> u64 {
-        self.bytes - self.used
+        (self.bytes - self.used).saturating_sub(self.reserved)
+    }
+
+    /// Sets room aside for the stubs of new fragments; there must be as much left.
+    pub fn reserve_stubs(&mut self, fragments: usize) {
+        self.reserved += fragments as u64 * STUB_BYTES;
+    }
+
+    /// A lot for stubs, from what has been set aside for them.
+    pub fn stubs_lot(&mut self) -> Option<Lot> {
+        let bytes = STUBS_LOT.min((self.bytes - self.used) / PAGE * PAGE);
+        if bytes == 0 {
+            return None;
+        }
+        let lot = Lot { address: self.address + self.used, bytes, used: 0 };
+        self.used += bytes;
+        self.reserved = self.reserved.saturating_sub(bytes);
+        Some(lot)
     }
 
     /// Gives away a lot of `bytes`, or of half of what is left, if that is less, but of at least
     /// `least`.
     pub fn lot(&mut self, bytes: u64, least: u64) -> Option<Lot> {
-        let left = self.bytes - self.used;
+        let left = self.left();
         let bytes = bytes.min((left / 2).max(least)).next_multiple_of(PAGE);
         if bytes > left {
             return None;
@@ -129,6 +153,8 @@ impl CodeSink for ArenaSink<'_> {
     }
 
     fn append(&mut self, code: &[u8]) {
+        // Behind it lies other code.
+        assert!(code.len() as u64 <= self.lot.room(), "a lot of translated code is too small");
         self.memory.write(self.arena.offset_of(self.position()), code);
         self.lot.used += code.len() as u64;
     }

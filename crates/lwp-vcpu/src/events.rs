@@ -5,6 +5,7 @@
 
 mod alone;
 mod birth;
+pub mod calm;
 mod departure;
 mod image;
 mod needs;
@@ -39,8 +40,13 @@ const TRAP_BRKPT: i32 = 1;
 /// `si_code` of the trap flag.
 const TRAP_TRACE: i32 = 2;
 
+/// What a run returns whose program could not be traced to its end.
+const LOST: i32 = 125;
+
 /// How often requests are looked for.
 const REQUEST_POLL: Duration = Duration::from_millis(5);
+/// How long stops are handled without a look at anything else.
+const BUSY: Duration = Duration::from_millis(10);
 
 /// The tracer's own state.
 #[derive(Debug)]
@@ -53,8 +59,12 @@ pub struct Tracer<'a> {
     terminated: bool,
     /// When the profile's sink was last told about the live threads.
     checkpointed: Instant,
+    /// When to look at the calm threads next.
+    calm: Option<Instant>,
     /// Threads are being let go, because the run that attached to them ends.
     detaching: bool,
+    /// The first process has been killed, because it could not be traced any further.
+    lost: bool,
 }
 
 type Handled = Result<(), Errno>;
@@ -71,7 +81,9 @@ impl<'a> Tracer<'a> {
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             terminated: false,
             checkpointed: Instant::now(),
+            calm: None,
             detaching: false,
+            lost: false,
         }
     }
 
@@ -115,10 +127,12 @@ impl<'a> Tracer<'a> {
         let held = sys::hold_child_events();
         let pending = held.descriptor().ok();
         loop {
-            loop {
+            let began = Instant::now();
+            let mut quiet = false;
+            while !quiet && began.elapsed() < BUSY {
                 match sys::wait_any() {
                     Ok(Some((tid, status))) => self.stopped(tid, Stop::from_status(status)),
-                    Ok(None) => break,
+                    Ok(None) => quiet = true,
                     Err(_) => return self.status.unwrap_or(ExitStatus::Code(0)),
                 }
             }
@@ -126,7 +140,9 @@ impl<'a> Tracer<'a> {
                 break;
             }
             // Whatever has happened since it was looked for ends this at once.
-            if let Some(timeout) = self.patience() {
+            if let Some(timeout) = self.patience()
+                && quiet
+            {
                 held.wait(&wake, pending.as_ref(), timeout);
             }
         }
@@ -142,11 +158,12 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Nothing has stopped: looks at requests. True when all is over.
+    /// Looks at what is no stop: requests first of all. True when all is over.
     fn is_over(&mut self) -> bool {
         self.needs();
         self.requests();
         self.checkpoint();
+        self.calm = calm::look(&mut lock(self.machine), self.detaching);
         if self.only_thread_is_gone() {
             self.detach_all();
         }
@@ -163,7 +180,8 @@ impl<'a> Tracer<'a> {
         }
         // Requests come over a channel, which cannot be polled together with a descriptor.
         let polled = self.control.is_some().then_some(REQUEST_POLL);
-        Some(timeout.into_iter().chain(polled).min())
+        let calm = self.calm.map(|at| at.saturating_duration_since(Instant::now()));
+        Some(timeout.into_iter().chain(polled).chain(calm).min())
     }
 
     /// Stops the threads that the server wants something done for.
@@ -233,6 +251,7 @@ impl<'a> Tracer<'a> {
         let mut machine = lock(machine);
         trace(&machine, tid, stop);
         let known = machine.threads.contains_key(&tid);
+        let was_calm = end_calm(&mut machine, tid, stop);
         if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
             return;
         }
@@ -252,7 +271,7 @@ impl<'a> Tracer<'a> {
             Stop::Interrupted if self.detaching && in_place(&machine, tid) => {
                 detach_thread(&mut machine, tid)
             }
-            Stop::Interrupted => interrupted(&mut machine, tid),
+            Stop::Interrupted => interrupted(&mut machine, tid, was_calm),
             Stop::Signal(signal) => signalled(&mut machine, tid, signal),
             Stop::Syscall => at_syscall(&mut machine, tid),
             Stop::Other(_) => Tracee(tid).cont(0),
@@ -262,8 +281,18 @@ impl<'a> Tracer<'a> {
         if let Err(error) = result
             && error != Errno::ESRCH
         {
-            eprintln!("lwp: thread {tid} at {stop:?}: {error}");
+            self.lose(&machine, tid, stop, error);
         }
+    }
+
+    /// A thread stands still and cannot be led on: its process ends, and says why.
+    fn lose(&mut self, machine: &Machine, tid: Tid, stop: Stop, error: Errno) {
+        let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        eprintln!(
+            "lwp: process {pid} is killed: thread {tid} cannot go on after {stop:?}: {error}"
+        );
+        self.lost |= pid == self.first;
+        let _ = sys::kill(pid, SIGKILL);
     }
 
     /// A thread has ended.
@@ -272,6 +301,7 @@ impl<'a> Tracer<'a> {
         machine.remove_thread(tid);
         if tid == self.first {
             self.status = Some(match stop {
+                Stop::Killed { .. } if self.lost => ExitStatus::Code(LOST),
                 Stop::Killed { signal, core } => ExitStatus::Signal { signal, core },
                 Stop::Exited(code) => ExitStatus::Code(code),
                 _ => ExitStatus::Code(0),
@@ -373,8 +403,18 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
     }
 }
 
+/// A stop ends the calm of a thread, unless it is one at a system call. Whether it was calm.
+fn end_calm(machine: &mut Machine, tid: Tid, stop: Stop) -> bool {
+    let calm = machine.threads.get(&tid).is_some_and(|thread| thread.calm.is_some());
+    if !calm || matches!(stop, Stop::Syscall | Stop::Exited(_) | Stop::Killed { .. }) {
+        return false;
+    }
+    // One that is gone reports that by itself.
+    calm::interrupted(machine, tid).is_ok()
+}
+
 /// PTRACE_INTERRUPT took effect, or a group stop ended, or a new tracee stands still.
-fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
+fn interrupted(machine: &mut Machine, tid: Tid, was_calm: bool) -> Handled {
     let Some(thread) = machine.threads.get(&tid) else { return Err(Errno::ESRCH) };
     match thread.mode {
         Mode::New => begin(machine, tid),
@@ -386,6 +426,7 @@ fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
         Mode::Running if renewal::concerns(machine, tid) => renewal::park(machine, tid, false),
         Mode::Running => match thread.need {
             Some(need) => satisfy(machine, tid, need),
+            None if was_calm => calm::looked_at(machine, tid),
             None => Tracee(tid).cont(0),
         },
     }

@@ -59,7 +59,7 @@ impl Machine {
             return Err("32-bit program: only x86-64 programs can be translated".into());
         }
         let mappings = maps::read(tid);
-        let mut arenas = plan_arenas(&mappings);
+        let mut arenas = plan_arenas(&mappings, Anchors::of(tid));
         for (_, bytes, _) in &mut arenas {
             *bytes = self.arena_bytes.unwrap_or(*bytes).min(*bytes);
         }
@@ -172,7 +172,7 @@ impl Machine {
         let mut cache = *regs;
         cache.0.rip = enter;
         cache.0.gs_base = context.address();
-        cache.0.gs = 0;
+        keep_base(&mut cache);
         cache.forget_syscall();
         Tracee(tid).set_regs(&cache)
     }
@@ -666,7 +666,17 @@ fn with_contexts(
     Ok((results, opened as u64 == fd))
 }
 
+/// Where the kernel keeps a segment's base apart from its selector, the program's gs selector stays; elsewhere a
+/// selector would bring a base of its own.
+pub fn keep_base(cache: &mut Regs) {
+    if !sys::bases_are_apart() {
+        cache.0.gs = 0;
+    }
+}
+
 const AT_IGNORE: u64 = 1;
+const AT_BASE: u64 = 7;
+const AT_ENTRY: u64 = 9;
 const AT_HWCAP: u64 = 16;
 const AT_RANDOM: u64 = 25;
 const AT_HWCAP2: u64 = 26;
@@ -694,22 +704,54 @@ fn read_auxv(tid: Tid, stack: u64) -> Vec<(u64, [u64; 2])> {
     out
 }
 
+const PAGE: u64 = 4096;
 const ARENA_ELSEWHERE: u64 = 256 << 20;
 /// Below this an arena is not worth its mapping.
 const LEAST_ELSEWHERE: u64 = 4 << 20;
 /// For threads with profiling on; the smaller one where there is no room for the larger.
 const ARENAS_SIDE: [u64; 2] = [256 << 20, 64 << 20];
 
+/// Addresses in a program and in its libraries, from the auxiliary vector; 0 where it has none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Anchors {
+    /// The program's entry.
+    program: u64,
+    /// The dynamic linker, or the vdso.
+    library: u64,
+}
+
+impl Anchors {
+    fn of(tid: Tid) -> Self {
+        let words = maps::auxiliary_vector(tid);
+        let value = |kind| words.iter().find(|[it, _]| *it == kind).map_or(0, |[_, value]| *value);
+        let linker = value(AT_BASE);
+        let library = if linker == 0 { value(AT_SYSINFO_EHDR) } else { linker };
+        Self { program: value(AT_ENTRY), library }
+    }
+}
+
 /// Where the arenas of a new address space go: below the libraries, and below the program.
 ///
 /// Some 800 MiB below the libraries stay free for what the program maps there and must reach from
 /// them.
-fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
+fn plan_arenas(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
     let mut out = Vec::new();
     let align = |address: u64| address & !(2 * (1 << 20) - 1);
+    let entry = mappings.iter().find(|m| (m.start..m.end).contains(&anchors.program));
+    // Runtimes map data below the program, which is else the first file with code.
+    let code = entry.or_else(|| mappings.iter().find(|m| m.inode != 0 && m.execute));
+    let of_program = |m: &&Mapping| {
+        code.is_some_and(|code| m.inode != 0 && (m.device, m.inode) == (code.device, code.inode))
+    };
+    let program = mappings.iter().find(of_program).or(code).map(|m| m.start);
+    let near_libraries = |m: &&Mapping| match anchors.library {
+        0 => m.start >= 0x7000_0000_0000,
+        anchor => m.start.abs_diff(anchor) < 4 * GIB && !of_program(m),
+    };
     let high = mappings
         .iter()
-        .filter(|m| m.start >= 0x7000_0000_0000 && m.execute && m.start < 0x8000_0000_0000)
+        .filter(|m| m.execute && m.start < 0x8000_0000_0000)
+        .filter(near_libraries)
         .map(|m| m.start)
         .min();
     // In a process that has run for a while, something may lie there.
@@ -722,12 +764,6 @@ fn plan_arenas(mappings: &[Mapping]) -> Vec<ArenaPlan> {
     if let Some(at) = library {
         out.push((at, GIB, GIB));
     }
-    // The program is the first file with code: runtimes map data below it.
-    let code = mappings.iter().find(|m| m.inode != 0 && m.execute);
-    let program = code.and_then(|code| {
-        mappings.iter().find(|m| (m.device, m.inode) == (code.device, code.inode))
-    });
-    let program = program.map(|m| m.start);
     if let Some(program) = program {
         if program < LOW.low {
             out.push((0x5000_0000, 0x2000_0000, 2 * GIB));
@@ -771,12 +807,15 @@ fn planned_arena(
     let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first);
     let used: u64 = elsewhere.map(|arena| arena.bytes).sum();
     // Half of what is left, so that there is something left for others.
-    let bytes = ARENA_ELSEWHERE.min((GIB - used) / 2);
-    if bytes < LEAST_ELSEWHERE {
+    let most = ARENA_ELSEWHERE.min((GIB - used) / 2);
+    if most < LEAST_ELSEWHERE {
         return Err("too many distant pieces of code".into());
     }
-    let address = gap_near(mappings, extent, bytes)
-        .ok_or("no room for translated code near the program's")?;
+    let sizes = [most, most / 4, most / 16].into_iter().filter(|bytes| *bytes >= LEAST_ELSEWHERE);
+    let room =
+        |bytes: u64| Some((gap_near(mappings, extent, bytes & !(PAGE - 1))?, bytes & !(PAGE - 1)));
+    let (address, bytes) =
+        { sizes }.find_map(room).ok_or("no room for translated code near the program's")?;
     let offset = first + used;
     Ok(Arena::planned(address, offset, bytes))
 }

@@ -12,7 +12,7 @@ use lwp_dbt::{
 use lwp_ptrace::{SharedMemory, memory, sys};
 use rustc_hash::FxHashMap;
 
-use crate::arena::{Arena, Lot};
+use crate::arena::{Arena, Lot, STUB_BYTES};
 use crate::keep::Kept;
 use crate::maps::Mapping;
 use crate::memory_map::FAMILY_BYTES;
@@ -70,8 +70,9 @@ const PAGE: usize = 4096;
 /// Bytes of an empty indirect table that the template holds: address spaces map them as often as their
 /// table takes. Few pages to write, and few mappings for fork to copy.
 pub const EMPTY_TABLE: u64 = 256 << 10;
-/// Room that one region may need.
+/// Room that one region may need, and that its fragments may need for stubs.
 const REGION_ROOM: u64 = 128 << 10;
+const REGION_STUBS: u64 = 8 << 10;
 /// The smallest lot that is worth having, and the one that code which is not kept gets at a time.
 pub const LEAST_LOT: u64 = 512 << 10;
 const PRIVATE_LOT: u64 = 2 << 20;
@@ -135,6 +136,8 @@ pub struct Family {
     blocks: Blocks,
     /// Where cut fragments lie, by arena.
     cut_lots: FxHashMap<usize, Lot>,
+    /// Where the stubs of fragments lie that have been cut off, by arena.
+    stub_lots: FxHashMap<usize, Lot>,
     /// Prepared indirect tables.
     tables: Tables,
 }
@@ -170,6 +173,7 @@ impl Family {
             stubs: FxHashMap::default(),
             blocks: Blocks::default(),
             cut_lots: FxHashMap::default(),
+            stub_lots: FxHashMap::default(),
             tables: Tables::default(),
         };
         family.write_template(&emulated);
@@ -340,6 +344,10 @@ impl Family {
         if !self.find_lot(id, arena) {
             return Region::default();
         }
+        let changes = self.modules[id.0 as usize].unit.checks != Checks::None;
+        if changes && self.arenas[arena].left() < REGION_STUBS {
+            return Region::default();
+        }
         // Entries made by this translation must find their chain slots filled.
         self.fill_chains(self.translator.entry_count() + 2048);
         let module = &mut self.modules[id.0 as usize];
@@ -353,6 +361,9 @@ impl Family {
         let mut sink = self.arenas[arena].sink(lot, &self.memory);
         let region =
             self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
+        if changes {
+            self.arenas[arena].reserve_stubs(region.fragments);
+        }
         note_origins(&mut self.origins, &self.translator, id, &mut source);
         for &entry in &region.entries {
             module.entries.push(entry);
@@ -409,20 +420,31 @@ impl Family {
     /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
     pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
         let Some(arena) = self.arena_of(id) else { return };
-        let module = &mut self.modules[id.0 as usize];
+        let module = &self.modules[id.0 as usize];
         let Some(fragment) = module.unit.fragment_at(pc) else { return };
         if differs(tid, pc, module.unit.bytes_of(fragment)) {
-            let Some((lot, _)) = &mut module.lot else { return };
-            let mut sink = self.arenas[arena].sink(lot, &self.memory);
-            self.translator.invalidate(&mut module.unit, &mut sink, fragment);
+            self.cut_off(id, arena, fragment);
         }
+    }
+
+    /// Cuts a fragment off from everything that leads to it.
+    fn cut_off(&mut self, id: UnitId, arena: usize, fragment: FragmentId) {
+        let room = |lot: &Lot| lot.room() >= STUB_BYTES;
+        if !self.stub_lots.get(&arena).is_some_and(room) {
+            let lot = self.arenas[arena].stubs_lot().expect("room was set aside for each stub");
+            self.stub_lots.insert(arena, lot);
+        }
+        let Some(lot) = self.stub_lots.get_mut(&arena) else { return };
+        let mut sink = self.arenas[arena].sink(lot, &self.memory);
+        let unit = &mut self.modules[id.0 as usize].unit;
+        self.translator.invalidate(unit, &mut sink, fragment);
     }
 
     /// Cuts off every fragment of a unit that overlaps `range` and whose bytes differ from what
     /// thread `tid` has there now; `all` cuts them off whatever they are.
     pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {
         let Some(arena) = self.arena_of(id) else { return 0 };
-        let module = &mut self.modules[id.0 as usize];
+        let module = &self.modules[id.0 as usize];
         let stale: Vec<_> = module
             .unit
             .fragments
@@ -435,10 +457,8 @@ impl Family {
             })
             .map(|(_, id)| *id)
             .collect();
-        let Some((lot, _)) = &mut module.lot else { return 0 };
-        let mut sink = self.arenas[arena].sink(lot, &self.memory);
         for &fragment in &stale {
-            self.translator.invalidate(&mut module.unit, &mut sink, fragment);
+            self.cut_off(id, arena, fragment);
         }
         stale.len()
     }

@@ -18,6 +18,7 @@ use crate::call_stack::CallStacks;
 use crate::config::{Config, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::cpuid::VirtualCpu;
+use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::outcome::ProcessReport;
@@ -113,8 +114,10 @@ pub struct Thread {
     pub put_off: bool,
     /// The system call that it is making with our help.
     pub pending: Option<Pending>,
-    /// Where ignored signals have interrupted a system call, first and last.
-    pub interrupted: Option<(u64, Instant, Instant)>,
+    /// What keeps ignored signals from it for a while.
+    pub calm: Option<Calm>,
+    /// What is remembered of ignored signals.
+    pub ignored: Ignored,
     /// What the counters say too much or too little.
     pub correction: Sum,
     /// It may still be replacing the contexts that it has been made with: those, and how many are mapped.
@@ -407,7 +410,8 @@ impl Machine {
             need: None,
             put_off: false,
             pending: None,
-            interrupted: None,
+            calm: None,
+            ignored: Ignored::default(),
             correction: Sum::default(),
             moving: None,
             settled: false,

@@ -70,6 +70,13 @@ fn read_whole(path: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// The auxiliary vector of a thread's program: types and values. Empty where it cannot be had.
+pub fn auxiliary_vector(tid: i32) -> Vec<[u64; 2]> {
+    let bytes = read_whole(&format!("/proc/{tid}/auxv")).unwrap_or_default();
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    bytes.chunks_exact(16).map(|pair| [word(&pair[..8]), word(&pair[8..])]).collect()
+}
+
 /// `/proc/TID/status` at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Status(String);

@@ -192,6 +192,10 @@ impl Machine {
                 self.syscall_done(tid);
                 self.dispatch(tid, slot, pc, false, alone)
             }
+            RequestKind::Xgetbv if context.get(Slot::Rcx) as u32 != 0 => {
+                self.ask_tracer(tid, Need::Step);
+                None
+            }
             kind @ (RequestKind::Cpuid | RequestKind::Xgetbv) => {
                 let asked = [Slot::Rax, Slot::Rcx].map(|field| context.get(field) as u32);
                 let len = self.answer_for_processor(slot, kind);
@@ -317,7 +321,7 @@ impl Machine {
         {
             match family.arena_of(range.unit) {
                 Some(arena) if space.has_arena(arena) => {}
-                Some(arena) if space.refuses_arena(arena) => return Need::Step,
+                Some(arena) if space.refuses_arena(arena) => return Need::Renewal,
                 _ => return Need::Arena,
             }
         }

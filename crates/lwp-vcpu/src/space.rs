@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
+use lwp_ptrace::sys;
 use rustc_hash::FxHashMap;
 
 use crate::family::{Family, FileKey, Table, UnitId};
@@ -146,6 +147,12 @@ impl Space {
     /// Whether it has turned out that arena `index` of its family cannot be mapped in it.
     pub fn refuses_arena(&self, index: usize) -> bool {
         self.refused & (1 << index) != 0
+    }
+
+    /// Whether it belongs to a family that it has outgrown: something of its own lies where an arena must be, or the
+    /// family has no more arenas to give.
+    pub fn needs_other_family(&self) -> bool {
+        self.refused != 0
     }
 
     /// Notes whether arena `index` of its family could be mapped in it.
@@ -407,14 +414,16 @@ impl Space {
     /// that a translation can lie near it. `group` are the mappings of its module.
     fn add_code(&mut self, family: &mut Family, tid: i32, mapping: &Mapping, group: &[Mapping]) {
         self.grown = next_state();
-        if let Some(unit) = self.shared_unit(family, tid, mapping, group) {
+        let written =
+            mapping.inode != 0 && !mapping.write && !mapping.shared && is_written(tid, mapping);
+        if !written && let Some(unit) = self.shared_unit(family, tid, mapping, group) {
             self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
             }
             return;
         }
-        let checked = mapping.write || mapping.shared;
+        let checked = mapping.write || mapping.shared || written;
         let mut start = mapping.start;
         while start < mapping.end {
             let gib = start >> 30;
@@ -493,6 +502,17 @@ pub fn inode_of(path: &Path) -> Option<u64> {
 /// Whether two neighbouring mappings belong to one module.
 fn continues(a: &Mapping, b: &Mapping) -> bool {
     a.inode != 0 && a.inode == b.inode && a.device == b.device && b.offset >= a.offset
+}
+
+/// Whether somebody has the mapped file open for writing, or may have: a page of a private mapping shows what is
+/// written to the file until it is copied.
+fn is_written(tid: i32, mapping: &Mapping) -> bool {
+    // A file without a path is one that a program has made for itself, and of a memfd the kernel does not know.
+    if mapping.name.ends_with(" (deleted)") {
+        return true;
+    }
+    let path = format!("/proc/{tid}/root{}", mapping.name);
+    inode_of(Path::new(&path)) == Some(mapping.inode) && sys::is_open_for_writing(&path)
 }
 
 /// The mapped file's version, if its path still leads to it.

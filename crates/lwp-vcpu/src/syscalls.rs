@@ -1,12 +1,9 @@
 //! System calls that the virtual CPU takes part in; all others run natively, unseen.
 
-use std::time::Duration;
-
 use lwp_dbt::Slot;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_ptrace::memory;
-use lwp_ptrace::regs::Regs;
 
 use crate::contexts::Context;
 use crate::memory_map::OVERHEAD_BYTES;
@@ -20,6 +17,7 @@ pub mod nr {
     pub const RT_SIGRETURN: u64 = 15;
     pub const MREMAP: u64 = 25;
     pub const SHMAT: u64 = 30;
+    pub const MADVISE: u64 = 28;
     pub const GETPID: u64 = 39;
     pub const CLONE: u64 = 56;
     pub const FORK: u64 = 57;
@@ -30,18 +28,18 @@ pub mod nr {
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
-    pub const RT_SIGTIMEDWAIT: u64 = 128;
     pub const SETRLIMIT: u64 = 160;
-    pub const EPOLL_WAIT: u64 = 232;
     pub const OPENAT: u64 = 257;
-    pub const EPOLL_PWAIT: u64 = 281;
     pub const PRLIMIT64: u64 = 302;
     pub const SECCOMP: u64 = 317;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
-    pub const EPOLL_PWAIT2: u64 = 441;
 }
+
+mod waits;
+
+pub use waits::{minds_signals, timeout, unblocks};
 
 const PROT_EXEC: u64 = 4;
 const ARCH_SET_GS: u64 = 0x1001;
@@ -49,6 +47,8 @@ const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_SHSTK_ENABLE: u64 = 0x5001;
 const MCL_ONFAULT: u64 = 4;
 const PR_SET_SECCOMP: u64 = 22;
+/// Calls outside a range of addresses raise SIGSYS: those of translated code lie elsewhere.
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const SECCOMP_SET_MODE_STRICT: u64 = 0;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const GRND_MASK: u64 = 7;
@@ -66,7 +66,7 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
         nr::MMAP => SyscallClass::Prot,
-        nr::MUNMAP => SyscallClass::Unmap,
+        nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
         nr::PRLIMIT64 => SyscallClass::Limit,
@@ -165,6 +165,7 @@ pub fn before(
         nr::RSEQ => context.set(Slot::Rdx, args[2] | NO_RSEQ_FLAG),
         // From the call on the mailbox may not make system calls of its own.
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
+        nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
         nr::PTRACE => answer(&mut pending, EPERM),
         nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
         nr::ARCH_PRCTL => match args[0] {
@@ -208,6 +209,16 @@ pub fn before(
         _ => {}
     }
     (Before::Run, pending)
+}
+
+/// Whether rseq(2), which is refused, is called as no kernel would accept it.
+fn rseq_is_invalid(pending: &Pending) -> bool {
+    /// The first version of the area, and what the kernel aligns larger ones to.
+    const FIRST: u64 = 32;
+    let [area, bytes, flags, _] = pending.args;
+    let bytes = bytes & 0xffff_ffff;
+    // Nothing is registered that could be taken back.
+    flags as u32 != 0 || area == 0 || bytes < FIRST || !area.is_multiple_of(FIRST)
 }
 
 /// Whether the call puts a system call filter in force.
@@ -274,29 +285,6 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
     }
 }
 
-/// The result of an interrupted call that does not restart by itself, if `elapsed` is its whole
-/// timeout.
-pub fn timed_out(tid: i32, regs: &Regs, elapsed: Duration) -> Option<i64> {
-    const EAGAIN: i64 = -11;
-    let regs = &regs.0;
-    let (timeout, result) = match regs.orig_rax {
-        nr::RT_SIGTIMEDWAIT => (timespec(tid, regs.rdx)?, EAGAIN),
-        nr::EPOLL_WAIT | nr::EPOLL_PWAIT => {
-            let millis = u64::try_from(regs.r10 as u32 as i32).ok()?;
-            (Duration::from_millis(millis), 0)
-        }
-        nr::EPOLL_PWAIT2 => (timespec(tid, regs.r10)?, 0),
-        _ => return None,
-    };
-    (elapsed >= timeout).then_some(result)
-}
-
-fn timespec(tid: i32, address: u64) -> Option<Duration> {
-    let seconds = memory::read_u64(tid, address).ok()?;
-    let nanos = memory::read_u64(tid, address + 8).ok()?;
-    Some(Duration::new(seconds, u32::try_from(nanos).ok()?))
-}
-
 /// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says whether
 /// there is code in a range.
 pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool) -> bool {
@@ -306,12 +294,19 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
     match pending.number {
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
+        nr::MADVISE => !discards(a3) || !has_code(old),
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
         nr::GETRLIMIT | nr::SETRLIMIT => a1 != RLIMIT_AS,
         nr::PRLIMIT64 => a2 != RLIMIT_AS,
         _ => false,
     }
+}
+
+/// Whether this advice takes the content of memory away: MADV_DONTNEED, MADV_FREE, MADV_REMOVE,
+/// MADV_DONTNEED_LOCKED.
+fn discards(advice: u64) -> bool {
+    matches!(advice as u32, 4 | 8 | 9 | 24)
 }
 
 fn page(bytes: u64) -> u64 {
@@ -329,7 +324,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     if let Some(result) = pending.result {
         return (result as u64, Effect::None);
     }
-    if pending.number == nr::RSEQ && result as i64 == EINVAL {
+    if pending.number == nr::RSEQ && result as i64 == EINVAL && !rseq_is_invalid(pending) {
         return (ENOSYS as u64, Effect::None);
     }
     let failed = (-4095..0).contains(&(result as i64));
@@ -348,6 +343,8 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         }
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable((a1, a1 + page(a2))),
         nr::MUNMAP => Effect::Unexecutable((a1, a1 + page(a2))),
+        // What was written there is gone.
+        nr::MADVISE if discards(a3) => Effect::Protected((a1, a1 + page(a2))),
         nr::MREMAP => Effect::Moved((a1, a1 + page(a2)), (result, result + page(a3))),
         nr::SHMAT => Effect::Mapped((result, result + 4096)),
         _ => Effect::None,

@@ -163,6 +163,27 @@ static void random_numbers(void)
     }
 }
 
+static sigjmp_buf back;
+static void on_fault(int number)
+{
+    (void)number;
+    siglongjmp(back, 1);
+}
+
+/* There are control registers 0 and, perhaps, 1. */
+static void other_control_registers(void)
+{
+    if (!(getauxval(AT_HWCAP) && sigsetjmp(back, 1) == 0))
+        return;
+    unsigned a, b, c, d;
+    __cpuid(1, a, b, c, d);
+    if (!(c & 1 << 27))
+        return;
+    signal(SIGSEGV, on_fault);
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(5));
+    CHECK(false, "no fault");
+}
+
 int main(void)
 {
     RUN(leaves);
@@ -170,5 +191,6 @@ int main(void)
     RUN(extended_state);
     RUN(time_stamps);
     RUN(random_numbers);
+    RUN(other_control_registers);
     return done();
 }

@@ -229,6 +229,63 @@ static void faults(void)
     signal(SIGSEGV, SIG_DFL);
 }
 
+static volatile int fault_code;
+static void on_code(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)context;
+    fault_code = info->si_code;
+    siglongjmp(back, 1);
+}
+
+/* A base that is no address faults, and the old one stays; signals come and go afterwards. */
+static void no_address(void)
+{
+    if (!(getauxval(AT_HWCAP2) & 2))
+        return;
+    on_signal(SIGSEGV, on_code, 0);
+    unsigned long base;
+    __asm__ volatile("wrgsbase %0" ::"r"((unsigned long)area));
+    for (int i = 0; i < 3; i++) {
+        fault_code = 0;
+        if (sigsetjmp(back, 1) == 0) {
+            unsigned long bad = 0x8000000000000000ul >> i * 8;
+            if (i == 0)
+                __asm__ volatile("wrgsbase %0" ::"r"(bad));
+            if (i == 1)
+                __asm__ volatile("wrgsbase %%rcx" ::"c"(bad));
+            if (i == 2)
+                __asm__ volatile("wrfsbase %0" ::"r"(bad));
+            CHECK(false, "no fault (%d)", i);
+        }
+        CHECK_EQ(fault_code, 128, "a general protection fault (%d)", i);
+        __asm__ volatile("rdgsbase %0" : "=r"(base));
+        CHECK_EQ(base, (uintptr_t)area, "the base before (%d)", i);
+    }
+    /* 32-bit forms take no more than that. */
+    __asm__ volatile("wrgsbase %k0" ::"r"(0x8000000000001000ul));
+    __asm__ volatile("rdgsbase %0" : "=r"(base));
+    CHECK_EQ(base, 0x1000, "32 bits of a base");
+    raise(SIGCONT);
+    signal(SIGSEGV, SIG_DFL);
+}
+
+/* A gs selector stays until it is set again, whatever happens meanwhile. */
+static void selectors(void)
+{
+    unsigned short selector;
+    static const unsigned short values[] = {0x2b, 0x23, 0x2b, 0};
+    for (int i = 0; i < 4; i++) {
+        __asm__ volatile("movw %0, %%gs" ::"r"(values[i]));
+        getppid();
+        raise(SIGCONT);
+        __asm__ volatile("movw %%gs, %0" : "=r"(selector));
+        CHECK_EQ(selector, values[i], "the gs selector");
+        uint64_t pushed;
+        __asm__ volatile("push %%gs; pop %0" : "=r"(pushed));
+        CHECK_EQ(pushed & 0xffff, values[i], "the gs selector, pushed");
+    }
+}
+
 int main(void)
 {
     RUN(starts_at_zero);
@@ -242,5 +299,7 @@ int main(void)
     RUN(fs_by_system_call);
     RUN(bad_base);
     RUN(faults);
+    RUN(no_address);
+    RUN(selectors);
     return done();
 }

@@ -38,7 +38,7 @@ impl Emitter<'_> {
                     self.rip_relative(bytes, displacement_at, operand)
                 }
                 Carry::AppGs => self.app_gs(block, insn, bytes),
-                Carry::GsBase => self.gs_base(bytes),
+                Carry::GsBase => self.gs_base(insn, bytes),
                 Carry::StateSave(relative) => self.state_save(insn, bytes, relative),
             };
             if !ok {
@@ -204,21 +204,52 @@ impl Emitter<'_> {
         ok
     }
 
-    /// Rule 4. The 32-bit forms move 32 bits and clear the rest.
-    pub(super) fn gs_base(&mut self, bytes: &[u8]) -> bool {
+    /// Rule 4. A base that is no address must fault, so the processor gets it for a moment.
+    ///
+    /// ```text
+    /// Target:  rdgsbase r            wrgsbase r
+    /// Patch:   r := slot             spill s; s := gs base; gs base := r; gs base := s
+    ///                                slot := r; reload s
+    /// ```
+    pub(super) fn gs_base(&mut self, insn: &Insn, bytes: &[u8]) -> bool {
         let instruction = decode_one(AppPc(0), bytes);
         let register = instruction.op0_register();
         let (rex_reg, low) = register_bits(register.full_register());
-        let wide = register.is_gpr64();
-        let read = matches!(instruction.code(), Code::Rdgsbase_r32 | Code::Rdgsbase_r64);
-        let rex = 0x40 | (u8::from(wide) << 3) | (rex_reg << 2);
-        self.bytes(&[0x65, rex, if read { 0x8b } else { 0x89 }, 0x04 | (low << 3), 0x25]);
+        if matches!(instruction.code(), Code::Rdgsbase_r32 | Code::Rdgsbase_r64) {
+            let rex = 0x40 | (u8::from(register.is_gpr64()) << 3) | (rex_reg << 2);
+            self.bytes(&[0x65, rex, 0x8b, 0x04 | (low << 3), 0x25]);
+            self.imm32(Slot::AppGs as u32);
+            return true;
+        }
+        let (spill, rex) = match register.full_register() {
+            Register::RCX => (bits::SPILL_R11, 1),
+            _ => (bits::SPILL_RCX, 0),
+        };
+        let other = if rex == 1 { 3 } else { 1 };
+        match rex {
+            1 => self.spill_r11(),
+            _ => self.spill_rcx(),
+        }
+        self.point(self.before | spill);
+        // rdgsbase s; wrgsbase r; wrgsbase s
+        self.bytes(&[0xf3, 0x48 | rex, 0x0f, 0xae, 0xc8 | other]);
+        self.bytes(bytes);
+        self.bytes(&[0xf3, 0x48 | rex, 0x0f, 0xae, 0xd8 | other]);
+        // mov gs:[app_gs], r
+        self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x89, 0x04 | (low << 3), 0x25]);
         self.imm32(Slot::AppGs as u32);
-        if !read && !wide {
+        if !register.is_gpr64() {
             // mov dword gs:[app_gs + 4], 0
             self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
             self.imm32(Slot::AppGs as u32 + 4);
             self.imm32(0);
+        }
+        self.app += insn.len;
+        self.index += 1;
+        self.point(self.before | spill);
+        match rex {
+            1 => self.reload_r11(),
+            _ => self.reload_rcx(),
         }
         true
     }

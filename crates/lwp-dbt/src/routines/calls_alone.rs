@@ -1,4 +1,4 @@
-//! System calls that concern code only where they touch it: munmap and mprotect. Programs make them by the thousand, and
+//! System calls that concern code only where they touch it: munmap, mprotect and madvise. Programs make them by the thousand, and
 //! nearly always about data.
 
 use iced_x86::IcedError;
@@ -9,7 +9,7 @@ use crate::context::{RANGES_AT, Slot, ranges};
 use crate::recipe::{Commit, PcSource, Spills};
 
 const FLAGS: Spills = Spills { flags: true, ..ALL };
-const SYS_MUNMAP: u32 = 11;
+const SYS_MPROTECT: u32 = 10;
 const PROT_EXEC: u32 = 4;
 
 /// Ask for the system call at the pc in r11, whose application value is in its slot, unless it concerns no code: then
@@ -53,15 +53,15 @@ pub(super) fn emit(
 fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emit {
     let word = |offset: u32| qword_ptr((RANGES_AT + offset) as i32).gs();
     let asm = &mut b.asm;
-    let mut unmaps = asm.create_label();
+    let mut others = asm.create_label();
     let mut next = asm.create_label();
     let mut apart = asm.create_label();
     let mut end = asm.create_label();
-    asm.cmp(r9d, SYS_MUNMAP)?;
-    asm.je(unmaps)?;
+    asm.cmp(r9d, SYS_MPROTECT)?;
+    asm.jne(others)?;
     asm.test(edx, PROT_EXEC)?;
     asm.jne(ask)?;
-    asm.set_label(&mut unmaps)?;
+    asm.set_label(&mut others)?;
     asm.mov(r11, word(ranges::STATE))?;
     asm.mov(rcx, word(ranges::COUNT))?;
     asm.jrcxz(ask)?;

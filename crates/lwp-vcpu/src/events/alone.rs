@@ -24,6 +24,7 @@ use lwp_ptrace::{Tid, Tracee, memory};
 use super::trap_flag::TRAP_FLAG;
 use crate::contexts::Context;
 use crate::emulate::read_code;
+use crate::exec::keep_base;
 use crate::machine::{Machine, Mode};
 
 /// The instruction at `pc`.
@@ -130,7 +131,7 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
     let mut cache = *app;
     cache.0.rip = routine;
     cache.0.gs_base = machine.contexts.context(slot).address();
-    cache.0.gs = 0;
+    keep_base(&mut cache);
     cache.forget_syscall();
     Tracee(tid).set_regs(&cache)?;
     if let Some(thread) = machine.threads.get_mut(&tid) {
@@ -169,7 +170,7 @@ pub fn lead_to_fault(
     let mut cache = *app;
     cache.0.rip = routine;
     cache.0.gs_base = context.address();
-    cache.0.gs = 0;
+    keep_base(&mut cache);
     cache.forget_syscall();
     Tracee(tid).set_regs(&cache)?;
     Ok(true)

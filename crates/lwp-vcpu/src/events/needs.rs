@@ -77,9 +77,13 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         let (_, range) = space.code_at(family, tid, pc)?;
         Some(family.module(range.unit).extent)
     });
-    // Without room nearby such code runs one instruction at a time: slow, but right.
     if extent.is_some_and(|extent| machine.add_arena(tid, extent).is_err()) {
-        return step(machine, tid, app);
+        let other = machine.space_of(tid).is_some_and(|(space, _)| space.needs_other_family());
+        // Without room nearby such code runs one instruction at a time: slow, but right.
+        return match other {
+            true => renewal::begin(machine, tid, app),
+            false => step(machine, tid, app),
+        };
     }
     go_on(machine, tid, app)
 }

@@ -1,4 +1,5 @@
-//! Starting over with an address space's translations when they have filled their arena.
+//! Starting over with an address space's translations when they have filled their arena, or when one that
+//! other address spaces have cannot be mapped in it.
 //!
 //! All its threads are stopped and taken out of translated code (*parked*), the address space is given
 //! another family, and they go on where they were in the application. What their counters said is kept
@@ -13,9 +14,12 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
 use super::Handled;
+use super::calm;
 use super::needs::{go_on, step};
-use super::signals::{rearm, restart_if_interrupted};
+use super::signals::rearm;
+use crate::family::Family;
 use crate::machine::{Machine, Mode};
+use crate::space::Space;
 
 /// Whether a thread must stand still for a renewal.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {
@@ -27,8 +31,9 @@ pub fn concerns(machine: &Machine, tid: Tid) -> bool {
 pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let Some(index) = machine.space_index(tid) else { return Err(Errno::ESRCH) };
     let shared = machine.spaces[index].as_ref().is_none_or(|space| space.users > 1);
-    let full = machine.side(index).is_some_and(|(_, family)| family.is_full());
-    if !full {
+    let full =
+        |(space, family): (&mut Space, &mut Family)| family.is_full() || space.needs_other_family();
+    if !machine.side(index).is_some_and(full) {
         // Somebody else has been here first.
         machine.enter(tid, app)?;
         return Tracee(tid).cont(0);
@@ -53,7 +58,7 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
     let mut cache = Tracee(tid).regs()?;
     // System calls that have been interrupted for this are made again.
-    restart_if_interrupted(machine, tid, &mut cache);
+    calm::resume_call(machine, tid, &mut cache);
     cache.rewind_syscall();
     let Some(mut view) = machine.view(tid, &cache) else {
         abandon(machine, tid);

@@ -1,18 +1,16 @@
 //! Signals: from the stop before delivery to the handler's first instruction.
 
-use std::time::{Duration, Instant};
-
 use lwp_dbt::Commit;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
+use super::calm::{self, Ignored};
 use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use crate::machine::{Machine, Mode};
 use crate::state::View;
-use crate::syscalls;
 
 /// A signal is about to be delivered.
 pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
@@ -135,41 +133,14 @@ pub fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: boo
     }
 }
 
-/// A signal that nobody handles has interrupted a system call which does not restart by itself
-/// (`epoll_wait`, `sigtimedwait` …). Without a tracer the call would not have noticed such a signal: it
-/// is made again, or, where such signals come so densely that it would never end, times out.
-pub fn restart_if_interrupted(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
-    const EINTR: i64 = -4;
-    /// Interruptions at one place that follow each other faster than this are of one call.
-    const DENSE: Duration = Duration::from_millis(100);
-    if !cache.in_syscall() || cache.0.rax as i64 != EINTR {
-        return;
-    }
-    let Some(thread) = machine.threads.get_mut(&tid) else { return };
-    let now = Instant::now();
-    let since = match thread.interrupted {
-        Some((rip, first, last)) if rip == cache.0.rip && now - last < DENSE => first,
-        _ => now,
-    };
-    thread.interrupted = Some((cache.0.rip, since, now));
-    match syscalls::timed_out(tid, cache, now - since) {
-        Some(result) => {
-            cache.0.rax = result as u64;
-            thread.interrupted = None;
-        }
-        None => {
-            cache.0.rax = cache.0.orig_rax;
-            cache.0.rip -= 2;
-        }
-    }
-    cache.forget_syscall();
-}
-
 /// The stop after a delivery: either a handler's first instruction, or nothing happened.
 pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) -> Handled {
     let regs = Tracee(tid).regs()?;
     let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
     if handled {
+        if let Some(thread) = machine.threads.get_mut(&tid) {
+            thread.ignored = Ignored::default();
+        }
         if let Some(cache) = cache
             && let Some(mut view) = machine.view(tid, &cache)
         {
@@ -180,7 +151,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
     match cache {
         Some(mut cache) => {
             rearm(machine, tid, &cache, &app, false);
-            restart_if_interrupted(machine, tid, &mut cache);
+            calm::resume_call(machine, tid, &mut cache);
             let calling = app.0.eflags & TRAP_FLAG != 0;
             if let Some(thread) = machine.threads.get_mut(&tid) {
                 thread.mode =
@@ -192,7 +163,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
             match need {
                 Some(need) => satisfy(machine, tid, need),
                 None if calling => sys::cont_syscall(tid, 0),
-                None => Tracee(tid).cont(0),
+                None => calm::go_on(machine, tid, &cache),
             }
         }
         None => go_on(machine, tid, &regs),

@@ -10,9 +10,9 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee, memory};
 
-use super::Handled;
 use super::needs::{go_on, step};
 use super::signals::rearm;
+use super::{Handled, calm};
 use crate::machine::{Machine, Mode};
 
 /// TF in the flags register.
@@ -48,6 +48,9 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// mailbox's.
 pub fn at_syscall(machine: &mut Machine, tid: Tid) -> Handled {
     let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    if let Some(calm) = thread.calm {
+        return calm::at_syscall(machine, tid, calm);
+    }
     let Mode::Calling { entered } = thread.mode else { return Tracee(tid).cont(0) };
     thread.mode = Mode::Calling { entered: !entered };
     if !entered {

@@ -1,0 +1,278 @@
+//! Signals that nobody handles, and how little they cost.
+//!
+//! The kernel throws an ignored signal away, but not where a tracer might want to see it: then it stops the
+//! thread, and ends system calls with an error that would not have noticed it. A thread to which such a signal
+//! has come is therefore *calm* for a while: it blocks what it ignores, and whatever might notice that is
+//! preceded by the end of the calm.
+//!
+//! | calm begins | and ends |
+//! | --- | --- |
+//! | with a call that has been interrupted, and is made again | with that call, at its deadline at the latest |
+//! | with signals that follow each other closely | after [`SPAN`] |
+//! | | before a call to which the mask of blocked signals matters |
+//! | | with any other stop |
+//!
+//! A thread that is calm stops at its system calls (PTRACE_SYSCALL). A call to which the mask matters is taken
+//! back, and made once the mask is the program's own and what was pending has been thrown away. Where signals
+//! come faster than that can be done, the call may find those pending of the last moments.
+
+use std::time::{Duration, Instant};
+
+use lwp_dbt::Slot;
+use lwp_ptrace::regs::{Regs, restart};
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::{Tid, Tracee};
+
+use super::Handled;
+use crate::machine::Machine;
+use crate::maps::Status;
+use crate::syscalls;
+
+/// Signals at shorter intervals than this are not waited for one by one.
+const CLOSE: Duration = Duration::from_millis(5);
+/// How long a thread is calm that is not in a call.
+const SPAN: Duration = Duration::from_millis(20);
+/// How often one is looked at that is in a call: other threads may begin to handle a signal meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+const EINTR: i64 = -4;
+/// SIGCHLD, SIGCONT, SIGURG, SIGWINCH.
+const IGNORED_BY_DEFAULT: u64 = bit(17) | bit(18) | bit(23) | bit(28);
+/// Signals that instructions raise, which must not be blocked, and those that cannot be.
+const NEVER_BLOCKED: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(31);
+
+const fn bit(signal: u32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// What keeps ignored signals from a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Calm {
+    /// The signals that the program blocks.
+    own: u64,
+    /// The signals that are blocked in addition.
+    hidden: u64,
+    /// The next stop at a system call is that at its end.
+    inside: bool,
+    /// A call to be taken back at its end: its number.
+    redo: Option<u64>,
+    /// The call that has been interrupted.
+    call: Option<Interrupted>,
+    /// When to look whether it is still right.
+    look: Instant,
+    /// Until when the stop is waited for that has been asked for.
+    stopping: Option<Instant>,
+}
+
+/// A call that an ignored signal has interrupted.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupted {
+    /// The pc behind it, in translated code.
+    rip: u64,
+    /// Its number, where it has failed with EINTR and is led back to its beginning.
+    led_back: Option<u64>,
+    /// When it is over, and what it returns then.
+    deadline: Option<(Instant, i64)>,
+}
+
+/// What is remembered of ignored signals between two of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ignored {
+    /// When the last one came.
+    last: Option<Instant>,
+    /// The call that it has interrupted.
+    call: Option<Interrupted>,
+    /// The pc behind a call that has been taken back last.
+    taken_back: Option<u64>,
+}
+
+/// Nothing has come of a signal, which has perhaps interrupted a call: arranges in `cache` that it goes on, or
+/// is over should its time be up.
+pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
+    let interrupted = cache.0.rax as i64 == EINTR;
+    let Some(thread) = machine.threads.get_mut(&tid) else { return };
+    if !cache.in_syscall() || !(interrupted || restart::is(cache.0.rax)) {
+        thread.ignored.call = None;
+        return;
+    }
+    let known = thread.ignored.call.filter(|call| call.rip == cache.0.rip);
+    let mut call = known.unwrap_or_else(|| {
+        let began = Instant::now();
+        let timeout = if interrupted { syscalls::timeout(thread.pid, tid, cache) } else { None };
+        let deadline = timeout.and_then(|(time, result)| Some((began.checked_add(time)?, result)));
+        Interrupted { rip: cache.0.rip, led_back: None, deadline }
+    });
+    call.led_back = None;
+    match call.deadline {
+        Some((at, result)) if interrupted && at <= Instant::now() => {
+            thread.ignored.call = None;
+            cache.0.rax = result as u64;
+            cache.forget_syscall();
+        }
+        _ => {
+            if interrupted {
+                call.led_back = Some(cache.0.orig_rax);
+                cache.0.rax = cache.0.orig_rax;
+                cache.0.rip -= 2;
+                cache.forget_syscall();
+            }
+            thread.ignored.call = Some(call);
+        }
+    }
+}
+
+/// Lets a thread go on, in translated code with the registers `cache`, after a signal that nobody handles.
+pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
+    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    let now = Instant::now();
+    let close = thread.ignored.last.is_some_and(|last| now - last < CLOSE);
+    thread.ignored.last = Some(now);
+    let call = thread.ignored.call;
+    if call.is_none() && !close {
+        return Tracee(tid).cont(0);
+    }
+    let own = sys::get_sigmask(tid)?;
+    let unblocked = if call.is_some() { syscalls::unblocks(tid, cache) } else { 0 };
+    let hidden = ignored_signals(tid) & !own & !unblocked;
+    sys::set_sigmask(tid, own | hidden)?;
+    let look = now + if call.is_some() { LOOK } else { SPAN };
+    thread.calm = Some(Calm { own, hidden, inside: false, redo: None, call, look, stopping: None });
+    sys::cont_syscall(tid, 0)
+}
+
+/// The signals that a thread's process ignores and that can be blocked.
+fn ignored_signals(tid: Tid) -> u64 {
+    let status = Status::read(tid);
+    let of = |field| status.signals(field).unwrap_or(0);
+    (of("SigIgn:") | IGNORED_BY_DEFAULT & !of("SigCgt:")) & !NEVER_BLOCKED
+}
+
+/// Ends the calm of a stopped thread.
+pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
+    let Some(thread) = machine.threads.get_mut(&tid) else { return Ok(()) };
+    let Some(calm) = thread.calm.take() else { return Ok(()) };
+    thread.ignored.call = calm.call;
+    sys::set_sigmask(tid, calm.own)
+}
+
+/// A stop that is none at a system call ends the calm. A call that was to be made again, and has not been, has
+/// still been interrupted.
+pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
+    let Some(thread) = machine.threads.get_mut(&tid) else { return Ok(()) };
+    let Some(calm) = thread.calm else { return Ok(()) };
+    end(machine, tid)?;
+    let led_back = calm.call.and_then(|call| Some((call.rip, call.led_back?)));
+    let Some((rip, number)) = led_back.filter(|_| !calm.inside) else { return Ok(()) };
+    let mut regs = Tracee(tid).regs()?;
+    if regs.0.rip == rip - 2 {
+        regs.0.rip = rip;
+        (regs.0.rax, regs.0.orig_rax) = (EINTR as u64, number);
+        Tracee(tid).set_regs(&regs)?;
+    }
+    Ok(())
+}
+
+/// A thread that has been calm was interrupted, and nothing is wanted of it: perhaps because the time of its
+/// call is up, which is over then.
+pub fn looked_at(machine: &mut Machine, tid: Tid) -> Handled {
+    let mut regs = Tracee(tid).regs()?;
+    let call = machine.threads.get(&tid).and_then(|thread| thread.ignored.call);
+    if call.is_none_or(|call| call.rip != regs.0.rip) {
+        return Tracee(tid).cont(0);
+    }
+    resume_call(machine, tid, &mut regs);
+    Tracee(tid).set_regs(&regs)?;
+    go_on(machine, tid, &regs)
+}
+
+/// A calm thread has stopped at a system call.
+pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
+    let mut regs = Tracee(tid).regs()?;
+    let again = regs.0.rax as i64 == EINTR || restart::is(regs.0.rax);
+    if again || machine.threads.get(&tid).is_some_and(|thread| thread.need.is_some()) {
+        // Any stop takes back what has been asked for before it.
+        sys::interrupt(tid)?;
+    }
+    let filtered = machine.context(tid).is_some_and(|context| context.get(Slot::NoSyscalls) != 0);
+    calm.inside = !calm.inside;
+    if calm.inside {
+        if let Some(call) = &mut calm.call {
+            call.led_back = None;
+        }
+        if calm.hidden != 0 && syscalls::minds_signals(tid, &regs, calm.hidden) {
+            let taken_back = machine.threads.get(&tid).and_then(|it| it.ignored.taken_back);
+            // A filter may kill for a call that is none. A second time nothing is won: signals come faster than
+            // the thread gets to its call.
+            if filtered || taken_back == Some(regs.0.rip) {
+                end(machine, tid)?;
+                return Tracee(tid).cont(0);
+            }
+            calm.redo = Some(regs.0.orig_rax);
+            regs.forget_syscall();
+            Tracee(tid).set_regs(&regs)?;
+        }
+        return go_on_calmly(machine, tid, calm);
+    }
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.ignored.taken_back = calm.redo.map(|_| regs.0.rip);
+    }
+    if let Some(number) = calm.redo {
+        regs.0.rax = number;
+        regs.0.rip -= 2;
+        regs.forget_syscall();
+        Tracee(tid).set_regs(&regs)?;
+        end(machine, tid)?;
+        return Tracee(tid).cont(0);
+    }
+    if calm.call.is_some() && !again {
+        calm.call = None;
+        if let Some(thread) = machine.threads.get_mut(&tid) {
+            thread.calm = Some(calm);
+        }
+        end(machine, tid)?;
+        return Tracee(tid).cont(0);
+    }
+    go_on_calmly(machine, tid, calm)
+}
+
+fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
+    if let Some(thread) = machine.threads.get_mut(&tid) {
+        thread.calm = Some(calm);
+    }
+    sys::cont_syscall(tid, 0)
+}
+
+/// Stops the calm threads that have been calm for long enough, or whose call's time is up, or `all`. Returns
+/// when to do so next.
+pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
+    let now = Instant::now();
+    let calm: Vec<(Tid, Calm)> =
+        machine.threads.iter().filter_map(|(tid, thread)| Some((*tid, thread.calm?))).collect();
+    let mut next = None;
+    for (tid, mut calm) in calm {
+        let deadline = calm.call.and_then(|call| Some(call.deadline?.0));
+        let over = deadline.is_some_and(|at| at <= now);
+        // A stop that has missed the call is asked for once more.
+        if calm.stopping.is_none_or(|until| until <= now)
+            && (all || over || calm.look <= now && !still_right(machine, tid, &calm))
+        {
+            let _ = sys::interrupt(tid);
+            calm.stopping = Some(now + SPAN);
+        }
+        if calm.look <= now {
+            calm.look = now + LOOK;
+        }
+        if let Some(thread) = machine.threads.get_mut(&tid) {
+            thread.calm = Some(calm);
+        }
+        let again = if calm.stopping.is_some() { calm.stopping } else { deadline };
+        next = [next, again, Some(calm.look)].into_iter().flatten().min();
+    }
+    next
+}
+
+/// Whether a thread in a call may stay calm: no other has begun to handle what it blocks.
+fn still_right(machine: &Machine, tid: Tid, calm: &Calm) -> bool {
+    let Some(thread) = machine.threads.get(&tid) else { return false };
+    let alone = machine.threads.values().filter(|other| other.pid == thread.pid).count() == 1;
+    calm.call.is_some() && (alone || calm.hidden & !ignored_signals(tid) == 0)
+}

@@ -1,0 +1,93 @@
+//! System calls that wait, and those that see which signals are blocked, pending or ignored.
+
+use std::time::Duration;
+
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::{memory, sys};
+
+use super::nr::{CLONE, CLONE3, FORK, RT_SIGRETURN, VFORK};
+
+const READ: u64 = 0;
+const WRITE: u64 = 1;
+const RT_SIGACTION: u64 = 13;
+const RT_SIGPROCMASK: u64 = 14;
+const READV: u64 = 19;
+const WRITEV: u64 = 20;
+const CONNECT: u64 = 42;
+const ACCEPT: u64 = 43;
+const SENDTO: u64 = 44;
+const RECVFROM: u64 = 45;
+const SENDMSG: u64 = 46;
+const RECVMSG: u64 = 47;
+const EXECVE: u64 = 59;
+const RT_SIGPENDING: u64 = 127;
+const RT_SIGTIMEDWAIT: u64 = 128;
+const RT_SIGSUSPEND: u64 = 130;
+const IO_GETEVENTS: u64 = 208;
+const SEMTIMEDOP: u64 = 220;
+const EPOLL_WAIT: u64 = 232;
+const PSELECT6: u64 = 270;
+const PPOLL: u64 = 271;
+const EPOLL_PWAIT: u64 = 281;
+const SIGNALFD: u64 = 282;
+const ACCEPT4: u64 = 288;
+const SIGNALFD4: u64 = 289;
+const RECVMMSG: u64 = 299;
+const SENDMMSG: u64 = 307;
+const EXECVEAT: u64 = 322;
+const IO_PGETEVENTS: u64 = 333;
+const IO_URING_ENTER: u64 = 426;
+const EPOLL_PWAIT2: u64 = 441;
+
+const EAGAIN: i64 = -11;
+const EINPROGRESS: i64 = -115;
+
+/// How long a call that an ignored signal has interrupted may take in all, and what it returns then. `None` where
+/// the kernel knows the rest of the time by itself, or where the call has no end.
+pub fn timeout(pid: i32, tid: i32, regs: &Regs) -> Option<(Duration, i64)> {
+    let regs = &regs.0;
+    let socket = |receives| sys::socket_timeout(pid, regs.rdi as i32, receives);
+    Some(match regs.orig_rax {
+        RT_SIGTIMEDWAIT => (timespec(tid, regs.rdx)?, EAGAIN),
+        SEMTIMEDOP => (timespec(tid, regs.r10)?, EAGAIN),
+        IO_GETEVENTS | IO_PGETEVENTS => (timespec(tid, regs.r8)?, 0),
+        EPOLL_WAIT | EPOLL_PWAIT => {
+            let millis = u64::try_from(regs.r10 as u32 as i32).ok()?;
+            (Duration::from_millis(millis), 0)
+        }
+        EPOLL_PWAIT2 => (timespec(tid, regs.r10)?, 0),
+        READ | READV | RECVFROM | RECVMSG | RECVMMSG | ACCEPT | ACCEPT4 => (socket(true)?, EAGAIN),
+        WRITE | WRITEV | SENDTO | SENDMSG | SENDMMSG => (socket(false)?, EAGAIN),
+        CONNECT => (socket(false)?, EINPROGRESS),
+        _ => return None,
+    })
+}
+
+fn timespec(tid: i32, address: u64) -> Option<Duration> {
+    let seconds = memory::read_u64(tid, address).ok()?;
+    let nanos = memory::read_u64(tid, address + 8).ok()?;
+    Some(Duration::new(seconds, u32::try_from(nanos).ok()?))
+}
+
+/// The signals that a call does not block while it waits, or waits for, whatever the thread blocks.
+pub fn unblocks(tid: i32, regs: &Regs) -> u64 {
+    let regs = &regs.0;
+    let any = |mask: u64| if mask == 0 { 0 } else { u64::MAX };
+    match regs.orig_rax {
+        RT_SIGTIMEDWAIT => memory::read_u64(tid, regs.rdi).unwrap_or(u64::MAX),
+        RT_SIGSUSPEND => u64::MAX,
+        PPOLL => any(regs.r10),
+        PSELECT6 | IO_PGETEVENTS => any(regs.r9),
+        EPOLL_PWAIT | EPOLL_PWAIT2 | IO_URING_ENTER => any(regs.r8),
+        _ => 0,
+    }
+}
+
+/// Whether it matters to a call which of the signals in `hidden` are blocked or pending.
+pub fn minds_signals(tid: i32, regs: &Regs, hidden: u64) -> bool {
+    match regs.0.orig_rax {
+        RT_SIGACTION | RT_SIGPROCMASK | RT_SIGRETURN | RT_SIGPENDING | SIGNALFD | SIGNALFD4 => true,
+        CLONE | CLONE3 | FORK | VFORK | EXECVE | EXECVEAT => true,
+        _ => unblocks(tid, regs) & hidden != 0,
+    }
+}
