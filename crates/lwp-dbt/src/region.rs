@@ -274,6 +274,11 @@ impl Translator {
         }
     }
 
+    /// Whether there is a fragment with this number.
+    pub fn has_fragment(&self, id: FragmentId) -> bool {
+        self.placed_of(id).is_some() || (id.0 as usize) < self.fragments.len()
+    }
+
     /// Where a direct branch enters a fragment, if it has such a place.
     pub fn head_of(&self, id: FragmentId) -> Option<CachePc> {
         match self.placed_of(id) {

@@ -262,7 +262,6 @@ impl ThreadLwp {
     ///
     /// The data cache accesses of the instruction at `but` are left: it is about to retire.
     fn collect_but(&mut self, context: Context<'_>, known: &KnownCuts, but: Option<u64>) {
-        debug_assert_eq!(context.get(Slot::LwpNote), 0, "a noted event is settled first");
         self.take_notes(context, but);
         self.take_branches(context, known);
         if self.sampler.is_some() {
@@ -276,7 +275,7 @@ impl ThreadLwp {
         self.take_direct(context);
         self.take_events(context);
         let [high, low, values] = std::array::from_fn(|part| {
-            u64::try_from(self.published[part] - left[part]).unwrap_or(0)
+            Context::passed(self.published[part], left[part])
         });
         self.pass(high, low, values);
         self.published = self.room();
@@ -286,7 +285,7 @@ impl ThreadLwp {
     /// What of the high and the low part has passed since the countdown was published.
     fn since_published(&self, context: Context<'_>) -> [u64; 2] {
         let [high, low] = countdown(context);
-        [self.published[0] - high, self.published[1] - low].map(|n| u64::try_from(n).unwrap_or(0))
+        [Context::passed(self.published[0], high), Context::passed(self.published[1], low)]
     }
 
     /// Publishes the countdown.

@@ -177,6 +177,8 @@ pub struct Machine {
     pub reports: Vec<ProcessReport>,
     /// Threads that need the tracer.
     pub needy: Vec<Tid>,
+    /// Processes that have written what translated code cannot have written: what it was.
+    pub forgeries: Vec<(i32, &'static str)>,
     /// Address spaces whose translations are being renewed.
     pub renewals: Vec<usize>,
     /// Most bytes of an arena, where that is less than usual.
@@ -242,6 +244,7 @@ impl Machine {
             limbo_order: VecDeque::new(),
             reports: Vec::new(),
             needy: Vec::new(),
+            forgeries: Vec::new(),
             renewals: Vec::new(),
             arena_bytes: arena_bytes(),
             foresees: std::env::var_os("LWP_FORESEE").is_some_and(|value| value == "1"),
@@ -374,6 +377,14 @@ impl Machine {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.need = Some(need);
             self.needy.push(tid);
+            sys::event_signal(&self.wake_tracer);
+        }
+    }
+
+    /// A thread's context says `what`, which translated code cannot have written: its process is not to go on.
+    pub fn forged(&mut self, tid: Tid, what: &'static str) {
+        if let Some(thread) = self.threads.get(&tid) {
+            self.forgeries.push((thread.pid, what));
             sys::event_signal(&self.wake_tracer);
         }
     }

@@ -25,19 +25,19 @@ pub struct Counts {
 impl Counts {
     /// All taken branches: every branch but the conditional ones that fell through.
     pub fn taken(&self) -> u64 {
-        self.branches - self.conditional + self.conditional_taken
+        self.branches.wrapping_sub(self.conditional).wrapping_add(self.conditional_taken)
     }
 }
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.instructions += other.instructions;
-        self.branches += other.branches;
-        self.conditional += other.conditional;
-        self.conditional_taken += other.conditional_taken;
-        self.calls += other.calls;
-        self.returns += other.returns;
-        self.indirect += other.indirect;
+        self.instructions = self.instructions.wrapping_add(other.instructions);
+        self.branches = self.branches.wrapping_add(other.branches);
+        self.conditional = self.conditional.wrapping_add(other.conditional);
+        self.conditional_taken = self.conditional_taken.wrapping_add(other.conditional_taken);
+        self.calls = self.calls.wrapping_add(other.calls);
+        self.returns = self.returns.wrapping_add(other.returns);
+        self.indirect = self.indirect.wrapping_add(other.indirect);
     }
 }
 
@@ -45,13 +45,13 @@ impl Sub for Counts {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         Self {
-            instructions: self.instructions - other.instructions,
-            branches: self.branches - other.branches,
-            conditional: self.conditional - other.conditional,
-            conditional_taken: self.conditional_taken - other.conditional_taken,
-            calls: self.calls - other.calls,
-            returns: self.returns - other.returns,
-            indirect: self.indirect - other.indirect,
+            instructions: self.instructions.wrapping_sub(other.instructions),
+            branches: self.branches.wrapping_sub(other.branches),
+            conditional: self.conditional.wrapping_sub(other.conditional),
+            conditional_taken: self.conditional_taken.wrapping_sub(other.conditional_taken),
+            calls: self.calls.wrapping_sub(other.calls),
+            returns: self.returns.wrapping_sub(other.returns),
+            indirect: self.indirect.wrapping_sub(other.indirect),
         }
     }
 }
