@@ -34,7 +34,8 @@ pub struct NameArgs {
 impl NameArgs {
     /// How names are to be looked for.
     pub fn options(&self) -> Options {
-        Options { debug_roots: self.debug_dirs.clone(), ..Options::default() }
+        let from_files = !self.debug_dirs.is_empty();
+        Options { debug_roots: self.debug_dirs.clone(), from_files, ..Options::default() }
     }
 }
 

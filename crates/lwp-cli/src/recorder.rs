@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lwp_profile::{Block, RecordedFrame, RecordedSample, SampledEvent, Writer};
+use lwp_profile::{Block, RecordedFrame, RecordedNames, RecordedSample, SampledEvent, Writer};
 use lwp_vcpu::Outcome;
 use lwp_vcpu::profile as vcpu;
 use rustc_hash::FxHashMap;
@@ -156,16 +156,14 @@ impl Recorder {
             state.write(|writer| writer.symbols(&symbols));
         }
         state.write(Writer::end);
-        match &state.failure {
-            None => Ok(()),
-            Some(error) => Err(Failure::new(
-                crate::failure::OWN_FAILURE,
-                format!("{}: {}", state.path.display(), plain(error)),
-            )
-            .with_remedy(
-                "what was written before can be read; make room, or choose another place with -o",
-            )),
-        }
+        state.result()
+    }
+
+    /// Adds names to what has been finished.
+    pub fn names(&self, names: &[RecordedNames]) -> Result<(), Failure> {
+        let mut state = self.state();
+        names.iter().for_each(|names| state.write(|writer| writer.names(names)));
+        state.result()
     }
 
     /// Bytes written, and samples taken.
@@ -180,6 +178,20 @@ impl Recorder {
 }
 
 impl State {
+    /// Whether everything could be written so far.
+    fn result(&self) -> Result<(), Failure> {
+        match &self.failure {
+            None => Ok(()),
+            Some(error) => Err(Failure::new(
+                crate::failure::OWN_FAILURE,
+                format!("{}: {}", self.path.display(), plain(error)),
+            )
+            .with_remedy(
+                "what was written before can be read; make room, or choose another place with -o",
+            )),
+        }
+    }
+
     fn write(&mut self, write: impl FnOnce(&mut Writer<File>) -> io::Result<()>) {
         if self.failure.is_none()
             && let Err(error) = write(&mut self.writer)

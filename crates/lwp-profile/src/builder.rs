@@ -128,6 +128,20 @@ impl Builder {
         *sum = sum.saturating_add(count);
     }
 
+    /// The locations as they were entered.
+    pub fn locations(&self) -> &[Location] {
+        &self.locations
+    }
+
+    /// The function with this number, as it was entered.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn function_at(&self, id: FunctionId) -> &Function {
+        &self.functions.items[id.index()]
+    }
+
     /// The location with this number, as it was entered.
     ///
     /// # Panics

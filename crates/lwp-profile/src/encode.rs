@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::chunk::{self, Kind};
+use crate::names::RecordedNames;
 use crate::recording::{
     Block, Image, RecordedFile, RecordedFrame, RecordedModule, RecordedSample, RecordedSymbol,
     SampledEvent, ThreadExecutions,
@@ -169,6 +170,11 @@ impl<W: Write> Writer<W> {
             self.chunk(Kind::SYMBOLS, &output)?;
         }
         Ok(())
+    }
+
+    /// Names of a module that has been written.
+    pub fn names(&mut self, names: &RecordedNames) -> io::Result<()> {
+        self.chunk(Kind::NAMES, &Output(names.encode()))
     }
 
     /// The events that samples refer to.

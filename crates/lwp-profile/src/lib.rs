@@ -18,6 +18,7 @@ mod graph;
 mod inclusive;
 mod join;
 mod merge;
+mod names;
 mod profile;
 mod recording;
 mod stacks;
@@ -31,6 +32,7 @@ pub use encode::Writer;
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
 pub use merge::MergeError;
+pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
 pub use profile::{
     Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,

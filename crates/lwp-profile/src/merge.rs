@@ -122,7 +122,8 @@ mod tests {
             let mut builder = Builder::new("x", Mode::Exact, events);
             for (module, thread, address, values, line) in samples {
                 let path = format!("m{module}");
-                let module = builder.module(Module { path, build_id: vec![module] });
+                let module =
+                    builder.module(Module { path, build_id: vec![module], ..Module::default() });
                 let name = format!("f{}", address / 2);
                 let address = u64::from(address);
                 let function = Function { module, name, address, ..Function::default() };

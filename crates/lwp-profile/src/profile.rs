@@ -104,6 +104,10 @@ pub struct Module {
     pub path: String,
     /// GNU build id, empty where there is none.
     pub build_id: Vec<u8>,
+    /// The name that programs link it by, empty where it has none or it is not known.
+    pub soname: String,
+    /// Whether it is a program and no library, as far as that is known.
+    pub program: bool,
 }
 
 impl Module {

@@ -17,7 +17,7 @@ use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
-use crate::profiles::{self, DEFAULT_FILE};
+use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::progress::Progress;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
@@ -96,6 +96,14 @@ pub struct RecordArgs {
     #[arg(long)]
     pub no_progress: bool,
 
+    /// Keep no names in the recording: reports then need the programs and libraries as they were
+    #[arg(long)]
+    pub no_names: bool,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: NameArgs,
+
     /// What is recorded.
     #[command(flatten)]
     pub counting: CountingArgs,
@@ -148,12 +156,13 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     drop(progress);
     let outcome = outcome?;
     recorder.finish(&outcome)?;
+    let recording = keep_names(args, &recorder);
     if !args.quiet {
         if args.verbose {
             eprint!("{}", holds(&args.output, &outcome));
         }
         // What follows is a courtesy: the recording is safe whatever becomes of it.
-        match summary(&args.output, &outcome) {
+        match recording.and_then(|recording| summary(&args.output, &recording, &outcome)) {
             Ok(text) => {
                 let _ = std::io::stderr().write_all(text.as_bytes());
             }
@@ -260,20 +269,30 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Reads the recording again, and adds the names of what was executed: the files that have them may be others when
+/// somebody asks. A recording without them can be read all the same.
+fn keep_names(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
+    let mut recording = profiles::read(&args.output)?;
+    if !args.no_names {
+        recording.names = lwp_symbols::names(&recording, &args.names.options());
+        recorder.names(&recording.names)?;
+    }
+    Ok(recording)
+}
+
 /// The hottest functions, and what to type next.
-fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
-    let recording = profiles::read(path)?;
+fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<String, Failure> {
     if recording.events.is_empty() {
-        check(&recording, outcome)?;
+        check(recording, outcome)?;
     }
     let names = profiles::NameArgs::default();
-    let profile = profiles::resolve_to(Detail::Functions, path, &recording, &names);
+    let profile = profiles::resolve_to(Detail::Functions, path, recording, &names);
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
-    text.push_str(&samples(&recording));
+    text.push_str(&samples(recording));
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));
     if recording.info("deterministic") == "true" {
-        text.push_str(&c_libraries(&recording));
+        text.push_str(&c_libraries(recording));
     }
     let file = match path == Path::new(DEFAULT_FILE) {
         true => String::new(),
@@ -294,7 +313,8 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
 fn c_libraries(recording: &Recording) -> String {
     let mut lines = BTreeSet::new();
     for module in recording.modules.values() {
-        let module = Module { path: module.path.clone(), build_id: module.build_id.clone() };
+        let (path, build_id) = (module.path.clone(), module.build_id.clone());
+        let module = Module { path, build_id, ..Module::default() };
         let build = match module.build_id.is_empty() {
             true => "which has no build id".to_owned(),
             false => format!("build id {}", module.build_id_hex()),
