@@ -7,6 +7,7 @@
 mod args;
 mod code_filter;
 mod commands;
+mod comparing;
 mod counting;
 mod ending;
 mod failure;
@@ -16,6 +17,7 @@ mod perf;
 mod profiles;
 mod program;
 mod progress;
+mod provenance;
 mod recorded;
 mod recorder;
 mod requests;

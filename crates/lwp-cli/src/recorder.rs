@@ -133,9 +133,9 @@ impl Recorder {
     }
 
     /// Notes what ran.
-    pub fn info(&self, pairs: &[(&str, String)]) {
+    pub fn info(&self, pairs: &[(String, String)]) {
         let mut state = self.state();
-        state.write(|writer| writer.info(pairs.iter().map(|(k, v)| (*k, v.as_str()))));
+        state.write(|writer| writer.info(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))));
     }
 
     /// Notes which events are sampled.

@@ -414,6 +414,7 @@ mod tests {
             threads: [(1, thread)].into(),
             images: [(0, image)].into(),
             symbols: vec![symbol],
+            names: vec![RecordedNames { soname: "a.so".into(), ..RecordedNames::default() }],
             events: vec![event],
             frames,
             samples: vec![(sample(1), 2), (sample(2), 1)],

@@ -11,6 +11,7 @@
 mod builder;
 pub mod chunk;
 mod circles;
+mod comparable;
 mod decode;
 pub mod diff;
 mod encode;
@@ -28,6 +29,7 @@ mod wire;
 
 pub use builder::{Builder, StackKey};
 pub use chunk::{Kind, ReadError};
+pub use comparable::Difference;
 pub use encode::Writer;
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;

@@ -1,5 +1,6 @@
 //! The profile: functions, lines, stacks and calls with counts per event.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -291,6 +292,8 @@ pub struct Call {
 pub struct Profile {
     /// What ran.
     pub command: String,
+    /// More about the run, as keys and values; see `docs/recording-format.md` for the keys.
+    pub info: BTreeMap<String, String>,
     /// Whether values are counts or estimates.
     pub mode: Mode,
     /// Events, in the order of all values.
@@ -312,6 +315,11 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The value of an info key, empty where there is none.
+    pub fn info(&self, key: &str) -> &str {
+        self.info.get(key).map_or("", String::as_str)
+    }
+
     /// The index of the event called `name`.
     pub fn event(&self, name: &str) -> Option<usize> {
         self.events.iter().position(|event| event.name == name)

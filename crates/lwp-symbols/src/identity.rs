@@ -41,8 +41,7 @@ fn read(file: &ElfFile<'_, elf::FileHeader64<LittleEndian>>) -> Identity {
     });
     let soname = name.unwrap_or_default();
     let kind = header.e_type(LittleEndian);
-    let marked =
-        value(elf::DT_FLAGS_1).is_some_and(|flags| flags & u64::from(elf::DF_1_PIE.0) != 0);
+    let marked = value(elf::DT_FLAGS_1).is_some_and(|flags| flags & elf::DF_1_PIE.0 != 0);
     // Linkers before 2.26 mark no programs; the C library has an interpreter too, and a name.
     let interpreted = segments.iter().any(|it| it.p_type(LittleEndian) == elf::PT_INTERP);
     let program = kind == elf::ET_EXEC || marked || interpreted && soname.is_empty();

@@ -7,6 +7,7 @@
 //! executed; a recording that keeps it needs no file any more.
 #![forbid(unsafe_code)]
 
+mod bodies;
 mod build_id;
 mod calls;
 mod debug_file;
@@ -20,6 +21,7 @@ mod jitdump;
 mod keeping;
 mod kept;
 mod live;
+mod matching;
 mod mini_debug;
 mod module;
 mod naming;
@@ -36,6 +38,7 @@ pub use elf::{Elf, ElfError, Symbol};
 pub use jitdump::parse as parse_jitdump;
 pub use keeping::names;
 pub use live::{Live, LiveFunction};
+pub use matching::{ModulePair, counterparts, has_module, matched};
 pub use naming::function_name;
 pub use perf_map::parse as parse_perf_map;
 pub use resolve::{Detail, InContext, Options, Resolved, contexts, profile};

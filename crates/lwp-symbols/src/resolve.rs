@@ -216,9 +216,11 @@ impl<'a> Resolver<'a> {
             }
         };
         let firsts = recording.modules.iter().filter(|(id, _)| same.get(id) == Some(id));
+        let mut builder = Builder::new(recording.info("command"), mode, events);
+        builder.info(recording.info.clone());
         Self {
             recording,
-            builder: Builder::new(recording.info("command"), mode, events),
+            builder,
             names: firsts.map(|(&id, module)| (id, find(id, module))).collect(),
             files,
             found: FoundByName::default(),

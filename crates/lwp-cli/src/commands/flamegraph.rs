@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lwp_report::flame::{self, Graph, Style};
+use lwp_report::flame::{self, Before, Graph, Style};
 
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::{self, InputArgs};
@@ -27,6 +28,10 @@ pub struct FlamegraphArgs {
     /// Colour by what has changed since this recording
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
 
     /// Outermost functions at the top
     #[arg(long)]
@@ -57,8 +62,15 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
         None => None,
         Some(path) => Some(profiles::open_contexts(path, names, Some(event))?),
     };
-    let before = before.as_ref().map(|(profile, tree, _)| (profile, tree));
-    let graph = Graph::new(before, (&profile, &tree), event, &style);
+    let before = match &before {
+        None => None,
+        Some((earlier, tree, _)) => {
+            comparing::warn(earlier, &profile);
+            let same = lwp_symbols::counterparts(&args.maps.matched(earlier, &profile)?);
+            Some(Before { profile: earlier, tree, same })
+        }
+    };
+    let graph = Graph::new(before.as_ref(), (&profile, &tree), event, &style);
     let page = args.output.extension().is_some_and(|end| end == "html" || end == "htm");
     let text = if page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) };
     profiles::write(&args.output, text.as_bytes())?;

@@ -8,8 +8,8 @@ use lwp_profile::Profile;
 use lwp_profile::diff::{By, Diff, compare};
 use lwp_report::gate::{Check, Limit, Verdict};
 
-use super::diff::function_key;
 use crate::args::usage_error;
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, InputArgs};
@@ -44,6 +44,15 @@ pub struct GateArgs {
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
+    /// Compare with the baseline although the runs differ in this: arguments, mode (sampled or not),
+    /// determinism, events; several are separated by commas
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub allow_different: Vec<String>,
+
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
+
     /// How the verdict is written: text, markdown, junit, json, github
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
@@ -77,12 +86,15 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
             "give one: --limit instructions=+0.5%, or [gate.limits] in lwp.toml",
         ));
     }
-    let after = profiles::open(&args.input.input, &args.input.names)?;
+    let after = comparing::open(&args.input.input, &args.input.names)?;
     let before = match &rules.baseline {
-        Some(path) => Some(profiles::open(path, &args.input.names)?),
+        Some(path) => Some(comparing::open(path, &args.input.names)?),
         None => None,
     };
-    let verdict = judge(&rules, before.as_ref(), &after)?;
+    if let Some(before) = &before {
+        comparing::refuse(before, &after, &args.allow_different)?;
+    }
+    let verdict = judge(args, &rules, before.as_ref(), &after)?;
     let text = match args.format.as_str() {
         "text" => verdict.text(),
         "markdown" | "md" => verdict.markdown(),
@@ -98,7 +110,12 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
     Ok(if verdict.passes() { Ending::SUCCESS } else { Ending::Code(EXCEEDED) })
 }
 
-fn judge(rules: &Rules, before: Option<&Profile>, after: &Profile) -> Result<Verdict, Failure> {
+fn judge(
+    args: &GateArgs,
+    rules: &Rules,
+    before: Option<&Profile>,
+    after: &Profile,
+) -> Result<Verdict, Failure> {
     let mut checks = Vec::new();
     for (event, limit) in rules.all() {
         if limit.is_relative() && before.is_none() {
@@ -118,9 +135,10 @@ fn judge(rules: &Rules, before: Option<&Profile>, after: &Profile) -> Result<Ver
             after: value(after)?,
         });
     }
-    let compared = before
-        .map(|before| compare(before, after, By::Function, &function_key))
-        .unwrap_or_default();
+    let compared = match before {
+        Some(before) => compare(before, after, By::Function, &args.maps.matched(before, after)?),
+        None => Diff::default(),
+    };
     let failed = checks.iter().find(|check| !check.passes());
     let event = failed.and_then(|check| before?.event(&check.event));
     Ok(Verdict {

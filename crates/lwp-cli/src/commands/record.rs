@@ -19,6 +19,7 @@ use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::progress::Progress;
+use crate::provenance;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::sampling::{CallGraph, Samplings, interval_of};
@@ -95,6 +96,10 @@ pub struct RecordArgs {
     /// Do not show how far the recording is
     #[arg(long)]
     pub no_progress: bool,
+
+    /// Note KEY=VALUE in the recording; `lwp script --header` shows it
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    pub tags: Vec<(String, String)>,
 
     /// Keep no names in the recording: reports then need the programs and libraries as they were
     #[arg(long)]
@@ -243,7 +248,7 @@ fn holds(path: &Path, outcome: &Outcome) -> String {
 }
 
 /// What ran, for the recording.
-fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
+fn info(args: &RecordArgs, exact: bool) -> Vec<(String, String)> {
     let read = |path: &str| {
         std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
     };
@@ -252,8 +257,9 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
     let machine = &args.counting.machine;
     let cpu = machine.cpu.map_or("default".to_owned(), |cpu| format!("{cpu:?}"));
     let filter = args.filter.clone().or(args.interval_ip.clone()).unwrap_or_default();
-    vec![
+    let mut info = [
         ("command", args.counting.title()),
+        ("arguments", args.counting.arguments()),
         ("mode", if exact { "exact" } else { "sampled" }.to_owned()),
         ("lwp", env!("CARGO_PKG_VERSION").to_owned()),
         ("started", started.to_string()),
@@ -267,6 +273,19 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
         ("cgroup", lwp_vcpu::doctor::control_group()),
         ("container", lwp_vcpu::doctor::container_id()),
     ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .to_vec();
+    let facts = provenance::facts(&directory, &|name| std::env::var(name).ok());
+    info.extend(facts);
+    info.extend(args.tags.iter().map(|(key, value)| (format!("tag.{key}"), value.clone())));
+    info
+}
+
+/// A tag, as KEY=VALUE.
+fn tag(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let pair = pair.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "a key and a value are wanted, as in --tag machine=ci-3".to_owned())
 }
 
 /// Reads the recording again, and adds the names of what was executed: the files that have them may be others when
