@@ -71,7 +71,7 @@ pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Profile 
 
 /// The same with all instructions of every function, also those without samples.
 pub fn resolve_whole(path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
-    let options = Options { whole_functions: true, ..names.options() };
+    let options = Options { whole_functions: Some(u64::MAX), ..names.options() };
     named(path, recording, &options)
 }
 

@@ -499,7 +499,7 @@ fn a_changed_program_s_names_are_not_used() {
     if !compile(&dir, "recursion.c", &["-O1"]) {
         return;
     }
-    lwp(&dir, &["record", "-q", "./program"]);
+    lwp(&dir, &["record", "-q", "--no-names", "./program"]);
     assert!(rows(&dir, &[]).iter().any(|row| row["sym"] == "fib"));
     compile(&dir, "sorting.c", &["-O1"]);
     let output = run(&dir, &[LWP, "report"]);
@@ -517,7 +517,7 @@ fn an_archive_needs_nothing_else() {
     if !compile(&dir, "sorting.c", &["-O2"]) {
         return;
     }
-    lwp(&dir, &["record", "-q", "./program"]);
+    lwp(&dir, &["record", "-q", "--no-names", "./program"]);
     let before = (rows(&dir, &[]), lwp(&dir, &["annotate", "hash"]));
     lwp(&dir, &["archive"]);
     std::fs::remove_file(dir.join("program")).unwrap();

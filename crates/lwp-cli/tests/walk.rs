@@ -359,6 +359,19 @@ fn recordings_say_where_they_come_from() {
 }
 
 #[test]
+fn a_recording_in_a_pipe_has_names_too() {
+    let dir = fresh("pipe");
+    if !build(&dir, &source("work", 2000, ""), &["-g"]) {
+        return;
+    }
+    let script = format!("{LWP} record -q -o /dev/fd/3 ./program 3>&1 >/dev/null | cat >piped");
+    done(&dir, &["sh", "-c", &script]);
+    std::fs::remove_file(dir.join("program")).expect("program");
+    let report = lwp(&dir, &["report", "-i", "piped"]);
+    assert!(report.contains(" work"), "{report}");
+}
+
+#[test]
 fn a_recording_whose_lwp_was_killed_falls_back_to_the_binary() {
     let dir = fresh("killed");
     if !build(&dir, &source("work", 20_000, ""), &["-g"]) {

@@ -75,7 +75,7 @@ impl Reading {
             }),
             Kind::IMAGE => recording.read_image(input),
             Kind::SYMBOLS => recording.read_symbols(input),
-            Kind::NAMES => RecordedNames::decode(input).map(|names| recording.names.push(names)),
+            Kind::NAMES => RecordedNames::unpack(input).map(|names| recording.names.push(names)),
             Kind::EVENTS => recording.read_events(input),
             Kind::FRAMES => recording.read_frames(input),
             Kind::SAMPLES => self.tally.read(input, recording.frames.len()),

@@ -37,6 +37,11 @@ impl<W: Write> Writer<W> {
         self.written
     }
 
+    /// The place that is written to.
+    pub fn out(&self) -> &W {
+        &self.out
+    }
+
     /// The file.
     pub fn into_inner(self) -> W {
         self.out
@@ -174,7 +179,7 @@ impl<W: Write> Writer<W> {
 
     /// Names of a module that has been written.
     pub fn names(&mut self, names: &RecordedNames) -> io::Result<()> {
-        self.chunk(Kind::NAMES, &Output(names.encode()))
+        self.chunk(Kind::NAMES, &Output(names.packed()))
     }
 
     /// The events that samples refer to.

@@ -102,8 +102,28 @@ impl Texts {
 }
 
 impl RecordedNames {
-    /// The payload of their chunk.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The payload of their chunk: compressed, for names are long and alike.
+    pub(crate) fn packed(&self) -> Vec<u8> {
+        let plain = self.encode();
+        let mut output = Output::default();
+        output.number(plain.len() as u64);
+        output.0.extend(lz4_flex::block::compress(&plain));
+        output.0
+    }
+
+    /// Reads the payload of a chunk.
+    pub(crate) fn unpack(mut input: Input<'_>) -> Result<Self, WireError> {
+        let length: usize = input.narrow()?;
+        let packed = input.rest();
+        // A byte stands for 255 at most: a wrong length makes nobody reserve more than that.
+        if length / 256 > packed.len() {
+            return Err(WireError::Range { at: 0 });
+        }
+        let plain = lz4_flex::block::decompress(packed, length);
+        Self::decode(Input::new(&plain.map_err(|_| WireError::Short { at: 0 })?))
+    }
+
+    fn encode(&self) -> Vec<u8> {
         let (mut texts, mut body) = (Texts::default(), Output::default());
         body.number(self.segments.len() as u64);
         for segment in &self.segments {
@@ -182,8 +202,7 @@ impl RecordedNames {
         }
     }
 
-    /// Reads the payload of a chunk.
-    pub(crate) fn decode(mut input: Input<'_>) -> Result<Self, WireError> {
+    fn decode(mut input: Input<'_>) -> Result<Self, WireError> {
         let input = &mut input;
         let mut names = Self { module: input.narrow()?, soname: input.text()?, ..Self::default() };
         let kind: u64 = input.number()?;
@@ -330,8 +349,8 @@ mod tests {
     proptest! {
         #[test]
         fn names_survive(names in named()) {
-            let bytes = names.encode();
-            prop_assert_eq!(RecordedNames::decode(Input::new(&bytes)), Ok(names));
+            let bytes = names.packed();
+            prop_assert_eq!(RecordedNames::unpack(Input::new(&bytes)), Ok(names));
         }
 
         #[test]
@@ -344,6 +363,10 @@ mod tests {
             let _ = RecordedNames::decode(Input::new(&bytes));
             bytes.truncate(cut.index(bytes.len()));
             let _ = RecordedNames::decode(Input::new(&bytes));
+            let mut packed = names.packed();
+            let at = at % packed.len();
+            packed[at] = value;
+            let _ = RecordedNames::unpack(Input::new(&packed));
         }
     }
 

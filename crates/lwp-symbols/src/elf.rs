@@ -135,6 +135,7 @@ impl Elf {
             out.imports.extend(names.imports.iter().map(|(word, name)| (*word, name.to_string())));
             out.code.extend(names.code.iter().cloned());
         }
+        out.code.sort_unstable();
         out.settle();
         out
     }
@@ -374,13 +375,17 @@ impl Elf {
         Some(start.wrapping_add(address - begin))
     }
 
-    /// The `size` bytes of code at `address`.
-    pub fn code_at(&self, address: u64, size: u64) -> Option<&[u8]> {
-        self.code.iter().find_map(|(start, bytes)| {
-            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
-            let end = at.checked_add(usize::try_from(size).ok()?)?;
-            bytes.get(at..end)
-        })
+    /// The code of the `size` bytes from `address` on, in pieces that start at an instruction: one of a file, and of
+    /// what a recording keeps as many as there are.
+    pub fn code_in(&self, address: u64, size: u64) -> Vec<(u64, &[u8])> {
+        let end = address.saturating_add(size);
+        let piece = |(start, bytes): &'_ (u64, Vec<u8>)| -> Option<(u64, Range<usize>)> {
+            let behind = start.saturating_add(bytes.len() as u64);
+            let (from, to) = (address.max(*start), end.min(behind));
+            (from < to).then(|| (from, (from - start) as usize..(to - start) as usize))
+        };
+        let all = self.code.iter();
+        all.filter_map(|code| piece(code).map(|(from, range)| (from, &code.1[range]))).collect()
     }
 
     /// The symbol whose address the word at `address` holds.

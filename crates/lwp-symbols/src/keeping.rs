@@ -8,8 +8,10 @@ use lwp_profile::{
 };
 use rustc_hash::FxHashSet;
 
-use crate::module::ModuleNames;
-use crate::resolve::{Detail, Options, Resolver, resolved};
+use crate::resolve::{Detail, Options, Resolver, looked_up};
+
+/// The largest function, in bytes, of which all code and lines are kept: of a larger one, those of its samples.
+const LARGEST: u64 = 64 << 10;
 
 /// The names of everything in `recording`, from this machine's files. A profile that is made with them is the same
 /// as one made with the files.
@@ -17,13 +19,15 @@ pub fn names(recording: &Recording, options: &Options) -> Vec<RecordedNames> {
     let sampled = !recording.events.is_empty();
     let options = Options {
         detail: Detail::Lines,
-        whole_functions: sampled,
+        whole_functions: Some(LARGEST).filter(|_| sampled),
         from_files: true,
         ..options.clone()
     };
-    let resolver = resolved(recording, &options);
+    let resolver = looked_up(recording, &options);
     let mut texts = Texts::default();
     let mut lines = lines(&resolver, &mut texts);
+    // Blocks have the code of what was counted.
+    let mut code = if sampled { code(&resolver) } else { BTreeMap::new() };
     let mut all = Vec::new();
     for (&module, names) in &resolver.names {
         let Some(elf) = names.elf() else { continue };
@@ -45,7 +49,7 @@ pub fn names(recording: &Recording, options: &Options) -> Vec<RecordedNames> {
             exports: exports
                 .map(|((_, name), address)| (texts.of(name), *address, false))
                 .collect(),
-            code: code(&resolver, module, names),
+            code: code.remove(&module).unwrap_or_default(),
         });
     }
     all
@@ -140,16 +144,24 @@ fn lines(resolver: &Resolver<'_>, texts: &mut Texts) -> BTreeMap<u32, Vec<NamedR
     lines
 }
 
-/// The code of the functions of a module that were looked into.
-fn code(resolver: &Resolver<'_>, module: u32, names: &ModuleNames) -> Vec<(u64, Vec<u8>)> {
-    let Some(elf) = names.elf() else { return Vec::new() };
-    let mut code: Vec<(u64, Vec<u8>)> = resolver
-        .code_starts(module)
-        .filter_map(|start| {
-            let symbol = elf.function_at(start)?;
-            Some((start, elf.code_at(start, symbol.size)?.to_vec()))
-        })
+/// The code of sampled functions and of the calls in stacks, by module and address.
+fn code(resolver: &Resolver<'_>) -> BTreeMap<u32, Vec<(u64, Vec<u8>)>> {
+    let numbers: BTreeMap<ModuleId, u32> = resolver.module_numbers().collect();
+    let locations = resolver.builder.locations().iter();
+    let mut known: Vec<(u32, &Location)> = locations
+        .filter(|location| !location.bytes.is_empty())
+        .filter_map(|location| Some((*numbers.get(&location.module)?, location)))
         .collect();
-    code.sort_unstable();
+    known.sort_unstable_by_key(|(module, location)| (*module, location.address));
+    let mut code: BTreeMap<u32, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
+    for (module, location) in known {
+        let pieces = code.entry(module).or_default();
+        match pieces.last_mut() {
+            Some((start, bytes)) if *start + bytes.len() as u64 == location.address => {
+                bytes.extend_from_slice(&location.bytes);
+            }
+            _ => pieces.push((location.address, location.bytes.to_vec())),
+        }
+    }
     code
 }

@@ -26,8 +26,8 @@ pub struct Options {
     pub debug_roots: Vec<PathBuf>,
     /// What is told apart.
     pub detail: Detail,
-    /// Enter every instruction of functions with samples, not only the sampled ones.
-    pub whole_functions: bool,
+    /// Enter every instruction of functions with samples that are no larger, not only the sampled ones.
+    pub whole_functions: Option<u64>,
     /// Look into the files first, and use the names that the recording keeps only of files that are gone.
     pub from_files: bool,
 }
@@ -85,13 +85,6 @@ pub fn contexts(recording: &Recording, options: &Options, event: usize) -> InCon
 
 /// Finds the names for everything in `recording`.
 pub fn profile(recording: &Recording, options: &Options) -> Resolved {
-    let resolver = resolved(recording, options);
-    let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
-    Resolved { profile: resolver.builder.finish(), warnings, debug_files }
-}
-
-/// Everything in `recording`, looked up.
-pub fn resolved<'a>(recording: &'a Recording, options: &'a Options) -> Resolver<'a> {
     let sampled = !recording.events.is_empty();
     let (mode, events) = match sampled {
         true => (Mode::Sampled, sampled_events(recording)),
@@ -103,6 +96,34 @@ pub fn resolved<'a>(recording: &'a Recording, options: &'a Options) -> Resolver<
     } else {
         resolver.executions();
         calls::add(&mut resolver);
+    }
+    let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
+    Resolved { profile: resolver.builder.finish(), warnings, debug_files }
+}
+
+/// A resolver that has looked up everything in `recording`, once, and counted nothing.
+pub fn looked_up<'a>(recording: &'a Recording, options: &'a Options) -> Resolver<'a> {
+    if !recording.events.is_empty() {
+        let events = sampled_events(recording);
+        let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
+        resolver.frames();
+        return resolver;
+    }
+    let mut resolver = Resolver::new(recording, options, Mode::Exact, Event::exact());
+    // Whoever called has every block looked up.
+    calls::add(&mut resolver);
+    let mut alone: Vec<(u32, u64)> = Vec::new();
+    for thread in recording.threads.values() {
+        let steps = thread.steps.iter().map(|step| (step.0, step.1));
+        let jumps = thread.jumps.iter().map(|jump| jump.from);
+        let places = steps.chain(jumps);
+        alone.extend(places.map(|(module, address)| (module.unwrap_or(u32::MAX), address)));
+    }
+    alone.sort_unstable();
+    alone.dedup();
+    for (module, address) in alone {
+        let address = resolver.file_address(module, address);
+        resolver.location(module, address, &[]);
     }
     resolver
 }
@@ -252,13 +273,6 @@ impl<'a> Resolver<'a> {
     pub fn module_numbers(&self) -> impl Iterator<Item = (ModuleId, u32)> {
         let of_file = |id: &u32| self.names.get(id).is_some_and(|names| names.elf().is_some());
         self.modules.iter().filter(move |(id, _)| of_file(id)).map(|(id, module)| (*module, *id))
-    }
-
-    /// First addresses of the functions of a module whose code was looked at.
-    pub fn code_starts(&self, module: u32) -> impl Iterator<Item = u64> {
-        let looked =
-            self.code.iter().filter(move |(key, code)| key.0 == module && !code.is_empty());
-        looked.map(|(key, _)| key.1)
     }
 
     /// The number under which everything about a module is kept: that of the first one of its file.

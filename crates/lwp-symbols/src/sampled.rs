@@ -16,6 +16,23 @@ use crate::resolve::{Detail, Instruction, Resolver};
 type InlinedAt = FxHashMap<(u32, u64, bool), Box<[FunctionId]>>;
 
 impl Resolver<'_> {
+    /// Looks up every place in a stack, each once.
+    pub fn frames(&mut self) {
+        let frames = &self.recording.frames;
+        let place = |index: u32, leaf: bool| {
+            let frame = frames.get(index as usize)?;
+            Some((frame.module, frame.address, leaf))
+        };
+        let leaves = self.recording.samples.iter().map(|(sample, _)| place(sample.frame, true));
+        let callers = frames.iter().filter_map(|frame| frame.caller).map(|it| place(it, false));
+        let mut places: Vec<(Option<u32>, u64, bool)> = leaves.chain(callers).flatten().collect();
+        places.sort_unstable();
+        places.dedup();
+        for (module, address, leaf) in places {
+            self.sampled(module, address, leaf);
+        }
+    }
+
     /// Samples with their stacks.
     pub fn samples(&mut self) {
         let recording = self.recording;
@@ -145,7 +162,8 @@ impl Resolver<'_> {
         let after = code.partition_point(|(start, _)| *start <= address);
         let within = after.checked_sub(1).map(|index| &code[index]);
         let within = within.filter(|(start, bytes)| address - start < bytes.len() as u64);
-        if leaf && self.options.whole_functions {
+        let bytes: u64 = code.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        if leaf && self.options.whole_functions.is_some_and(|largest| bytes <= largest) {
             for (start, bytes) in code.iter() {
                 self.location(same, *start, bytes);
             }
@@ -168,8 +186,9 @@ impl Resolver<'_> {
         let elf = names.and_then(|names| names.elf());
         // Without a name, where instructions start is not known.
         let symbol = elf.and_then(|elf| elf.function_at(start));
-        let bytes = elf.zip(symbol).and_then(|(elf, symbol)| elf.code_at(start, symbol.size));
-        let code = Rc::new(bytes.map(|bytes| instructions(start, bytes)).unwrap_or_default());
+        let pieces = elf.zip(symbol).map(|(elf, symbol)| elf.code_in(start, symbol.size));
+        let pieces = pieces.unwrap_or_default().into_iter();
+        let code = Rc::new(pieces.flat_map(|(at, bytes)| instructions(at, bytes)).collect());
         self.code.insert((module, start), Rc::clone(&code));
         code
     }

@@ -173,6 +173,8 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
             }
             Err(failure) => drop(failure.report()),
         }
+    } else if let Err(failure) = recording {
+        let _ = failure.report();
     }
     Ok(args.counting.ending(companion, &outcome))
 }
@@ -291,7 +293,7 @@ fn tag(text: &str) -> Result<(String, String), String> {
 /// Reads the recording again, and adds the names of what was executed: the files that have them may be others when
 /// somebody asks. A recording without them can be read all the same.
 fn keep_names(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
-    let mut recording = profiles::read(&args.output)?;
+    let mut recording = recorder.read_back()?;
     if !args.no_names {
         recording.names = lwp_symbols::names(&recording, &args.names.options());
         recorder.names(&recording.names)?;
