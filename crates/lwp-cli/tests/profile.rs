@@ -431,14 +431,16 @@ fn a_function_s_code_is_annotated() {
 #[test]
 fn a_regression_fails_the_gate_and_names_the_cause() {
     let dir = fresh("gate");
-    fn program(n: &str) -> [&str; 4] {
-        ["/bin/sh", "-c", "i=0; while [ $i -lt $0 ]; do i=$((i+1)); done", n]
-    }
-    lwp(&dir, &[&["record", "-q", "-o", "before.data"], &program("50")[..]].concat());
-    lwp(&dir, &[&["record", "-q"], &program("50")[..]].concat());
+    // Runs with other arguments are not compared: the work is in a file.
+    let program = ["/bin/sh", "-c", "read n <work; i=0; while [ $i -lt $n ]; do i=$((i+1)); done"];
+    let work = |n: &str| std::fs::write(dir.join("work"), n).expect("work");
+    work("050\n");
+    lwp(&dir, &[&["record", "-q", "-o", "before.data"], &program[..]].concat());
+    lwp(&dir, &[&["record", "-q"], &program[..]].concat());
     let gate = ["gate", "--baseline", "before.data", "-l", "instructions=+0.5%"];
     lwp(&dir, &gate);
-    lwp(&dir, &[&["record", "-q"], &program("500")[..]].concat());
+    work("500\n");
+    lwp(&dir, &[&["record", "-q"], &program[..]].concat());
     lwp_fails(&dir, &gate, 3);
     let output = run(&dir, &[&[LWP], &gate[..], &["-f", "json"]].concat());
     let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
