@@ -18,6 +18,7 @@
 //! | `LWP_TEST_REPEAT` | how often each mode runs; default 1 |
 //! | `LWP_TEST_SHOW` | if set, the native output of real programs is shown (with `--nocapture`) |
 //! | `LWP_TEST_TIMEOUT` | factor on every time limit; default 1 |
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 pub mod asm;
 pub mod asm_random;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::workspace::{self, cargo};
-use crate::{abi, layering, spec_matrix, tree, unsafe_budget};
+use crate::{abi, deny, layering, spec_matrix, tree, unsafe_budget};
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
@@ -17,6 +17,7 @@ const CHECKS: &[Check] = &[
     ("unsafe budget", unsafe_budget::check),
     ("tree", tree::check),
     ("spec matrix", spec_matrix::check),
+    ("deny", deny::check),
     ("clippy", clippy),
     ("abi", abi::check),
     ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),

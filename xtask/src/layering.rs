@@ -12,14 +12,14 @@ const DEV: u8 = u8::MAX;
 /// Every package and its level.
 #[rustfmt::skip] // A table: one level a line.
 const LEVELS: &[(u8, &[&str])] = &[
-    (0,   &["lwp-arch"]),                                             // facts
+    (0,   &["lwp-arch", "lwp-terminal"]),                             // facts
     (1,   &["lwp-source"]),                                           // interfaces
     (2,   &["lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile"]),     // pure logic
     (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-unwind"]),                //  system and formats
     (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report"]),          // engine, real and virtual
     (5,   &["cpc", "pctx"]),                                          // product libraries
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
-    (DEV, &["lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
+    (DEV, &["lwp-fuzz", "lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 
 /// One package depending on another of the workspace.

@@ -1,9 +1,16 @@
 //! The workspace's own checks and measurements.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a tool for those who work on lwp, on a terminal of their own"
+)]
+#![allow(clippy::disallowed_methods, reason = "as far as threads go, too")]
 
 mod abi;
 mod bench;
 mod ci;
+mod deny;
 mod layering;
 mod spec_matrix;
 mod stress;

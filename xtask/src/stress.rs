@@ -22,12 +22,18 @@ pub struct Options {
     /// Test this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
+    /// Instead, run the clients of the C libraries under memcheck, AddressSanitizer and ThreadSanitizer
+    #[arg(long)]
+    checkers: bool,
     /// Programs; all that are installed by default
     names: Vec<String>,
 }
 
 /// Builds, then runs the script, which prints a line a program and mode.
 pub fn run(options: &Options) -> Result<()> {
+    if options.checkers {
+        return checkers();
+    }
     let lwp = match &options.lwp {
         Some(file) => std::path::absolute(file)?,
         None => {
@@ -37,6 +43,17 @@ pub fn run(options: &Options) -> Result<()> {
         }
     };
     workspace::run(script(options, lwp))
+}
+
+/// Every scenario of the C libraries' clients that can run under a checker.
+fn checkers() -> Result<()> {
+    let clients = ["-p", "lwp-cpc", "-p", "lwp-capi", "-p", "lwp-pctx"];
+    let mut memcheck = cargo(&[&["test"], &clients[..], &["memcheck"]].concat());
+    memcheck.env("LWP_CHECKERS", "all");
+    workspace::run(memcheck)?;
+    let mut sanitizers = Command::new("sh");
+    sanitizers.arg(workspace::root().join("tests/sanitizers.sh"));
+    workspace::run(sanitizers)
 }
 
 fn script(options: &Options, lwp: PathBuf) -> Command {
@@ -59,6 +76,7 @@ mod tests {
             limit: 7,
             modes: vec!["native".into(), "stat".into()],
             lwp: None,
+            checkers: false,
             names: vec!["xz".into()],
         };
         let command = script(&options, PathBuf::from("lwp"));

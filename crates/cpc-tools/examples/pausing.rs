@@ -6,6 +6,8 @@
 //! ```sh
 //! cputrack -T 0 -c task-clock target/debug/examples/pausing
 //! ```
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
+#![allow(clippy::disallowed_methods, reason = "an example is short")]
 
 use std::process::ExitCode;
 

@@ -23,11 +23,11 @@ impl Failure {
     pub fn report(&self, command: &str, usage: &str) -> ExitCode {
         match self {
             Self::Usage(reason) => {
-                eprint!("{command}: {}\n{usage}", reason.trim_end());
+                lwp_terminal::say!("{command}: {}\n{}", reason.trim_end(), usage.trim_end());
                 ExitCode::from(2)
             }
             Self::Runtime(reason) => {
-                eprintln!("{command}: {}", reason.trim_end());
+                lwp_terminal::say!("{command}: {}", reason.trim_end());
                 ExitCode::FAILURE
             }
             Self::Reported => ExitCode::FAILURE,

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use lwp_terminal::escape::lines;
+
 use crate::failure::Failure;
 
 /// The place of the rows. Copies of the process write to the same place.
@@ -38,7 +40,7 @@ impl Output {
     /// Writes one row or several lines that belong together.
     pub fn write(&mut self, text: &str) {
         if self.broken.is_none() {
-            self.broken = self.file.write_all(text.as_bytes()).err();
+            self.broken = self.file.write_all(lines(text).as_bytes()).err();
         }
     }
 

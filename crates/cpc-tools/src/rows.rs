@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use lwp_terminal::escape::printable;
+
 /// Which columns there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
@@ -132,7 +134,7 @@ fn finish(mut text: String, note: Note<'_>) -> String {
     match note {
         Note::None => text.truncate(text.trim_end().len()),
         Note::Text(note) => {
-            let _ = write!(text, "# {note}");
+            let _ = write!(text, "# {}", printable(note));
         }
     }
     text.push('\n');

@@ -46,7 +46,7 @@ fn execute(options: &Options) -> Result<(), Failure> {
         let mut output = Output::open(None)?;
         let text = [options::USAGE, options::OPTIONS, &listing::text(&cpc)];
         output.write(&text.concat());
-        return Ok(());
+        return output.finish();
     }
     let templates = templates(&cpc, &options.specs)?;
     let cpus = online()?;
@@ -196,7 +196,10 @@ fn replay(options: &Options, path: &Path) -> Result<(), Failure> {
     printer.output.write(&printer.table.totals());
     printer.output.finish()?;
     if recording.torn {
-        eprintln!("cpustat: {}: the last line is not whole and was left out", path.display());
+        lwp_terminal::say!(
+            "cpustat: {}: the last line is not whole and was left out",
+            path.display()
+        );
     }
     Ok(())
 }

@@ -40,5 +40,5 @@ fn help(options: &Options) -> Result<(), Failure> {
     }
     let mut output = crate::output::Output::open(None)?;
     output.write(&text);
-    Ok(())
+    output.finish()
 }

@@ -118,6 +118,8 @@ fn taken() -> std::sync::MutexGuard<'static, BTreeSet<u32>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test may panic")]
+
     use super::*;
 
     #[test]

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use lwp_testkit::c_library::{DIALECTS, build_installed, lay_out, pages_are_sound, readelf};
+use lwp_testkit::c_library::{
+    DIALECTS, build_installed, lay_out, memcheck, pages_are_sound, readelf,
+};
 
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
@@ -151,6 +153,15 @@ fn without_lwp_the_library_says_so() {
     assert!(said == none || said == "available\n", "{said}");
     assert_eq!(printed(&natively(client(), &["none"])), "");
     assert_eq!(printed(&natively(client(), &["code"])), "");
+}
+
+/// What works without LWP works under memcheck, which shows none, and has nothing to report.
+#[test]
+fn memcheck_has_nothing_to_report() {
+    for scenario in ["none", "code", "available"] {
+        let Some(output) = memcheck(client(), &[scenario]) else { return };
+        assert!(output.status.success(), "{scenario}: {output:?}");
+    }
 }
 
 /// Functions that a program compiles while it runs are in the report by name, with exact counts; those of

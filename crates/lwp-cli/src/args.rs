@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use lwp_terminal::escape::printable;
 use lwp_vcpu::{Cache, Config, CpuModel, Plan, Target};
 
 use crate::counting::CountingArgs;
@@ -236,6 +237,10 @@ pub struct MachineArgs {
     /// End the run after MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
+
+    /// Say more: why translations are not kept from run to run, and what a recording holds
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// The choices of `--fallback`.
@@ -354,7 +359,7 @@ impl MachineArgs {
     /// The configuration of a run of `target` under these options.
     pub fn config(&self, target: Target, plan: Plan) -> Config {
         if self.deterministic && !lwp_vcpu::doctor::layout_can_be_fixed() {
-            eprintln!(
+            lwp_terminal::say!(
                 "lwp: personality(2) is refused here: addresses are random, and counts may differ from run \
                  to run in spite of --deterministic; see `lwp doctor`"
             );
@@ -365,6 +370,9 @@ impl MachineArgs {
         config.lwp = self.lwp.config(self.cpu, plan);
         config.aslr = self.aslr;
         config.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
+        if self.verbose && !self.no_cache {
+            say_why_not_kept(config.cache.as_ref());
+        }
         config.deterministic = self.deterministic;
         config.seed = self.seed;
         config.environment =
@@ -372,6 +380,17 @@ impl MachineArgs {
         config.native_fallback = self.fallback == Fallback::Native;
         config.timeout = self.timeout();
         config
+    }
+}
+
+/// Says why translations are not kept in `cache`, if so. The run itself goes on without a word.
+fn say_why_not_kept(cache: Option<&Cache>) {
+    match cache.map(|cache| lwp_vcpu::store::Store::open(&cache.place, cache.limit)) {
+        Some(Ok(_)) => {}
+        Some(Err(error)) => {
+            lwp_terminal::say!("lwp: translations are not kept: {}", printable(&error.to_string()));
+        }
+        None => lwp_terminal::say!("lwp: translations are not kept: there is no place for them"),
     }
 }
 
@@ -407,9 +426,17 @@ pub fn parse() -> Result<CommandLine, Failure> {
     }
     CommandLine::try_parse().map_err(|error| {
         if !error.use_stderr() {
-            error.exit();
+            // Help or the version: standard output is where it belongs, and an error of its own.
+            match error.print() {
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    return Failure::io("standard output", &error);
+                }
+                _ => std::process::exit(0),
+            }
         }
-        Failure::usage(&error)
+        // The refusal shows words of the command line.
+        let words = std::env::args_os().map(|word| printable(&word.to_string_lossy()));
+        Failure::usage(&CommandLine::try_parse_from(words).err().unwrap_or(error))
     })
 }
 

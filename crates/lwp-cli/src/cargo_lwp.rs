@@ -6,6 +6,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -41,13 +42,13 @@ fn main() -> ExitCode {
     }
     let Some(plan) = Plan::new(&arguments) else {
         let asked = arguments.iter().any(|word| word == "--help" || word == "-h");
-        print!("{HELP}");
-        return ExitCode::from(if asked { 0 } else { OWN_FAILURE });
+        let said = io::stdout().lock().write_all(HELP.as_bytes());
+        return ExitCode::from(if asked && said.is_ok() { 0 } else { OWN_FAILURE });
     };
     match execute(&plan) {
         Ok(code) => code,
         Err(cause) => {
-            eprintln!("cargo-lwp: {cause}");
+            lwp_terminal::say!("cargo-lwp: {cause}");
             ExitCode::from(OWN_FAILURE)
         }
     }

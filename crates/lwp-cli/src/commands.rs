@@ -19,7 +19,9 @@ pub mod script;
 mod stat;
 pub mod top;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
+
+use lwp_terminal::{Plain, escape};
 
 use crate::args::{Command, CommandLine};
 use crate::ending::Ending;
@@ -51,9 +53,26 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
 }
 
 /// Writes `text` to standard output. A reader that has seen enough is not an error.
-pub fn print(text: &[u8]) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(escape::lines(text).as_bytes())
+}
+
+/// Writes `bytes`, which are no text or may hold control characters, to standard output.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text).and_then(|()| stdout.flush()) {
+    printed(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// Text for standard output, piece by piece, to the end of `write`.
+pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ending, Failure> {
+    let mut out = Plain::new(BufWriter::new(io::stdout().lock()));
+    printed(write(&mut out).and_then(|()| out.flush()))?;
+    Ok(Ending::SUCCESS)
+}
+
+/// Whether standard output took everything that somebody wanted to read.
+fn printed(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::io("standard output", &error))
         }

@@ -63,7 +63,7 @@ pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
 /// Says on standard error why two profiles can hardly be compared.
 pub fn warn(before: &Profile, after: &Profile) {
     for difference in Difference::between(before, after) {
-        eprintln!("lwp: these are different runs: {}", printable(&difference.to_string()));
+        lwp_terminal::say!("lwp: these are different runs: {}", printable(&difference.to_string()));
     }
 }
 

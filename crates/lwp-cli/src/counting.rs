@@ -16,6 +16,7 @@ use crate::ending::Ending;
 use crate::failure::{Failure, NOT_FOUND};
 use crate::program;
 use crate::requests::Requests;
+use crate::threads;
 
 /// A program to be counted, as its command line says.
 #[derive(Args, Clone, Debug, Default)]
@@ -89,29 +90,22 @@ impl CountingArgs {
 
     /// Starts the clocks of `--delay` and, when attached, of `--timeout`: a launched program's timeout is
     /// the virtual CPU's business, because it ends the program.
-    pub fn schedule(&self, requests: &Requests) {
+    pub fn schedule(&self, requests: &Requests) -> Result<(), Failure> {
         let delay = self.delay.and_then(|ms| u64::try_from(ms).ok());
         let stop = self.machine.timeout().filter(|_| self.attaches());
         let times = [(delay.map(Duration::from_millis), Request::Enable), (stop, Request::Stop)];
         for (time, request) in times {
-            if let (Some(time), Some(sender)) = (time, requests.current()) {
-                std::thread::spawn(move || {
-                    std::thread::sleep(time);
-                    let _ = sender.send(request);
-                });
+            if let Some(time) = time {
+                send_after(time, request, requests)?;
             }
         }
+        Ok(())
     }
 
     /// Counts no further from `time` on.
-    pub fn stop_after(&self, time: Duration, requests: &Requests) {
+    pub fn stop_after(&self, time: Duration, requests: &Requests) -> Result<(), Failure> {
         let request = if self.attaches() { Request::Stop } else { Request::Disable };
-        if let Some(sender) = requests.current() {
-            std::thread::spawn(move || {
-                std::thread::sleep(time);
-                let _ = sender.send(request);
-            });
-        }
+        send_after(time, request, requests)
     }
 
     /// Starts the command that says how long to count an attached process, as in
@@ -120,13 +114,16 @@ impl CountingArgs {
         if !self.attaches() || self.command.is_empty() {
             return Ok(None);
         }
-        let child = start(&self.command)?;
         let requests = Arc::clone(requests);
-        Ok(Some(Companion(std::thread::spawn(move || {
-            let ending = wait(child);
+        let (started, starting) = std::sync::mpsc::channel();
+        // The thread first: a command that nobody waits for would be left behind.
+        let thread = threads::start("lwp-companion", move || {
+            let ending = starting.recv().map_or(Ending::SUCCESS, wait);
             requests.stop();
             ending
-        }))))
+        })?;
+        let _ = started.send(start(&self.command)?);
+        Ok(Some(Companion(thread)))
     }
 
     /// How lwp ends after a run: as the program did, or as the command beside it.
@@ -157,6 +154,16 @@ impl CountingArgs {
             (None, None) => words.join(" "),
         }
     }
+}
+
+/// Sends `request` to the current run, after `time`.
+fn send_after(time: Duration, request: Request, requests: &Requests) -> Result<(), Failure> {
+    let Some(sender) = requests.current() else { return Ok(()) };
+    threads::start("lwp-clock", move || {
+        std::thread::sleep(time);
+        let _ = sender.send(request);
+    })?;
+    Ok(())
 }
 
 /// The process that thread `tid` belongs to.

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use lwp_terminal::escape::printable;
+
 /// Exit code when lwp itself failed, as `env` and `timeout` have it.
 pub const OWN_FAILURE: u8 = 125;
 /// Exit code when the program was found but cannot be executed.
@@ -19,9 +21,9 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that ends lwp with `code`.
+    /// A failure that ends lwp with `code`. The cause is one line, whatever the names in it hold.
     pub fn new(code: u8, cause: impl Into<String>) -> Self {
-        Self { code, cause: cause.into(), remedy: String::new() }
+        Self { code, cause: printable(&cause.into()), remedy: String::new() }
     }
 
     /// A failure of an operation on something named.
@@ -34,7 +36,8 @@ impl Failure {
         let text = error.render().to_string();
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let text = lines.join("\n");
-        Self::new(OWN_FAILURE, text.strip_prefix("error: ").unwrap_or(&text))
+        let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
+        Self { code: OWN_FAILURE, cause, remedy: String::new() }
     }
 
     /// Adds what the user can do about it.
@@ -54,7 +57,8 @@ impl Failure {
 
     /// Prints the failure and returns the exit code to end with.
     pub fn report(&self) -> ExitCode {
-        eprint!("{}", self.text());
+        // Where it cannot be said, the exit code is what is left.
+        let _ = lwp_terminal::say_text(&self.text());
         ExitCode::from(self.code)
     }
 }

@@ -11,6 +11,7 @@ mod comparing;
 mod counting;
 mod ending;
 mod failure;
+mod gate_rules;
 mod generating;
 mod lwp_args;
 mod perf;
@@ -24,6 +25,7 @@ mod requests;
 mod sampling;
 mod signals;
 mod stat;
+mod threads;
 mod top;
 #[cfg(feature = "tui")]
 mod tui;

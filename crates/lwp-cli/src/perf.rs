@@ -254,7 +254,7 @@ fn sampled_events(options: &mut Options) -> Vec<String> {
             let name = text.split([':', '/']).next().unwrap_or_default();
             match name {
                 "cycles" | "cpu-cycles" | "cpu-clock" | "task-clock" => {
-                    eprintln!(
+                    lwp_terminal::say!(
                         "lwp: {name} cannot be seen from user mode; instructions are sampled"
                     );
                 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lwp_profile::{Event, Profile, Recording, Tree};
 use lwp_symbols::{Detail, InContext, Options};
+use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -111,12 +112,13 @@ fn named(path: &Path, recording: &Recording, options: &Options) -> Profile {
 /// Says on standard error what could not be found out.
 pub fn say(path: &Path, recording: &Recording, warnings: &[String]) {
     for warning in warnings {
-        eprintln!("lwp: {}: {}", path.display(), lwp_report::escape::printable(warning));
+        let path = printable(&path.display().to_string());
+        lwp_terminal::say!("lwp: {path}: {}", printable(warning));
     }
     for image in recording.images.values() {
         if let Some(reason) = &image.uncounted {
-            let comm = lwp_report::escape::printable(&image.comm);
-            eprintln!("lwp: {comm}-{} was not counted: {reason}", image.pid);
+            let (comm, reason) = (printable(&image.comm), printable(reason));
+            lwp_terminal::say!("lwp: {comm}-{} was not counted: {reason}", image.pid);
         }
     }
 }
@@ -143,7 +145,7 @@ fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
     known.iter().position(|event| *event == name).ok_or_else(|| {
         usage_error(
             format!("the recording has no event called '{name}'"),
-            format!("it has: {}", known.join(", ")),
+            format!("it has: {}", printable(&known.join(", "))),
         )
     })
 }
@@ -151,16 +153,40 @@ fn index_of(known: &[&str], name: Option<&str>) -> Result<usize, Failure> {
 /// Creates the file at `path`; `-` is standard output.
 pub fn create(path: &Path) -> Result<Box<dyn std::io::Write>, Failure> {
     if path.as_os_str() == "-" {
-        return Ok(Box::new(std::io::stdout()));
+        return Ok(Box::new(Willing(std::io::stdout())));
     }
     let file = std::fs::File::create(path);
     Ok(Box::new(file.map_err(|error| Failure::io(path.display(), &error))?))
 }
 
+/// Standard output, whose reader may have seen enough.
+struct Willing(std::io::Stdout);
+
+impl std::io::Write for Willing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(bytes.len()),
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
+        }
+    }
+}
+
+/// Writes `text` to the file at `path`; `-` is standard output.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+    write(path, lwp_terminal::escape::lines(text).as_bytes())
+}
+
 /// Writes `bytes` to the file at `path`; `-` is standard output.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
-        return crate::commands::print(bytes);
+        return crate::commands::print_bytes(bytes);
     }
     std::fs::write(path, bytes).map_err(|error| Failure::io(path.display(), &error))
 }

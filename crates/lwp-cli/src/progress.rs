@@ -36,7 +36,7 @@ impl Progress {
         let Some(place) = place() else { return Self { over: None, thread: None } };
         let (over, ended) = mpsc::channel::<()>();
         let recorder = recorder.clone();
-        let thread = std::thread::spawn(move || {
+        let show = move || {
             let started = Instant::now();
             let mut shown = false;
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -48,8 +48,10 @@ impl Progress {
             if shown {
                 hide(place);
             }
-        });
-        Self { over: Some(over), thread: Some(thread) }
+        };
+        // Nobody misses it where there may be no more threads.
+        let thread = std::thread::Builder::new().name("lwp-progress".into()).spawn(show).ok();
+        Self { over: Some(over), thread }
     }
 }
 

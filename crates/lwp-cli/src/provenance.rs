@@ -121,7 +121,12 @@ impl Tree {
         let mut child = git.spawn().ok()?;
         let mut out = child.stdout.take()?;
         // The first byte tells; what follows may be more than a pipe holds.
-        let reader = std::thread::spawn(move || out.read(&mut [0; 1]).map(|bytes| bytes > 0));
+        let read = move || out.read(&mut [0; 1]).map(|bytes| bytes > 0);
+        let Ok(reader) = std::thread::Builder::new().spawn(read) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        };
         let started = Instant::now();
         while !reader.is_finished() && started.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(2));

@@ -76,13 +76,14 @@ mod tests {
         let requests = Requests::default();
         let control = requests.connect();
         requests.stop();
-        let machine = std::thread::spawn(move || {
+        let machine = crate::threads::start("machine", move || {
             let seen: Vec<Request> = control.requests.iter().take(2).collect();
             for request in &seen {
                 control.done.send(*request).unwrap();
             }
             seen
-        });
+        })
+        .unwrap();
         assert!(requests.ask(Request::Enable));
         assert_eq!(machine.join().unwrap(), [Request::Stop, Request::Enable]);
     }

@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 use crate::requests::Requests;
+use crate::threads;
 
 /// The signals that lwp answers, unless it was started with them ignored.
 const ANSWERED: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
@@ -38,7 +39,7 @@ pub fn answer(requests: Arc<Requests>, attached: bool) -> Result<Interrupted, Fa
         Signals::new(answered).map_err(|error| Failure::io("signal handlers", &error))?;
     let interrupted = Interrupted::default();
     let flag = interrupted.clone();
-    std::thread::spawn(move || {
+    threads::start("lwp-signals", move || {
         let _held = lwp_vcpu::hold_child_events();
         let mut stopping = false;
         for signal in signals.forever() {
@@ -52,7 +53,7 @@ pub fn answer(requests: Arc<Requests>, attached: bool) -> Result<Interrupted, Fa
                 requests.stop();
             }
         }
-    });
+    })?;
     Ok(interrupted)
 }
 

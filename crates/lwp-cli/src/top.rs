@@ -5,7 +5,7 @@ mod frames;
 #[cfg(feature = "tui")]
 mod screen;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
@@ -43,6 +43,7 @@ impl Viewer for Plain {
     fn show(mut self: Box<Self>, pieces: &Receiver<Piece>) -> Result<bool, Failure> {
         let mut printed = 0;
         let mut asked = false;
+        let mut failure = Ok(());
         loop {
             let over = self.gather(pieces);
             if self.most.is_none_or(|most| printed < most) && self.frames.advance(over) {
@@ -51,14 +52,17 @@ impl Viewer for Plain {
                     false => self.frames.text(self.limit, Order::Now),
                 };
                 let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
-                if written.is_err() {
-                    // Whoever read the frames has gone.
+                if let Err(error) = written {
+                    // Whoever read the frames has gone, or there is no room for them.
                     self.most = Some(printed);
+                    if error.kind() != ErrorKind::BrokenPipe {
+                        failure = Err(Failure::io("the frames", &error));
+                    }
                 }
                 printed += 1;
             }
             if over {
-                return Ok(asked);
+                return failure.map(|()| asked);
             }
             if self.most.is_some_and(|most| printed >= most) {
                 asked = true;

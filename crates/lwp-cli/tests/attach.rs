@@ -1,4 +1,5 @@
 //! Recording a process that is already running: it is recorded, and lives on unharmed.
+#![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 #[path = "shared/tools.rs"]
 mod tools;

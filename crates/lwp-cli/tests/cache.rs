@@ -1,4 +1,5 @@
 //! The cache of translations: it changes how long a run takes and nothing else.
+#![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use lwp_testkit::c_library::{DIALECTS, build_installed, lay_out, pages_are_sound, readelf};
+use lwp_testkit::c_library::{
+    DIALECTS, all_checks, build_installed, lay_out, memcheck, pages_are_sound, readelf,
+};
 
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
@@ -61,6 +63,7 @@ fn succeeds(scenario: &str) {
 macro_rules! scenarios {
     ($($scenario:ident),* $(,)?) => {
         $(#[test] fn $scenario() { succeeds(stringify!($scenario)); })*
+        const SCENARIOS: &[&str] = &[$(stringify!($scenario)),*];
     };
 }
 
@@ -68,6 +71,16 @@ scenarios! {
     overflow, frozen, presets, rebind, threads, openmp, crowd, inherit, inherit_overflow, enable,
     rotate, forked, buffers, errors, denied, hardware, objects, cycles, processor, walkers, records,
     handlers, ways, neighbours, memory,
+}
+
+/// Under memcheck too, which finds nothing to report.
+#[test]
+fn memcheck_has_nothing_to_report() {
+    let short = &["buffers", "errors", "objects", "threads"][..];
+    for scenario in if all_checks() { SCENARIOS } else { short } {
+        let Some(output) = memcheck(&folder().join("client"), &[*scenario]) else { return };
+        assert!(output.status.success(), "{scenario}: {output:?}");
+    }
 }
 
 #[test]

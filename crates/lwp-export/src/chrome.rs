@@ -2,6 +2,7 @@
 
 use lwp_profile::{Node, Profile, Tree};
 use lwp_symbols::function_name;
+use lwp_terminal::escape::json;
 use serde_json::{Value, json};
 
 use crate::{INFERRED, one_line};
@@ -22,12 +23,12 @@ pub fn render(profile: &Profile, event: usize) -> String {
         words.push_str("; ");
         words.push_str(INFERRED);
     }
-    json!({
+    let document = json!({
         "traceEvents": events,
         "displayTimeUnit": "ns",
         "otherData": { "generator": format!("lwp {}", env!("CARGO_PKG_VERSION")), "note": words },
-    })
-    .to_string()
+    });
+    json(&document.to_string())
 }
 
 fn children(profile: &Profile, tree: &Tree, node: &Node, start: u64, out: &mut Vec<Value>) {

@@ -10,6 +10,7 @@ use fxprof_processed_profile::{
 };
 use lwp_profile::{Inferred, Profile, Recording};
 use lwp_symbols::function_name;
+use lwp_terminal::escape;
 
 use crate::{INFERRED, one_line};
 
@@ -63,5 +64,5 @@ pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8>
             at += 1000;
         }
     }
-    serde_json::to_vec(&document).unwrap_or_default()
+    escape::json(&serde_json::to_string(&document).unwrap_or_default()).into_bytes()
 }

@@ -5,13 +5,14 @@ use std::fmt::Write;
 
 use lwp_profile::{CallGraph, CallKind, FunctionId, Profile, Values};
 use lwp_symbols::function_name;
+use lwp_terminal::escape;
 use serde_json::{Map, Value, json};
 
 /// The profile as lines. Every object has a `"kind"`.
 pub fn render(profile: &Profile) -> String {
     let mut out = String::new();
     let mut line = |value: Value| {
-        let _ = writeln!(out, "{value}");
+        let _ = writeln!(out, "{}", escape::json(&value.to_string()));
     };
     line(json!({
         "kind": "profile",

@@ -17,6 +17,7 @@ pub mod speedscope;
 mod strings;
 
 use lwp_profile::{Profile, Recording};
+use lwp_terminal::escape::is_hostile;
 
 /// A format of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,5 +90,5 @@ pub const INFERRED: &str = "own counts are exact; stacks are inferred from numbe
 
 /// `text` without control characters.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_hostile(c) { ' ' } else { c }).collect()
 }

@@ -2,6 +2,7 @@
 
 use lwp_profile::{Inferred, Profile};
 use lwp_symbols::function_name;
+use lwp_terminal::escape;
 use serde_json::{Value, json};
 
 use crate::{INFERRED, one_line};
@@ -39,7 +40,7 @@ pub fn render(profile: &Profile) -> String {
         "shared": { "frames": frames },
         "profiles": profiles,
     });
-    file.to_string()
+    escape::json(&file.to_string())
 }
 
 fn sampled(profile: &Profile, inferred: &Inferred, event: usize) -> Option<Value> {

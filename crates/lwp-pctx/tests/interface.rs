@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use lwp_testkit::c_library::{DIALECTS, readelf};
+use lwp_testkit::c_library::{DIALECTS, all_checks, memcheck, readelf};
 
 fn here() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
@@ -112,6 +112,24 @@ fn seven_handlers_are_called_in_order() {
 
 /// The handler runs in a copy of the controller, with a context of its own. Buffered output is written
 /// once.
+/// Handlers, ticks, copies of the process and refusals, under memcheck, which has nothing to report.
+#[test]
+fn memcheck_has_nothing_to_report() {
+    let folder = Folder::new("memcheck");
+    let client = folder.client();
+    let runs = [
+        &["all", "sh", "-c", "exec sh -c 'exit 3'"][..],
+        &["fork", "sh", "-c", "(exit 5); exit $?"],
+        &["stranger", "sleep", "0.1"],
+        &["refused", "x"],
+    ];
+    for words in runs.into_iter().take(if all_checks() { 4 } else { 2 }) {
+        if memcheck(&client, words).is_none() {
+            return;
+        }
+    }
+}
+
 #[test]
 fn forks_are_handled_in_a_copy() {
     let folder = Folder::new("fork");

@@ -1,4 +1,5 @@
 //! On the running kernel: what it counts without a PMU, and what it says about the rest.
+#![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

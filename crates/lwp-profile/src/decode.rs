@@ -38,7 +38,7 @@ impl Reading {
         std::thread::scope(|scope| {
             // The receiver must go before the scope waits for the sender.
             let receive = receive;
-            scope.spawn(move || {
+            let read = move || {
                 loop {
                     let batch = batches.next_batch();
                     let last = batch.as_ref().map_or(true, |batch| batch.last);
@@ -46,7 +46,8 @@ impl Reading {
                         return;
                     }
                 }
-            });
+            };
+            std::thread::Builder::new().spawn_scoped(scope, read).map_err(unreadable)?;
             loop {
                 let batch =
                     receive.recv().map_err(|error| ReadError::Unreadable(error.to_string()))?;
@@ -256,7 +257,8 @@ impl Recording {
 
     fn read_events(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
         while !input.is_empty() {
-            let name = input.text()?;
+            // Names of events are words of ours; another file's are made fit to be shown.
+            let name = lwp_terminal::escape::printable(&input.text()?);
             let interval = input.number()?;
             self.events.push(SampledEvent { name, interval, modelled: input.number()? != 0 });
         }

@@ -19,7 +19,8 @@ pub enum SpawnError {
     Trace(Errno),
     /// exec failed.
     Exec(Errno),
-    /// The kernel killed the process while it made it the program: it had gone too far to return.
+    /// The process was killed before it was the program: by the kernel, where exec had gone too far to return,
+    /// or by somebody else.
     Killed {
         /// The signal.
         signal: i32,
@@ -49,8 +50,22 @@ pub fn spawn(
     drop(report_in);
     drop(ready_out);
     let tracee = Tracee(child.pid);
-    sys::seize(child.pid, OPTIONS).map_err(SpawnError::Trace)?;
-    ready_in.write_all(&[1]).map_err(io)?;
+    if let Err(error) = sys::seize(child.pid, OPTIONS) {
+        return Err(match sys::wait_now(child.pid).map(|status| status.map(Stop::from_status)) {
+            Ok(Some(Stop::Killed { signal, core })) => {
+                child.done();
+                SpawnError::Killed { signal, core }
+            }
+            _ => SpawnError::Trace(error),
+        });
+    }
+    // One that has been killed reads nothing; the loop tells.
+    let _ = ready_in.write_all(&[1]);
+    // Nor can it be continued.
+    let go_on = |signal| match tracee.cont(signal) {
+        Err(Errno::ESRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(SpawnError::Trace(error)),
+    };
     loop {
         match tracee.wait().map_err(SpawnError::Trace)? {
             Stop::Exec => {
@@ -66,8 +81,8 @@ pub fn spawn(
                     _ => SpawnError::Exec(Errno(libc::EIO)),
                 });
             }
-            Stop::Signal(signal) => tracee.cont(signal).map_err(SpawnError::Trace)?,
-            _ => tracee.cont(0).map_err(SpawnError::Trace)?,
+            Stop::Signal(signal) => go_on(signal)?,
+            _ => go_on(0)?,
         }
     }
 }

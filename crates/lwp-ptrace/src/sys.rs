@@ -242,6 +242,15 @@ pub fn wait_for_any() -> Result<(i32, i32)> {
     }
 }
 
+/// The status of one child or tracee, if there is one by now.
+pub fn wait_now(tid: i32) -> Result<Option<i32>> {
+    let mut status = 0;
+    let flags = libc::__WALL | libc::WNOHANG;
+    // SAFETY: `status` lives through the call.
+    let found = check(i64::from(unsafe { libc::waitpid(tid, &raw mut status, flags) }))?;
+    Ok((found > 0).then_some(status))
+}
+
 /// waitpid for one child or tracee, waiting.
 pub fn wait_one(tid: i32) -> Result<i32> {
     let mut status = 0;

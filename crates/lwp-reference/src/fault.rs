@@ -27,6 +27,7 @@ const SEGV_ACCERR: i32 = 2;
 /// # Errors
 ///
 /// The thread is gone.
+#[allow(clippy::print_stderr, reason = "the oracle is a tool of tests")]
 pub fn raise(pid: i32, tid: Tid) -> Result<(), Errno> {
     const SEGV_BIT: u64 = 1 << (libc::SIGSEGV - 1);
     if sys::get_sigmask(tid)? & SEGV_BIT != 0 {

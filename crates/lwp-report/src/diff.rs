@@ -5,7 +5,7 @@ use std::fmt::Write;
 use lwp_profile::diff::{Diff, Row};
 use serde_json::{Value, json};
 
-use crate::escape::{csv as field, printable};
+use crate::escape::{self, csv as field, printable};
 use crate::libc;
 use crate::number::{grouped, signed};
 
@@ -140,7 +140,7 @@ pub fn json(view: &View<'_>) -> String {
         "rebuilt": diff.rebuilt,
         "rows": rows,
     });
-    format!("{document:#}\n")
+    escape::json(&format!("{document:#}\n"))
 }
 
 /// As CSV with a line of headings.

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::escape::{markdown as cell, markup, printable};
+use crate::escape::{self, markdown as cell, markup, printable};
 use crate::libc;
 use crate::number::{grouped, signed};
 
@@ -264,7 +264,7 @@ impl Verdict {
             "changed_most": suspects,
             "rebuilt": self.rebuilt,
         });
-        format!("{document:#}\n")
+        escape::json(&format!("{document:#}\n"))
     }
 }
 

@@ -8,7 +8,6 @@ pub mod annotate;
 pub mod annotate_text;
 mod arrows;
 pub mod diff;
-pub mod escape;
 pub mod flame;
 pub mod gate;
 pub mod libc;
@@ -20,4 +19,5 @@ pub mod table;
 pub mod text;
 pub mod tree_text;
 
+pub use lwp_terminal::escape;
 pub use table::{Options, Row, SortKey, Table};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::escape::csv as field;
+use crate::escape::{self, csv as field};
 use crate::table::Table;
 
 /// The table as one JSON document.
@@ -38,7 +38,7 @@ pub fn json(table: &Table) -> String {
         "rows": rows,
         "rows_left_out": table.hidden,
     });
-    format!("{document:#}\n")
+    escape::json(&format!("{document:#}\n"))
 }
 
 /// The table as CSV with a line of headings.

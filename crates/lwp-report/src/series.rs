@@ -6,7 +6,7 @@ use std::fmt::Write;
 use lwp_profile::diff::Diff;
 use serde_json::json;
 
-use crate::escape::{csv as field, printable};
+use crate::escape::{self, csv as field, printable};
 use crate::libc;
 use crate::number::{grouped, signed};
 
@@ -107,7 +107,7 @@ impl Series {
             "rebuilt": self.rebuilt,
             "rows": rows,
         });
-        format!("{document:#}\n")
+        escape::json(&format!("{document:#}\n"))
     }
 
     /// As CSV with a line of headings.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Compilers and the standards in which a header has to compile without a warning.
 pub const DIALECTS: [(&str, &str); 5] = [
@@ -84,4 +84,34 @@ pub fn build_installed(package: &str, prefix: &Path, source: &Path, program: &Pa
     compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
     assert!(compiler.status().expect("a compiler").success());
     true
+}
+
+/// How memcheck ends what it has found a fault in.
+const FAULTS: &str = "99";
+
+/// Runs `program` with `words` under valgrind's memcheck, which must have nothing to report; `None`, said on standard
+/// error, where there is no valgrind.
+///
+/// # Panics
+///
+/// Where memcheck finds a fault, or a definite leak.
+pub fn memcheck(program: &Path, words: &[&str]) -> Option<Output> {
+    let has = Command::new("valgrind").arg("--version").output();
+    if !has.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no valgrind to check with");
+        return None;
+    }
+    let mut command = Command::new("timeout");
+    command.args(["-k", "1", "300", "valgrind", "-q", "--leak-check=full", "--fair-sched=yes"]);
+    command.args(["--errors-for-leak-kinds=definite", &format!("--error-exitcode={FAULTS}")]);
+    let output = command.arg(program).args(words).output().expect("valgrind runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!errors.contains("=="), "{words:?}: {errors}");
+    assert!(output.status.code().is_some_and(|code| code.to_string() != FAULTS), "{errors}");
+    Some(output)
+}
+
+/// Whether everything is to be checked that can be, as `cargo xtask stress --checkers` wants.
+pub fn all_checks() -> bool {
+    std::env::var_os("LWP_CHECKERS").is_some_and(|value| value == "all")
 }

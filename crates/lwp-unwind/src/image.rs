@@ -87,9 +87,11 @@ impl Image {
         // A mapping starts on a page, which may begin before the segment's bytes do.
         let page = |(at, bytes, address): &(u64, u64, u64)| {
             let slack = at & 0xfff;
-            (at - slack..at + bytes).contains(&offset).then(|| (offset + address).wrapping_sub(*at))
+            let within = (at - slack..at.saturating_add(*bytes)).contains(&offset);
+            within.then(|| offset.wrapping_add(*address).wrapping_sub(*at))
         };
-        let exact = self.segments.iter().find(|(at, n, _)| (*at..at + n).contains(&offset));
+        let holds = |at: u64, bytes: u64| (at..at.saturating_add(bytes)).contains(&offset);
+        let exact = self.segments.iter().find(|(at, bytes, _)| holds(*at, *bytes));
         exact.and_then(page).or_else(|| self.segments.iter().rev().find_map(page))
     }
 

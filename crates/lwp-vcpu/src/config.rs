@@ -257,6 +257,10 @@ pub struct Config {
     pub stacks: bool,
     /// Only this thread is reported. When it ends, an attached process is left to itself.
     pub only_thread: Option<i32>,
+    /// Processes are reported as one, the first, with the sum of all that were counted; those that were not are
+    /// reported each on its own. A long run of many processes then takes no more and more memory. Of no use
+    /// with a sink, which tells processes apart by their places in the outcome.
+    pub fold: bool,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
     /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
@@ -306,6 +310,7 @@ impl Config {
             random_bits: 0,
             stacks: true,
             only_thread: None,
+            fold: false,
             follow_children: true,
             aslr: false,
             deterministic: false,

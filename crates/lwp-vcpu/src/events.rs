@@ -301,7 +301,7 @@ impl<'a> Tracer<'a> {
 
     /// Ends a process that cannot be traced any further.
     fn end(&mut self, pid: i32, reason: &str) {
-        eprintln!("lwp: process {pid} is killed: {reason}");
+        lwp_terminal::say!("lwp: process {pid} is killed: {reason}");
         self.lost |= pid == self.first;
         let _ = sys::kill(pid, SIGKILL);
     }
@@ -346,7 +346,9 @@ impl<'a> Tracer<'a> {
                 machine.space_ended(process.space);
                 let report = process.report;
                 machine.depart(process);
-                machine.reports[report].parent
+                let parent = machine.reports[report].parent;
+                machine.reports.forget(report);
+                parent
             }
             None => 0,
         };
@@ -387,7 +389,7 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
         if let (Stop::Signal(_), Ok(regs), Ok(info)) =
             (stop, Tracee(tid).regs(), sys::get_siginfo(tid))
         {
-            eprintln!(
+            lwp_terminal::say!(
                 "lwp: rip {:#x} rsp {:#x} code {} addr {:#x} rax {:#x} rcx {:#x} fl {:#x}",
                 regs.0.rip,
                 regs.0.rsp,
@@ -399,7 +401,7 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
             );
         }
         let mode = machine.threads.get(&tid).map(|thread| thread.mode);
-        eprintln!(
+        lwp_terminal::say!(
             "lwp: {tid}: {stop:?} {}",
             match mode {
                 Some(Mode::Running) => "running",

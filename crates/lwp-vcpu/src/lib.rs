@@ -110,14 +110,11 @@ fn run_virtually(
     let status = run_in(&machine, config, control)?;
     let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let after = sys::cpu_times();
-    for report in &mut machine.reports {
-        report.threads.sort_by_key(|thread| thread.tid);
-    }
     let elapsed = started.elapsed();
     machine.keep();
     Ok(Outcome {
         status,
-        processes: machine.reports,
+        processes: std::mem::take(&mut machine.reports).into_list(),
         elapsed,
         user: after[0].0.saturating_sub(before[0].0),
         system: after[0].1.saturating_sub(before[0].1),
@@ -159,10 +156,7 @@ fn run_in(
             server::serve(machine);
         };
         let server = std::thread::Builder::new().name("lwp-server".into());
-        let server = server.spawn_scoped(scope, serve).map_err(|error| {
-            let error = sys::Errno(error.raw_os_error().unwrap_or(0));
-            machine_error("starting a thread", error, "see `lwp doctor`")
-        })?;
+        let server = server.spawn_scoped(scope, serve).map_err(|error| no_thread(&error))?;
         let _abort = AbortOnPanic;
         let status = Start::new(config).and_then(|start| {
             let _ = wait.recv();
@@ -224,11 +218,14 @@ fn trace(
     match start {
         Start::Program(tracee) => {
             let mut tracer = Tracer::new(machine, tracee.0, control);
-            tracer.begin(tracee.0).map_err(|error| {
+            if let Err(error) = tracer.begin(tracee.0) {
                 // It has not executed anything, and must not be left behind stopped.
                 let _ = sys::kill(tracee.0, SIGKILL);
-                machine_error("starting the program", error, "see `lwp doctor`")
-            })?;
+                // Somebody else may have killed it; it reports that by itself.
+                if error != sys::Errno::ESRCH {
+                    return Err(machine_error("starting the program", error, "see `lwp doctor`"));
+                }
+            }
             Ok(tracer.run())
         }
         Start::Stillborn(status) => {
@@ -239,7 +236,7 @@ fn trace(
                 }
                 Target::Attach { .. } => None,
             };
-            machine.reports.push(ProcessReport {
+            machine.reports.add(ProcessReport {
                 pid: 0,
                 parent: 0,
                 maker: 0,
@@ -247,7 +244,7 @@ fn trace(
                 command: String::new(),
                 comm: comm.unwrap_or_default().to_string_lossy().into_owned(),
                 threads: Vec::new(),
-                uncounted: Some("the kernel killed it before its first instruction".into()),
+                uncounted: Some("it was killed before its first instruction".into()),
             });
             Ok(*status)
         }
@@ -279,6 +276,11 @@ fn machine_error(what: &str, error: sys::Errno, remedy: &str) -> Error {
         _ => remedy,
     };
     Error::Machine { what: format!("{what}: {error}"), remedy: remedy.into() }
+}
+
+fn no_thread(error: &std::io::Error) -> Error {
+    let error = sys::Errno(error.raw_os_error().unwrap_or(0));
+    machine_error("starting a thread", error, "see `lwp doctor`")
 }
 
 fn spawn_error(program: &Path, error: SpawnError) -> Error {

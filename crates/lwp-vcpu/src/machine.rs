@@ -28,8 +28,10 @@ use crate::server::Pace;
 use crate::space::Space;
 use crate::store::Store;
 use crate::syscalls::Pending;
+use reports::Reports;
 
 mod counts;
+mod reports;
 
 /// What the tracer must do for a thread that the server cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +176,7 @@ pub struct Machine {
     pub limbo: HashMap<i32, Process>,
     limbo_order: VecDeque<i32>,
     /// Reports so far.
-    pub reports: Vec<ProcessReport>,
+    pub reports: Reports,
     /// Threads that need the tracer.
     pub needy: Vec<Tid>,
     /// Processes that have written what translated code cannot have written: what it was.
@@ -242,7 +244,7 @@ impl Machine {
             newborn: Vec::new(),
             limbo: HashMap::new(),
             limbo_order: VecDeque::new(),
-            reports: Vec::new(),
+            reports: Reports::new(config.fold),
             needy: Vec::new(),
             forgeries: Vec::new(),
             renewals: Vec::new(),
@@ -317,7 +319,7 @@ impl Machine {
     pub fn add_report(&mut self, pid: i32, parent: i32, comm: String, command: String) -> usize {
         let (threads, started) = (Vec::new(), Instant::now());
         let (maker, uncounted) = (0, None);
-        self.reports.push(ProcessReport {
+        self.reports.add(ProcessReport {
             pid,
             parent,
             maker,
@@ -326,8 +328,7 @@ impl Machine {
             comm,
             threads,
             uncounted,
-        });
-        self.reports.len() - 1
+        })
     }
 
     /// The side of its address space in whose code or routines a thread stands, at `pc`;
@@ -496,7 +497,9 @@ impl Machine {
             && let Some(oldest) = self.limbo_order.pop_front()
             && let Some(process) = self.limbo.remove(&oldest)
         {
+            let report = process.report;
             self.depart(process);
+            self.reports.forget(report);
         }
     }
 

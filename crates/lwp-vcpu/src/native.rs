@@ -8,7 +8,7 @@ use lwp_ptrace::{Stop, Tracee, spawn, sys};
 
 use crate::config::{Config, Control, Request, Target};
 use crate::outcome::{Error, ExitStatus, Outcome, ProcessReport};
-use crate::spawn_error;
+use crate::{no_thread, spawn_error};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
@@ -26,15 +26,22 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
     let started = Instant::now();
     let before = sys::cpu_times();
     let environment = config.environment.as_deref();
-    let pid = spawn::untraced(program.as_os_str(), argv, environment, !config.aslr)
-        .map_err(|error| spawn_error(program, error))?;
-    let over = AtomicBool::new(false);
-    let status = std::thread::scope(|scope| {
-        scope.spawn(|| attend(pid, config.timeout, control, &over));
+    let over = &AtomicBool::new(false);
+    let (born, birth) = std::sync::mpsc::channel();
+    let (pid, status) = std::thread::scope(|scope| {
+        // The thread first: a program that nobody attends to could not be ended.
+        let timeout = config.timeout;
+        let attend = move || birth.recv().map(|pid| attend(pid, timeout, control, over));
+        let thread = std::thread::Builder::new().name("lwp-attend".into());
+        thread.spawn_scoped(scope, attend).map_err(|error| no_thread(&error))?;
+        let started = spawn::untraced(program.as_os_str(), argv, environment, !config.aslr);
+        let born = born;
+        let pid = started.map_err(|error| spawn_error(program, error))?;
+        let _ = born.send(pid);
         let status = Tracee(pid).wait();
         over.store(true, Ordering::Relaxed);
-        status
-    });
+        Ok((pid, status))
+    })?;
     let status = match status {
         Ok(Stop::Exited(code)) => ExitStatus::Code(code),
         Ok(Stop::Killed { signal, core }) => ExitStatus::Signal { signal, core },

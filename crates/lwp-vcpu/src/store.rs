@@ -23,6 +23,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use twox_hash::XxHash3_128;
 
 mod header;
+mod place;
 
 use header::HEADER_BYTES;
 pub use header::{Description, Header, Key};
@@ -66,7 +67,7 @@ pub enum StoreError {
         /// What the system said.
         error: io::Error,
     },
-    /// A directory belongs to another user, or others may write to it.
+    /// A directory or link on the way belongs to another user, or others may write to it.
     #[error("{path}: belongs to another user, or others may write to it")]
     Foreign {
         /// The directory.
@@ -117,22 +118,15 @@ impl Store {
     /// Opens the store in `place`, made if it is missing, with files of at most `limit` bytes together.
     pub fn open(place: &Path, limit: u64) -> Result<Self, StoreError> {
         let failed = |path: &Path, error: io::Error| StoreError::Io { path: path.into(), error };
-        if let Some(parent) = place.parent() {
-            make_parent(parent).map_err(|error| failed(parent, error))?;
-        }
-        let mut dir: Option<OwnedFd> = None;
-        for (name, path) in [(place, place.to_owned()), (Path::new("units"), place.join("units"))] {
-            let at = dir.as_ref().map_or(fs::CWD, |dir| dir.as_fd());
-            let opened = make_and_open(at, name)
-                .and_then(|dir| Ok((fs::fstat(&dir)?, dir)))
-                .map_err(|error| failed(&path, error.into()));
-            let (stat, opened) = opened?;
-            if !is_ours(&stat) {
-                return Err(StoreError::Foreign { path });
+        let outer = place::open(place)?;
+        let units = place.join("units");
+        let dir = make_and_open(outer.as_fd(), Path::new("units"))
+            .map_err(|error| failed(&units, error.into()))?;
+        for (dir, path) in [(&outer, place), (&dir, &units)] {
+            if !is_ours(&fs::fstat(dir).map_err(|error| failed(path, error.into()))?) {
+                return Err(StoreError::Foreign { path: path.into() });
             }
-            dir = Some(opened);
         }
-        let dir = dir.expect("two directories were opened");
         Ok(Self { dir, limit })
     }
 
@@ -371,16 +365,6 @@ impl Store {
     fn remove(&self, name: &CStr) {
         let _ = fs::unlinkat(&self.dir, name, AtFlags::empty());
     }
-}
-
-/// Makes a missing directory that the store is to lie in, if it is this user's to make.
-fn make_parent(parent: &Path) -> io::Result<()> {
-    if parent.is_dir() {
-        return Ok(());
-    }
-    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
-        .recursive(true)
-        .create(parent)
 }
 
 fn make_and_open(at: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {

@@ -2,6 +2,7 @@
 //!
 //!     lwp run -- target/debug/examples/branches
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
 
 use lwp::arch::{Error, Event, EventKind, Lwp, Revision, RingOffset};
 

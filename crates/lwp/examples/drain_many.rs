@@ -6,6 +6,8 @@
 //! its number three times over, so a torn one shows. Where the ring is full the worker waits for the
 //! monitor and inserts again: LWPINS says so in the carry flag.
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
+#![allow(clippy::disallowed_methods, reason = "an example is short")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;

@@ -4,6 +4,7 @@
 //!
 //! The first process passes the descriptor of its profile to the second as standard input.
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,5 @@
 //! Real programs under control: what is called, in which order, with what.
+#![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::Sender;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use cpc::{BindFlags, Buf, Cpc, Set};
@@ -151,7 +152,12 @@ pub fn count(cpc: &Cpc, plan: &Plan<'_>, cpu: u32, sender: &Sender<Message>) {
     let done = Mutex::new(false);
     std::thread::scope(|scope| {
         if soaked {
-            scope.spawn(|| soak(cpu, &done));
+            let started = Builder::new().name("soak".into());
+            if let Err(error) = started.spawn_scoped(scope, || soak(cpu, &done)) {
+                let reason = format!("no thread to keep it busy: {error}");
+                let _ = sender.send(Message::Failed(cpu, reason));
+                return;
+            }
         }
         if let Err(failure) = count_all(cpc, plan, cpu, sender) {
             let reason = match failure {

@@ -121,7 +121,7 @@ impl Tracker<'_> {
 
     fn fail(&mut self, pctx: &Pctx, what: &str, reason: &str) {
         let place = if self.options.debug { format!("{what}: ") } else { String::new() };
-        eprintln!("cputrack: {place}process {}: {reason}", pctx.pid());
+        lwp_terminal::say!("cputrack: {place}process {}: {reason}", pctx.pid());
         self.failed = true;
     }
 

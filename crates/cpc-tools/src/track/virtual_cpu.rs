@@ -118,15 +118,21 @@ pub fn track(options: &Options) -> Result<(), Failure> {
     let outcome = std::thread::scope(|scope| {
         let (done, over) = channel::<()>();
         let printer = &printer;
-        scope.spawn(move || ticks(options, printer, &requests, &reports, &over));
+        let ticks = move || ticks(options, printer, &requests, &reports, &over);
+        let started = std::thread::Builder::new().name("ticks".into()).spawn_scoped(scope, ticks);
+        started.map_err(no_thread)?;
         let outcome = lwp_vcpu::run(&config, Some(control));
         drop(done);
-        outcome
+        outcome.map_err(failure)
     });
-    let outcome = outcome.map_err(failure)?;
+    let outcome = outcome?;
     let mut printer = printer.into_inner().unwrap_or_else(PoisonError::into_inner);
     printer.finish(&outcome);
     if printer.failed { Err(Failure::Reported) } else { printer.output.finish() }
+}
+
+fn no_thread(error: std::io::Error) -> Failure {
+    Failure::new(format!("starting a thread: {error}"))
 }
 
 fn failure(error: lwp_vcpu::Error) -> Failure {
@@ -178,13 +184,14 @@ fn connect() -> Connected {
 fn answer_signals(requests: Sender<Request>, attached: bool) -> Result<(), Failure> {
     let signals = Signals::new(answered());
     let mut signals = signals.map_err(|error| Failure::new(format!("signal handlers: {error}")))?;
-    std::thread::spawn(move || {
+    let answer = move || {
         for signal in signals.forever() {
             if attached || matches!(signal, SIGTERM | SIGHUP) {
                 let _ = requests.send(Request::Stop);
             }
         }
-    });
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(answer).map_err(no_thread)?;
     Ok(())
 }
 

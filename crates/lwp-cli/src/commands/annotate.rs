@@ -7,7 +7,8 @@ use clap::Args;
 use lwp_profile::{FunctionId, Profile, RecordedFile};
 use lwp_report::annotate::{self, Options, Sources};
 use lwp_report::{annotate_text, objdump};
-use lwp_symbols::function_name;
+use lwp_symbols::{function_name, read_file};
+use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
 use crate::ending::Ending;
@@ -73,7 +74,7 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
         (_, true) => objdump::listing(&listing, intel),
         _ => annotate_text::listing(&listing),
     };
-    super::print(text.as_bytes())?;
+    super::print(&text)?;
     Ok(Ending::SUCCESS)
 }
 
@@ -109,7 +110,10 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
         [_] => hottest(&found).ok_or_else(|| Failure::new(OWN_FAILURE, "no such function")),
         several => {
             Err(Failure::new(OWN_FAILURE, format!("'{name}' can mean {} functions", several.len()))
-                .with_remedy(format!("name one: {}", several[..several.len().min(8)].join(", "))))
+                .with_remedy(format!(
+                    "name one: {}",
+                    printable(&several[..several.len().min(8)].join(", "))
+                )))
         }
     }
 }
@@ -134,13 +138,13 @@ impl<'a> Files<'a> {
         }
         for (prefix, path) in &self.maps {
             if let Some(rest) = file.strip_prefix(prefix.as_str()) {
-                let found = std::fs::read(path.join(rest.trim_start_matches('/')));
+                let found = read_file(&path.join(rest.trim_start_matches('/')));
                 if let Ok(bytes) = found {
-                    return Some(bytes);
+                    return Some(bytes.to_vec());
                 }
             }
         }
-        std::fs::read(Path::new(file)).ok()
+        read_file(Path::new(file)).ok().map(|bytes| bytes.to_vec())
     }
 }
 

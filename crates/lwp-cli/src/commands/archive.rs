@@ -1,11 +1,12 @@
 //! `lwp archive`: a recording with everything that is needed to look at it elsewhere.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::{RecordedFile, Recording, Writer};
 use lwp_symbols::{Options, Resolved};
+use lwp_terminal::escape::printable;
 
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -43,13 +44,14 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let mut kept = 0;
     for path in paths(args, &recording, &resolved) {
         // What cannot be read is missing here as it would be there.
-        if let Ok(bytes) = std::fs::read(&path) {
-            writer.file(&RecordedFile { path, bytes }).map_err(failed)?;
+        if let Ok(bytes) = lwp_symbols::read_file(Path::new(&path)) {
+            writer.file(&RecordedFile { path, bytes: bytes.to_vec() }).map_err(failed)?;
             kept += 1;
         }
     }
     writer.end().map_err(failed)?;
-    eprintln!("lwp: wrote {} with {kept} files", args.output.display());
+    let output = printable(&args.output.display().to_string());
+    lwp_terminal::say!("lwp: wrote {output} with {kept} files");
     Ok(Ending::SUCCESS)
 }
 

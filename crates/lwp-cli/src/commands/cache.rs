@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use lwp_terminal::escape::printable;
 use lwp_vcpu::store::{Item, Store};
 use lwp_vcpu::{Config, Plan, Target, Warm};
 use rustc_hash::FxHashMap;
@@ -22,7 +23,7 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     // Runs that have just ended may still be writing.
     store.settle();
     match command {
-        CacheCommand::List => print(list(&items(&store)?).as_bytes())?,
+        CacheCommand::List => print(&list(&items(&store)?))?,
         CacheCommand::Verify => return verify(&store),
         CacheCommand::Prune => removed(store.prune().map_err(failed)?)?,
         CacheCommand::Clear => removed(store.clear().map_err(failed)?)?,
@@ -67,7 +68,7 @@ fn list(items: &[Item]) -> String {
                 header.fragments,
                 header.code_bytes.1 as f64 / header.code_bytes.0.max(1) as f64,
                 header.address,
-                header.path
+                printable(&header.path)
             ),
             Err(fault) => writeln!(text, "  {fault}: {}", item.name.to_string_lossy()),
         };
@@ -93,11 +94,11 @@ fn verify(store: &Store) -> Result<Ending, Failure> {
             faulty += 1;
             let name = item.name.to_string_lossy();
             let what = item.header.as_ref().map_or(&*name, |header| &header.path);
-            let _ = writeln!(text, "{what}: {fault}; removed");
+            let _ = writeln!(text, "{}: {fault}; removed", printable(what));
         }
     }
     let _ = writeln!(text, "{} files, {faulty} faulty", items.len());
-    print(text.as_bytes())?;
+    print(&text)?;
     Ok(Ending::Code(u8::from(faulty > 0)))
 }
 
@@ -160,7 +161,7 @@ fn executed_in(recording: &Path) -> Result<Warm, Failure> {
 }
 
 fn removed((files, bytes): (usize, u64)) -> Result<(), Failure> {
-    print(format!("{files} files removed, {}\n", size(bytes)).as_bytes())
+    print(&format!("{files} files removed, {}\n", size(bytes)))
 }
 
 fn size(bytes: u64) -> String {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap_complete::Shell;
 
-use super::print;
+use super::print_bytes;
 use crate::args;
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub fn script(shell: Shell) -> Result<Ending, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::definition(), "lwp", &mut script);
-    print(&script)?;
+    print_bytes(&script)?;
     Ok(Ending::SUCCESS)
 }
 

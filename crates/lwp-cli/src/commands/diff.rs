@@ -86,7 +86,7 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
         (_, true) => diff::csv(&view),
         _ => diff::text(&view),
     };
-    super::print(text.as_bytes())?;
+    super::print(&text)?;
     Ok(Ending::SUCCESS)
 }
 
@@ -119,6 +119,6 @@ fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<E
         (_, true) => series.csv(args.limit),
         _ => series.text(args.limit),
     };
-    super::print(text.as_bytes())?;
+    super::print(&text)?;
     Ok(Ending::SUCCESS)
 }

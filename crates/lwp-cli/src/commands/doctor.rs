@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// Prints every check; the exit code is 1 if one failed.
 pub fn execute() -> Result<Ending, Failure> {
     let checks = checks();
-    print(text(&checks).as_bytes())?;
+    print(&text(&checks))?;
     let failed = checks.iter().any(|check| check.status == Status::Fail);
     Ok(Ending::Code(u8::from(failed)))
 }

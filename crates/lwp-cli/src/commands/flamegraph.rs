@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lwp_report::flame::{self, Before, Graph, Style};
+use lwp_terminal::escape::printable;
 
 use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
@@ -73,9 +74,9 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
     let graph = Graph::new(before.as_ref(), (&profile, &tree), event, &style);
     let page = args.output.extension().is_some_and(|end| end == "html" || end == "htm");
     let text = if page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) };
-    profiles::write(&args.output, text.as_bytes())?;
+    profiles::write_text(&args.output, &text)?;
     if args.output.as_os_str() != "-" {
-        eprintln!("lwp: wrote {}", args.output.display());
+        lwp_terminal::say!("lwp: wrote {}", printable(&args.output.display().to_string()));
     }
     Ok(Ending::SUCCESS)
 }

@@ -1,7 +1,6 @@
 //! `lwp gate`: fails when a program does more than it may.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use lwp_profile::Profile;
@@ -12,6 +11,7 @@ use crate::args::usage_error;
 use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::gate_rules::{self, Rules};
 use crate::profiles::{self, InputArgs};
 
 /// Exit code when a limit is exceeded.
@@ -62,21 +62,6 @@ pub struct GateArgs {
     pub output: PathBuf,
 }
 
-/// Limits and baseline from all sources.
-#[derive(Debug, Default, PartialEq)]
-struct Rules {
-    baseline: Option<PathBuf>,
-    limits: BTreeMap<String, Limit>,
-    /// Most that events may count, beside the limits.
-    hard: BTreeMap<String, Limit>,
-}
-
-impl Rules {
-    fn all(&self) -> impl Iterator<Item = (&String, Limit)> {
-        self.limits.iter().chain(&self.hard).map(|(event, limit)| (event, *limit))
-    }
-}
-
 /// Checks.
 pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
     let rules = rules(args)?;
@@ -106,7 +91,7 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
             return Err(usage_error(cause, "formats are: text, markdown, junit, json, github"));
         }
     };
-    profiles::write(&args.output, text.as_bytes())?;
+    profiles::write_text(&args.output, &text)?;
     Ok(if verdict.passes() { Ending::SUCCESS } else { Ending::Code(EXCEEDED) })
 }
 
@@ -163,7 +148,8 @@ fn suspects(diff: &Diff, event: usize) -> Vec<(String, i128)> {
 fn rules(args: &GateArgs) -> Result<Rules, Failure> {
     let path = args.config.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG));
     let mut rules = match std::fs::read_to_string(&path) {
-        Ok(text) => parse_config(&text, &path)?,
+        Ok(text) => gate_rules::parse(&text, &path)
+            .map_err(|what| Failure::new(OWN_FAILURE, format!("{}: {what}", path.display())))?,
         Err(error) if args.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
             Rules::default()
         }
@@ -195,61 +181,4 @@ fn bad_limit(text: &str) -> Failure {
         format!("'{text}' is not a limit"),
         "write EVENT=+0.5%, EVENT=+1000 or EVENT=2_000_000",
     )
-}
-
-/// Reads `[gate] baseline`, `[gate.limits]` and `[gate.hard]`.
-fn parse_config(text: &str, path: &Path) -> Result<Rules, Failure> {
-    let wrong = |what: String| Failure::new(OWN_FAILURE, format!("{}: {what}", path.display()));
-    let table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
-    let Some(gate) = table.get("gate") else { return Ok(Rules::default()) };
-    let gate = gate.as_table().ok_or_else(|| wrong("gate is not a table".into()))?;
-    let mut rules = Rules::default();
-    for (key, value) in gate {
-        match (key.as_str(), value) {
-            ("baseline", toml::Value::String(file)) => {
-                let beside = path.parent().unwrap_or(Path::new(""));
-                rules.baseline = Some(beside.join(file));
-            }
-            ("limits" | "hard", toml::Value::Table(limits)) => {
-                let hard = key == "hard";
-                for (event, limit) in limits {
-                    let text = match limit {
-                        toml::Value::String(text) => text.clone(),
-                        toml::Value::Integer(most) => most.to_string(),
-                        _ => "neither text nor a whole number".to_owned(),
-                    };
-                    let limit = Limit::parse(&text).filter(|it| !(hard && it.is_relative()));
-                    let limit = limit
-                        .ok_or_else(|| wrong(format!("gate.{key}.{event}: not a limit: {text}")))?;
-                    let rules = if hard { &mut rules.hard } else { &mut rules.limits };
-                    rules.insert(event.clone(), limit);
-                }
-            }
-            _ => return Err(wrong(format!("gate.{key} is not known or has the wrong type"))),
-        }
-    }
-    Ok(rules)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn configuration_is_read_and_errors_are_named() {
-        let text = "[gate]\nbaseline = \"base.data\"\n[gate.limits]\ninstructions = \"+0.5%\"\n\
-                    branches = 2_000\n[gate.hard]\nbranches = 9_000\n";
-        let rules = parse_config(text, Path::new("ci/lwp.toml")).unwrap();
-        assert_eq!(rules.baseline, Some(PathBuf::from("ci/base.data")));
-        assert_eq!(rules.limits["instructions"], Limit::Percent(0.5));
-        assert_eq!(rules.limits["branches"], Limit::Most(2000));
-        assert_eq!(rules.hard["branches"], Limit::Most(9000));
-        assert!(parse_config("[gate.hard]\na = \"+1%\"\n", Path::new("lwp.toml")).is_err());
-        let wrong = ["[gate]\nbase = 1\n", "gate = 1\n", "[gate.limits]\na = \"much\"\n", "[[["];
-        for text in wrong {
-            assert!(parse_config(text, Path::new("lwp.toml")).is_err(), "{text}");
-        }
-        assert_eq!(parse_config("", Path::new("lwp.toml")).unwrap(), Rules::default());
-    }
 }

@@ -9,7 +9,7 @@ use crate::stat::events::{EVENTS, Row};
 
 /// Prints one line for each event.
 pub fn execute() -> Result<Ending, Failure> {
-    print(text().as_bytes())?;
+    print(&text())?;
     Ok(Ending::SUCCESS)
 }
 

@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
 use crate::ending::Ending;
@@ -37,11 +38,12 @@ pub fn execute(args: &MergeArgs) -> Result<Ending, Failure> {
         })?;
     }
     for warning in &sum.warnings {
-        eprintln!("lwp: {}", lwp_report::escape::printable(warning));
+        lwp_terminal::say!("lwp: {}", printable(warning));
     }
     let failed = |error| Failure::io(args.output.display(), &error);
     let mut file = BufWriter::new(profiles::create(&args.output)?);
     sum.write(&mut file).and_then(|()| file.flush()).map_err(failed)?;
-    eprintln!("lwp: wrote {}, the sum of {} recordings", args.output.display(), args.inputs.len());
+    let (output, many) = (printable(&args.output.display().to_string()), args.inputs.len());
+    lwp_terminal::say!("lwp: wrote {output}, the sum of {many} recordings");
     Ok(Ending::SUCCESS)
 }

@@ -1,6 +1,5 @@
 //! `lwp perf`: what perf was asked to do, done here.
 
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use lwp_export::Format;
@@ -20,7 +19,7 @@ pub fn execute(words: &[std::ffi::OsString]) -> Result<Ending, Failure> {
         Request::Own(line) => super::dispatch(*line),
         Request::Record { output, recording } => record(&output, *recording),
         Request::Script { input, inline } => script(&input, inline),
-        Request::Print(text) => super::print(text.as_bytes()).map(|()| Ending::SUCCESS),
+        Request::Print(text) => super::print(&text).map(|()| Ending::SUCCESS),
     }
 }
 
@@ -34,7 +33,7 @@ fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
     let profile =
         profiles::resolve_to(Detail::Instructions, &beside, &recording, &NameArgs::default());
     profiles::write(output, &Format::PerfData.write(&recording, &profile, 0))?;
-    eprintln!(
+    lwp_terminal::say!(
         "[ lwp: {} samples in {}; for lwp's own commands: {} ]",
         recording.samples.iter().map(|(_, times)| times).sum::<u64>(),
         output.display(),
@@ -46,17 +45,11 @@ fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
 /// Prints every sample as `perf script` does.
 fn script(input: &Path, inline: bool) -> Result<Ending, Failure> {
     let profile = profiles::open(&perf::recording_of(input), &NameArgs::default())?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    match samples(&mut out, &profile, inline).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::io("standard output", &error))
-        }
-        _ => Ok(Ending::SUCCESS),
-    }
+    super::print_with(|out| samples(out, &profile, inline))
 }
 
 /// One block for each sample: readers count blocks. Time is the number of the sample.
-fn samples(out: &mut dyn Write, profile: &Profile, inline: bool) -> std::io::Result<()> {
+fn samples(out: &mut dyn std::io::Write, profile: &Profile, inline: bool) -> std::io::Result<()> {
     let mut number = 0u64;
     for sample in &profile.samples {
         let thread = &profile.threads[sample.thread.index()];
@@ -71,7 +64,9 @@ fn samples(out: &mut dyn Write, profile: &Profile, inline: bool) -> std::io::Res
                 writeln!(
                     out,
                     "{comm:>16} {}/{} [000] {seconds:5}.{micros:06}: {interval:>10} {}:u: ",
-                    thread.pid, thread.tid, event.name
+                    thread.pid,
+                    thread.tid,
+                    printable(&event.name)
                 )?;
                 out.write_all(stack.as_bytes())?;
                 writeln!(out)?;

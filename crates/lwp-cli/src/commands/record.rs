@@ -1,7 +1,6 @@
 //! `lwp record`: the program on the virtual CPU, and where its instructions were executed.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +9,7 @@ use clap::Args;
 use lwp_profile::{Module, Recording};
 use lwp_report::{Options, Table};
 use lwp_symbols::Detail;
+use lwp_terminal::escape::printable;
 use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::usage_error;
@@ -86,12 +86,8 @@ pub struct RecordArgs {
     pub events: Vec<String>,
 
     /// Do not print the hottest functions at the end
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-
-    /// Say at the end what the recording holds
-    #[arg(short, long, conflicts_with = "quiet")]
-    pub verbose: bool,
 
     /// Do not show how far the recording is
     #[arg(long)]
@@ -151,9 +147,9 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     }
     let connected = requests.connect();
     signals::answer(Arc::clone(&requests), args.counting.attaches())?;
-    args.counting.schedule(&requests);
+    args.counting.schedule(&requests)?;
     if let Some(duration) = duration {
-        args.counting.stop_after(duration, &requests);
+        args.counting.stop_after(duration, &requests)?;
     }
     let companion = args.counting.companion(&requests)?;
     let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
@@ -163,13 +159,13 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     recorder.finish(&outcome)?;
     let recording = keep_names(args, &recorder);
     if !args.quiet {
-        if args.verbose {
-            eprint!("{}", holds(&args.output, &outcome));
+        if args.counting.machine.verbose {
+            let _ = lwp_terminal::say_text(&holds(&args.output, &outcome));
         }
         // What follows is a courtesy: the recording is safe whatever becomes of it.
         match recording.and_then(|recording| summary(&args.output, &recording, &outcome)) {
             Ok(text) => {
-                let _ = std::io::stderr().write_all(text.as_bytes());
+                let _ = lwp_terminal::say_text(&text);
             }
             Err(failure) => drop(failure.report()),
         }
@@ -203,7 +199,7 @@ fn choose_samples(args: &RecordArgs, config: &mut Config) -> Result<(), Failure>
     let graph = args.call_graph.filter(|_| !args.no_call_graph);
     config.stacks = !args.no_call_graph && graph != Some(CallGraph::None);
     if let (Some(CallGraph::Perfs(name)), false) = (graph, args.quiet) {
-        eprintln!(
+        lwp_terminal::say!(
             "lwp: --call-graph {name}: stacks are unwound from outside, by unwind tables and, where \
              there are none, by frame pointers"
         );
@@ -232,7 +228,7 @@ fn holds(path: &Path, outcome: &Outcome) -> String {
     let Ok(recording) = profiles::read(path) else { return String::new() };
     let mut text = format!(
         "lwp: {}: {} bytes, {} processes, {} threads, {} blocks of {} modules\n",
-        path.display(),
+        printable(&path.display().to_string()),
         grouped(size),
         outcome.processes.len(),
         recording.threads.len(),
@@ -320,10 +316,10 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
         false => format!(" -i {}", shell_word(path)),
     };
     let hottest = table.rows.first().and_then(|row| row.keys.last()).cloned().unwrap_or_default();
-    text.push_str(&format!("\nlwp: wrote {}. Next:\n", path.display()));
+    text.push_str(&format!("\nlwp: wrote {}. Next:\n", printable(&path.display().to_string())));
     text.push_str(&format!("  lwp report{file}\n"));
     if !hottest.is_empty() {
-        let hottest = shell_word(Path::new(&lwp_report::escape::printable(&hottest)));
+        let hottest = shell_word(Path::new(&hottest));
         text.push_str(&format!("  lwp annotate{file} {hottest}\n"));
     }
     text.push_str(&format!("  lwp flamegraph{file} -o flame.html\n"));
@@ -341,7 +337,7 @@ fn c_libraries(recording: &Recording) -> String {
             false => format!("build id {}", module.build_id_hex()),
         };
         if lwp_report::libc::is_c_library(module.name()) {
-            let name = lwp_report::escape::printable(module.name());
+            let name = printable(module.name());
             lines.insert(format!("lwp: these counts hold for {name}, {build}\n"));
         }
     }
@@ -359,11 +355,11 @@ fn samples(recording: &Recording) -> String {
         let about = if !matches!(recording.info("random"), "" | "0") { "about " } else { "" };
         let filter = match recording.info("filter") {
             "" => String::new(),
-            filter => format!(" in {}", lwp_report::escape::printable(filter)),
+            filter => format!(" in {}", printable(filter)),
         };
         text.push_str(&format!(
             "# {taken} samples of {}{filter}, one in {about}{interval} of {all}\n",
-            event.name
+            printable(&event.name)
         ));
     }
     text
@@ -384,7 +380,7 @@ fn check(recording: &Recording, outcome: &Outcome) -> Result<(), Failure> {
 
 /// `path` as a word of a shell's command line.
 fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
+    let text = printable(&path.display().to_string());
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
         true => text,

@@ -140,7 +140,7 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         Some(Format::Csv) => lwp_report::machine::csv(&table),
         _ => lwp_report::text::table(&table, args.limit),
     };
-    super::print(text.as_bytes())?;
+    super::print(&text)?;
     // They may be large, and the process is about to end.
     std::mem::forget((recording, profile, table));
     Ok(Ending::SUCCESS)
@@ -167,7 +167,7 @@ fn tree(args: &ReportArgs) -> Result<Ending, Failure> {
         max_stack: args.max_stack.unwrap_or(usize::MAX),
         demangle: !args.no_demangle,
     };
-    super::print(tree_text::tree(&profile, &tree, &shown).as_bytes())?;
+    super::print(&tree_text::tree(&profile, &tree, &shown))?;
     Ok(Ending::SUCCESS)
 }
 

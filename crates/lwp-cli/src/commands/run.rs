@@ -13,7 +13,8 @@ use crate::signals;
 
 /// Runs the program and ends as it does.
 pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
-    let config = args.machine.config(program::launch(&args.command)?, Plan::Plain);
+    let mut config = args.machine.config(program::launch(&args.command)?, Plan::Plain);
+    config.fold = true;
     let requests = Arc::new(Requests::default());
     let control = requests.connect();
     signals::answer(requests, false)?;

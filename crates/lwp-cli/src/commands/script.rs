@@ -1,11 +1,11 @@
 //! `lwp script`: a recording as lines of text, for scripts.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 
 use clap::Args;
 use lwp_profile::{Location, Profile, Recording};
-use lwp_report::escape::printable;
 use lwp_symbols::function_name;
+use lwp_terminal::escape::printable;
 
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -36,14 +36,10 @@ pub fn execute(args: &ScriptArgs) -> Result<Ending, Failure> {
     let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let only =
         args.event.as_deref().map(|name| profiles::event(&profile, Some(name))).transpose()?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    let written = out.write_all(header.as_bytes());
-    match written.and_then(|()| write(&mut out, &profile, only)).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::io("standard output", &error))
-        }
-        _ => Ok(Ending::SUCCESS),
-    }
+    super::print_with(|out| {
+        out.write_all(header.as_bytes())?;
+        write(out, &profile, only)
+    })
 }
 
 /// A line for each fact, as a comment.
@@ -63,7 +59,7 @@ fn write(out: &mut dyn Write, profile: &Profile, only: Option<usize>) -> std::io
             if value == 0 || only.is_some_and(|only| only != event) {
                 continue;
             }
-            let name = &profile.events[event].name;
+            let name = printable(&profile.events[event].name);
             let comm = printable(&thread.comm);
             let leaf = profile.location(stack.locations[0]);
             write!(out, "{comm} {}: {value} {name}:", thread.tid)?;

@@ -1,11 +1,12 @@
 //! `lwp stat`: the program on the virtual CPU, counted.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lwp_terminal::Plain;
 use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::StatArgs;
@@ -16,6 +17,7 @@ use crate::signals::{self, Interrupted};
 use crate::stat::intervals::Intervals;
 use crate::stat::report::{Report, Scope};
 use crate::stat::{control, csv, events, json, text};
+use crate::threads;
 
 /// Runs or attaches, and writes the report.
 pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
@@ -24,7 +26,8 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
         ([], Some(_)) => events::parse(&[events::DEFAULT_COUNTS.to_owned()])?,
         (events, _) => events::parse(events)?,
     };
-    let config = args.counting.configuration(Plan::Exact)?;
+    let mut config = args.counting.configuration(Plan::Exact)?;
+    config.fold = scope(args) == Scope::Total;
     let output = Mutex::new(output(args)?);
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
@@ -33,8 +36,14 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     let session = Session { args, config, requests, interrupted };
     let write_text = |text: &str| {
-        let written = lock(&output).write_all(text.as_bytes());
-        written.map_err(|error| Failure::io(output_name(args), &error))
+        let mut output = lock(&output);
+        let written = Plain::new(&mut *output).write_all(text.as_bytes());
+        match written.and_then(|()| output.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(Failure::io(output_name(args), &error))
+            }
+            _ => Ok(()),
+        }
     };
     if let Some(ms) = args.interval_print {
         if args.field_separator.is_none() && !args.json {
@@ -104,18 +113,18 @@ impl Session<'_> {
     ) -> Result<Ending, Failure> {
         let counting = &self.args.counting;
         let (control, reports) = self.requests.connect_reporting();
-        counting.schedule(&self.requests);
+        counting.schedule(&self.requests)?;
         let companion = counting.companion(&self.requests)?;
         let (over, ended) = channel();
         std::thread::scope(|scope| {
             let (requests, write) = (&self.requests, &write);
-            let ticks = scope.spawn(move || {
+            let ticks = threads::start_in(scope, "lwp-intervals", move || {
                 let started = Intervals::start();
                 started.run(length, requests, &reports, &ended, |at, outcome| {
                     // What is wrong with the place is said at the end, where it is still wrong.
                     let _ = write(at, &outcome);
                 })
-            });
+            })?;
             let outcome = lwp_vcpu::run(&self.config, Some(control));
             drop(over);
             let intervals = ticks.join();
@@ -139,7 +148,7 @@ impl Session<'_> {
     fn once(&self) -> Result<(Outcome, Ending), Failure> {
         let control = self.requests.connect();
         let counting = &self.args.counting;
-        counting.schedule(&self.requests);
+        counting.schedule(&self.requests)?;
         let companion = counting.companion(&self.requests)?;
         let outcome = lwp_vcpu::run(&self.config, Some(control));
         self.requests.disconnect();

@@ -17,6 +17,7 @@ use crate::profiles::NameArgs;
 use crate::requests::Requests;
 use crate::signals;
 use crate::stat::control;
+use crate::threads;
 use crate::top::{self, Feed, Frames, Plain};
 
 /// `lwp top`.
@@ -72,9 +73,9 @@ pub fn execute(args: &TopArgs) -> Result<Ending, Failure> {
     let frames = Frames::new(args.counting.title(), args.names.debug_dirs.clone(), interval);
     let viewer = viewer(args, frames, &requests)?;
     signals::answer(Arc::clone(&requests), args.counting.attaches())?;
-    args.counting.schedule(&requests);
+    args.counting.schedule(&requests)?;
     let companion = args.counting.companion(&requests)?;
-    let viewing = std::thread::spawn(move || viewer.show(&pieces));
+    let viewing = threads::start("lwp-viewer", move || viewer.show(&pieces))?;
     // The feed ends with the run, and the viewer with the feed.
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(Box::new(feed)));
     requests.disconnect();
@@ -105,6 +106,7 @@ fn viewer(
     };
     let requests = Arc::clone(requests);
     let most = if args.once { Some(1) } else { args.frames };
+    let out = Box::new(lwp_terminal::Plain::new(out));
     Ok(Box::new(Plain { frames, out, limit: args.limit, json: args.json, most, requests }))
 }
 

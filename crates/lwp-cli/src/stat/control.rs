@@ -9,17 +9,19 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lwp_vcpu::config::Request;
+use lwp_terminal::escape::printable;
+
+mod line;
+
+use line::{Command, next_line, understand};
 
 use crate::args::usage_error;
 use crate::failure::Failure;
 use crate::requests::Requests;
+use crate::threads;
 
 /// The answer to a command, with the zero byte that perf sends too.
 const ACK: &[u8] = b"ack\n\0";
-
-/// The longest command worth reading; anything longer is cut.
-const LONGEST: usize = 256;
 
 /// Where the control line is.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,25 +31,17 @@ struct Place {
     fifo: bool,
 }
 
-/// What a command asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Command {
-    Ask(Request),
-    Ping,
-    Stop,
-}
-
 /// Opens the control line described by `text` and serves it until lwp ends.
 pub fn serve(text: &str, requests: Arc<Requests>) -> Result<(), Failure> {
     let place = parse(text)?;
     let commands = open(&place.commands, place.fifo, false)?;
     let mut acknowledgements =
         place.acknowledgements.map(|path| open(&path, place.fifo, true)).transpose()?;
-    std::thread::spawn(move || {
+    threads::start("lwp-control", move || {
         if let Err(error) = answer(commands, &mut acknowledgements, &requests) {
-            eprintln!("lwp: control line: {error}");
+            lwp_terminal::say!("lwp: control line: {error}");
         }
-    });
+    })?;
     Ok(())
 }
 
@@ -100,7 +94,7 @@ fn answer(
 ) -> io::Result<()> {
     while let Some(line) = next_line(&mut commands)? {
         let Some(command) = understand(&line) else {
-            eprintln!("lwp: control line: '{line}' is not understood");
+            lwp_terminal::say!("lwp: control line: '{}' is not understood", printable(&line));
             continue;
         };
         match command {
@@ -118,39 +112,10 @@ fn answer(
     Ok(())
 }
 
-/// Reads up to the next newline or zero byte; `None` at the end.
-fn next_line(commands: &mut impl Read) -> io::Result<Option<String>> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    loop {
-        match commands.read(&mut byte) {
-            Ok(0) if line.is_empty() => return Ok(None),
-            Ok(0) => break,
-            Ok(_) if matches!(byte[0], b'\n' | 0) && line.is_empty() => {}
-            Ok(_) if matches!(byte[0], b'\n' | 0) => break,
-            Ok(_) if line.len() < LONGEST => line.push(byte[0]),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Some(String::from_utf8_lossy(&line).trim().to_owned()))
-}
-
-/// The command on `line`. perf can switch one event by its name; here all are switched together, so
-/// a command with a name is refused rather than half obeyed.
-fn understand(line: &str) -> Option<Command> {
-    match line {
-        "enable" => Some(Command::Ask(Request::Enable)),
-        "disable" => Some(Command::Ask(Request::Disable)),
-        "ping" => Some(Command::Ping),
-        "stop" => Some(Command::Stop),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use lwp_vcpu::config::Request;
+
     use super::*;
 
     #[test]
@@ -167,27 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_with_newlines_or_zeros() {
-        let mut bytes = &b"enable\n\0disable\0ping\r\nst"[..];
-        let mut lines = Vec::new();
-        while let Some(line) = next_line(&mut bytes).unwrap() {
-            lines.push(line);
-        }
-        assert_eq!(lines, ["enable", "disable", "ping", "st"]);
-    }
-
-    #[test]
     fn commands_are_acknowledged_after_they_took_effect() {
         let requests = Requests::default();
         let control = requests.connect();
-        let machine = std::thread::spawn(move || {
+        let machine = threads::start("machine", move || {
             let mut seen = Vec::new();
             for request in &control.requests {
                 seen.push(request);
                 let _ = control.done.send(request);
             }
             seen
-        });
+        })
+        .unwrap();
         let mut acknowledgements = Some(Vec::new());
         let commands = &b"enable\nping\nfly\ndisable\nenable calls\nstop\n"[..];
         answer(commands, &mut acknowledgements, &requests).unwrap();

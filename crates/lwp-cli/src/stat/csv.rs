@@ -7,6 +7,8 @@
 
 use std::fmt::Write;
 
+use lwp_terminal::escape::printable;
+
 use super::number;
 use super::report::{Group, Report, Row, Scope, Unit};
 
@@ -15,7 +17,7 @@ pub fn render(report: &Report, separator: &str) -> String {
     let separator = if separator == "\\t" { "\t" } else { separator };
     let mut text = String::new();
     for process in &report.uncounted {
-        let _ = writeln!(text, "# not counted: {process}");
+        let _ = writeln!(text, "# not counted: {}", printable(process));
     }
     for group in &report.groups {
         for row in &group.rows {
@@ -31,11 +33,11 @@ fn columns(report: &Report, group: &Group, row: &Row) -> Vec<String> {
         columns.push(number::timestamp(at));
     }
     if report.scope != Scope::Total {
-        columns.push(group.label.clone());
+        columns.push(printable(&group.label));
     }
     columns.push(value(row));
     columns.push(row.unit.name().to_owned());
-    columns.push(row.label.clone());
+    columns.push(printable(&row.label));
     if report.runs > 1 {
         let percent = row.value.as_ref().map_or(0.0, |spread| spread.percent());
         columns.push(format!("{percent:.2}%"));

@@ -1,5 +1,6 @@
 //! `lwp stat -I`: what is counted in each interval, while the program runs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -70,8 +71,9 @@ impl Intervals {
 /// processes and their threads are only ever added.
 fn difference(now: &[ProcessReport], before: &[ProcessReport]) -> Vec<ProcessReport> {
     let mut processes = Vec::new();
-    for (index, process) in now.iter().enumerate() {
-        let earlier = before.get(index);
+    let before: HashMap<_, _> = before.iter().map(|it| ((it.pid, it.started), it)).collect();
+    for process in now {
+        let earlier = before.get(&(process.pid, process.started));
         let mut process = process.clone();
         if earlier.is_some_and(|earlier| earlier.uncounted.is_some()) {
             // It has been named.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use lwp_terminal::escape;
 use serde_json::Value;
 
 use super::number;
@@ -19,7 +20,7 @@ pub fn render(report: &Report) -> String {
             let _ = writeln!(text, "{{{}}}", object(report, group, row));
         }
     }
-    text
+    escape::json(&text)
 }
 
 /// The members of one row's object. The value is a string, as perf has it, because it may be

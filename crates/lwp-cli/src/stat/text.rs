@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use lwp_terminal::escape::printable;
+
 use super::number;
 use super::report::{Group, Report, Row, Unit};
 use super::spread::Spread;
@@ -15,7 +17,11 @@ pub fn render(report: &Report, grouped: bool) -> String {
         return text;
     }
     let runs = if report.runs > 1 { format!(" ({} runs)", report.runs) } else { String::new() };
-    let _ = writeln!(text, "\n Exact counts of {}, user mode, virtual CPU{runs}:\n", report.title);
+    let _ = writeln!(
+        text,
+        "\n Exact counts of {}, user mode, virtual CPU{runs}:\n",
+        printable(&report.title)
+    );
     rows(&mut text, report, grouped, "");
     text.push_str(&times(report));
     text
@@ -34,14 +40,14 @@ fn rows(text: &mut String, report: &Report, grouped: bool, first: &str) {
         }
     }
     for process in &report.uncounted {
-        let _ = writeln!(text, "{first}     <not counted>      {process}");
+        let _ = writeln!(text, "{first}     <not counted>      {}", printable(process));
     }
 }
 
 /// The column of the thread or process, wide enough for the longest.
 fn prefix(report: &Report, group: &Group) -> String {
     let width = report.groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0);
-    if width == 0 { String::new() } else { format!(" {:<width$}", group.label) }
+    if width == 0 { String::new() } else { format!(" {:<width$}", printable(&group.label)) }
 }
 
 /// One event: value, unit, name, what follows from it, spread.
@@ -60,7 +66,11 @@ fn line(row: &Row, runs: usize, grouped: bool) -> String {
         Ok(spread) if runs > 1 => percent(spread),
         _ => String::new(),
     };
-    format!("{value:>18} {:<4} {:<24} {comment:<38}{spread}", row.unit.name(), row.label)
+    format!(
+        "{value:>18} {:<4} {:<24} {comment:<38}{spread}",
+        row.unit.name(),
+        printable(&row.label)
+    )
 }
 
 /// The relative spread of a mean.

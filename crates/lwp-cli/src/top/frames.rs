@@ -187,7 +187,7 @@ impl Frames {
             "functions": functions,
             "hidden": rows.len().saturating_sub(limit),
         });
-        format!("{document}\n")
+        lwp_report::escape::json(&format!("{document}\n"))
     }
 
     /// The frame as text.

@@ -71,7 +71,7 @@ pub fn orphans(machine: &mut Machine) {
         if let Err(error) = orphaned(machine, tid)
             && error != Errno::ESRCH
         {
-            eprintln!("lwp: process {tid}, whose maker is gone: {error}");
+            lwp_terminal::say!("lwp: process {tid}, whose maker is gone: {error}");
         }
     }
 }
@@ -104,7 +104,7 @@ fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
     if adopted {
         return begin(machine, tid);
     }
-    eprintln!("lwp: process {tid} has no known maker and is killed");
+    lwp_terminal::say!("lwp: process {tid} has no known maker and is killed");
     sys::kill(tid, SIGKILL)
 }
 
@@ -379,7 +379,9 @@ fn kill_without_contexts(tid: Tid, reason: &str) {
         // It has been killed, and reports that by itself.
         return;
     }
-    eprintln!("lwp: process {tid} cannot have contexts of its own and is killed: {reason}");
+    lwp_terminal::say!(
+        "lwp: process {tid} cannot have contexts of its own and is killed: {reason}"
+    );
     let _ = sys::kill(tid, SIGKILL);
 }
 
@@ -408,7 +410,7 @@ fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
     if machine.threads.get(&tid).is_some_and(|thread| thread.moving.is_some())
         && let Err(reason) = machine.leave_contexts(tid)
     {
-        eprintln!("lwp: process {tid} keeps its maker's contexts: {reason}");
+        lwp_terminal::say!("lwp: process {tid} keeps its maker's contexts: {reason}");
     }
     release(machine, tid)
 }

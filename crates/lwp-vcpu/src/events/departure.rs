@@ -45,7 +45,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
     let last = machine.threads.values().filter(|thread| thread.pid == pid).count() == 1;
     if last && let Err(reason) = machine.take_down(tid) {
-        eprintln!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
+        lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
     machine.remove_thread(tid);
     if last && let Some(process) = machine.processes.remove(&pid) {

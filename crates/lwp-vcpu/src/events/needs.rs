@@ -57,7 +57,7 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
             None => machine.add_side(tid, selection),
         };
         if let Err(reason) = made {
-            eprintln!("lwp: thread {tid}: its profile ends: {reason}");
+            lwp_terminal::say!("lwp: thread {tid}: its profile ends: {reason}");
             if let Some(thread) = machine.threads.get_mut(&tid) {
                 thread.lwp_end();
             }

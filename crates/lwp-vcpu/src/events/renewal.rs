@@ -115,11 +115,13 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
     if let Some(&worker) = threads.iter().find(able) {
         match machine.renew(worker, index) {
             Ok(()) if std::env::var_os("LWP_TRACE").is_some() => {
-                eprintln!("lwp: {worker}: translations renewed");
+                lwp_terminal::say!("lwp: {worker}: translations renewed");
             }
             Ok(()) => {}
             Err(reason) => {
-                eprintln!("lwp: thread {worker}: its translations are not renewed: {reason}");
+                lwp_terminal::say!(
+                    "lwp: thread {worker}: its translations are not renewed: {reason}"
+                );
             }
         }
     }
@@ -148,7 +150,7 @@ fn release(machine: &mut Machine, index: usize) {
         if let Err(error) = gone_on
             && error != Errno::ESRCH
         {
-            eprintln!("lwp: thread {tid}: {error}");
+            lwp_terminal::say!("lwp: thread {tid}: {error}");
         }
     }
 }

@@ -174,7 +174,7 @@ impl Machine {
         };
         if let Err(fault) = saved {
             // It could be written a moment ago.
-            eprintln!(
+            lwp_terminal::say!(
                 "lwp: thread {tid}: its LWP state has not been saved at {:#x}",
                 fault.address.0
             );

@@ -272,7 +272,9 @@ impl Machine {
         let tail = family.routine(tail);
         if touched.is_some_and(|times| times > MOST_TOUCHES) {
             // The program can reach it and the host cannot: such memory cannot hold a profile.
-            eprintln!("lwp: thread {tid}: cannot reach {address:#x} for it; its profile ends");
+            lwp_terminal::say!(
+                "lwp: thread {tid}: cannot reach {address:#x} for it; its profile ends"
+            );
             if let Some(thread) = self.threads.get_mut(&tid) {
                 thread.lwp_end();
             }

@@ -73,7 +73,7 @@ fn descriptor_of(pid: i32, number: i32) -> rustix::io::Result<OwnedFd> {
 fn say_once(pid: i32, number: i32, reason: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
-        eprintln!(
+        lwp_terminal::say!(
             "lwp: descriptor {number} of process {pid} is no eventfd ({reason}): threshold interrupts \
              are not delivered to it; make one with eventfd(2) and dup2(2) before profiling begins"
         );

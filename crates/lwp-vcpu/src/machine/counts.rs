@@ -18,14 +18,10 @@ impl Machine {
         let kept = self.counted(&thread, total);
         let wanted = self.is_reported(tid);
         if let Some(process) = self.processes.get(&thread.pid).filter(|_| wanted) {
-            let report = &mut self.reports[process.report];
-            report.threads.push(ThreadReport {
-                tid,
-                comm: report.comm.clone(),
-                counts: kept.counts(),
-                started: thread.started,
-                ended: Some(Instant::now()),
-            });
+            let report = process.report;
+            let comm = self.reports[report].comm.clone();
+            let (counts, started, ended) = (kept.counts(), thread.started, Some(Instant::now()));
+            self.reports.add_thread(report, ThreadReport { tid, comm, counts, started, ended });
         }
         self.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {
@@ -41,23 +37,19 @@ impl Machine {
 
     /// The reports as they would be if every thread ended now.
     pub fn so_far(&mut self) -> Vec<ProcessReport> {
-        let mut reports = self.reports.clone();
+        let mut live = Vec::new();
         let tids: Vec<Tid> =
             self.threads.keys().copied().filter(|tid| self.is_reported(*tid)).collect();
         for tid in tids {
             let total = self.thread_sum(tid);
             let Some(thread) = self.threads.get(&tid) else { continue };
             let Some(process) = self.processes.get(&thread.pid) else { continue };
-            let report = &mut reports[process.report];
             let counts = self.counted(thread, total).counts();
-            let comm = report.comm.clone();
-            let started = thread.started;
-            report.threads.push(ThreadReport { tid, comm, counts, started, ended: None });
+            let comm = self.reports[process.report].comm.clone();
+            let thread = ThreadReport { tid, comm, counts, started: thread.started, ended: None };
+            live.push((process.report, thread));
         }
-        for report in &mut reports {
-            report.threads.sort_by_key(|thread| thread.tid);
-        }
-        reports
+        self.reports.so_far(live)
     }
 
     /// What a thread has counted while counting was on, given its total.

@@ -1,4 +1,5 @@
 //! Tests of the store.
+#![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -192,4 +193,57 @@ fn many_may_write_the_same_unit() {
         }
     });
     std::fs::remove_dir_all(&place).unwrap();
+}
+
+/// What keeps a store from being opened at `place`.
+fn refused(place: &Path) -> PathBuf {
+    match Store::open(place, 1 << 20) {
+        Err(StoreError::Foreign { path }) => path,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_way_to_the_store_is_closed_to_others() {
+    let top = place("way");
+    std::fs::create_dir(&top).unwrap();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let home = top.join("home");
+    std::fs::create_dir(&home).unwrap();
+    mode(&home, 0o777);
+    assert_eq!(refused(&home.join("cache/lwp")), home);
+    assert!(!home.join("cache").exists(), "nothing is made there");
+    mode(&home, 0o1777);
+    assert!(Store::open(&home.join("cache/lwp"), 1 << 20).is_ok(), "as in /tmp");
+    mode(&home, 0o755);
+    // Links of one's own are followed, step by step.
+    symlink("home/../home", top.join("link")).unwrap();
+    assert!(Store::open(&top.join("link/cache/lwp"), 1 << 20).is_ok());
+    symlink("loop", top.join("loop")).unwrap();
+    assert!(matches!(Store::open(&top.join("loop/lwp"), 1 << 20), Err(StoreError::Io { .. })));
+    std::fs::remove_dir_all(&top).unwrap();
+}
+
+#[test]
+fn root_leaves_nothing_in_the_home_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can make files of other users");
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let top = place("home");
+    let home = top.join("home");
+    std::fs::create_dir_all(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(NOBODY), None).unwrap();
+    assert_eq!(refused(&home.join(".cache/lwp")), home);
+    assert!(!home.join(".cache").exists());
+    // A link of theirs is not followed, wherever it lies.
+    std::fs::create_dir(top.join("mine")).unwrap();
+    symlink("mine", top.join("theirs")).unwrap();
+    std::os::unix::fs::lchown(top.join("theirs"), Some(NOBODY), None).unwrap();
+    assert_eq!(refused(&top.join("theirs/lwp")), top.join("theirs"));
+    assert!(!top.join("mine/lwp").exists());
+    std::fs::remove_dir_all(&top).unwrap();
 }

@@ -120,7 +120,7 @@ impl<'a> Printer<'a> {
             if let Some(reason) = &report.uncounted
                 && (self.options.follow_fork || index == 0)
             {
-                eprintln!("cputrack: process {} was not counted: {reason}", report.pid);
+                lwp_terminal::say!("cputrack: process {} was not counted: {reason}", report.pid);
                 self.failed = true;
             }
         }

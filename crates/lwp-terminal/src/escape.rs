@@ -1,14 +1,52 @@
 //! Names come from programs, and programs can be called anything.
 
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The character that stands for one that is not shown.
+const REPLACED: char = '\u{fffd}';
+
 /// `text` for a terminal or a line-oriented file: control characters and what would reorder the line
 /// are replaced.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if hostile(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_hostile(c) { REPLACED } else { c }).collect()
 }
 
-fn hostile(c: char) -> bool {
-    // Bidirectional overrides make a line read differently from what it says.
-    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// The same for text of several lines: line ends and tabs are kept.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hostile_in_lines) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if is_hostile_in_lines(c) { REPLACED } else { c }).collect())
+}
+
+/// A JSON document, whose hostile characters can only be parts of strings, with those characters written as
+/// escapes: whoever reads it gets the same strings.
+pub fn json(document: &str) -> String {
+    let mut out = String::with_capacity(document.len());
+    for c in document.chars() {
+        match is_hostile_in_lines(c) {
+            true => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Whether a terminal would obey `c`, or show a line that has it in another order or as two.
+pub fn is_hostile(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            // Marks, embeddings, overrides and isolates make a line read differently from what it says.
+            '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            // Separators of lines and paragraphs.
+            | '\u{2028}' | '\u{2029}')
+}
+
+fn is_hostile_in_lines(c: char) -> bool {
+    is_hostile(c) && !matches!(c, '\n' | '\t')
 }
 
 /// `text` inside an XML or HTML element or attribute.
@@ -22,7 +60,7 @@ pub fn markup(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             // XML has no way to write most control characters.
-            c if hostile(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c if is_hostile(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
@@ -63,6 +101,8 @@ mod tests {
             format!("&lt;b onclick=&#39;x&#39;&gt;&amp;&quot;{bad}[2J{bad}{bad}")
         );
         assert_eq!(printable("a\tb\u{7f}"), format!("a{bad}b{bad}"));
+        assert_eq!(lines("a\tb\u{7f}\n\r"), format!("a\tb{bad}\n{bad}"));
+        assert_eq!(json("[\"\u{9b}\u{200f}é\"]\n"), "[\"\\u009b\\u200fé\"]\n");
         assert_eq!(markdown("a|b<c>"), "a\\|b\\<c\\>");
         assert_eq!(csv("f(int, char)"), "\"f(int, char)\"");
         assert_eq!(csv("say \"x\""), "\"say \"\"x\"\"\"");

@@ -1,0 +1,27 @@
+//! Threads of lwp's own, which a limit on processes may forbid.
+
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+use crate::failure::Failure;
+
+/// Starts a thread called `name`.
+pub fn start<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Failure> {
+    Builder::new().name(name.into()).spawn(body).map_err(|error| refused(&error))
+}
+
+/// The same in a scope.
+pub fn start_in<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
+    Builder::new().name(name.into()).spawn_scoped(scope, body).map_err(|error| refused(&error))
+}
+
+fn refused(error: &std::io::Error) -> Failure {
+    Failure::io("starting a thread", error)
+        .with_remedy("raise the limit on processes (`ulimit -u`), or end some")
+}

@@ -1,0 +1,118 @@
+//! Kept translations. Their files are trusted no further than their hashes, and these are put right here.
+
+use std::sync::Mutex;
+
+use lwp_dbt::block::Emulated;
+use lwp_dbt::context::SyscallClass;
+use lwp_dbt::freeze::Freeze;
+use lwp_dbt::{AppPc, Checks, CodeSink, CodeTarget, Image, Lwp, Placement, Plan, RegionLimits};
+use lwp_vcpu::store::Header;
+use twox_hash::XxHash3_128;
+
+use crate::bench::Bench;
+
+/// Bytes of a file's header, and of the hash at its end.
+const HEADER_BYTES: usize = 4096;
+const HASH_AT: usize = HEADER_BYTES - 16;
+
+/// Where the application's code lies, and what it is: blocks, calls and loops enough for every table.
+const CODE: u64 = 0x1_0000_0000;
+const APPLICATION: &[u8] = &[
+    0x48, 0xff, 0xc0, 0xe8, 0x09, 0x00, 0x00, 0x00, 0x75, 0xf6, 0xff, 0x15, 0x00, 0x10, 0x00, 0x00,
+    0xc3, 0x8b, 0x05, 0x20, 0x10, 0x00, 0x00, 0xe2, 0xf8, 0x74, 0x02, 0xff, 0xe0, 0xc3, 0xc3, 0xc3,
+];
+
+fn bench() -> Bench {
+    let classes = Box::new([SyscallClass::Native; 512]);
+    let application = APPLICATION.repeat(8);
+    let emulated = Emulated::default();
+    let (plan, lwp, checks) = (Plan::Exact, Lwp::Absent, Checks::None);
+    let mut bench = Bench::with_lwp(plan, lwp, checks, CODE, &application, emulated, classes);
+    pad(&mut bench, 4096);
+    bench
+}
+
+fn pad(bench: &mut Bench, to: usize) {
+    let len = bench.cache.bytes.len().next_multiple_of(to);
+    bench.cache.bytes.resize(len, 0xcc);
+}
+
+fn placement(bench: &Bench) -> Placement {
+    let (code, routines) = (bench.cache.position(), bench.cache.routines_at());
+    Placement { code, routines, module: AppPc(bench.app.start) }
+}
+
+fn translate(bench: &mut Bench, offset: u64) {
+    let (pc, limits) = (AppPc(CODE + offset), RegionLimits::fragments(20));
+    bench.translator.translate(&mut bench.unit, &mut bench.app, &mut bench.cache, pc, true, limits);
+}
+
+/// An image that is as it should be, for the corpus.
+#[must_use]
+pub fn good_image() -> Vec<u8> {
+    let mut bench = bench();
+    let at = placement(&bench);
+    translate(&mut bench, 0);
+    translate(&mut bench, 40);
+    let code = bench.cache.bytes[bench.cache.offset(at.code)..].to_vec();
+    let frozen = bench.translator.freeze(Freeze { unit: &bench.unit, at, code });
+    frozen.map(|image| image.to_vec()).unwrap_or_default()
+}
+
+/// A translation: put in place, looked up, and translated further.
+pub fn image(bytes: &[u8]) {
+    let Ok(image) = Image::parse(Box::new(bytes.to_vec())) else { return };
+    // More than any of the corpus has. What claims more is refused by its file's size elsewhere.
+    if image.code_len() > 1 << 22 {
+        return;
+    }
+    let mut bench = bench();
+    let at = placement(&bench);
+    let code = Mutex::new(vec![0; image.code_len()]);
+    let write = |offset: u64, piece: &[u8]| {
+        let mut code = code.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let start = offset as usize;
+        code[start..start + piece.len()].copy_from_slice(piece);
+        true
+    };
+    let to = CodeTarget { write: &write, threads: 1 };
+    if bench.translator.restore(&mut bench.unit, image, at, &to).is_err() {
+        return;
+    }
+    let code = code.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let inside = at.code.0..at.code.0 + code.len() as u64;
+    for pc in (CODE..CODE + 300).map(AppPc) {
+        if let Some(id) = bench.unit.fragment_at(pc) {
+            assert!(
+                inside.contains(&bench.translator.fragment(id).join.0),
+                "{pc:?} leads elsewhere"
+            );
+        }
+    }
+    for pc in inside.clone().step_by(3).take(4096) {
+        bench.translator.state_at(lwp_dbt::CachePc(pc));
+    }
+    bench.cache.bytes.extend(&code);
+    pad(&mut bench, 64);
+    translate(&mut bench, 70);
+    let whole = bench.cache.bytes[bench.cache.offset(at.code)..].to_vec();
+    let _ = bench.translator.freeze(Freeze { unit: &bench.unit, at, code: whole });
+}
+
+/// A file of the store.
+pub fn store(bytes: &[u8]) {
+    let mut head = [0; HEADER_BYTES];
+    let len = bytes.len().min(HEADER_BYTES);
+    head[..len].copy_from_slice(&bytes[..len]);
+    let hash = XxHash3_128::oneshot(&head[..HASH_AT]);
+    head[HASH_AT..].copy_from_slice(&hash.to_le_bytes());
+    if let Some(header) = Header::parse(&head) {
+        let again = header.to_bytes();
+        let again: &[u8; HEADER_BYTES] = again.as_slice().try_into().expect("a header's bytes");
+        // What it says stands, but for a path that is no text and grows by being shown.
+        if !header.path.contains('\u{fffd}') {
+            assert_eq!(Header::parse(again).as_ref(), Some(&header));
+        }
+    }
+    image(&bytes[len..]);
+}
