@@ -103,7 +103,11 @@ pub fn memcheck(program: &Path, words: &[&str]) -> Option<Output> {
     }
     let mut command = Command::new("timeout");
     command.args(["-k", "1", "300", "valgrind", "-q", "--leak-check=full", "--fair-sched=yes"]);
-    command.args(["--errors-for-leak-kinds=definite", &format!("--error-exitcode={FAULTS}")]);
+    command.args([
+        "--show-leak-kinds=definite",
+        "--errors-for-leak-kinds=definite",
+        &format!("--error-exitcode={FAULTS}"),
+    ]);
     let output = command.arg(program).args(words).output().expect("valgrind runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!errors.contains("=="), "{words:?}: {errors}");
