@@ -188,6 +188,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
 
+    /// Say at the end what has made the run slow
+    #[arg(short, long)]
+    pub verbose: bool,
+
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true)]
     pub command: Vec<OsString>,

@@ -274,9 +274,8 @@ impl ThreadLwp {
         let left = [high, low, context.get(Slot::LwpValue) as i64];
         self.take_direct(context);
         self.take_events(context);
-        let [high, low, values] = std::array::from_fn(|part| {
-            Context::passed(self.published[part], left[part])
-        });
+        let [high, low, values] =
+            std::array::from_fn(|part| Context::passed(self.published[part], left[part]));
         self.pass(high, low, values);
         self.published = self.room();
         self.write(context);

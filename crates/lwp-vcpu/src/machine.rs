@@ -21,7 +21,7 @@ use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
-use crate::outcome::ProcessReport;
+use crate::outcome::{Alone, ProcessReport};
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
 use crate::server::Pace;
@@ -100,6 +100,10 @@ pub struct Thread {
     pub lwp: Option<Box<ThreadLwp>>,
     /// Where the random bits of its counters come from, while LWP is off.
     pub lwp_random: Option<Xorshift32>,
+    /// When it asked for an instruction to be executed alone, and since when that is done.
+    pub step_asked: Option<Instant>,
+    /// See `step_asked`.
+    pub stepping_since: Instant,
     /// How often a fault of the LWP component has been handed to it in vain.
     pub component_faults: u32,
     /// Cut fragments that the thread leads itself to.
@@ -207,6 +211,8 @@ pub struct Machine {
     pub pace: Pace,
     /// Some thread may not make the system call that wakes the server.
     pub filtered: bool,
+    /// What has been executed one instruction at a time.
+    pub alone: Alone,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -258,6 +264,7 @@ impl Machine {
             call_stacks: CallStacks::default(),
             pace: Pace::new(spin),
             filtered: false,
+            alone: Alone::default(),
             finished: false,
             started: Instant::now(),
             config,
@@ -376,6 +383,7 @@ impl Machine {
     pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.need = Some(need);
+            thread.step_asked = (need == Need::Step).then(Instant::now);
             self.needy.push(tid);
             sys::event_signal(&self.wake_tracer);
         }
@@ -414,6 +422,8 @@ impl Machine {
             started: Instant::now(),
             lwp,
             lwp_random: None,
+            step_asked: None,
+            stepping_since: Instant::now(),
             component_faults: 0,
             known_cuts: KnownCuts::default(),
             side: None,
