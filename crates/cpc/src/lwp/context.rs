@@ -301,16 +301,10 @@ impl Context for LwpContext {
         let Some(running) = self.running.get_mut(index) else {
             return Ok(0);
         };
-        let mut handed = 0;
-        for record in &running.queue {
-            handed += 1;
-            if !sink(record) {
-                break;
-            }
-        }
-        running.queue.drain(..handed);
+        let refused = running.queue.iter().filter(|record| !sink(record)).count();
+        running.queue.clear();
         let dropped = std::mem::take(&mut running.dropped);
-        Ok(dropped + std::mem::take(&mut self.lost))
+        Ok(refused as u64 + dropped + std::mem::take(&mut self.lost))
     }
 
     fn release(&mut self) {
