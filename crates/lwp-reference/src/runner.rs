@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 
-use lwp_ptrace::{Errno, Regs, Stop, Tid, spawn, sys};
+use lwp_arch::Fault;
+use lwp_ptrace::{Errno, Regs, Stop, Tid, Vectors, spawn, sys};
 
 use crate::cpuid;
 use crate::decode::{Action, Decoded, LONGEST};
@@ -159,7 +160,7 @@ impl Runner {
         }
         let regs = if stayed { regs } else { self.completed(tid)? };
         // If no handler is called the step executes the instruction it finds.
-        let decoded = Decoded::new(&read_code(tid, regs.0.rip), &regs.0);
+        let decoded = Decoded::new(&read_code(tid, regs.0.rip), &regs.0, || Vectors::of(tid).ok());
         self.prepare(tid, decoded, regs)?;
         sys::single_step(tid, signal)
     }
@@ -218,7 +219,8 @@ impl Runner {
     fn go_on_from(&mut self, tid: Tid, mut regs: Regs) -> Result<(), Errno> {
         loop {
             let Some(thread) = self.threads.get_mut(&tid) else { return sys::cont(tid, 0) };
-            let decoded = Decoded::new(&read_code(tid, regs.0.rip), &regs.0);
+            let decoded =
+                Decoded::new(&read_code(tid, regs.0.rip), &regs.0, || Vectors::of(tid).ok());
             // A signal comes before the next instruction.
             let ours = !matches!(decoded.action, Action::Step | Action::Xgetbv | Action::State(_));
             let signal_first = thread.fault.is_some()
@@ -264,6 +266,8 @@ impl Runner {
                     thread.interrupted = interrupted;
                 }
             }
+            // The processor lacks the instruction as well.
+            Err(Fault::Ud) => return Ok(false),
             Err(fault) => {
                 thread.fault = Some(fault::information(fault));
                 fault::raise(self.pids[&tid], tid)?;

@@ -104,7 +104,7 @@ impl LwpContext {
     ///
     /// # Errors
     ///
-    /// EAGAIN if the thread uses LWP already; ENOMEM.
+    /// EAGAIN if the thread uses LWP already, or the processor cannot profile it; ENOMEM.
     pub(super) fn start(unit: Arc<dyn Unit>, program: Program, presets: &[u64]) -> Result<Self> {
         if unit.flush() != 0 {
             return Err(Error::new(
@@ -135,6 +135,13 @@ impl LwpContext {
         context.choose_threshold(presets)?;
         context.reset(presets);
         context.load();
+        // A processor that cannot profile the thread leaves LWP off.
+        if context.unit.flush() != context.memory.address() {
+            return Err(Error::new(
+                libc::EAGAIN,
+                "the processor does not profile this thread now; under `lwp run` it says why on standard error",
+            ));
+        }
         Ok(context)
     }
 
