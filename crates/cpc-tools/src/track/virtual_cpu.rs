@@ -46,13 +46,16 @@ pub fn track(options: &Options) -> Result<(), Failure> {
     answer_signals(requests.clone(), options.pid.is_some())?;
     let printer = Mutex::new(Printer::new(options, &specs, &sampling, output));
     let books = Books { printer, requests, reports: Mutex::new(reports) };
-    let wishes = cpc::Requests::of_this_process().map_err(Failure::new)?;
+    // Without it the program is told that there are no counters to be switched.
+    let wishes = cpc::Requests::of_this_process().ok();
     let (ended, ending) = io::pipe().map_err(Failure::new)?;
     let outcome = std::thread::scope(|scope| {
         let (done, over) = channel::<()>();
-        let (books, wishes) = (&books, &*wishes);
+        let books = &books;
         scope.spawn(move || ticks(options, books, &over));
-        scope.spawn(move || books.fulfil(wishes, &ended));
+        if let Some(wishes) = &wishes {
+            scope.spawn(move || books.fulfil(wishes, &ended));
+        }
         let outcome = lwp_vcpu::run(&config, Some(control));
         drop((done, ending));
         outcome
