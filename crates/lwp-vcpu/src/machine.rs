@@ -15,7 +15,7 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::call_stack::CallStacks;
-use crate::config::{Config, Plan};
+use crate::config::{Config, LwpConfig, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
@@ -122,6 +122,8 @@ pub struct Thread {
     pub calm: Option<Calm>,
     /// What is remembered of ignored signals.
     pub ignored: Ignored,
+    /// CPU time that it had taken when it came into its image, and when it was about to end.
+    pub cpu: (Option<Duration>, Option<Duration>),
     /// What the counters say too much or too little.
     pub correction: Sum,
     /// It may still be replacing the contexts that it has been made with: those, and how many are mapped.
@@ -228,6 +230,7 @@ impl Machine {
             tsc: config.deterministic,
             random: config.deterministic,
             lwp: config.lwp.is_some(),
+            no_inserts: config.lwp.as_ref().is_some_and(LwpConfig::is_proposal),
             fewer_states: cpu.real_xcr0() != sys::xcr0(),
             lwp_state: !cpu.components().is_empty(),
         };
@@ -433,6 +436,7 @@ impl Machine {
             pending: None,
             calm: None,
             ignored: Ignored::default(),
+            cpu: (self.cpu_time(tid), None),
             correction: Sum::default(),
             moving: None,
             settled: false,

@@ -85,6 +85,11 @@ pub struct ThreadReport {
     pub started: Instant,
     /// When it left it; not yet, in a report of a run that goes on.
     pub ended: Option<Instant>,
+    /// How many of each sampled event have passed, in the order of [`crate::Config::sampling`].
+    pub sampled: Vec<u64>,
+    /// CPU time that it has taken in this image, the virtual CPU's own work in it included; `None` where
+    /// [`crate::Config::thread_times`] does not ask for it, or the kernel does not say it.
+    pub cpu: Option<Duration>,
 }
 
 /// One process's counts: of one program image run by it; an exec starts the next report.

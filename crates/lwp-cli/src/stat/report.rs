@@ -341,6 +341,8 @@ pub mod samples {
             counts: counts(instructions),
             started: Instant::now(),
             ended: None,
+            sampled: Vec::new(),
+            cpu: None,
         };
         let process = |pid, comm: &str, threads| ProcessReport {
             pid,
