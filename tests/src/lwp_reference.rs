@@ -6,6 +6,7 @@ use clap::Parser;
 use lwp_reference::{End, Options, run};
 use rustix::process::{Signal, getpid, kill_process};
 
+#[allow(clippy::print_stderr, reason = "the oracle is a tool of tests")]
 fn main() {
     let code = match run(&Options::parse()) {
         Ok(End::Code(code)) => code,

@@ -2,6 +2,7 @@
 //!
 //! Needs `as` and `objcopy`; where they are missing the tests say so and pass. Blind spot: gas chooses
 //! one encoding per form, so forms that only a disassembler sees are left to `oracle_iced.rs`.
+#![allow(clippy::print_stdout, reason = "tests say what they skip, and why")]
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
 //! Programs that end while lwp starts them, and runs of very many of them.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

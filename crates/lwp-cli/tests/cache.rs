@@ -1,5 +1,6 @@
 //! The cache of translations: it changes how long a run takes and nothing else.
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
 //! What `lwp` says and returns before any program runs.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,6 +1,7 @@
 //! lwp where containers run it: under their filters, without privileges, on a read-only root, in namespaces of
 //! its own; and what it says where it cannot work. What the machine does not let a test set up is skipped, and
 //! said.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]
 mod recorded;

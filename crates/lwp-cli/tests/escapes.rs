@@ -1,4 +1,5 @@
 //! Names come from programs: whatever they hold, no command writes a character that a terminal would obey.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,6 @@
 //! Harnesses that call perf, with lwp in perf's place: what they measure and draw. A test whose harness is
 //! missing is skipped and says so; `tests/viewers.sh` installs them.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]
 mod tools;

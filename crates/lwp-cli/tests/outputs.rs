@@ -1,4 +1,5 @@
 //! Output that cannot be written, and threads that cannot be started: errors with a reason, never panics.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,5 @@
 //! Sampled recordings: every stack is right, every count is exact, and equal runs are equal.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]
 mod recorded;

@@ -1,4 +1,5 @@
 //! `lwp stat` and `lwp run` on real programs.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;

@@ -1,5 +1,6 @@
 //! Exports in the programs that they are for: each opens the file and says what it sees. A test whose
 //! viewer is missing is skipped and says so; `tests/viewers.sh` installs them.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]
 mod tools;

@@ -9,6 +9,7 @@
 //!
 //! Addresses are names: `app+5` of application code, `cache+40` of what was emitted for it, `@rcx` a
 //! field of the thread's context, `#2` a counter.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 mod common;
 
@@ -257,6 +258,7 @@ fn bench(plan: Plan, example: &Example) -> Bench {
         tsc: true,
         random: true,
         lwp,
+        no_inserts: false,
         lwp_state,
     };
     Bench::with_lwp(plan, example.lwp, example.checks, CODE, example.bytes, emulated, classes)

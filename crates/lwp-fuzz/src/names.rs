@@ -14,12 +14,12 @@ pub fn elf(bytes: &[u8]) {
         let starts: Vec<u64> = elf.symbols().map(|symbol| symbol.address).take(64).collect();
         for address in starts.into_iter().chain(ADDRESSES) {
             let _ = (elf.function_at(address), elf.function_about(address));
-            let _ = (elf.code_at(address, 64), elf.import_at(address));
+            let _ = (elf.code_in(address, 64), elf.import_at(address));
             let _ = (elf.address_of(address), elf.offset_of(address));
         }
     }
     let recording = about(bytes);
-    let options = Options { whole_functions: true, ..Options::default() };
+    let options = Options { whole_functions: Some(1 << 20), ..Options::default() };
     let profile = lwp_symbols::profile(&recording, &options).profile;
     let table = lwp_report::Table::new(&profile, &lwp_report::Options::default());
     let _ = lwp_report::text::table(&table, None);

@@ -146,7 +146,7 @@ impl Elf {
         segments.map(|&(offset, length, address)| NamedSegment { offset, length, address })
     }
 
-    /// Keeps the bytes of executable segments, for [`Self::code_at`].
+    /// Keeps the bytes of executable segments, for [`Self::code_in`].
     pub fn keep_code(&mut self, bytes: &[u8]) {
         let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) else { return };
         self.code = file

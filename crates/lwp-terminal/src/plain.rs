@@ -37,7 +37,8 @@ mod tests {
     #[test]
     fn control_characters_do_not_get_through() {
         let mut out = Plain::new(Vec::new());
-        write!(out, "a\tb\n{}", "\u{1b}[2J\u{9b}\u{202e}é").unwrap();
+        writeln!(out, "a\tb").unwrap();
+        write!(out, "\u{1b}[2J\u{9b}\u{202e}é").unwrap();
         out.write_all(b"\x9b1m\xff").unwrap();
         let text = String::from_utf8(out.0).unwrap();
         assert_eq!(text, "a\tb\n\u{fffd}[2J\u{fffd}\u{fffd}é\u{fffd}1m\u{fffd}");

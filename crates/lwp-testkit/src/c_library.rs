@@ -95,6 +95,7 @@ const FAULTS: &str = "99";
 /// # Panics
 ///
 /// Where memcheck finds a fault, or a definite leak.
+#[allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 pub fn memcheck(program: &Path, words: &[&str]) -> Option<Output> {
     let has = Command::new("valgrind").arg("--version").output();
     if !has.is_ok_and(|output| output.status.success()) {

@@ -56,7 +56,7 @@ pub use lwp_arch::EventFlags;
 pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
-pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
+pub use outcome::{Alone, Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 pub use sampled_code::{CodePlace, SampledCode};
 
 use events::Tracer;
@@ -114,6 +114,7 @@ fn run_virtually(
     machine.keep();
     Ok(Outcome {
         status,
+        alone: machine.alone,
         processes: std::mem::take(&mut machine.reports).into_list(),
         elapsed,
         user: after[0].0.saturating_sub(before[0].0),

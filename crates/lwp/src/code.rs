@@ -147,7 +147,7 @@ fn append_first(path: &Path, line: &[u8], birth: Option<birth::Time>) -> Result<
 
 fn drop_older(file: &OwnedFd, birth: Option<birth::Time>) -> Result<(), Error> {
     let stat = rustix::fs::fstat(file)?;
-    let changed = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    let changed = (stat.st_mtime, stat.st_mtime_nsec);
     if birth.is_some_and(|birth| changed < birth) {
         rustix::fs::ftruncate(file, 0)?;
     }

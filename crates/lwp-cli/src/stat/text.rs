@@ -24,6 +24,9 @@ pub fn render(report: &Report, grouped: bool) -> String {
     );
     rows(&mut text, report, grouped, "");
     text.push_str(&times(report));
+    for remark in &report.remarks {
+        let _ = writeln!(text, " {remark}\n");
+    }
     text
 }
 

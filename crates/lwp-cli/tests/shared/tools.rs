@@ -1,4 +1,5 @@
 //! What the tests of recordings run their commands with.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -19,6 +19,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
             machine.settle(tid, &cache);
         }
     }
+    machine.note_cpu_time(tid);
     machine.note_words(tid);
     machine.note_files(tid);
     if machine.config.warm.is_some() {

@@ -1,6 +1,6 @@
 //! What threads have counted, and when it counts: reports, and switching on and off.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lwp_ptrace::Tid;
 
@@ -16,12 +16,20 @@ impl Machine {
         let total = self.thread_sum(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
         let kept = self.counted(&thread, total);
+        let (sampled, cpu) = (self.sampled_totals(&thread), self.cpu_of(tid, &thread));
         let wanted = self.is_reported(tid);
         if let Some(process) = self.processes.get(&thread.pid).filter(|_| wanted) {
             let report = process.report;
-            let comm = self.reports[report].comm.clone();
-            let (counts, started, ended) = (kept.counts(), thread.started, Some(Instant::now()));
-            self.reports.add_thread(report, ThreadReport { tid, comm, counts, started, ended });
+            let thread = ThreadReport {
+                tid,
+                comm: self.reports[report].comm.clone(),
+                counts: kept.counts(),
+                started: thread.started,
+                ended: Some(Instant::now()),
+                sampled,
+                cpu,
+            };
+            self.reports.add_thread(report, thread);
         }
         self.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {
@@ -45,11 +53,42 @@ impl Machine {
             let Some(thread) = self.threads.get(&tid) else { continue };
             let Some(process) = self.processes.get(&thread.pid) else { continue };
             let counts = self.counted(thread, total).counts();
-            let comm = self.reports[process.report].comm.clone();
-            let thread = ThreadReport { tid, comm, counts, started: thread.started, ended: None };
-            live.push((process.report, thread));
+            let (sampled, cpu) = (self.sampled_totals(thread), self.cpu_of(tid, thread));
+            let report = ThreadReport {
+                tid,
+                comm: self.reports[process.report].comm.clone(),
+                counts,
+                started: thread.started,
+                ended: None,
+                sampled,
+                cpu,
+            };
+            live.push((process.report, report));
         }
         self.reports.so_far(live)
+    }
+
+    /// CPU time that a living thread has taken since it was made, if it is to be reported.
+    pub fn cpu_time(&self, tid: Tid) -> Option<Duration> {
+        if !self.config.thread_times {
+            return None;
+        }
+        let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    }
+
+    /// A thread is about to end: its CPU time can be asked for now, and not later.
+    pub fn note_cpu_time(&mut self, tid: Tid) {
+        let now = self.cpu_time(tid);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.cpu.1 = now;
+        }
+    }
+
+    /// CPU time of a thread in its image.
+    fn cpu_of(&self, tid: Tid, thread: &Thread) -> Option<Duration> {
+        let now = thread.cpu.1.or_else(|| self.cpu_time(tid))?;
+        Some(now.saturating_sub(thread.cpu.0.unwrap_or_default()))
     }
 
     /// What a thread has counted while counting was on, given its total.

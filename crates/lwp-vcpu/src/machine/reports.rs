@@ -1,6 +1,7 @@
 //! The reports of a run's processes: each on its own, or folded into one as they end.
 
 use std::ops::{Index, IndexMut};
+use std::time::Duration;
 
 use crate::outcome::{Counts, ProcessReport, ThreadReport};
 
@@ -9,7 +10,7 @@ use crate::outcome::{Counts, ProcessReport, ThreadReport};
 pub struct Reports {
     list: Vec<ProcessReport>,
     /// What processes that have ended have counted, and the numbers that they had.
-    ended: Counts,
+    ended: Sum,
     free: Vec<usize>,
     fold: bool,
     /// The first process, for which the sum stands.
@@ -45,8 +46,9 @@ impl Reports {
     pub fn forget(&mut self, number: usize) {
         let Some(report) = self.list.get_mut(number) else { return };
         if self.fold && report.uncounted.is_none() {
-            self.ended += report.counts();
-            report.threads = Vec::new();
+            for thread in std::mem::take(&mut report.threads) {
+                self.ended.add(&thread);
+            }
             self.free.push(number);
         }
     }
@@ -55,7 +57,12 @@ impl Reports {
     pub fn add_thread(&mut self, number: usize, thread: ThreadReport) {
         let Some(report) = self.list.get_mut(number) else { return };
         match report.threads.first_mut() {
-            Some(sum) if self.fold => sum.counts += thread.counts,
+            Some(first) if self.fold => {
+                let mut sum = Sum::default();
+                sum.add(first);
+                sum.add(&thread);
+                (first.counts, first.sampled, first.cpu) = (sum.counts, sum.sampled, sum.cpu);
+            }
             _ => report.threads.push(thread),
         }
     }
@@ -64,7 +71,7 @@ impl Reports {
     pub fn so_far(&self, live: Vec<(usize, ThreadReport)>) -> Vec<ProcessReport> {
         let mut now = Self {
             list: self.list.clone(),
-            ended: self.ended,
+            ended: self.ended.clone(),
             free: self.free.clone(),
             fold: self.fold,
             first: self.first.clone(),
@@ -90,22 +97,45 @@ impl Reports {
     }
 
     fn folded(self, first: ProcessReport) -> Vec<ProcessReport> {
-        let (mut counts, mut counted) = (self.ended, !self.free.is_empty());
+        let (mut sum, mut counted) = (self.ended, !self.free.is_empty());
         let mut uncounted = Vec::new();
         for report in self.list {
             match report.uncounted {
                 Some(_) => uncounted.push(report),
                 None => {
                     counted = true;
-                    counts += report.counts();
+                    report.threads.iter().for_each(|thread| sum.add(thread));
                 }
             }
         }
         uncounted.sort_by_key(|report| report.started);
         let (tid, comm, started) = (first.pid, first.comm.clone(), first.started);
-        let sum = ThreadReport { tid, comm, counts, started, ended: None };
-        let sum = counted.then(|| ProcessReport { threads: vec![sum], ..first });
-        sum.into_iter().chain(uncounted).collect()
+        let (counts, sampled, cpu) = (sum.counts, sum.sampled, sum.cpu);
+        let thread = ThreadReport { tid, comm, counts, started, ended: None, sampled, cpu };
+        let whole = counted.then(|| ProcessReport { threads: vec![thread], ..first });
+        whole.into_iter().chain(uncounted).collect()
+    }
+}
+
+/// What several threads have counted together.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    counts: Counts,
+    sampled: Vec<u64>,
+    cpu: Option<Duration>,
+}
+
+impl Sum {
+    fn add(&mut self, thread: &ThreadReport) {
+        self.counts += thread.counts;
+        self.sampled.resize(self.sampled.len().max(thread.sampled.len()), 0);
+        for (sum, passed) in self.sampled.iter_mut().zip(&thread.sampled) {
+            *sum = sum.wrapping_add(*passed);
+        }
+        self.cpu = match (self.cpu, thread.cpu) {
+            (Some(sum), Some(time)) => Some(sum + time),
+            (sum, time) => sum.or(time),
+        };
     }
 }
 
@@ -143,8 +173,9 @@ mod tests {
 
     fn thread(tid: i32, instructions: u64) -> ThreadReport {
         let counts = Counts { instructions, ..Counts::default() };
-        let started = Instant::now();
-        ThreadReport { tid, comm: String::new(), counts, started, ended: None }
+        let (started, cpu) = (Instant::now(), Some(Duration::from_millis(instructions)));
+        let sampled = vec![instructions, 2 * instructions];
+        ThreadReport { tid, comm: String::new(), counts, started, ended: None, sampled, cpu }
     }
 
     /// Process ids, and instructions, of reports.
@@ -175,7 +206,10 @@ mod tests {
         assert_eq!(folded.list.len(), 3, "the first, the native one, and one for all others");
         let live = vec![(0, thread(6, 10_000))];
         assert_eq!(shown(&folded.so_far(live.clone())), [(1, 11_110), (2, 0)]);
-        assert_eq!(shown(&folded.into_list()), [(1, 1110), (2, 0)]);
+        let list = folded.into_list();
+        assert_eq!(shown(&list), [(1, 1110), (2, 0)]);
+        assert_eq!(list[0].threads[0].sampled, [1110, 2220]);
+        assert_eq!(list[0].threads[0].cpu, Some(Duration::from_millis(1110)));
         let whole = run(false);
         assert_eq!(whole.so_far(live)[0].threads.len(), 3);
         let list = whole.into_list();
