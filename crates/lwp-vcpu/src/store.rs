@@ -118,15 +118,19 @@ impl Store {
     /// Opens the store in `place`, made if it is missing, with files of at most `limit` bytes together.
     pub fn open(place: &Path, limit: u64) -> Result<Self, StoreError> {
         let failed = |path: &Path, error: io::Error| StoreError::Io { path: path.into(), error };
+        let check = |dir: &OwnedFd, path: &Path| match is_ours(
+            &fs::fstat(dir).map_err(|error| failed(path, error.into()))?,
+        ) {
+            true => Ok(()),
+            false => Err(StoreError::Foreign { path: path.into() }),
+        };
         let outer = place::open(place)?;
+        // First, because nothing is to be made in a directory that is not ours.
+        check(&outer, place)?;
         let units = place.join("units");
         let dir = make_and_open(outer.as_fd(), Path::new("units"))
             .map_err(|error| failed(&units, error.into()))?;
-        for (dir, path) in [(&outer, place), (&dir, &units)] {
-            if !is_ours(&fs::fstat(dir).map_err(|error| failed(path, error.into()))?) {
-                return Err(StoreError::Foreign { path: path.into() });
-            }
-        }
+        check(&dir, &units)?;
         Ok(Self { dir, limit })
     }
 
