@@ -189,10 +189,6 @@ pub struct RunArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
 
-    /// Say at the end what has made the run slow
-    #[arg(short, long)]
-    pub verbose: bool,
-
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true)]
     pub command: Vec<OsString>,
@@ -242,7 +238,7 @@ pub struct MachineArgs {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
 
-    /// Say more: why translations are not kept from run to run, and what a recording holds
+    /// Say more: why translations are not kept from run to run, what has made a run slow, and what a recording holds
     #[arg(short, long)]
     pub verbose: bool,
 }

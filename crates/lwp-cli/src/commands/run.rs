@@ -20,7 +20,7 @@ pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
     let control = requests.connect();
     signals::answer(requests, false)?;
     let outcome = lwp_vcpu::run(&config, Some(control))?;
-    if args.verbose
+    if args.machine.verbose
         && let Some(remark) = outcome.alone.remark()
     {
         // Where nobody reads it there is nothing to be done.
