@@ -95,8 +95,7 @@ impl Space {
 
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn renew(&mut self, family: usize, arenas: usize) {
-        let (users, contexts, sides) =
-            (self.users, self.contexts, std::mem::take(&mut self.sides));
+        let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
         *self = Self { users, contexts, sides, ..self.side(family, arenas) };
     }
 
