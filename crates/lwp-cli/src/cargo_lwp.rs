@@ -22,7 +22,7 @@ Usage: cargo lwp stat|record|flamegraph|bench|test [CARGO OPTIONS] [-- PROGRAM A
   test         count the events of tests: `cargo test`, whatever is named
 
 With --test or --tests `cargo test` is run, with --bench or --benches `cargo bench`, otherwise
-`cargo run`. Programs are built with --release and line tables unless a profile is chosen:
+`cargo run`. Programs are built with --release and debug information unless a profile is chosen:
 --dev, --release or --profile NAME. A test or benchmark should be named (--bench NAME): without a
 name cargo runs several programs, and the last one's recording is kept.
 ";
@@ -135,7 +135,8 @@ fn execute(plan: &Plan) -> Result<ExitCode, String> {
     for profile in ["RELEASE", "BENCH"] {
         let name = format!("CARGO_PROFILE_{profile}_DEBUG");
         if env::var_os(&name).is_none() {
-            command.env(name, "line-tables-only");
+            // With line tables alone, inlined functions have no paths.
+            command.env(name, "limited");
         }
     }
     let code = status(&mut command)?;

@@ -12,6 +12,7 @@ mod ending;
 mod failure;
 mod generating;
 mod lwp_args;
+mod output;
 mod perf;
 mod profiles;
 mod program;
@@ -21,6 +22,7 @@ mod recorder;
 mod requests;
 mod sampling;
 mod signals;
+mod sources;
 mod stat;
 mod top;
 #[cfg(feature = "tui")]

@@ -17,6 +17,7 @@ mod encode;
 mod graph;
 mod inclusive;
 mod join;
+mod located;
 mod merge;
 mod profile;
 mod recording;
@@ -30,6 +31,7 @@ pub use chunk::{Kind, ReadError};
 pub use encode::Writer;
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
+pub use located::{Located, LocatedStack};
 pub use merge::MergeError;
 pub use profile::{
     Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
