@@ -10,6 +10,7 @@ mod commands;
 mod counting;
 mod ending;
 mod failure;
+mod gate;
 mod generating;
 mod lwp_args;
 mod output;
