@@ -84,7 +84,10 @@ pub fn run(options: &Options) -> Result<()> {
         "cpc-tools",
     ])))?;
     let libraries = ["-p", "lwp-capi", "-p", "lwp-cpc", "-p", "lwp-pctx"];
-    workspace::run(cargo(&[&["build", "--release"], &libraries[..]].concat()))?;
+    let mut command = cargo(&[&["build", "--release"], &libraries[..]].concat());
+    // Their version symbols must be assembled together with the functions that they name.
+    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
+    workspace::run(command)?;
     check_static(&release.commands.join("lwp"))?;
     stage::tarball(&release)?;
     stage::image(&release)?;
