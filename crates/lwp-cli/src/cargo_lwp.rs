@@ -111,7 +111,7 @@ impl Plan {
     fn runner(&self, lwp: &Path, directory: &Path) -> Result<OsString, String> {
         let recording = directory.join(RECORDING);
         // Cargo splits the variable at spaces and knows no quotes.
-        let fixed = self.fixed.iter().map(|word| Path::new(word));
+        let fixed = self.fixed.iter().map(Path::new);
         for word in [lwp, &recording].into_iter().chain(fixed) {
             if word.to_string_lossy().contains(char::is_whitespace) {
                 return Err(format!("cargo cannot be given what has spaces: {}", word.display()));
