@@ -7,6 +7,7 @@
 mod args;
 mod code_filter;
 mod commands;
+mod comparing;
 mod counting;
 mod ending;
 mod failure;
@@ -18,6 +19,7 @@ mod perf;
 mod profiles;
 mod program;
 mod progress;
+mod provenance;
 mod recorded;
 mod recorder;
 mod requests;

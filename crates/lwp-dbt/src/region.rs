@@ -274,6 +274,11 @@ impl Translator {
         }
     }
 
+    /// Whether there is a fragment with this number.
+    pub fn has_fragment(&self, id: FragmentId) -> bool {
+        self.placed_of(id).is_some() || (id.0 as usize) < self.fragments.len()
+    }
+
     /// Where a direct branch enters a fragment, if it has such a place.
     pub fn head_of(&self, id: FragmentId) -> Option<CachePc> {
         match self.placed_of(id) {
@@ -343,6 +348,7 @@ impl Translator {
             return Region::default();
         }
         while work.created.len() < limits.fragments
+            && self.fits_another(&work)
             && let Some(next) = work.queue.pop(limits.most_doubt)
         {
             self.trace(&mut work, next, limits);
@@ -378,16 +384,13 @@ impl Translator {
                 }
                 return;
             }
-            let room = work.emitter.out.code.len()
-                + work.emitter.out.touches.len() * TOUCH_BYTES
-                + (work.created.len() + 2) * FRAGMENT_ROOM / 8
-                + self.fragment_room();
+            let fits = self.fits_another(work);
             let stop = work.created.len() >= limits.fragments.max(1) + 16
-                || room > work.room
+                || !fits
                 || work.doubt > limits.most_doubt.saturating_add(TRACE_DOUBT);
             let block = if stop && length > 0 { None } else { self.decode(work, pc) };
             let Some(block) = block else {
-                if room <= work.room || length > 0 {
+                if fits || length > 0 {
                     self.fall_off(work, pc, arrival);
                 }
                 match (length, entry) {
@@ -436,6 +439,15 @@ impl Translator {
                 self.spare.push(block);
             }
         }
+    }
+
+    /// Whether there is room for another fragment, with what the region's stubs are going to take.
+    fn fits_another(&self, work: &Work<'_>) -> bool {
+        let needed = work.emitter.out.code.len()
+            + work.emitter.out.touches.len() * TOUCH_BYTES
+            + (work.created.len() + 2) * FRAGMENT_ROOM / 8
+            + self.fragment_room();
+        needed <= work.room
     }
 
     /// Bytes that one fragment with its stubs can take at most.

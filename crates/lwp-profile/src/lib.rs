@@ -11,6 +11,7 @@
 mod builder;
 pub mod chunk;
 mod circles;
+mod comparable;
 mod decode;
 pub mod diff;
 mod encode;
@@ -19,6 +20,7 @@ mod inclusive;
 mod join;
 mod located;
 mod merge;
+mod names;
 mod profile;
 mod recording;
 mod stacks;
@@ -28,11 +30,13 @@ mod wire;
 
 pub use builder::{Builder, StackKey};
 pub use chunk::{Kind, ReadError};
+pub use comparable::Difference;
 pub use encode::Writer;
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
 pub use located::{Located, LocatedStack};
 pub use merge::MergeError;
+pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
 pub use profile::{
     Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,

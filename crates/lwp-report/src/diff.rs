@@ -98,7 +98,11 @@ pub fn text(view: &View<'_>) -> String {
     };
     line('#', &heads, 0, "What");
     for (row, cells) in shown.iter().zip(&cells) {
-        line(' ', cells, row.delta(view.event), &row.key);
+        let key = match &row.renamed_from {
+            Some(name) => format!("{} (renamed from {name})", row.key),
+            None => row.key.clone(),
+        };
+        line(' ', cells, row.delta(view.event), &key);
     }
     if rows.len() > shown.len() {
         let _ = writeln!(out, "# {} more not shown: -n 0 shows all", rows.len() - shown.len());
@@ -124,7 +128,14 @@ pub fn json(view: &View<'_>) -> String {
         .rows()
         .into_iter()
         .take(view.limit.unwrap_or(usize::MAX))
-        .map(|row| json!({ "what": row.key, "before": side(&row.before), "after": side(&row.after) }))
+        .map(|row| {
+            let (before, after) = (side(&row.before), side(&row.after));
+            let mut value = json!({ "what": row.key, "before": before, "after": after });
+            if let Some(name) = &row.renamed_from {
+                value["renamed_from"] = json!(name);
+            }
+            value
+        })
         .collect();
     let document = json!({
         "event": view.name,

@@ -152,6 +152,7 @@ mod tests {
                     key: (*key).into(),
                     before: values(*before),
                     after: values(*after),
+                    renamed_from: None,
                 })
                 .collect(),
             before: sum(|row| row.1),

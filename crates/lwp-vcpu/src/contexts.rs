@@ -14,7 +14,9 @@ use lwp_ptrace::{SharedMemory, sys};
 
 use rustc_hash::FxHashMap;
 
-use crate::memory_map::{APPLY_LIST, DOORS, DOORS_AT, SLEEP_AT, SLOT_BYTES, slot_address};
+use crate::memory_map::{
+    APPLY_LIST, DOORS, DOORS_AT, MAX_COUNTERS, SLEEP_AT, SLOT_BYTES, slot_address,
+};
 use crate::outcome::Counts;
 
 mod doors;
@@ -192,9 +194,23 @@ impl Context<'_> {
         self.memory().store(self.base() + u64::from(field as u32), value);
     }
 
-    /// What is being asked; a number that translated code cannot have written reads as a dispatch.
+    /// What is being asked; `None` for a number that translated code cannot have written.
+    pub fn asked(&self) -> Option<RequestKind> {
+        RequestKind::from_raw(u32::try_from(self.get(Slot::Kind)).ok()?)
+    }
+
+    /// The same where it does not matter what a forged number stands for: a dispatch.
     pub fn kind(&self) -> RequestKind {
-        RequestKind::from_raw(self.get(Slot::Kind) as u32).unwrap_or(RequestKind::Dispatch)
+        self.asked().unwrap_or(RequestKind::Dispatch)
+    }
+
+    /// How many of a part of the countdown have passed since it was `published`, of which `left` are left. Translated
+    /// code can go beyond what was published by no more than a block counts; what the program has written there itself
+    /// is cut to that.
+    pub fn passed(published: i64, left: i64) -> u64 {
+        let passed = published.saturating_sub(left);
+        let most = published.saturating_add(BLOCK_COUNTS_MOST);
+        u64::try_from(passed.min(most)).unwrap_or(0)
     }
 
     /// Sets all counters to zero.
@@ -244,12 +260,12 @@ impl Context<'_> {
 
     /// Reads a line of the data cache, `place` bytes behind its first: the address, negated.
     pub fn lwp_line(&self, place: u64) -> u64 {
-        self.memory().load(self.base() + u64::from(SETS_AT) + place)
+        self.memory().load(self.base() + u64::from(SETS_AT) + within_sets(place))
     }
 
     /// Writes it.
     pub fn set_lwp_line(&self, place: u64, line: u64) {
-        self.memory().store(self.base() + u64::from(SETS_AT) + place, line);
+        self.memory().store(self.base() + u64::from(SETS_AT) + within_sets(place), line);
     }
 
     /// Reads change `index` of the data cache: pc, line, place, line that had to go.
@@ -427,13 +443,19 @@ impl Context<'_> {
         });
     }
 
-    /// Counter `index`.
+    /// Counter `index`; 0 where there is no such counter.
     pub fn counter(&self, index: u32) -> u64 {
+        if u64::from(index) >= MAX_COUNTERS {
+            return 0;
+        }
         self.memory().load(self.base() + CONTEXT_BYTES + u64::from(index) * 8)
     }
 
     /// Sets counter `index`. The thread must be waiting.
     pub fn set_counter(&self, index: u32, value: u64) {
+        if u64::from(index) >= MAX_COUNTERS {
+            return;
+        }
         self.memory().store(self.base() + CONTEXT_BYTES + u64::from(index) * 8, value);
     }
 
@@ -486,7 +508,16 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
-/// A sum of weighted counters. Signed: corrections may come before what they correct.
+/// More than a block counts.
+const BLOCK_COUNTS_MOST: i64 = 1 << 20;
+
+/// A place among the sets of the data cache, whatever the program has written down as one.
+fn within_sets(place: u64) -> u64 {
+    const SETS_BYTES: u64 = (UNDO_AT - SETS_AT) as u64;
+    (place % SETS_BYTES) & !7
+}
+
+/// A sum of weighted counters, modulo 2^64: a program can write to its counters. Signed: corrections may come before what they correct.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum([i64; 7]);
 
@@ -495,14 +526,14 @@ impl Sum {
     pub fn add(&mut self, weights: Weights, count: u64) {
         let count = count as i64;
         for (sum, weight) in self.0.iter_mut().zip(weights.by_event()) {
-            *sum += i64::from(weight) * count;
+            *sum = sum.wrapping_add(i64::from(weight).wrapping_mul(count));
         }
     }
 
     /// Adds another sum.
     pub fn add_sum(&mut self, other: Self) {
         for (sum, value) in self.0.iter_mut().zip(other.0) {
-            *sum += value;
+            *sum = sum.wrapping_add(value);
         }
     }
 
@@ -510,7 +541,7 @@ impl Sum {
     #[must_use]
     pub fn minus(mut self, other: Self) -> Self {
         for (sum, value) in self.0.iter_mut().zip(other.0) {
-            *sum -= value;
+            *sum = sum.wrapping_sub(value);
         }
         self
     }

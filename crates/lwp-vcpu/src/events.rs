@@ -190,6 +190,14 @@ impl<'a> Tracer<'a> {
         for tid in std::mem::take(&mut machine.needy) {
             let _ = sys::interrupt(tid);
         }
+        for (pid, what) in std::mem::take(&mut machine.forgeries) {
+            let reason = format!("it has forged a request to the virtual CPU: {what}");
+            if let Some(process) = machine.processes.get(&pid) {
+                let report = process.report;
+                machine.reports[report].uncounted = Some(reason.clone());
+            }
+            self.end(pid, &reason);
+        }
     }
 
     fn requests(&mut self) {
@@ -288,9 +296,12 @@ impl<'a> Tracer<'a> {
     /// A thread stands still and cannot be led on: its process ends, and says why.
     fn lose(&mut self, machine: &Machine, tid: Tid, stop: Stop, error: Errno) {
         let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
-        eprintln!(
-            "lwp: process {pid} is killed: thread {tid} cannot go on after {stop:?}: {error}"
-        );
+        self.end(pid, &format!("thread {tid} cannot go on after {stop:?}: {error}"));
+    }
+
+    /// Ends a process that cannot be traced any further.
+    fn end(&mut self, pid: i32, reason: &str) {
+        eprintln!("lwp: process {pid} is killed: {reason}");
         self.lost |= pid == self.first;
         let _ = sys::kill(pid, SIGKILL);
     }

@@ -58,7 +58,7 @@ pub use lwp_arch::EventFlags;
 pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
-pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
+pub use outcome::{Alone, Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 pub use sampled_code::{CodePlace, SampledCode};
 
 use cpu_clock::{CpuClocks, CpuTimes};
@@ -128,6 +128,7 @@ fn run_virtually(
     machine.keep();
     Ok(Outcome {
         status,
+        alone: machine.alone,
         processes: machine.reports,
         elapsed,
         user: times.user,

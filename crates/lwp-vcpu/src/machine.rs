@@ -15,14 +15,14 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::call_stack::CallStacks;
-use crate::config::{Config, Plan};
+use crate::config::{Config, LwpConfig, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::cpu_clock::CpuClocks;
 use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
-use crate::outcome::ProcessReport;
+use crate::outcome::{Alone, ProcessReport};
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
 use crate::server::Pace;
@@ -101,6 +101,10 @@ pub struct Thread {
     pub lwp: Option<Box<ThreadLwp>>,
     /// Where the random bits of its counters come from, while LWP is off.
     pub lwp_random: Option<Xorshift32>,
+    /// When it asked for an instruction to be executed alone, and since when that is done.
+    pub step_asked: Option<Instant>,
+    /// See `step_asked`.
+    pub stepping_since: Instant,
     /// How often a fault of the LWP component has been handed to it in vain.
     pub component_faults: u32,
     /// Cut fragments that the thread leads itself to.
@@ -119,6 +123,8 @@ pub struct Thread {
     pub calm: Option<Calm>,
     /// What is remembered of ignored signals.
     pub ignored: Ignored,
+    /// CPU time that it had taken when it came into its image, and when it was about to end.
+    pub cpu: (Option<Duration>, Option<Duration>),
     /// What the counters say too much or too little.
     pub correction: Sum,
     /// It may still be replacing the contexts that it has been made with: those, and how many are mapped.
@@ -178,6 +184,8 @@ pub struct Machine {
     pub reports: Vec<ProcessReport>,
     /// Threads that need the tracer.
     pub needy: Vec<Tid>,
+    /// Processes that have written what translated code cannot have written: what it was.
+    pub forgeries: Vec<(i32, &'static str)>,
     /// Address spaces whose translations are being renewed.
     pub renewals: Vec<usize>,
     /// Most bytes of an arena, where that is less than usual.
@@ -206,6 +214,8 @@ pub struct Machine {
     pub pace: Pace,
     /// Some thread may not make the system call that wakes the server.
     pub filtered: bool,
+    /// What has been executed one instruction at a time.
+    pub alone: Alone,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -223,6 +233,7 @@ impl Machine {
             tsc: config.deterministic,
             random: config.deterministic,
             lwp: config.lwp.is_some(),
+            no_inserts: config.lwp.as_ref().is_some_and(LwpConfig::is_proposal),
             fewer_states: cpu.real_xcr0() != sys::xcr0(),
             lwp_state: !cpu.components().is_empty(),
         };
@@ -245,6 +256,7 @@ impl Machine {
             limbo_order: VecDeque::new(),
             reports: Vec::new(),
             needy: Vec::new(),
+            forgeries: Vec::new(),
             renewals: Vec::new(),
             arena_bytes: arena_bytes(),
             foresees: std::env::var_os("LWP_FORESEE").is_some_and(|value| value == "1"),
@@ -258,6 +270,7 @@ impl Machine {
             call_stacks: CallStacks::default(),
             pace: Pace::new(spin),
             filtered: false,
+            alone: Alone::default(),
             finished: false,
             started: Instant::now(),
             clocks: None,
@@ -377,7 +390,16 @@ impl Machine {
     pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.need = Some(need);
+            thread.step_asked = (need == Need::Step).then(Instant::now);
             self.needy.push(tid);
+            sys::event_signal(&self.wake_tracer);
+        }
+    }
+
+    /// A thread's context says `what`, which translated code cannot have written: its process is not to go on.
+    pub fn forged(&mut self, tid: Tid, what: &'static str) {
+        if let Some(thread) = self.threads.get(&tid) {
+            self.forgeries.push((thread.pid, what));
             sys::event_signal(&self.wake_tracer);
         }
     }
@@ -407,6 +429,8 @@ impl Machine {
             started: Instant::now(),
             lwp,
             lwp_random: None,
+            step_asked: None,
+            stepping_since: Instant::now(),
             component_faults: 0,
             known_cuts: KnownCuts::default(),
             side: None,
@@ -416,6 +440,7 @@ impl Machine {
             pending: None,
             calm: None,
             ignored: Ignored::default(),
+            cpu: (self.cpu_time(tid), None),
             correction: Sum::default(),
             moving: None,
             settled: false,

@@ -25,19 +25,19 @@ pub struct Counts {
 impl Counts {
     /// All taken branches: every branch but the conditional ones that fell through.
     pub fn taken(&self) -> u64 {
-        self.branches - self.conditional + self.conditional_taken
+        self.branches.wrapping_sub(self.conditional).wrapping_add(self.conditional_taken)
     }
 }
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.instructions += other.instructions;
-        self.branches += other.branches;
-        self.conditional += other.conditional;
-        self.conditional_taken += other.conditional_taken;
-        self.calls += other.calls;
-        self.returns += other.returns;
-        self.indirect += other.indirect;
+        self.instructions = self.instructions.wrapping_add(other.instructions);
+        self.branches = self.branches.wrapping_add(other.branches);
+        self.conditional = self.conditional.wrapping_add(other.conditional);
+        self.conditional_taken = self.conditional_taken.wrapping_add(other.conditional_taken);
+        self.calls = self.calls.wrapping_add(other.calls);
+        self.returns = self.returns.wrapping_add(other.returns);
+        self.indirect = self.indirect.wrapping_add(other.indirect);
     }
 }
 
@@ -45,13 +45,13 @@ impl Sub for Counts {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         Self {
-            instructions: self.instructions - other.instructions,
-            branches: self.branches - other.branches,
-            conditional: self.conditional - other.conditional,
-            conditional_taken: self.conditional_taken - other.conditional_taken,
-            calls: self.calls - other.calls,
-            returns: self.returns - other.returns,
-            indirect: self.indirect - other.indirect,
+            instructions: self.instructions.wrapping_sub(other.instructions),
+            branches: self.branches.wrapping_sub(other.branches),
+            conditional: self.conditional.wrapping_sub(other.conditional),
+            conditional_taken: self.conditional_taken.wrapping_sub(other.conditional_taken),
+            calls: self.calls.wrapping_sub(other.calls),
+            returns: self.returns.wrapping_sub(other.returns),
+            indirect: self.indirect.wrapping_sub(other.indirect),
         }
     }
 }
@@ -85,6 +85,11 @@ pub struct ThreadReport {
     pub started: Instant,
     /// When it left it; not yet, in a report of a run that goes on.
     pub ended: Option<Instant>,
+    /// How many of each sampled event have passed, in the order of [`crate::Config::sampling`].
+    pub sampled: Vec<u64>,
+    /// CPU time that it has taken in this image, the virtual CPU's own work in it included; `None` where
+    /// [`crate::Config::thread_times`] does not ask for it, or the kernel does not say it.
+    pub cpu: Option<Duration>,
 }
 
 /// One process's counts: of one program image run by it; an exec starts the next report.
@@ -134,6 +139,28 @@ pub struct Outcome {
     pub system: Duration,
     /// CPU time of the host (translator and tracer).
     pub host: Duration,
+    /// What was executed one instruction at a time.
+    pub alone: Alone,
+}
+
+/// Instructions that were executed natively, one at a time, because they could not be translated where they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Alone {
+    /// How many.
+    pub instructions: u64,
+    /// How long that took, in all threads together.
+    pub time: Duration,
+}
+
+impl Alone {
+    /// What to say of it where it took more than a second: a run is slow then for no reason of the program's.
+    pub fn remark(&self) -> Option<String> {
+        let seconds = self.time.as_secs_f64();
+        (seconds > 1.0).then(|| {
+            let count = self.instructions;
+            format!("{count} instructions were executed one at a time, which took {seconds:.1} s")
+        })
+    }
 }
 
 impl Outcome {
@@ -181,4 +208,17 @@ pub enum Error {
         /// What to do about it.
         remedy: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_steps_are_spoken_of_once_they_take_a_second() {
+        let alone = |millis| Alone { instructions: 5000, time: Duration::from_millis(millis) };
+        assert_eq!(alone(900).remark(), None);
+        let remark = alone(1500).remark().unwrap();
+        assert_eq!(remark, "5000 instructions were executed one at a time, which took 1.5 s");
+    }
 }

@@ -65,36 +65,41 @@ impl Executions {
     pub fn add(&mut self, other: &Self, factor: i64) {
         for (fragment, [runs, not_taken]) in &other.runs {
             let sum = self.runs.entry(*fragment).or_default();
-            sum[0] += runs * factor;
-            sum[1] += not_taken * factor;
+            sum[0] = sum[0].wrapping_add(runs.wrapping_mul(factor));
+            sum[1] = sum[1].wrapping_add(not_taken.wrapping_mul(factor));
         }
         for (key, count) in &other.partial {
-            *self.partial.entry(*key).or_default() += count * factor;
+            add(self.partial.entry(*key).or_default(), count.wrapping_mul(factor));
         }
         for (pc, count) in &other.steps {
-            *self.steps.entry(*pc).or_default() += count * factor;
+            add(self.steps.entry(*pc).or_default(), count.wrapping_mul(factor));
         }
         for (call, count) in &other.calls {
-            *self.calls.entry(*call).or_default() += count * factor;
+            add(self.calls.entry(*call).or_default(), count.wrapping_mul(factor));
         }
         for (jump, count) in &other.jumps {
-            *self.jumps.entry(*jump).or_default() += count * factor;
+            add(self.jumps.entry(*jump).or_default(), count.wrapping_mul(factor));
         }
     }
 
     /// Adds `count` increments of a counter.
     fn add_counter(&mut self, role: Role, count: i64) {
         match role {
-            Role::Runs(fragment) => self.runs.entry(fragment).or_default()[0] += count,
+            Role::Runs(fragment) => add(&mut self.runs.entry(fragment).or_default()[0], count),
             Role::RunsBehind { into, from } => {
-                self.runs.entry(into).or_default()[0] += count;
-                self.runs.entry(from).or_default()[1] += count;
+                add(&mut self.runs.entry(into).or_default()[0], count);
+                add(&mut self.runs.entry(from).or_default()[1], count);
             }
-            Role::NotTaken(fragment) => self.runs.entry(fragment).or_default()[1] += count,
+            Role::NotTaken(fragment) => add(&mut self.runs.entry(fragment).or_default()[1], count),
             // The branch before the fragment, and where calls led, are found by the caller.
             Role::Head(_) | Role::CallTarget(_) | Role::Called(_) => {}
         }
     }
+}
+
+/// Adds modulo 2^64: a program can write to its counters.
+fn add(sum: &mut i64, count: i64) {
+    *sum = sum.wrapping_add(count);
 }
 
 /// What a thread carries along for the profile.
@@ -359,7 +364,7 @@ impl Machine {
             let count = count as i64;
             let Some(role) = counters.role(index) else { return };
             match role {
-                Role::Head(fragment) => *heads.entry(fragment).or_default() += count,
+                Role::Head(fragment) => add(heads.entry(fragment).or_default(), count),
                 Role::RunsBehind { into, from } => behind.push((into, from)),
                 Role::CallTarget(_) => first = (index, !count.cast_unsigned()),
                 Role::Called(fragment) => {
@@ -446,7 +451,10 @@ impl Machine {
         if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
             thread.profile = fresh;
         }
-        self.restart_sampling(tid);
+        // Without a sink nothing was reported: the thread's own report has all of it in the end.
+        if self.profiler.is_some() {
+            self.restart_sampling(tid);
+        }
     }
 
     /// Reports all live threads.

@@ -177,7 +177,11 @@ impl Machine {
         let pc = AppPc(self.contexts.context(slot).get(Slot::Pc));
         self.lwp_settle_note(tid, None, pc.0);
         let context = self.contexts.context(slot);
-        match context.kind() {
+        let Some(kind) = context.asked() else {
+            self.forged(tid, "a request of no kind");
+            return None;
+        };
+        match kind {
             RequestKind::Dispatch => self.dispatch(tid, slot, pc, false, alone),
             RequestKind::Indirect => self.dispatch(tid, slot, pc, true, alone),
             RequestKind::Stale => {
@@ -600,7 +604,10 @@ impl Machine {
     fn stale(&mut self, tid: Tid, pc: AppPc) {
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
-        family.invalidate_at(range.unit, tid, pc);
+        if family.module(range.unit).unit.checks == lwp_dbt::Checks::SelfCheck {
+            return family.invalidate_at(range.unit, tid, pc);
+        }
+        self.forged(tid, "changed code where none compares itself");
     }
 }
 
@@ -641,6 +648,9 @@ fn drop_code(
     }
 }
 
+/// More entries than share a slot of the indirect table, some of them by chance.
+const MOST_LINKS: usize = 1 << 12;
+
 fn triple(translator: &lwp_dbt::Translator, entry: EntryId) -> [u64; 3] {
     let data = translator.entry(entry);
     let low = translator.layout();
@@ -653,8 +663,9 @@ pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
     let miss = family.routine(family.translator.routines().ask_rcx);
     for &entry in gone {
         let [mut place, chain, stub] = triple(&family.translator, entry);
-        // Walk the chain to the place that leads to this entry.
-        while let Ok(at) = read_u64(tid, place) {
+        // Walk the chain to the place that leads to this entry. The program can write there: no chain has more links.
+        for _ in 0..MOST_LINKS {
+            let Ok(at) = read_u64(tid, place) else { break };
             if at == stub {
                 let next = read_u64(tid, chain).unwrap_or(miss);
                 let _ = write_u64(tid, place, next);

@@ -309,6 +309,11 @@ fn discards(advice: u64) -> bool {
     matches!(advice as u32, 4 | 8 | 9 | 24)
 }
 
+/// The pages of `bytes` at `address`. Both may be anything: what a call has returned stands where the program can write.
+fn range(address: u64, bytes: u64) -> (u64, u64) {
+    (address, address.saturating_add(page(bytes)))
+}
+
 fn page(bytes: u64) -> u64 {
     bytes.saturating_add(4095) & !4095
 }
@@ -337,16 +342,14 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         _ => {}
     }
     let effect = match pending.number {
-        nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped((result, result + page(a2))),
-        nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => {
-            Effect::Protected((a1, a1 + page(a2)))
-        }
-        nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable((a1, a1 + page(a2))),
-        nr::MUNMAP => Effect::Unexecutable((a1, a1 + page(a2))),
+        nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),
+        nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => Effect::Protected(range(a1, a2)),
+        nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable(range(a1, a2)),
+        nr::MUNMAP => Effect::Unexecutable(range(a1, a2)),
         // What was written there is gone.
-        nr::MADVISE if discards(a3) => Effect::Protected((a1, a1 + page(a2))),
-        nr::MREMAP => Effect::Moved((a1, a1 + page(a2)), (result, result + page(a3))),
-        nr::SHMAT => Effect::Mapped((result, result + 4096)),
+        nr::MADVISE if discards(a3) => Effect::Protected(range(a1, a2)),
+        nr::MREMAP => Effect::Moved(range(a1, a2), range(result, a3)),
+        nr::SHMAT => Effect::Mapped(range(result, 4096)),
         _ => Effect::None,
     };
     (result, effect)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lwp_profile::{RecordedFile, Recording, Writer};
-use lwp_symbols::Resolved;
+use lwp_symbols::{Options, Resolved};
 
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -33,7 +33,8 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let recording = profiles::read(&args.input.input)?;
     let bytes = std::fs::read(&args.input.input)
         .map_err(|error| Failure::io(args.input.input.display(), &error))?;
-    let options = args.input.names.options();
+    // The names it keeps name no files.
+    let options = Options { from_files: true, ..args.input.names.options() };
     let resolved = lwp_symbols::profile(&recording, &options);
     profiles::say(&args.input.input, &recording, &resolved.warnings);
     let failed = |error| Failure::io(args.output.display(), &error);

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::diff::{By, compare};
-use lwp_profile::{FunctionId, Origin, Profile};
 use lwp_report::diff::{self, View};
 use lwp_report::series::Series;
-use lwp_symbols::{function_name, stable_name};
 
 use crate::args::usage_error;
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::output::OutputArgs;
@@ -49,6 +48,10 @@ pub struct DiffArgs {
     /// Print CSV
     #[arg(long)]
     pub csv: bool,
+
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
 
     /// Where names come from.
     #[command(flatten)]
@@ -105,12 +108,13 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
     if others.len() > 1 {
         return series(args, by, &first, &others);
     }
-    let before = profiles::open(&first, &args.names)?;
-    let after = profiles::open(&others[0], &args.names)?;
+    let before = comparing::open(&first, &args.names)?;
+    let after = comparing::open(&others[0], &args.names)?;
+    comparing::warn(&before, &after);
     let event = profiles::event(&before, args.event.as_deref())?;
     let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
     profiles::event(&after, Some(&name))?;
-    let compared = compare(&before, &after, by, &function_key);
+    let compared = compare(&before, &after, by, &args.maps.matched(&before, &after)?);
     let view = View {
         diff: Some(&compared),
         event,
@@ -155,7 +159,8 @@ fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<E
         let after = profiles::open(path, &args.names)?;
         profiles::event(&after, Some(&name))?;
         names.push(path.display().to_string());
-        compared.push(compare(&before, &after, by, &function_key));
+        comparing::warn(&before, &after);
+        compared.push(compare(&before, &after, by, &args.maps.matched(&before, &after)?));
     }
     let series = Series::new((event, &name), &names, &compared, args.relative);
     let text = match (args.json, args.csv) {
@@ -165,12 +170,4 @@ fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<E
     };
     args.show(&text)?;
     Ok(Ending::SUCCESS)
-}
-
-/// What a function is called in every build.
-pub fn function_key(profile: &Profile, id: FunctionId) -> String {
-    match profile.function(id).origin {
-        Origin::Unknown => function_name(profile, id, true),
-        _ => stable_name(&profile.function(id).name),
-    }
 }

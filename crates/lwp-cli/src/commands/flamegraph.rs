@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_report::flame::{self, Graph, Style};
+use lwp_report::flame::{self, Before, Graph, Style};
 
 use crate::args::usage_error;
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::{self, InputArgs};
@@ -28,6 +29,10 @@ pub struct FlamegraphArgs {
     /// Colour by what has changed since this recording
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
 
     /// Outermost functions at the top
     #[arg(long)]
@@ -72,8 +77,15 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
         None => None,
         Some(path) => Some(profiles::open_contexts(path, names, Some(event))?),
     };
-    let before = before.as_ref().map(|(profile, tree, _)| (profile, tree));
-    let graph = Graph::new(before, (&profile, &tree), event, &style);
+    let before = match &before {
+        None => None,
+        Some((earlier, tree, _)) => {
+            comparing::warn(earlier, &profile);
+            let same = lwp_symbols::counterparts(&args.maps.matched(earlier, &profile)?);
+            Some(Before { profile: earlier, tree, same })
+        }
+    };
+    let graph = Graph::new(before.as_ref(), (&profile, &tree), event, &style);
     let text = if page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) };
     profiles::write(&args.output, text.as_bytes())?;
     if args.output.as_os_str() != "-" {

@@ -8,6 +8,7 @@ use lwp_profile::Profile;
 use lwp_report::gate::{Benchmark, Format, Verdict};
 
 use crate::args::{Command, CommandLine, usage_error};
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::gate::judge::{Compared, judge, needs_baseline};
@@ -53,6 +54,15 @@ pub struct GateArgs {
     /// Read baseline and limits from FILE [default: lwp.toml, if there is one]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Compare with the baseline although the runs differ in this: arguments, mode (sampled or not),
+    /// determinism, events; several are separated by commas
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub allow_different: Vec<String>,
+
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
 
     /// How the verdict is written: text, markdown, junit, json, github, sarif
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -204,7 +214,7 @@ fn verdict(args: &GateArgs, rules: &Rules, all: &[Recorded]) -> Result<Verdict, 
             && let Some(baseline) = &rules.baseline
         {
             let before = recordings::baseline_of(baseline, &one.name, many);
-            benchmark.picture = Some(draw(dir, &before, one, &benchmark.event)?);
+            benchmark.picture = Some(draw((args, dir), &before, one, &benchmark.event)?);
         }
         verdict.benchmarks.push(benchmark);
     }
@@ -227,12 +237,12 @@ fn benchmark(
 ) -> Result<Benchmark, Failure> {
     let names = &args.input.names;
     let recording = profiles::read(&one.path)?;
-    let after = profiles::resolve(&one.path, &recording, names);
+    let after = profiles::resolve_whole(&one.path, &recording, names);
     let baseline = rules.baseline.as_deref();
     let baseline = baseline.map(|path| recordings::baseline_of(path, &one.name, many));
     let mut notes = Vec::new();
     let before: Option<Profile> = match &baseline {
-        Some(path) if path.exists() => Some(profiles::open(path, names)?),
+        Some(path) if path.exists() => Some(comparing::open(path, names)?),
         Some(path) if args.require_baseline => {
             let cause = format!("{}: there is no such baseline", path.display());
             return Err(usage_error(cause, "make it with `lwp gate --bless`"));
@@ -247,7 +257,11 @@ fn benchmark(
         }
         None => None,
     };
-    let compared = Compared { name: &one.name, before: before.as_ref(), after: &after };
+    if let Some(before) = &before {
+        comparing::refuse(before, &after, &args.allow_different)?;
+    }
+    let maps = &args.maps;
+    let compared = Compared { name: &one.name, before: before.as_ref(), after: &after, maps };
     let mut benchmark = judge(rules, &compared)?;
     if baseline.is_some() && recording.info("deterministic") != "true" {
         notes.push(uncertain(&one.path));
@@ -257,7 +271,12 @@ fn benchmark(
 }
 
 /// Draws what has changed, and returns the name of the file in `dir`.
-fn draw(dir: &Path, before: &Path, one: &Recorded, event: &str) -> Result<String, Failure> {
+fn draw(
+    (args, dir): (&GateArgs, &Path),
+    before: &Path,
+    one: &Recorded,
+    event: &str,
+) -> Result<String, Failure> {
     let name = if one.name.is_empty() { "lwp" } else { &one.name };
     let name = format!("{name}.svg");
     let file = dir.join(&name);
@@ -269,6 +288,7 @@ fn draw(dir: &Path, before: &Path, one: &Recorded, event: &str) -> Result<String
         output: file,
         event: Some(event.to_owned()),
         baseline: Some(before.to_owned()),
+        maps: args.maps.clone(),
         min_width: 0.3,
         ..Default::default()
     };

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use lwp_profile::diff::{By, Diff, compare};
+use lwp_profile::diff::{By, Diff, Keys, compare};
 use lwp_profile::{FunctionId, Profile, Values};
 use lwp_report::gate::{Benchmark, Change, Check, Limit, Place, Subject};
 use wildmatch::WildMatch;
 
 use super::rules::{Patterns, Rules};
-use crate::commands::diff::function_key;
+use crate::comparing::MapArgs;
 use crate::failure::Failure;
 use crate::profiles;
 
@@ -24,25 +24,30 @@ pub struct Compared<'a> {
     pub before: Option<&'a Profile>,
     /// The recording.
     pub after: &'a Profile,
+    /// Which files are compared.
+    pub maps: &'a MapArgs,
 }
 
 /// Holds a recording against the rules.
 pub fn judge(rules: &Rules, compared: &Compared<'_>) -> Result<Benchmark, Failure> {
-    let Compared { name, before, after } = *compared;
-    let places = Places::of(after);
+    let Compared { name, before, after, maps } = *compared;
+    let matched = match before {
+        Some(before) => maps.matched(before, after)?,
+        None => MapArgs::default().matched(after, after)?,
+    };
+    let places = Places::of(after, &matched.after);
     let mut checks = whole(rules, compared)?;
     let mut notes = Vec::new();
-    let functions = Sums::of_functions(before, after);
-    let modules = Sums::of_modules(before, after);
+    let both = [before.map(|before| (before, &matched.before)), Some((after, &matched.after))];
+    let (functions, modules) = (Sums::of_functions(both), Sums::of_modules(both));
     parts(&rules.functions, &functions, compared, (&mut checks, &mut notes), &|key| {
         (Subject::Function(key.name.clone()), places.of_function(&key.key()))
     })?;
     parts(&rules.modules, &modules, compared, (&mut checks, &mut notes), &|key| {
         (Subject::Module(key.name.clone()), None)
     })?;
-    let diff = before
-        .map(|before| compare(before, after, By::Function, &function_key))
-        .unwrap_or_default();
+    let diff =
+        before.map(|before| compare(before, after, By::Function, &matched)).unwrap_or_default();
     let failed = checks.iter().find(|check| !check.passes()).or(checks.first());
     let event = failed.map_or(USUAL, |check| check.event.as_str()).to_owned();
     let index = before.and_then(|before| before.event(&event));
@@ -96,23 +101,22 @@ impl Key {
     }
 }
 
+/// The profiles before and after with the names under which they are compared.
+type Sides<'a> = [Option<(&'a Profile, &'a Keys)>; 2];
+
 /// Counts of parts, before and after.
 struct Sums(BTreeMap<Key, [Option<Values>; 2]>);
 
 impl Sums {
-    fn of(
-        before: Option<&Profile>,
-        after: &Profile,
-        key: &dyn Fn(&Profile, FunctionId) -> Key,
-    ) -> Self {
+    fn of(sides: Sides<'_>, key: &dyn Fn(&Profile, &Keys, FunctionId) -> Key) -> Self {
         let mut sums: BTreeMap<Key, [Option<Values>; 2]> = BTreeMap::new();
-        for (side, profile) in [(0, before), (1, Some(after))] {
-            let Some(profile) = profile else { continue };
+        for (side, profile) in sides.into_iter().enumerate() {
+            let Some((profile, keys)) = profile else { continue };
             for (index, values) in profile.by_function().iter().enumerate() {
                 if values.is_zero() {
                     continue;
                 }
-                let key = key(profile, FunctionId(index as u32));
+                let key = key(profile, keys, FunctionId(index as u32));
                 let sum = &mut sums.entry(key).or_default()[side];
                 sum.get_or_insert_with(|| Values::zero(values.0.len())).add(values);
             }
@@ -120,19 +124,25 @@ impl Sums {
         Self(sums)
     }
 
-    fn of_functions(before: Option<&Profile>, after: &Profile) -> Self {
-        Self::of(before, after, &|profile, id| Key {
-            name: function_key(profile, id),
-            module: profile.module_of(id).name().to_owned(),
+    fn of_functions(sides: Sides<'_>) -> Self {
+        Self::of(sides, &|profile, keys, id| {
+            let module = module_key(profile, keys, id);
+            let key = &keys.functions[id.index()];
+            let name = key.strip_suffix(&format!(" [{module}]")).unwrap_or(key);
+            Key { name: name.to_owned(), module }
         })
     }
 
-    fn of_modules(before: Option<&Profile>, after: &Profile) -> Self {
-        Self::of(before, after, &|profile, id| Key {
-            name: profile.module_of(id).name().to_owned(),
+    fn of_modules(sides: Sides<'_>) -> Self {
+        Self::of(sides, &|profile, keys, id| Key {
+            name: module_key(profile, keys, id),
             module: String::new(),
         })
     }
+}
+
+fn module_key(profile: &Profile, keys: &Keys, id: FunctionId) -> String {
+    keys.modules[profile.function(id).module.index()].clone()
 }
 
 /// Checks every part that fits a pattern.
@@ -195,7 +205,7 @@ fn changes(diff: &Diff, event: usize, places: &Places) -> Vec<Change> {
 struct Places(HashMap<String, Place>);
 
 impl Places {
-    fn of(profile: &Profile) -> Self {
+    fn of(profile: &Profile, keys: &Keys) -> Self {
         let roots = roots();
         let mut places = HashMap::new();
         for (index, function) in profile.functions.iter().enumerate() {
@@ -203,10 +213,7 @@ impl Places {
                 continue;
             }
             let Some(file) = below(&function.file, &roots) else { continue };
-            let id = FunctionId(index as u32);
-            let module = profile.module_of(id).name();
-            let key = format!("{} [{module}]", function_key(profile, id));
-            places.insert(key, Place { file, line: function.line });
+            places.insert(keys.functions[index].clone(), Place { file, line: function.line });
         }
         Self(places)
     }

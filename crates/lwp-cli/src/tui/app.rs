@@ -297,7 +297,7 @@ mod tests {
     /// `outer`, which counts 10, calls `inner`, which counts 90, three times.
     fn profile() -> Profile {
         let mut builder = Builder::new("test", Mode::Exact, Event::exact());
-        let module = builder.module(Module { path: "/bin/test".into(), build_id: Vec::new() });
+        let module = builder.module(Module { path: "/bin/test".into(), ..Module::default() });
         let thread = builder.thread(Thread { comm: "test".into(), pid: 1, tid: 1 });
         let mut ids = Vec::new();
         for (name, address, count) in [("outer", 0x100, 10), ("inner", 0x200, 90)] {

@@ -20,6 +20,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
         }
     }
     machine.stop_clock(tid);
+    machine.note_cpu_time(tid);
     machine.note_words(tid);
     machine.note_files(tid);
     if machine.config.warm.is_some() {

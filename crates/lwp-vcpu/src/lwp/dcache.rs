@@ -14,15 +14,16 @@ use lwp_arch::retired::{Access, AccessKind};
 use lwp_dbt::context::{
     META_REPEATS, MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes,
 };
-use lwp_dbt::operands::{self, MemoryOperand, Use};
+use lwp_dbt::operands::{self, MemoryOperand, Spread, Use};
 use lwp_dbt::{AppPc, AppState, CachePc, FragmentId, PcSource, RequestKind, Slot};
-use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general_value};
+use lwp_ptrace::{Tid, Vectors};
 use lwp_uarch::{CacheShape, Caches, Hierarchy};
 
 use super::ThreadLwp;
 use crate::contexts::Context;
-use crate::machine::Machine;
+use crate::family::Family;
+use crate::machine::{Machine, Thread};
 use crate::server::Backlog;
 use crate::state::known_pc;
 
@@ -290,7 +291,8 @@ impl ThreadLwp {
         let change = context.lwp_undo(context.get(Slot::LwpUndos));
         cache.take_back(context, change);
         if moved {
-            context.set(Slot::LwpNotes, context.get(Slot::LwpNotes) - cache.noted(change[2]));
+            let notes = context.get(Slot::LwpNotes).wrapping_sub(cache.noted(change[2]));
+            context.set(Slot::LwpNotes, notes);
         }
     }
 
@@ -326,7 +328,7 @@ impl ThreadLwp {
                 break;
             }
             cache.take_back(context, undo);
-            notes -= cache.noted(undo[2]);
+            notes = notes.wrapping_sub(cache.noted(undo[2]));
             undos -= 1;
         }
         context.set(Slot::LwpUndos, undos);
@@ -392,10 +394,20 @@ impl ThreadLwp {
         let Some(instruction) = super::instruction::decode(tid, regs.rip) else { return };
         let none_left = operands::repeats(&instruction) && regs.rcx == 0;
         let operands = if none_left { Vec::new() } else { operands::of(&instruction) };
-        let touched = operands.iter().map(|operand| Touched {
-            how: operand.how,
-            address: address(operand, regs, context),
-            bytes: operand.bytes,
+        let spread = |operand: &MemoryOperand| matches!(operand.spread, Spread::Elements(_));
+        let vectors = operands.iter().any(spread).then(|| Vectors::of(tid).ok()).flatten();
+        let lane = |register: Register, offset: usize, bytes: usize| match &vectors {
+            Some(vectors) if register.is_k() => vectors.mask(register.number()),
+            Some(vectors) => vectors.lane(register.number(), offset, bytes),
+            None => 0,
+        };
+        let touched = operands.iter().flat_map(|operand| {
+            let addresses = operand.addresses(|register| value(register, regs, context), lane);
+            addresses.into_iter().map(|address| Touched {
+                how: operand.how,
+                address,
+                bytes: operand.bytes,
+            })
         });
         self.begin_accesses(regs.rip, touched.collect());
     }
@@ -420,12 +432,17 @@ impl ThreadLwp {
     }
 }
 
+/// A repeated string instruction that claims to have gone further has not been executed.
+const MOST_ITERATIONS: u64 = 1 << 27;
+
 /// The accesses of a repeated string instruction that went from `before` to `now`: rcx, rsi and rdi.
 fn iterations(instruction: &Instruction, before: [u64; 3], now: [u64; 3]) -> Vec<Touched> {
     let operands = operands::of(instruction);
     let narrow = operands.iter().any(|operand| operand.narrow);
     let mask = if narrow { u64::from(u32::MAX) } else { u64::MAX };
     let count = before[0].wrapping_sub(now[0]) & mask;
+    // No more than can be: registers and slots are the program's to write.
+    let count = if count > MOST_ITERATIONS { 0 } else { count };
     // Where each operand starts, and how far it is to the next one.
     let walks: Vec<(u64, u64, &MemoryOperand)> = operands
         .iter()
@@ -448,11 +465,16 @@ fn iterations(instruction: &Instruction, before: [u64; 3], now: [u64; 3]) -> Vec
 
 /// The linear address of an operand.
 fn address(operand: &MemoryOperand, regs: &Raw, context: Context<'_>) -> u64 {
-    operand.address(|register| match register {
+    operand.address(|register| value(register, regs, context))
+}
+
+/// A register in an address.
+fn value(register: Register, regs: &Raw, context: Context<'_>) -> u64 {
+    match register {
         Register::FS => regs.fs_base,
         Register::GS => context.get(Slot::AppGs),
         register => general_value(regs, register.number() as u8),
-    })
+    }
 }
 
 impl Machine {
@@ -482,6 +504,16 @@ impl Machine {
         let id = FragmentId(context.get(Slot::LwpFragment) as u32);
         let index = context.get(Slot::LwpIndex) as u32;
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        let watched = |thread: &Thread| thread.lwp.as_ref().is_some_and(|lwp| lwp.selection.dcache);
+        let is_known = |family: &Family| {
+            family.translator.has_fragment(id)
+                && index <= u32::from(family.translator.fragment(id).instructions)
+        };
+        let asked = self.threads.get(&tid).is_some_and(watched);
+        if !asked || !self.space_of(tid).is_some_and(|(_, family)| is_known(family)) {
+            self.forged(tid, "an access that no translated code makes");
+            return None;
+        }
         let state = AppState { partial: Some((index, true)), ..AppState::at(PcSource::ContextPc) };
         let correction = self.unfinished(tid, &state, Some(id));
         if let Some(thread) = self.threads.get_mut(&tid) {
@@ -490,12 +522,13 @@ impl Machine {
         let context = self.contexts.context(slot);
         let meta = context.get(Slot::LwpMeta);
         let bytes = meta & 0xfff;
-        let last = context.get(Slot::LwpAddress).wrapping_add(bytes - 1);
+        let last = context.get(Slot::LwpAddress).wrapping_add(bytes.wrapping_sub(1));
         if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
             && let Some(cache) = &lwp.dcache
         {
             let first = cache.shape.line_of(context.get(Slot::LwpAddress));
-            lwp.lines = (cache.shape.line_of(last) - first + 1).min(u64::from(MOST_NOTES));
+            let lines = cache.shape.line_of(last).wrapping_sub(first).wrapping_add(1);
+            lwp.lines = lines.min(u64::from(MOST_NOTES));
         }
         let (high, low) = self.lwp_rest(tid, id, index);
         self.lwp_give_back(tid, high, low);

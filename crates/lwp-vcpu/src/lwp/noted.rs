@@ -10,6 +10,9 @@ use crate::contexts::Context;
 use crate::machine::Machine;
 use crate::state::View;
 
+/// More instructions than a block has.
+const MOST_INSTRUCTIONS: u64 = 1 << 16;
+
 /// A noted event, as the context says it.
 #[derive(Clone, Copy, Debug)]
 struct Note {
@@ -30,11 +33,17 @@ impl Note {
             return None;
         }
         let weight = context.get(Slot::LwpNoteWeight);
+        let (high, index) = (weight >> LWP_SHIFT, context.get(Slot::LwpNoteIndex));
+        // Otherwise it is not one that translated code has noted.
+        if index == 0 || index > high || high > MOST_INSTRUCTIONS {
+            context.set(Slot::LwpNote, 0);
+            return None;
+        }
         Some(Self {
             block: context.get(Slot::LwpNoteBlock),
-            index: context.get(Slot::LwpNoteIndex),
+            index,
             ip: context.get(Slot::LwpNoteIp),
-            high: weight >> LWP_SHIFT,
+            high,
             low: weight & LWP_LOW_MAX,
         })
     }

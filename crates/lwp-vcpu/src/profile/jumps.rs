@@ -31,7 +31,8 @@ pub struct Jump {
 impl Executions {
     /// The indirect call at the end of `fragment` led to `target` so much more often than was counted.
     pub fn called(&mut self, fragment: FragmentId, target: u64, times: i64) {
-        *self.calls.entry((fragment, target)).or_default() += times;
+        let count = self.calls.entry((fragment, target)).or_default();
+        *count = count.wrapping_add(times);
     }
 
     /// The branch at `from`, which counts `weights`, was executed alone, and led to `to`.
