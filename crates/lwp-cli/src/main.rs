@@ -11,8 +11,10 @@ mod comparing;
 mod counting;
 mod ending;
 mod failure;
+mod gate;
 mod generating;
 mod lwp_args;
+mod output;
 mod perf;
 mod profiles;
 mod program;
@@ -23,6 +25,7 @@ mod recorder;
 mod requests;
 mod sampling;
 mod signals;
+mod sources;
 mod stat;
 mod top;
 #[cfg(feature = "tui")]

@@ -1,6 +1,7 @@
 //! What a process on the virtual CPU can do to its host and to its neighbours: no more than without.
 
 #[path = "shared/recorded.rs"]
+#[expect(dead_code, reason = "what programs do is looked at here, not lwp's files")]
 mod recorded;
 #[path = "shared/tools.rs"]
 mod tools;

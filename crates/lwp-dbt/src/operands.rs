@@ -377,7 +377,7 @@ mod tests {
         assert_eq!((gather.how, gather.bytes), (Use::Load, 4));
         let lane = |register, offset: usize, _| match register {
             Register::YMM2 => {
-                if offset % 8 == 0 {
+                if offset.is_multiple_of(8) {
                     0x8000_0000
                 } else {
                     0x7fff_ffff

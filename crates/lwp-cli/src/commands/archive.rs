@@ -10,6 +10,7 @@ use lwp_symbols::{Options, Resolved};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::{self, InputArgs};
+use crate::sources::Files;
 
 /// `lwp archive`.
 #[derive(Args, Clone, Debug, Default)]
@@ -40,10 +41,10 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let mut file = profiles::create(&args.output)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);
-    let mut kept = 0;
+    let (mut kept, mut sources) = (0, Files::new(Vec::new(), &[]));
     for path in paths(args, &recording, &resolved) {
         // What cannot be read is missing here as it would be there.
-        if let Ok(bytes) = std::fs::read(&path) {
+        if let Some(bytes) = sources.read(&path) {
             writer.file(&RecordedFile { path, bytes }).map_err(failed)?;
             kept += 1;
         }
