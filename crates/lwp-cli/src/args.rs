@@ -61,6 +61,7 @@ pub enum Command {
     /// Draw a recording as a flame graph
     Flamegraph(FlamegraphArgs),
     /// Convert a recording for other tools: perf, pprof, KCachegrind, Firefox Profiler …
+    #[command(after_help = crate::commands::export::formats())]
     Export(ExportArgs),
     /// Fail when a program does more than it may
     Gate(GateArgs),

@@ -7,9 +7,9 @@ use lwp_profile::{Profile, Recording};
 use lwp_report::Options;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use crate::commands::annotate::Files;
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::sources::Files;
 use app::App;
 
 /// Shows the profile until the user has seen enough.

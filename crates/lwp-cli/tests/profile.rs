@@ -446,7 +446,7 @@ fn a_regression_fails_the_gate_and_names_the_cause() {
     let output = run(&dir, &[&[LWP], &gate[..], &["-f", "json"]].concat());
     let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(verdict["passes"], false);
-    assert!(!verdict["changed_most"].as_array().expect("suspects").is_empty());
+    assert!(!verdict["benchmarks"][0]["changed_most"].as_array().expect("suspects").is_empty());
     std::fs::write(
         dir.join("lwp.toml"),
         "[gate]\nbaseline = \"before.data\"\n[gate.limits]\nbranches = \"+1%\"\n",

@@ -19,7 +19,7 @@ mod bench;
 // Parts of the command, which is no library.
 #[path = "../../lwp-cli/src/stat/control/line.rs"]
 mod control_line;
-#[path = "../../lwp-cli/src/gate_rules.rs"]
+#[path = "../../lwp-cli/src/gate/rules.rs"]
 mod gate_rules;
 
 pub use cache::good_image;

@@ -3,7 +3,7 @@
 use lwp_export::Format;
 use lwp_profile::Recording;
 use lwp_report::tree_text::{self, Shown};
-use lwp_report::{Options, Table};
+use lwp_report::{Options, Paint, Table};
 use lwp_terminal::escape::{is_hostile, lines};
 
 /// Bytes before a chunk's payload, and of the file's header.
@@ -50,7 +50,8 @@ fn show(recording: &Recording) {
         assert!(!lines(&text).chars().any(|c| is_hostile(c) && c != '\n' && c != '\t'));
         assert_eq!(lines(&text), text, "a name that was not escaped");
         let in_context = lwp_symbols::contexts(&recording, &options, event);
-        let shown = Shown { event, percent_limit: 0.0, max_stack: 64, demangle: true };
+        let shown =
+            Shown { event, percent_limit: 0.0, max_stack: 64, demangle: true, paint: Paint::Ansi };
         let _ = tree_text::tree(&in_context.resolved.profile, &in_context.tree, &shown);
         for (format, ..) in Format::ALL {
             let _ = format.write(&recording, profile, event);

@@ -18,6 +18,7 @@ mod encode;
 mod graph;
 mod inclusive;
 mod join;
+mod located;
 mod merge;
 mod names;
 mod profile;
@@ -33,6 +34,7 @@ pub use comparable::Difference;
 pub use encode::Writer;
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
+pub use located::{Located, LocatedStack};
 pub use merge::MergeError;
 pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
 pub use profile::{

@@ -272,8 +272,9 @@ impl Recording {
 
     /// Retired instructions of all threads.
     pub fn instructions(&self) -> u64 {
-        let sum: i64 = self.threads.values().map(|thread| self.thread_instructions(thread)).sum();
-        u64::try_from(sum).unwrap_or(0)
+        // A program can write to its own counters: their sum may be anything.
+        let threads = self.threads.values().map(|thread| self.thread_instructions(thread));
+        u64::try_from(threads.fold(0, i64::saturating_add)).unwrap_or(0)
     }
 
     fn thread_instructions(&self, thread: &ThreadExecutions) -> i64 {

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A system call's error number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -265,34 +265,60 @@ pub fn wait_one(tid: i32) -> Result<i32> {
 }
 
 /// The next stop of one tracee, waiting; its status as waitpid has it. ESRCH if it ends instead, which is
-/// left to be waited for.
+/// left to be waited for; ETIMEDOUT if it does not stop for a long time, whatever it does.
 pub fn wait_stop(tid: i32) -> Result<i32> {
     const STOPPED: i32 = 0x7f;
+    const PATIENCE: Duration = Duration::from_secs(10);
     let wait = |options| {
         // SAFETY: the structure is plain numbers, for which zero is a value.
         let mut info: libc::siginfo_t = unsafe { zeroed() };
-        let (id, options) = (tid as libc::id_t, options | libc::__WALL);
+        let (id, options) = (tid as libc::id_t, options | libc::__WALL | libc::WNOHANG);
         // SAFETY: `info` lives through the call.
         let result = unsafe { libc::waitid(libc::P_PID, id, &raw mut info, options) };
-        check(i64::from(result)).map(|_| info)
+        // SAFETY: the kernel has filled in what belongs to a child, or nothing.
+        check(i64::from(result)).map(|_| unsafe { (info.si_code, info.si_pid(), info.si_status()) })
     };
+    let started = Instant::now();
     loop {
-        let ended = match wait(libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT) {
-            Ok(info) => info.si_code != libc::CLD_TRAPPED && info.si_code != libc::CLD_STOPPED,
+        match wait(libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT) {
+            Ok((_, 0, _)) if started.elapsed() > PATIENCE => return Err(Errno(libc::ETIMEDOUT)),
+            Ok((_, 0, _)) => {
+                // The end of a process's first thread is not reported before that of its others.
+                if !await_child_event() && has_ended(tid) {
+                    return Err(Errno::ESRCH);
+                }
+                continue;
+            }
+            Ok((libc::CLD_TRAPPED | libc::CLD_STOPPED, ..)) => {}
+            Ok(_) => return Err(Errno::ESRCH),
             Err(Errno(libc::EINTR)) => continue,
             Err(error) => return Err(error),
-        };
-        if ended {
-            return Err(Errno::ESRCH);
         }
         // Killed in between, it is not stopped any more.
-        let info = wait(libc::WSTOPPED | libc::WNOHANG)?;
-        // SAFETY: the kernel has filled in what belongs to a child.
-        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+        let (_, pid, status) = wait(libc::WSTOPPED)?;
         if pid == tid {
             return Ok(status << 8 | STOPPED);
         }
     }
+}
+
+/// Sleeps until there is news of a child, for two milliseconds at most. Returns whether there is.
+fn await_child_event() -> bool {
+    let timeout = timespec(Duration::from_millis(2));
+    // SAFETY: set and time live through the call, which is told to say nothing of the signal.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout)
+            == libc::SIGCHLD
+    }
+}
+
+/// Whether a thread has ended and has not been waited for.
+fn has_ended(tid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, None | Some('Z' | 'X' | 'x'))
 }
 
 /// waitpid for one child or tracee, without waiting. `None`: nothing to report.

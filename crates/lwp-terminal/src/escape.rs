@@ -20,6 +20,22 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if is_hostile_in_lines(c) { REPLACED } else { c }).collect())
 }
 
+/// The same for text of several lines with colours: sequences that choose colours and weights (`ESC [ … m`, digits
+/// and semicolons between) are kept too.
+pub fn colored(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let mut out = lines(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let style = part.strip_prefix('[').and_then(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+            rest[end..].starts_with('m').then_some(())
+        });
+        out.push(if style.is_some() { '\u{1b}' } else { REPLACED });
+        out.push_str(&lines(part));
+    }
+    out
+}
+
 /// A JSON document, whose hostile characters can only be parts of strings, with those characters written as
 /// escapes: whoever reads it gets the same strings.
 pub fn json(document: &str) -> String {
@@ -102,6 +118,10 @@ mod tests {
         );
         assert_eq!(printable("a\tb\u{7f}"), format!("a{bad}b{bad}"));
         assert_eq!(lines("a\tb\u{7f}\n\r"), format!("a\tb{bad}\n{bad}"));
+        assert_eq!(
+            colored("\u{1b}[1;31ma\u{1b}[0m\n\u{1b}[2Jb\u{1b}]0;m\u{1b}\u{9b}1m\u{1b}["),
+            format!("\u{1b}[1;31ma\u{1b}[0m\n{bad}[2Jb{bad}]0;m{bad}{bad}1m{bad}[")
+        );
         assert_eq!(json("[\"\u{9b}\u{200f}é\"]\n"), "[\"\\u009b\\u200fé\"]\n");
         assert_eq!(markdown("a|b<c>"), "a\\|b\\<c\\>");
         assert_eq!(csv("f(int, char)"), "\"f(int, char)\"");

@@ -17,6 +17,7 @@ use lwp_ptrace::{SharedMemory, Tid, sys};
 use crate::call_stack::CallStacks;
 use crate::config::{Config, LwpConfig, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
+use crate::cpu_clock::CpuClocks;
 use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
@@ -221,6 +222,8 @@ pub struct Machine {
     pub finished: bool,
     /// When the run began.
     pub started: Instant,
+    /// The clocks of a process that was attached to.
+    pub clocks: Option<CpuClocks>,
 }
 
 impl Machine {
@@ -272,6 +275,7 @@ impl Machine {
             alone: Alone::default(),
             finished: false,
             started: Instant::now(),
+            clocks: None,
             config,
         }
     }

@@ -1,7 +1,7 @@
 //! `lwp archive`: a recording with everything that is needed to look at it elsewhere.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use lwp_profile::{RecordedFile, Recording, Writer};
@@ -11,6 +11,7 @@ use lwp_terminal::escape::printable;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::{self, InputArgs};
+use crate::sources::Files;
 
 /// `lwp archive`.
 #[derive(Args, Clone, Debug, Default)]
@@ -41,11 +42,11 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let mut file = profiles::create(&args.output)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);
-    let mut kept = 0;
+    let (mut kept, mut sources) = (0, Files::new(Vec::new(), &[]));
     for path in paths(args, &recording, &resolved) {
         // What cannot be read is missing here as it would be there.
-        if let Ok(bytes) = lwp_symbols::read_file(Path::new(&path)) {
-            writer.file(&RecordedFile { path, bytes: bytes.to_vec() }).map_err(failed)?;
+        if let Some(bytes) = sources.read(&path) {
+            writer.file(&RecordedFile { path, bytes }).map_err(failed)?;
             kept += 1;
         }
     }

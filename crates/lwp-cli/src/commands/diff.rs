@@ -6,11 +6,13 @@ use clap::Args;
 use lwp_profile::diff::{By, compare};
 use lwp_report::diff::{self, View};
 use lwp_report::series::Series;
+use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
 use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::output::OutputArgs;
 use crate::profiles::{self, NameArgs};
 
 /// Where `lwp record` keeps the recording before.
@@ -36,7 +38,7 @@ pub struct DiffArgs {
     #[arg(long)]
     pub relative: bool,
 
-    /// Show at most N rows
+    /// Show at most N rows; 0 shows all [default: 30, and all as JSON and CSV]
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
 
@@ -55,6 +57,37 @@ pub struct DiffArgs {
     /// Where names come from.
     #[command(flatten)]
     pub names: NameArgs,
+
+    /// Colours and pages.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Rows of a text, unless something else is said: a screen's.
+const ROWS: usize = 30;
+
+impl DiffArgs {
+    /// Whether the output is for programs.
+    fn is_for_machines(&self) -> bool {
+        self.json || self.csv
+    }
+
+    /// At most so many rows.
+    fn rows(&self) -> Option<usize> {
+        match self.limit {
+            None if self.is_for_machines() => None,
+            None => Some(ROWS),
+            Some(rows) => (rows > 0).then_some(rows),
+        }
+    }
+
+    /// Prints it as what it is for.
+    fn show(&self, text: &str) -> Result<(), Failure> {
+        match self.is_for_machines() {
+            true => super::print(text),
+            false => self.output.show(text),
+        }
+    }
 }
 
 /// Compares.
@@ -69,6 +102,12 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
         }
     };
     let (first, others) = recordings(&args.recordings);
+    if args.recordings.len() < 2 && args.is_for_machines() {
+        // In the text, the first line says so.
+        let [after, before] =
+            [&others[0], &first].map(|path| printable(&path.display().to_string()));
+        lwp_terminal::say!("lwp: {after} is compared with {before}");
+    }
     if others.len() > 1 {
         return series(args, by, &first, &others);
     }
@@ -79,15 +118,27 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
     let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
     profiles::event(&after, Some(&name))?;
     let compared = compare(&before, &after, by, &args.maps.matched(&before, &after)?);
-    let view =
-        View { diff: Some(&compared), event, name, limit: args.limit, relative: args.relative };
+    let view = View {
+        diff: Some(&compared),
+        event,
+        name,
+        limit: args.rows(),
+        relative: args.relative,
+        paint: args.output.paint(),
+    };
     let text = match (args.json, args.csv) {
         (true, _) => diff::json(&view),
         (_, true) => diff::csv(&view),
-        _ => diff::text(&view),
+        _ => format!("{}{}", files(&first, &others[0]), diff::text(&view)),
     };
-    super::print(&text)?;
+    args.show(&text)?;
     Ok(Ending::SUCCESS)
+}
+
+/// The line that says which recordings are compared.
+fn files(before: &Path, after: &Path) -> String {
+    let [before, after] = [before, after].map(|path| printable(&path.display().to_string()));
+    format!("# {before} -> {after}\n")
 }
 
 /// What is compared with what.
@@ -115,10 +166,10 @@ fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<E
     }
     let series = Series::new((event, &name), &names, &compared, args.relative);
     let text = match (args.json, args.csv) {
-        (true, _) => series.json(args.limit),
-        (_, true) => series.csv(args.limit),
-        _ => series.text(args.limit),
+        (true, _) => series.json(args.rows()),
+        (_, true) => series.csv(args.rows()),
+        _ => series.text(args.rows()),
     };
-    super::print(&text)?;
+    args.show(&text)?;
     Ok(Ending::SUCCESS)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lwp_profile::{Module, Recording};
+use lwp_profile::{Module, Recording, SampledEvent};
 use lwp_report::{Options, Table};
 use lwp_symbols::Detail;
 use lwp_terminal::escape::printable;
@@ -351,6 +351,7 @@ fn samples(recording: &Recording) -> String {
         let samples = recording.samples.iter().filter(|(s, _)| s.event as usize == index);
         let taken: u64 = samples.map(|(_, times)| times).sum();
         let all: u64 = recording.sampled.values().filter_map(|counts| counts.get(index)).sum();
+        let none = if taken == 0 { no_samples(event, all) } else { String::new() };
         let [taken, interval, all] = [taken, event.interval, all].map(lwp_report::number::grouped);
         let about = if !matches!(recording.info("random"), "" | "0") { "about " } else { "" };
         let filter = match recording.info("filter") {
@@ -361,8 +362,34 @@ fn samples(recording: &Recording) -> String {
             "# {taken} samples of {}{filter}, one in {about}{interval} of {all}\n",
             printable(&event.name)
         ));
+        text.push_str(&none);
     }
     text
+}
+
+/// Samples that show most of what a program does.
+const ENOUGH: u64 = 1000;
+
+/// What can be done where an event occurred so many times, and no sample was taken.
+fn no_samples(event: &SampledEvent, all: u64) -> String {
+    if all == 0 {
+        return format!("lwp: no samples: there were no {} to sample\n", event.name);
+    }
+    let interval = rounded((all / ENOUGH).max(1));
+    let option = match event.name.as_str() {
+        "instructions" => format!("-c {interval}"),
+        name => format!("-e {name}:c={interval}"),
+    };
+    format!(
+        "lwp: no samples: the program ended before the first was due. Sample more often, as with {option}, or \
+         leave -c, -F and -e out: then everything is counted\n"
+    )
+}
+
+/// `number` with its first digit alone.
+fn rounded(number: u64) -> u64 {
+    let unit = 10u64.pow(number.checked_ilog10().unwrap_or(0));
+    number / unit * unit
 }
 
 /// The recording must say the same as the counts.
@@ -391,6 +418,15 @@ fn shell_word(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_there_is_no_sample_there_is_advice() {
+        let event = |name: &str| SampledEvent { name: name.into(), ..SampledEvent::default() };
+        assert!(no_samples(&event("instructions"), 3_214_567).contains("with -c 3000, or"));
+        assert!(no_samples(&event("instructions"), 12).contains("with -c 1, or"));
+        assert!(no_samples(&event("calls"), 99_999).contains("with -e calls:c=90, or"));
+        assert!(no_samples(&event("calls"), 0).contains("there were no calls"));
+    }
 
     #[test]
     fn words_survive_the_shell() {

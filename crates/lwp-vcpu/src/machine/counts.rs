@@ -7,6 +7,7 @@ use lwp_ptrace::Tid;
 use super::{Machine, Thread};
 use crate::config::Plan;
 use crate::contexts::Sum;
+use crate::cpu_clock::CpuClocks;
 use crate::outcome::{ProcessReport, ThreadReport};
 
 impl Machine {
@@ -36,6 +37,21 @@ impl Machine {
             self.contexts.leave_file(makers);
         }
         self.contexts.release(thread.slot);
+    }
+
+    /// Watches the clocks of threads that were running before.
+    pub fn watch_clocks(&mut self, tids: impl Iterator<Item = Tid>) {
+        self.clocks = Some(CpuClocks::of_running(tids));
+    }
+
+    /// Takes the time that a thread has used up into the account. It still exists, and is about to end or to be let
+    /// go.
+    pub fn stop_clock(&mut self, tid: Tid) {
+        if self.is_reported(tid)
+            && let Some(clocks) = &mut self.clocks
+        {
+            clocks.ended(tid);
+        }
     }
 
     /// Whether what a thread does is to be reported.

@@ -1,0 +1,6 @@
+//! What `lwp gate` is made of: rules, recordings with their baselines, and judgement.
+
+mod given;
+pub mod judge;
+pub mod recordings;
+pub mod rules;
