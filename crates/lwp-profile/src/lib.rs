@@ -11,6 +11,7 @@
 mod builder;
 pub mod chunk;
 mod circles;
+mod course;
 mod decode;
 pub mod diff;
 mod encode;
@@ -20,13 +21,15 @@ mod join;
 mod merge;
 mod profile;
 mod recording;
+mod shapes;
 mod stacks;
 mod tally;
 mod tree;
 mod wire;
 
-pub use builder::{Builder, StackKey};
+pub use builder::{Builder, Renumbered, StackKey};
 pub use chunk::{Kind, ReadError};
+pub use course::{Course, Lane, Part};
 pub use encode::Writer;
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;

@@ -32,6 +32,8 @@ pub use jitdump::parse as parse_jitdump;
 pub use live::{Live, LiveFunction};
 pub use naming::function_name;
 pub use perf_map::parse as parse_perf_map;
-pub use resolve::{Detail, InContext, Options, Resolved, contexts, profile};
+pub use resolve::{
+    Detail, InContext, Options, Places, Resolved, contexts, profile, profile_with_places,
+};
 pub use search::{NamedFunction, functions_named};
 pub use vdso::vdso_bytes;

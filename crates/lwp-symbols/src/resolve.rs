@@ -1,5 +1,7 @@
 //! A recording becomes a profile.
 
+mod places;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
     Block, BlockCount, BlockEnd, Builder, Code, Contexts, Event, Frame, Function, FunctionId,
     Location, LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedFrame, RecordedSample,
-    Recording, Thread, ThreadId, Tree, Values,
+    Recording, StackId, Thread, ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
@@ -19,6 +21,8 @@ use crate::dwarf::SourceFrame;
 use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
+
+pub use places::{Places, profile_with_places};
 
 /// Where to look for names.
 #[derive(Clone, Debug, Default)]
@@ -77,8 +81,8 @@ pub fn contexts(recording: &Recording, options: &Options, event: usize) -> InCon
     let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
     let contexts = resolver.contexts(event);
     let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
-    let (profile, functions) = resolver.builder.finish_renumbered();
-    let tree = contexts.finish(true, |function| functions[function.index()]);
+    let (profile, renumbered) = resolver.builder.finish_renumbered();
+    let tree = contexts.finish(true, |function| renumbered.functions[function.index()]);
     InContext { resolved: Resolved { profile, warnings, debug_files }, tree }
 }
 
@@ -141,6 +145,8 @@ pub struct Resolver<'a> {
     /// By module, start, and whether it has a name: pages stand for code that has none.
     functions: FxHashMap<(u32, u64, bool), FunctionId>,
     threads: FxHashMap<u32, ThreadId>,
+    /// By innermost frame.
+    stacks: FxHashMap<u32, StackId>,
     /// The function looked up last: most questions are about it again.
     last: Option<Known>,
     /// Instructions of functions, by module and start: address and bytes.
@@ -201,6 +207,7 @@ impl<'a> Resolver<'a> {
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
             threads: FxHashMap::default(),
+            stacks: FxHashMap::default(),
             last: None,
             code: FxHashMap::default(),
             options,
@@ -432,6 +439,7 @@ impl<'a> Resolver<'a> {
             let Some(thread) = self.thread(serial) else { continue };
             let stack = self.stack(frame, &mut callers);
             let stack = self.builder.stack(stack);
+            self.stacks.insert(frame, stack);
             let values = self.values(events.iter().copied());
             self.builder.sample(thread, stack, &values);
         }
