@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use lwp_profile::Tree;
 use lwp_report::flame::{self, Graph, Style};
 
 use crate::ending::Ending;
@@ -32,6 +33,14 @@ pub struct FlamegraphArgs {
     #[arg(long)]
     pub icicle: bool,
 
+    /// Innermost functions outermost: callees with their callers inside
+    #[arg(long)]
+    pub inverted: bool,
+
+    /// Count a function that is called while it is running where it was called first
+    #[arg(long)]
+    pub fold_recursion: bool,
+
     /// Title [default: the command]
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
@@ -57,7 +66,9 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
         None => None,
         Some(path) => Some(profiles::open_contexts(path, names, Some(event))?),
     };
-    let before = before.as_ref().map(|(profile, tree, _)| (profile, tree));
+    let before = before.map(|(profile, tree, _)| (profile, shaped(tree, args)));
+    let tree = shaped(tree, args);
+    let before = before.as_ref().map(|(profile, tree)| (profile, tree));
     let graph = Graph::new(before, (&profile, &tree), event, &style);
     let page = args.output.extension().is_some_and(|end| end == "html" || end == "htm");
     let text = if page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) };
@@ -66,4 +77,14 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
         eprintln!("lwp: wrote {}", args.output.display());
     }
     Ok(Ending::SUCCESS)
+}
+
+/// The tree in the shape that is asked for.
+fn shaped(tree: Tree, args: &FlamegraphArgs) -> Tree {
+    let tree = if args.fold_recursion { tree.folded() } else { tree };
+    match args.inverted {
+        // What is less cannot be seen.
+        true => tree.inverted(tree.root().total / 100_000),
+        false => tree,
+    }
 }
