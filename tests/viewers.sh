@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the viewers that exports are held against: perf, callgrind_annotate, Chromium, and node with
-# speedscope, pprof-format and the Firefox Profiler's command line; python with OpenTelemetry's messages;
-# cargo-flamegraph and gungraun's runner. Tests that miss one of them say "skipped".
+# speedscope, pprof-format and the Firefox Profiler's command line; python with OpenTelemetry's messages,
+# junitparser, sarif-tools and PyYAML; cargo-flamegraph and gungraun's runner. Tests that miss one of them say "skipped".
 #
 #     tests/viewers.sh [DIR]
 #
@@ -20,7 +20,8 @@ npm install --no-audit --no-fund --prefix "$dir/npm" \
     speedscope@1.25.0 pprof-format@2.3.2 @firefox-devtools/profiler-cli@0.10.0
 
 python3 -m venv "$dir/python"
-"$dir/python/bin/pip" install --quiet opentelemetry-proto==1.45.2
+"$dir/python/bin/pip" install --quiet opentelemetry-proto==1.45.2 junitparser==5.0.3 sarif-tools==3.0.5 \
+    pyyaml==6.0.3
 
 cargo install --locked --root "$dir/cargo" flamegraph
 cargo install --locked --root "$dir/cargo" --version 0.20.0 gungraun-runner

@@ -11,6 +11,12 @@ use std::{env, fs};
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-link-arg-bins=-no-pie");
+    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    if features.split(',').any(|feature| feature == "crt-static") {
+        // The compiler asks for a static program without a fixed address; this is one with. GCC's library is in it.
+        println!("cargo::rustc-link-arg-bins=-static");
+        return;
+    }
     let gnu = env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|it| it == "gnu");
     if gnu && has_static_unwinder() {
         let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where output goes"));

@@ -2,7 +2,7 @@
 # Installs libcpc, libpctx, liblwp and the commands cputrack and cpustat, as far as they were built, with
 # headers, manual pages and pkg-config files.
 #
-#   cargo build --release -p lwp-cpc -p lwp-pctx -p lwp-capi
+#   cargo build --release -p lwp-cpc -p lwp-pctx -p lwp-capi -p cpc-tools
 #   DESTDIR=... PREFIX=/usr/local LIBDIR=... crates/lwp-cpc/install.sh [FOLDER]
 #
 # FOLDER holds the built libraries: target/release if it is not given.
@@ -84,11 +84,29 @@ if [ -f "$built/liblwp_capi.so" ]; then
     package lwp "Lightweight Profiling, and names for generated code" "-llwp"
     pages "$root"/crates/lwp-capi/man/*.3
 fi
-# The commands, where they were built: cargo build --release -p cpc-tools
 for command in cputrack cpustat; do
     if [ -f "$built/$command" ]; then
         install -d "$destdir$prefix/bin" "$destdir$mandir/man1"
         install -m 755 "$built/$command" "$destdir$prefix/bin/$command"
         install -m 644 "$root/crates/cpc-tools/man/$command.1" "$destdir$mandir/man1/$command.1"
+        echo "installed $destdir$prefix/bin/$command"
+    else
+        echo "not built, so not installed: $command (cargo build --release -p cpc-tools)"
     fi
 done
+
+# Whether the dynamic linker looks into $libdir of itself.
+known() {
+    { ldconfig -v -N -X; cat /etc/ld.so.conf /etc/ld.so.conf.d/*.conf; } 2> /dev/null |
+        sed 's/[: ].*//' | grep -qx "$libdir"
+}
+if [ -n "$destdir" ]; then
+    echo "programs find the libraries once $libdir is in place and ldconfig has run"
+elif ! known; then
+    echo "the dynamic linker does not look into $libdir: build programs with -Wl,-rpath,$libdir, set" \
+        "LD_LIBRARY_PATH=$libdir, or name the folder in /etc/ld.so.conf.d and run ldconfig"
+elif [ "$(id -u)" = 0 ] && ldconfig; then
+    echo "ldconfig has run: programs find the libraries"
+else
+    echo "run ldconfig as root, so that programs find the libraries"
+fi

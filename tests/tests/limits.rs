@@ -296,6 +296,19 @@ fn programs_of_32_bits() {
         let counts = fs::read_to_string(dir.path().join("counts")).expect("counts");
         assert!(counts.contains("narrow") && counts.contains("32-bit program"), "{counts}");
     }
+    // Before it runs: where there is no report, and where the program asked for is meant.
+    for (command, said) in [
+        ("run --no-cache -- ./narrow", true),
+        ("run --no-cache -- sh -c './narrow; exit 7'", true),
+        ("stat --no-cache -o counts -- ./narrow", true),
+        ("stat --no-cache -o counts -- sh -c './narrow; exit 7'", false),
+    ] {
+        let outcome = around_lwp(dir.path(), &format!("\"$LWP\" {command}; echo $?"));
+        assert_eq!(text(&outcome.stdout), "32 bits\n7\n", "{command}");
+        let errors = text(&outcome.stderr);
+        assert_eq!(errors.contains("lwp: narrow runs natively, uncounted: 32-bit program"), said);
+        assert_eq!(errors.contains("\n  remedy: build it for x86-64"), said, "{command}: {errors}");
+    }
 }
 
 /// Counts and output with arenas of this many bytes. The current folder `work`, which must be empty, and

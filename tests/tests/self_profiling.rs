@@ -232,6 +232,38 @@ fn lwp_spec_6_5_nothing_but_an_eventfd_is_written_to() {
     }
 }
 
+/// However many threads begin at once, and whatever others map meanwhile, no profile is lost.
+///
+/// Spec: LWP §5.3, §6.2
+#[test]
+fn lwp_spec_6_2_threads_begin_profiles_together() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O2", "-pthread"];
+    let program = compile("gcc", &flags, "tests/lwp/together.c", dir.path());
+    for arguments in [&[][..], &["mapping"]] {
+        for run in 0..15 {
+            let outcome = on_virtual_cpu(&[], &program, arguments, dir.path());
+            let printed = String::from_utf8_lossy(&outcome.stdout);
+            let wanted = "8 complete, 0 off, 0 wrong\n";
+            assert_eq!(printed, wanted, "{arguments:?}, run {run}: {outcome:?}");
+        }
+    }
+}
+
+/// Records say on which processor the thread was, wherever it is moved; where runs are to repeat they say 0.
+///
+/// Spec: LWP §4.1
+#[test]
+fn lwp_spec_4_1_dev_50_records_name_the_processor() {
+    let dir = TempDir::new();
+    let program = compile("gcc", &["-std=gnu17", "-O2"], "tests/lwp/core.c", dir.path());
+    for (options, arguments) in [(&[][..], &[][..]), (&["--deterministic"], &["fixed"])] {
+        let outcome = on_virtual_cpu(options, &program, arguments, dir.path());
+        let printed = String::from_utf8_lossy(&outcome.stdout);
+        assert_eq!(printed, "all right, 0 wrong\n", "{options:?}: {outcome:?}");
+    }
+}
+
 /// A wrong value says what is known.
 #[test]
 fn wrong_lwp_options_say_what_is_right() {

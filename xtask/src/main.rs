@@ -4,7 +4,9 @@
 mod abi;
 mod bench;
 mod ci;
+mod dist;
 mod layering;
+mod package;
 mod spec_matrix;
 mod stress;
 mod tree;
@@ -39,6 +41,10 @@ enum Task {
     SpecMatrix(spec_matrix::Options),
     /// Run programs that are sensitive to timing many times; fail where a run differs or hangs
     Stress(stress::Options),
+    /// Package every crate, and install the command from the packages alone
+    Package(package::Options),
+    /// Build a release: static commands, C libraries, Debian package, wheel, image, checksums
+    Dist(dist::Options),
     /// Measure the virtual CPU against native runs and print a Markdown table
     Bench(bench::Options),
 }
@@ -52,6 +58,8 @@ fn main() -> ExitCode {
         Task::Tree => tree::check(),
         Task::SpecMatrix(options) => spec_matrix::print(&options),
         Task::Stress(options) => stress::run(&options),
+        Task::Package(options) => package::run(&options),
+        Task::Dist(options) => dist::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

@@ -312,7 +312,8 @@ fn wrong_calls_end_with_2_and_the_usage() {
         &["-r", "1", "-c", "page-faults", "true"],
         &["-T", "never", "-c", "page-faults", "true"],
         &["--lwp", "-c", "cycles", "true"],
-        &["--lwp", "-t", "-c", "branches", "true"],
+        &["--lwp", "-c", "lwp_dme,instructions", "true"],
+        &["--lwp", "-c", "lwp_cnh", "true"],
     ] {
         let output = cputrack(words);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -425,6 +426,50 @@ fn programs_switch_their_counters() {
     let alone = Command::new("timeout").args(["-k", "1", "30"]).arg(&program).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&alone.stderr).contains("no counters"), "{alone:?}");
+}
+
+/// On the virtual CPU too: however much is done in between, the same is counted.
+#[test]
+fn programs_switch_their_counters_on_the_virtual_cpu() {
+    let program = pausing().with_file_name("switching");
+    for events in ["instructions,branches", "lwp_ire,lwp_bre"] {
+        let counted = |uncounted: &str| -> Vec<Vec<u64>> {
+            let program = program.to_str().unwrap();
+            let rows = rows(&["--lwp", "-T", "0", "-c", events, program, uncounted]);
+            let exits = tagged(&rows, "lwp_exit");
+            assert_eq!(exits.len(), 2, "{rows:?}");
+            exits.iter().map(|row| counts(row, 3)).collect()
+        };
+        let (none, much) = (counted("0"), counted("3000000"));
+        for (few, many) in none.iter().flatten().zip(much.iter().flatten()) {
+            // A million turns count. What differs is how often a library looks, not three million turns.
+            assert!(*few > 1_000_000 && few.abs_diff(*many) < 100_000, "{none:?} {much:?}");
+        }
+    }
+}
+
+/// Events of Lightweight Profiling, and clock cycles of the threads.
+#[test]
+fn the_virtual_cpu_counts_as_lightweight_profiling_does() {
+    let folder = Folder::new("misses");
+    let program = folder.compile(PAGES);
+    let run = |pages: &str| {
+        let command =
+            ["--lwp", "-t", "-T0", "-c", "lwp_ire,lwp_bre,lwp_dme", program.to_str().unwrap()];
+        let rows = rows(&[&command[..], &[pages]].concat());
+        assert!(rows[0].contains("tsc"), "{rows:?}");
+        counts(tagged(&rows, "exit")[0], 3)
+    };
+    let exact = rows(&["--lwp", "-T0", "-c", "instructions", program.to_str().unwrap(), "100"]);
+    let exact = counts(tagged(&exact, "exit")[0], 3)[0];
+    let (few, many) = (run("100"), run("3000"));
+    let [tsc, instructions, branches, misses] = few[..] else { panic!("{few:?}") };
+    assert!(tsc > 0 && branches > 0 && misses > 0, "{few:?}");
+    assert!(
+        instructions <= exact && exact - instructions < 1000,
+        "all but the system calls: {exact}"
+    );
+    assert!(many[1] > instructions + 2 * 2900 * 2 && many[2] >= branches + 2 * 2900, "{many:?}");
 }
 
 /// So do the children that are followed, each by a controller of its own.

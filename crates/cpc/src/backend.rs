@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use lwp_arch::{EventId, Record};
+use lwp_arch::Record;
 
 use crate::error::Result;
 use crate::records::SpecialItem;
@@ -81,8 +81,8 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Whether it can make something of `event`, listed or not.
     fn look_up(&self, event: &str) -> Option<Known>;
 
-    /// The EventId that records of `event` carry, if it can be recorded.
-    fn record_event(&self, event: &str) -> Option<EventId>;
+    /// Indices of the items that mean something in records of `request`, if it can be recorded.
+    fn record_items(&self, request: &Request) -> Option<Vec<usize>>;
 
     /// Programs `plan` for `target` and starts counting, every counter from its preset.
     ///
@@ -133,8 +133,9 @@ pub(crate) trait Context: Debug + Send {
     /// what else the cause may mean.
     fn overflowed(&mut self, cause: Cause) -> Option<usize>;
 
-    /// Hands the records of request `index` collected so far to `sink`, oldest first, until it
-    /// returns false; those handed out are gone. Returns how many were lost since the last call.
+    /// Hands the records of request `index` collected so far to `sink`, oldest first; it returns whether
+    /// it has room for the record. All are gone afterwards. Returns how many intervals have passed since
+    /// the last call without a record that `sink` took.
     fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64>;
 
     /// Gives the counters back. Nothing is asked of the context after that.

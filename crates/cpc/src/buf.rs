@@ -30,13 +30,15 @@ pub struct Buf {
 }
 
 impl Buf {
-    /// A buffer of zeros: for each request `None` for a counter or how many records of how many items.
-    /// `None` if there is no memory.
-    pub(crate) fn new(shape: impl Iterator<Item = Option<(usize, usize)>>) -> Option<Self> {
+    /// A buffer of zeros: for each request `None` for a counter or what [`Records::new`] takes. `None` if
+    /// there is no memory.
+    pub(crate) fn new(shape: impl Iterator<Item = Option<(usize, usize, u32)>>) -> Option<Self> {
         let slot = |shape| {
             Some(match shape {
                 None => Slot::Count(Cell::new(0)),
-                Some((records, items)) => Slot::Records(Records::new(records, items)?),
+                Some((records, items, asked)) => {
+                    Slot::Records(Records::new(records, items, asked)?)
+                }
             })
         };
         let slots = shape.map(slot).collect::<Option<_>>()?;
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_new_buffer_is_zero() {
-        let buf = Buf::new([None, Some((4, 2)), None].into_iter()).unwrap();
+        let buf = Buf::new([None, Some((4, 2, !0)), None].into_iter()).unwrap();
         assert_eq!((buf.len(), buf.hrtime_ns(), buf.tick()), (3, 0, 0));
         assert_eq!((buf.get(0), buf.get(2)), (Ok(0), Ok(0)));
         assert_eq!(buf.records(1).unwrap().len(), 0);
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn counters_and_records_are_not_mixed_up() {
-        let buf = Buf::new([None, Some((4, 2))].into_iter()).unwrap();
+        let buf = Buf::new([None, Some((4, 2, !0))].into_iter()).unwrap();
         for error in [buf.get(1).unwrap_err(), buf.set(1, 5).unwrap_err(), buf.get(2).unwrap_err()]
         {
             assert_eq!((error.errno(), error.subcode()), (libc::EINVAL, None));
@@ -235,7 +237,7 @@ mod tests {
         three.sub(&two, &two);
         three.copy(&two);
         assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
-        let mixed = Buf::new([None, None, Some((1, 1))].into_iter()).unwrap();
+        let mixed = Buf::new([None, None, Some((1, 1, !0))].into_iter()).unwrap();
         three.copy(&mixed);
         assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
     }

@@ -187,10 +187,17 @@ impl Requests {
 
     /// Does what has been asked for, and says so. Returns at once where nothing has been.
     pub fn answer(&self) {
+        self.answer_by(switch_bound);
+    }
+
+    /// The same for a controller whose counters are not bound sets: `switch` lets those of a thread run
+    /// or stand still, by the thread's kernel number.
+    pub fn answer_by(&self, mut switch: impl FnMut(i32, bool) -> Result<()>) {
         loop {
             match receive(&self.socket) {
                 Ok(Some((wish, pid, Some(from)))) => {
-                    let errno = obey(wish, pid).err().map_or(0, |error| error.errno());
+                    let done = obey(wish, pid, &mut switch);
+                    let errno = done.err().map_or(0, |error| error.errno());
                     let answer = Message { tid: wish.tid, value: errno }.bytes();
                     // One that does not wait any more needs no answer.
                     let _ = sendto(&self.socket, &answer, SendFlags::NOSIGNAL, &from);
@@ -209,13 +216,17 @@ impl AsFd for Requests {
 }
 
 /// Switches the counters of a thread, if it is one of the process that asks.
-fn obey(wish: Message, pid: i32) -> Result<()> {
-    let none = Error::invalid("the thread has no counters");
+fn obey(wish: Message, pid: i32, switch: &mut impl FnMut(i32, bool) -> Result<()>) -> Result<()> {
     if status(wish.tid, "Tgid") != Some(pid) {
-        return Err(none);
+        return Err(Error::invalid("the thread has no counters"));
     }
-    let set = set::bound_to(wish.tid).ok_or(none)?;
-    set.enable_elsewhere(wish.value != 0)
+    switch(wish.tid, wish.value != 0)
+}
+
+/// Switches the set that was bound to a thread from this process.
+fn switch_bound(tid: i32, running: bool) -> Result<()> {
+    let set = set::bound_to(tid).ok_or(Error::invalid("the thread has no counters"))?;
+    set.enable_elsewhere(running)
 }
 
 #[cfg(test)]

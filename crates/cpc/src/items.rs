@@ -30,6 +30,13 @@ pub const NAMES: [&str; 15] = [
     "dlina_valid",   // 14  1 if dlina means something
 ];
 
+/// Index of `pc`, which every record has.
+pub const PC: usize = 0;
+/// Index of `timestamp`.
+pub const TIMESTAMP: usize = 9;
+/// Indices of `dlina` and `dlina_valid`.
+pub const DATA_ADDRESS: [usize; 2] = [1, 14];
+
 /// Index of the item `name`.
 pub fn index_of(name: &str) -> Option<usize> {
     NAMES.iter().position(|item| *item == name)

@@ -62,6 +62,7 @@ mod thread;
 
 pub use backend::{EventInfo, Target};
 pub use buf::Buf;
+pub use clock::cycles;
 pub use control::Requests;
 pub use error::{Error, Function, Result, Subcode};
 pub use handle::{Cpc, Names, Version, Walk};

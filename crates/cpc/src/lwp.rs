@@ -14,9 +14,10 @@ use lwp_arch::EventId;
 use lwp_arch::cpuid::fn8000_001c::{Ecx, Features};
 
 use crate::backend::{Backend, Context, Description, EventInfo, Known, Planned, Target};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Subcode};
+use crate::items;
 use crate::records::SpecialItem;
-use crate::request::{Caps, number};
+use crate::request::{Caps, Request, number};
 
 use context::LwpContext;
 use unit::Unit;
@@ -118,16 +119,24 @@ impl Backend for LwpBackend {
         Some(Known { pics: self.pics(self.event(event)?) })
     }
 
-    fn record_event(&self, event: &str) -> Option<EventId> {
-        self.event(event)
+    fn record_items(&self, request: &Request) -> Option<Vec<usize>> {
+        let stamped = request.value_of(plan::PTSC).is_some_and(|asked| asked != 0);
+        let addresses = self.unit.capabilities().ecx.contains(Ecx::LWP_DATA_ADDRESS);
+        let had = |item: &usize| {
+            (stamped || *item != items::TIMESTAMP)
+                && (addresses || !items::DATA_ADDRESS.contains(item))
+        };
+        let all = items::of_event(self.event(&request.event)?).iter().copied();
+        Some(all.filter(had).collect())
     }
 
     fn program(&self, plan: &[Planned], target: Target) -> Result<Box<dyn Context>> {
         if target != Target::ThisThread {
-            return Err(Error::new(
-                libc::ENOTSUP,
-                "Lightweight Profiling counts only the thread that asks for it",
-            ));
+            let reason = "Lightweight Profiling counts only the thread that binds the set to itself: \
+                          cpc_bind_curlwp can, and `cputrack --lwp` counts other programs";
+            return Err(
+                Error::coded(Subcode::ResourceUnavailable, reason).with_errno(libc::ENOTSUP)
+            );
         }
         let id = |planned: &Planned| {
             let name = &planned.request.event;

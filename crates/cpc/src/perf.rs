@@ -6,12 +6,13 @@ mod refusal;
 
 use std::sync::Arc;
 
-use lwp_arch::{EventId, EventKind, Revision};
+use lwp_arch::{EventKind, Revision};
 use lwp_perf::attr::kind;
 use lwp_perf::{Catalog, Event, Group, Kernel, Modes, Options, SampleFormat};
 
 use crate::backend::{Backend, Context, Description, EventInfo, Known, Planned, Target};
 use crate::error::{Error, Result, Subcode};
+use crate::items;
 use crate::records::SpecialItem;
 use crate::request::{Attribute, Caps, Request, RequestFlags};
 
@@ -219,9 +220,9 @@ impl Backend for PerfBackend {
         Some(Known { pics: self.pics(&event)? })
     }
 
-    fn record_event(&self, event: &str) -> Option<EventId> {
-        let event = self.catalog.resolve(event).ok()?;
-        record_kind(&event)?.event_id(Revision::Shipped)
+    fn record_items(&self, request: &Request) -> Option<Vec<usize>> {
+        let event = self.catalog.resolve(&request.event).ok()?;
+        Some(items::of_event(record_kind(&event)?.event_id(Revision::Shipped)?).to_vec())
     }
 
     fn program(&self, plan: &[Planned], target: Target) -> Result<Box<dyn Context>> {

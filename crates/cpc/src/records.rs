@@ -50,16 +50,18 @@ impl SpecialItem {
 pub struct Records {
     words: Box<[Cell<u64>]>,
     items: usize,
+    /// Which items mean something for the request: bit *n* is item *n*.
+    asked: u32,
     len: Cell<usize>,
     lost: Cell<u64>,
 }
 
 impl Records {
-    /// Room for `capacity` records of `items` items each; `None` if there is no memory. What is not used
-    /// costs none.
-    pub(crate) fn new(capacity: usize, items: usize) -> Option<Self> {
+    /// Room for `capacity` records of `items` items each, of which those of `asked` mean something; `None` if
+    /// there is no memory. What is not used costs none.
+    pub(crate) fn new(capacity: usize, items: usize, asked: u32) -> Option<Self> {
         let words = <[Cell<u64>]>::new_box_zeroed_with_elems(capacity.checked_mul(items)?).ok()?;
-        Some(Self { words, items, len: Cell::new(0), lost: Cell::new(0) })
+        Some(Self { words, items, asked, len: Cell::new(0), lost: Cell::new(0) })
     }
 
     /// Number of records.
@@ -77,7 +79,7 @@ impl Records {
         self.items
     }
 
-    /// Records that were lost before the sample, because there was no room.
+    /// Intervals that passed since the sample before and left no record here, because there was no room.
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }
@@ -98,10 +100,14 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such record or item.
+    /// EINVAL if there is no such record or item, or records of the request do not have it.
     pub fn item(&self, index: usize, item: usize) -> Result<u64> {
-        let record = self.get(index)?;
-        record.get(item).map(Cell::get).ok_or(Error::invalid("a record has no such item"))
+        let value = self.get(index)?.get(item).map(Cell::get);
+        let value = value.ok_or(Error::invalid("a record has no such item"))?;
+        if self.asked >> item & 1 == 0 {
+            return Err(Error::invalid("records of the request do not have the item"));
+        }
+        Ok(value)
     }
 
     /// Forgets all records.
@@ -110,14 +116,9 @@ impl Records {
         self.lost.set(0);
     }
 
-    /// Whether another record fits.
-    pub(crate) fn has_room(&self) -> bool {
-        self.items > 0 && (self.len() + 1) * self.items <= self.words.len()
-    }
-
-    /// Appends a record; items it lacks are 0. Returns whether yet another fits.
+    /// Appends a record; items it lacks are 0. Returns whether there was room for it.
     pub(crate) fn push(&self, record: &[u64]) -> bool {
-        if !self.has_room() {
+        if self.items == 0 || (self.len() + 1) * self.items > self.words.len() {
             return false;
         }
         let place = &self.words[self.len() * self.items..][..self.items];
@@ -125,7 +126,7 @@ impl Records {
             word.set(record.get(index).copied().unwrap_or(0));
         }
         self.len.set(self.len() + 1);
-        self.has_room()
+        true
     }
 
     /// Notes how many records were lost before this sample.
@@ -152,9 +153,9 @@ mod tests {
     use super::*;
 
     fn two() -> Records {
-        let records = Records::new(2, 3).unwrap();
-        assert!(records.push(&[1, 2, 3]), "one more fits");
-        assert!(!records.push(&[4, 5]), "then it is full");
+        let records = Records::new(2, 3, !0).unwrap();
+        assert!(records.push(&[1, 2, 3]));
+        assert!(records.push(&[4, 5]));
         records
     }
 
@@ -181,8 +182,17 @@ mod tests {
     }
 
     #[test]
+    fn items_that_mean_nothing_for_the_request_are_errors() {
+        let records = Records::new(1, 3, 0b101).unwrap();
+        assert!(records.push(&[1, 2, 3]));
+        assert_eq!((records.item(0, 0), records.item(0, 2)), (Ok(1), Ok(3)));
+        assert_eq!(records.item(0, 1).unwrap_err().errno(), libc::EINVAL);
+        assert_eq!(records.get(0).unwrap()[1].get(), 2, "the record as a whole has a place for it");
+    }
+
+    #[test]
     fn copies_say_what_did_not_fit() {
-        let (small, large) = (Records::new(1, 3).unwrap(), Records::new(5, 3).unwrap());
+        let (small, large) = (Records::new(1, 3, !0).unwrap(), Records::new(5, 3, !0).unwrap());
         small.copy(&two());
         large.copy(&two());
         assert_eq!((small.len(), small.lost(), small.item(0, 0)), (1, 1, Ok(1)));
@@ -194,9 +204,9 @@ mod tests {
 
     #[test]
     fn a_request_without_room_takes_nothing() {
-        let none = Records::new(0, 3).unwrap();
-        assert!(!none.has_room() && !none.push(&[1]));
-        assert!(!Records::new(4, 0).unwrap().has_room());
+        let none = Records::new(0, 3, !0).unwrap();
+        assert!(!none.push(&[1]));
+        assert!(!Records::new(4, 0, !0).unwrap().push(&[]));
     }
 
     #[test]

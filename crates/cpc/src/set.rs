@@ -199,7 +199,10 @@ impl Set {
     ///
     /// ENOMEM if there is no memory for the records it is to hold.
     pub fn try_create_buf(&self) -> Result<Buf> {
-        let shape = |entry: &Entry| entry.records().map(|records| (records, items::COUNT));
+        let asked =
+            |entry: &Entry| self.items_of(entry).iter().fold(0, |asked, item| asked | 1 << item);
+        let shape =
+            |entry: &Entry| entry.records().map(|records| (records, items::COUNT, asked(entry)));
         let buf = Buf::new(self.state.entries().iter().map(shape));
         buf.ok_or(Error::new(libc::ENOMEM, "no memory for the records of the buffer"))
     }
@@ -215,9 +218,14 @@ impl Set {
         if !entry.request.is_smpl() || !self.state.handle.smpl() {
             return Err(Error::invalid("the request is for CPC, not for SMPL"));
         }
+        Ok(self.items_of(entry))
+    }
+
+    /// The items that mean something in the records of a request.
+    fn items_of(&self, entry: &Entry) -> Vec<usize> {
         let backend = entry.backend.and_then(|b| self.state.handle.backends().get(b));
-        let id = backend.and_then(|backend| backend.record_event(&entry.request.event));
-        Ok(id.map_or_else(|| vec![0], |id| items::of_event(id).to_vec()))
+        let items = backend.and_then(|backend| backend.record_items(&entry.request));
+        items.unwrap_or_else(|| vec![items::PC])
     }
 
     /// What is wrong with binding the set with these flags, before counters are asked for.

@@ -65,6 +65,7 @@ pub enum Command {
     #[cfg(feature = "page")]
     Serve(ServeArgs),
     /// Convert a recording for other tools: perf, pprof, KCachegrind, Firefox Profiler …
+    #[command(after_help = crate::commands::export::formats())]
     Export(ExportArgs),
     /// Fail when a program does more than it may
     Gate(GateArgs),
@@ -193,6 +194,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
 
+    /// Say at the end what has made the run slow
+    #[arg(short, long)]
+    pub verbose: bool,
+
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true)]
     pub command: Vec<OsString>,
@@ -298,13 +303,13 @@ pub enum Cpu {
     /// Up to AVX-512 F, BW, CD, DQ and VL
     #[value(name = "x86-64-v4")]
     V4,
-    /// The default one, with the Lightweight Profiling of a Bulldozer
+    /// This machine's own up to AVX2, with the Lightweight Profiling of a Bulldozer
     #[value(name = "bulldozer")]
     Bulldozer,
-    /// The default one, with the Lightweight Profiling of a Steamroller
+    /// This machine's own up to AVX2, with the Lightweight Profiling of a Steamroller
     #[value(name = "steamroller")]
     Steamroller,
-    /// The default one, with the Lightweight Profiling of a 4700S
+    /// This machine's own up to AVX2, with the Lightweight Profiling of a 4700S
     #[value(name = "4700s")]
     Amd4700s,
     /// The default one, with all of Lightweight Profiling; the same as not naming one
@@ -326,6 +331,11 @@ impl Cpu {
     /// Whether it is named for its LWP.
     pub fn names_lwp(self) -> bool {
         self.model().is_none()
+    }
+
+    /// Whether it has the LWP of a part that was sold: all of these have the shipped form.
+    pub fn is_part(self) -> bool {
+        matches!(self, Self::Bulldozer | Self::Steamroller | Self::Amd4700s)
     }
 
     /// The processor otherwise, where it is not the default.
@@ -352,6 +362,7 @@ impl MachineArgs {
         match self.cpu.and_then(Cpu::model) {
             Some(model) => model,
             None if self.deterministic => CpuModel::V3,
+            None if self.cpu.is_some_and(Cpu::is_part) => CpuModel::HostAvx,
             None => CpuModel::Host,
         }
     }
@@ -362,6 +373,12 @@ impl MachineArgs {
             eprintln!(
                 "lwp: personality(2) is refused here: addresses are random, and counts may differ from run \
                  to run in spite of --deterministic; see `lwp doctor`"
+            );
+        }
+        if self.lwp.is_of_2007() && self.cpu.is_some_and(Cpu::is_part) {
+            eprintln!(
+                "lwp: no part had Lightweight Profiling in the form of 2007: --cpu changes nothing of it, \
+                 only the rest of the processor"
             );
         }
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
@@ -580,5 +597,8 @@ mod tests {
         assert_eq!(model(&["true"]), CpuModel::Host);
         assert_eq!(model(&["--deterministic", "true"]), CpuModel::V3);
         assert_eq!(model(&["--deterministic", "--cpu", "x86-64-v2", "true"]), CpuModel::V2);
+        assert_eq!(model(&["--deterministic", "--cpu", "bulldozer", "true"]), CpuModel::V3);
+        assert_eq!(model(&["--cpu", "bulldozer", "true"]), CpuModel::HostAvx);
+        assert_eq!(model(&["--cpu", "full", "true"]), CpuModel::Host);
     }
 }

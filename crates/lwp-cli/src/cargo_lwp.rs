@@ -22,9 +22,12 @@ Usage: cargo lwp stat|record|flamegraph|bench|test [CARGO OPTIONS] [-- PROGRAM A
   test         count the events of tests: `cargo test`, whatever is named
 
 With --test or --tests `cargo test` is run, with --bench or --benches `cargo bench`, otherwise
-`cargo run`. Programs are built with --release and line tables unless a profile is chosen:
+`cargo run`. Programs are built with --release and debug information unless a profile is chosen:
 --dev, --release or --profile NAME. A test or benchmark should be named (--bench NAME): without a
 name cargo runs several programs, and the last one's recording is kept.
+
+Benchmarks are counted with --deterministic, so that another run, also on another machine, counts the
+same: they have a fixed environment. --env NAME[=VALUE] lets a variable through, --no-deterministic all of it.
 ";
 
 /// Where recording and picture go.
@@ -59,7 +62,12 @@ struct Plan {
     verb: &'static str,
     /// Cargo's subcommand and its arguments.
     cargo: Vec<OsString>,
+    /// What lwp is told beside: how the program's surroundings are fixed.
+    fixed: Vec<OsString>,
 }
+
+/// Variables of cargo's that benchmarks find their files by.
+const LET_THROUGH: [&str; 2] = ["CARGO_MANIFEST_DIR", "CARGO_TARGET_DIR"];
 
 impl Plan {
     fn new(arguments: &[OsString]) -> Option<Self> {
@@ -69,6 +77,7 @@ impl Plan {
             .find(|name| verb == name)?;
         let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
         let (options, program) = rest.split_at(end);
+        let (options, own) = own_options(options)?;
         if options.iter().any(|word| word == "--help" || word == "-h") {
             return None;
         }
@@ -94,32 +103,70 @@ impl Plan {
         }
         cargo.extend(options.iter().filter(|word| *word != "--dev").cloned());
         cargo.extend(program.iter().cloned());
-        Some(Self { verb, cargo })
+        let fixed = own.deterministic.unwrap_or(subcommand == "bench" && verb != "flamegraph");
+        Some(Self { verb, cargo, fixed: if fixed { own.fixed() } else { Vec::new() } })
     }
 
     /// The command that cargo starts programs with.
     fn runner(&self, lwp: &Path, directory: &Path) -> Result<OsString, String> {
         let recording = directory.join(RECORDING);
         // Cargo splits the variable at spaces and knows no quotes.
-        for path in [lwp, &recording] {
-            if path.to_string_lossy().contains(char::is_whitespace) {
-                return Err(format!(
-                    "cargo cannot be given a path with spaces: {}",
-                    path.display()
-                ));
+        let fixed = self.fixed.iter().map(Path::new);
+        for word in [lwp, &recording].into_iter().chain(fixed) {
+            if word.to_string_lossy().contains(char::is_whitespace) {
+                return Err(format!("cargo cannot be given what has spaces: {}", word.display()));
             }
         }
         let mut runner = lwp.as_os_str().to_owned();
         match self.verb {
-            "stat" | "bench" | "test" => runner.push(" stat --"),
+            "stat" | "bench" | "test" => runner.push(" stat"),
             verb => {
                 runner.push(if verb == "record" { " record -o " } else { " record -q -o " });
                 runner.push(&recording);
-                runner.push(" --");
             }
         }
+        for word in &self.fixed {
+            runner.push(" ");
+            runner.push(word);
+        }
+        runner.push(" --");
         Ok(runner)
     }
+}
+
+/// Options that are not cargo's.
+#[derive(Debug, Default)]
+struct Own {
+    /// Whether the program is to be deterministic, where that is said.
+    deterministic: Option<bool>,
+    /// Variables that the program is to have.
+    env: Vec<OsString>,
+}
+
+impl Own {
+    /// What lwp is told so that a program is deterministic.
+    fn fixed(self) -> Vec<OsString> {
+        let usual = LET_THROUGH.map(OsString::from).into_iter();
+        let variables = usual.chain(self.env).flat_map(|variable| ["--env".into(), variable]);
+        std::iter::once(OsString::from("--deterministic")).chain(variables).collect()
+    }
+}
+
+/// Cargo's options and our own; `None` where one lacks its value.
+fn own_options(options: &[OsString]) -> Option<(Vec<OsString>, Own)> {
+    let (mut cargo, mut own) = (Vec::new(), Own::default());
+    let mut words = options.iter();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        match text.strip_prefix("--env=") {
+            _ if text == "--deterministic" => own.deterministic = Some(true),
+            _ if text == "--no-deterministic" => own.deterministic = Some(false),
+            _ if text == "--env" => own.env.push(words.next()?.clone()),
+            Some(variable) => own.env.push(variable.into()),
+            None => cargo.push(word.clone()),
+        }
+    }
+    Some((cargo, own))
 }
 
 fn execute(plan: &Plan) -> Result<ExitCode, String> {
@@ -135,7 +182,8 @@ fn execute(plan: &Plan) -> Result<ExitCode, String> {
     for profile in ["RELEASE", "BENCH"] {
         let name = format!("CARGO_PROFILE_{profile}_DEBUG");
         if env::var_os(&name).is_none() {
-            command.env(name, "line-tables-only");
+            // With line tables alone, inlined functions have no paths.
+            command.env(name, "limited");
         }
     }
     let code = status(&mut command)?;
@@ -207,7 +255,20 @@ mod tests {
             let plan = Plan::new(&words(verb)).expect(verb);
             plan.runner(Path::new(lwp), Path::new("/build"))
         };
-        assert_eq!(runner("stat", "/bin/lwp"), Ok("/bin/lwp stat --".into()));
+        let planned = |words_: &str| {
+            let plan = Plan::new(&words(words_)).expect(words_);
+            plan.runner(Path::new("/bin/lwp"), Path::new("/build"))
+        };
+        assert_eq!(planned("stat"), Ok("/bin/lwp stat --".into()));
+        let fixed = "--deterministic --env CARGO_MANIFEST_DIR --env CARGO_TARGET_DIR";
+        assert_eq!(planned("bench"), Ok(format!("/bin/lwp stat {fixed} --").into()));
+        let let_through = planned("record --bench sums --env=A=b --env C");
+        let recorded = format!("/bin/lwp record -o /build/lwp.data {fixed} --env A=b --env C --");
+        assert_eq!(let_through, Ok(recorded.into()));
+        assert_eq!(planned("bench --no-deterministic"), Ok("/bin/lwp stat --".into()));
+        assert_eq!(planned("test --deterministic"), Ok(format!("/bin/lwp stat {fixed} --").into()));
+        assert_eq!(cargo("bench --env A --bench sums -- --env"), "bench --bench sums -- --env");
+        assert_eq!(Plan::new(&words("bench --env")), None);
         let recorded = "/bin/lwp record -q -o /build/lwp.data --";
         assert_eq!(runner("flamegraph", "/bin/lwp"), Ok(recorded.into()));
         assert!(runner("stat", "/my bin/lwp").is_err());

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use lwp_symbols::{NamedFunction, functions_named};
+use lwp_symbols::{Inlined, NamedFunction, functions_named, inlined_named, similar_names};
 use lwp_vcpu::{CodePlace, SampledCode, Target};
 
 use crate::args::usage_error;
@@ -134,7 +134,52 @@ fn function(text: &str, places: &Places<'_>) -> Result<CodePlace, Failure> {
             found = found_in(&linker, name, places)?;
         }
     }
-    choose(name, &found)
+    match found.as_slice() {
+        [] => Err(unknown(name, &files, places)),
+        found => choose(name, found),
+    }
+}
+
+/// So many names are offered in place of one that is not known.
+const OFFERED: usize = 6;
+
+/// Says that no function is called so, and which may have been meant.
+fn unknown(name: &str, files: &[PathBuf], places: &Places<'_>) -> Failure {
+    let printed = lwp_report::escape::printable(name);
+    let failure = Failure::new(OWN_FAILURE, format!("no function is called '{printed}'"));
+    let all = |of: &dyn Fn(&Path) -> Vec<Inlined>| files.iter().flat_map(|it| of(it)).next();
+    if let Some(Inlined { name, into }) = all(&|file| inlined_named(file, name, places.debug_roots))
+    {
+        let failure = Failure::new(
+            OWN_FAILURE,
+            format!("'{name}' has no code of its own: the compiler has inlined every copy of it"),
+        );
+        return failure.with_remedy(match into.is_empty() {
+            true => "record without a filter; `lwp report --inline` tells such functions apart".into(),
+            false => format!(
+                "sample what it is inlined into: {}; or record without a filter, and look at it with \
+                 `lwp report --inline` and `lwp annotate`",
+                offered(&into)
+            ),
+        });
+    }
+    let similar: Vec<String> =
+        files.iter().flat_map(|file| similar_names(file, name, places.debug_roots)).collect();
+    let searched = "the program's and its libraries' symbols were searched; name a file with NAME@FILE, or give \
+                    addresses as in 0x401000..0x4010ff";
+    failure.with_remedy(match similar.is_empty() {
+        true => searched.to_owned(),
+        false => format!("similar names are: {}; {searched}", offered(&similar)),
+    })
+}
+
+/// The first of `names`, and how many there are beside them.
+fn offered(names: &[String]) -> String {
+    let first = names[..names.len().min(OFFERED)].join(", ");
+    match names.len().saturating_sub(OFFERED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 fn is_linker(path: &Path) -> bool {
@@ -182,11 +227,6 @@ fn choose(name: &str, found: &[(PathBuf, NamedFunction)]) -> Result<CodePlace, F
         found.iter().take(8).map(one).collect::<Vec<_>>().join(", ")
     };
     match found {
-        [] => Err(Failure::new(OWN_FAILURE, format!("no function is called '{name}'"))
-            .with_remedy(
-                "the program's and its libraries' symbols were searched; name a file with \
-                 NAME@FILE, or give addresses as in 0x401000..0x4010ff",
-            )),
         // A library may have an older version of such a function too, which is none.
         all if all.iter().any(|(_, it)| it.indirect) => Err(Failure::new(
             OWN_FAILURE,

@@ -140,6 +140,13 @@ impl CountingArgs {
         if self.ignore_status { Ending::SUCCESS } else { ending }
     }
 
+    /// The program's arguments; empty where none is started.
+    pub fn arguments(&self) -> String {
+        let words = self.command.iter().skip(1).filter(|_| !self.attaches());
+        let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        words.join(" ")
+    }
+
     /// What runs, in words.
     pub fn title(&self) -> String {
         let words: Vec<String> =

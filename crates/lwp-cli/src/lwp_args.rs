@@ -8,7 +8,8 @@ use crate::args::Cpu;
 /// Which LWP the processor has, and how its interrupt arrives.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LwpArgs {
-    /// Which of the two published forms of Lightweight Profiling the processor has
+    /// Which of the two published forms of Lightweight Profiling the processor has; that of 2007 has all its events,
+    /// whatever --cpu says
     #[arg(long, value_enum, value_name = "FORM", default_value = "final")]
     pub revision: Revision,
 
@@ -61,10 +62,15 @@ pub enum Revision {
 }
 
 impl LwpArgs {
+    /// Whether the processor has the form of 2007.
+    pub fn is_of_2007(&self) -> bool {
+        self.revision == Revision::Proposal
+    }
+
     /// The configuration that these options ask for. A program that is counted has LWP only if it was
     /// asked for: what it does to find it would count too.
     pub fn config(&self, cpu: Option<Cpu>, plan: Plan) -> Option<LwpConfig> {
-        let asked = self.revision == Revision::Proposal || cpu.is_some_and(Cpu::names_lwp);
+        let asked = self.is_of_2007() || cpu.is_some_and(Cpu::names_lwp);
         if self.no_lwp || plan == Plan::Exact && !asked {
             return None;
         }

@@ -7,20 +7,25 @@
 mod args;
 mod code_filter;
 mod commands;
+mod comparing;
 mod counting;
 mod ending;
 mod failure;
+mod gate;
 mod generating;
 mod lwp_args;
+mod output;
 mod perf;
 mod profiles;
 mod program;
 mod progress;
+mod provenance;
 mod recorded;
 mod recorder;
 mod requests;
 mod sampling;
 mod signals;
+mod sources;
 mod stat;
 mod top;
 #[cfg(feature = "tui")]

@@ -34,7 +34,8 @@ pub struct NameArgs {
 impl NameArgs {
     /// How names are to be looked for.
     pub fn options(&self) -> Options {
-        Options { debug_roots: self.debug_dirs.clone(), ..Options::default() }
+        let from_files = !self.debug_dirs.is_empty();
+        Options { debug_roots: self.debug_dirs.clone(), from_files, ..Options::default() }
     }
 }
 
@@ -70,7 +71,7 @@ pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Profile 
 
 /// The same with all instructions of every function, also those without samples.
 pub fn resolve_whole(path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
-    let options = Options { whole_functions: true, ..names.options() };
+    let options = Options { whole_functions: Some(u64::MAX), ..names.options() };
     named(path, recording, &options)
 }
 

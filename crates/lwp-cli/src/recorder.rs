@@ -6,14 +6,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lwp_profile::{Block, RecordedFrame, RecordedSample, SampledEvent, Writer};
+use lwp_profile::{
+    Block, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent, Writer,
+};
 use lwp_vcpu::Outcome;
 use lwp_vcpu::profile as vcpu;
 use rustc_hash::FxHashMap;
 
-use crate::failure::{Failure, plain};
+use crate::failure::{Failure, OWN_FAILURE, plain};
 use crate::generating::Generating;
-use crate::recorded;
+use crate::{profiles, recorded};
 
 /// A recording that is being written. Clones write to the same file.
 #[derive(Clone, Debug)]
@@ -21,9 +23,54 @@ pub struct Recorder {
     state: Arc<Mutex<State>>,
 }
 
+/// The place that a recording is written to.
+#[derive(Debug)]
+struct Place {
+    file: File,
+    copy: Spare,
+}
+
+/// What was written to a place that cannot be read.
+#[derive(Debug)]
+enum Spare {
+    /// It is a file.
+    Needless,
+    Kept(Vec<u8>),
+    /// There was more than is kept.
+    TooLarge,
+}
+
+/// The most that is kept of a recording that goes into a pipe.
+const LARGEST_COPY: usize = 1 << 30;
+
+impl Place {
+    fn new(file: File) -> Self {
+        let readable = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let copy = if readable { Spare::Needless } else { Spare::Kept(Vec::new()) };
+        Self { file, copy }
+    }
+}
+
+impl io::Write for Place {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        if let Spare::Kept(copy) = &mut self.copy {
+            match copy.len() + written <= LARGEST_COPY {
+                true => copy.extend_from_slice(&bytes[..written]),
+                false => self.copy = Spare::TooLarge,
+            }
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 #[derive(Debug)]
 struct State {
-    writer: Writer<File>,
+    writer: Writer<Place>,
     path: PathBuf,
     /// The first failure; nothing is written after it.
     failure: Option<io::Error>,
@@ -102,7 +149,7 @@ impl Recorder {
                 .with_remedy("name another place for the recording with -o FILE")
         };
         let file = File::create(path).map_err(failed)?;
-        let writer = Writer::new(file).map_err(failed)?;
+        let writer = Writer::new(Place::new(file)).map_err(failed)?;
         let state = State {
             writer,
             path: path.to_owned(),
@@ -133,9 +180,9 @@ impl Recorder {
     }
 
     /// Notes what ran.
-    pub fn info(&self, pairs: &[(&str, String)]) {
+    pub fn info(&self, pairs: &[(String, String)]) {
         let mut state = self.state();
-        state.write(|writer| writer.info(pairs.iter().map(|(k, v)| (*k, v.as_str()))));
+        state.write(|writer| writer.info(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))));
     }
 
     /// Notes which events are sampled.
@@ -156,16 +203,33 @@ impl Recorder {
             state.write(|writer| writer.symbols(&symbols));
         }
         state.write(Writer::end);
-        match &state.failure {
-            None => Ok(()),
-            Some(error) => Err(Failure::new(
-                crate::failure::OWN_FAILURE,
-                format!("{}: {}", state.path.display(), plain(error)),
+        state.result()
+    }
+
+    /// Reads what has been finished.
+    pub fn read_back(&self) -> Result<Recording, Failure> {
+        let state = self.state();
+        match &state.writer.out().copy {
+            Spare::Needless => profiles::read(&state.path),
+            Spare::Kept(bytes) => Recording::parse(bytes).map_err(|error| {
+                Failure::new(OWN_FAILURE, format!("{}: {error}", state.path.display()))
+            }),
+            Spare::TooLarge => Err(Failure::new(
+                OWN_FAILURE,
+                format!(
+                    "{}: more than a pipe's recording is looked at again",
+                    state.path.display()
+                ),
             )
-            .with_remedy(
-                "what was written before can be read; make room, or choose another place with -o",
-            )),
+            .with_remedy("it has no names: record into a file, or keep the programs as they are")),
         }
+    }
+
+    /// Adds names to what has been finished.
+    pub fn names(&self, names: &[RecordedNames]) -> Result<(), Failure> {
+        let mut state = self.state();
+        names.iter().for_each(|names| state.write(|writer| writer.names(names)));
+        state.result()
     }
 
     /// Bytes written, and samples taken.
@@ -180,7 +244,21 @@ impl Recorder {
 }
 
 impl State {
-    fn write(&mut self, write: impl FnOnce(&mut Writer<File>) -> io::Result<()>) {
+    /// Whether everything could be written so far.
+    fn result(&self) -> Result<(), Failure> {
+        match &self.failure {
+            None => Ok(()),
+            Some(error) => Err(Failure::new(
+                OWN_FAILURE,
+                format!("{}: {}", self.path.display(), plain(error)),
+            )
+            .with_remedy(
+                "what was written before can be read; make room, or choose another place with -o",
+            )),
+        }
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Writer<Place>) -> io::Result<()>) {
         if self.failure.is_none()
             && let Err(error) = write(&mut self.writer)
         {

@@ -8,10 +8,10 @@ use lwp_profile::{Profile, Recording};
 use lwp_report::Options;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use crate::commands::annotate::Files;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::InputArgs;
+use crate::sources::Files;
 use app::App;
 
 /// What is shown of a recording.

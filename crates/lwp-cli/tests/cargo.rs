@@ -78,6 +78,7 @@ fn every_verb_builds_and_runs() {
     counted(&lwp(&["stat"]));
     counted(&lwp(&["bench"]));
     counted(&lwp(&["stat", "--bench", "sums"]));
+    benchmarks_count_the_same(&dir);
     let tested = lwp(&["test", "--test", "end", "--", "works"]);
     counted(&tested);
     assert!(text(&tested.stdout).contains("1 passed"), "{}", text(&tested.stdout));
@@ -91,10 +92,30 @@ fn every_verb_builds_and_runs() {
     // Lines are known: what is built has line tables.
     let lines = run(&mut limited(&dir, &[LWP, "report", "--csv", "-s", "srcline"]));
     assert!(text(&lines.stdout).contains("lib.rs:3"), "{}", text(&lines.stdout));
+    // Inlined functions have their paths.
+    let inlined = run(&mut limited(&dir, &[LWP, "report", "--csv", "--inline", "-s", "sym"]));
+    let inlined = text(&inlined.stdout);
+    assert!(inlined.contains("counted::work::{{closure}}"), "{inlined}");
     let drawn = lwp(&["flamegraph", "--bench", "sums"]);
     assert!(drawn.status.success(), "{}", text(&drawn.stderr));
     let picture = std::fs::read_to_string(dir.join("flamegraph.html")).expect("picture");
     assert!(picture.contains("counted::work"));
+}
+
+/// However the environment is, a benchmark counts the same.
+fn benchmarks_count_the_same(dir: &Path) {
+    let counts = |variables: u32, words: &[&str]| {
+        let words = [&[CARGO_LWP, "lwp", "bench", "--bench", "sums"], words].concat();
+        let more = (0..variables).map(|number| (format!("ANOTHER_{number}"), "x".repeat(99)));
+        let output = run(building(dir, &words).envs(more));
+        let says = text(&output.stderr);
+        assert!(output.status.success(), "{says}");
+        let line = says.lines().find(|line| line.ends_with("      instructions"));
+        line.unwrap_or_else(|| panic!("{says}")).to_owned()
+    };
+    assert_eq!(counts(0, &[]), counts(50, &[]));
+    let free = ["--no-deterministic"];
+    assert_ne!(counts(0, &free), counts(50, &free));
 }
 
 #[test]

@@ -219,6 +219,45 @@ fn opentelemetry_s_own_messages_hold_the_counts() {
     assert!(seen["attributes"].to_string().contains("thread.name=program"), "{seen}");
 }
 
+/// An exact recording of the same program: own counts are exact, callers are known by their calls.
+#[test]
+fn exact_profiles_have_stacks_that_say_they_are_inferred() {
+    let Some((dir, _)) = recorded("inferred") else { return };
+    prints(&dir, &[LWP, "record", "-q", "./program"]);
+    let report: Value =
+        serde_json::from_str(&prints(&dir, &[LWP, "report", "--json"])).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    let own = |name: &str| {
+        let row = rows.iter().find(|row| row["sym"] == name).expect(name);
+        row["self"].as_u64().expect("a count")
+    };
+    let (leaf, middle, main) = (own("leaf"), own("middle"), own("main"));
+    let check = |seen: &Value| {
+        let sums = &seen["sums"];
+        assert_eq!(sums["leaf"], serde_json::json!([leaf, leaf]), "{seen}");
+        assert_eq!(sums["middle"], serde_json::json!([middle, middle + leaf]), "{seen}");
+        assert_eq!(sums["main"], serde_json::json!([main, main + middle + leaf]), "{seen}");
+    };
+    let mut tried = 0;
+    if let Some(module) = viewer("npm/node_modules/pprof-format").filter(|_| has("node")) {
+        export(&dir, "x.pb.gz");
+        let words = ["node", &script("pprof.cjs"), &module, "x.pb.gz"];
+        let seen: Value = serde_json::from_str(&prints(&dir, &words)).expect("JSON");
+        check(&seen);
+        assert!(seen["comments"].to_string().contains("stacks are inferred"), "{seen}");
+        tried += 1;
+    }
+    if let Some(python) = viewer("python/bin/python") {
+        export(&dir, "x.otlp.pb");
+        let words = [python.as_str(), &script("otlp.py"), "x.otlp.pb"];
+        let seen: Value = serde_json::from_str(&prints(&dir, &words)).expect("JSON");
+        check(&seen);
+        assert_eq!(seen["stacks"], "inferred");
+        tried += 1;
+    }
+    eprintln!("{tried} of 2 readers were there");
+}
+
 /// Puts a script at the end of a page, and returns the title that it leaves.
 fn after_script(dir: &Path, file: &str, end: &str, script: &str) -> Option<String> {
     let made = std::fs::read_to_string(dir.join(file)).unwrap();

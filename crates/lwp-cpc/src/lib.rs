@@ -27,6 +27,7 @@ mod bind;
 mod buf;
 mod errno;
 mod handler;
+mod hrtime;
 mod object;
 mod open;
 mod pctx;

@@ -69,4 +69,6 @@ version!("LWP_1.0":
     cpc_buf_smpl_get_record,
     cpc_set_request_preset,
     cpc_buf_sample,
+    gethrtime,
+    gethrvtime,
 );

@@ -1233,6 +1233,31 @@ static void walkers(void)
 
 /* ---- records ---- */
 
+/* More intervals than there is room for: each is a record or lost, and the events say how many they are. */
+static void every_interval(const char *event, uint64_t interval)
+{
+    cpc_t *cpc = open_cpc();
+    cpc_set_t *set = cpc_set_create(cpc);
+    cpc_attr_t room = {"smpl_nrecs", 16};
+    uint64_t lost = 0, told = 0, passed = 0;
+    uint_t n = 0;
+    CHECK(cpc_set_add_request(cpc, set, event, -interval, USER | CPC_HW_SMPL, 1, &room) == 0);
+    CHECK(add(cpc, set, event, USER, NULL, 0) == 1);
+    cpc_buf_t *buf = cpc_buf_create(cpc, set);
+    CHECK(cpc_bind_curlwp(cpc, set, 0) == 0);
+    for (int i = 0; i < 3; i++) {
+        spin(20);
+        CHECK(cpc_set_sample(cpc, set, buf) == 0);
+        CHECK(cpc_buf_smpl_rec_count(cpc, buf, 0, &n) == 0 && n == 16);
+        CHECK(cpc_buf_smpl_lost_count(cpc, buf, 0, &lost) == 0 && lost > 16);
+        told += n + lost;
+        passed = value(cpc, buf, 1) / interval;
+        /* The counter and the records are read one after the other. */
+        CHECK(told >= passed && told <= passed + 200);
+    }
+    CHECK(cpc_close(cpc) == 0);
+}
+
 static void records(void)
 {
     static struct walk items, of_request, events;
@@ -1270,6 +1295,10 @@ static void records(void)
         CHECK(record != NULL && record[0] == pc && pc != 0);
         CHECK(cpc_buf_smpl_get_item(cpc, buf, clock, i, 0, &v) == 0 && v == pc);
     }
+    /* Items that records of a clock do not have. */
+    FAILS(cpc_buf_smpl_get_item(cpc, buf, clock, 0, 1, &v), EINVAL);
+    FAILS(cpc_buf_smpl_get_item(cpc, buf, clock, 0, 13, &v), EINVAL);
+    CHECK(cpc_buf_smpl_get_item(cpc, buf, clock, 0, 9, &v) == 0 && v != 0);
     /* Reading consumes nothing, copying copies, arithmetic leaves records alone. */
     cpc_buf_copy(cpc, copy, buf);
     cpc_buf_sub(cpc, buf, buf, buf);
@@ -1293,6 +1322,7 @@ static void records(void)
     cpc_buf_zero(cpc, buf);
     CHECK(cpc_buf_smpl_rec_count(cpc, buf, clock, &again) == 0 && again == 0);
     CHECK(cpc_close(cpc) == 0);
+    every_interval("task-clock", 100000);
     /* A handle for counting alone. */
     cpc = cpc_open(CPC_VER_CPC_ONLY);
     CHECK(cpc != NULL && (cpc_caps(cpc) & CPC_CAP_SMPL) == 0);
@@ -1329,7 +1359,7 @@ static void lwp_counts(void)
 {
     cpc_t *cpc = open_lwp();
     cpc_set_t *set = cpc_set_create(cpc);
-    CHECK(add(cpc, set, "PAPI_tot_ins", USER, NULL, 0) == 0);
+    CHECK(add(cpc, set, "instructions", USER, NULL, 0) == 0);
     CHECK(add(cpc, set, "lwp_bre", USER, NULL, 0) == 1);
     cpc_buf_t *before = cpc_buf_create(cpc, set), *after = cpc_buf_create(cpc, set);
     CHECK(cpc_bind_curlwp(cpc, set, 0) == 0);
@@ -1410,6 +1440,12 @@ static void lwp_records(void)
         }
     }
     CHECK(inside >= 49 && inside <= 50);
+    /* Items that the event does not have, or nobody asked for. */
+    uint64_t v = 0;
+    CHECK(cpc_buf_smpl_get_item(cpc, records, 0, 0, 13, &v) == 0 && v != 0);
+    FAILS(cpc_buf_smpl_get_item(cpc, records, 0, 0, SMPL_REC_ITEM_DLINA, &v), EINVAL);
+    FAILS(cpc_buf_smpl_get_item(cpc, records, 0, 0, SMPL_REC_ITEM_LAT, &v), EINVAL);
+    FAILS(cpc_buf_smpl_get_item(cpc, records, 0, 0, 9, &v), EINVAL); /* no ptsc */
     CHECK(cpc_close(cpc) == 0);
 }
 
@@ -1455,7 +1491,8 @@ static void lwp_errors(void)
     CHECK(cpc_set_destroy(cpc, set) == 0);
     set = cpc_set_create(cpc);
     CHECK(add(cpc, set, "lwp_ire", USER, NULL, 0) == 0);
-    UNHEARD(cpc_bind_cpu(cpc, 0, set, 0), ENOTSUP);
+    HEARD(cpc_bind_cpu(cpc, 0, set, 0), ENOTSUP, "cpc_bind_cpu", CPC_RESOURCE_UNAVAIL);
+    CHECK(strstr(heard.text, "Lightweight Profiling") != NULL);
     CHECK(cpc_close(cpc) == 0);
 }
 

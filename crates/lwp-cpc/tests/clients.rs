@@ -294,6 +294,24 @@ fn a_port_finds_its_headers() {
     }
 }
 
+/// The program that compares libraries of other systems finds ours to be as the documents say.
+#[test]
+fn foreign_systems_can_be_compared() {
+    let folder = folder();
+    let script = here().join("../../tests/foreign/libcpc.sh");
+    let mut command = Command::new("timeout");
+    command.args(["-k", "1", "60", "sh"]).arg(script);
+    let flags = [
+        format!("-I{}", here().join("include").display()),
+        format!("-L{0} -Wl,-rpath,{0}", folder.display()),
+        "-Wall -Wextra -Werror".to_owned(),
+    ];
+    let output = command.env("CFLAGS", flags.join(" ")).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("# as libcpc.log"), "{errors}");
+}
+
 /// The files of our pages that a page's text names.
 fn named(text: &str) -> Vec<String> {
     text.split("(3CPC)")
@@ -314,7 +332,14 @@ fn what_is_installed_builds_a_client() {
     let mut install = Command::new("sh");
     install.arg(here().join("install.sh")).arg(built.parent().unwrap());
     install.env("PREFIX", &prefix).env_remove("DESTDIR").env("COMPAT", "1");
-    assert!(install.status().unwrap().success());
+    let installed = install.output().unwrap();
+    assert!(installed.status.success(), "{installed:?}");
+    let said = String::from_utf8(installed.stdout).unwrap();
+    assert!(said.contains(&format!("-Wl,-rpath,{}/lib", prefix.display())), "{said}");
+    for command in ["cputrack", "cpustat"] {
+        let line = said.lines().find(|line| line.contains(command));
+        assert!(line.is_some_and(|line| line.contains("installed")), "{said}");
+    }
     for line in fs::read_to_string(here().join("abi/libcpc.syms")).unwrap().lines() {
         let name = line.split('@').next().unwrap();
         let page = prefix.join("share/man/man3").join(format!("{name}.3cpc"));

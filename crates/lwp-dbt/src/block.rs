@@ -34,6 +34,8 @@ pub struct Emulated {
     pub random: bool,
     /// The processor has Lightweight Profiling.
     pub lwp: bool,
+    /// … as it was proposed in 2007: LWPINS and LWPVAL are undefined opcodes.
+    pub no_inserts: bool,
     /// XSAVE and its relatives must not see all state components that the real processor has.
     pub fewer_states: bool,
     /// The state of Lightweight Profiling is one of their components.
@@ -542,8 +544,8 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
         Mnemonic::Xgetbv if emulated.xgetbv => RequestKind::Xgetbv,
         Mnemonic::Rdtsc | Mnemonic::Rdtscp if emulated.tsc => RequestKind::Tsc,
         Mnemonic::Rdrand | Mnemonic::Rdseed if emulated.random => RequestKind::Random,
-        _ if emulated.lwp && lwp_request(instruction).is_some() => {
-            return lwp_request(instruction).map(|kind| Terminator::Lwp { kind });
+        _ if emulated.lwp && lwp_request(instruction, emulated).is_some() => {
+            return lwp_request(instruction, emulated).map(|kind| Terminator::Lwp { kind });
         }
         Mnemonic::Popf | Mnemonic::Popfq => return Some(Terminator::PopFlags),
         _ if loads_gs(instruction) => return Some(Terminator::Step),
@@ -561,10 +563,13 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
     Some(Terminator::Emulate { kind })
 }
 
-fn lwp_request(instruction: &Instruction) -> Option<RequestKind> {
+/// What an LWP instruction asks for; nothing, if this processor lacks it: no other has it either, so that
+/// executed as it is, it raises #UD.
+fn lwp_request(instruction: &Instruction, emulated: Emulated) -> Option<RequestKind> {
     Some(match instruction.mnemonic() {
         Mnemonic::Llwpcb => RequestKind::Llwpcb,
         Mnemonic::Slwpcb => RequestKind::Slwpcb,
+        Mnemonic::Lwpins | Mnemonic::Lwpval if emulated.no_inserts => return None,
         Mnemonic::Lwpins => RequestKind::Lwpins,
         Mnemonic::Lwpval => RequestKind::Lwpval,
         _ => return None,

@@ -156,7 +156,7 @@ pub enum Slot {
     LwpThreshold = 0x830,
     /// First dword of the record of an LWPINS or LWPVAL, but for the core's number.
     LwpRecord = 0x838,
-    /// The core's number, where a record has it.
+    /// Selector of the segment whose limit says which core this is; 0 where records are to say 0.
     LwpCore = 0x840,
     /// Address of the control block where translated code executes SLWPCB itself; 0 where the host does.
     LwpBlock = 0x848,

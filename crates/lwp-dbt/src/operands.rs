@@ -48,14 +48,40 @@ pub struct MemoryOperand {
     pub segment: Option<Register>,
     /// Whether base and index are 32 bits wide, and so is their sum.
     pub narrow: bool,
-    /// Length in bytes, at least 1.
+    /// Length in bytes, at least 1; of one element where there are several.
     pub bytes: u32,
     /// What is done with it.
     pub how: Use,
+    /// What else decides on the address, if anything does.
+    pub spread: Spread,
+}
+
+/// Where in memory an operand lies that is not where its base, index and displacement say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// There.
+    Here,
+    /// A bit string: in the element that has the bit with the number in this register.
+    Bit(Register),
+    /// In several places: see [`Elements`].
+    Elements(Elements),
+}
+
+/// The elements of a gather or a scatter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elements {
+    /// How many there are.
+    pub count: u8,
+    /// The vector register that has an index for each.
+    pub indices: Register,
+    /// Length of an index in bytes.
+    pub index_bytes: u8,
+    /// Which are accessed: a mask register has a bit for each, a vector register an element whose sign says it.
+    pub mask: Register,
 }
 
 /// The operands of `instruction` in the order of access; of a repeated string instruction those of one
-/// iteration. Operands of gathers and scatters are left out.
+/// iteration.
 pub fn of(instruction: &Instruction) -> Vec<MemoryOperand> {
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(instruction);
@@ -80,9 +106,9 @@ fn used(instruction: &Instruction, used: &UsedMemory) -> Option<MemoryOperand> {
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => Use::LoadStore,
         _ => return None,
     };
-    if used.index().is_vector_register() {
-        return None;
-    }
+    let elements = used.index().is_vector_register();
+    let spread =
+        if elements { Spread::Elements(elements_of(instruction)?) } else { bit_of(instruction) };
     // The decoder says the address, and no register.
     let relative = instruction.is_ip_rel_memory_operand()
         && [used.base(), used.index()].map(without_rip) == [Register::None; 2]
@@ -92,7 +118,7 @@ fn used(instruction: &Instruction, used: &UsedMemory) -> Option<MemoryOperand> {
     let [base, index] = [used.base(), used.index()].map(without_rip);
     Some(MemoryOperand {
         base,
-        index,
+        index: if elements { Register::None } else { index },
         scale: used.scale(),
         displacement: used.displacement(),
         relative,
@@ -100,7 +126,35 @@ fn used(instruction: &Instruction, used: &UsedMemory) -> Option<MemoryOperand> {
         narrow,
         bytes: (used.memory_size().size() as u32).max(1),
         how,
+        spread,
     })
+}
+
+/// The elements of a gather or scatter; `None` for one that only prefetches, which no current processor has.
+fn elements_of(instruction: &Instruction) -> Option<Elements> {
+    let is_store = instruction.op0_kind() == OpKind::Memory;
+    let data = if is_store { instruction.op1_register() } else { instruction.op0_register() };
+    let mask = match instruction.op_mask() {
+        Register::None => instruction.op2_register(),
+        mask => mask,
+    };
+    if !data.is_vector_register() || mask == Register::None {
+        return None;
+    }
+    let index_bytes = if instruction.is_vsib64() { 8 } else { 4 };
+    let indices = instruction.memory_index();
+    let element = instruction.memory_size().size().max(1);
+    let count = (data.size() / element).min(indices.size() / index_bytes);
+    Some(Elements { count: count as u8, indices, index_bytes: index_bytes as u8, mask })
+}
+
+/// BT and its like with a register count bits from the operand's address on.
+fn bit_of(instruction: &Instruction) -> Spread {
+    use Mnemonic::{Bt, Btc, Btr, Bts};
+    let of_string = matches!(instruction.mnemonic(), Bt | Btc | Btr | Bts)
+        && instruction.op0_kind() == OpKind::Memory
+        && instruction.op1_kind() == OpKind::Register;
+    if of_string { Spread::Bit(instruction.op1_register()) } else { Spread::Here }
 }
 
 /// The line that a prefetch asks for, which the decoder does not take for an access.
@@ -123,6 +177,7 @@ fn prefetched(instruction: &Instruction) -> Option<MemoryOperand> {
         narrow,
         bytes: 1,
         how: Use::Prefetch,
+        spread: Spread::Here,
     })
 }
 
@@ -162,8 +217,41 @@ pub fn repeats(instruction: &Instruction) -> bool {
 }
 
 impl MemoryOperand {
-    /// The linear address, given the registers and the bases of FS and GS.
+    /// The linear address, given the registers and the bases of FS and GS; of an operand in several places that
+    /// from which they are counted.
     pub fn address(&self, value: impl Fn(Register) -> u64) -> u64 {
+        self.offset_by(0, value)
+    }
+
+    /// Every linear address, in the order of access. `lane` is so many bytes of a vector or mask register from
+    /// an offset on.
+    pub fn addresses(
+        &self,
+        value: impl Fn(Register) -> u64 + Copy,
+        lane: impl Fn(Register, usize, usize) -> u64,
+    ) -> Vec<u64> {
+        match self.spread {
+            Spread::Here => vec![self.address(value)],
+            Spread::Bit(register) => {
+                let number = signed(value(register.full_register()), register.size());
+                let element = number.div_euclid(8 * i64::from(self.bytes));
+                let away = element.wrapping_mul(i64::from(self.bytes)).cast_unsigned();
+                vec![self.offset_by(away, value)]
+            }
+            Spread::Elements(elements) => (0..usize::from(elements.count))
+                .filter(|number| elements.has(*number, self.bytes as usize, &lane))
+                .map(|number| {
+                    let bytes = usize::from(elements.index_bytes);
+                    let index = signed(lane(elements.indices, number * bytes, bytes), bytes);
+                    let scaled = index.wrapping_mul(i64::from(self.scale));
+                    self.offset_by(scaled.cast_unsigned(), value)
+                })
+                .collect(),
+        }
+    }
+
+    /// The address so many bytes further on.
+    fn offset_by(&self, away: u64, value: impl Fn(Register) -> u64) -> u64 {
         let part = |register: Register| match register {
             Register::None => 0,
             register => {
@@ -174,6 +262,7 @@ impl MemoryOperand {
         };
         let scaled = part(self.index).wrapping_mul(u64::from(self.scale));
         let mut sum = part(self.base).wrapping_add(scaled).wrapping_add(self.displacement);
+        sum = sum.wrapping_add(away);
         if self.narrow {
             sum &= u64::from(u32::MAX);
         }
@@ -185,8 +274,29 @@ impl MemoryOperand {
         let plain = |register: Register| {
             register == Register::None || register.is_gpr64() || register.is_gpr32()
         };
-        plain(self.base) && plain(self.index)
+        self.spread == Spread::Here && plain(self.base) && plain(self.index)
     }
+}
+
+impl Elements {
+    /// Whether element `number`, of so many bytes, is accessed.
+    fn has(
+        &self,
+        number: usize,
+        bytes: usize,
+        lane: impl Fn(Register, usize, usize) -> u64,
+    ) -> bool {
+        match self.mask.is_k() {
+            true => lane(self.mask, 0, 8) >> number & 1 == 1,
+            false => signed(lane(self.mask, number * bytes, bytes), bytes) < 0,
+        }
+    }
+}
+
+/// The low `bytes` of `value` as a signed number.
+fn signed(value: u64, bytes: usize) -> i64 {
+    let unused = 64 - 8 * bytes.clamp(1, 8);
+    (value << unused).cast_signed() >> unused
 }
 
 #[cfg(test)]
@@ -228,6 +338,64 @@ mod tests {
         assert!(operands(&[0x48, 0x8d, 0x03]).is_empty());
         assert!(operands(&[0x0f, 0x1f, 0x03]).is_empty());
         assert_eq!(operands(&[0x0f, 0x18, 0x0b])[0].how, Use::Prefetch);
+    }
+
+    #[test]
+    fn bit_strings_are_accessed_where_the_bit_is() {
+        let of = |bytes: &[u8], number: i64| {
+            let found = operands(bytes);
+            assert!(!found[0].is_plain());
+            let value = |register| match register {
+                Register::RDI => 0x1_0000,
+                _ => number.cast_unsigned(),
+            };
+            found[0].addresses(value, |_, _, _| 0)
+        };
+        let (bt64, bts32, btr16) =
+            (&[0x48, 0x0f, 0xa3, 0x0f], &[0x0f, 0xab, 0x0f], &[0x66, 0x0f, 0xb3, 0x0f]);
+        assert_eq!(
+            (of(bt64, 65536), of(bt64, -1), of(bt64, 63)),
+            (vec![0x1_2000], vec![0xfff8], vec![0x1_0000])
+        );
+        assert_eq!((of(bts32, 32), of(bts32, -33)), (vec![0x1_0004], vec![0xfff8]));
+        assert_eq!(
+            (of(btr16, 17), of(btr16, 0x8000)),
+            (vec![0x1_0002], vec![0xf000]),
+            "16 bits, signed"
+        );
+        assert!(
+            operands(&[0x0f, 0xba, 0x27, 0x05])[0].is_plain(),
+            "an immediate stays in the element"
+        );
+    }
+
+    #[test]
+    fn gathers_access_what_their_mask_selects() {
+        let value = |register| if register == Register::RDI { 0x1000 } else { 0 };
+        let [gather] = operands(&[0xc4, 0xe2, 0x6d, 0x90, 0x0c, 0x1f])[..] else { panic!() };
+        // vpgatherdd ymm1, [rdi + ymm3], ymm2
+        assert_eq!((gather.how, gather.bytes), (Use::Load, 4));
+        let lane = |register, offset: usize, _| match register {
+            Register::YMM2 => {
+                if offset.is_multiple_of(8) {
+                    0x8000_0000
+                } else {
+                    0x7fff_ffff
+                }
+            }
+            Register::YMM3 => (offset as u64 / 4).wrapping_mul(0x100).wrapping_neg() & 0xffff_ffff,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(gather.addresses(value, lane), [0x1000, 0xe00, 0xc00, 0xa00]);
+        let [scatter] = operands(&[0x62, 0xf2, 0xfd, 0x49, 0xa2, 0x0c, 0xd7])[..] else { panic!() };
+        // vscatterdpd [rdi + ymm2*8]{k1}, zmm1
+        let lane = |register, offset: usize, _| match register {
+            Register::K1 => 0b1000_0010,
+            Register::YMM2 => offset as u64 / 4,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((scatter.how, scatter.bytes), (Use::Store, 8));
+        assert_eq!(scatter.addresses(value, lane), [0x1008, 0x1038]);
     }
 
     #[test]

@@ -348,6 +348,7 @@ impl Translator {
             return Region::default();
         }
         while work.created.len() < limits.fragments
+            && self.fits_another(&work)
             && let Some(next) = work.queue.pop(limits.most_doubt)
         {
             self.trace(&mut work, next, limits);
@@ -383,16 +384,13 @@ impl Translator {
                 }
                 return;
             }
-            let room = work.emitter.out.code.len()
-                + work.emitter.out.touches.len() * TOUCH_BYTES
-                + (work.created.len() + 2) * FRAGMENT_ROOM / 8
-                + self.fragment_room();
+            let fits = self.fits_another(work);
             let stop = work.created.len() >= limits.fragments.max(1) + 16
-                || room > work.room
+                || !fits
                 || work.doubt > limits.most_doubt.saturating_add(TRACE_DOUBT);
             let block = if stop && length > 0 { None } else { self.decode(work, pc) };
             let Some(block) = block else {
-                if room <= work.room || length > 0 {
+                if fits || length > 0 {
                     self.fall_off(work, pc, arrival);
                 }
                 match (length, entry) {
@@ -441,6 +439,15 @@ impl Translator {
                 self.spare.push(block);
             }
         }
+    }
+
+    /// Whether there is room for another fragment, with what the region's stubs are going to take.
+    fn fits_another(&self, work: &Work<'_>) -> bool {
+        let needed = work.emitter.out.code.len()
+            + work.emitter.out.touches.len() * TOUCH_BYTES
+            + (work.created.len() + 2) * FRAGMENT_ROOM / 8
+            + self.fragment_room();
+        needed <= work.room
     }
 
     /// Bytes that one fragment with its stubs can take at most.

@@ -257,6 +257,7 @@ fn bench(plan: Plan, example: &Example) -> Bench {
         tsc: true,
         random: true,
         lwp,
+        no_inserts: false,
         lwp_state,
     };
     Bench::with_lwp(plan, example.lwp, example.checks, CODE, example.bytes, emulated, classes)

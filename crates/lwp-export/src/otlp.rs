@@ -1,12 +1,15 @@
 //! OpenTelemetry's profiles signal: a `ProfilesData` message, one profile an event. Experimental, as the
 //! signal is: the schema is `opentelemetry.proto.profiles.v1development` of opentelemetry-proto 1.9 and later.
 //!
-//! Every dictionary starts with an empty entry, because an index of zero stands for nothing. Samples of an
-//! exact profile have stacks of one location.
+//! Every dictionary starts with an empty entry, because an index of zero stands for nothing. Stacks of an exact
+//! profile are inferred, which its attribute `lwp.stacks` says.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use lwp_profile::{Event, FunctionId, Profile, Recording, Thread};
+use lwp_profile::{
+    Event, FunctionId, Located, LocatedStack, LocationId, Profile, Recording, Thread,
+};
 use lwp_symbols::function_name;
 use prost::Message;
 
@@ -212,13 +215,16 @@ pub fn encode(recording: &Recording, profile: &Profile) -> Vec<u8> {
     let mut tables = Tables::new();
     let mapping_table = mappings(profile, &mut tables);
     let function_table = functions(profile, &mut tables);
-    let profiles = profiles(recording, profile, &mut tables);
+    let located = Located::of(profile, 0);
+    let (stack_table, stacks) = stacks(&located);
+    let facts = Facts { recording, profile, located: &located, stacks: &stacks };
+    let profiles = profiles(&facts, &mut tables);
     let dictionary = proto::ProfilesDictionary {
         mapping_table,
         location_table: locations(profile),
         function_table,
         link_table: vec![proto::Link::default()],
-        stack_table: stacks(profile),
+        stack_table,
         string_table: tables.strings.all,
         attribute_table: tables.attributes,
     };
@@ -287,7 +293,17 @@ fn resource(recording: &Recording, profile: &Profile) -> proto::Resource {
     proto::Resource { attributes: known.map(|(key, value)| text(key, value)).collect() }
 }
 
-fn profiles(recording: &Recording, profile: &Profile, tables: &mut Tables) -> Vec<proto::Profile> {
+/// What samples are made of.
+struct Facts<'a> {
+    recording: &'a Recording,
+    profile: &'a Profile,
+    located: &'a Located,
+    /// The number of each stack in the table.
+    stacks: &'a [i32],
+}
+
+fn profiles(facts: &Facts<'_>, tables: &mut Tables) -> Vec<proto::Profile> {
+    let Facts { recording, profile, located, stacks } = facts;
     let seconds: u64 = recording.info("started").parse().unwrap_or(0);
     let threads: Vec<Vec<i32>> =
         profile.threads.iter().map(|thread| thread_attributes(thread, tables)).collect();
@@ -296,15 +312,18 @@ fn profiles(recording: &Recording, profile: &Profile, tables: &mut Tables) -> Ve
             type_strindex: tables.string(&event.name),
             unit_strindex: tables.string("count"),
         };
+        let origin = if located.recorded { "recorded" } else { "inferred" };
         let facts = [
             ("lwp.exact", Value::Bool(event.interval.is_none())),
             ("lwp.modelled", Value::Bool(event.modelled)),
+            ("lwp.stacks", Value::String(origin.into())),
         ];
-        let counted = profile.samples.iter().filter(|sample| sample.values.get(index) > 0);
-        let sample = |sample: &lwp_profile::Sample| proto::Sample {
-            stack_index: number(sample.stack.0),
-            attribute_indices: threads[sample.thread.index()].clone(),
-            values: vec![clamp(sample.values.get(index))],
+        let all = located.stacks.iter().zip(*stacks);
+        let counted = all.filter(|(stack, _)| stack.values.get(index) > 0);
+        let sample = |(stack, number): (&LocatedStack, &i32)| proto::Sample {
+            stack_index: *number,
+            attribute_indices: threads[stack.thread.index()].clone(),
+            values: vec![clamp(stack.values.get(index))],
         };
         proto::Profile {
             sample_type: Some(kind),
@@ -384,10 +403,19 @@ fn locations(profile: &Profile) -> Vec<proto::Location> {
     std::iter::once(none).chain(profile.locations.iter().map(location)).collect()
 }
 
-fn stacks(profile: &Profile) -> Vec<proto::Stack> {
-    let stack = |stack: &lwp_profile::Stack| proto::Stack {
-        location_indices: stack.locations.iter().map(|id| number(id.0)).collect(),
-    };
-    let none = proto::Stack::default();
-    std::iter::once(none).chain(profile.stacks.iter().map(stack)).collect()
+/// The table of stacks, each once, and the number that each of `located` has in it.
+fn stacks(located: &Located) -> (Vec<proto::Stack>, Vec<i32>) {
+    let mut table = vec![proto::Stack::default()];
+    let mut known: HashMap<&Arc<[LocationId]>, i32> = HashMap::new();
+    let mut numbers = Vec::with_capacity(located.stacks.len());
+    for stack in &located.stacks {
+        let next = table.len() as i32;
+        let number = *known.entry(&stack.locations).or_insert_with(|| {
+            let location_indices = stack.locations.iter().map(|id| number(id.0)).collect();
+            table.push(proto::Stack { location_indices });
+            next
+        });
+        numbers.push(number);
+    }
+    (table, numbers)
 }

@@ -1,17 +1,18 @@
 //! pprof's `profile.proto`, compressed with gzip.
 //!
-//! Samples of an exact profile have one location each: flat counts by function, line and address are
-//! exact, and nothing is said about callers. Recorded stacks are written as they are.
+//! Flat counts of an exact profile are exact by function, line and address; its stacks are inferred, which a
+//! comment says. Recorded stacks are written as they are.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use lwp_profile::{Event, Profile, Recording};
+use lwp_profile::{Event, Located, LocatedStack, Profile, Recording};
 use lwp_symbols::function_name;
 use prost::Message;
 
+use crate::INFERRED;
 use crate::strings::Strings;
 
 /// Messages of `profile.proto`, field by field.
@@ -151,36 +152,29 @@ fn message(recording: &Recording, profile: &Profile) -> proto::Profile {
         profile.events.iter().map(|event| value_type(event, &mut strings)).collect();
     let (key_thread, key_pid, key_tid) =
         (strings.add("thread"), strings.add("pid"), strings.add("tid"));
-    let sample = profile
-        .samples
-        .iter()
-        .map(|sample| {
-            let thread = &profile.threads[sample.thread.index()];
-            let label = |key, num: i32| proto::Label { key, str: 0, num: num.into() };
-            let name = strings.add(&thread.comm);
-            proto::Sample {
-                location_id: profile.stacks[sample.stack.index()]
-                    .locations
-                    .iter()
-                    .map(|id| u64::from(id.0) + 1)
-                    .collect(),
-                value: sample.values.0.iter().map(|value| clamp(*value)).collect(),
-                label: vec![
-                    proto::Label { key: key_thread, str: name, num: 0 },
-                    label(key_pid, thread.pid),
-                    label(key_tid, thread.tid),
-                ],
-            }
-        })
-        .collect();
+    let located = Located::of(profile, 0);
+    let mut one = |stack: &LocatedStack| {
+        let thread = &profile.threads[stack.thread.index()];
+        let label = |key, num: i32| proto::Label { key, str: 0, num: num.into() };
+        let name = strings.add(&thread.comm);
+        proto::Sample {
+            location_id: stack.locations.iter().map(|id| u64::from(id.0) + 1).collect(),
+            value: stack.values.0.iter().map(|value| clamp(*value)).collect(),
+            label: vec![
+                proto::Label { key: key_thread, str: name, num: 0 },
+                label(key_pid, thread.pid),
+                label(key_tid, thread.tid),
+            ],
+        }
+    };
+    let sample = located.stacks.iter().map(&mut one).collect();
     let mapping = mappings(profile, &mut strings);
     let location = locations(profile);
     let function = functions(profile, &mut strings);
-    let words = match profile.has_stacks() {
-        true => format!("lwp: {}", profile.command),
-        false => format!("lwp: {}; every execution was counted, without callers", profile.command),
-    };
-    let comment = vec![strings.add(&words)];
+    let mut comment = vec![strings.add(&format!("lwp: {}", profile.command))];
+    if !located.recorded {
+        comment.push(strings.add(INFERRED));
+    }
     proto::Profile {
         default_sample_type: sample_type.first().map_or(0, |first| first.r#type),
         period_type: sample_type.first().cloned(),

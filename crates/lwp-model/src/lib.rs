@@ -39,7 +39,9 @@
 //! the filters, `deliver` the ring. [`LwpUnit::llwpcb`] starts a profile, [`LwpUnit::slwpcb`] flushes
 //! it, [`LwpUnit::lwpins`] and [`LwpUnit::lwpval`] insert records, [`LwpUnit::execute`] runs any of the
 //! four from a decoded instruction. `bulk` lets many
-//! instructions pass at once, `direct` lets records be stored elsewhere. `system` has CPUID, MSRs, XSAVE and what surrounds a context switch.
+//! instructions pass at once, `direct` lets records be stored elsewhere. `system` has CPUID, MSRs, XSAVE and what surrounds a context
+//! switch. On it stand [`LwpUnit::take_thread`] and [`LwpUnit::give_thread`], for an operating system, and
+//! [`Guest`], for a hypervisor; `examples/` plays both.
 //!
 //! Where the documents leave something open the model takes one way and says so, with the number of the
 //! choice in `docs/deviations.md`. Where they allow several, [`Policy`] selects.
@@ -58,6 +60,7 @@ mod deliver;
 mod direct;
 mod eligible;
 mod execute;
+mod guest;
 mod insert;
 mod llwpcb;
 mod memory;
@@ -68,6 +71,7 @@ mod signals;
 mod slwpcb;
 mod staged;
 mod state;
+mod switch;
 mod system;
 mod unit;
 
@@ -75,6 +79,7 @@ pub use bulk::{IpRange, Occurrences, Watched};
 pub use cpu::{Cpu, DataSegment, Mode};
 pub use direct::Direct;
 pub use execute::Registers;
+pub use guest::{Guest, common};
 pub use insert::{Data1, Insert};
 pub use memory::{LinearMemory, PagedMemory};
 pub use policy::{HeadPublication, OnFault, Policy, Simultaneous};
@@ -82,4 +87,5 @@ pub use processor::{Processor, Proposal, Shipped};
 pub use random::Xorshift32;
 pub use signals::{Quiet, Seeded, Signals};
 pub use state::{ProfileStateV1, Progress2007, SlotStateV1, StateError, UnitStateV1, Volatile2007};
+pub use switch::ThreadState;
 pub use unit::{LwpUnit, Retirement};

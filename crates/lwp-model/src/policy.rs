@@ -1,5 +1,7 @@
 //! Choices the documents leave to an implementation.
 
+use lwp_arch::Revision;
+
 /// What happens when one instruction makes several counters expire.
 ///
 /// Spec: P07 §3, §5.5.1; LWP §4.3.
@@ -50,8 +52,22 @@ pub struct Policy {
     pub head: HeadPublication,
 }
 
+impl Policy {
+    /// The choices for a form of LWP, where an implementation has to make them: those of [`Policy::default`], but
+    /// in the form of 2007 one record per instruction, as its section 5.5.1 says without an alternative.
+    ///
+    /// Spec: P07 §3, §5.5.1; LWP §4.3.
+    pub fn of(revision: Revision) -> Self {
+        let simultaneous = match revision {
+            Revision::Shipped => Simultaneous::StoreAll,
+            Revision::Proposal2007 => Simultaneous::StoreFirst,
+        };
+        Self { simultaneous, ..Self::default() }
+    }
+}
+
 impl Default for Policy {
-    /// All records, restart, head after each record: what the virtual processor does.
+    /// All records, restart, head after each record: what the virtual processor does in the shipped form.
     fn default() -> Self {
         Self {
             simultaneous: Simultaneous::StoreAll,

@@ -26,6 +26,14 @@ pub trait Signals {
     /// Spec: LWP §4.1.
     fn timestamp(&mut self) -> u64;
 
+    /// The number of the core, for byte 1 of a record, where nobody keeps COREID up to date: a virtual processor
+    /// whose threads go from core to core unseen. Asked once per record.
+    ///
+    /// Spec: LWP §2.1, §4.1.
+    fn core(&mut self) -> Option<u8> {
+        None
+    }
+
     /// A record was written at `at`; `missed` if the head did not move on.
     ///
     /// Spec: LWP §5.7.

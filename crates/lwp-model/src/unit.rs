@@ -89,7 +89,7 @@ impl LwpUnit {
     ///
     /// Spec: P07 §5.2.1; LWP §2.1.
     pub fn new(processor: Processor) -> Self {
-        Self::with_policy(processor, Policy::default())
+        Self::with_policy(processor, Policy::of(processor.revision()))
     }
 
     /// As [`Self::new`], with chosen freedoms.
@@ -185,9 +185,9 @@ impl LwpUnit {
     ) -> Record {
         let stamped = profile.flags.contains(EventFlags::PTSC);
         let timestamp = if stamped { signals.timestamp() } else { 0 };
+        let core = signals.core().unwrap_or(self.core_id());
         // Slots hold only events of the revision, so the record exists.
-        Record::new(self.processor.revision(), event, ip, self.core_id(), timestamp)
-            .unwrap_or_default()
+        Record::new(self.processor.revision(), event, ip, core, timestamp).unwrap_or_default()
     }
 
     /// Tells the unit that an instruction retired.

@@ -2,7 +2,7 @@
 
 use lwp_export::Format;
 use lwp_report::annotate::{self, Options};
-use lwp_report::flame::{self, Graph, Style};
+use lwp_report::flame::{self, Before, Graph, Style};
 use lwp_report::{SortKey, Table, annotate_text, machine, text};
 
 use crate::request::Request;
@@ -60,10 +60,13 @@ fn own(request: &Request, format: &str) -> Option<String> {
     }
     if matches!(format, "svg" | "html") {
         let style = Style { title: profile.command.clone(), ..Style::default() };
-        let before =
-            request.base.as_ref().map(|(base, picked)| (base.profile(), &picked.tree.tree));
+        let before = request.base.as_ref().map(|(base, picked)| Before {
+            profile: base.profile(),
+            tree: &picked.tree.tree,
+            same: base.keys.iter().map(|key| request.subject.functions.get(key).copied()).collect(),
+        });
         let after = (profile, &request.picked.tree.tree);
-        let graph = Graph::new(before, after, request.event_name(), &style);
+        let graph = Graph::new(before.as_ref(), after, request.event_name(), &style);
         let draw = if format == "svg" { flame::svg } else { flame::html };
         return Some(draw(&graph, &style));
     }

@@ -24,7 +24,7 @@ pub fn load(
     options: &Options,
     maps: Vec<(String, PathBuf)>,
 ) -> Result<Subject, ReadError> {
-    let options = Options { whole_functions: true, ..options.clone() };
+    let options = Options { whole_functions: Some(u64::MAX), ..options.clone() };
     let mut notes = Vec::new();
     let (resolved, lanes) = if recording.events.is_empty() {
         (lwp_symbols::profile(&recording, &options), Vec::new())

@@ -102,6 +102,11 @@ impl Ring {
         }))
     }
 
+    /// Gives the place of every record up to the head back to the kernel.
+    pub fn skip(&mut self) {
+        self.advance(self.pages.load64(field::DATA_HEAD));
+    }
+
     /// Copies from position `at` on, around the end if need be.
     fn copy(&self, at: u64, bytes: &mut [u8]) {
         let size = self.pages.data_bytes();

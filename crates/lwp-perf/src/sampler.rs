@@ -129,6 +129,22 @@ impl Sampler {
         self.kernel.control(&self.event, Control::Disable { group: false })
     }
 
+    /// How many events have been counted since the sampler was opened, or since it was reset.
+    ///
+    /// # Errors
+    ///
+    /// That of read(2); EIO if the kernel has given the event up.
+    pub fn count(&self) -> Result<u64, Errno> {
+        let mut bytes = [0; 8];
+        let read = self.kernel.read(&self.event, &mut bytes)?;
+        if read < bytes.len() { Err(Errno::IO) } else { Ok(u64::from_le_bytes(bytes)) }
+    }
+
+    /// Forgets every record that waits in the ring, without reading it: a signal handler may call it.
+    pub fn skip(&mut self) {
+        self.ring.skip();
+    }
+
     /// Stops sampling and closes the event, without freeing memory: a signal handler may call it.
     pub fn close(&mut self) {
         // What cannot be stopped ends with its ring.

@@ -1,5 +1,6 @@
 //! Building a profile: everything is entered by what it is, and put into canonical order at the end.
 
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ pub struct Renumbered {
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     command: String,
+    info: BTreeMap<String, String>,
     mode: Mode,
     events: Vec<Event>,
     modules: Table<Module>,
@@ -69,6 +71,11 @@ impl Builder {
     /// An empty profile of these events.
     pub fn new(command: impl Into<String>, mode: Mode, events: Vec<Event>) -> Self {
         Self { command: command.into(), mode, events, ..Self::default() }
+    }
+
+    /// Takes over what is known about the run.
+    pub fn info(&mut self, info: BTreeMap<String, String>) {
+        self.info = info;
     }
 
     /// Enters a module.
@@ -137,6 +144,20 @@ impl Builder {
     pub fn call(&mut self, from: Option<LocationId>, to: FunctionId, kind: CallKind, count: u64) {
         let sum = self.calls.entry((from, to, kind)).or_default();
         *sum = sum.saturating_add(count);
+    }
+
+    /// The locations as they were entered.
+    pub fn locations(&self) -> &[Location] {
+        &self.locations
+    }
+
+    /// The function with this number, as it was entered.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn function_at(&self, id: FunctionId) -> &Function {
+        &self.functions.items[id.index()]
     }
 
     /// The location with this number, as it was entered.
@@ -222,6 +243,7 @@ impl Builder {
         };
         let profile = Profile {
             command: self.command,
+            info: self.info,
             mode: self.mode,
             events: self.events,
             modules,

@@ -18,7 +18,7 @@ pub const MAGIC: [u8; 8] = *b"\x89LWP\r\n\x1a\n";
 /// Readers of another major version cannot read the file.
 pub const MAJOR: u16 = 1;
 /// A newer minor version adds kinds and fields at the end of records.
-pub const MINOR: u16 = 2;
+pub const MINOR: u16 = 3;
 /// Bytes of the file header.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes before a chunk's payload.
@@ -41,6 +41,8 @@ impl Kind {
     pub const IMAGE: Self = Self(*b"PROC");
     /// Names of generated code.
     pub const SYMBOLS: Self = Self(*b"symb");
+    /// Names of what was executed in a module.
+    pub const NAMES: Self = Self(*b"name");
     /// Events that were sampled.
     pub const EVENTS: Self = Self(*b"EVNT");
     /// Frames of sampled stacks.
@@ -51,7 +53,7 @@ impl Kind {
     pub const SAMPLES: Self = Self(*b"SMPL");
     /// A file that the profile needs, kept with it.
     pub const FILE: Self = Self(*b"file");
-    /// The run has ended and everything is written.
+    /// The run has ended and everything that was counted is written.
     pub const END: Self = Self(*b"DONE");
 
     /// Whether a reader that does not know the kind may skip it.

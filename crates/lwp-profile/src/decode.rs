@@ -5,6 +5,7 @@ use std::io::Read;
 use std::sync::mpsc;
 
 use crate::chunk::{self, Batch, Batches, Chunk, Kind, ReadError};
+use crate::names::RecordedNames;
 use crate::recording::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,
     RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
@@ -74,6 +75,7 @@ impl Reading {
             }),
             Kind::IMAGE => recording.read_image(input),
             Kind::SYMBOLS => recording.read_symbols(input),
+            Kind::NAMES => RecordedNames::unpack(input).map(|names| recording.names.push(names)),
             Kind::EVENTS => recording.read_events(input),
             Kind::FRAMES => recording.read_frames(input),
             Kind::SAMPLES => self.tally.read(input, recording.frames.len()),
@@ -412,6 +414,7 @@ mod tests {
             threads: [(1, thread)].into(),
             images: [(0, image)].into(),
             symbols: vec![symbol],
+            names: vec![RecordedNames { soname: "a.so".into(), ..RecordedNames::default() }],
             events: vec![event],
             frames,
             samples: vec![(sample(1), 2), (sample(2), 1)],

@@ -1,6 +1,6 @@
 //! Comparing profiles: what moved, by how much, and whether the same code was compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::profile::{FunctionId, Profile, Values};
 
@@ -13,6 +13,8 @@ pub struct Row {
     pub before: Option<Values>,
     /// Counts after; `None` where it did not occur.
     pub after: Option<Values>,
+    /// The name that a function had before, where that was another.
+    pub renamed_from: Option<String>,
 }
 
 impl Row {
@@ -48,16 +50,51 @@ pub enum By {
     Module,
 }
 
-/// Compares `after` with `before`. `name` is what a function is called in both: without what differs
-/// from build to build.
-pub fn compare(
-    before: &Profile,
-    after: &Profile,
-    by: By,
-    name: &dyn Fn(&Profile, FunctionId) -> String,
-) -> Diff {
+/// What a profile's modules and functions are called in a comparison.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// By module.
+    pub modules: Vec<String>,
+    /// By function.
+    pub functions: Vec<String>,
+}
+
+/// Two profiles' modules and functions under common names: what has the same name is the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matched {
+    /// Those of the one from before.
+    pub before: Keys,
+    /// Those of the other.
+    pub after: Keys,
+    /// What functions with another name now were called before, by their common name.
+    pub renamed: BTreeMap<String, String>,
+}
+
+impl Matched {
+    /// Everything under its own name: modules by their files, functions as `name` has them.
+    pub fn by_name(
+        before: &Profile,
+        after: &Profile,
+        name: &dyn Fn(&Profile, FunctionId) -> String,
+    ) -> Self {
+        let keys = |profile: &Profile| Keys {
+            modules: profile.modules.iter().map(|module| module.name().to_owned()).collect(),
+            functions: (0..profile.functions.len())
+                .map(|index| {
+                    let id = FunctionId(index as u32);
+                    format!("{} [{}]", name(profile, id), profile.module_of(id).name())
+                })
+                .collect(),
+        };
+        Self { before: keys(before), after: keys(after), renamed: BTreeMap::new() }
+    }
+}
+
+/// Compares `after` with `before`.
+pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> Diff {
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
-    for (key, values) in keyed(before, by, name) {
+    let moved = moved_files(before, after);
+    for (key, values) in keyed(before, by, &matched.before, &moved) {
         rows.entry(key).or_default().before = Some(values);
     }
     // The same event may have another index in the other profile.
@@ -66,57 +103,128 @@ pub fn compare(
     let aligned = |values: &Values| {
         Values(places.iter().map(|at| at.map_or(0, |at| values.get(at))).collect())
     };
-    for (key, values) in keyed(after, by, name) {
+    for (key, values) in keyed(after, by, &matched.after, &BTreeMap::new()) {
         rows.entry(key).or_default().after = Some(aligned(&values));
     }
-    let rows = rows.into_iter().map(|(key, row)| Row { key, ..row }).collect();
+    let named = |(key, row): (String, Row)| {
+        let renamed_from = matched.renamed.get(&key).cloned().filter(|_| by == By::Function);
+        Row { key, renamed_from, ..row }
+    };
     Diff {
-        rows,
+        rows: rows.into_iter().map(named).collect(),
         before: before.total(),
         after: aligned(&after.total()),
-        rebuilt: rebuilt(before, after),
+        rebuilt: rebuilt((before, &matched.before), (after, &matched.after)),
     }
 }
 
 fn keyed(
     profile: &Profile,
     by: By,
-    name: &dyn Fn(&Profile, FunctionId) -> String,
+    keys: &Keys,
+    moved: &BTreeMap<&str, &str>,
 ) -> BTreeMap<String, Values> {
     let mut sums: BTreeMap<String, Values> = BTreeMap::new();
-    let mut names: BTreeMap<FunctionId, String> = BTreeMap::new();
     for (index, values) in profile.by_location().into_iter().enumerate() {
         if values.is_zero() {
             continue;
         }
         let location = &profile.locations[index];
-        let function = location.function();
-        let module = profile.modules[location.module.index()].name();
         let key = match by {
-            By::Module => module.to_owned(),
+            By::Module => keys.modules[location.module.index()].clone(),
             By::Line if location.frames.first().is_some_and(|frame| frame.line != 0) => {
-                format!("{}:{}", location.frames[0].file, location.frames[0].line)
+                let file = &*location.frames[0].file;
+                let file = moved.get(file).copied().unwrap_or(file);
+                format!("{file}:{}", location.frames[0].line)
             }
-            _ => {
-                let name = names.entry(function).or_insert_with(|| name(profile, function));
-                format!("{name} [{module}]")
-            }
+            _ => keys.functions[location.function().index()].clone(),
         };
         sums.entry(key).or_insert_with(|| Values::zero(values.0.len())).add(&values);
     }
     sums
 }
 
+/// Source files that lie elsewhere now: those whose name only one of the missing and one of the new ones has.
+fn moved_files<'a>(before: &'a Profile, after: &'a Profile) -> BTreeMap<&'a str, &'a str> {
+    let files = |profile: &'a Profile| -> BTreeSet<&'a str> {
+        let frames = profile.locations.iter().flat_map(|location| &location.frames);
+        frames.map(|frame| &*frame.file).filter(|file| !file.is_empty()).collect()
+    };
+    let (old, new) = (files(before), files(after));
+    let last = |file: &'a str| file.rsplit('/').next().unwrap_or(file);
+    let by_name = |here: &BTreeSet<&'a str>, there: &BTreeSet<&'a str>| {
+        let mut names: BTreeMap<&'a str, Vec<&'a str>> = BTreeMap::new();
+        for file in here.difference(there) {
+            names.entry(last(file)).or_default().push(file);
+        }
+        names
+    };
+    let (gone, come) = (by_name(&old, &new), by_name(&new, &old));
+    let pairs =
+        gone.iter().filter_map(|(name, from)| match (from.as_slice(), &**come.get(name)?) {
+            ([from], [to]) => Some((*from, *to)),
+            _ => None,
+        });
+    pairs.collect()
+}
+
 /// Modules of the same name with different build ids.
-fn rebuilt(before: &Profile, after: &Profile) -> Vec<String> {
+fn rebuilt(before: (&Profile, &Keys), after: (&Profile, &Keys)) -> Vec<String> {
+    let named = |(profile, keys): (&Profile, &Keys)| -> Vec<(String, Vec<u8>)> {
+        let names = keys.modules.iter().cloned();
+        names.zip(profile.modules.iter().map(|module| module.build_id.clone())).collect()
+    };
+    let (before, after) = (named(before), named(after));
     let mut names = Vec::new();
-    for module in &after.modules {
-        let old = before.modules.iter().find(|old| old.name() == module.name());
-        if old.is_some_and(|old| old.build_id != module.build_id) {
-            names.push(module.name().to_owned());
+    for (name, build) in after {
+        let mut old = before.iter().filter(|(old, _)| *old == name).peekable();
+        if old.peek().is_some() && old.all(|(_, old)| *old != build) {
+            names.push(name);
         }
     }
     names.sort_unstable();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, Event, Frame, Function, Location, Mode, Module, Thread};
+
+    /// A profile of one function with a line in each of `files`.
+    fn of_files(files: &[&str]) -> Profile {
+        let mut builder = Builder::new("", Mode::Exact, vec![Event::default()]);
+        let module = builder.module(Module::default());
+        let function = builder.function(Function::default());
+        let thread = builder.thread(Thread::default());
+        for (address, file) in (0..).zip(files) {
+            let frames = [Frame { function, file: (*file).into(), line: 7 }].into();
+            let location = Location { module, address, frames, ..Location::default() };
+            let location = builder.location(location);
+            let stack = builder.stack(vec![location]);
+            builder.sample(thread, stack, &Values(vec![1]));
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn lines_of_files_that_moved_are_compared() {
+        let before = of_files(&["/a/x.c", "/a/y.c", "/a/m/z.c", "/a/n/z.c"]);
+        let after = of_files(&["/b/x.c", "/a/y.c", "/b/m/z.c"]);
+        let matched = Matched::by_name(&before, &after, &|_, _| String::new());
+        let rows = compare(&before, &after, By::Line, &matched).rows;
+        let keys: Vec<(&str, bool, bool)> = rows
+            .iter()
+            .map(|row| (row.key.as_str(), row.before.is_some(), row.after.is_some()))
+            .collect();
+        let expected = [
+            ("/a/m/z.c:7", true, false),
+            ("/a/n/z.c:7", true, false),
+            ("/a/y.c:7", true, true),
+            ("/b/m/z.c:7", false, true),
+            ("/b/x.c:7", true, true),
+        ];
+        assert_eq!(keys, expected);
+    }
 }

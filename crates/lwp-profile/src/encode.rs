@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::chunk::{self, Kind};
+use crate::names::RecordedNames;
 use crate::recording::{
     Block, Image, RecordedFile, RecordedFrame, RecordedModule, RecordedSample, RecordedSymbol,
     SampledEvent, ThreadExecutions,
@@ -34,6 +35,11 @@ impl<W: Write> Writer<W> {
     /// Bytes written so far.
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    /// The place that is written to.
+    pub fn out(&self) -> &W {
+        &self.out
     }
 
     /// The file.
@@ -169,6 +175,11 @@ impl<W: Write> Writer<W> {
             self.chunk(Kind::SYMBOLS, &output)?;
         }
         Ok(())
+    }
+
+    /// Names of a module that has been written.
+    pub fn names(&mut self, names: &RecordedNames) -> io::Result<()> {
+        self.chunk(Kind::NAMES, &Output(names.packed()))
     }
 
     /// The events that samples refer to.

@@ -57,6 +57,10 @@ impl Recording {
         let sums = other.sampled.into_iter().map(|(serial, sums)| (serial + serials, sums));
         self.sampled.extend(sums);
         self.symbols.extend(other.symbols);
+        for mut names in other.names {
+            names.module = names.module.wrapping_add(modules);
+            self.names.push(names);
+        }
         for file in other.files {
             if !self.files.contains(&file) {
                 self.files.push(file);
@@ -105,6 +109,7 @@ impl Recording {
         self.threads.values().try_for_each(|thread| writer.thread(thread))?;
         self.images.values().try_for_each(|image| writer.image(image))?;
         writer.symbols(&self.symbols)?;
+        self.names.iter().try_for_each(|names| writer.names(names))?;
         writer.frames(0, &self.frames)?;
         for &(sample, times) in &self.samples {
             let mut left = times;

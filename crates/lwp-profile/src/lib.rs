@@ -11,6 +11,7 @@
 mod builder;
 pub mod chunk;
 mod circles;
+mod comparable;
 mod course;
 mod decode;
 pub mod diff;
@@ -18,7 +19,9 @@ mod encode;
 mod graph;
 mod inclusive;
 mod join;
+mod located;
 mod merge;
+mod names;
 mod profile;
 mod recording;
 mod shapes;
@@ -29,11 +32,14 @@ mod wire;
 
 pub use builder::{Builder, Renumbered, StackKey};
 pub use chunk::{Kind, ReadError};
+pub use comparable::Difference;
 pub use course::{Course, Lane, Part};
 pub use encode::Writer;
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
+pub use located::{Located, LocatedStack};
 pub use merge::MergeError;
+pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
 pub use profile::{
     Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,

@@ -45,6 +45,12 @@ impl Profile {
         };
         let mode: Mode = self.mode;
         let mut builder = Builder::new(command, mode, self.events.clone());
+        let mut info = self.info.clone();
+        for (key, value) in &other.info {
+            let ours = info.entry(key.clone()).or_insert_with(|| value.clone());
+            *ours = joined(ours, value);
+        }
+        builder.info(info);
         enter(&mut builder, self);
         enter(&mut builder, other);
         Ok(builder.finish())
@@ -109,6 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::diff::Matched;
     use crate::profile::{CallKind, Module, Thread, Values};
 
     /// A profile of few names, so that two of them have much in common.
@@ -122,7 +129,8 @@ mod tests {
             let mut builder = Builder::new("x", Mode::Exact, events);
             for (module, thread, address, values, line) in samples {
                 let path = format!("m{module}");
-                let module = builder.module(Module { path, build_id: vec![module] });
+                let module =
+                    builder.module(Module { path, build_id: vec![module], ..Module::default() });
                 let name = format!("f{}", address / 2);
                 let address = u64::from(address);
                 let function = Function { module, name, address, ..Function::default() };
@@ -177,10 +185,10 @@ mod tests {
         fn nothing_differs_from_itself(a in profiles(), b in profiles()) {
             let name = |p: &Profile, id| p.function(id).name.clone();
             let by = crate::diff::By::Function;
-            let same = crate::diff::compare(&a, &a, by, &name);
+            let same = crate::diff::compare(&a, &a, by, &Matched::by_name(&a, &a, &name));
             prop_assert!(same.rows.iter().all(|row| row.delta(0) == 0 && row.delta(1) == 0));
-            let there = crate::diff::compare(&a, &b, by, &name);
-            let back = crate::diff::compare(&b, &a, by, &name);
+            let there = crate::diff::compare(&a, &b, by, &Matched::by_name(&a, &b, &name));
+            let back = crate::diff::compare(&b, &a, by, &Matched::by_name(&b, &a, &name));
             prop_assert_eq!(there.rows.len(), back.rows.len());
             for (x, y) in there.rows.iter().zip(&back.rows) {
                 prop_assert_eq!((&x.key, x.delta(0)), (&y.key, -y.delta(0)));

@@ -1,5 +1,6 @@
 //! The profile: functions, lines, stacks and calls with counts per event.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -104,6 +105,10 @@ pub struct Module {
     pub path: String,
     /// GNU build id, empty where there is none.
     pub build_id: Vec<u8>,
+    /// The name that programs link it by, empty where it has none or it is not known.
+    pub soname: String,
+    /// Whether it is a program and no library, as far as that is known.
+    pub program: bool,
 }
 
 impl Module {
@@ -287,6 +292,8 @@ pub struct Call {
 pub struct Profile {
     /// What ran.
     pub command: String,
+    /// More about the run, as keys and values; see `docs/recording-format.md` for the keys.
+    pub info: BTreeMap<String, String>,
     /// Whether values are counts or estimates.
     pub mode: Mode,
     /// Events, in the order of all values.
@@ -308,6 +315,11 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The value of an info key, empty where there is none.
+    pub fn info(&self, key: &str) -> &str {
+        self.info.get(key).map_or("", String::as_str)
+    }
+
     /// The index of the event called `name`.
     pub fn event(&self, name: &str) -> Option<usize> {
         self.events.iter().position(|event| event.name == name)

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::names::RecordedNames;
+
 /// A mapping of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
@@ -243,6 +245,8 @@ pub struct Recording {
     pub images: BTreeMap<u32, Image>,
     /// Names of generated code.
     pub symbols: Vec<RecordedSymbol>,
+    /// Names of what was executed in each module; none in recordings before 1.3, or whose recorder was killed.
+    pub names: Vec<RecordedNames>,
     /// Events that were sampled.
     pub events: Vec<SampledEvent>,
     /// Frames of sampled stacks.

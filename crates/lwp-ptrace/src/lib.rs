@@ -13,9 +13,11 @@ pub mod spawn;
 pub mod stop;
 pub mod sys;
 pub mod tracee;
+pub mod vectors;
 
 pub use regs::Regs;
 pub use shm::{FileMap, SharedFile, SharedMemory};
 pub use stop::Stop;
 pub use sys::Errno;
 pub use tracee::{Tid, Tracee};
+pub use vectors::Vectors;

@@ -8,6 +8,7 @@ use lwp_arch::insn::{self, CodeSize, Gpr, Operands};
 use lwp_arch::retired::{AccessKind, BranchKind};
 use lwp_arch::xsave::image::Save;
 use lwp_arch::{AppPc, LinearAddr};
+use lwp_ptrace::Vectors;
 use lwp_ptrace::regs::{Raw, general_value};
 use lwp_uarch::{Operand, Step};
 
@@ -81,8 +82,9 @@ impl StateAccess {
 }
 
 impl Decoded {
-    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with.
-    pub fn new(code: &[u8], regs: &Raw) -> Self {
+    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with. The vector registers are asked for
+    /// where the instruction finds operands by them.
+    pub fn new(code: &[u8], regs: &Raw, vectors: impl FnOnce() -> Option<Vectors>) -> Self {
         let mut decoder = Decoder::with_ip(64, code, regs.rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
         let mnemonic = instruction.mnemonic();
@@ -106,6 +108,11 @@ impl Decoded {
             if !none_left {
                 operands = string_operands(&instruction, regs);
             }
+        } else if instruction.is_vsib() {
+            let vectors = vectors();
+            operands.extend(vectors.iter().flat_map(|it| elements(&instruction, regs, it)));
+        } else if counts_bits(&instruction) {
+            operands = bit_string(&instruction, regs);
         } else if !of_block {
             for used in info.used_memory() {
                 push_operands(used, regs, &mut operands);
@@ -272,6 +279,65 @@ fn push_operands(used: &UsedMemory, regs: &Raw, out: &mut Vec<Operand>) {
     let made = [(loads, AccessKind::Load), (stores, AccessKind::Store)];
     let made = made.into_iter().filter(|(made, _)| *made);
     out.extend(made.map(|(_, kind)| Operand { kind, address, bytes }));
+}
+
+/// The loads of a gather, the stores of a scatter: of each element that the mask selects.
+fn elements(instruction: &iced_x86::Instruction, regs: &Raw, vectors: &Vectors) -> Vec<Operand> {
+    let operand = (0..instruction.op_count()).find(|n| instruction.op_kind(*n) == OpKind::Memory);
+    let Some(operand) = operand else { return Vec::new() };
+    let stores = operand == 0;
+    let data = if stores { instruction.op1_register() } else { instruction.op0_register() };
+    let bytes = instruction.memory_size().size();
+    let index_bytes = if instruction.is_vsib64() { 8 } else { 4 };
+    let index = instruction.memory_index();
+    let count = (data.size() / bytes).min(index.size() / index_bytes);
+    let selected = |element: usize| match instruction.op_mask() {
+        Register::None => {
+            let mask = instruction.op2_register().number();
+            vectors.lane(mask, element * bytes + bytes - 1, 1) & 0x80 != 0
+        }
+        mask => vectors.mask(mask.number()) >> element & 1 != 0,
+    };
+    let kind = if stores { AccessKind::Store } else { AccessKind::Load };
+    let made = |element: usize| {
+        let address = instruction.virtual_address(
+            operand,
+            element,
+            |register, element, size| match register.is_vector_register() {
+                true => Some(vectors.lane(register.number(), element * size, size)),
+                false => value(register, regs),
+            },
+        )?;
+        Some(Operand { kind, address: LinearAddr(address), bytes: bytes as u32 })
+    };
+    (0..count).filter(|element| selected(*element)).filter_map(made).collect()
+}
+
+/// BT, BTS, BTR and BTC with a register: the bit may be far from the operand's address.
+fn counts_bits(instruction: &iced_x86::Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
+        && instruction.op0_kind() == OpKind::Memory
+        && instruction.op1_kind() == OpKind::Register
+}
+
+fn bit_string(instruction: &iced_x86::Instruction, regs: &Raw) -> Vec<Operand> {
+    let bytes = instruction.memory_size().size() as u32;
+    let start = instruction.virtual_address(0, 0, |register, _, _| value(register, regs));
+    let (Some(start), Some(bit)) = (start, value(instruction.op1_register(), regs)) else {
+        return Vec::new();
+    };
+    let bit = match bytes {
+        2 => i64::from(bit as i16),
+        4 => i64::from(bit as i32),
+        _ => bit as i64,
+    };
+    let away = (bit >> (8 * bytes).ilog2()).wrapping_mul(bytes.into());
+    let address = LinearAddr(start.wrapping_add_signed(away));
+    let load = Operand { kind: AccessKind::Load, address, bytes };
+    match instruction.mnemonic() {
+        Mnemonic::Bt => vec![load],
+        _ => vec![load, Operand { kind: AccessKind::Store, address, bytes }],
+    }
 }
 
 /// The line that a prefetch asks for, which the decoder does not take for an access.

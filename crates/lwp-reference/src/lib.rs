@@ -21,8 +21,8 @@
 //!
 //! # What it does not
 //!
-//! 32-bit programs; memory operands of gathers and scatters (no cache events for them); the page-fault
-//! error code in a signal frame; a record's fault while SIGSEGV is blocked, which ends the program.
+//! 32-bit programs; the page-fault error code in a signal frame; a record's fault while SIGSEGV is blocked, which
+//! ends the program.
 
 #![forbid(unsafe_code)]
 

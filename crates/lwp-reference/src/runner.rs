@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 
-use lwp_ptrace::{Errno, Regs, Stop, Tid, spawn, sys};
+use lwp_arch::Revision;
+use lwp_arch::insn::Operands;
+use lwp_ptrace::{Errno, Regs, Stop, Tid, Vectors, spawn, sys};
 
 use crate::cpuid;
 use crate::decode::{Action, Decoded, LONGEST};
@@ -159,7 +161,7 @@ impl Runner {
         }
         let regs = if stayed { regs } else { self.completed(tid)? };
         // If no handler is called the step executes the instruction it finds.
-        let decoded = Decoded::new(&read_code(tid, regs.0.rip), &regs.0);
+        let decoded = self.decode(tid, &regs);
         self.prepare(tid, decoded, regs)?;
         sys::single_step(tid, signal)
     }
@@ -209,6 +211,19 @@ impl Runner {
         Ok(interrupted)
     }
 
+    /// The instruction at which a thread stands. LWPINS and LWPVAL are not ours in the form of 2007: the processor,
+    /// which lacks them too, raises #UD.
+    fn decode(&self, tid: Tid, regs: &Regs) -> Decoded {
+        let code = read_code(tid, regs.0.rip);
+        let mut decoded = Decoded::new(&code, &regs.0, || Vectors::of(tid).ok());
+        let inserts = matches!(&decoded.action,
+            Action::Lwp(lwp) if matches!(lwp.operands, Operands::Insert { .. }));
+        if inserts && self.options.processor().revision() == Revision::Proposal2007 {
+            decoded.action = Action::Step;
+        }
+        decoded
+    }
+
     /// Carries out what is ours and steps the processor over the rest.
     fn go_on(&mut self, tid: Tid) -> Result<(), Errno> {
         self.go_on_from(tid, Regs::get(tid)?)
@@ -217,8 +232,8 @@ impl Runner {
     /// As [`Self::go_on`], with the registers at hand.
     fn go_on_from(&mut self, tid: Tid, mut regs: Regs) -> Result<(), Errno> {
         loop {
+            let decoded = self.decode(tid, &regs);
             let Some(thread) = self.threads.get_mut(&tid) else { return sys::cont(tid, 0) };
-            let decoded = Decoded::new(&read_code(tid, regs.0.rip), &regs.0);
             // A signal comes before the next instruction.
             let ours = !matches!(decoded.action, Action::Step | Action::Xgetbv | Action::State(_));
             let signal_first = thread.fault.is_some()

@@ -6,11 +6,17 @@ use std::fmt::Write;
 use crate::annotate::{Line, Listing};
 use crate::escape::printable;
 use crate::number::{grouped, percent};
+use crate::paint::{Paint, part};
 
 /// A listing for a terminal or a file.
 pub fn listing(listing: &Listing) -> String {
+    painted(listing, Paint::Plain)
+}
+
+/// The same with colours: instructions by their part of the function, and source code.
+pub fn painted(listing: &Listing, paint: Paint) -> String {
     let mut out = String::new();
-    title(&mut out, listing);
+    title(&mut out, listing, paint);
     let arrows = listing.lines.iter().map(arrow_width).max().unwrap_or(0);
     let count = listing.lines.iter().map(count_width).max().unwrap_or(0).max(listing.event.len());
     let _ = writeln!(
@@ -20,7 +26,7 @@ pub fn listing(listing: &Listing) -> String {
     );
     for line in &listing.lines {
         match line {
-            Line::Source { .. } => source(&mut out, line, count),
+            Line::Source { .. } => source(&mut out, line, count, paint),
             Line::Within { function } => {
                 let name = printable(function);
                 let _ = writeln!(out, "{:>7}  {:>count$}  inlined into {name}:", "", "");
@@ -28,26 +34,28 @@ pub fn listing(listing: &Listing) -> String {
             Line::Gap { bytes } => {
                 let _ = writeln!(out, "{:>7}  {:>count$}  ... {bytes} bytes not executed", "", "");
             }
-            Line::Instruction { .. } => instruction(&mut out, listing, line, count, arrows),
+            Line::Instruction { .. } => {
+                instruction(&mut out, listing, line, (count, arrows), paint);
+            }
         }
     }
     out
 }
 
-fn title(out: &mut String, listing: &Listing) {
+fn title(out: &mut String, listing: &Listing, paint: Paint) {
     let share = percent(listing.total as f64, listing.whole);
-    let _ = writeln!(
-        out,
+    let title = format!(
         "{} [{}]: {} {}, {share} of the whole",
         printable(&listing.name),
         printable(&listing.module),
         grouped(listing.total),
         listing.event
     );
+    let _ = writeln!(out, "{}", paint.heading(&title));
 }
 
 /// The listing's source lines in their order, with what their instructions counted, and no instructions.
-pub fn source_lines(listing: &Listing) -> String {
+pub fn source_lines(listing: &Listing, paint: Paint) -> String {
     let mut sums: BTreeMap<(&str, u32), (u64, &str)> = BTreeMap::new();
     let mut at = ("", 0);
     for line in &listing.lines {
@@ -65,7 +73,7 @@ pub fn source_lines(listing: &Listing) -> String {
         }
     }
     let mut out = String::new();
-    title(&mut out, listing);
+    title(&mut out, listing, paint);
     let width = sums.values().map(|sum| grouped(sum.0).len()).max().unwrap_or(0);
     let width = width.max(listing.event.len());
     let _ = writeln!(out, "{:>7}  {:>width$}  line", "", listing.event);
@@ -76,7 +84,8 @@ pub fn source_lines(listing: &Listing) -> String {
             line => format!("{}:{line}", printable(file.rsplit('/').next().unwrap_or(file))),
         };
         let text = printable(&text.replace('\t', "    "));
-        let row = format!("{share:>7}  {:>width$}  {place}  {text}", grouped(count));
+        let share = paint.heat(part(count, listing.total), &format!("{share:>7}"));
+        let row = format!("{share}  {:>width$}  {place}  {text}", grouped(count));
         let _ = writeln!(out, "{}", row.trim_end());
     }
     out
@@ -96,7 +105,7 @@ fn count_width(line: &Line) -> usize {
     }
 }
 
-fn source(out: &mut String, line: &Line, count: usize) {
+fn source(out: &mut String, line: &Line, count: usize, paint: Paint) {
     let Line::Source { file, line, text, inlined } = line else { return };
     let name = file.rsplit('/').next().unwrap_or(file);
     let within = match inlined.is_empty() {
@@ -106,10 +115,17 @@ fn source(out: &mut String, line: &Line, count: usize) {
     let text = text.as_deref().unwrap_or("");
     // Tabs stand for indentation in source code only.
     let text = printable(&text.replace('\t', "    "));
-    let _ = writeln!(out, "{:>7}  {:>count$}  {}:{line}{within}  {text}", "", "", printable(name));
+    let code = format!("{}:{line}{within}  {text}", printable(name));
+    let _ = writeln!(out, "{:>7}  {:>count$}  {}", "", "", paint.source(&code));
 }
 
-fn instruction(out: &mut String, listing: &Listing, line: &Line, width: usize, arrow: usize) {
+fn instruction(
+    out: &mut String,
+    listing: &Listing,
+    line: &Line,
+    (width, arrow): (usize, usize),
+    paint: Paint,
+) {
     let Line::Instruction { address, text, count, executed, taken, arrows, calls, .. } = line
     else {
         return;
@@ -130,8 +146,9 @@ fn instruction(out: &mut String, listing: &Listing, line: &Line, width: usize, a
     for (name, times) in calls {
         let _ = write!(note, "  # {} x{}", printable(name), grouped(*times));
     }
+    let share = paint.heat(part(*count, listing.total), &format!("{share:>7}"));
     let line = format!(
-        "{share:>7}  {shown:>width$}  {taken:>15}  {address:>8x} {arrows:<arrow$} {text}{note}"
+        "{share}  {shown:>width$}  {taken:>15}  {address:>8x} {arrows:<arrow$} {text}{note}"
     );
     let _ = writeln!(out, "{}", line.trim_end());
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::escape::{csv as field, printable};
 use crate::libc;
 use crate::number::{grouped, signed};
+use crate::paint::Paint;
 
 /// What of a comparison is shown.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,8 @@ pub struct View<'a> {
     pub limit: Option<usize>,
     /// Order by relative instead of absolute change.
     pub relative: bool,
+    /// Colours of the text.
+    pub paint: Paint,
 }
 
 impl View<'_> {
@@ -87,17 +90,22 @@ pub fn text(view: &View<'_>) -> String {
     };
     let widths = [width(0), width(1), width(2), width(3)];
     let _ = writeln!(out, "#");
-    let mut line = |mark: char, cells: &[String; 4], key: &str| {
+    let mut line = |mark: char, cells: &[String; 4], delta: i128, key: &str| {
         let [a, b, c, d] = cells;
         let [wa, wb, wc, wd] = widths;
-        let _ = writeln!(out, "{mark} {a:>wa$}  {b:>wb$}  {c:>wc$}  {d:>wd$}  {}", printable(key));
+        let change = view.paint.change(delta, &format!("{c:>wc$}  {d:>wd$}"));
+        let _ = writeln!(out, "{mark} {a:>wa$}  {b:>wb$}  {change}  {}", printable(key));
     };
-    line('#', &heads, "What");
+    line('#', &heads, 0, "What");
     for (row, cells) in shown.iter().zip(&cells) {
-        line(' ', cells, &row.key);
+        let key = match &row.renamed_from {
+            Some(name) => format!("{} (renamed from {name})", row.key),
+            None => row.key.clone(),
+        };
+        line(' ', cells, row.delta(view.event), &key);
     }
     if rows.len() > shown.len() {
-        let _ = writeln!(out, "# {} more not shown", rows.len() - shown.len());
+        let _ = writeln!(out, "# {} more not shown: -n 0 shows all", rows.len() - shown.len());
     }
     out
 }
@@ -120,7 +128,14 @@ pub fn json(view: &View<'_>) -> String {
         .rows()
         .into_iter()
         .take(view.limit.unwrap_or(usize::MAX))
-        .map(|row| json!({ "what": row.key, "before": side(&row.before), "after": side(&row.after) }))
+        .map(|row| {
+            let (before, after) = (side(&row.before), side(&row.after));
+            let mut value = json!({ "what": row.key, "before": before, "after": after });
+            if let Some(name) = &row.renamed_from {
+                value["renamed_from"] = json!(name);
+            }
+            value
+        })
         .collect();
     let document = json!({
         "event": view.name,

@@ -1,11 +1,14 @@
-//! Limits on counts: has a change made a program do more than it may?
+//! Limits on counts: has a change made programs do more than they may?
 
-use std::fmt::{self, Write};
+mod github;
+mod json;
+mod junit;
+mod markdown;
+mod sarif;
+mod text;
 
-use serde_json::{Value, json};
+use std::fmt;
 
-use crate::escape::{markdown as cell, markup, printable};
-use crate::libc;
 use crate::number::{grouped, signed};
 
 /// How much an event may count.
@@ -62,9 +65,32 @@ impl fmt::Display for Limit {
     }
 }
 
+/// What a limit is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// Everything that was recorded.
+    #[default]
+    Whole,
+    /// A function.
+    Function(String),
+    /// A module.
+    Module(String),
+}
+
+/// A line of source code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// File, relative to the repository's root.
+    pub file: String,
+    /// Line, counted from one.
+    pub line: u32,
+}
+
 /// One limit, held against the counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
+    /// What is limited.
+    pub subject: Subject,
     /// The event.
     pub event: String,
     /// The limit.
@@ -73,204 +99,260 @@ pub struct Check {
     pub before: Option<u64>,
     /// The count.
     pub after: u64,
+    /// Where the subject is in the repository.
+    pub place: Option<Place>,
 }
 
 impl Check {
-    /// Whether the count is within the limit.
+    /// Whether the count is within the limit. What was not there before has nothing that it could be so many
+    /// per cent more than.
     pub fn passes(&self) -> bool {
-        self.after <= self.limit.ceiling(self.before.unwrap_or(0))
+        match (self.limit, self.before) {
+            (Limit::Percent(_), None) => true,
+            (limit, before) => self.after <= limit.ceiling(before.unwrap_or(0)),
+        }
+    }
+
+    /// Whether the count is another than the baseline's.
+    pub fn has_changed(&self) -> bool {
+        self.before.is_some_and(|before| before != self.after)
+    }
+
+    /// The greatest count allowed.
+    pub fn ceiling(&self) -> u64 {
+        self.limit.ceiling(self.before.unwrap_or(0))
+    }
+
+    fn word(&self) -> &'static str {
+        if self.passes() { "ok" } else { "EXCEEDED" }
+    }
+
+    /// The event, with what it is counted in where that is not everything.
+    fn title(&self) -> String {
+        match &self.subject {
+            Subject::Whole => self.event.clone(),
+            Subject::Function(name) => format!("{} in {name}", self.event),
+            Subject::Module(name) => format!("{} in module {name}", self.event),
+        }
     }
 
     fn change(&self) -> String {
-        match self.before {
-            None => "-".to_owned(),
-            Some(0) => signed(i128::from(self.after)),
-            Some(before) => {
-                let delta = i128::from(self.after) - i128::from(before);
-                format!("{} ({:+.2}%)", signed(delta), 100.0 * delta as f64 / before as f64)
-            }
+        change(self.before, self.after)
+    }
+
+    /// The count, the limit and the change in words.
+    fn words(&self) -> String {
+        format!(
+            "{} of at most {} ({}), {}",
+            grouped(self.after),
+            grouped(self.ceiling()),
+            self.limit,
+            self.change()
+        )
+    }
+}
+
+/// From what was before to what is after, in counts and per cent.
+fn change(before: Option<u64>, after: u64) -> String {
+    match before {
+        None => "-".to_owned(),
+        Some(0) => signed(i128::from(after)),
+        Some(before) => {
+            let delta = i128::from(after) - i128::from(before);
+            format!("{} ({:+.2}%)", signed(delta), 100.0 * delta as f64 / before as f64)
         }
+    }
+}
+
+/// A function whose count has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Its name, with its module.
+    pub function: String,
+    /// The count before; `None` where it was not executed.
+    pub before: Option<u64>,
+    /// The count after; `None` where it was not executed.
+    pub after: Option<u64>,
+    /// Where it is in the repository.
+    pub place: Option<Place>,
+}
+
+impl Change {
+    /// After minus before.
+    pub fn delta(&self) -> i128 {
+        i128::from(self.after.unwrap_or(0)) - i128::from(self.before.unwrap_or(0))
+    }
+
+    fn words(&self) -> String {
+        match (self.before, self.after) {
+            (None, _) => "new".to_owned(),
+            (_, None) => "gone".to_owned(),
+            (before, Some(after)) => change(before, after),
+        }
+    }
+}
+
+/// What one recording is found to be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Benchmark {
+    /// Its name; empty where there is only one.
+    pub name: String,
+    /// What ran.
+    pub command: String,
+    /// Checks, in the order of the limits.
+    pub checks: Vec<Check>,
+    /// The event whose changes are listed.
+    pub event: String,
+    /// Functions that count more or less of it, greatest change first.
+    pub changed: Vec<Change>,
+    /// Modules that are another build than the baseline's.
+    pub rebuilt: Vec<String>,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+    /// The name of its differential flame graph.
+    pub picture: Option<String>,
+}
+
+impl Benchmark {
+    /// Whether every check passes.
+    pub fn passes(&self) -> bool {
+        self.checks.iter().all(Check::passes)
+    }
+
+    /// What it is called.
+    pub fn title(&self) -> &str {
+        if self.name.is_empty() { &self.command } else { &self.name }
+    }
+
+    /// Checks worth a line: those of everything, and of the others those that fail.
+    fn shown(&self) -> impl Iterator<Item = &Check> {
+        self.checks.iter().filter(|check| check.subject == Subject::Whole || !check.passes())
+    }
+
+    /// How many checks are not worth one.
+    fn silent(&self) -> usize {
+        self.checks.len() - self.shown().count()
     }
 }
 
 /// All checks of a gate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// What ran.
-    pub command: String,
-    /// Checks, in the order of the limits.
-    pub checks: Vec<Check>,
-    /// Where the change arose: function and change, greatest first; for the first event that fails.
-    pub suspects: Vec<(String, i128)>,
-    /// Modules that are another build than the baseline's.
-    pub rebuilt: Vec<String>,
+    /// Recordings, in their order.
+    pub benchmarks: Vec<Benchmark>,
+    /// What is to be known of the whole.
+    pub notes: Vec<String>,
+    /// Where differential flame graphs will be found, `{name}` standing for the name of one.
+    pub pictures: Option<String>,
 }
 
 impl Verdict {
-    /// Whether every check passes.
+    /// Whether every check of every benchmark passes.
     pub fn passes(&self) -> bool {
-        self.checks.iter().all(Check::passes)
+        self.benchmarks.iter().all(Benchmark::passes)
     }
 
-    fn word(check: &Check) -> &'static str {
-        if check.passes() { "ok" } else { "EXCEEDED" }
+    /// The verdict in this format.
+    pub fn render(&self, format: Format) -> String {
+        match format {
+            Format::Text => text::render(self),
+            Format::Markdown => markdown::render(self),
+            Format::Junit => junit::render(self),
+            Format::Json => json::render(self),
+            Format::Github => github::render(self),
+            Format::Sarif => sarif::render(self),
+        }
     }
+}
 
+/// A form of the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
     /// For a terminal.
-    pub fn text(&self) -> String {
-        let mut out = String::new();
-        for check in &self.checks {
-            let _ = writeln!(
-                out,
-                "{:<8} {}: {} of at most {} ({}), {}",
-                Self::word(check),
-                check.event,
-                grouped(check.after),
-                grouped(check.limit.ceiling(check.before.unwrap_or(0))),
-                check.limit,
-                check.change()
-            );
-        }
-        if !self.suspects.is_empty() {
-            let _ = writeln!(out, "changed most:");
-        }
-        for (name, delta) in &self.suspects {
-            let _ = writeln!(out, "  {:>16}  {}", signed(*delta), printable(name));
-        }
-        for name in &self.rebuilt {
-            let _ = writeln!(out, "another build: {}", printable(name));
-        }
-        if let Some(notice) = libc::notice(&self.rebuilt) {
-            let _ = writeln!(out, "{notice}");
-        }
-        out
-    }
+    Text,
+    /// A comment on a change.
+    Markdown,
+    /// JUnit's XML: a suite a benchmark, a case a limit.
+    Junit,
+    /// One JSON document.
+    Json,
+    /// Commands of a GitHub workflow, which are shown beside the lines that they name.
+    Github,
+    /// Results of a static analysis, as code scanning reads them.
+    Sarif,
+}
 
-    /// For a comment on a change.
-    pub fn markdown(&self) -> String {
-        let verdict = if self.passes() { "within limits" } else { "limits exceeded" };
-        let mut out = format!("### {}: {verdict}\n\n", cell(&self.command));
-        out.push_str("| event | baseline | now | change | limit | |\n|---|--:|--:|--:|--:|---|\n");
-        for check in &self.checks {
-            let _ = writeln!(
-                out,
-                "| {} | {} | {} | {} | {} | {} |",
-                cell(&check.event),
-                check.before.map_or("-".to_owned(), grouped),
-                grouped(check.after),
-                check.change(),
-                check.limit,
-                Self::word(check)
-            );
-        }
-        if !self.suspects.is_empty() {
-            out.push_str("\n| change | function |\n|--:|---|\n");
-        }
-        for (name, delta) in &self.suspects {
-            let _ = writeln!(out, "| {} | {} |", signed(*delta), cell(name));
-        }
-        if let Some(notice) = libc::notice(&self.rebuilt) {
-            let _ = writeln!(out, "\n{notice}");
-        }
-        out
-    }
+impl Format {
+    /// Every format and its names.
+    const NAMED: [(&str, Self); 7] = [
+        ("text", Self::Text),
+        ("markdown", Self::Markdown),
+        ("md", Self::Markdown),
+        ("junit", Self::Junit),
+        ("json", Self::Json),
+        ("github", Self::Github),
+        ("sarif", Self::Sarif),
+    ];
+    /// The names, for messages.
+    pub const NAMES: &'static str = "text, markdown, junit, json, github, sarif";
 
-    /// As a JUnit report: one test case a limit.
-    pub fn junit(&self) -> String {
-        let failures = self.checks.iter().filter(|check| !check.passes()).count();
-        let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        let name = markup(&self.command);
-        let _ = writeln!(
-            out,
-            "<testsuites tests=\"{n}\" failures=\"{failures}\">\n\
-             <testsuite name=\"lwp gate\" tests=\"{n}\" failures=\"{failures}\">",
-            n = self.checks.len()
-        );
-        for check in &self.checks {
-            let event = markup(&check.event);
-            let _ = write!(out, "<testcase classname=\"{name}\" name=\"{event}\">");
-            if !check.passes() {
-                let message = format!(
-                    "{} counted, {} allowed ({}), {}",
-                    check.after,
-                    check.limit.ceiling(check.before.unwrap_or(0)),
-                    check.limit,
-                    check.change()
-                );
-                let _ = write!(out, "<failure message=\"{}\"/>", markup(&message));
-            }
-            out.push_str("</testcase>\n");
-        }
-        out.push_str("</testsuite>\n</testsuites>\n");
-        out
+    /// The format called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMED.iter().find(|row| row.0 == name).map(|row| row.1)
     }
+}
 
-    /// As annotations of a workflow: one command a line, in which the characters that end it are encoded.
-    pub fn github(&self) -> String {
-        let encoded = |text: &str| {
-            let text = text.replace('%', "%25");
-            printable(&text.replace('\r', "%0D").replace('\n', "%0A"))
+/// Functions named as the cause of what fails.
+const SUSPECTS: usize = 10;
+
+#[cfg(test)]
+mod samples {
+    //! Verdicts for the tests of the formats.
+
+    use super::*;
+
+    /// One benchmark that does half more than before, in a function of the repository.
+    pub fn exceeded() -> Verdict {
+        let place = Some(Place { file: "src/a,b.rs".into(), line: 7 });
+        let check = |subject, place| Check {
+            subject,
+            event: "instructions".into(),
+            limit: Limit::Percent(1.0),
+            before: Some(100),
+            after: 150,
+            place,
         };
-        let mut out = String::new();
-        for check in &self.checks {
-            let kind = if check.passes() { "notice" } else { "error" };
-            let most = grouped(check.limit.ceiling(check.before.unwrap_or(0)));
-            let mut message = format!(
-                "{}: {}: {} of at most {most} ({}), {}",
-                self.command,
-                check.event,
-                grouped(check.after),
-                check.limit,
-                check.change()
-            );
-            if !check.passes() {
-                for (name, delta) in &self.suspects {
-                    let _ = write!(message, "\n{}  {name}", signed(*delta));
-                }
-            }
-            let _ = writeln!(out, "::{kind} title=lwp gate::{}", encoded(&message));
-        }
-        if let Some(notice) = libc::notice(&self.rebuilt) {
-            let _ = writeln!(out, "::notice title=lwp gate::{}", encoded(notice));
-        }
-        out
-    }
-
-    /// As JSON.
-    pub fn json(&self) -> String {
-        let checks: Vec<Value> = self
-            .checks
-            .iter()
-            .map(|check| {
-                json!({
-                    "event": check.event,
-                    "limit": check.limit.to_string(),
-                    "allowed": check.limit.ceiling(check.before.unwrap_or(0)),
-                    "before": check.before,
-                    "after": check.after,
-                    "passes": check.passes(),
-                })
-            })
-            .collect();
-        let suspects: Vec<Value> = self
-            .suspects
-            .iter()
-            .map(|(name, delta)| json!({ "function": name, "change": delta.to_string() }))
-            .collect();
-        let document = json!({
-            "command": self.command,
-            "passes": self.passes(),
-            "checks": checks,
-            "changed_most": suspects,
-            "rebuilt": self.rebuilt,
-        });
-        format!("{document:#}\n")
+        let function = Subject::Function("f<int>(\u{1b})".into());
+        let benchmark = Benchmark {
+            command: "a <b> | c".into(),
+            checks: vec![check(Subject::Whole, None), check(function, place.clone())],
+            event: "instructions".into(),
+            changed: vec![
+                Change {
+                    function: "f<int>(\u{1b}) [a]".into(),
+                    before: Some(20),
+                    after: Some(70),
+                    place,
+                },
+                Change { function: "g [a]".into(), before: Some(1), after: None, place: None },
+            ],
+            notes: vec!["one\u{1b}note".into()],
+            picture: Some("a.svg".into()),
+            ..Benchmark::default()
+        };
+        let mut fine = benchmark.clone();
+        fine.name = "group/fine".into();
+        fine.checks = vec![Check { after: 100, ..check(Subject::Whole, None) }];
+        fine.changed.clear();
+        fine.notes.clear();
+        Verdict { benchmarks: vec![benchmark, fine], ..Verdict::default() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::libc;
 
     #[test]
     fn limits_are_read() {
@@ -286,49 +368,46 @@ mod tests {
     #[test]
     fn limits_are_exact_at_their_edge() {
         let check = |limit, before, after| {
-            Check { event: "instructions".into(), limit, before: Some(before), after }.passes()
+            Check {
+                subject: Subject::Whole,
+                event: "instructions".into(),
+                limit,
+                before,
+                after,
+                place: None,
+            }
+            .passes()
         };
-        assert!(check(Limit::Percent(1.0), 1000, 1010));
-        assert!(!check(Limit::Percent(1.0), 1000, 1011));
-        assert!(check(Limit::Percent(0.0), 1000, 1000));
-        assert!(!check(Limit::Percent(0.0), 1000, 1001));
-        assert!(check(Limit::More(5), 10, 15) && !check(Limit::More(5), 10, 16));
-        assert!(check(Limit::Most(5), 0, 5) && !check(Limit::Most(5), 0, 6));
+        assert!(check(Limit::Percent(1.0), Some(1000), 1010));
+        assert!(!check(Limit::Percent(1.0), Some(1000), 1011));
+        assert!(check(Limit::Percent(0.0), Some(1000), 1000));
+        assert!(!check(Limit::Percent(0.0), Some(1000), 1001));
+        assert!(check(Limit::More(5), Some(10), 15) && !check(Limit::More(5), Some(10), 16));
+        assert!(check(Limit::Most(5), Some(0), 5) && !check(Limit::Most(5), Some(0), 6));
+        // New: no per cent of nothing, but so many more.
+        assert!(check(Limit::Percent(1.0), None, 1000));
+        assert!(check(Limit::More(5), None, 5) && !check(Limit::More(5), None, 6));
     }
 
     #[test]
-    fn every_format_escapes_and_says_what_failed() {
-        let check = Check {
-            event: "instructions".into(),
-            limit: Limit::Percent(1.0),
-            before: Some(100),
-            after: 150,
-        };
-        let verdict = Verdict {
-            command: "a <b> | c".into(),
-            checks: vec![check],
-            suspects: vec![("f<int>(\u{1b})".into(), 50)],
-            rebuilt: Vec::new(),
-        };
-        assert!(!verdict.passes());
-        assert!(verdict.text().contains("EXCEEDED instructions: 150 of at most 101 (+1%), +50"));
-        assert!(verdict.text().contains("f<int>(\u{fffd})"));
-        assert!(verdict.markdown().contains("a \\<b\\> \\| c"));
-        assert!(verdict.junit().contains("classname=\"a &lt;b&gt; | c\""));
-        assert!(verdict.junit().contains("failures=\"1\""));
-        let error = "::error title=lwp gate::a <b> | c: instructions: 150 of at most 101 (+1%25), \
-                     +50 (+50.00%25)%0A+50  f<int>(\u{fffd})\n";
-        assert_eq!(verdict.github(), error);
-        let json: Value = serde_json::from_str(&verdict.json()).unwrap();
-        assert_eq!(json["checks"][0]["passes"], false);
+    fn one_benchmark_that_fails_fails_them_all() {
+        let verdict = samples::exceeded();
+        assert!(!verdict.passes() && verdict.benchmarks[1].passes());
+        assert_eq!(verdict.benchmarks[1].title(), "group/fine");
+        assert_eq!(Format::named("md"), Some(Format::Markdown));
+        assert_eq!(Format::named("pdf"), None);
     }
 
     /// Once, in every form that people read.
     #[test]
     fn another_c_library_is_said_to_move_counts() {
         let told = |rebuilt: &str| {
-            let verdict = Verdict { rebuilt: vec![rebuilt.into()], ..Verdict::default() };
-            [verdict.text(), verdict.markdown(), verdict.github()].map(|text| {
+            let rebuilt = vec![rebuilt.to_owned()];
+            let benchmark = Benchmark { rebuilt: rebuilt.clone(), ..Benchmark::default() };
+            let verdict = Verdict { benchmarks: vec![benchmark], ..Verdict::default() };
+            assert_eq!(libc::notice(&rebuilt).is_some(), rebuilt[0].starts_with("libc."));
+            [Format::Text, Format::Markdown, Format::Github].map(|format| {
+                let text = verdict.render(format);
                 text.lines().filter(|line| line.contains("malloc and other functions")).count()
             })
         };

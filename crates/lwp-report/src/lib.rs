@@ -15,9 +15,11 @@ pub mod libc;
 pub mod machine;
 pub mod number;
 pub mod objdump;
+pub mod paint;
 pub mod series;
 pub mod table;
 pub mod text;
 pub mod tree_text;
 
+pub use paint::Paint;
 pub use table::{Options, Row, SortKey, Table};

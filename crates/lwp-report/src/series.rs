@@ -90,7 +90,8 @@ impl Series {
             let _ = writeln!(out, " {}", printable(key));
         }
         if self.rows.len() > shown.len() {
-            let _ = writeln!(out, "# {} more not shown", self.rows.len() - shown.len());
+            let more = self.rows.len() - shown.len();
+            let _ = writeln!(out, "# {more} more not shown: -n 0 shows all");
         }
         out
     }
@@ -151,6 +152,7 @@ mod tests {
                     key: (*key).into(),
                     before: values(*before),
                     after: values(*after),
+                    renamed_from: None,
                 })
                 .collect(),
             before: sum(|row| row.1),
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(series.rebuilt, ["prog"]);
         let text = series.text(Some(1));
         assert!(text.contains("# [3] c,\u{fffd}: 1,005, +990\n"), "{text}");
-        assert!(text.contains("   -    -  1,000  h\n# 1 more not shown"), "{text}");
+        assert!(text.contains("   -    -  1,000  h\n# 1 more not shown: -n 0"), "{text}");
         assert_eq!(series.csv(None).lines().nth(1), Some(",,1000,h"));
         let json: serde_json::Value = serde_json::from_str(&series.json(None)).unwrap();
         assert_eq!(json["rows"][1]["counts"], json!([10, 12, null]));

@@ -4,12 +4,18 @@ use std::fmt::Write;
 
 use crate::escape::printable;
 use crate::number::{grouped, percent};
+use crate::paint::{Paint, part};
 use crate::table::{Row, Table};
 
 /// The table for a terminal or a file; at most `limit` rows.
 pub fn table(table: &Table, limit: Option<usize>) -> String {
+    painted(table, limit, Paint::Plain)
+}
+
+/// The same with colours: rows by their part of the whole.
+pub fn painted(table: &Table, limit: Option<usize>, paint: Paint) -> String {
     let mut out = String::new();
-    heading(&mut out, table);
+    heading(&mut out, table, paint);
     let rows = &table.rows[..limit.unwrap_or(usize::MAX).min(table.rows.len())];
     let columns = columns(table, rows);
     let widths: Vec<usize> = columns
@@ -22,14 +28,20 @@ pub fn table(table: &Table, limit: Option<usize>) -> String {
         for (index, column) in columns.iter().enumerate() {
             let (cell, width) = (&column[line], widths[index]);
             let name = index + table.sort.len() > last;
-            let _ = match (name, index == last) {
-                (true, true) => write!(text, "  {cell}"),
-                (true, false) => write!(text, "  {cell:<width$}"),
-                (false, _) => write!(text, "  {cell:>width$}"),
+            let cell = match (name, index == last) {
+                (true, true) => cell.clone(),
+                (true, false) => format!("{cell:<width$}"),
+                (false, _) => format!("{cell:>width$}"),
             };
+            let row = line.checked_sub(1).filter(|_| index == 0).map(|row| &rows[row]);
+            let cell =
+                row.map_or(cell.clone(), |row| paint.heat(part(row.own, table.total), &cell));
+            let _ = write!(text, "  {cell}");
         }
-        let mark = if line == 0 { "#" } else { " " };
-        let _ = writeln!(out, "{mark}{}", text.trim_end());
+        let _ = match line {
+            0 => writeln!(out, "{}", paint.heading(&format!("#{}", text.trim_end()))),
+            _ => writeln!(out, " {}", text.trim_end()),
+        };
     }
     let left = table.rows.len() - rows.len() + table.hidden;
     if left > 0 {
@@ -38,9 +50,9 @@ pub fn table(table: &Table, limit: Option<usize>) -> String {
     out
 }
 
-fn heading(out: &mut String, table: &Table) {
+fn heading(out: &mut String, table: &Table, paint: Paint) {
     if !table.command.is_empty() {
-        let _ = writeln!(out, "# {}", printable(&table.command));
+        let _ = writeln!(out, "{}", paint.heading(&format!("# {}", printable(&table.command))));
     }
     let how = match table.interval {
         None => "every event counted".to_owned(),

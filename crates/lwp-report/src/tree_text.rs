@@ -7,6 +7,7 @@ use lwp_symbols::function_name;
 
 use crate::escape::printable;
 use crate::number::{grouped, percent};
+use crate::paint::{Paint, part};
 
 /// What of a tree is shown.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub struct Shown {
     pub max_stack: usize,
     /// Names as programmers write them.
     pub demangle: bool,
+    /// Colours.
+    pub paint: Paint,
 }
 
 /// The tree, callees below their callers, the greatest first.
@@ -53,7 +56,9 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
         let (total, own) =
             (percent(node.total as f64, root.total), percent(node.own as f64, root.total));
         let indent = 2 * depth;
-        let _ = writeln!(out, "{total:>8} {own:>7}  {:indent$}{}", "", name(node.function));
+        let total = shown.paint.heat(part(node.total, root.total), &format!("{total:>8}"));
+        let own = shown.paint.heat(part(node.own, root.total), &format!("{own:>7}"));
+        let _ = writeln!(out, "{total} {own}  {:indent$}{}", "", name(node.function));
         waiting.extend(below(tree, node, depth + 1));
     }
     if hidden > 0 {

@@ -273,9 +273,15 @@ impl<'a> Calls<'_, 'a> {
         let Some(name) = elf.and_then(|elf| elf.import_at(word)).map(str::to_owned) else {
             return;
         };
+        let key = (self.resolver.same(block.module), word);
+        self.resolver.found.imports.insert(key, name.clone());
         let place = (block.module, block.address.wrapping_add(offset as u64));
         let led = self.words.get(&place).copied().and_then(|led| self.entry(led));
-        let Some(key) = led.or_else(|| self.exporter(&name)) else { return };
+        let exported = if led.is_none() { self.exporter(&name) } else { None };
+        if let Some((module, address)) = exported {
+            self.resolver.found.exports.insert((module, name), address);
+        }
+        let Some(key) = led.or(exported) else { return };
         let (to, _) = self.resolver.function_at(key.0, key.1);
         if count > 0 {
             self.resolver.builder.call(Some(site), to, CallKind::Import, count);

@@ -3,12 +3,15 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use lwp_profile::{NamedSegment, RecordedNames};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags,
     RelocationTarget, SectionFlags, SymbolKind, elf,
 };
 use rustc_hash::FxHashMap;
+
+use crate::identity::Identity;
 
 /// A function by its symbol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub enum ElfError {
 pub struct Elf {
     /// Build id, empty where there is none.
     pub build_id: Vec<u8>,
+    /// The name it is linked by.
+    pub identity: Identity,
     /// Functions by address, not overlapping where the file does not say so.
     functions: Vec<Entry>,
     /// Their addresses: what is searched lies together.
@@ -91,6 +96,7 @@ impl Elf {
             .collect();
         let mut out = Self {
             build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec).unwrap_or_default(),
+            identity: Identity::of(bytes),
             segments,
             debug_link: file
                 .gnu_debuglink()
@@ -105,6 +111,39 @@ impl Elf {
         out.read_stubs(&file);
         out.settle();
         Ok(out)
+    }
+
+    /// The tables that recordings kept of one file; each has what was executed in its own run.
+    pub fn kept(names: &[&RecordedNames]) -> Self {
+        let mut out = Self::default();
+        if let Some(first) = names.first() {
+            let (soname, program) = (first.soname.clone(), first.program);
+            out.identity = Identity { soname, program };
+            let segment = |it: &NamedSegment| (it.offset, it.length, it.address);
+            out.segments = first.segments.iter().map(segment).collect();
+        }
+        for names in names {
+            for function in &names.functions {
+                let Some(name) = out.keep_name(&function.name) else { break };
+                let (address, size, stub) = (function.address, function.size, function.stub);
+                out.functions.push(Entry { address, size, name, stub, indirect: false });
+            }
+            for (name, address, resolver) in &names.exports {
+                let Some(name) = out.keep_name(name) else { break };
+                out.exports.push((name, *address, *resolver));
+            }
+            out.imports.extend(names.imports.iter().map(|(word, name)| (*word, name.to_string())));
+            out.code.extend(names.code.iter().cloned());
+        }
+        out.code.sort_unstable();
+        out.settle();
+        out
+    }
+
+    /// Loaded segments.
+    pub fn segments(&self) -> impl Iterator<Item = NamedSegment> {
+        let segments = self.segments.iter();
+        segments.map(|&(offset, length, address)| NamedSegment { offset, length, address })
     }
 
     /// Keeps the bytes of executable segments, for [`Self::code_at`].
@@ -336,13 +375,17 @@ impl Elf {
         Some(start.wrapping_add(address - begin))
     }
 
-    /// The `size` bytes of code at `address`.
-    pub fn code_at(&self, address: u64, size: u64) -> Option<&[u8]> {
-        self.code.iter().find_map(|(start, bytes)| {
-            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
-            let end = at.checked_add(usize::try_from(size).ok()?)?;
-            bytes.get(at..end)
-        })
+    /// The code of the `size` bytes from `address` on, in pieces that start at an instruction: one of a file, and of
+    /// what a recording keeps as many as there are.
+    pub fn code_in(&self, address: u64, size: u64) -> Vec<(u64, &[u8])> {
+        let end = address.saturating_add(size);
+        let piece = |(start, bytes): &'_ (u64, Vec<u8>)| -> Option<(u64, Range<usize>)> {
+            let behind = start.saturating_add(bytes.len() as u64);
+            let (from, to) = (address.max(*start), end.min(behind));
+            (from < to).then(|| (from, (from - start) as usize..(to - start) as usize))
+        };
+        let all = self.code.iter();
+        all.filter_map(|code| piece(code).map(|(from, range)| (from, &code.1[range]))).collect()
     }
 
     /// The symbol whose address the word at `address` holds.

@@ -3,9 +3,11 @@
 //! [`profile`] turns a recording into a profile. It looks for names where the system keeps them: in
 //! the file's symbol tables, in debug files found by build id or debug link, in the program's own list
 //! of generated code, in the kernel's vdso. A file that has changed since the recording is not used,
-//! because its names would be wrong; a warning says so.
+//! because its names would be wrong; a warning says so. [`names`] collects what was found for everything that was
+//! executed; a recording that keeps it needs no file any more.
 #![forbid(unsafe_code)]
 
+mod bodies;
 mod build_id;
 mod calls;
 mod debug_file;
@@ -14,13 +16,19 @@ mod dwarf;
 mod elf;
 mod files;
 mod generated;
+mod identity;
 mod jitdump;
+mod keeping;
+mod kept;
 mod live;
+mod matching;
 mod mini_debug;
 mod module;
 mod naming;
+mod near;
 mod perf_map;
 mod resolve;
+mod sampled;
 mod search;
 mod split;
 mod vdso;
@@ -29,8 +37,11 @@ pub use build_id::build_id_of;
 pub use demangle::{demangle, short_name, stable_name};
 pub use elf::{Elf, ElfError, Symbol};
 pub use jitdump::parse as parse_jitdump;
+pub use keeping::names;
 pub use live::{Live, LiveFunction};
+pub use matching::{ModulePair, counterparts, has_module, matched};
 pub use naming::function_name;
+pub use near::{Inlined, inlined_named, similar_names};
 pub use perf_map::parse as parse_perf_map;
 pub use resolve::{
     Detail, InContext, Options, Places, Resolved, contexts, profile, profile_with_places,

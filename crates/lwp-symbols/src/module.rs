@@ -2,14 +2,16 @@
 
 use std::cell::OnceCell;
 use std::path::Path;
+use std::sync::Arc;
 
-use lwp_profile::RecordedModule;
+use lwp_profile::{RecordedModule, RecordedNames};
 
 use crate::build_id;
 use crate::debug_file;
 use crate::dwarf::{Dwarf, Source, SourceFrame};
 use crate::elf::{Elf, Symbol};
 use crate::files::{Files, read};
+use crate::kept::KeptLines;
 use crate::mini_debug;
 use crate::vdso;
 
@@ -21,9 +23,11 @@ pub struct ModuleNames {
     debug: Option<Source>,
     /// What has been made of it, once somebody has asked.
     dwarf: OnceCell<Option<Dwarf>>,
+    /// What a recording kept instead.
+    kept: Option<KeptLines>,
     /// Which module this is, and why names are missing, if they are.
     path: String,
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl ModuleNames {
@@ -87,16 +91,36 @@ impl ModuleNames {
         Self { elf: Some(elf), debug, path: module.path.clone(), ..Self::default() }
     }
 
+    /// The names of `module` that recordings have kept.
+    pub fn kept(module: &RecordedModule, names: &[&RecordedNames]) -> Self {
+        let mut warnings: Vec<String> =
+            names.iter().flat_map(|names| names.warnings.clone()).collect();
+        warnings.sort_unstable();
+        warnings.dedup();
+        Self {
+            elf: Some(Elf::kept(names)),
+            kept: Some(KeptLines::new(names)),
+            path: module.path.clone(),
+            warnings,
+            ..Self::default()
+        }
+    }
+
     fn without(module: &RecordedModule, why: &str) -> Self {
-        Self { path: module.path.clone(), warning: Some(why.to_owned()), ..Self::default() }
+        Self { path: module.path.clone(), warnings: vec![why.to_owned()], ..Self::default() }
     }
 
     /// What is missing so far, in words.
     pub fn warnings(&self) -> Vec<String> {
+        let all = self.missing().into_iter();
+        all.map(|warning| format!("{}: {warning}", self.path)).collect()
+    }
+
+    /// The same without the module's path.
+    pub fn missing(&self) -> Vec<String> {
         let read = self.dwarf.get().and_then(Option::as_ref);
         let missing = read.map(Dwarf::warnings).unwrap_or_default();
-        let all = self.warning.iter().chain(&missing);
-        all.map(|warning| format!("{}: {warning}", self.path)).collect()
+        self.warnings.iter().cloned().chain(missing).collect()
     }
 
     /// The address that the file itself has for what lies at `offset`.
@@ -111,14 +135,28 @@ impl ModuleNames {
 
     /// Frames at `address` from debug information, which is read when the first are asked for.
     pub fn frames_at(&self, address: u64, files: &Files<'_>) -> Vec<SourceFrame> {
+        if let Some(kept) = &self.kept {
+            return kept.frames_at(address);
+        }
         let Some(source) = &self.debug else { return Vec::new() };
         let dwarf = self.dwarf.get_or_init(|| Dwarf::parse(source, files));
         dwarf.as_ref().map(|dwarf| dwarf.frames_at(address, files)).unwrap_or_default()
     }
 
+    /// Source file and line of the function that starts at `address`, as far as they are known.
+    pub fn declared_at(&self, address: u64, files: &Files<'_>) -> (Arc<str>, u32) {
+        match &self.kept {
+            Some(kept) => kept.declared_at(address),
+            None => {
+                let last = self.frames_at(address, files).pop();
+                last.map(|frame| (frame.file, frame.line)).unwrap_or_default()
+            }
+        }
+    }
+
     /// Whether there is debug information.
     pub fn has_debug(&self) -> bool {
-        self.debug.is_some()
+        self.debug.is_some() || self.kept.as_ref().is_some_and(KeptLines::has_debug)
     }
 
     /// The tables.

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use iced_x86::{Decoder, DecoderOptions};
 use lwp_profile::{
-    Block, BlockCount, BlockEnd, Builder, Code, Contexts, Event, Frame, Function, FunctionId,
-    Location, LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedFrame, RecordedSample,
-    Recording, StackId, Thread, ThreadId, Tree, Values,
+    Block, BlockCount, BlockEnd, Builder, Code, Event, Frame, Function, FunctionId, Location,
+    LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedNames, Recording, StackId, Thread,
+    ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
@@ -31,8 +30,10 @@ pub struct Options {
     pub debug_roots: Vec<PathBuf>,
     /// What is told apart.
     pub detail: Detail,
-    /// Enter every instruction of functions with samples, not only the sampled ones.
-    pub whole_functions: bool,
+    /// Enter every instruction of functions with samples that are no larger, not only the sampled ones.
+    pub whole_functions: Option<u64>,
+    /// Look into the files first, and use the names that the recording keeps only of files that are gone.
+    pub from_files: bool,
 }
 
 /// How much of the code is told apart: the less, the sooner the profile is there.
@@ -104,6 +105,33 @@ pub fn profile(recording: &Recording, options: &Options) -> Resolved {
     Resolved { profile: resolver.builder.finish(), warnings, debug_files }
 }
 
+/// A resolver that has looked up everything in `recording`, once, and counted nothing.
+pub fn looked_up<'a>(recording: &'a Recording, options: &'a Options) -> Resolver<'a> {
+    if !recording.events.is_empty() {
+        let events = sampled_events(recording);
+        let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
+        resolver.frames();
+        return resolver;
+    }
+    let mut resolver = Resolver::new(recording, options, Mode::Exact, Event::exact());
+    // Whoever called has every block looked up.
+    calls::add(&mut resolver);
+    let mut alone: Vec<(u32, u64)> = Vec::new();
+    for thread in recording.threads.values() {
+        let steps = thread.steps.iter().map(|step| (step.0, step.1));
+        let jumps = thread.jumps.iter().map(|jump| jump.from);
+        let places = steps.chain(jumps);
+        alone.extend(places.map(|(module, address)| (module.unwrap_or(u32::MAX), address)));
+    }
+    alone.sort_unstable();
+    alone.dedup();
+    for (module, address) in alone {
+        let address = resolver.file_address(module, address);
+        resolver.location(module, address, &[]);
+    }
+    resolver
+}
+
 fn sampled_events(recording: &Recording) -> Vec<Event> {
     let event = |event: &lwp_profile::SampledEvent| Event {
         name: event.name.clone(),
@@ -137,21 +165,33 @@ pub struct Resolver<'a> {
     pub builder: Builder,
     /// Names by module number, one of each file: see [`Self::same`].
     pub names: BTreeMap<u32, ModuleNames>,
-    files: Files<'a>,
+    /// Files that names are read from.
+    pub(crate) files: Files<'a>,
     /// The number that stands for a module, where a file was mapped at several places.
     same: FxHashMap<u32, u32>,
     generated: Generated,
     modules: FxHashMap<u32, ModuleId>,
     /// By module, start, and whether it has a name: pages stand for code that has none.
     functions: FxHashMap<(u32, u64, bool), FunctionId>,
-    threads: FxHashMap<u32, ThreadId>,
+    pub(crate) threads: FxHashMap<u32, ThreadId>,
     /// By innermost frame.
-    stacks: FxHashMap<u32, StackId>,
+    pub(crate) stacks: FxHashMap<u32, StackId>,
+    /// Words and functions that were found by name.
+    pub found: FoundByName,
     /// The function looked up last: most questions are about it again.
     last: Option<Known>,
     /// Instructions of functions, by module and start: address and bytes.
-    code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
-    options: &'a Options,
+    pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
+    pub(crate) options: &'a Options,
+}
+
+/// Answers about imported functions, to be kept with the recording.
+#[derive(Clone, Debug, Default)]
+pub struct FoundByName {
+    /// Words, by module and address, and the names of what they hold.
+    pub imports: BTreeMap<(u32, u64), String>,
+    /// Functions that a module exports: module, name and address.
+    pub exports: BTreeMap<(u32, String), u64>,
 }
 
 /// A function, and addresses that belong to it without a doubt.
@@ -174,19 +214,12 @@ struct Found<'s> {
     about: Range<u64>,
 }
 
-/// Functions that are inlined into each other, outermost first, by module, address in the process, and whether
-/// the address is that of a sampled instruction.
-type InlinedAt = FxHashMap<(u32, u64, bool), Box<[FunctionId]>>;
-
 /// An instruction's address and bytes.
-type Instruction = (u64, Vec<u8>);
+pub type Instruction = (u64, Vec<u8>);
 
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
         let files = Files::new(&recording.files, &options.debug_roots);
-        let find = |module: &lwp_profile::RecordedModule| {
-            ModuleNames::find(module, &files, !recording.events.is_empty())
-        };
         let mut first: FxHashMap<(&str, &[u8]), u32> = FxHashMap::default();
         let mut same = FxHashMap::default();
         for (&id, module) in &recording.modules {
@@ -196,12 +229,28 @@ impl<'a> Resolver<'a> {
             };
             same.insert(id, number);
         }
+        let code = !recording.events.is_empty();
+        let find = |id: u32, module: &lwp_profile::RecordedModule| {
+            let of_it = |names: &&RecordedNames| same.get(&names.module) == Some(&id);
+            let kept: Vec<&RecordedNames> = recording.names.iter().filter(of_it).collect();
+            if !kept.is_empty() && !options.from_files {
+                return ModuleNames::kept(module, &kept);
+            }
+            let names = ModuleNames::find(module, &files, code);
+            match kept.is_empty() || names.elf().is_some() {
+                true => names,
+                false => ModuleNames::kept(module, &kept),
+            }
+        };
         let firsts = recording.modules.iter().filter(|(id, _)| same.get(id) == Some(id));
+        let mut builder = Builder::new(recording.info("command"), mode, events);
+        builder.info(recording.info.clone());
         Self {
             recording,
-            builder: Builder::new(recording.info("command"), mode, events),
-            names: firsts.map(|(&id, module)| (id, find(module))).collect(),
+            builder,
+            names: firsts.map(|(&id, module)| (id, find(id, module))).collect(),
             files,
+            found: FoundByName::default(),
             same,
             generated: Generated::new(&recording.symbols),
             modules: FxHashMap::default(),
@@ -222,6 +271,17 @@ impl<'a> Resolver<'a> {
         warnings
     }
 
+    /// The functions of a module, by the number that everything about it is kept under.
+    pub fn functions_of(&self, module: u32) -> impl Iterator<Item = FunctionId> {
+        self.functions.iter().filter(move |(key, _)| key.0 == module).map(|(_, id)| *id)
+    }
+
+    /// Modules of the profile and the numbers that everything about them is kept under; only of files.
+    pub fn module_numbers(&self) -> impl Iterator<Item = (ModuleId, u32)> {
+        let of_file = |id: &u32| self.names.get(id).is_some_and(|names| names.elf().is_some());
+        self.modules.iter().filter(move |(id, _)| of_file(id)).map(|(id, module)| (*module, *id))
+    }
+
     /// The number under which everything about a module is kept: that of the first one of its file.
     pub fn same(&self, module: u32) -> u32 {
         self.same.get(&module).copied().unwrap_or(module)
@@ -234,10 +294,13 @@ impl<'a> Resolver<'a> {
         let recorded = self.recording.modules.get(&id);
         let module = match recorded {
             Some(recorded) if !recorded.is_anonymous() || recorded.path == "[vdso]" => {
-                Module { path: recorded.path.clone(), build_id: recorded.build_id.clone() }
+                let elf = self.names.get(&self.same(id)).and_then(ModuleNames::elf);
+                let identity = elf.map(|elf| elf.identity.clone()).unwrap_or_default();
+                let (path, build_id) = (recorded.path.clone(), recorded.build_id.clone());
+                Module { path, build_id, soname: identity.soname, program: identity.program }
             }
-            Some(_) => Module { path: "[generated]".into(), build_id: Vec::new() },
-            None => Module { path: "[unknown]".into(), build_id: Vec::new() },
+            Some(_) => Module { path: "[generated]".into(), ..Module::default() },
+            None => Module { path: "[unknown]".into(), ..Module::default() },
         };
         let module = self.builder.module(module);
         self.modules.insert(id, module);
@@ -277,10 +340,10 @@ impl<'a> Resolver<'a> {
 
     /// Enters a function, with its module and where it is declared.
     fn new_function(&mut self, module: u32, function: Function) -> FunctionId {
-        let frames = self.frames_at(module, function.address);
-        let (file, line) =
-            frames.last().map(|frame| (frame.file.to_string(), frame.line)).unwrap_or_default();
-        let module = self.module(module);
+        let names = self.names.get(&module).filter(|_| self.options.detail == Detail::Lines);
+        let declared = names.map(|names| names.declared_at(function.address, &self.files));
+        let (file, line) = declared.unwrap_or_default();
+        let (module, file) = (self.module(module), file.to_string());
         self.builder.function(Function { module, file, line, ..function })
     }
 
@@ -343,7 +406,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The location that stands for the whole function at a file's `address`.
-    fn whole(&mut self, module: u32, address: u64) -> LocationId {
+    pub fn whole(&mut self, module: u32, address: u64) -> LocationId {
         let (function, start) = self.function_at(module, address);
         let module = self.module(module);
         if let Some(location) = self.builder.known_location(module, start) {
@@ -424,165 +487,6 @@ impl<'a> Resolver<'a> {
         }
         out
     }
-
-    /// Samples with their stacks.
-    fn samples(&mut self) {
-        let recording = self.recording;
-        let mut samples: Vec<&(RecordedSample, u64)> = recording.samples.iter().collect();
-        samples.sort_unstable_by_key(|(sample, _)| (sample.serial, sample.frame, sample.event));
-        let mut callers = vec![None; recording.frames.len()];
-        let same_stack = |a: &&(RecordedSample, u64), b: &&(RecordedSample, u64)| {
-            (a.0.serial, a.0.frame) == (b.0.serial, b.0.frame)
-        };
-        for events in samples.chunk_by(same_stack) {
-            let (serial, frame) = (events[0].0.serial, events[0].0.frame);
-            let Some(thread) = self.thread(serial) else { continue };
-            let stack = self.stack(frame, &mut callers);
-            let stack = self.builder.stack(stack);
-            self.stacks.insert(frame, stack);
-            let values = self.values(events.iter().copied());
-            self.builder.sample(thread, stack, &values);
-        }
-    }
-
-    fn thread(&mut self, serial: u32) -> Option<ThreadId> {
-        if let Some(&thread) = self.threads.get(&serial) {
-            return Some(thread);
-        }
-        let thread = self.recording.threads.get(&serial)?;
-        let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
-        let thread = self.builder.thread(Thread { comm, pid, tid });
-        self.threads.insert(serial, thread);
-        Some(thread)
-    }
-
-    /// What samples stand for.
-    fn values<'s>(&self, samples: impl Iterator<Item = &'s (RecordedSample, u64)>) -> Values {
-        let events = &self.recording.events;
-        let mut values = Values::zero(events.len());
-        for (sample, times) in samples {
-            let event = sample.event as usize;
-            let count = times.saturating_mul(events[event].interval.max(1));
-            values.0[event] = values.0[event].saturating_add(count);
-        }
-        values
-    }
-
-    /// The contexts of one event.
-    fn contexts(&mut self, event: usize) -> Contexts {
-        let recording = self.recording;
-        let mut contexts = Contexts::default();
-        // The context in which each frame calls; filled in for those that do.
-        let mut calling: Vec<Option<u32>> = vec![None; recording.frames.len()];
-        let mut waiting = Vec::new();
-        let mut known = InlinedAt::default();
-        let interval = recording.events.get(event).map_or(1, |event| event.interval.max(1));
-        let of_event = |(sample, _): &&(RecordedSample, u64)| sample.event as usize == event;
-        for (RecordedSample { frame, .. }, times) in recording.samples.iter().filter(of_event) {
-            let leaf = recording.frames[*frame as usize];
-            // Outwards to what is known, and inwards again.
-            let mut at = leaf.caller;
-            while let Some(index) = at
-                && calling[index as usize].is_none()
-            {
-                waiting.push(index);
-                at = recording.frames[index as usize].caller;
-            }
-            let outer = at.and_then(|index| calling[index as usize]);
-            let mut context = outer.unwrap_or(Contexts::ROOT);
-            while let Some(index) = waiting.pop() {
-                let frame = recording.frames[index as usize];
-                context = self.called(&mut contexts, context, &mut known, frame, false);
-                calling[index as usize] = Some(context);
-            }
-            context = self.called(&mut contexts, context, &mut known, leaf, true);
-            contexts.add(context, times.saturating_mul(interval));
-        }
-        contexts
-    }
-
-    /// The context of a frame's function reached from another one, inlined functions included.
-    fn called(
-        &mut self,
-        contexts: &mut Contexts,
-        from: u32,
-        known: &mut InlinedAt,
-        frame: RecordedFrame,
-        leaf: bool,
-    ) -> u32 {
-        let module = frame.module.unwrap_or(u32::MAX);
-        let names = self.names.get(&self.same(module));
-        if !names.is_some_and(ModuleNames::has_debug) {
-            let address = self.file_address(module, frame.address);
-            return contexts.call(from, self.function_at(module, address).0);
-        }
-        let functions = known.entry((module, frame.address, leaf)).or_insert_with(|| {
-            let location = self.sampled(frame.module, frame.address, leaf);
-            let frames = self.builder.location_at(location).frames.iter().rev();
-            frames.map(|frame| frame.function).collect()
-        });
-        functions.iter().fold(from, |context, function| contexts.call(context, *function))
-    }
-
-    /// The locations of a stack, innermost first.
-    fn stack(&mut self, frame: u32, callers: &mut [Option<LocationId>]) -> Vec<LocationId> {
-        let frames = &self.recording.frames;
-        let leaf = frames[frame as usize];
-        let mut stack = vec![self.sampled(leaf.module, leaf.address, true)];
-        let mut next = leaf.caller;
-        while let Some(index) = next {
-            let frame = frames[index as usize];
-            let location = match callers[index as usize] {
-                Some(location) => location,
-                None => self.sampled(frame.module, frame.address, false),
-            };
-            callers[index as usize] = Some(location);
-            stack.push(location);
-            next = frame.caller;
-        }
-        stack
-    }
-
-    /// The location of a frame: of a sampled instruction, or of the call that has `address` in it.
-    fn sampled(&mut self, module: Option<u32>, address: u64, leaf: bool) -> LocationId {
-        let module = module.unwrap_or(u32::MAX);
-        let address = self.file_address(module, address);
-        let same = self.same(module);
-        if self.options.detail == Detail::Functions {
-            return self.whole(same, address);
-        }
-        let code = self.code_of(same, address);
-        let after = code.partition_point(|(start, _)| *start <= address);
-        let within = after.checked_sub(1).map(|index| &code[index]);
-        let within = within.filter(|(start, bytes)| address - start < bytes.len() as u64);
-        if leaf && self.options.whole_functions {
-            for (start, bytes) in code.iter() {
-                self.location(same, *start, bytes);
-            }
-        }
-        match within {
-            Some((start, bytes)) if !leaf || *start == address => {
-                self.location(same, *start, bytes)
-            }
-            _ => self.location(same, address, &[]),
-        }
-    }
-
-    /// The instructions of the function at a file's `address`, as far as its bytes are known.
-    fn code_of(&mut self, module: u32, address: u64) -> Rc<Vec<Instruction>> {
-        let (_, start) = self.function_at(module, address);
-        if let Some(code) = self.code.get(&(module, start)) {
-            return Rc::clone(code);
-        }
-        let names = self.names.get(&module);
-        let elf = names.and_then(|names| names.elf());
-        // Without a name, where instructions start is not known.
-        let symbol = elf.and_then(|elf| elf.function_at(start));
-        let bytes = elf.zip(symbol).and_then(|(elf, symbol)| elf.code_at(start, symbol.size));
-        let code = Rc::new(bytes.map(|bytes| instructions(start, bytes)).unwrap_or_default());
-        self.code.insert((module, start), Rc::clone(&code));
-        code
-    }
 }
 
 /// Adds `runs` of a branch, of which `not_taken` were not taken.
@@ -599,20 +503,4 @@ fn branches(end: BlockEnd, runs: u64, not_taken: u64, sum: &mut Sums) {
     add(&mut sum[5], runs * i64::from(call));
     add(&mut sum[6], runs * i64::from(end == BlockEnd::Return));
     add(&mut sum[7], runs * i64::from(indirect));
-}
-
-/// The instructions of straight code.
-fn instructions(start: u64, bytes: &[u8]) -> Vec<Instruction> {
-    let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
-    let mut out = Vec::new();
-    while decoder.can_decode() {
-        let at = decoder.position();
-        let instruction = decoder.decode();
-        let len = if instruction.is_invalid() { 1 } else { instruction.len() };
-        out.push((start + at as u64, bytes[at..(at + len).min(bytes.len())].to_vec()));
-        if instruction.is_invalid() && decoder.set_position(at + 1).is_err() {
-            break;
-        }
-    }
-    out
 }

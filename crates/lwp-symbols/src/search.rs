@@ -45,17 +45,7 @@ pub fn functions_named(
     name: &str,
     debug_roots: &[PathBuf],
 ) -> io::Result<Vec<NamedFunction>> {
-    let files = Files::new(&[], debug_roots);
-    let bytes = files.read(path)?;
-    let Ok(mut elf) = Elf::parse(&bytes) else { return Ok(Vec::new()) };
-    let mut names = vec![Elf::names_in(&bytes)];
-    if Elf::is_stripped(&bytes) {
-        let separate = debug_file::find(&elf, path, &files).map(|(_, bytes)| bytes.to_vec());
-        if let Some(more) = separate.or_else(|| mini_debug::unpack(&bytes)) {
-            elf.add_symbols(&more);
-            names.push(Elf::names_in(&more));
-        }
-    }
+    let Some((elf, names)) = tables(path, debug_roots)? else { return Ok(Vec::new()) };
     for fits in FITS {
         let mut found: Vec<NamedFunction> = names
             .iter()
@@ -70,6 +60,29 @@ pub fn functions_named(
         }
     }
     Ok(Vec::new())
+}
+
+/// The symbols of the functions of the file at `path`.
+pub(crate) fn symbols_of(path: &Path, debug_roots: &[PathBuf]) -> io::Result<Vec<String>> {
+    let names = tables(path, debug_roots)?.map(|(_, names)| names).unwrap_or_default();
+    let symbols = names.iter().flat_map(Elf::symbols).filter(|symbol| !symbol.stub);
+    Ok(symbols.map(|symbol| symbol.name.to_owned()).collect())
+}
+
+/// The file at `path`, and every table of symbols that it has; `None` where it is no ELF file.
+fn tables(path: &Path, debug_roots: &[PathBuf]) -> io::Result<Option<(Elf, Vec<Elf>)>> {
+    let files = Files::new(&[], debug_roots);
+    let bytes = files.read(path)?;
+    let Ok(mut elf) = Elf::parse(&bytes) else { return Ok(None) };
+    let mut names = vec![Elf::names_in(&bytes)];
+    if Elf::is_stripped(&bytes) {
+        let separate = debug_file::find(&elf, path, &files).map(|(_, bytes)| bytes.to_vec());
+        if let Some(more) = separate.or_else(|| mini_debug::unpack(&bytes)) {
+            elf.add_symbols(&more);
+            names.push(Elf::names_in(&more));
+        }
+    }
+    Ok(Some((elf, names)))
 }
 
 /// Where a function lies in its file; `None` where it has no byte there.

@@ -10,8 +10,9 @@ use lwp_ptrace::SharedMemory;
 use crate::memory_map::REACH;
 
 const PAGE: u64 = 4096;
-/// What a fragment that is cut off needs: its exit's stub.
-pub const STUB_BYTES: u64 = 16;
+/// What a fragment that is cut off needs: its exit's stub, which is at most 9 bytes to save a register, 10 to load
+/// another and 5 to jump, rounded up to 16.
+pub const STUB_BYTES: u64 = 32;
 /// Room for stubs is taken so much at a time.
 const STUBS_LOT: u64 = 64 << 10;
 

@@ -51,6 +51,9 @@ pub enum CpuModel {
     /// The host's own features, minus those that cannot be translated.
     #[default]
     Host,
+    /// The same without state beyond AVX, as the processors had it that have had Lightweight Profiling: XSAVE's
+    /// component 62 then lies where it lay on them.
+    HostAvx,
     /// Fixed x86-64-v2 processor: up to SSE4.2 and POPCNT.
     V2,
     /// Fixed x86-64-v3 processor: AVX2, BMI, FMA.
@@ -102,6 +105,11 @@ impl LwpConfig {
         }
         let capabilities = Capabilities2007 { features, ..full };
         Self::of(Processor::Proposal(Proposal { capabilities, core_id: 0, vector: 0xff }))
+    }
+
+    /// Whether it is the form of 2007, which has no LWPINS and no LWPVAL.
+    pub fn is_proposal(&self) -> bool {
+        matches!(self.processor, Processor::Proposal(_))
     }
 
     fn of(processor: Processor) -> Self {
@@ -257,6 +265,8 @@ pub struct Config {
     pub stacks: bool,
     /// Only this thread is reported. When it ends, an attached process is left to itself.
     pub only_thread: Option<i32>,
+    /// Reports say how much CPU time each thread has taken.
+    pub thread_times: bool,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
     /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
@@ -306,6 +316,7 @@ impl Config {
             random_bits: 0,
             stacks: true,
             only_thread: None,
+            thread_times: false,
             follow_children: true,
             aslr: false,
             deterministic: false,

@@ -514,7 +514,7 @@ const BLOCK_COUNTS_MOST: i64 = 1 << 20;
 /// A place among the sets of the data cache, whatever the program has written down as one.
 fn within_sets(place: u64) -> u64 {
     const SETS_BYTES: u64 = (UNDO_AT - SETS_AT) as u64;
-    place % SETS_BYTES & !7
+    (place % SETS_BYTES) & !7
 }
 
 /// A sum of weighted counters, modulo 2^64: a program can write to its counters. Signed: corrections may come before what they correct.

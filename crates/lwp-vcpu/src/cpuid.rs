@@ -57,7 +57,7 @@ impl VirtualCpu {
         match self.model {
             CpuModel::Host => host,
             CpuModel::V2 => host & 0x3,
-            CpuModel::V3 => host & 0x7,
+            CpuModel::V3 | CpuModel::HostAvx => host & 0x7,
             CpuModel::V4 => host & 0xe7,
         }
     }
@@ -67,6 +67,9 @@ impl VirtualCpu {
         let raw = sys::cpuid(leaf, subleaf);
         let shown = match self.model {
             CpuModel::Host => host(leaf, subleaf, raw),
+            CpuModel::HostAvx => {
+                host_avx(leaf, subleaf, host(leaf, subleaf, raw), self.real_xcr0())
+            }
             model => fixed(model, self.real_xcr0(), leaf, subleaf, raw),
         };
         self.with_lwp(leaf, self.with_lwp_state(leaf, subleaf, shown))
@@ -75,7 +78,7 @@ impl VirtualCpu {
     /// The answer as one to be remembered: not those that differ between the processors of a machine,
     /// or may change.
     pub fn known(&self, leaf: u32, subleaf: u32, answer: [u32; 4]) -> Option<KnownCpuid> {
-        let host = self.model == CpuModel::Host;
+        let host = matches!(self.model, CpuModel::Host | CpuModel::HostAvx);
         match leaf {
             // APIC ids, serial number, topology by processor, core type: what differs is shown as it is.
             1 | 3 | 0xb | 0x1a | 0x1f | 0x8000_001e | 0x8000_0026 if host => {
@@ -200,6 +203,38 @@ const HIDDEN: &[((u32, u32), usize, u32, &str)] = &[
     ((0xd, 1),  2, 1 << 11 | 1 << 12 | 1 << 14,  "states of shadow stacks and user interrupts"),
 ];
 
+/// What is shown of the host, `shown`, less the features whose state is not: AVX-512, protection keys, memory
+/// bounds and AMX.
+fn host_avx(leaf: u32, subleaf: u32, mut shown: [u32; 4], xcr0: u64) -> [u32; 4] {
+    /// XSAVEOPT and XSAVEC, of what leaf 0Dh has in sub-leaf 1.
+    const SAVES: u32 = 1 << 0 | 1 << 1;
+    let hide = |shown: &mut [u32; 4], bits: &[(usize, &[u32])]| {
+        for (register, bits) in bits {
+            shown[*register] &= !bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+        }
+    };
+    match (leaf, subleaf) {
+        (7, 0) => hide(
+            &mut shown,
+            &[
+                (1, &[14, 16, 17, 21, 26, 27, 28, 30, 31]),
+                (2, &[1, 3, 4, 6, 11, 12, 14]),
+                (3, &[2, 3, 8, 22, 23, 24, 25]),
+            ],
+        ),
+        (7, 1) => hide(&mut shown, &[(0, &[5, 21]), (3, &[8])]),
+        (0xd, 1) => {
+            // The longest compact image: what XCR0 has, one behind the other.
+            let sizes = real_components(xcr0).iter().map(|component| component.size).sum::<u32>();
+            shown = [shown[0] & SAVES, 576 + sizes, 0, 0];
+        }
+        (0xd, _) => shown = leaf_d(xcr0, subleaf),
+        (0x1d | 0x1e, _) => shown = [0; 4],
+        _ => {}
+    }
+    shown
+}
+
 /// The features of this machine's processor that programs are not shown.
 pub fn hidden() -> Vec<&'static str> {
     let most = sys::cpuid(0, 0)[0];
@@ -306,4 +341,26 @@ fn brand(leaf: u32) -> [u32; 4] {
         let bytes = [0, 1, 2, 3].map(|byte| text[at + word + byte]);
         u32::from_le_bytes(bytes)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Programs that were written for these parts know where the state lies, and AVX is all that is before it.
+    #[test]
+    fn real_parts_have_their_component_where_it_lay() {
+        for (part, offset) in [("bulldozer", 0x340), ("steamroller", 0x340), ("4700s", 0x380)] {
+            let lwp = LwpConfig::part(part).unwrap();
+            let cpu = VirtualCpu::new(CpuModel::HostAvx, Some(&lwp));
+            assert_eq!(cpu.cpuid(0xd, COMPONENT), [128, offset, 0, 0], "{part}");
+            assert_eq!(cpu.xcr0() & !7, XCR0_LWP);
+            let [low, enabled, most, high] = cpu.cpuid(0xd, 0);
+            assert_eq!((low & !7, high, enabled, most), (0, 1 << 30, offset + 128, offset + 128));
+            assert_eq!(cpu.cpuid(0xd, 9), [0; 4]);
+            const AVX512: u32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
+            let ([_, here, ..], [_, shown, ..]) = (sys::cpuid(7, 0), cpu.cpuid(7, 0));
+            assert_eq!((shown & AVX512, shown & 1 << 5), (0, here & 1 << 5), "AVX2 as it is here");
+        }
+    }
 }

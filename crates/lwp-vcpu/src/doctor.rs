@@ -142,7 +142,7 @@ fn yama(scope: &str, status: &str) -> Check {
 }
 
 /// CAP_SYS_PTRACE in the effective set, capability 19 of capabilities(7).
-fn has_ptrace_capability(status: &str) -> bool {
+pub(crate) fn has_ptrace_capability(status: &str) -> bool {
     let set = field(status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok());
     set.is_some_and(|set| set & (1 << 19) != 0)
 }

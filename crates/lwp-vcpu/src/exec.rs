@@ -48,6 +48,29 @@ enum Table {
     Empty,
 }
 
+/// Why a side could not be mapped.
+#[derive(Debug)]
+enum SideError {
+    /// Something has come to lie where there was room.
+    Taken(String),
+    /// Something else, which would be the same again.
+    Other(String),
+}
+
+impl SideError {
+    fn into_reason(self) -> String {
+        match self {
+            Self::Taken(reason) | Self::Other(reason) => reason,
+        }
+    }
+}
+
+impl From<String> for SideError {
+    fn from(reason: String) -> Self {
+        Self::Other(reason)
+    }
+}
+
 /// An arena to be: address, bytes, offset in its family's memory.
 type ArenaPlan = (u64, u64, u64);
 
@@ -403,36 +426,22 @@ impl Machine {
     }
 
     /// Makes the side of an address space that threads with profiling on run on, where `selection` is
-    /// counted down. The thread stands in its application state.
+    /// counted down. The thread stands in its application state; other threads go on meanwhile, and may map
+    /// something where there was room.
     pub fn add_side(&mut self, tid: Tid, selection: Selection) -> Result<(), String> {
+        const TRIES: usize = 16;
         let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
         let base =
             self.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
-        let Some(Some(space)) = self.spaces.get(base) else {
-            return Err("no such address space".into());
-        };
-        let window = space.sides.len() + 1;
         self.lwp_forget_cuts();
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings)
-            .ok_or("no system call instruction found in the program's memory")?;
-        let (lwp, plan) = (Lwp::On(selection), self.plan());
-        let room = plan_side(&mappings).filter(|_| window < LOW_WINDOWS);
-        let (kind, place) = match room {
-            Some(arenas) => {
-                let basis = Basis { plan, lwp, layout: low_window(window) };
-                (Kind { basis, arenas }, MAP_FIXED_NOREPLACE)
+        let mut mapped = self.map_side(tid, base, selection);
+        for _ in 1..TRIES {
+            if !matches!(mapped, Err(SideError::Taken(_))) {
+                break;
             }
-            None => {
-                let Kind { basis: Basis { layout, .. }, arenas } = self.retire_side(base)?;
-                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED)
-            }
-        };
-        let family = self.family_for(kind)?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let fd = self.reopen_memory(&mut injector, family)?;
-        injector.map(&self.family_maps(family, Table::Empty, place)?, fd)?;
-        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+            mapped = self.map_side(tid, base, selection);
+        }
+        let family = mapped.map_err(SideError::into_reason)?;
         let arenas = self.usual_arenas(family);
         let side = match self.spaces.get(base) {
             Some(Some(space)) => space.side(family, arenas),
@@ -445,6 +454,67 @@ impl Machine {
         }
         self.tell_code(base);
         Ok(())
+    }
+
+    /// Maps such a side, and returns its family. Where that fails nothing of it is left.
+    fn map_side(
+        &mut self,
+        tid: Tid,
+        base: usize,
+        selection: Selection,
+    ) -> Result<usize, SideError> {
+        let Some(Some(space)) = self.spaces.get(base) else {
+            return Err("no such address space".to_owned().into());
+        };
+        let window = space.sides.len() + 1;
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings)
+            .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
+        let (lwp, plan) = (Lwp::On(selection), self.plan());
+        let room = plan_side(&mappings).filter(|_| window < LOW_WINDOWS);
+        let (kind, place) = match room {
+            Some(arenas) => {
+                let basis = Basis { plan, lwp, layout: low_window(window) };
+                (Kind { basis, arenas }, MAP_FIXED_NOREPLACE)
+            }
+            None => {
+                let Kind { basis: Basis { layout, .. }, arenas } = self.retire_side(base)?;
+                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED)
+            }
+        };
+        let is_new = !self.layouts.contains_key(&kind);
+        let family = self.family_for(kind)?;
+        let made = self.map_family(tid, site, family, place);
+        if made.is_err() && is_new {
+            self.drop_family(family);
+        }
+        made.map(|()| family)
+    }
+
+    /// Maps a family's low window and arenas into the address space of `tid`, all of them or none.
+    fn map_family(&self, tid: Tid, site: u64, family: usize, place: u64) -> Result<(), SideError> {
+        let maps = self.family_maps(family, Table::Empty, place)?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let fd = self.reopen_memory(&mut injector, family)?;
+        let mut failed = None;
+        for (done, map) in maps.iter().enumerate() {
+            if let Err(reason) = injector.map(std::slice::from_ref(map), fd) {
+                failed = Some((done, reason));
+                break;
+            }
+        }
+        // What was there before is gone where it was mapped over.
+        if let Some((done, _)) = failed.as_ref().filter(|_| place == MAP_FIXED_NOREPLACE) {
+            for map in &maps[..*done] {
+                injector.call([SYS_MUNMAP, map.address, map.bytes, 0, 0, 0, 0])?;
+            }
+        }
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        match failed {
+            None => Ok(()),
+            Some((_, reason)) if place == MAP_FIXED_NOREPLACE => Err(SideError::Taken(reason)),
+            Some((_, reason)) => Err(SideError::Other(reason)),
+        }
     }
 
     /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,

@@ -205,6 +205,7 @@ impl Family {
             emulated.tsc,
             emulated.random,
             emulated.lwp,
+            emulated.no_inserts,
             emulated.fewer_states,
             emulated.lwp_state,
         ]

@@ -12,6 +12,7 @@ mod arena;
 mod call_stack;
 pub mod config;
 mod contexts;
+mod cpu_clock;
 mod cpuid;
 pub mod doctor;
 mod elf;
@@ -32,6 +33,7 @@ mod native;
 pub mod outcome;
 mod pagemap;
 pub mod profile;
+mod refusal;
 mod sampled_code;
 mod saving;
 mod server;
@@ -56,9 +58,10 @@ pub use lwp_arch::EventFlags;
 pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
-pub use outcome::{Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
+pub use outcome::{Alone, Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
 pub use sampled_code::{CodePlace, SampledCode};
 
+use cpu_clock::{CpuClocks, CpuTimes};
 use events::Tracer;
 use machine::Machine;
 
@@ -110,6 +113,14 @@ fn run_virtually(
     let status = run_in(&machine, config, control)?;
     let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let after = sys::cpu_times();
+    // What was attached to is no child; the children are somebody else's, as the command beside it.
+    let times = machine.clocks.as_ref().map_or_else(
+        || CpuTimes {
+            user: after[0].0.saturating_sub(before[0].0),
+            system: after[0].1.saturating_sub(before[0].1),
+        },
+        CpuClocks::total,
+    );
     for report in &mut machine.reports {
         report.threads.sort_by_key(|thread| thread.tid);
     }
@@ -117,10 +128,11 @@ fn run_virtually(
     machine.keep();
     Ok(Outcome {
         status,
+        alone: machine.alone,
         processes: machine.reports,
         elapsed,
-        user: after[0].0.saturating_sub(before[0].0),
-        system: after[0].1.saturating_sub(before[0].1),
+        user: times.user,
+        system: times.system,
         host: (after[1].0 + after[1].1).saturating_sub(before[1].0 + before[1].1),
     })
 }
@@ -202,12 +214,10 @@ impl Start {
             Target::Attach { pid } => {
                 let threads = spawn::attach(*pid).map_err(|error| match error {
                     sys::Errno::ESRCH => Error::NotFound { program: format!("process {pid}") },
-                    error => machine_error(
-                        "attaching to the process",
-                        error,
-                        "run as the process's owner or as root, set \
-                         /proc/sys/kernel/yama/ptrace_scope to 0, and end other debuggers",
-                    ),
+                    error => {
+                        let remedy = refusal::remedy(*pid, error);
+                        machine_error("attaching to the process", error, &remedy)
+                    }
                 })?;
                 Ok(Self::Live(*pid, threads))
             }
@@ -252,6 +262,7 @@ fn trace(
             Ok(*status)
         }
         Start::Live(pid, threads) => {
+            server::lock(machine).watch_clocks(threads.iter().map(|thread| thread.0));
             let mut tracer = Tracer::new(machine, *pid, control);
             tracer.attach(*pid, threads).map_err(|what| Error::Machine {
                 what: format!("taking over process {pid}: {what}"),

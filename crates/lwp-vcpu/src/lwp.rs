@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, MOST_NOTES};
+use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, MOST_NOTES, NO_PROCESSOR};
 use lwp_dbt::{FragmentId, IpFilter, Selection, Slot, Weights};
 use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
 use lwp_ptrace::Tid;
@@ -119,6 +119,10 @@ struct Surroundings {
     timestamp: u64,
     /// Interrupts raised since they were last delivered.
     interrupts: u32,
+    /// Whether records say on which processor the thread ran. All say 0 where runs are to repeat.
+    moves: bool,
+    /// The processor on which the thread was when it last asked.
+    core: u8,
 }
 
 impl Signals for Surroundings {
@@ -133,6 +137,20 @@ impl Signals for Surroundings {
     fn timestamp(&mut self) -> u64 {
         self.timestamp
     }
+
+    fn core(&mut self) -> Option<u8> {
+        self.moves.then_some(self.core)
+    }
+}
+
+/// The processor on which a stopped thread has run last.
+///
+/// Spec: proc(5), "/proc/pid/stat", field 39.
+fn processor_of(tid: Tid) -> Option<u8> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // Behind the name, which may hold anything, stands the third field.
+    let (_, rest) = text.rsplit_once(") ")?;
+    rest.split(' ').nth(36)?.parse::<u32>().ok().map(|number| number.to_le_bytes()[0])
 }
 
 /// The processor's mode in every program that is translated.
@@ -146,7 +164,13 @@ impl ThreadLwp {
             unit,
             core: CoreClock::new(config.machine.clock),
             reference: clock(config),
-            surroundings: Surroundings { random, timestamp: 0, interrupts: 0 },
+            surroundings: Surroundings {
+                random,
+                timestamp: 0,
+                interrupts: 0,
+                moves: false,
+                core: 0,
+            },
             selection: Selection::default(),
             published: [0; 3],
             cut: None,
@@ -274,9 +298,8 @@ impl ThreadLwp {
         let left = [high, low, context.get(Slot::LwpValue) as i64];
         self.take_direct(context);
         self.take_events(context);
-        let [high, low, values] = std::array::from_fn(|part| {
-            Context::passed(self.published[part], left[part])
-        });
+        let [high, low, values] =
+            std::array::from_fn(|part| Context::passed(self.published[part], left[part]));
         self.pass(high, low, values);
         self.published = self.room();
         self.write(context);
@@ -388,9 +411,11 @@ fn countdown(context: Context<'_>) -> [i64; 2] {
 
 impl Thread {
     /// The thread's profile, made if there is none.
-    fn lwp_begin(&mut self, config: &LwpConfig, seed: u64) -> &mut ThreadLwp {
-        let random = self.lwp_random.unwrap_or(Xorshift32::new(seed as u32));
-        self.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, random)))
+    fn lwp_begin(&mut self, config: &LwpConfig, run: &Config) -> &mut ThreadLwp {
+        let random = self.lwp_random.unwrap_or(Xorshift32::new(run.seed as u32));
+        let lwp = self.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, random)));
+        lwp.surroundings.moves = !run.deterministic;
+        lwp
     }
 
     /// Forgets the thread's profile. Its random bits go on when there is another.
@@ -412,7 +437,13 @@ impl Machine {
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
-            lwp.collect_but(self.contexts.context(thread.slot), &thread.known_cuts, but);
+            let context = self.contexts.context(thread.slot);
+            let processor = context.get(Slot::Processor);
+            if processor != NO_PROCESSOR {
+                // The segment's limit has the node in its upper bits.
+                lwp.surroundings.core = processor as u8;
+            }
+            lwp.collect_but(context, &thread.known_cuts, but);
         }
     }
 
@@ -441,6 +472,7 @@ impl Machine {
         }
         let executed = instruction::classify(tid, pc, next);
         self.lwp_collect(tid);
+        self.lwp_look_for_core(tid);
         self.lwp_retire(tid, &executed);
         if self.samples()
             && let Ok(mut regs) = lwp_ptrace::Tracee(tid).regs()
@@ -464,6 +496,16 @@ impl Machine {
             let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
         self.lwp_interrupt(tid);
+    }
+
+    /// Notes the processor on which a thread is that has been stopped, and has not said it.
+    fn lwp_look_for_core(&mut self, tid: Tid) {
+        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
+            && lwp.surroundings.moves
+            && let Some(core) = processor_of(tid)
+        {
+            lwp.surroundings.core = core;
+        }
     }
 
     /// The performance time-stamp counter: 100 MHz since the run began, or the virtual counter.

@@ -15,13 +15,14 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::call_stack::CallStacks;
-use crate::config::{Config, Plan};
+use crate::config::{Config, LwpConfig, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
+use crate::cpu_clock::CpuClocks;
 use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
-use crate::outcome::ProcessReport;
+use crate::outcome::{Alone, ProcessReport};
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
 use crate::server::Pace;
@@ -100,6 +101,10 @@ pub struct Thread {
     pub lwp: Option<Box<ThreadLwp>>,
     /// Where the random bits of its counters come from, while LWP is off.
     pub lwp_random: Option<Xorshift32>,
+    /// When it asked for an instruction to be executed alone, and since when that is done.
+    pub step_asked: Option<Instant>,
+    /// See `step_asked`.
+    pub stepping_since: Instant,
     /// How often a fault of the LWP component has been handed to it in vain.
     pub component_faults: u32,
     /// Cut fragments that the thread leads itself to.
@@ -118,6 +123,8 @@ pub struct Thread {
     pub calm: Option<Calm>,
     /// What is remembered of ignored signals.
     pub ignored: Ignored,
+    /// CPU time that it had taken when it came into its image, and when it was about to end.
+    pub cpu: (Option<Duration>, Option<Duration>),
     /// What the counters say too much or too little.
     pub correction: Sum,
     /// It may still be replacing the contexts that it has been made with: those, and how many are mapped.
@@ -207,10 +214,14 @@ pub struct Machine {
     pub pace: Pace,
     /// Some thread may not make the system call that wakes the server.
     pub filtered: bool,
+    /// What has been executed one instruction at a time.
+    pub alone: Alone,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
     pub started: Instant,
+    /// The clocks of a process that was attached to.
+    pub clocks: Option<CpuClocks>,
 }
 
 impl Machine {
@@ -222,6 +233,7 @@ impl Machine {
             tsc: config.deterministic,
             random: config.deterministic,
             lwp: config.lwp.is_some(),
+            no_inserts: config.lwp.as_ref().is_some_and(LwpConfig::is_proposal),
             fewer_states: cpu.real_xcr0() != sys::xcr0(),
             lwp_state: !cpu.components().is_empty(),
         };
@@ -258,8 +270,10 @@ impl Machine {
             call_stacks: CallStacks::default(),
             pace: Pace::new(spin),
             filtered: false,
+            alone: Alone::default(),
             finished: false,
             started: Instant::now(),
+            clocks: None,
             config,
         }
     }
@@ -376,6 +390,7 @@ impl Machine {
     pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.need = Some(need);
+            thread.step_asked = (need == Need::Step).then(Instant::now);
             self.needy.push(tid);
             sys::event_signal(&self.wake_tracer);
         }
@@ -414,6 +429,8 @@ impl Machine {
             started: Instant::now(),
             lwp,
             lwp_random: None,
+            step_asked: None,
+            stepping_since: Instant::now(),
             component_faults: 0,
             known_cuts: KnownCuts::default(),
             side: None,
@@ -423,6 +440,7 @@ impl Machine {
             pending: None,
             calm: None,
             ignored: Ignored::default(),
+            cpu: (self.cpu_time(tid), None),
             correction: Sum::default(),
             moving: None,
             settled: false,

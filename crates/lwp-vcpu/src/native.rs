@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lwp_ptrace::{Stop, Tracee, spawn, sys};
 
 use crate::config::{Config, Control, Request, Target};
-use crate::outcome::{Error, ExitStatus, Outcome, ProcessReport};
+use crate::outcome::{Alone, Error, ExitStatus, Outcome, ProcessReport};
 use crate::spawn_error;
 
 const SIGTERM: i32 = 15;
@@ -47,6 +47,7 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
     let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
     let after = sys::cpu_times();
     Ok(Outcome {
+        alone: Alone::default(),
         status,
         processes: vec![ProcessReport {
             pid,

@@ -85,6 +85,11 @@ pub struct ThreadReport {
     pub started: Instant,
     /// When it left it; not yet, in a report of a run that goes on.
     pub ended: Option<Instant>,
+    /// How many of each sampled event have passed, in the order of [`crate::Config::sampling`].
+    pub sampled: Vec<u64>,
+    /// CPU time that it has taken in this image, the virtual CPU's own work in it included; `None` where
+    /// [`crate::Config::thread_times`] does not ask for it, or the kernel does not say it.
+    pub cpu: Option<Duration>,
 }
 
 /// One process's counts: of one program image run by it; an exec starts the next report.
@@ -134,6 +139,28 @@ pub struct Outcome {
     pub system: Duration,
     /// CPU time of the host (translator and tracer).
     pub host: Duration,
+    /// What was executed one instruction at a time.
+    pub alone: Alone,
+}
+
+/// Instructions that were executed natively, one at a time, because they could not be translated where they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Alone {
+    /// How many.
+    pub instructions: u64,
+    /// How long that took, in all threads together.
+    pub time: Duration,
+}
+
+impl Alone {
+    /// What to say of it where it took more than a second: a run is slow then for no reason of the program's.
+    pub fn remark(&self) -> Option<String> {
+        let seconds = self.time.as_secs_f64();
+        (seconds > 1.0).then(|| {
+            let count = self.instructions;
+            format!("{count} instructions were executed one at a time, which took {seconds:.1} s")
+        })
+    }
 }
 
 impl Outcome {
@@ -181,4 +208,17 @@ pub enum Error {
         /// What to do about it.
         remedy: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_steps_are_spoken_of_once_they_take_a_second() {
+        let alone = |millis| Alone { instructions: 5000, time: Duration::from_millis(millis) };
+        assert_eq!(alone(900).remark(), None);
+        let remark = alone(1500).remark().unwrap();
+        assert_eq!(remark, "5000 instructions were executed one at a time, which took 1.5 s");
+    }
 }

@@ -451,7 +451,10 @@ impl Machine {
         if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
             thread.profile = fresh;
         }
-        self.restart_sampling(tid);
+        // Without a sink nothing was reported: the thread's own report has all of it in the end.
+        if self.profiler.is_some() {
+            self.restart_sampling(tid);
+        }
     }
 
     /// Reports all live threads.

@@ -95,8 +95,8 @@ impl Space {
 
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn renew(&mut self, family: usize, arenas: usize) {
-        let (users, sides) = (self.users, std::mem::take(&mut self.sides));
-        *self = Self { users, sides, ..self.side(family, arenas) };
+        let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
+        *self = Self { users, contexts, sides, ..self.side(family, arenas) };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may

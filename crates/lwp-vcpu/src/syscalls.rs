@@ -343,9 +343,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     }
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),
-        nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => {
-            Effect::Protected(range(a1, a2))
-        }
+        nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => Effect::Protected(range(a1, a2)),
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable(range(a1, a2)),
         nr::MUNMAP => Effect::Unexecutable(range(a1, a2)),
         // What was written there is gone.

@@ -41,7 +41,7 @@ impl Profile {
     /// # Errors
     ///
     /// [`Error::Busy`] if this thread runs a profile already. [`Error::NotGranted`] if the processor
-    /// does not grant what it listed when the profile was made; it does not run then.
+    /// does not grant what it listed when the profile was made, or leaves LWP off; it does not run then.
     ///
     /// Spec: LWP §5.3.
     pub fn start(&mut self) -> Result<Running<'_>, Error> {
@@ -63,7 +63,8 @@ impl Profile {
         }
         let active = Active::load(self.lwp, Arc::clone(&self.region));
         let granted = EventFlags::from_bits_retain(self.region.load(0, Ordering::Relaxed));
-        if granted != self.wanted {
+        // A processor that cannot profile the thread leaves LWP off.
+        if granted != self.wanted || !self.lwp.is_active() {
             return Err(Error::NotGranted);
         }
         Ok(active)

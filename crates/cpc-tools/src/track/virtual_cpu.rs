@@ -3,17 +3,23 @@
 //! The virtual CPU counts every thread all the time and keeps its own books, so there are no sets to
 //! bind and none to rotate. It says at every tick what was counted so far, and when threads and
 //! processes have started and ended; rows about that are printed then, with their own times.
+//!
+//! A program that switches its counters by `cpc_enable` and `cpc_disable` asks the process that traces it, which is
+//! this one: what a thread does while its counters stand still is taken off its counts.
 
+mod events;
 mod printer;
+mod switches;
 
-use std::fmt::Write;
+use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use lwp_vcpu::config::{Cache, Control, Request};
-use lwp_vcpu::{Config, Counts, Plan, ProcessReport, Target};
+use lwp_vcpu::{Config, Plan, ProcessReport, Sampling, Target};
+use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -21,113 +27,88 @@ use super::options::Options;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::signals::answered;
-use crate::spec::Spec;
+use events::Columned;
+pub use events::listing;
 use printer::Printer;
-
-/// How one event is taken from what the virtual CPU counts.
-type Count = fn(&Counts) -> u64;
-
-/// Names, what they count, and how.
-#[rustfmt::skip] // A table: one event a line.
-const EVENTS: &[(&[&str], Count)] = &[
-    (&["instructions", "PAPI_tot_ins"],                   |c| c.instructions),
-    (&["branches", "branch-instructions", "PAPI_br_ins"], |c| c.branches),
-    (&["branches-taken"],                                 Counts::taken),
-    (&["conditional-branches", "PAPI_br_cn"],             |c| c.conditional),
-    (&["conditional-taken", "PAPI_br_tkn"],               |c| c.conditional_taken),
-    (&["conditional-not-taken", "PAPI_br_ntk"],           |c| c.conditional - c.conditional_taken),
-    (&["unconditional-branches", "PAPI_br_ucn"],          |c| c.branches - c.conditional),
-    (&["calls"],                                          |c| c.calls),
-    (&["returns"],                                        |c| c.returns),
-    (&["indirect-branches"],                              |c| c.indirect),
-];
-
-/// What can be counted here.
-pub fn listing() -> String {
-    let mut text = "\n\tCPU performance counter interface: the virtual CPU\n\n".to_owned();
-    text += "\tevents  [picN=]event[,[picN=]event...]\n\n";
-    for (names, _) in EVENTS {
-        let _ = writeln!(text, "{:>17}{}", "", names.join(" "));
-    }
-    text += "\n\tCounted exactly, in user mode, for every thread all the time.\n";
-    text
-}
-
-/// One specification: its events in the order of their columns.
-struct Columned {
-    text: String,
-    pics: Vec<u32>,
-    counts: Vec<Count>,
-}
-
-impl Columned {
-    fn parse(text: &str) -> Result<Self, Failure> {
-        let spec = Spec::parse(text, &[])?;
-        if let Some(modifier) = spec.modifiers.first() {
-            let reason = match &*modifier.name {
-                "sys" => {
-                    "the virtual CPU counts in user mode only; without --lwp the PMU may do it"
-                }
-                _ => "the virtual CPU always counts user mode",
-            };
-            return Err(Failure::Usage(format!("'{}': {reason}", modifier.name)));
-        }
-        let mut columned = Self { text: text.to_owned(), pics: Vec::new(), counts: Vec::new() };
-        for wanted in &spec.events {
-            let pic = wanted.pic.unwrap_or_else(|| columned.pics.iter().max().map_or(0, |p| p + 1));
-            if columned.pics.contains(&pic) {
-                return Err(Failure::Usage(format!("pic{pic} is used twice in '{text}'")));
-            }
-            columned.pics.push(pic);
-            columned.counts.push(count_named(&wanted.event)?);
-        }
-        Ok(columned)
-    }
-}
-
-fn count_named(name: &str) -> Result<Count, Failure> {
-    // Modifiers of perf are understood where they ask for what is counted anyway.
-    let bare = name.strip_suffix(":u").unwrap_or(name);
-    let same = |known: &&&str| {
-        **known == bare || (known.starts_with("PAPI") && known.eq_ignore_ascii_case(bare))
-    };
-    let row = EVENTS.iter().find(|(names, _)| names.iter().any(|known| same(&known)));
-    row.map(|(_, count)| *count).ok_or_else(|| {
-        Failure::Usage(format!(
-            "'{name}': the virtual CPU does not count this; see cputrack --lwp -h for what it counts"
-        ))
-    })
-}
 
 /// Counts what the options ask for.
 pub fn track(options: &Options) -> Result<(), Failure> {
     let specs: Vec<Columned> =
         options.specs.iter().map(|spec| Columned::parse(spec)).collect::<Result<_, _>>()?;
-    if options.tsc {
-        return Err(Failure::Usage("-t: the virtual CPU counts no clock cycles".into()));
-    }
-    let config = configuration(options)?;
+    let sampling = events::sampling(&specs)?;
+    let config = configuration(options, &sampling)?;
     let mut output = Output::open(options.output.as_deref())?;
     if !options.no_title {
         let widest = specs.iter().max_by_key(|spec| spec.pics.len());
         output.write(&options.columns().track_title(widest.map_or(&[], |spec| &spec.pics)));
     }
-    let printer = Mutex::new(Printer::new(options, &specs, output));
     let (requests, control, reports) = connect();
     answer_signals(requests.clone(), options.pid.is_some())?;
+    let printer = Mutex::new(Printer::new(options, &specs, &sampling, output));
+    let books = Books { printer, requests, reports: Mutex::new(reports) };
+    // Without it the program is told that there are no counters to be switched.
+    let wishes = cpc::Requests::of_this_process().ok();
+    let (ended, ending) = io::pipe().map_err(Failure::new)?;
     let outcome = std::thread::scope(|scope| {
         let (done, over) = channel::<()>();
-        let printer = &printer;
-        scope.spawn(move || ticks(options, printer, &requests, &reports, &over));
+        let books = &books;
+        scope.spawn(move || ticks(options, books, &over));
+        if let Some(wishes) = &wishes {
+            scope.spawn(move || books.fulfil(wishes, &ended));
+        }
         let outcome = lwp_vcpu::run(&config, Some(control));
-        drop(done);
+        drop((done, ending));
         outcome
     });
     let outcome = outcome.map_err(failure)?;
-    let mut printer = printer.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut printer = books.printer.into_inner().unwrap_or_else(PoisonError::into_inner);
     printer.finish(&outcome);
     if printer.failed { Err(Failure::Reported) } else { printer.output.finish() }
 }
+
+/// What is printed, and the way to what the virtual CPU has counted.
+struct Books<'a> {
+    printer: Mutex<Printer<'a>>,
+    requests: Sender<Request>,
+    reports: Mutex<Receiver<Vec<ProcessReport>>>,
+}
+
+impl<'a> Books<'a> {
+    fn printer(&self) -> MutexGuard<'_, Printer<'a>> {
+        self.printer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has been counted so far; `None` once the run is over, also if that is before it answers.
+    fn so_far(&self) -> Option<Vec<ProcessReport>> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        self.requests.send(Request::Report).ok()?;
+        reports.recv().ok()
+    }
+
+    /// Switches counters as the program's threads wish, until nobody holds the other end of `ended`.
+    fn fulfil(&self, wishes: &cpc::Requests, ended: &PipeReader) {
+        loop {
+            let mut fds = [PollFd::new(wishes, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
+            // An interrupted wait is as good as one that brings something: the socket is looked at.
+            let _ = poll(&mut fds, None);
+            let over = !fds[1].revents().is_empty();
+            wishes.answer_by(|tid, running| self.switch(tid, running));
+            if over {
+                return;
+            }
+        }
+    }
+
+    /// The thread that wishes it waits meanwhile, so what it has counted is what it has done up to its call.
+    fn switch(&self, tid: i32, running: bool) -> Result<(), cpc::Error> {
+        let none = cpc::Error::new(EINVAL, "the thread has no counters");
+        let reports = self.so_far().ok_or(none.clone())?;
+        if self.printer().switch(&reports, tid, running) { Ok(()) } else { Err(none) }
+    }
+}
+
+/// What a call that is not possible now says.
+const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 
 fn failure(error: lwp_vcpu::Error) -> Failure {
     match &error {
@@ -138,14 +119,30 @@ fn failure(error: lwp_vcpu::Error) -> Failure {
     }
 }
 
-fn configuration(options: &Options) -> Result<Config, Failure> {
+fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Failure> {
     let target = match options.pid {
         Some(pid) => Target::Attach { pid },
         None => {
             Target::Launch { program: search(&options.command[0])?, argv: options.command.clone() }
         }
     };
-    let mut config = Config::launch(PathBuf::new(), Vec::new(), Plan::Exact);
+    let plan = if sampling.is_empty() { Plan::Exact } else { Plan::Plain };
+    let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
+    if !sampling.is_empty() {
+        config.lwp = None;
+        config.sampling = sampling.to_vec();
+        config.stacks = false;
+    }
+    if options.tsc {
+        if !Path::new("/proc/self/schedstat").exists() {
+            return Err(Failure::new(
+                "-t: this kernel does not say how long a thread has run (schedstat)",
+            ));
+        }
+        config.thread_times = true;
+        // Its frequency is measured before anything is counted.
+        let _ = cpc::cycles(0);
+    }
     config.target = target;
     config.follow_children = options.follow_fork;
     // Where the command `lwp` keeps its translations, unless it is told how many to keep there.
@@ -189,13 +186,7 @@ fn answer_signals(requests: Sender<Request>, attached: bool) -> Result<(), Failu
 }
 
 /// Asks for the counts so far once every period, until the run is over or there were enough.
-fn ticks(
-    options: &Options,
-    printer: &Mutex<Printer<'_>>,
-    requests: &Sender<Request>,
-    reports: &Receiver<Vec<ProcessReport>>,
-    over: &Receiver<()>,
-) {
+fn ticks(options: &Options, books: &Books<'_>, over: &Receiver<()>) {
     let Some(period) = options.period() else {
         return;
     };
@@ -209,63 +200,15 @@ fn ticks(
         while next <= Instant::now() {
             next += period;
         }
-        if requests.send(Request::Report).is_err() {
+        let Some(reports) = books.so_far() else {
             return;
-        }
-        // The run may end before it answers.
-        let answer = loop {
-            match reports.recv_timeout(Duration::from_millis(20)) {
-                Ok(answer) => break answer,
-                Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {
-                    if !matches!(over.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
-                        return;
-                    }
-                }
-            }
         };
-        printer.lock().unwrap_or_else(PoisonError::into_inner).tick(&answer);
+        books.printer().tick(&reports);
         left -= 1;
     }
     if options.pid.is_some() {
         // A live process is left alone after that; one of our own needs the virtual CPU to its end.
-        printer.lock().unwrap_or_else(PoisonError::into_inner).enough = true;
-        let _ = requests.send(Request::Stop);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_understood() {
-        let counts = Counts {
-            instructions: 100,
-            branches: 20,
-            conditional: 12,
-            conditional_taken: 7,
-            calls: 3,
-            returns: 2,
-            indirect: 1,
-        };
-        let count = |name: &str| count_named(name).map(|count| count(&counts)).unwrap();
-        assert_eq!(count("instructions:u"), 100);
-        assert_eq!(count("PAPI_TOT_INS"), 100);
-        assert_eq!(count("branches-taken"), 15);
-        assert_eq!(count("PAPI_br_ntk"), 5);
-        assert_eq!(count("PAPI_br_ucn"), 8);
-        for unknown in ["cycles", "instructions:k", "PAPI_tot_cyc", "0xc0"] {
-            assert!(count_named(unknown).is_err(), "{unknown}");
-        }
-    }
-
-    #[test]
-    fn specifications_without_attributes() {
-        let spec = Columned::parse("pic2=calls,returns,pic0=branches").unwrap();
-        assert_eq!(spec.pics, [2, 3, 0]);
-        for wrong in ["calls,sys", "calls,nouser", "pic0=calls,pic0=returns", "cycles"] {
-            assert!(Columned::parse(wrong).is_err(), "{wrong}");
-        }
+        books.printer().enough = true;
+        let _ = books.requests.send(Request::Stop);
     }
 }

@@ -104,7 +104,7 @@ impl LwpContext {
     ///
     /// # Errors
     ///
-    /// EAGAIN if the thread uses LWP already; ENOMEM.
+    /// EAGAIN if the thread uses LWP already, or the processor cannot profile it; ENOMEM.
     pub(super) fn start(unit: Arc<dyn Unit>, program: Program, presets: &[u64]) -> Result<Self> {
         if unit.flush() != 0 {
             return Err(Error::new(
@@ -135,6 +135,13 @@ impl LwpContext {
         context.choose_threshold(presets)?;
         context.reset(presets);
         context.load();
+        // A processor that cannot profile the thread leaves LWP off.
+        if context.unit.flush() != context.memory.address() {
+            return Err(Error::new(
+                libc::EAGAIN,
+                "the processor does not profile this thread now; under `lwp run` it says why on standard error",
+            ));
+        }
         Ok(context)
     }
 
@@ -301,16 +308,10 @@ impl Context for LwpContext {
         let Some(running) = self.running.get_mut(index) else {
             return Ok(0);
         };
-        let mut handed = 0;
-        for record in &running.queue {
-            handed += 1;
-            if !sink(record) {
-                break;
-            }
-        }
-        running.queue.drain(..handed);
+        let refused = running.queue.iter().filter(|record| !sink(record)).count();
+        running.queue.clear();
         let dropped = std::mem::take(&mut running.dropped);
-        Ok(dropped + std::mem::take(&mut self.lost))
+        Ok(refused as u64 + dropped + std::mem::take(&mut self.lost))
     }
 
     fn release(&mut self) {

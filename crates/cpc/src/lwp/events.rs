@@ -3,7 +3,7 @@
 use lwp_arch::EventId;
 use lwp_arch::cpuid::fn8000_001c::Features;
 
-/// An event and its names: that of this processor, then generic ones.
+/// An event and its names: that of this processor, that of PAPI, and those of perf.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) id: EventId,
@@ -16,11 +16,11 @@ pub(super) struct Row {
 #[rustfmt::skip] // One event a line.
 pub(super) const TABLE: &[Row] = &[
     row(EventId::VALUE_SAMPLE,         Features::LWP_VAL,   &["lwp_val"]),
-    row(EventId::INSTRUCTIONS_RETIRED, Features::LWP_IRE,   &["lwp_ire", "PAPI_tot_ins"]),
-    row(EventId::BRANCHES_RETIRED,     Features::LWP_BRE,   &["lwp_bre", "PAPI_br_ins"]),
-    row(EventId::DCACHE_MISSES,        Features::LWP_DME,   &["lwp_dme", "PAPI_l1_ldm"]),
-    row(EventId::CORE_CLOCKS,          Features::LWP_CNH,   &["lwp_cnh", "PAPI_tot_cyc"]),
-    row(EventId::REFERENCE_CLOCKS,     Features::LWP_RNH,   &["lwp_rnh", "PAPI_ref_cyc"]),
+    row(EventId::INSTRUCTIONS_RETIRED, Features::LWP_IRE,   &["lwp_ire", "PAPI_tot_ins", "instructions"]),
+    row(EventId::BRANCHES_RETIRED,     Features::LWP_BRE,   &["lwp_bre", "PAPI_br_ins", "branches", "branch-instructions"]),
+    row(EventId::DCACHE_MISSES,        Features::LWP_DME,   &["lwp_dme", "PAPI_l1_ldm", "L1-dcache-load-misses"]),
+    row(EventId::CORE_CLOCKS,          Features::LWP_CNH,   &["lwp_cnh", "PAPI_tot_cyc", "cycles", "cpu-cycles"]),
+    row(EventId::REFERENCE_CLOCKS,     Features::LWP_RNH,   &["lwp_rnh", "PAPI_ref_cyc", "ref-cycles"]),
     row(EventId::PROGRAMMED,           Features::LWP_AVAIL, &["lwp_ins"]),
 ];
 
@@ -50,6 +50,16 @@ mod tests {
         assert_eq!(by_name("papi_TOT_INS"), Some(EventId::INSTRUCTIONS_RETIRED));
         assert_eq!(by_name("lwp_bre"), Some(EventId::BRANCHES_RETIRED));
         assert_eq!(by_name("LWP_BRE"), None);
+    }
+
+    #[test]
+    fn perf_s_names_are_known() {
+        assert_eq!(by_name("instructions"), Some(EventId::INSTRUCTIONS_RETIRED));
+        assert_eq!(by_name("branches"), Some(EventId::BRANCHES_RETIRED));
+        assert_eq!(by_name("branch-instructions"), Some(EventId::BRANCHES_RETIRED));
+        assert_eq!(by_name("L1-dcache-load-misses"), Some(EventId::DCACHE_MISSES));
+        assert_eq!(by_name("cycles"), Some(EventId::CORE_CLOCKS));
+        assert_eq!(by_name("instructions:u"), None, "modes are flags");
     }
 
     #[test]

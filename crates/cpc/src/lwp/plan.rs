@@ -92,7 +92,9 @@ struct Row {
 const LEVEL: Option<Ecx> = Some(Ecx::LWP_CACHE_LEVELS);
 const PREDICTION: Option<Ecx> = Some(Ecx::LWP_BRANCH_PREDICTION);
 const ADDRESS: Option<Ecx> = Some(Ecx::LWP_IP_FILTERING);
-const PTSC: Option<Features> = Some(Features::LWP_PTSC);
+/// The attribute that asks for time stamps.
+pub(super) const PTSC: &str = "ptsc";
+const STAMPS: Option<Features> = Some(Features::LWP_PTSC);
 
 /// The attributes: the filters of the unit under the names AMD gave them.
 #[rustfmt::skip] // One attribute a line.
@@ -111,7 +113,7 @@ const ATTRIBUTES: &[Row] = &[
     row("limit_ip",    Class::All,         Field::LimitIp,             ADDRESS,    None),
     row("ipi",         Class::All,         Field::Bits(Filters::IPI),  ADDRESS,    None),
     row("random",      Class::Records,     Field::Random,              None,       None),
-    row("ptsc",        Class::Records,     Field::Timestamp,           None,       PTSC),
+    row(PTSC,          Class::Records,     Field::Timestamp,           None,       STAMPS),
 ];
 
 const fn row(

@@ -306,6 +306,25 @@ fn records_beyond_the_room_are_counted_as_lost() {
     assert_eq!(records.len(), 20);
 }
 
+/// A buffer with less room than the set keeps: what does not fit is lost, and does not come later.
+#[test]
+fn records_that_a_buffer_has_no_room_for_are_lost() {
+    let (unit, cpc) = open(presets::FULL);
+    let set_with_room = |room| {
+        let set = cpc.create_set();
+        set.add(Request::records("lwp_ire", 10).attribute("smpl_nrecs", room)).unwrap();
+        set
+    };
+    let (set, small) = (set_with_room(20), set_with_room(3).create_buf());
+    set.bind_thread(BindFlags::empty()).unwrap();
+    for (retired, kept, lost) in [(80, 3, 5), (20, 2, 0)] {
+        unit.instructions(retired);
+        set.sample(&small).unwrap();
+        let records = small.records(0).unwrap();
+        assert_eq!((records.len(), records.lost()), (kept, lost));
+    }
+}
+
 #[test]
 fn a_full_ring_invalidates_the_counts_and_never_falsifies_them() {
     let (unit, cpc) = open(presets::FULL);
@@ -464,7 +483,10 @@ fn overflow_needs_an_interrupt() {
 fn only_events_the_processor_has_are_listed() {
     let (_unit, cpc) = open(presets::BULLDOZER);
     assert_eq!(cpc.npic(), 3);
-    assert_eq!(cpc.events(Names::Platform, Walk::CPC), ["lwp_bre", "lwp_ire", "lwp_val"]);
+    assert_eq!(
+        cpc.events(Names::Platform, Walk::CPC),
+        ["branch-instructions", "branches", "lwp_bre", "instructions", "lwp_ire", "lwp_val"]
+    );
     assert_eq!(cpc.events(Names::Generic, Walk::CPC), ["PAPI_br_ins", "PAPI_tot_ins"]);
     assert!(cpc.events(Names::Platform, Walk::SMPL).contains(&"lwp_ins"));
     assert_eq!(cpc.attributes(Walk::CPC), ["nab", "ncb", "nrb", "random", "picnum"]);

@@ -37,8 +37,15 @@ struct Ring {
     index: usize,
     kind: EventKind,
     sampler: Sampler,
-    /// Losses already reported.
+    /// Events between two records.
+    period: u64,
+    /// Records that came out of the ring since the start, and those of them that were taken.
+    received: u64,
+    taken: u64,
+    /// Intervals already reported as lost.
     lost: u64,
+    /// The kernel's own losses may be from before the start: it tells them late.
+    restarted: bool,
 }
 
 /// The group of the counters.
@@ -223,27 +230,45 @@ impl Ring {
         options.format = sampling.format;
         options.ring_pages = pages as usize;
         let sampler = Sampler::open(kernel, &options)?;
-        Ok(Self { index: sampling.index, kind: sampling.kind, sampler, lost: 0 })
+        let (index, kind, period) = (sampling.index, sampling.kind, sampling.period);
+        Ok(Self { index, kind, sampler, period, received: 0, taken: 0, lost: 0, restarted: false })
     }
 
-    /// Hands out records until `sink` has enough. Samples that lack what a record needs are no records.
-    fn drain(&mut self, sink: &mut dyn FnMut(&Record) -> bool) -> u64 {
+    /// Starts from nothing: what has been collected is forgotten, and a whole interval lies ahead.
+    fn restart(&mut self) -> std::result::Result<(), Errno> {
+        self.sampler.disable()?;
+        self.sampler.control(Control::Period(self.period))?;
+        self.sampler.control(Control::Reset { group: false })?;
+        self.sampler.skip();
+        (self.received, self.taken, self.lost, self.restarted) = (0, 0, 0, true);
+        Ok(())
+    }
+
+    /// Hands every record to `sink`. Returns how many intervals have passed without a record that it took:
+    /// the kernel tells of lost records only when it writes the next one, so the events are asked.
+    fn drain(&mut self, sink: &mut dyn FnMut(&Record) -> bool) -> std::result::Result<u64, Errno> {
+        // Before the ring is read: an interval that ends meanwhile belongs to the next sample.
+        let passed = self.sampler.count()?.checked_div(self.period).unwrap_or(0);
         loop {
             match self.sampler.next_record() {
                 Ok(None) => break,
                 Ok(Some(lwp_perf::Record::Sample(sample))) => {
+                    self.received += 1;
+                    // Samples that lack what a record needs are no records.
                     let record = decode::lwp_record(&sample, self.kind);
-                    if record.is_some_and(|record| !sink(&record)) {
-                        break;
-                    }
+                    self.taken += u64::from(record.is_some_and(|record| sink(&record)));
                 }
                 // Counted as lost or damaged by the sampler.
                 Ok(Some(_)) | Err(_) => {}
             }
         }
+        // Where the processor rounds the period there are more records than the events say.
         let losses = self.sampler.losses();
-        let lost = losses.lost + losses.damaged;
-        lost - std::mem::replace(&mut self.lost, lost)
+        let told = if self.restarted { 0 } else { losses.lost + losses.damaged };
+        let lost = passed.max(self.received + told).saturating_sub(self.taken);
+        let more = lost.saturating_sub(self.lost);
+        self.lost += more;
+        Ok(more)
     }
 }
 
@@ -261,7 +286,8 @@ impl Context for PerfContext {
     }
 
     fn restart(&mut self, presets: &[u64]) -> Result<()> {
-        self.counters.iter_mut().try_for_each(|counters| counters.restart(presets)).map_err(errno)
+        let counters = self.counters.iter_mut().try_for_each(|counters| counters.restart(presets));
+        counters.and_then(|()| self.rings.iter_mut().try_for_each(Ring::restart)).map_err(errno)
     }
 
     fn set_running(&mut self, running: bool) -> Result<()> {
@@ -285,7 +311,7 @@ impl Context for PerfContext {
 
     fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
         let rings = self.rings.iter_mut().filter(|ring| ring.index == index);
-        Ok(rings.map(|ring| ring.drain(sink)).sum())
+        rings.map(|ring| ring.drain(sink).map_err(errno)).sum()
     }
 
     fn release(&mut self) {

@@ -205,6 +205,60 @@ fn a_processor_is_counted_by_its_own_kind() {
     }
 }
 
+/// A sample of instruction `pc` as the kernel writes it: identifier, address, thread, time, processor.
+fn sample_of(pc: u64) -> Vec<u8> {
+    let header = [9u16.to_le_bytes(), [0; 2], [2, 0], 48u16.to_le_bytes()].concat();
+    let body = [1, pc, 7, 8, 0].map(u64::to_le_bytes).concat();
+    [header, body].concat()
+}
+
+/// What passed between two samples is in the buffer or counted as lost, whether the ring was larger than
+/// what was asked for, or full without the kernel having said so.
+#[test]
+fn every_interval_is_a_record_or_is_lost() {
+    let script = machine();
+    let cpc = open(&script);
+    let ring = script.opened().len();
+    let memory = Memory::new(4096);
+    script.set_pages(ring, Ok(memory.clone()));
+    let request = Request::records("instructions", 1000).attribute("smpl_nrecs", 4);
+    let (set, buf) = set_of(&cpc, &[request]);
+    set.bind_thread(BindFlags::empty()).unwrap();
+    let mut events = 0;
+    // How many records reach the ring, and how many intervals pass.
+    for (written, passed, handed) in [(3, 3, 3), (9, 9, 4), (2, 50, 2), (0, 0, 0), (1, 1, 1)] {
+        for pc in 0..written {
+            assert!(memory.write(&sample_of(pc)));
+        }
+        events += passed * 1000;
+        script.set_read(ring, Ok(vec![events + 999]));
+        set.sample(&buf).unwrap();
+        let records = buf.records(0).unwrap();
+        assert_eq!((records.len() as u64, records.lost()), (handed, passed - handed));
+        assert!((0..handed as usize).all(|n| records.item(n, 0) == Ok(n as u64)));
+    }
+    // A start forgets what was collected, and a whole interval lies ahead.
+    assert!(memory.write(&sample_of(1)));
+    let before = script.controls().len();
+    set.restart().unwrap();
+    let controls = script.controls().split_off(before);
+    assert!(controls.contains(&(ring, Control::Period(1000))));
+    assert!(controls.contains(&(ring, Control::Reset { group: false })));
+    assert!(memory.write(&sample_of(5)));
+    script.set_read(ring, Ok(vec![1001]));
+    set.sample(&buf).unwrap();
+    let records = buf.records(0).unwrap();
+    assert_eq!((records.len(), records.lost(), records.item(0, 0)), (1, 0, Ok(5)));
+    // An interval that is told before its record has come is not told twice.
+    script.set_read(ring, Ok(vec![2001]));
+    set.sample(&buf).unwrap();
+    assert_eq!((records.len(), records.lost()), (0, 1));
+    assert!(memory.write(&sample_of(6)));
+    script.set_read(ring, Ok(vec![3001]));
+    set.sample(&buf).unwrap();
+    assert_eq!((records.len(), records.lost()), (1, 0));
+}
+
 /// Records of a PMU cannot be asked to signal: that is said, not left undone.
 #[test]
 fn samples_of_a_pmu_do_not_signal() {

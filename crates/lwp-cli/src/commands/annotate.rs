@@ -1,18 +1,19 @@
 //! `lwp annotate`: a function's code with counts.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use lwp_profile::{FunctionId, Profile, RecordedFile};
-use lwp_report::annotate::{self, Options, Sources};
+use lwp_profile::{FunctionId, Profile};
+use lwp_report::annotate::{self, Options};
 use lwp_report::{annotate_text, objdump};
 use lwp_symbols::function_name;
 
 use crate::args::usage_error;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::output::OutputArgs;
 use crate::profiles::{self, InputArgs};
+use crate::sources::Files;
 
 /// `lwp annotate`.
 #[derive(Args, Clone, Debug, Default)]
@@ -29,7 +30,8 @@ pub struct AnnotateArgs {
     #[arg(short = 'M', long = "disassembler-style", value_name = "STYLE", default_value = "att")]
     pub style: String,
 
-    /// Read source files below PATH where the debug information says PREFIX
+    /// Read source files below PATH where the debug information says PREFIX. Rust's own, /rustc/HASH, are read
+    /// from an installed toolchain of that build anyway (rustup component add rust-src)
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
 
@@ -45,9 +47,14 @@ pub struct AnnotateArgs {
     #[arg(long, hide = true)]
     pub stdio: bool,
 
-    /// The function: its name or a part of it [default: the hottest one]
+    /// The function: its name or a part of it [default: the hottest one of the program and its own libraries,
+    /// or else of all]
     #[arg(value_name = "FUNCTION")]
     pub function: Option<String>,
+
+    /// Colours and pages.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Prints the listing.
@@ -68,12 +75,16 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
     let mut sources = Files::new(maps, &recording.files);
     let options = Options { event, intel };
     let listing = annotate::function(&profile, id, options, &mut sources);
+    let paint = args.output.paint();
     let text = match (args.line, args.objdump_like) {
-        (true, _) => annotate_text::source_lines(&listing),
+        (true, _) => annotate_text::source_lines(&listing, paint),
         (_, true) => objdump::listing(&listing, intel),
-        _ => annotate_text::listing(&listing),
+        _ => annotate_text::painted(&listing, paint),
     };
-    super::print(text.as_bytes())?;
+    args.output.show(&text)?;
+    if let Some(advice) = sources.missing() {
+        eprintln!("lwp: {advice}");
+    }
     Ok(Ending::SUCCESS)
 }
 
@@ -97,7 +108,15 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
     let hottest = |ids: &[FunctionId]| ids.iter().copied().max_by_key(heat);
     let Some(name) = name else {
         let all: Vec<FunctionId> = (0..own.len() as u32).map(FunctionId).collect();
-        return hottest(&all).ok_or_else(|| Failure::new(OWN_FAILURE, "nothing was recorded"));
+        let of_program = all.iter().copied().filter(|id| heat(id) > 0 && is_own(profile, *id));
+        let first = hottest(&of_program.collect::<Vec<_>>());
+        let Some(any) = hottest(&all) else {
+            return Err(Failure::new(OWN_FAILURE, "nothing was recorded"));
+        };
+        if first.is_some_and(|first| heat(&first) < heat(&any)) {
+            say_hotter(profile, any);
+        }
+        return Ok(first.unwrap_or(any));
     };
     let mut found = annotate::find(profile, name);
     found.sort_by_key(|id| std::cmp::Reverse(heat(id)));
@@ -114,45 +133,17 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
     }
 }
 
-/// Source files, each read once.
-#[derive(Debug)]
-pub struct Files<'a> {
-    maps: Vec<(String, PathBuf)>,
-    kept: &'a [RecordedFile],
-    lines: HashMap<String, Option<Vec<String>>>,
+/// Whether a function is the program's own or one of its libraries', not of the system's.
+fn is_own(profile: &Profile, id: FunctionId) -> bool {
+    const SYSTEM: [&str; 5] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "["];
+    let path = profile.module_of(id).path.as_str();
+    !SYSTEM.iter().any(|system| path.starts_with(system))
 }
 
-impl<'a> Files<'a> {
-    /// Files of a recording, or of this machine.
-    pub fn new(maps: Vec<(String, PathBuf)>, kept: &'a [RecordedFile]) -> Self {
-        Self { maps, kept, lines: HashMap::new() }
-    }
-
-    fn read(&self, file: &str) -> Option<Vec<u8>> {
-        if let Some(kept) = self.kept.iter().find(|kept| kept.path == file) {
-            return Some(kept.bytes.clone());
-        }
-        for (prefix, path) in &self.maps {
-            if let Some(rest) = file.strip_prefix(prefix.as_str()) {
-                let found = std::fs::read(path.join(rest.trim_start_matches('/')));
-                if let Ok(bytes) = found {
-                    return Some(bytes);
-                }
-            }
-        }
-        std::fs::read(Path::new(file)).ok()
-    }
-}
-
-impl Sources for Files<'_> {
-    fn line(&mut self, file: &str, line: u32) -> Option<String> {
-        if !self.lines.contains_key(file) {
-            let lines = self
-                .read(file)
-                .map(|bytes| String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect());
-            self.lines.insert(file.to_owned(), lines);
-        }
-        let lines = self.lines.get(file)?.as_ref()?;
-        lines.get((line as usize).checked_sub(1)?).cloned()
-    }
+/// Says that a function which was passed over has more than the one that is shown.
+fn say_hotter(profile: &Profile, id: FunctionId) {
+    let printable = lwp_report::escape::printable;
+    let name = printable(&function_name(profile, id, true));
+    let module = printable(profile.module_of(id).name());
+    eprintln!("lwp: the hottest function of the program's own; {name} of {module} has more");
 }

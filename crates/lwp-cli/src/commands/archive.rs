@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lwp_profile::{RecordedFile, Recording, Writer};
-use lwp_symbols::Resolved;
+use lwp_symbols::{Options, Resolved};
 
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::{self, InputArgs};
+use crate::sources::Files;
 
 /// `lwp archive`.
 #[derive(Args, Clone, Debug, Default)]
@@ -32,17 +33,18 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let recording = profiles::read(&args.input.input)?;
     let bytes = std::fs::read(&args.input.input)
         .map_err(|error| Failure::io(args.input.input.display(), &error))?;
-    let options = args.input.names.options();
+    // The names it keeps name no files.
+    let options = Options { from_files: true, ..args.input.names.options() };
     let resolved = lwp_symbols::profile(&recording, &options);
     profiles::say(&args.input.input, &recording, &resolved.warnings);
     let failed = |error| Failure::io(args.output.display(), &error);
     let mut file = profiles::create(&args.output)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);
-    let mut kept = 0;
+    let (mut kept, mut sources) = (0, Files::new(Vec::new(), &[]));
     for path in paths(args, &recording, &resolved) {
         // What cannot be read is missing here as it would be there.
-        if let Ok(bytes) = std::fs::read(&path) {
+        if let Some(bytes) = sources.read(&path) {
             writer.file(&RecordedFile { path, bytes }).map_err(failed)?;
             kept += 1;
         }

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::diff::{By, compare};
-use lwp_profile::{FunctionId, Origin, Profile};
 use lwp_report::diff::{self, View};
 use lwp_report::series::Series;
-use lwp_symbols::{function_name, stable_name};
 
 use crate::args::usage_error;
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::output::OutputArgs;
 use crate::profiles::{self, NameArgs};
 
 /// Where `lwp record` keeps the recording before.
@@ -37,7 +37,7 @@ pub struct DiffArgs {
     #[arg(long)]
     pub relative: bool,
 
-    /// Show at most N rows
+    /// Show at most N rows; 0 shows all [default: 30, and all as JSON and CSV]
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
 
@@ -49,9 +49,44 @@ pub struct DiffArgs {
     #[arg(long)]
     pub csv: bool,
 
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
+
     /// Where names come from.
     #[command(flatten)]
     pub names: NameArgs,
+
+    /// Colours and pages.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Rows of a text, unless something else is said: a screen's.
+const ROWS: usize = 30;
+
+impl DiffArgs {
+    /// Whether the output is for programs.
+    fn is_for_machines(&self) -> bool {
+        self.json || self.csv
+    }
+
+    /// At most so many rows.
+    fn rows(&self) -> Option<usize> {
+        match self.limit {
+            None if self.is_for_machines() => None,
+            None => Some(ROWS),
+            Some(rows) => (rows > 0).then_some(rows),
+        }
+    }
+
+    /// Prints it as what it is for.
+    fn show(&self, text: &str) -> Result<(), Failure> {
+        match self.is_for_machines() {
+            true => super::print(text.as_bytes()),
+            false => self.output.show(text),
+        }
+    }
 }
 
 /// Compares.
@@ -66,24 +101,42 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
         }
     };
     let (first, others) = recordings(&args.recordings);
+    if args.recordings.len() < 2 && args.is_for_machines() {
+        // In the text, the first line says so.
+        eprintln!("lwp: {} is compared with {}", others[0].display(), first.display());
+    }
     if others.len() > 1 {
         return series(args, by, &first, &others);
     }
-    let before = profiles::open(&first, &args.names)?;
-    let after = profiles::open(&others[0], &args.names)?;
+    let before = comparing::open(&first, &args.names)?;
+    let after = comparing::open(&others[0], &args.names)?;
+    comparing::warn(&before, &after);
     let event = profiles::event(&before, args.event.as_deref())?;
     let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
     profiles::event(&after, Some(&name))?;
-    let compared = compare(&before, &after, by, &function_key);
-    let view =
-        View { diff: Some(&compared), event, name, limit: args.limit, relative: args.relative };
+    let compared = compare(&before, &after, by, &args.maps.matched(&before, &after)?);
+    let view = View {
+        diff: Some(&compared),
+        event,
+        name,
+        limit: args.rows(),
+        relative: args.relative,
+        paint: args.output.paint(),
+    };
     let text = match (args.json, args.csv) {
         (true, _) => diff::json(&view),
         (_, true) => diff::csv(&view),
-        _ => diff::text(&view),
+        _ => format!("{}{}", files(&first, &others[0]), diff::text(&view)),
     };
-    super::print(text.as_bytes())?;
+    args.show(&text)?;
     Ok(Ending::SUCCESS)
+}
+
+/// The line that says which recordings are compared.
+fn files(before: &Path, after: &Path) -> String {
+    let [before, after] =
+        [before, after].map(|path| lwp_report::escape::printable(&path.display().to_string()));
+    format!("# {before} -> {after}\n")
 }
 
 /// What is compared with what.
@@ -106,22 +159,15 @@ fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<E
         let after = profiles::open(path, &args.names)?;
         profiles::event(&after, Some(&name))?;
         names.push(path.display().to_string());
-        compared.push(compare(&before, &after, by, &function_key));
+        comparing::warn(&before, &after);
+        compared.push(compare(&before, &after, by, &args.maps.matched(&before, &after)?));
     }
     let series = Series::new((event, &name), &names, &compared, args.relative);
     let text = match (args.json, args.csv) {
-        (true, _) => series.json(args.limit),
-        (_, true) => series.csv(args.limit),
-        _ => series.text(args.limit),
+        (true, _) => series.json(args.rows()),
+        (_, true) => series.csv(args.rows()),
+        _ => series.text(args.rows()),
     };
-    super::print(text.as_bytes())?;
+    args.show(&text)?;
     Ok(Ending::SUCCESS)
-}
-
-/// What a function is called in every build.
-pub fn function_key(profile: &Profile, id: FunctionId) -> String {
-    match profile.function(id).origin {
-        Origin::Unknown => function_name(profile, id, true),
-        _ => stable_name(&profile.function(id).name),
-    }
 }

@@ -40,11 +40,18 @@ pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
+/// The formats, a line each: name, end of file names, what reads it.
+fn known() -> String {
+    let rows = Format::ALL.iter();
+    rows.map(|row| format!("\n  {:<11} {:<17} {}", row.1, row.2, row.3)).collect()
+}
+
+/// What the help says of formats.
+pub fn formats() -> String {
+    format!("Formats, how names of their files end or begin, and what reads them:{}", known())
+}
+
 fn format(args: &ExportArgs) -> Result<Format, Failure> {
-    let known = || {
-        let rows = Format::ALL.iter();
-        rows.map(|row| format!("\n  {:<11} {}", row.1, row.3)).collect::<String>()
-    };
     let name = args.output.file_name().map(|name| name.to_string_lossy().into_owned());
     match &args.format {
         Some(name) => Format::named(name).ok_or_else(|| {

@@ -1,11 +1,13 @@
 //! `lwp flamegraph`: a recording as a picture.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::Tree;
-use lwp_report::flame::{self, Graph, Style};
+use lwp_report::flame::{self, Before, Graph, Style};
 
+use crate::args::usage_error;
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::{self, InputArgs};
@@ -17,7 +19,7 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Write to FILE, an SVG picture or, if its name ends so, an .html page; - is standard output
+    /// Write to FILE, an .svg picture or an .html page, as its name ends; - is standard output, a picture
     #[arg(short, long, value_name = "FILE", default_value = "flamegraph.svg")]
     pub output: PathBuf,
 
@@ -28,6 +30,10 @@ pub struct FlamegraphArgs {
     /// Colour by what has changed since this recording
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
 
     /// Outermost functions at the top
     #[arg(long)]
@@ -50,8 +56,22 @@ pub struct FlamegraphArgs {
     pub min_width: f64,
 }
 
+/// Whether the file is to be a page; a picture where its name has no end, as that of a device.
+fn is_page(file: &Path) -> Result<bool, Failure> {
+    let end = file.extension().map(|end| end.to_string_lossy().to_lowercase());
+    match end.as_deref() {
+        None | Some("svg") => Ok(false),
+        Some("html" | "htm") => Ok(true),
+        Some(other) => Err(usage_error(
+            format!("{}: flame graphs are not drawn as .{other}", file.display()),
+            "name a file that ends in .svg or .html: browsers show both, and print them as PDF",
+        )),
+    }
+}
+
 /// Draws.
 pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
+    let page = is_page(&args.output)?;
     let names = &args.input.names;
     let event = args.event.as_deref();
     let (profile, tree, event) = profiles::open_contexts(&args.input.input, names, event)?;
@@ -68,9 +88,15 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
     };
     let before = before.map(|(profile, tree, _)| (profile, shaped(tree, args)));
     let tree = shaped(tree, args);
-    let before = before.as_ref().map(|(profile, tree)| (profile, tree));
-    let graph = Graph::new(before, (&profile, &tree), event, &style);
-    let page = args.output.extension().is_some_and(|end| end == "html" || end == "htm");
+    let before = match &before {
+        None => None,
+        Some((earlier, tree)) => {
+            comparing::warn(earlier, &profile);
+            let same = lwp_symbols::counterparts(&args.maps.matched(earlier, &profile)?);
+            Some(Before { profile: earlier, tree, same })
+        }
+    };
+    let graph = Graph::new(before.as_ref(), (&profile, &tree), event, &style);
     let text = if page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) };
     profiles::write(&args.output, text.as_bytes())?;
     if args.output.as_os_str() != "-" {
@@ -86,5 +112,21 @@ fn shaped(tree: Tree, args: &FlamegraphArgs) -> Tree {
         // What is less cannot be seen.
         true => tree.inverted(tree.root().total / 100_000),
         false => tree,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_name_is_the_format() {
+        let page = |file: &str| is_page(Path::new(file)).ok();
+        assert_eq!(
+            [page("x.svg"), page("X.SVG"), page("-"), page("/dev/stdout")],
+            [Some(false); 4]
+        );
+        assert_eq!([page("x.html"), page("a.svg/x.htm")], [Some(true); 2]);
+        assert_eq!([page("x.pdf"), page("x.png"), page("x.svg.gz")], [None; 3]);
     }
 }

@@ -1,25 +1,23 @@
 //! `lwp gate`: fails when a program does more than it may.
 
-use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::Profile;
-use lwp_profile::diff::{By, Diff, compare};
-use lwp_report::gate::{Check, Limit, Verdict};
+use lwp_report::gate::{Benchmark, Format, Verdict};
 
-use super::diff::function_key;
-use crate::args::usage_error;
+use crate::args::{Command, CommandLine, usage_error};
+use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::gate::judge::{Compared, judge, needs_baseline};
+use crate::gate::recordings::{self, Recorded};
+use crate::gate::rules::Rules;
 use crate::profiles::{self, InputArgs};
 
 /// Exit code when a limit is exceeded.
 const EXCEEDED: u8 = 3;
-/// Functions named as the cause.
-const SUSPECTS: usize = 10;
-/// Where limits are kept unless something else is said.
-const DEFAULT_CONFIG: &str = "lwp.toml";
 
 /// `lwp gate`.
 #[derive(Args, Clone, Debug, Default)]
@@ -28,9 +26,22 @@ pub struct GateArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Compare with this recording
+    /// Recordings of several benchmarks, or directories of them: files that end in .data, each called by its name
+    #[arg(value_name = "RECORDING", conflicts_with_all = ["input", "command"])]
+    pub recordings: Vec<PathBuf>,
+
+    /// Compare with this recording, of several with those in this directory. Where there is none yet, it is
+    /// made, and a note says so
     #[arg(short, long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+
+    /// Make the recordings the new baseline, and check nothing
+    #[arg(long)]
+    pub bless: bool,
+
+    /// Fail where there is no baseline, instead of making it
+    #[arg(long, conflicts_with = "bless")]
+    pub require_baseline: bool,
 
     /// A limit, as instructions=+0.5%, branches=+1000 or instructions=2_000_000
     #[arg(short, long = "limit", value_name = "EVENT=LIMIT")]
@@ -44,194 +55,243 @@ pub struct GateArgs {
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// How the verdict is written: text, markdown, junit, json, github
+    /// Compare with the baseline although the runs differ in this: arguments, mode (sampled or not),
+    /// determinism, events; several are separated by commas
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub allow_different: Vec<String>,
+
+    /// Which files are compared.
+    #[command(flatten)]
+    pub maps: MapArgs,
+
+    /// How the verdict is written: text, markdown, junit, json, github, sarif
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
 
     /// Write the verdict to FILE; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
+
+    /// Write the verdict in another format too
+    #[arg(long = "write", value_name = "FORMAT=FILE")]
+    pub writes: Vec<String>,
+
+    /// Draw a differential flame graph of each benchmark that has changed into DIR
+    #[arg(long, value_name = "DIR")]
+    pub flamegraphs: Option<PathBuf>,
+
+    /// The address at which they will be found, for Markdown; {name} stands for the name of one's file
+    #[arg(long, value_name = "URL", requires = "flamegraphs")]
+    pub flamegraphs_url: Option<String>,
+
+    /// Record PROGRAM without --deterministic
+    #[arg(long, requires = "command")]
+    pub no_deterministic: bool,
+
+    /// Record this program first, with --deterministic: the counts are the same on another machine
+    #[arg(value_name = "PROGRAM", last = true)]
+    pub command: Vec<OsString>,
 }
 
-/// Limits and baseline from all sources.
-#[derive(Debug, Default, PartialEq)]
-struct Rules {
-    baseline: Option<PathBuf>,
-    limits: BTreeMap<String, Limit>,
-    /// Most that events may count, beside the limits.
-    hard: BTreeMap<String, Limit>,
-}
-
-impl Rules {
-    fn all(&self) -> impl Iterator<Item = (&String, Limit)> {
-        self.limits.iter().chain(&self.hard).map(|(event, limit)| (event, *limit))
-    }
-}
-
-/// Checks.
+/// Checks, or makes a new baseline.
 pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
     let rules = rules(args)?;
-    if rules.all().next().is_none() {
-        return Err(usage_error(
-            "there is no limit to check",
-            "give one: --limit instructions=+0.5%, or [gate.limits] in lwp.toml",
-        ));
-    }
-    let after = profiles::open(&args.input.input, &args.input.names)?;
-    let before = match &rules.baseline {
-        Some(path) => Some(profiles::open(path, &args.input.names)?),
-        None => None,
-    };
-    let verdict = judge(&rules, before.as_ref(), &after)?;
-    let text = match args.format.as_str() {
-        "text" => verdict.text(),
-        "markdown" | "md" => verdict.markdown(),
-        "junit" => verdict.junit(),
-        "json" => verdict.json(),
-        "github" => verdict.github(),
-        other => {
-            let cause = format!("no format is called '{other}'");
-            return Err(usage_error(cause, "formats are: text, markdown, junit, json, github"));
-        }
-    };
-    profiles::write(&args.output, text.as_bytes())?;
-    Ok(if verdict.passes() { Ending::SUCCESS } else { Ending::Code(EXCEEDED) })
-}
-
-fn judge(rules: &Rules, before: Option<&Profile>, after: &Profile) -> Result<Verdict, Failure> {
-    let mut checks = Vec::new();
-    for (event, limit) in rules.all() {
-        if limit.is_relative() && before.is_none() {
+    let outputs = outputs(args)?;
+    if !args.bless {
+        if rules.is_empty() {
             return Err(usage_error(
-                format!("the limit {event}={limit} needs a baseline"),
-                "name one with --baseline FILE, or in lwp.toml",
+                "there is no limit to check",
+                "give one: --limit instructions=+0.5%, or [gate.limits] in lwp.toml",
             ));
         }
-        let value = |profile: &Profile| {
-            let index = profiles::event(profile, Some(event))?;
-            Ok::<u64, Failure>(profile.total().get(index))
-        };
-        checks.push(Check {
-            event: profiles::event_name(event).to_owned(),
-            limit,
-            before: before.map(value).transpose()?,
-            after: value(after)?,
-        });
+        needs_baseline(rules.relative(), rules.baseline.is_some())?;
     }
-    let compared = before
-        .map(|before| compare(before, after, By::Function, &function_key))
-        .unwrap_or_default();
-    let failed = checks.iter().find(|check| !check.passes());
-    let event = failed.and_then(|check| before?.event(&check.event));
-    Ok(Verdict {
-        command: after.command.clone(),
-        suspects: event.map(|event| suspects(&compared, event)).unwrap_or_default(),
-        rebuilt: compared.rebuilt,
-        checks,
-    })
-}
-
-/// The functions whose counts have changed most.
-fn suspects(diff: &Diff, event: usize) -> Vec<(String, i128)> {
-    let mut all: Vec<(String, i128)> =
-        diff.rows.iter().map(|row| (row.key.clone(), row.delta(event))).collect();
-    all.retain(|(_, delta)| *delta != 0);
-    all.sort_by(|a, b| b.1.unsigned_abs().cmp(&a.1.unsigned_abs()).then(a.0.cmp(&b.0)));
-    all.truncate(SUSPECTS);
-    all
+    if !args.command.is_empty() {
+        let ending = record(args)?;
+        if ending != Ending::SUCCESS {
+            eprintln!("lwp: the program failed, so that nothing was compared");
+            return Ok(ending);
+        }
+    }
+    let all = recordings::find(&args.recordings, &args.input.input)?;
+    if args.bless {
+        return bless(&rules, &all);
+    }
+    let verdict = verdict(args, &rules, &all)?;
+    for (format, file) in outputs {
+        profiles::write(&file, verdict.render(format).as_bytes())?;
+    }
+    Ok(if verdict.passes() { Ending::SUCCESS } else { Ending::Code(EXCEEDED) })
 }
 
 /// The command line's rules over the file's.
 fn rules(args: &GateArgs) -> Result<Rules, Failure> {
-    let path = args.config.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG));
-    let mut rules = match std::fs::read_to_string(&path) {
-        Ok(text) => parse_config(&text, &path)?,
-        Err(error) if args.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
-            Rules::default()
-        }
-        Err(error) => return Err(Failure::io(path.display(), &error)),
-    };
-    for text in &args.limits {
-        let (event, limit) = text
-            .split_once('=')
-            .and_then(|(event, limit)| Some((event, Limit::parse(limit)?)))
-            .ok_or_else(|| bad_limit(text))?;
-        rules.limits.insert(event.to_owned(), limit);
-    }
-    for text in &args.hard {
-        let (event, most) = text
-            .split_once('=')
-            .and_then(|(event, most)| Some((event, Limit::parse(most)?)))
-            .filter(|(_, most)| !most.is_relative())
-            .ok_or_else(|| bad_limit(text))?;
-        rules.hard.insert(event.to_owned(), most);
-    }
+    let mut rules = Rules::read(args.config.as_deref())?;
+    rules.add(&args.limits, &args.hard)?;
     if args.baseline.is_some() {
         rules.baseline.clone_from(&args.baseline);
     }
     Ok(rules)
 }
 
-fn bad_limit(text: &str) -> Failure {
-    usage_error(
-        format!("'{text}' is not a limit"),
-        "write EVENT=+0.5%, EVENT=+1000 or EVENT=2_000_000",
+/// The formats that are asked for, and where each goes.
+fn outputs(args: &GateArgs) -> Result<Vec<(Format, PathBuf)>, Failure> {
+    let named = |name: &str| {
+        Format::named(name).ok_or_else(|| {
+            let remedy = format!("formats are: {}", Format::NAMES);
+            usage_error(format!("no format is called '{name}'"), remedy)
+        })
+    };
+    let mut outputs = vec![(named(&args.format)?, args.output.clone())];
+    for text in &args.writes {
+        let (format, file) = text.split_once('=').ok_or_else(|| {
+            usage_error(format!("'{text}' has no '='"), "write --write FORMAT=FILE")
+        })?;
+        outputs.push((named(format)?, PathBuf::from(file)));
+    }
+    Ok(outputs)
+}
+
+/// Records the program, and returns how it ended.
+fn record(args: &GateArgs) -> Result<Ending, Failure> {
+    let mut words: Vec<OsString> = ["lwp", "record", "-q", "-o"].map(OsString::from).into();
+    words.push(args.input.input.clone().into());
+    if !args.no_deterministic {
+        words.push("--deterministic".into());
+    }
+    words.push("--".into());
+    words.extend(args.command.iter().cloned());
+    let line = <CommandLine as clap::Parser>::try_parse_from(words);
+    match line.map_err(|error| Failure::usage(&error))?.command {
+        Command::Record(args) => super::record::execute(&args),
+        _ => Err(Failure::new(OWN_FAILURE, "this is no recording")),
+    }
+}
+
+/// Makes every recording the baseline of its benchmark.
+fn bless(rules: &Rules, all: &[Recorded]) -> Result<Ending, Failure> {
+    let Some(baseline) = &rules.baseline else {
+        return Err(usage_error(
+            "there is no place for a baseline",
+            "name one with --baseline FILE, or in lwp.toml",
+        ));
+    };
+    let many = is_many(all);
+    for one in all {
+        // What is no recording shall not become one.
+        let recording = profiles::read(&one.path)?;
+        let place = recordings::baseline_of(baseline, &one.name, many);
+        recordings::keep(&one.path, &place)?;
+        eprintln!("lwp: wrote the baseline {} from {}", place.display(), one.path.display());
+        if recording.info("deterministic") != "true" {
+            eprintln!("lwp: {}", uncertain(&one.path));
+        }
+    }
+    Ok(Ending::SUCCESS)
+}
+
+/// Whether baselines lie in a directory.
+fn is_many(all: &[Recorded]) -> bool {
+    all.iter().any(|one| !one.name.is_empty())
+}
+
+fn uncertain(path: &Path) -> String {
+    format!(
+        "{} was recorded without --deterministic: on another machine, or in another environment, its counts may be \
+         others",
+        path.display()
     )
 }
 
-/// Reads `[gate] baseline`, `[gate.limits]` and `[gate.hard]`.
-fn parse_config(text: &str, path: &Path) -> Result<Rules, Failure> {
-    let wrong = |what: String| Failure::new(OWN_FAILURE, format!("{}: {what}", path.display()));
-    let table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
-    let Some(gate) = table.get("gate") else { return Ok(Rules::default()) };
-    let gate = gate.as_table().ok_or_else(|| wrong("gate is not a table".into()))?;
-    let mut rules = Rules::default();
-    for (key, value) in gate {
-        match (key.as_str(), value) {
-            ("baseline", toml::Value::String(file)) => {
-                let beside = path.parent().unwrap_or(Path::new(""));
-                rules.baseline = Some(beside.join(file));
-            }
-            ("limits" | "hard", toml::Value::Table(limits)) => {
-                let hard = key == "hard";
-                for (event, limit) in limits {
-                    let text = match limit {
-                        toml::Value::String(text) => text.clone(),
-                        toml::Value::Integer(most) => most.to_string(),
-                        _ => "neither text nor a whole number".to_owned(),
-                    };
-                    let limit = Limit::parse(&text).filter(|it| !(hard && it.is_relative()));
-                    let limit = limit
-                        .ok_or_else(|| wrong(format!("gate.{key}.{event}: not a limit: {text}")))?;
-                    let rules = if hard { &mut rules.hard } else { &mut rules.limits };
-                    rules.insert(event.clone(), limit);
-                }
-            }
-            _ => return Err(wrong(format!("gate.{key} is not known or has the wrong type"))),
+/// Judges every recording.
+fn verdict(args: &GateArgs, rules: &Rules, all: &[Recorded]) -> Result<Verdict, Failure> {
+    let many = is_many(all);
+    let mut verdict = Verdict { pictures: args.flamegraphs_url.clone(), ..Verdict::default() };
+    for one in all {
+        let mut benchmark = benchmark(args, rules, one, many)?;
+        if let Some(dir) = &args.flamegraphs
+            && !benchmark.changed.is_empty()
+            && let Some(baseline) = &rules.baseline
+        {
+            let before = recordings::baseline_of(baseline, &one.name, many);
+            benchmark.picture = Some(draw((args, dir), &before, one, &benchmark.event)?);
+        }
+        verdict.benchmarks.push(benchmark);
+    }
+    if let Some(baseline) = rules.baseline.as_deref().filter(|_| many) {
+        let missing = recordings::missing(baseline, all);
+        if !missing.is_empty() {
+            verdict
+                .notes
+                .push(format!("not recorded, but in the baseline: {}", missing.join(", ")));
         }
     }
-    Ok(rules)
+    Ok(verdict)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn configuration_is_read_and_errors_are_named() {
-        let text = "[gate]\nbaseline = \"base.data\"\n[gate.limits]\ninstructions = \"+0.5%\"\n\
-                    branches = 2_000\n[gate.hard]\nbranches = 9_000\n";
-        let rules = parse_config(text, Path::new("ci/lwp.toml")).unwrap();
-        assert_eq!(rules.baseline, Some(PathBuf::from("ci/base.data")));
-        assert_eq!(rules.limits["instructions"], Limit::Percent(0.5));
-        assert_eq!(rules.limits["branches"], Limit::Most(2000));
-        assert_eq!(rules.hard["branches"], Limit::Most(9000));
-        assert!(parse_config("[gate.hard]\na = \"+1%\"\n", Path::new("lwp.toml")).is_err());
-        let wrong = ["[gate]\nbase = 1\n", "gate = 1\n", "[gate.limits]\na = \"much\"\n", "[[["];
-        for text in wrong {
-            assert!(parse_config(text, Path::new("lwp.toml")).is_err(), "{text}");
+fn benchmark(
+    args: &GateArgs,
+    rules: &Rules,
+    one: &Recorded,
+    many: bool,
+) -> Result<Benchmark, Failure> {
+    let names = &args.input.names;
+    let recording = profiles::read(&one.path)?;
+    let after = profiles::resolve_whole(&one.path, &recording, names);
+    let baseline = rules.baseline.as_deref();
+    let baseline = baseline.map(|path| recordings::baseline_of(path, &one.name, many));
+    let mut notes = Vec::new();
+    let before: Option<Profile> = match &baseline {
+        Some(path) if path.exists() => Some(comparing::open(path, names)?),
+        Some(path) if args.require_baseline => {
+            let cause = format!("{}: there is no such baseline", path.display());
+            return Err(usage_error(cause, "make it with `lwp gate --bless`"));
         }
-        assert_eq!(parse_config("", Path::new("lwp.toml")).unwrap(), Rules::default());
+        Some(path) => {
+            recordings::keep(&one.path, path)?;
+            notes.push(format!(
+                "there was no baseline: {} is one now; commit it, or keep it in a cache",
+                path.display()
+            ));
+            None
+        }
+        None => None,
+    };
+    if let Some(before) = &before {
+        comparing::refuse(before, &after, &args.allow_different)?;
     }
+    let maps = &args.maps;
+    let compared = Compared { name: &one.name, before: before.as_ref(), after: &after, maps };
+    let mut benchmark = judge(rules, &compared)?;
+    if baseline.is_some() && recording.info("deterministic") != "true" {
+        notes.push(uncertain(&one.path));
+    }
+    benchmark.notes.extend(notes);
+    Ok(benchmark)
+}
+
+/// Draws what has changed, and returns the name of the file in `dir`.
+fn draw(
+    (args, dir): (&GateArgs, &Path),
+    before: &Path,
+    one: &Recorded,
+    event: &str,
+) -> Result<String, Failure> {
+    let name = if one.name.is_empty() { "lwp" } else { &one.name };
+    let name = format!("{name}.svg");
+    let file = dir.join(&name);
+    if let Some(parent) = file.parent() {
+        std::fs::create_dir_all(parent).map_err(|error| Failure::io(parent.display(), &error))?;
+    }
+    let args = super::flamegraph::FlamegraphArgs {
+        input: InputArgs { input: one.path.clone(), ..InputArgs::default() },
+        output: file,
+        event: Some(event.to_owned()),
+        baseline: Some(before.to_owned()),
+        maps: args.maps.clone(),
+        min_width: 0.3,
+        ..Default::default()
+    };
+    super::flamegraph::execute(&args)?;
+    Ok(name)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lwp_profile::{Module, Recording};
+use lwp_profile::{Module, Recording, SampledEvent};
 use lwp_report::{Options, Table};
 use lwp_symbols::Detail;
 use lwp_vcpu::{Config, Outcome, Plan};
@@ -17,8 +17,9 @@ use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
-use crate::profiles::{self, DEFAULT_FILE};
+use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::progress::Progress;
+use crate::provenance;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::sampling::{CallGraph, Samplings, interval_of};
@@ -96,6 +97,18 @@ pub struct RecordArgs {
     #[arg(long)]
     pub no_progress: bool,
 
+    /// Note KEY=VALUE in the recording; `lwp script --header` shows it
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    pub tags: Vec<(String, String)>,
+
+    /// Keep no names in the recording: reports then need the programs and libraries as they were
+    #[arg(long)]
+    pub no_names: bool,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: NameArgs,
+
     /// What is recorded.
     #[command(flatten)]
     pub counting: CountingArgs,
@@ -148,17 +161,20 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     drop(progress);
     let outcome = outcome?;
     recorder.finish(&outcome)?;
+    let recording = keep_names(args, &recorder);
     if !args.quiet {
         if args.verbose {
             eprint!("{}", holds(&args.output, &outcome));
         }
         // What follows is a courtesy: the recording is safe whatever becomes of it.
-        match summary(&args.output, &outcome) {
+        match recording.and_then(|recording| summary(&args.output, &recording, &outcome)) {
             Ok(text) => {
                 let _ = std::io::stderr().write_all(text.as_bytes());
             }
             Err(failure) => drop(failure.report()),
         }
+    } else if let Err(failure) = recording {
+        let _ = failure.report();
     }
     Ok(args.counting.ending(companion, &outcome))
 }
@@ -234,7 +250,7 @@ fn holds(path: &Path, outcome: &Outcome) -> String {
 }
 
 /// What ran, for the recording.
-fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
+fn info(args: &RecordArgs, exact: bool) -> Vec<(String, String)> {
     let read = |path: &str| {
         std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
     };
@@ -243,8 +259,9 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
     let machine = &args.counting.machine;
     let cpu = machine.cpu.map_or("default".to_owned(), |cpu| format!("{cpu:?}"));
     let filter = args.filter.clone().or(args.interval_ip.clone()).unwrap_or_default();
-    vec![
+    let mut info = [
         ("command", args.counting.title()),
+        ("arguments", args.counting.arguments()),
         ("mode", if exact { "exact" } else { "sampled" }.to_owned()),
         ("lwp", env!("CARGO_PKG_VERSION").to_owned()),
         ("started", started.to_string()),
@@ -258,22 +275,45 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(&'static str, String)> {
         ("cgroup", lwp_vcpu::doctor::control_group()),
         ("container", lwp_vcpu::doctor::container_id()),
     ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .to_vec();
+    let facts = provenance::facts(&directory, &|name| std::env::var(name).ok());
+    info.extend(facts);
+    info.extend(args.tags.iter().map(|(key, value)| (format!("tag.{key}"), value.clone())));
+    info
+}
+
+/// A tag, as KEY=VALUE.
+fn tag(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let pair = pair.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "a key and a value are wanted, as in --tag machine=ci-3".to_owned())
+}
+
+/// Reads the recording again, and adds the names of what was executed: the files that have them may be others when
+/// somebody asks. A recording without them can be read all the same.
+fn keep_names(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
+    let mut recording = recorder.read_back()?;
+    if !args.no_names {
+        recording.names = lwp_symbols::names(&recording, &args.names.options());
+        recorder.names(&recording.names)?;
+    }
+    Ok(recording)
 }
 
 /// The hottest functions, and what to type next.
-fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
-    let recording = profiles::read(path)?;
+fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<String, Failure> {
     if recording.events.is_empty() {
-        check(&recording, outcome)?;
+        check(recording, outcome)?;
     }
     let names = profiles::NameArgs::default();
-    let profile = profiles::resolve_to(Detail::Functions, path, &recording, &names);
+    let profile = profiles::resolve_to(Detail::Functions, path, recording, &names);
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
-    text.push_str(&samples(&recording));
+    text.push_str(&samples(recording));
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));
     if recording.info("deterministic") == "true" {
-        text.push_str(&c_libraries(&recording));
+        text.push_str(&c_libraries(recording));
     }
     let file = match path == Path::new(DEFAULT_FILE) {
         true => String::new(),
@@ -294,7 +334,8 @@ fn summary(path: &Path, outcome: &Outcome) -> Result<String, Failure> {
 fn c_libraries(recording: &Recording) -> String {
     let mut lines = BTreeSet::new();
     for module in recording.modules.values() {
-        let module = Module { path: module.path.clone(), build_id: module.build_id.clone() };
+        let (path, build_id) = (module.path.clone(), module.build_id.clone());
+        let module = Module { path, build_id, ..Module::default() };
         let build = match module.build_id.is_empty() {
             true => "which has no build id".to_owned(),
             false => format!("build id {}", module.build_id_hex()),
@@ -314,6 +355,7 @@ fn samples(recording: &Recording) -> String {
         let samples = recording.samples.iter().filter(|(s, _)| s.event as usize == index);
         let taken: u64 = samples.map(|(_, times)| times).sum();
         let all: u64 = recording.sampled.values().filter_map(|counts| counts.get(index)).sum();
+        let none = if taken == 0 { no_samples(event, all) } else { String::new() };
         let [taken, interval, all] = [taken, event.interval, all].map(lwp_report::number::grouped);
         let about = if !matches!(recording.info("random"), "" | "0") { "about " } else { "" };
         let filter = match recording.info("filter") {
@@ -324,8 +366,34 @@ fn samples(recording: &Recording) -> String {
             "# {taken} samples of {}{filter}, one in {about}{interval} of {all}\n",
             event.name
         ));
+        text.push_str(&none);
     }
     text
+}
+
+/// Samples that show most of what a program does.
+const ENOUGH: u64 = 1000;
+
+/// What can be done where an event occurred so many times, and no sample was taken.
+fn no_samples(event: &SampledEvent, all: u64) -> String {
+    if all == 0 {
+        return format!("lwp: no samples: there were no {} to sample\n", event.name);
+    }
+    let interval = rounded((all / ENOUGH).max(1));
+    let option = match event.name.as_str() {
+        "instructions" => format!("-c {interval}"),
+        name => format!("-e {name}:c={interval}"),
+    };
+    format!(
+        "lwp: no samples: the program ended before the first was due. Sample more often, as with {option}, or \
+         leave -c, -F and -e out: then everything is counted\n"
+    )
+}
+
+/// `number` with its first digit alone.
+fn rounded(number: u64) -> u64 {
+    let unit = 10u64.pow(number.checked_ilog10().unwrap_or(0));
+    number / unit * unit
 }
 
 /// The recording must say the same as the counts.
@@ -354,6 +422,15 @@ fn shell_word(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_there_is_no_sample_there_is_advice() {
+        let event = |name: &str| SampledEvent { name: name.into(), ..SampledEvent::default() };
+        assert!(no_samples(&event("instructions"), 3_214_567).contains("with -c 3000, or"));
+        assert!(no_samples(&event("instructions"), 12).contains("with -c 1, or"));
+        assert!(no_samples(&event("calls"), 99_999).contains("with -e calls:c=90, or"));
+        assert!(no_samples(&event("calls"), 0).contains("there were no calls"));
+    }
 
     #[test]
     fn words_survive_the_shell() {

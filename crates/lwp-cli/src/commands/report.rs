@@ -8,6 +8,7 @@ use lwp_symbols::Detail;
 use crate::args::usage_error;
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::output::OutputArgs;
 use crate::profiles::{self, InputArgs};
 
 /// `lwp report`.
@@ -78,6 +79,10 @@ pub struct ReportArgs {
     /// Print text, also on a terminal
     #[arg(long)]
     pub stdio: bool,
+
+    /// Colours and pages.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// A form of the table.
@@ -138,9 +143,9 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     let text = match form {
         Some(Format::Json) => lwp_report::machine::json(&table),
         Some(Format::Csv) => lwp_report::machine::csv(&table),
-        _ => lwp_report::text::table(&table, args.limit),
+        _ => lwp_report::text::painted(&table, args.limit, args.output.paint()),
     };
-    super::print(text.as_bytes())?;
+    if machine { super::print(text.as_bytes()) } else { args.output.show(&text) }?;
     // They may be large, and the process is about to end.
     std::mem::forget((recording, profile, table));
     Ok(Ending::SUCCESS)
@@ -166,8 +171,9 @@ fn tree(args: &ReportArgs) -> Result<Ending, Failure> {
         percent_limit: args.percent_limit.unwrap_or(LEAST_PERCENT),
         max_stack: args.max_stack.unwrap_or(usize::MAX),
         demangle: !args.no_demangle,
+        paint: args.output.paint(),
     };
-    super::print(tree_text::tree(&profile, &tree, &shown).as_bytes())?;
+    args.output.show(&tree_text::tree(&profile, &tree, &shown))?;
     Ok(Ending::SUCCESS)
 }
 

@@ -1,5 +1,6 @@
 //! `lwp run`: the program on the virtual CPU, uncounted.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use lwp_vcpu::Plan;
@@ -18,5 +19,11 @@ pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
     let control = requests.connect();
     signals::answer(requests, false)?;
     let outcome = lwp_vcpu::run(&config, Some(control))?;
+    if args.verbose
+        && let Some(remark) = outcome.alone.remark()
+    {
+        // Where nobody reads it there is nothing to be done.
+        let _ = writeln!(std::io::stderr(), "lwp: {remark}");
+    }
     Ok(outcome.status.into())
 }

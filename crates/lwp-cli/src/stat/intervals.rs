@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use lwp_vcpu::config::Request;
-use lwp_vcpu::{Counts, ExitStatus, Outcome, ProcessReport, ThreadReport};
+use lwp_vcpu::{Alone, Counts, ExitStatus, Outcome, ProcessReport, ThreadReport};
 
 use crate::requests::Requests;
 
@@ -29,6 +29,7 @@ impl Intervals {
     pub fn end(&mut self, now: Vec<ProcessReport>) -> (Duration, Outcome) {
         let at = self.started.elapsed();
         let outcome = Outcome {
+            alone: Alone::default(),
             status: ExitStatus::Detached,
             processes: difference(&now, &self.before),
             elapsed: at.saturating_sub(self.from),

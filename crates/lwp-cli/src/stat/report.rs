@@ -22,6 +22,8 @@ pub struct Report {
     pub times: Times,
     /// One line for each process that was not counted, and why.
     pub uncounted: Vec<String>,
+    /// What is to be said of instructions executed one at a time.
+    pub remarks: Vec<String>,
     /// When the interval ended that this is about, from the start of the run; none if it is about all of it.
     pub at: Option<Duration>,
 }
@@ -175,6 +177,7 @@ impl Report {
             groups: groups.map(|part| group(part, requested, scope, &times)).collect(),
             times,
             uncounted: last.iter().filter_map(uncounted).collect(),
+            remarks: outcomes.iter().filter_map(|outcome| outcome.alone.remark()).collect(),
             at: None,
         }
     }
@@ -316,7 +319,7 @@ pub mod samples {
 
     use std::time::Instant;
 
-    use lwp_vcpu::{ExitStatus, ThreadReport};
+    use lwp_vcpu::{Alone, ExitStatus, ThreadReport};
 
     use super::*;
     use crate::stat::events;
@@ -338,6 +341,8 @@ pub mod samples {
             counts: counts(instructions),
             started: Instant::now(),
             ended: None,
+            sampled: Vec::new(),
+            cpu: None,
         };
         let process = |pid, comm: &str, threads| ProcessReport {
             pid,
@@ -362,6 +367,7 @@ pub mod samples {
             user: Duration::from_nanos(7_250_000),
             system: Duration::from_nanos(1_000_000),
             host: Duration::from_nanos(2_500_000),
+            alone: Alone::default(),
         }
     }
 

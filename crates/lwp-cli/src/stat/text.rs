@@ -18,6 +18,9 @@ pub fn render(report: &Report, grouped: bool) -> String {
     let _ = writeln!(text, "\n Exact counts of {}, user mode, virtual CPU{runs}:\n", report.title);
     rows(&mut text, report, grouped, "");
     text.push_str(&times(report));
+    for remark in &report.remarks {
+        let _ = writeln!(text, " {remark}\n");
+    }
     text
 }
 

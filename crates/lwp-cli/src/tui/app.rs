@@ -9,7 +9,6 @@ use lwp_symbols::function_name;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::branches::Branches;
-use crate::commands::diff::function_key;
 
 /// The tables that `s` goes through.
 const TABLES: [&[SortKey]; 5] = [
@@ -309,7 +308,12 @@ impl<'a> App<'a> {
                      one as FILE.old."
                 .to_owned(),
             Some((before, event)) => {
-                let compared = compare(&before, self.profile, By::Function, &function_key);
+                let compared = compare(
+                    &before,
+                    self.profile,
+                    By::Function,
+                    &lwp_symbols::matched(&before, self.profile, &[]),
+                );
                 let diff = Some(&compared);
                 diff::text(&diff::View { diff, event, name: name.to_owned(), ..Default::default() })
             }
@@ -407,7 +411,7 @@ mod tests {
     /// `outer`, which counts 10, calls `inner`, which counts 90, three times.
     fn profile() -> Profile {
         let mut builder = Builder::new("test", Mode::Exact, Event::exact());
-        let module = builder.module(Module { path: "/bin/test".into(), build_id: Vec::new() });
+        let module = builder.module(Module { path: "/bin/test".into(), ..Module::default() });
         let thread = builder.thread(Thread { comm: "test".into(), pid: 1, tid: 1 });
         let mut ids = Vec::new();
         for (name, address, count) in [("outer", 0x100, 10), ("inner", 0x200, 90)] {

@@ -33,6 +33,8 @@ for sample in profile.samples:
     for index in sample.attribute_indices:
         attribute = d.attribute_table[index]
         attributes.add(f"{d.string_table[attribute.key_strindex]}={attribute.value.string_value}")
+facts = [d.attribute_table[index] for index in profile.attribute_indices]
+facts = {d.string_table[fact.key_strindex]: fact.value.string_value for fact in facts}
 resource = {a.key: a.value.string_value for a in data.resource_profiles[0].resource.attributes}
 print(json.dumps({
     "sums": sums,
@@ -40,4 +42,5 @@ print(json.dumps({
     "period": profile.period,
     "attributes": sorted(attributes),
     "resource": resource,
+    "stacks": facts["lwp.stacks"],
 }))

@@ -14,4 +14,5 @@ for (const sample of p.sample) {
     sum(stack[0])[0] += value;
     for (const name of new Set(stack)) sum(name)[1] += value;
 }
-console.log(JSON.stringify({sums, type: s[Number(p.sampleType[0].type)], period: Number(p.period)}));
+console.log(JSON.stringify({sums, type: s[Number(p.sampleType[0].type)], period: Number(p.period),
+    comments: p.comment.map(number => s[Number(number)])}));

@@ -10,10 +10,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* States of a processor. */
-#define P_OFFLINE 1
-#define P_ONLINE  2
-#define P_STATUS  3
+/* States of a processor. Linux has the first two. */
+#define P_OFFLINE  1
+#define P_ONLINE   2
+#define P_STATUS   3
+#define P_FAULTED  4
+#define P_POWEROFF 5
+#define P_NOINTR   6
+#define P_SPARE    7
+
+/* For sysconf(): a number that no processor's is greater than. */
+#ifndef _SC_CPUID_MAX
+#define _SC_CPUID_MAX _SC_NPROCESSORS_CONF
+#endif
 
 #define PBIND_NONE  (-1)
 #define PBIND_QUERY (-2)

@@ -25,4 +25,17 @@ static inline int pset_bind(psetid_t set, idtype_t type, id_t id, psetid_t *befo
     return -1;
 }
 
+/* A processor is in no set, and cannot be put into one. */
+static inline int pset_assign(psetid_t set, processorid_t id, psetid_t *before)
+{
+    if (p_online(id, P_STATUS) == -1)
+        return -1;
+    if (before != NULL)
+        *before = PS_NONE;
+    if (set == PS_NONE || set == PS_QUERY)
+        return 0;
+    errno = EINVAL;
+    return -1;
+}
+
 #endif

@@ -7,7 +7,7 @@ use lwp_arch::lwpcb::{EventSlot2007, Lwpcb2007, pack_buffer_size_random};
 use lwp_arch::msr::LwpMsr0;
 use lwp_arch::record::DataSource;
 use lwp_arch::retired::BranchKind;
-use lwp_arch::{EventId, Fault, LinearAddr, PageFault, Retired};
+use lwp_arch::{EventId, Fault, LinearAddr, PageFault, Retired, Revision};
 use lwp_model::{Cpu, OnFault, Policy, Processor, Proposal, Simultaneous};
 
 use crate::inserts::{Gprs, execute};
@@ -308,9 +308,8 @@ fn p07_5_1_a_part_without_data_addresses_reports_none() {
 
 /// Spec: P07 §5.5.1
 #[test]
-fn p07_5_5_1_one_report_per_instruction_is_enough() {
-    let policy = Policy { simultaneous: Simultaneous::StoreFirst, ..Policy::default() };
-    let mut m = with(Processor::proposal(), policy);
+fn p07_5_5_1_dev_33_one_record_per_instruction() {
+    let mut m = with(Processor::proposal(), Policy::of(Revision::Proposal2007));
     block(&mut m, 16, &[(INSTRUCTIONS, 2, 1), (BRANCHES, 1, 1)]);
     m.start();
     for ip in 1..=4 {

@@ -16,7 +16,7 @@ struct Two {
 fn two(name: &str, mode: Mode, events: Vec<Event>) -> Two {
     let mut builder = Builder::new(format!("{name} --flag"), mode, events);
     let path = format!("/bin/{name}");
-    let module = builder.module(Module { path, build_id: Vec::new() });
+    let module = builder.module(Module { path, build_id: Vec::new(), ..Module::default() });
     let mut functions = [FunctionId(0); 2];
     let mut locations = [LocationId(0); 2];
     for (at, (name, address)) in [("main", 0x100), (name, 0x200)].into_iter().enumerate() {
@@ -78,7 +78,11 @@ pub fn sampled(name: &str) -> Subject {
 pub fn deep(depth: u32) -> Subject {
     let event = Event { name: "instructions".into(), interval: Some(10), modelled: false };
     let mut builder = Builder::new("deep", Mode::Sampled, vec![event]);
-    let module = builder.module(Module { path: "/bin/deep".into(), build_id: Vec::new() });
+    let module = builder.module(Module {
+        path: "/bin/deep".into(),
+        build_id: Vec::new(),
+        ..Module::default()
+    });
     let thread = builder.thread(Thread { comm: "deep".into(), pid: 1, tid: 1 });
     let mut stack = Vec::new();
     for number in (0..depth).rev() {

@@ -71,17 +71,17 @@ struct Names {
 }
 
 impl Names {
-    fn of(profiles: &[&Profile]) -> Self {
-        let mut all: Vec<Name> = profiles.iter().flat_map(|profile| names(profile)).collect();
+    fn of<'n>(names: impl Iterator<Item = &'n Name>) -> Self {
+        let mut all: Vec<Name> = names.cloned().collect();
         all.sort_unstable();
         all.dedup();
         Self { all }
     }
 
     /// The number of each function's name.
-    fn numbers(&self, profile: &Profile) -> Vec<u32> {
-        let place = |name: Name| self.all.binary_search(&name).unwrap_or(0) as u32;
-        names(profile).into_iter().map(place).collect()
+    fn numbers(&self, names: &[Name]) -> Vec<u32> {
+        let place = |name| self.all.binary_search(name).unwrap_or(0) as u32;
+        names.iter().map(place).collect()
     }
 }
 
@@ -97,21 +97,45 @@ fn names(profile: &Profile) -> Vec<Name> {
 /// A profile with its contexts.
 pub type Contexts<'a> = (&'a Profile, &'a Tree);
 
+/// A profile to compare with.
+#[derive(Clone, Debug)]
+pub struct Before<'a> {
+    /// The profile.
+    pub profile: &'a Profile,
+    /// Its contexts.
+    pub tree: &'a Tree,
+    /// The function that each of its functions is compared with.
+    pub same: Vec<Option<FunctionId>>,
+}
+
+impl Before<'_> {
+    /// The names of its functions: those that they are compared with have.
+    fn names(&self, after: &[Name]) -> Vec<Name> {
+        let mut all = names(self.profile);
+        for (name, same) in all.iter_mut().zip(&self.same) {
+            if let Some(now) = same.and_then(|id| after.get(id.index())) {
+                name.clone_from(now);
+            }
+        }
+        all
+    }
+}
+
 impl Graph {
     /// The graph of one event, whose contexts are `after`, its boxes compared with `before`.
     pub fn new(
-        before: Option<Contexts<'_>>,
+        before: Option<&Before<'_>>,
         after: Contexts<'_>,
         event: &str,
         style: &Style,
     ) -> Self {
         let (profile, tree) = after;
-        let profiles: Vec<&Profile> = before.iter().map(|one| one.0).chain([profile]).collect();
-        let names = Names::of(&profiles);
-        let numbers = names.numbers(profile);
-        let earlier = before.map(|(profile, tree)| (names.numbers(profile), tree));
+        let own = names(profile);
+        let old = before.map(|before| before.names(&own)).unwrap_or_default();
+        let names = Names::of(own.iter().chain(&old));
+        let (numbers, earlier) = (names.numbers(&own), names.numbers(&old));
         let after = Side { tree, numbers: &numbers };
-        let before = earlier.as_ref().map(|(numbers, tree)| Side { tree, numbers });
+        let before = before.map(|before| Side { tree: before.tree, numbers: &earlier });
         let named = |number: u32| names.all[number as usize].clone();
         let layout = Layout { names: &named, zoom: &[], least: style.least / style.width };
         Self::laid(after, before, event, &layout)

@@ -157,8 +157,9 @@ pub fn advice(checks: &[Check]) -> Check {
     let detail = match (failed, status("layout")) {
         (true, _) => "lwp cannot work here; with --fallback native, programs run uncounted",
         (false, Status::Ok) => {
-            "`lwp stat` and `lwp record`: exact counts, the same in every run; --deterministic also from \
-             machine to machine"
+            "`lwp stat` and `lwp record`: exact counts, the same in every run of a program that reads the same, in \
+             the same environment, and does not depend on time or on how its threads take turns; with \
+             --deterministic also in another environment and on another machine"
         }
         (false, _) => {
             "`lwp stat -r 5` and `lwp record`: exact counts, which may differ from run to run with the \

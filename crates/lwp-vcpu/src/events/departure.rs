@@ -19,6 +19,8 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
             machine.settle(tid, &cache);
         }
     }
+    machine.stop_clock(tid);
+    machine.note_cpu_time(tid);
     machine.note_words(tid);
     machine.note_files(tid);
     if machine.config.warm.is_some() {
@@ -47,6 +49,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     if last && let Err(reason) = machine.take_down(tid) {
         eprintln!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
+    machine.stop_clock(tid);
     machine.remove_thread(tid);
     if last && let Some(process) = machine.processes.remove(&pid) {
         machine.depart(process);
@@ -57,6 +60,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
 /// Lets a thread run natively from here on, out of our sight.
 pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
     let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    machine.stop_clock(tid);
     if let Some(thread) = machine.threads.remove(&tid) {
         machine.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {

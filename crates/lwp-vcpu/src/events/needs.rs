@@ -1,5 +1,7 @@
 //! What the server cannot do from outside, and wants done while the thread stands still.
 
+use std::time::Instant;
+
 use iced_x86::{Code, Instruction};
 use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state};
 use lwp_dbt::{AppPc, Slot, Weights};
@@ -136,6 +138,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.lwp_about_to_step(tid, &app.0);
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
+        thread.stepping_since = thread.step_asked.take().unwrap_or_else(Instant::now);
     }
     sys::single_step(tid, 0)
 }
@@ -196,6 +199,10 @@ pub fn stepped(
     (pc, trapped, answer): (u64, bool, Option<Regs>),
 ) -> Handled {
     let mut regs = Tracee(tid).regs()?;
+    if let Some(thread) = machine.threads.get(&tid).filter(|_| !trapped) {
+        machine.alone.instructions += 1;
+        machine.alone.time += thread.stepping_since.elapsed();
+    }
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);
     }

@@ -34,7 +34,9 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
                 Some(view) if view.state.commit == Commit::LwpTrying && is_fault(tid, signal) => {
                     ask_instead(machine, tid, regs)
                 }
-                Some(mut view) if refused(machine, tid, signal, &view) => {
+                Some(mut view)
+                    if refused(machine, tid, signal, &view) || locked_frame(tid, signal, &view) =>
+                {
                     machine.leave(tid, &regs, &mut view);
                     step(machine, tid, &view.app)
                 }
@@ -67,6 +69,15 @@ fn refused(machine: &Machine, tid: Tid, signal: i32, view: &View) -> bool {
     view.state.commit == Commit::None
         && is_fault(tid, signal)
         && machine.restores_lwp(tid, &view.app)
+}
+
+/// Whether a signal frame could not be redirected for the return from its handler: the kernel only reads it.
+fn locked_frame(tid: Tid, signal: i32, view: &View) -> bool {
+    let rip = view.app.0.rsp.wrapping_add(lwp_dbt::routines::SIGFRAME_RIP as u64);
+    view.state.commit == Commit::None
+        && is_fault(tid, signal)
+        && sys::get_siginfo(tid).is_ok_and(|info| info.address() == rip)
+        && trap_flag::is_syscall(tid, view.app.0.rip)
 }
 
 /// A routine could not reach what the record of an event needs: the thread asks the host, which knows

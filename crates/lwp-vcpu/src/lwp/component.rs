@@ -250,14 +250,13 @@ impl Machine {
     /// component does not hold. After a fault the profile is as before.
     fn load_component(&mut self, tid: Tid, component: Option<&LwpXsave>) -> Result<(), Fault> {
         let Some(config) = &self.config.lwp else { return Ok(()) };
-        let seed = self.config.seed;
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
         if component.is_none() {
             thread.lwp_end();
             return Ok(());
         }
         let (was_on, slot) = (thread.lwp.is_some(), thread.slot);
-        let lwp = thread.lwp_begin(config, seed);
+        let lwp = thread.lwp_begin(config, &self.config);
         let mut unit = lwp.unit.clone();
         let mut memory = TraceeMemory::new(tid);
         let loaded = unit.xrstor(&CPU, component).and_then(|()| unit.settle(&mut memory));

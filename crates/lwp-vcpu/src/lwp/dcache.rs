@@ -14,10 +14,10 @@ use lwp_arch::retired::{Access, AccessKind};
 use lwp_dbt::context::{
     META_REPEATS, MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes,
 };
-use lwp_dbt::operands::{self, MemoryOperand, Use};
+use lwp_dbt::operands::{self, MemoryOperand, Spread, Use};
 use lwp_dbt::{AppPc, AppState, CachePc, FragmentId, PcSource, RequestKind, Slot};
-use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general_value};
+use lwp_ptrace::{Tid, Vectors};
 use lwp_uarch::{CacheShape, Caches, Hierarchy};
 
 use super::ThreadLwp;
@@ -394,10 +394,20 @@ impl ThreadLwp {
         let Some(instruction) = super::instruction::decode(tid, regs.rip) else { return };
         let none_left = operands::repeats(&instruction) && regs.rcx == 0;
         let operands = if none_left { Vec::new() } else { operands::of(&instruction) };
-        let touched = operands.iter().map(|operand| Touched {
-            how: operand.how,
-            address: address(operand, regs, context),
-            bytes: operand.bytes,
+        let spread = |operand: &MemoryOperand| matches!(operand.spread, Spread::Elements(_));
+        let vectors = operands.iter().any(spread).then(|| Vectors::of(tid).ok()).flatten();
+        let lane = |register: Register, offset: usize, bytes: usize| match &vectors {
+            Some(vectors) if register.is_k() => vectors.mask(register.number()),
+            Some(vectors) => vectors.lane(register.number(), offset, bytes),
+            None => 0,
+        };
+        let touched = operands.iter().flat_map(|operand| {
+            let addresses = operand.addresses(|register| value(register, regs, context), lane);
+            addresses.into_iter().map(|address| Touched {
+                how: operand.how,
+                address,
+                bytes: operand.bytes,
+            })
         });
         self.begin_accesses(regs.rip, touched.collect());
     }
@@ -455,11 +465,16 @@ fn iterations(instruction: &Instruction, before: [u64; 3], now: [u64; 3]) -> Vec
 
 /// The linear address of an operand.
 fn address(operand: &MemoryOperand, regs: &Raw, context: Context<'_>) -> u64 {
-    operand.address(|register| match register {
+    operand.address(|register| value(register, regs, context))
+}
+
+/// A register in an address.
+fn value(register: Register, regs: &Raw, context: Context<'_>) -> u64 {
+    match register {
         Register::FS => regs.fs_base,
         Register::GS => context.get(Slot::AppGs),
         register => general_value(regs, register.number() as u8),
-    })
+    }
 }
 
 impl Machine {

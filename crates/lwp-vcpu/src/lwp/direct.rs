@@ -2,6 +2,7 @@
 
 use lwp_arch::{EventKind, RingOffset};
 use lwp_dbt::Slot;
+use lwp_dbt::context::PROCESSOR_SEGMENT;
 use lwp_model::{Direct, Xorshift32};
 
 use super::ThreadLwp;
@@ -37,7 +38,8 @@ impl ThreadLwp {
         context.set(Slot::LwpHeadAt, direct.head_at.0);
         context.set(Slot::LwpTailAt, direct.tail_at.0);
         context.set(Slot::LwpThreshold, direct.threshold.map_or(NEVER, u64::from));
-        context.set(Slot::LwpCore, u64::from(direct.core_id) << 8);
+        let segment = if self.surroundings.moves { PROCESSOR_SEGMENT } else { 0 };
+        context.set(Slot::LwpCore, u64::from(segment));
     }
 
     /// The event counters that are parts of the countdown as they stand.

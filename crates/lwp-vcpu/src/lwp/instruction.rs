@@ -73,8 +73,7 @@ impl Machine {
         let (Some(thread), Some(config)) = (self.threads.get_mut(&tid), &self.config.lwp) else {
             return Err(Fault::Ud);
         };
-        let seed = self.config.seed;
-        let lwp = thread.lwp_begin(config, seed);
+        let lwp = thread.lwp_begin(config, &self.config);
         lwp.surroundings.timestamp = timestamp;
         let width = match instruction.op0_register().is_gpr64() {
             true => Width::W64,
@@ -178,12 +177,13 @@ impl Machine {
         let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
         let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
         self.lwp_collect(tid);
-        let (timestamp, seed) = (self.lwp_timestamp(), self.config.seed);
+        self.lwp_look_for_core(tid);
+        let timestamp = self.lwp_timestamp();
         let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
         let mut registers = Stopped { regs: app.0, gs_base };
         let config = self.config.lwp.as_ref()?;
         let thread = self.threads.get_mut(&tid)?;
-        let lwp = thread.lwp_begin(config, seed);
+        let lwp = thread.lwp_begin(config, &self.config);
         lwp.surroundings.timestamp = timestamp;
         let mut memory = TraceeMemory::new(tid);
         let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);

@@ -1,12 +1,13 @@
 //! What threads have counted, and when it counts: reports, and switching on and off.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lwp_ptrace::Tid;
 
 use super::{Machine, Thread};
 use crate::config::Plan;
 use crate::contexts::Sum;
+use crate::cpu_clock::CpuClocks;
 use crate::outcome::{ProcessReport, ThreadReport};
 
 impl Machine {
@@ -16,6 +17,7 @@ impl Machine {
         let total = self.thread_sum(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
         let kept = self.counted(&thread, total);
+        let (sampled, cpu) = (self.sampled_totals(&thread), self.cpu_of(tid, &thread));
         let wanted = self.is_reported(tid);
         if let Some(process) = self.processes.get(&thread.pid).filter(|_| wanted) {
             let report = &mut self.reports[process.report];
@@ -25,6 +27,8 @@ impl Machine {
                 counts: kept.counts(),
                 started: thread.started,
                 ended: Some(Instant::now()),
+                sampled,
+                cpu,
             });
         }
         self.slots[thread.slot] = 0;
@@ -32,6 +36,21 @@ impl Machine {
             self.contexts.leave_file(makers);
         }
         self.contexts.release(thread.slot);
+    }
+
+    /// Watches the clocks of threads that were running before.
+    pub fn watch_clocks(&mut self, tids: impl Iterator<Item = Tid>) {
+        self.clocks = Some(CpuClocks::of_running(tids));
+    }
+
+    /// Takes the time that a thread has used up into the account. It still exists, and is about to end or to be let
+    /// go.
+    pub fn stop_clock(&mut self, tid: Tid) {
+        if self.is_reported(tid)
+            && let Some(clocks) = &mut self.clocks
+        {
+            clocks.ended(tid);
+        }
     }
 
     /// Whether what a thread does is to be reported.
@@ -52,12 +71,44 @@ impl Machine {
             let counts = self.counted(thread, total).counts();
             let comm = report.comm.clone();
             let started = thread.started;
-            report.threads.push(ThreadReport { tid, comm, counts, started, ended: None });
+            let (sampled, cpu) = (self.sampled_totals(thread), self.cpu_of(tid, thread));
+            report.threads.push(ThreadReport {
+                tid,
+                comm,
+                counts,
+                started,
+                ended: None,
+                sampled,
+                cpu,
+            });
         }
         for report in &mut reports {
             report.threads.sort_by_key(|thread| thread.tid);
         }
         reports
+    }
+
+    /// CPU time that a living thread has taken since it was made, if it is to be reported.
+    pub fn cpu_time(&self, tid: Tid) -> Option<Duration> {
+        if !self.config.thread_times {
+            return None;
+        }
+        let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    }
+
+    /// A thread is about to end: its CPU time can be asked for now, and not later.
+    pub fn note_cpu_time(&mut self, tid: Tid) {
+        let now = self.cpu_time(tid);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.cpu.1 = now;
+        }
+    }
+
+    /// CPU time of a thread in its image.
+    fn cpu_of(&self, tid: Tid, thread: &Thread) -> Option<Duration> {
+        let now = thread.cpu.1.or_else(|| self.cpu_time(tid))?;
+        Some(now.saturating_sub(thread.cpu.0.unwrap_or_default()))
     }
 
     /// What a thread has counted while counting was on, given its total.

@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
-use lwp_vcpu::{Counts, Outcome, ProcessReport, ThreadReport};
+use lwp_vcpu::{Outcome, ProcessReport, Sampling, ThreadReport};
 
-use super::Columned;
+use super::events::Columned;
+use super::switches::{Rows, Switches, combined};
 use crate::output::Output;
 use crate::rows::{Columns, Note, TrackRow};
 use crate::track::options::Options;
 
 /// A thread of an image: numbers may be used again.
-type Key = (i32, Instant);
+pub(super) type Key = (i32, Instant);
 
 /// What was printed of one program image.
 #[derive(Default)]
@@ -23,7 +24,7 @@ struct Image {
     /// Threads in the order in which they started: their numbers are the places, from 1.
     threads: Vec<Key>,
     /// Their counts at the tick before, one row a specification.
-    seen: BTreeMap<Key, Vec<Vec<u64>>>,
+    seen: BTreeMap<Key, Rows>,
     /// Those whose end was printed.
     ended: BTreeSet<Key>,
     /// Whether the fork that made it was printed.
@@ -58,6 +59,8 @@ pub(super) struct Printer<'a> {
     options: &'a Options,
     columns: Columns,
     specs: &'a [Columned],
+    sampling: &'a [Sampling],
+    switches: Switches,
     pub(super) output: Output,
     started: Instant,
     /// By place in the list of reports.
@@ -73,11 +76,18 @@ fn key(thread: &ThreadReport) -> Key {
 }
 
 impl<'a> Printer<'a> {
-    pub(super) fn new(options: &'a Options, specs: &'a [Columned], output: Output) -> Self {
+    pub(super) fn new(
+        options: &'a Options,
+        specs: &'a [Columned],
+        sampling: &'a [Sampling],
+        output: Output,
+    ) -> Self {
         Self {
             options,
             columns: options.columns(),
             specs,
+            sampling,
+            switches: Switches::default(),
             output,
             started: Instant::now(),
             images: BTreeMap::new(),
@@ -105,7 +115,7 @@ impl<'a> Printer<'a> {
                 continue;
             }
             for thread in report.threads.iter().filter(|thread| thread.ended.is_none()) {
-                let now_counted = self.counts(&thread.counts);
+                let now_counted = self.counted(thread);
                 let image = self.images.entry(index).or_default();
                 let lwp = image.number(|known| *known == key(thread));
                 let fresh = fresh(image.seen.entry(key(thread)).or_default(), &now_counted);
@@ -207,7 +217,7 @@ impl<'a> Printer<'a> {
 
     fn started(&mut self, report: &ProcessReport, index: usize, thread: &ThreadReport) {
         let lwp = self.number(index, key(thread));
-        let none = self.counts(&Counts::default());
+        let none = self.nothing();
         if self.options.verbose {
             self.rows(thread.started, report.pid, lwp, "init_lwp", &none);
         }
@@ -218,7 +228,7 @@ impl<'a> Printer<'a> {
 
     fn ended(&mut self, at: Instant, report: &ProcessReport, index: usize, thread: &ThreadReport) {
         let lwp = self.number(index, key(thread));
-        let counts = self.counts(&thread.counts);
+        let counts = self.counted(thread);
         if self.options.verbose {
             self.rows(at, report.pid, lwp, "fini_lwp", &counts);
         }
@@ -244,7 +254,10 @@ impl<'a> Printer<'a> {
         let report = &reports[index];
         let next = reports[index + 1..].iter().find(|later| later.pid == report.pid);
         let tag = if next.is_some() { "exec" } else { "exit" };
-        self.rows(at, report.pid, 1, tag, &self.counts(&report.counts()));
+        let threads = report.threads.iter().map(|thread| self.counted(thread));
+        let totals =
+            threads.fold(self.nothing(), |sum, rows| combined(&sum, &rows, u64::wrapping_add));
+        self.rows(at, report.pid, 1, tag, &totals);
         if let Some(next) = next.filter(|_| self.options.follow_exec) {
             self.noted(at, report.pid, 1, "exec", &format!("'{}'", next.command));
         }
@@ -267,21 +280,48 @@ impl<'a> Printer<'a> {
         let seconds = self.seconds(at);
         for (spec, counts) in self.specs.iter().zip(counts) {
             let note = if self.specs.len() > 1 { Note::Text(&spec.text) } else { Note::None };
-            let counts = Some((0, &**counts));
+            let counts = counts.split_first().map(|(tsc, counts)| (*tsc, counts));
             let row = TrackRow { seconds, pid, lwp, tag, counts, note };
             self.output.write(&self.columns.track(row));
         }
     }
 
-    fn counts(&self, counts: &Counts) -> Vec<Vec<u64>> {
-        let of = |spec: &Columned| spec.counts.iter().map(|count| count(counts)).collect();
+    /// What there is to count of a thread: for each specification clock cycles, and then its events.
+    fn there_is(&self, thread: &ThreadReport) -> Rows {
+        let ns = thread.cpu.map_or(0, |cpu| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
+        let tsc = if ns == 0 { 0 } else { cpc::cycles(ns) };
+        let of = |spec: &Columned| {
+            let counts = spec.counts.iter().map(|count| count.of(thread, self.sampling));
+            std::iter::once(tsc).chain(counts).collect()
+        };
         self.specs.iter().map(of).collect()
+    }
+
+    fn nothing(&self) -> Rows {
+        self.specs.iter().map(|spec| vec![0; spec.counts.len() + 1]).collect()
+    }
+
+    /// What is counted of a thread: all there is, less what it did while its counters stood still.
+    fn counted(&self, thread: &ThreadReport) -> Rows {
+        self.switches.counted(key(thread), self.there_is(thread))
+    }
+
+    /// Lets the counters of a living thread run or stand still. False: there is no such thread, or they do so
+    /// already.
+    pub(super) fn switch(&mut self, reports: &[ProcessReport], tid: i32, running: bool) -> bool {
+        let wanted = |index: &usize| self.wanted(reports, *index);
+        let mut threads =
+            (0..reports.len()).filter(wanted).flat_map(|index| &reports[index].threads);
+        let found = threads.find(|thread| thread.tid == tid && thread.ended.is_none());
+        let Some(thread) = found else { return false };
+        let now = self.there_is(thread);
+        self.switches.switch(key(thread), now, running)
     }
 }
 
 /// What `now` has more than `seen`, which becomes `now`. Counters are read while they run, so one may
 /// be behind for a moment; it then counts from where it was.
-fn fresh(seen: &mut Vec<Vec<u64>>, now: &[Vec<u64>]) -> Vec<Vec<u64>> {
+fn fresh(seen: &mut Rows, now: &[Vec<u64>]) -> Rows {
     seen.resize(now.len(), Vec::new());
     let rows = seen.iter_mut().zip(now);
     rows.map(|(seen, now)| {

@@ -17,6 +17,8 @@ use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, state};
 use crate::routines::{ALL_AND_FLAGS, restore_flags};
 
 const R11: Spills = Spills { rcx: false, ..BOTH };
+/// A record's CoreId, in its first dword: the low bits of the core's number.
+const CORE: i32 = 0xff00;
 /// A record's InstructionAddress, Data2 and time stamp.
 const INSTRUCTION_ADDRESS: i32 = 8;
 const DATA2: i32 = 16;
@@ -83,7 +85,7 @@ fn end(b: &mut Builder) -> Emit {
 /// ```text
 /// edi := head;  esi := the next one;  rdx := where the record goes
 /// the ring is the host's, or the record lies in two pages                --> slow
-/// record := first dword | core, data 1, pc, data 2, 0
+/// record := first dword | core << 8, data 1, pc, data 2, 0
 /// tail, reduced, is the next one, and not in continuous mode             --> slow: full
 /// (next - tail) mod size >= threshold                                    --> slow
 /// ```
@@ -101,8 +103,13 @@ pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.and(eax, PAGE - 1)?;
     asm.cmp(eax, PAGE - RECORD_BYTES)?;
     asm.ja(slow)?;
-    asm.mov(eax, Builder::slot32(Slot::LwpRecord))?;
-    asm.or(eax, Builder::slot32(Slot::LwpCore))?;
+    asm.mov(ecx, Builder::slot32(Slot::LwpCore))?;
+    asm.mov(eax, 0)?;
+    // Does nothing where there is no such segment.
+    asm.lsl(eax, ecx)?;
+    asm.shl(eax, 8u32)?;
+    asm.and(eax, CORE)?;
+    asm.or(eax, Builder::slot32(Slot::LwpRecord))?;
     asm.mov(dword_ptr(rdx), eax)?;
     asm.mov(eax, Builder::slot32(Slot::LwpData))?;
     asm.mov(dword_ptr(rdx + 4), eax)?;

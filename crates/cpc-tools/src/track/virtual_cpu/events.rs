@@ -1,0 +1,190 @@
+//! The events of `cputrack --lwp`: exact counts of all that a thread executes, and what a unit of Lightweight
+//! Profiling would count of it.
+
+use std::fmt::Write;
+
+use lwp_vcpu::{Counts, Sampled, Sampling, ThreadReport};
+
+use crate::failure::Failure;
+use crate::spec::Spec;
+
+/// How one event is taken from what the virtual CPU reports of a thread.
+#[derive(Clone, Copy)]
+pub(super) enum Count {
+    /// From the counts of every instruction, system calls included.
+    Exact(fn(&Counts) -> u64),
+    /// As Lightweight Profiling counts: what enters the kernel does not.
+    Lwp(Sampled),
+}
+
+impl Count {
+    /// What a thread has counted of the event, in a run that counts `sampling`.
+    pub(super) fn of(self, thread: &ThreadReport, sampling: &[Sampling]) -> u64 {
+        match self {
+            Self::Exact(count) => count(&thread.counts),
+            Self::Lwp(what) => {
+                let place = sampling.iter().position(|event| event.what == what);
+                place.and_then(|place| thread.sampled.get(place)).copied().unwrap_or(0)
+            }
+        }
+    }
+}
+
+use Count::{Exact, Lwp};
+
+/// Names, and how they are counted.
+#[rustfmt::skip] // A table: one event a line.
+const EVENTS: &[(&[&str], Count)] = &[
+    (&["instructions", "PAPI_tot_ins"],                   Exact(|c| c.instructions)),
+    (&["branches", "branch-instructions", "PAPI_br_ins"], Exact(|c| c.branches)),
+    (&["branches-taken"],                                 Exact(Counts::taken)),
+    (&["conditional-branches", "PAPI_br_cn"],             Exact(|c| c.conditional)),
+    (&["conditional-taken", "PAPI_br_tkn"],               Exact(|c| c.conditional_taken)),
+    (&["conditional-not-taken", "PAPI_br_ntk"],           Exact(|c| c.conditional - c.conditional_taken)),
+    (&["unconditional-branches", "PAPI_br_ucn"],          Exact(|c| c.branches - c.conditional)),
+    (&["calls"],                                          Exact(|c| c.calls)),
+    (&["returns"],                                        Exact(|c| c.returns)),
+    (&["indirect-branches"],                              Exact(|c| c.indirect)),
+    (&["lwp_ire"],                                        Lwp(Sampled::Instructions)),
+    (&["lwp_bre"],                                        Lwp(Sampled::ALL_BRANCHES)),
+    (&["lwp_dme", "L1-dcache-load-misses", "PAPI_l1_ldm"], Lwp(Sampled::DcacheMisses)),
+];
+
+/// What can be counted here.
+pub fn listing() -> String {
+    let mut text = "\n\tCPU performance counter interface: the virtual CPU\n\n".to_owned();
+    text += "\tevents  [picN=]event[,[picN=]event...]\n\n";
+    for (names, _) in EVENTS {
+        let _ = writeln!(text, "{:>17}{}", "", names.join(" "));
+    }
+    text += "\n\tCounted exactly, in user mode, for every thread all the time. The last three are what\n\
+             \tLightweight Profiling counts, misses of a modelled data cache among them; they are\n\
+             \tcounted together, and in a run of their own.\n";
+    text
+}
+
+/// One specification: its events in the order of their columns.
+pub(super) struct Columned {
+    pub(super) text: String,
+    pub(super) pics: Vec<u32>,
+    pub(super) counts: Vec<Count>,
+}
+
+impl Columned {
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        let spec = Spec::parse(text, &[])?;
+        if let Some(modifier) = spec.modifiers.first() {
+            let reason = match &*modifier.name {
+                "sys" => {
+                    "the virtual CPU counts in user mode only; without --lwp the PMU may do it"
+                }
+                _ => "the virtual CPU always counts user mode",
+            };
+            return Err(Failure::Usage(format!("'{}': {reason}", modifier.name)));
+        }
+        let mut columned = Self { text: text.to_owned(), pics: Vec::new(), counts: Vec::new() };
+        for wanted in &spec.events {
+            let pic = wanted.pic.unwrap_or_else(|| columned.pics.iter().max().map_or(0, |p| p + 1));
+            if columned.pics.contains(&pic) {
+                return Err(Failure::Usage(format!("pic{pic} is used twice in '{text}'")));
+            }
+            columned.pics.push(pic);
+            columned.counts.push(count_named(&wanted.event)?);
+        }
+        Ok(columned)
+    }
+}
+
+fn count_named(name: &str) -> Result<Count, Failure> {
+    // Modifiers of perf are understood where they ask for what is counted anyway.
+    let bare = name.strip_suffix(":u").unwrap_or(name);
+    let same = |known: &&&str| {
+        **known == bare || (known.starts_with("PAPI") && known.eq_ignore_ascii_case(bare))
+    };
+    let row = EVENTS.iter().find(|(names, _)| names.iter().any(|known| same(&known)));
+    row.map(|(_, count)| *count).ok_or_else(|| {
+        Failure::Usage(format!(
+            "'{name}': the virtual CPU does not count this; see cputrack --lwp -h for what it counts"
+        ))
+    })
+}
+
+/// What a run has to count for `specs` beyond what it always counts. No sample is ever taken.
+pub(super) fn sampling(specs: &[Columned]) -> Result<Vec<Sampling>, Failure> {
+    let mut sampling: Vec<Sampling> = Vec::new();
+    let mut exact = false;
+    for count in specs.iter().flat_map(|spec| &spec.counts) {
+        match count {
+            Exact(_) => exact = true,
+            Lwp(what) if sampling.iter().all(|event| event.what != *what) => {
+                sampling.push(Sampling { what: *what, interval: u64::MAX });
+            }
+            Lwp(_) => {}
+        }
+    }
+    if exact && !sampling.is_empty() {
+        return Err(Failure::Usage(
+            "events of Lightweight Profiling and exact counts take two runs: use lwp_ire and lwp_bre beside \
+             lwp_dme"
+                .into(),
+        ));
+    }
+    let misses = |event: &Sampling| event.what == Sampled::DcacheMisses;
+    if sampling.iter().any(misses) && !lwp_vcpu::can_watch_caches() {
+        return Err(Failure::new(
+            "lwp_dme: watching a data cache takes a processor with BMI2 and FSGSBASE",
+        ));
+    }
+    Ok(sampling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood() {
+        let counts = Counts {
+            instructions: 100,
+            branches: 20,
+            conditional: 12,
+            conditional_taken: 7,
+            calls: 3,
+            returns: 2,
+            indirect: 1,
+        };
+        let thread = ThreadReport {
+            tid: 1,
+            comm: String::new(),
+            counts,
+            started: std::time::Instant::now(),
+            ended: None,
+            sampled: vec![9, 4],
+            cpu: None,
+        };
+        let sampling = sampling(&[Columned::parse("lwp_ire,lwp_dme").unwrap()]).unwrap();
+        let count =
+            |name: &str| count_named(name).map(|count| count.of(&thread, &sampling)).unwrap();
+        assert_eq!(["lwp_dme", "lwp_ire", "papi_l1_LDM"].map(count), [4, 9, 4]);
+        assert_eq!(count("instructions:u"), 100);
+        assert_eq!(count("PAPI_TOT_INS"), 100);
+        assert_eq!(count("branches-taken"), 15);
+        assert_eq!(count("PAPI_br_ntk"), 5);
+        assert_eq!(count("PAPI_br_ucn"), 8);
+        for unknown in ["cycles", "instructions:k", "PAPI_tot_cyc", "0xc0"] {
+            assert!(count_named(unknown).is_err(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn specifications_without_attributes() {
+        let spec = Columned::parse("pic2=calls,returns,pic0=branches").unwrap();
+        assert_eq!(spec.pics, [2, 3, 0]);
+        let mixed = ["lwp_bre", "calls"].map(|text| Columned::parse(text).unwrap());
+        assert!(sampling(&mixed).is_err(), "two runs");
+        assert!(sampling(&mixed[1..]).unwrap().is_empty());
+        for wrong in ["calls,sys", "calls,nouser", "pic0=calls,pic0=returns", "cycles"] {
+            assert!(Columned::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! One recording held against its limits.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use lwp_profile::diff::{By, Diff, Keys, compare};
+use lwp_profile::{FunctionId, Profile, Values};
+use lwp_report::gate::{Benchmark, Change, Check, Limit, Place, Subject};
+use wildmatch::WildMatch;
+
+use super::rules::{Patterns, Rules};
+use crate::comparing::MapArgs;
+use crate::failure::Failure;
+use crate::profiles;
+
+/// The event whose changes are listed where no limit is exceeded.
+const USUAL: &str = "instructions";
+
+/// A recording and its baseline.
+pub struct Compared<'a> {
+    /// The benchmark's name.
+    pub name: &'a str,
+    /// The baseline, if there is one.
+    pub before: Option<&'a Profile>,
+    /// The recording.
+    pub after: &'a Profile,
+    /// Which files are compared.
+    pub maps: &'a MapArgs,
+}
+
+/// Holds a recording against the rules.
+pub fn judge(rules: &Rules, compared: &Compared<'_>) -> Result<Benchmark, Failure> {
+    let Compared { name, before, after, maps } = *compared;
+    let matched = match before {
+        Some(before) => maps.matched(before, after)?,
+        None => MapArgs::default().matched(after, after)?,
+    };
+    let places = Places::of(after, &matched.after);
+    let mut checks = whole(rules, compared)?;
+    let mut notes = Vec::new();
+    let both = [before.map(|before| (before, &matched.before)), Some((after, &matched.after))];
+    let (functions, modules) = (Sums::of_functions(both), Sums::of_modules(both));
+    parts(&rules.functions, &functions, compared, (&mut checks, &mut notes), &|key| {
+        (Subject::Function(key.name.clone()), places.of_function(&key.key()))
+    })?;
+    parts(&rules.modules, &modules, compared, (&mut checks, &mut notes), &|key| {
+        (Subject::Module(key.name.clone()), None)
+    })?;
+    let diff =
+        before.map(|before| compare(before, after, By::Function, &matched)).unwrap_or_default();
+    let failed = checks.iter().find(|check| !check.passes()).or(checks.first());
+    let event = failed.map_or(USUAL, |check| check.event.as_str()).to_owned();
+    let index = before.and_then(|before| before.event(&event));
+    Ok(Benchmark {
+        name: name.to_owned(),
+        command: after.command.clone(),
+        changed: index.map(|index| changes(&diff, index, &places)).unwrap_or_default(),
+        rebuilt: diff.rebuilt,
+        event,
+        checks,
+        notes,
+        picture: None,
+    })
+}
+
+/// The checks of everything together.
+fn whole(rules: &Rules, compared: &Compared<'_>) -> Result<Vec<Check>, Failure> {
+    let mut checks = Vec::new();
+    for (event, limit) in rules.of_benchmark(compared.name) {
+        if limit.is_relative() && compared.before.is_none() {
+            continue;
+        }
+        let value = |profile: &Profile| {
+            let index = profiles::event(profile, Some(event))?;
+            Ok::<u64, Failure>(profile.total().get(index))
+        };
+        checks.push(Check {
+            subject: Subject::Whole,
+            event: profiles::event_name(event).to_owned(),
+            limit,
+            before: compared.before.map(value).transpose()?,
+            after: value(compared.after)?,
+            place: None,
+        });
+    }
+    Ok(checks)
+}
+
+/// A part of a program that has counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    name: String,
+    /// Of a function.
+    module: String,
+}
+
+impl Key {
+    /// As comparisons call it.
+    fn key(&self) -> String {
+        format!("{} [{}]", self.name, self.module)
+    }
+}
+
+/// The profiles before and after with the names under which they are compared.
+type Sides<'a> = [Option<(&'a Profile, &'a Keys)>; 2];
+
+/// Counts of parts, before and after.
+struct Sums(BTreeMap<Key, [Option<Values>; 2]>);
+
+impl Sums {
+    fn of(sides: Sides<'_>, key: &dyn Fn(&Profile, &Keys, FunctionId) -> Key) -> Self {
+        let mut sums: BTreeMap<Key, [Option<Values>; 2]> = BTreeMap::new();
+        for (side, profile) in sides.into_iter().enumerate() {
+            let Some((profile, keys)) = profile else { continue };
+            for (index, values) in profile.by_function().iter().enumerate() {
+                if values.is_zero() {
+                    continue;
+                }
+                let key = key(profile, keys, FunctionId(index as u32));
+                let sum = &mut sums.entry(key).or_default()[side];
+                sum.get_or_insert_with(|| Values::zero(values.0.len())).add(values);
+            }
+        }
+        Self(sums)
+    }
+
+    fn of_functions(sides: Sides<'_>) -> Self {
+        Self::of(sides, &|profile, keys, id| {
+            let module = module_key(profile, keys, id);
+            let key = &keys.functions[id.index()];
+            let name = key.strip_suffix(&format!(" [{module}]")).unwrap_or(key);
+            Key { name: name.to_owned(), module }
+        })
+    }
+
+    fn of_modules(sides: Sides<'_>) -> Self {
+        Self::of(sides, &|profile, keys, id| Key {
+            name: module_key(profile, keys, id),
+            module: String::new(),
+        })
+    }
+}
+
+fn module_key(profile: &Profile, keys: &Keys, id: FunctionId) -> String {
+    keys.modules[profile.function(id).module.index()].clone()
+}
+
+/// Checks every part that fits a pattern.
+fn parts(
+    patterns: &Patterns,
+    sums: &Sums,
+    compared: &Compared<'_>,
+    (checks, notes): (&mut Vec<Check>, &mut Vec<String>),
+    subject: &dyn Fn(&Key) -> (Subject, Option<Place>),
+) -> Result<(), Failure> {
+    let Compared { before, after, .. } = compared;
+    for (pattern, limits) in patterns {
+        let pattern_of = WildMatch::new(pattern);
+        let fitting: Vec<_> =
+            sums.0.iter().filter(|(key, _)| pattern_of.matches(&key.name)).collect();
+        if fitting.is_empty() {
+            notes.push(format!("nothing that was executed is called '{pattern}'"));
+        }
+        for (event, limit) in limits {
+            if limit.is_relative() && before.is_none() {
+                continue;
+            }
+            let here = profiles::event(after, Some(event))?;
+            let there = before.map(|before| profiles::event(before, Some(event))).transpose()?;
+            for (key, [old, new]) in &fitting {
+                let (subject, place) = subject(key);
+                let there = there.and_then(|there| Some(old.as_ref()?.get(there)));
+                checks.push(Check {
+                    subject,
+                    event: profiles::event_name(event).to_owned(),
+                    limit: *limit,
+                    before: there,
+                    after: new.as_ref().map_or(0, |values| values.get(here)),
+                    place,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The functions whose counts have changed, most first.
+fn changes(diff: &Diff, event: usize, places: &Places) -> Vec<Change> {
+    let count = |side: &Option<Values>| side.as_ref().map(|values| values.get(event));
+    let rows = diff.rows.iter().filter(|row| row.delta(event) != 0);
+    let mut all: Vec<Change> = rows
+        .map(|row| Change {
+            function: row.key.clone(),
+            before: count(&row.before),
+            after: count(&row.after),
+            place: places.of_function(&row.key),
+        })
+        .collect();
+    let size = |change: &Change| change.delta().unsigned_abs();
+    all.sort_by(|a, b| size(b).cmp(&size(a)).then_with(|| a.function.cmp(&b.function)));
+    all
+}
+
+/// Where functions are in the repository, by their names in comparisons.
+struct Places(HashMap<String, Place>);
+
+impl Places {
+    fn of(profile: &Profile, keys: &Keys) -> Self {
+        let roots = roots();
+        let mut places = HashMap::new();
+        for (index, function) in profile.functions.iter().enumerate() {
+            if function.line == 0 {
+                continue;
+            }
+            let Some(file) = below(&function.file, &roots) else { continue };
+            places.insert(keys.functions[index].clone(), Place { file, line: function.line });
+        }
+        Self(places)
+    }
+
+    fn of_function(&self, key: &str) -> Option<Place> {
+        self.0.get(key).cloned()
+    }
+}
+
+/// The directories that a repository can be in: where its workflow says that it is, and here.
+fn roots() -> Vec<PathBuf> {
+    let workspace = std::env::var_os("GITHUB_WORKSPACE").filter(|path| !path.is_empty());
+    let here = std::env::current_dir().ok();
+    // A folder of a repository may be here: its root has the names that annotations want.
+    let root = here.as_deref().and_then(|here| {
+        let mut above = here.ancestors();
+        above.find(|dir| dir.join(".git").exists()).map(Path::to_owned)
+    });
+    workspace.map(PathBuf::from).into_iter().chain(root).chain(here).collect()
+}
+
+/// `file` as it is called from the first of `roots` that it is below; a relative name is one already.
+fn below(file: &str, roots: &[PathBuf]) -> Option<String> {
+    let path = Path::new(file);
+    if path.is_relative() {
+        let steps_out = path.components().any(|part| part == std::path::Component::ParentDir);
+        return (!file.is_empty() && !steps_out).then(|| file.to_owned());
+    }
+    let found = roots.iter().find_map(|root| path.strip_prefix(root).ok())?;
+    Some(found.display().to_string())
+}
+
+/// Fails where a limit is relative and there is nothing for it to be relative to.
+pub fn needs_baseline(
+    relative: Option<(&String, Limit)>,
+    has_baseline: bool,
+) -> Result<(), Failure> {
+    match relative {
+        Some((event, limit)) if !has_baseline => Err(crate::args::usage_error(
+            format!("the limit {event}={limit} needs a baseline"),
+            "name one with --baseline FILE, or in lwp.toml",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_of_the_repository() {
+        let roots = [PathBuf::from("/work/repo"), PathBuf::from("/work")];
+        assert_eq!(below("/work/repo/src/a.rs", &roots), Some("src/a.rs".into()));
+        assert_eq!(below("/work/b.rs", &roots), Some("b.rs".into()));
+        assert_eq!(below("src/a.rs", &roots), Some("src/a.rs".into()));
+        assert_eq!([below("/rustc/x/a.rs", &roots), below("../a.rs", &roots)], [None, None]);
+        assert_eq!(below("", &roots), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Whether two profiles can be compared: what was different about the runs beside the program.
+
+use std::fmt;
+
+use crate::profile::{Mode, Profile};
+
+/// A difference of two runs that makes their counts differ whatever the program does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// One counts every execution, the other one samples.
+    Mode,
+    /// Only one was deterministic.
+    Determinism {
+        /// Whether that is the one from before.
+        before: bool,
+    },
+    /// The program had other arguments.
+    Arguments {
+        /// Those from before.
+        before: String,
+        /// Those of the other.
+        after: String,
+    },
+    /// Other events, or other intervals between samples.
+    Events {
+        /// Those from before.
+        before: String,
+        /// Those of the other.
+        after: String,
+    },
+}
+
+impl Difference {
+    /// The names of all kinds.
+    pub const NAMES: [&'static str; 4] = ["mode", "determinism", "arguments", "events"];
+
+    /// The name of its kind.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Mode => "mode",
+            Self::Determinism { .. } => "determinism",
+            Self::Arguments { .. } => "arguments",
+            Self::Events { .. } => "events",
+        }
+    }
+
+    /// All differences of two profiles.
+    pub fn between(before: &Profile, after: &Profile) -> Vec<Self> {
+        let mut all = Vec::new();
+        if before.mode != after.mode {
+            all.push(Self::Mode);
+        }
+        let fixed = |profile: &Profile| profile.info("deterministic").to_owned();
+        let (old, new) = (fixed(before), fixed(after));
+        if old != new && !old.is_empty() && !new.is_empty() {
+            all.push(Self::Determinism { before: old == "true" });
+        }
+        let (old, new) = (arguments(before), arguments(after));
+        if old != new {
+            all.push(Self::Arguments { before: old, after: new });
+        }
+        let (old, new) = (events(before), events(after));
+        // Counts and samples never have the same ones.
+        if old != new && before.mode == after.mode {
+            all.push(Self::Events { before: old, after: new });
+        }
+        all
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |text: &String| if text.is_empty() { "none" } else { text }.to_owned();
+        match self {
+            Self::Mode => write!(f, "one recording counts every execution, the other one samples"),
+            Self::Determinism { before: true } => {
+                write!(f, "only the recording from before is deterministic")
+            }
+            Self::Determinism { before: false } => {
+                write!(f, "the recording from before is not deterministic, the other one is")
+            }
+            Self::Arguments { before, after } => {
+                write!(
+                    f,
+                    "the program had other arguments: {}, now {}",
+                    named(before),
+                    named(after)
+                )
+            }
+            Self::Events { before, after } => {
+                write!(f, "the recordings have other events: {before}, now {after}")
+            }
+        }
+    }
+}
+
+/// The arguments of the program; in older recordings, the command without its first word.
+fn arguments(profile: &Profile) -> String {
+    match profile.info.get("arguments") {
+        Some(arguments) => arguments.clone(),
+        None => profile.command.split_once(' ').map_or("", |(_, rest)| rest).to_owned(),
+    }
+}
+
+/// Events and intervals, in the order of their names.
+fn events(profile: &Profile) -> String {
+    let event = |event: &crate::Event| match event.interval {
+        Some(interval) if profile.mode == Mode::Sampled => format!("{}:c={interval}", event.name),
+        _ => event.name.clone(),
+    };
+    let mut all: Vec<String> = profile.events.iter().map(event).collect();
+    all.sort_unstable();
+    all.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Event;
+
+    fn profile(command: &str, info: &[(&str, &str)]) -> Profile {
+        let info = info.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        Profile { command: command.into(), info, events: Event::exact(), ..Profile::default() }
+    }
+
+    fn kinds(before: &Profile, after: &Profile) -> Vec<&'static str> {
+        Difference::between(before, after).iter().map(Difference::name).collect()
+    }
+
+    #[test]
+    fn runs_of_two_builds_can_be_compared_and_other_runs_cannot() {
+        let one = profile("./a x 1", &[("deterministic", "true")]);
+        assert_eq!(kinds(&one, &one), [""; 0]);
+        assert_eq!(kinds(&one, &profile("/tmp/b x 1", &[])), [""; 0]);
+        assert_eq!(kinds(&one, &profile("./a x 2", &[])), ["arguments"]);
+        let kept = profile("'a b' x 1", &[("arguments", "x 1"), ("deterministic", "false")]);
+        assert_eq!(kinds(&one, &kept), ["determinism"]);
+        let sampled = |interval| Profile {
+            mode: Mode::Sampled,
+            events: vec![Event { name: "a".into(), interval: Some(interval), modelled: false }],
+            ..profile("./a x 1", &[])
+        };
+        assert_eq!(kinds(&one, &sampled(5)), ["mode"]);
+        assert_eq!(kinds(&sampled(7), &sampled(5)), ["events"]);
+        assert!(Difference::NAMES.contains(&kinds(&sampled(7), &sampled(5))[0]));
+    }
+}

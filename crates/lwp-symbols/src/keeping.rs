@@ -1,0 +1,167 @@
+//! Collecting the names that a recording keeps: every answer that was needed to make a profile of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lwp_profile::{
+    Location, ModuleId, NamedCode, NamedFrame, NamedRange, Origin, RecordedNames, Recording,
+};
+use rustc_hash::FxHashSet;
+
+use crate::resolve::{Detail, Options, Resolver, looked_up};
+
+/// The largest function, in bytes, of which all code and lines are kept: of a larger one, those of its samples.
+const LARGEST: u64 = 64 << 10;
+
+/// The names of everything in `recording`, from this machine's files. A profile that is made with them is the same
+/// as one made with the files.
+pub fn names(recording: &Recording, options: &Options) -> Vec<RecordedNames> {
+    let sampled = !recording.events.is_empty();
+    let options = Options {
+        detail: Detail::Lines,
+        whole_functions: Some(LARGEST).filter(|_| sampled),
+        from_files: true,
+        ..options.clone()
+    };
+    let resolver = looked_up(recording, &options);
+    let mut texts = Texts::default();
+    let mut lines = lines(&resolver, &mut texts);
+    // Blocks have the code of what was counted.
+    let mut code = if sampled { code(&resolver) } else { BTreeMap::new() };
+    let mut all = Vec::new();
+    for (&module, names) in &resolver.names {
+        let Some(elf) = names.elf() else { continue };
+        let functions = functions(&resolver, module, &mut texts);
+        let lines = lines.remove(&module).unwrap_or_default();
+        let found = &resolver.found;
+        let imports = found.imports.range((module, 0)..=(module, u64::MAX));
+        let exports = found.exports.iter().filter(|((number, _), _)| *number == module);
+        all.push(RecordedNames {
+            module,
+            soname: elf.identity.soname.clone(),
+            program: elf.identity.program,
+            debug: names.has_debug(),
+            warnings: names.missing(),
+            segments: elf.segments().collect(),
+            functions,
+            lines,
+            imports: imports.map(|((_, word), name)| (*word, texts.of(name))).collect(),
+            exports: exports
+                .map(|((_, name), address)| (texts.of(name), *address, false))
+                .collect(),
+            code: code.remove(&module).unwrap_or_default(),
+        });
+    }
+    all
+}
+
+/// Texts, each once.
+#[derive(Default)]
+struct Texts(FxHashSet<Arc<str>>);
+
+impl Texts {
+    fn of(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&text));
+        text
+    }
+}
+
+/// The functions of a module that have a symbol, by address.
+fn functions(resolver: &Resolver<'_>, module: u32, texts: &mut Texts) -> Vec<NamedCode> {
+    let mut functions = Vec::new();
+    for id in resolver.functions_of(module) {
+        let function = resolver.builder.function_at(id);
+        if !matches!(function.origin, Origin::Symbol | Origin::Stub) {
+            continue;
+        }
+        functions.push(NamedCode {
+            address: function.address,
+            size: function.size,
+            name: texts.of(&function.name),
+            stub: function.origin == Origin::Stub,
+            file: texts.of(&function.file),
+            line: function.line,
+        });
+    }
+    functions.sort_unstable_by_key(|function| function.address);
+    functions
+}
+
+/// Lines of instructions, by module and address.
+fn lines(resolver: &Resolver<'_>, texts: &mut Texts) -> BTreeMap<u32, Vec<NamedRange>> {
+    let numbers: BTreeMap<ModuleId, u32> = resolver.module_numbers().collect();
+    let mut known: Vec<(u32, &Location)> = resolver
+        .builder
+        .locations()
+        .iter()
+        .filter(|location| {
+            location.frames.iter().any(|frame| !frame.file.is_empty() || frame.line > 0)
+                || location.frames.len() > 1
+        })
+        .filter_map(|location| Some((*numbers.get(&location.module)?, location)))
+        .collect();
+    known.sort_unstable_by_key(|(module, location)| (*module, location.address));
+    let mut chains: FxHashSet<Arc<[NamedFrame]>> = FxHashSet::default();
+    let mut lines: BTreeMap<u32, Vec<NamedRange>> = BTreeMap::new();
+    for (module, location) in known {
+        let last = location.frames.len() - 1;
+        let frame = |(index, frame): (usize, &lwp_profile::Frame)| {
+            // The outermost function is the one with the symbol.
+            let name = match index == last {
+                true => texts.of(""),
+                false => texts.of(&resolver.builder.function_at(frame.function).name),
+            };
+            NamedFrame { name, file: Arc::clone(&frame.file), line: frame.line }
+        };
+        let frames: Vec<NamedFrame> = location.frames.iter().enumerate().map(frame).collect();
+        let frames = match chains.get(&frames[..]) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let frames: Arc<[NamedFrame]> = frames.into();
+                chains.insert(Arc::clone(&frames));
+                frames
+            }
+        };
+        let start = location.address;
+        let end = start.saturating_add(location.bytes.len().max(1) as u64);
+        let of_module = lines.entry(module).or_default();
+        match of_module.last_mut() {
+            Some(before) if before.end >= start && Arc::ptr_eq(&before.frames, &frames) => {
+                before.end = before.end.max(end);
+            }
+            Some(before) if before.end > start => {
+                // Code may be entered within an instruction.
+                before.end = start;
+                of_module.push(NamedRange { start, end, frames });
+            }
+            _ => of_module.push(NamedRange { start, end, frames }),
+        }
+    }
+    lines
+}
+
+/// The code of sampled functions and of the calls in stacks, by module and address.
+fn code(resolver: &Resolver<'_>) -> BTreeMap<u32, Vec<(u64, Vec<u8>)>> {
+    let numbers: BTreeMap<ModuleId, u32> = resolver.module_numbers().collect();
+    let locations = resolver.builder.locations().iter();
+    let mut known: Vec<(u32, &Location)> = locations
+        .filter(|location| !location.bytes.is_empty())
+        .filter_map(|location| Some((*numbers.get(&location.module)?, location)))
+        .collect();
+    known.sort_unstable_by_key(|(module, location)| (*module, location.address));
+    let mut code: BTreeMap<u32, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
+    for (module, location) in known {
+        let pieces = code.entry(module).or_default();
+        match pieces.last_mut() {
+            Some((start, bytes)) if *start + bytes.len() as u64 == location.address => {
+                bytes.extend_from_slice(&location.bytes);
+            }
+            _ => pieces.push((location.address, location.bytes.to_vec())),
+        }
+    }
+    code
+}

@@ -1,0 +1,212 @@
+//! Samples and their stacks become part of a profile.
+
+use std::rc::Rc;
+
+use iced_x86::{Decoder, DecoderOptions};
+use lwp_profile::{
+    Contexts, FunctionId, LocationId, RecordedFrame, RecordedSample, Thread, ThreadId, Values,
+};
+use rustc_hash::FxHashMap;
+
+use crate::module::ModuleNames;
+use crate::resolve::{Detail, Instruction, Resolver};
+
+/// Functions that are inlined into each other, outermost first, by module, address in the process, and whether
+/// the address is that of a sampled instruction.
+type InlinedAt = FxHashMap<(u32, u64, bool), Box<[FunctionId]>>;
+
+impl Resolver<'_> {
+    /// Looks up every place in a stack, each once.
+    pub fn frames(&mut self) {
+        let frames = &self.recording.frames;
+        let place = |index: u32, leaf: bool| {
+            let frame = frames.get(index as usize)?;
+            Some((frame.module, frame.address, leaf))
+        };
+        let leaves = self.recording.samples.iter().map(|(sample, _)| place(sample.frame, true));
+        let callers = frames.iter().filter_map(|frame| frame.caller).map(|it| place(it, false));
+        let mut places: Vec<(Option<u32>, u64, bool)> = leaves.chain(callers).flatten().collect();
+        places.sort_unstable();
+        places.dedup();
+        for (module, address, leaf) in places {
+            self.sampled(module, address, leaf);
+        }
+    }
+
+    /// Samples with their stacks.
+    pub fn samples(&mut self) {
+        let recording = self.recording;
+        let mut samples: Vec<&(RecordedSample, u64)> = recording.samples.iter().collect();
+        samples.sort_unstable_by_key(|(sample, _)| (sample.serial, sample.frame, sample.event));
+        let mut callers = vec![None; recording.frames.len()];
+        let same_stack = |a: &&(RecordedSample, u64), b: &&(RecordedSample, u64)| {
+            (a.0.serial, a.0.frame) == (b.0.serial, b.0.frame)
+        };
+        for events in samples.chunk_by(same_stack) {
+            let (serial, frame) = (events[0].0.serial, events[0].0.frame);
+            let Some(thread) = self.thread(serial) else { continue };
+            let stack = self.stack(frame, &mut callers);
+            let stack = self.builder.stack(stack);
+            self.stacks.insert(frame, stack);
+            let values = self.values(events.iter().copied());
+            self.builder.sample(thread, stack, &values);
+        }
+    }
+
+    fn thread(&mut self, serial: u32) -> Option<ThreadId> {
+        if let Some(&thread) = self.threads.get(&serial) {
+            return Some(thread);
+        }
+        let thread = self.recording.threads.get(&serial)?;
+        let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
+        let thread = self.builder.thread(Thread { comm, pid, tid });
+        self.threads.insert(serial, thread);
+        Some(thread)
+    }
+
+    /// What samples stand for.
+    fn values<'s>(&self, samples: impl Iterator<Item = &'s (RecordedSample, u64)>) -> Values {
+        let events = &self.recording.events;
+        let mut values = Values::zero(events.len());
+        for (sample, times) in samples {
+            let event = sample.event as usize;
+            let count = times.saturating_mul(events[event].interval.max(1));
+            values.0[event] = values.0[event].saturating_add(count);
+        }
+        values
+    }
+
+    /// The contexts of one event.
+    pub fn contexts(&mut self, event: usize) -> Contexts {
+        let recording = self.recording;
+        let mut contexts = Contexts::default();
+        // The context in which each frame calls; filled in for those that do.
+        let mut calling: Vec<Option<u32>> = vec![None; recording.frames.len()];
+        let mut waiting = Vec::new();
+        let mut known = InlinedAt::default();
+        let interval = recording.events.get(event).map_or(1, |event| event.interval.max(1));
+        let of_event = |(sample, _): &&(RecordedSample, u64)| sample.event as usize == event;
+        for (RecordedSample { frame, .. }, times) in recording.samples.iter().filter(of_event) {
+            let leaf = recording.frames[*frame as usize];
+            // Outwards to what is known, and inwards again.
+            let mut at = leaf.caller;
+            while let Some(index) = at
+                && calling[index as usize].is_none()
+            {
+                waiting.push(index);
+                at = recording.frames[index as usize].caller;
+            }
+            let outer = at.and_then(|index| calling[index as usize]);
+            let mut context = outer.unwrap_or(Contexts::ROOT);
+            while let Some(index) = waiting.pop() {
+                let frame = recording.frames[index as usize];
+                context = self.called(&mut contexts, context, &mut known, frame, false);
+                calling[index as usize] = Some(context);
+            }
+            context = self.called(&mut contexts, context, &mut known, leaf, true);
+            contexts.add(context, times.saturating_mul(interval));
+        }
+        contexts
+    }
+
+    /// The context of a frame's function reached from another one, inlined functions included.
+    fn called(
+        &mut self,
+        contexts: &mut Contexts,
+        from: u32,
+        known: &mut InlinedAt,
+        frame: RecordedFrame,
+        leaf: bool,
+    ) -> u32 {
+        let module = frame.module.unwrap_or(u32::MAX);
+        let names = self.names.get(&self.same(module));
+        if !names.is_some_and(ModuleNames::has_debug) {
+            let address = self.file_address(module, frame.address);
+            return contexts.call(from, self.function_at(module, address).0);
+        }
+        let functions = known.entry((module, frame.address, leaf)).or_insert_with(|| {
+            let location = self.sampled(frame.module, frame.address, leaf);
+            let frames = self.builder.location_at(location).frames.iter().rev();
+            frames.map(|frame| frame.function).collect()
+        });
+        functions.iter().fold(from, |context, function| contexts.call(context, *function))
+    }
+
+    /// The locations of a stack, innermost first.
+    fn stack(&mut self, frame: u32, callers: &mut [Option<LocationId>]) -> Vec<LocationId> {
+        let frames = &self.recording.frames;
+        let leaf = frames[frame as usize];
+        let mut stack = vec![self.sampled(leaf.module, leaf.address, true)];
+        let mut next = leaf.caller;
+        while let Some(index) = next {
+            let frame = frames[index as usize];
+            let location = match callers[index as usize] {
+                Some(location) => location,
+                None => self.sampled(frame.module, frame.address, false),
+            };
+            callers[index as usize] = Some(location);
+            stack.push(location);
+            next = frame.caller;
+        }
+        stack
+    }
+
+    /// The location of a frame: of a sampled instruction, or of the call that has `address` in it.
+    fn sampled(&mut self, module: Option<u32>, address: u64, leaf: bool) -> LocationId {
+        let module = module.unwrap_or(u32::MAX);
+        let address = self.file_address(module, address);
+        let same = self.same(module);
+        if self.options.detail == Detail::Functions {
+            return self.whole(same, address);
+        }
+        let code = self.code_of(same, address);
+        let after = code.partition_point(|(start, _)| *start <= address);
+        let within = after.checked_sub(1).map(|index| &code[index]);
+        let within = within.filter(|(start, bytes)| address - start < bytes.len() as u64);
+        let bytes: u64 = code.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        if leaf && self.options.whole_functions.is_some_and(|largest| bytes <= largest) {
+            for (start, bytes) in code.iter() {
+                self.location(same, *start, bytes);
+            }
+        }
+        match within {
+            Some((start, bytes)) if !leaf || *start == address => {
+                self.location(same, *start, bytes)
+            }
+            _ => self.location(same, address, &[]),
+        }
+    }
+
+    /// The instructions of the function at a file's `address`, as far as its bytes are known.
+    fn code_of(&mut self, module: u32, address: u64) -> Rc<Vec<Instruction>> {
+        let (_, start) = self.function_at(module, address);
+        if let Some(code) = self.code.get(&(module, start)) {
+            return Rc::clone(code);
+        }
+        let names = self.names.get(&module);
+        let elf = names.and_then(|names| names.elf());
+        // Without a name, where instructions start is not known.
+        let symbol = elf.and_then(|elf| elf.function_at(start));
+        let pieces = elf.zip(symbol).map(|(elf, symbol)| elf.code_in(start, symbol.size));
+        let pieces = pieces.unwrap_or_default().into_iter();
+        let code = Rc::new(pieces.flat_map(|(at, bytes)| instructions(at, bytes)).collect());
+        self.code.insert((module, start), Rc::clone(&code));
+        code
+    }
+}
+
+/// The instructions of straight code.
+fn instructions(start: u64, bytes: &[u8]) -> Vec<Instruction> {
+    let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+    let mut out = Vec::new();
+    while decoder.can_decode() {
+        let at = decoder.position();
+        let instruction = decoder.decode();
+        let len = if instruction.is_invalid() { 1 } else { instruction.len() };
+        out.push((start + at as u64, bytes[at..(at + len).min(bytes.len())].to_vec()));
+        if instruction.is_invalid() && decoder.set_position(at + 1).is_err() {
+            break;
+        }
+    }
+    out
+}

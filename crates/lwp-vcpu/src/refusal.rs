@@ -1,0 +1,113 @@
+//! Why a process cannot be attached to, and what can be done about it.
+
+use lwp_ptrace::sys::Errno;
+
+use crate::doctor::has_ptrace_capability;
+
+/// What is known of a process that refuses.
+#[derive(Debug, Default)]
+struct Facts {
+    /// Its `/proc/PID/status`.
+    status: String,
+    /// Ours.
+    own: String,
+    /// Yama's level; empty where there is no Yama.
+    yama: String,
+    /// Whether it is this very process.
+    itself: bool,
+}
+
+/// What to do where attaching to `pid` has failed with `error`.
+pub fn remedy(pid: i32, error: Errno) -> String {
+    const EPERM: i32 = 1;
+    if error.0 != EPERM {
+        return "see `lwp doctor`".to_owned();
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    advice(&Facts {
+        status: read(&format!("/proc/{pid}/status")),
+        own: read("/proc/self/status"),
+        yama: read("/proc/sys/kernel/yama/ptrace_scope").trim().to_owned(),
+        itself: u32::try_from(pid) == Ok(std::process::id()),
+    })
+}
+
+/// The value of a line of a `status` file.
+fn line<'a>(status: &'a str, name: &str) -> &'a str {
+    let mut lines = status.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map_or("", str::trim)
+}
+
+fn advice(facts: &Facts) -> String {
+    let tracer = line(&facts.status, "TracerPid");
+    if !matches!(tracer, "" | "0") {
+        return format!(
+            "process {tracer} traces it already, and a process has one tracer: end that"
+        );
+    }
+    if facts.itself {
+        return "lwp cannot count itself: name another process".to_owned();
+    }
+    if line(&facts.status, "Kthread") == "1" {
+        return "it is a thread of the kernel, which executes no program".to_owned();
+    }
+    if facts.yama == "3" {
+        return "Yama forbids to trace anything; only a reboot without kernel.yama.ptrace_scope=3 changes that"
+            .to_owned();
+    }
+    let first = |status: &str| line(status, "Uid").split_whitespace().next().map(str::to_owned);
+    let (owner, user) = (first(&facts.status), first(&facts.own));
+    match has_ptrace_capability(&facts.own) {
+        true => "lwp is privileged, and still refused: the process belongs to a surrounding user namespace, or a \
+                 security module or the container's filter protects it; attach from outside the container"
+            .to_owned(),
+        false if user.as_deref() == Some("0") => {
+            "lwp runs as root, but without the capability CAP_SYS_PTRACE: containers get it with \
+             --cap-add SYS_PTRACE"
+                .to_owned()
+        }
+        false if owner != user => "run as the process's owner or as root".to_owned(),
+        false if matches!(facts.yama.as_str(), "1" | "2") => {
+            "run as root, or set /proc/sys/kernel/yama/ptrace_scope to 0".to_owned()
+        }
+        false => "the process has given up or gained privileges, which protects it: run as root".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n";
+    const BARE_ROOT: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n";
+    const USER: &str = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n";
+
+    fn says(status: &str, own: &str, yama: &str) -> String {
+        let [status, own, yama] = [status, own, yama].map(str::to_owned);
+        advice(&Facts { status, own, yama, itself: false })
+    }
+
+    #[test]
+    fn root_is_not_told_to_be_root() {
+        for own in [ROOT, BARE_ROOT] {
+            for yama in ["", "1", "2"] {
+                let says = says("Uid:\t0\t0\t0\t0\n", own, yama);
+                assert!(!says.contains("as root or") && !says.contains("run as"), "{says}");
+            }
+        }
+        assert!(says(ROOT, BARE_ROOT, "").contains("CAP_SYS_PTRACE"));
+        assert!(says(ROOT, ROOT, "").contains("surrounding user namespace"));
+    }
+
+    #[test]
+    fn others_are_told_what_would_help() {
+        assert!(says(ROOT, USER, "1").contains("owner or as root"));
+        assert!(says(USER, USER, "1").contains("ptrace_scope to 0"));
+        assert!(says(USER, USER, "").contains("run as root"));
+        assert!(says(USER, ROOT, "3").contains("reboot"));
+        assert!(says("TracerPid:\t77\n", ROOT, "").contains("process 77 traces it"));
+        assert!(says("TracerPid:\t0\nKthread:\t1\n", ROOT, "").contains("thread of the kernel"));
+        let itself = Facts { itself: true, ..Facts::default() };
+        assert!(advice(&itself).contains("itself"));
+    }
+}
