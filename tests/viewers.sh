@@ -15,7 +15,7 @@ dir=${1:-${LWP_VIEWERS:-$here/../target/viewers}}
 mkdir -p "$dir"
 
 apt-get install -y --no-install-recommends \
-    chromium linux-perf nodejs npm python3-venv tmux valgrind
+    chromium chromium-driver linux-perf nodejs npm python3-venv tmux valgrind
 
 npm install --no-audit --no-fund --prefix "$dir/npm" \
     speedscope@1.25.0 pprof-format@2.3.2 @firefox-devtools/profiler-cli@0.10.0

@@ -22,6 +22,8 @@ use crate::commands::merge::MergeArgs;
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::script::ScriptArgs;
+#[cfg(feature = "page")]
+use crate::commands::serve::ServeArgs;
 use crate::commands::top::TopArgs;
 use crate::failure::{self, Failure};
 
@@ -60,6 +62,9 @@ pub enum Command {
     Diff(DiffArgs),
     /// Draw a recording as a flame graph
     Flamegraph(FlamegraphArgs),
+    /// Show recordings as pages in a browser of this machine
+    #[cfg(feature = "page")]
+    Serve(ServeArgs),
     /// Convert a recording for other tools: perf, pprof, KCachegrind, Firefox Profiler …
     #[command(after_help = crate::commands::export::formats())]
     Export(ExportArgs),

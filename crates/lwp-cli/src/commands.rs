@@ -16,6 +16,8 @@ pub mod record;
 pub mod report;
 mod run;
 pub mod script;
+#[cfg(feature = "page")]
+pub mod serve;
 mod stat;
 pub mod top;
 
@@ -40,6 +42,8 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Annotate(args) => annotate::execute(&args),
         Command::Diff(args) => diff::execute(&args),
         Command::Gate(args) => gate::execute(&args),
+        #[cfg(feature = "page")]
+        Command::Serve(args) => serve::execute(&args),
         Command::Script(args) => script::execute(&args),
         Command::Archive(args) => archive::execute(&args),
         Command::Merge(args) => merge::execute(&args),

@@ -1,6 +1,7 @@
 //! The interactive view of a profile: a table to search, sort and open up, and the code of a function.
 
 mod app;
+mod branches;
 mod draw;
 
 use lwp_profile::{Profile, Recording};
@@ -9,12 +10,33 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::profiles::InputArgs;
 use crate::sources::Files;
 use app::App;
 
+/// What is shown of a recording.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    /// The first table.
+    pub options: Options,
+    /// Where the recording is.
+    pub input: &'a InputArgs,
+}
+
+/// The recording that was moved aside when this one was written. What is wrong with it is not said: the view has
+/// the terminal.
+fn older(input: &InputArgs) -> Option<Profile> {
+    let mut path = input.input.clone().into_os_string();
+    path.push(".old");
+    let file = std::fs::File::open(path).ok()?;
+    let recording = Recording::read(std::io::BufReader::with_capacity(1 << 20, file)).ok()?;
+    Some(lwp_symbols::profile(&recording, &input.names.options()).profile)
+}
+
 /// Shows the profile until the user has seen enough.
-pub fn run(recording: &Recording, profile: &Profile, options: Options) -> Result<Ending, Failure> {
-    let mut app = App::new(profile, options, Files::new(Vec::new(), &recording.files));
+pub fn run(recording: &Recording, profile: &Profile, shown: Shown<'_>) -> Result<Ending, Failure> {
+    let mut app = App::new(profile, shown.options, Files::new(Vec::new(), &recording.files));
+    app.older = Some(Box::new(|| older(shown.input)));
     let failed = |error: std::io::Error| Failure::io("the terminal", &error);
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let result = loop {

@@ -48,7 +48,7 @@ fn help_and_version_are_no_errors() {
 /// `LWP_BLESS=1 cargo test -p lwp-cli --test command_line`, and looked at in the difference.
 #[test]
 fn help_lists_the_options_that_it_did() {
-    const COMMANDS: [&str; 16] = [
+    const COMMANDS: [&str; 17] = [
         "stat",
         "run",
         "record",
@@ -59,6 +59,7 @@ fn help_lists_the_options_that_it_did() {
         "gate",
         "merge",
         "export",
+        "serve",
         "script",
         "archive",
         "top",

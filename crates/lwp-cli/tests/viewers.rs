@@ -282,7 +282,8 @@ const zoomed = wide('leaf');
 const reset = document.getElementById('reset');
 const offered = reset.hidden === false || reset.getAttribute('visibility') === 'visible';
 click(reset);
-const seen = {zoomed: Math.round(zoomed), back: Math.abs(wide('leaf') - before) < 0.1, offered};
+const whole = Number(document.querySelector('svg.flame').getAttribute('width'));
+const seen = {zoomed: Math.round(1200 * zoomed / whole), back: Math.abs(wide('leaf') - before) < 0.1, offered};
 ";
 
 #[test]

@@ -39,6 +39,17 @@ impl<T: Clone + Eq + Hash> Table<T> {
     }
 }
 
+/// Final numbers in a profile, by the ones that things were entered under.
+#[derive(Clone, Debug, Default)]
+pub struct Renumbered {
+    /// Of functions.
+    pub functions: Vec<FunctionId>,
+    /// Of stacks.
+    pub stacks: Vec<StackId>,
+    /// Of threads.
+    pub threads: Vec<ThreadId>,
+}
+
 /// Collects a profile.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
@@ -163,8 +174,8 @@ impl Builder {
         self.finish_renumbered().0
     }
 
-    /// The same, and the final number of each function, by the one that it was entered under.
-    pub fn finish_renumbered(self) -> (Profile, Vec<FunctionId>) {
+    /// The same, and the final number of everything, by the one that it was entered under.
+    pub fn finish_renumbered(self) -> (Profile, Renumbered) {
         let (modules, new_module) = sorted(self.modules.items, |module| module);
         let functions: Vec<Function> = self
             .functions
@@ -225,7 +236,11 @@ impl Builder {
             })
             .collect();
         calls.sort_unstable();
-        let functions_now = new_function.into_iter().map(FunctionId).collect();
+        let renumbered = Renumbered {
+            functions: new_function.into_iter().map(FunctionId).collect(),
+            stacks: new_stack.into_iter().map(StackId).collect(),
+            threads: new_thread.into_iter().map(ThreadId).collect(),
+        };
         let profile = Profile {
             command: self.command,
             info: self.info,
@@ -239,7 +254,7 @@ impl Builder {
             samples,
             calls,
         };
-        (profile, functions_now)
+        (profile, renumbered)
     }
 }
 

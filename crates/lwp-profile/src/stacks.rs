@@ -41,8 +41,19 @@ impl Inferred {
         }
         let graph = CallGraph::of(profile);
         let inclusive = Inclusive::of(profile, &graph, event);
-        let total = profile.total();
-        let mut tree = Tree::new(profile, &graph, &inclusive, event, &total);
+        Self::from_calls(profile, &graph, &inclusive, event)
+    }
+
+    /// The stacks of an exact profile, whose own counts are those of `graph`: of all threads, or of some.
+    pub fn from_calls(
+        profile: &Profile,
+        graph: &CallGraph,
+        inclusive: &Inclusive,
+        event: usize,
+    ) -> Self {
+        let mut total = Values::zero(profile.events.len());
+        graph.own.iter().for_each(|own| total.add(own));
+        let mut tree = Tree::new(profile, graph, inclusive, event, &total);
         tree.grow();
         Self { stacks: tree.stacks, recorded: false }
     }

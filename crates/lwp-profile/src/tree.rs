@@ -26,6 +26,8 @@ pub struct Tree {
     nodes: Vec<Node>,
     /// Callees of every node, by function: one list for all, for there may be millions.
     children: Vec<u32>,
+    /// The caller of every node; the first has itself.
+    callers: Vec<u32>,
     /// Whether contexts were recorded and not inferred.
     pub recorded: bool,
 }
@@ -33,7 +35,11 @@ pub struct Tree {
 impl Tree {
     /// The contexts of `profile`; those of hardly any of `event` stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
-        let inferred = Inferred::of(profile, event);
+        Self::of_stacks(&Inferred::of(profile, event), event)
+    }
+
+    /// The contexts that stacks are of.
+    pub fn of_stacks(inferred: &Inferred, event: usize) -> Self {
         let mut contexts = Contexts::default();
         for stack in &inferred.stacks {
             let from = Contexts::ROOT;
@@ -51,6 +57,22 @@ impl Tree {
     /// Never: every tree has it.
     pub fn root(&self) -> &Node {
         &self.nodes[Contexts::ROOT as usize]
+    }
+
+    /// All nodes: callers before callees, the root first.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The index of the caller of the node with this index; the root's is its own.
+    pub fn caller(&self, node: usize) -> usize {
+        self.callers[node] as usize
+    }
+
+    /// The indices of what is called from the node with this index, by function.
+    pub fn called(&self, node: usize) -> impl DoubleEndedIterator<Item = usize> {
+        let (first, count) = (self.nodes[node].first as usize, self.nodes[node].count as usize);
+        self.children[first..first + count].iter().map(|child| *child as usize)
     }
 
     /// What is called from `node`, by function.
@@ -115,36 +137,60 @@ impl Contexts {
 
     /// The tree. `renumbered` gives each function its final number, no two of them the same.
     pub fn finish(self, recorded: bool, renumbered: impl Fn(FunctionId) -> FunctionId) -> Tree {
-        let gathered = self.nodes;
         drop(self.calls);
-        let node = |from: &Gathered| Node { own: from.own, total: from.own, ..Node::default() };
-        let mut nodes: Vec<Node> = gathered.iter().map(node).collect();
-        // Callees come behind their callers.
-        for (number, from) in gathered.iter().enumerate().skip(1).rev() {
-            nodes[number].function = renumbered(from.function);
-            let total = nodes[number].total;
-            let caller = &mut nodes[from.caller as usize];
-            caller.total = caller.total.saturating_add(total);
-            caller.count += 1;
-        }
-        let mut first = 0;
-        for node in &mut nodes {
-            node.first = first;
-            first += std::mem::take(&mut node.count);
-        }
-        let mut children = vec![0; gathered.len() - 1];
-        for (number, from) in (0u32..).zip(&gathered).skip(1) {
-            let caller = &mut nodes[from.caller as usize];
-            children[(caller.first + caller.count) as usize] = number;
-            caller.count += 1;
-        }
-        for node in nodes.iter().filter(|node| node.count > 1) {
-            let (first, count) = (node.first as usize, node.count as usize);
-            let called = &mut children[first..first + count];
-            called.sort_unstable_by_key(|child| nodes[*child as usize].function);
-        }
-        Tree { nodes, children, recorded }
+        tree(&self.nodes, |_, gathered| gathered.own, recorded, renumbered)
     }
+
+    /// How many contexts there are.
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The tree of these contexts with other counts: `own` has one for each.
+    pub fn with_counts(&self, own: &[u64], recorded: bool) -> Tree {
+        let count = |number: usize, _: &Gathered| own.get(number).copied().unwrap_or(0);
+        tree(&self.nodes, count, recorded, |function| function)
+    }
+}
+
+/// The tree of contexts whose own counts `own` tells.
+fn tree(
+    gathered: &[Gathered],
+    own: impl Fn(usize, &Gathered) -> u64,
+    recorded: bool,
+    renumbered: impl Fn(FunctionId) -> FunctionId,
+) -> Tree {
+    let node = |(number, from): (usize, &Gathered)| {
+        let own = own(number, from);
+        Node { own, total: own, ..Node::default() }
+    };
+    let mut nodes: Vec<Node> = gathered.iter().enumerate().map(node).collect();
+    // Callees come behind their callers.
+    for (number, from) in gathered.iter().enumerate().skip(1).rev() {
+        nodes[number].function = renumbered(from.function);
+        let total = nodes[number].total;
+        let caller = &mut nodes[from.caller as usize];
+        caller.total = caller.total.saturating_add(total);
+        caller.count += 1;
+    }
+    let mut first = 0;
+    for node in &mut nodes {
+        node.first = first;
+        first += std::mem::take(&mut node.count);
+    }
+    let mut children = vec![0; gathered.len() - 1];
+    for (number, from) in (0u32..).zip(gathered).skip(1) {
+        let caller = &mut nodes[from.caller as usize];
+        children[(caller.first + caller.count) as usize] = number;
+        caller.count += 1;
+    }
+    for node in nodes.iter().filter(|node| node.count > 1) {
+        let (first, count) = (node.first as usize, node.count as usize);
+        let called = &mut children[first..first + count];
+        called.sort_unstable_by_key(|child| nodes[*child as usize].function);
+    }
+    let callers = gathered.iter().map(|from| from.caller).collect();
+    Tree { nodes, children, callers, recorded }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction};
 use iced_x86::{IntelFormatter, OpKind};
-use lwp_profile::{FunctionId, Location, LocationId, Origin, Profile};
+use lwp_profile::{FunctionId, Location, LocationId, Origin, Profile, Values};
 use lwp_symbols::{demangle, function_name, short_name, stable_name};
 
 use crate::arrows::{Arrows, Jump};
@@ -141,6 +141,22 @@ fn locations(profile: &Profile, id: FunctionId) -> Vec<LocationId> {
     found
 }
 
+/// Counts of a profile, or of a part of it.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Of every location on its own, by location.
+    pub by_location: Vec<Values>,
+    /// Of everything.
+    pub total: Values,
+}
+
+impl Counts {
+    /// All that `profile` counts.
+    pub fn of(profile: &Profile) -> Self {
+        Self { by_location: profile.by_location(), total: profile.total() }
+    }
+}
+
 /// The listing of one function, with the copies of it that were inlined.
 pub fn function(
     profile: &Profile,
@@ -148,13 +164,24 @@ pub fn function(
     options: Options,
     sources: &mut dyn Sources,
 ) -> Listing {
+    listing(profile, &Counts::of(profile), id, options, sources)
+}
+
+/// The same with other counts than the profile's: those of a part of it.
+pub fn listing(
+    profile: &Profile,
+    counts: &Counts,
+    id: FunctionId,
+    options: Options,
+    sources: &mut dyn Sources,
+) -> Listing {
     let locations = locations(profile, id);
-    let mut work = Work::new(profile, options, &locations);
+    let mut work = Work::new(profile, counts, options, &locations);
     let mut listing = Listing {
         name: function_name(profile, id, true),
         module: profile.module_of(id).name().to_owned(),
         event: profile.events.get(options.event).map_or(String::new(), |e| e.name.clone()),
-        whole: profile.total().get(options.event),
+        whole: counts.total.get(options.event),
         exact: profile.mode == lwp_profile::Mode::Exact,
         ..Listing::default()
     };
@@ -209,16 +236,21 @@ struct Work<'a> {
     executed: usize,
     conditional: Option<usize>,
     taken: Option<usize>,
-    values: HashMap<LocationId, lwp_profile::Values>,
+    values: HashMap<LocationId, Values>,
     calls: HashMap<LocationId, Vec<(String, u64)>>,
     instructions: Vec<Option<Instruction>>,
     arrows: Arrows,
 }
 
 impl<'a> Work<'a> {
-    fn new(profile: &'a Profile, options: Options, locations: &[LocationId]) -> Self {
-        let all = profile.by_location();
-        let values: HashMap<LocationId, lwp_profile::Values> =
+    fn new(
+        profile: &'a Profile,
+        counts: &Counts,
+        options: Options,
+        locations: &[LocationId],
+    ) -> Self {
+        let all = &counts.by_location;
+        let values: HashMap<LocationId, Values> =
             locations.iter().map(|id| (*id, all[id.index()].clone())).collect();
         let mut calls: HashMap<LocationId, BTreeMap<String, u64>> = HashMap::new();
         for call in &profile.calls {

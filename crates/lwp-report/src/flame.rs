@@ -7,6 +7,6 @@ mod graph;
 mod html;
 mod svg;
 
-pub use graph::{Before, Box, Contexts, Graph, Style};
+pub use graph::{Before, Box, Contexts, Graph, Layout, Name, ROOT, Side, Style};
 pub use html::html;
 pub use svg::svg;

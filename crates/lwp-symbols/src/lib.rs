@@ -44,6 +44,8 @@ pub use matching::{ModulePair, counterparts, has_module, matched};
 pub use naming::function_name;
 pub use near::{Inlined, inlined_named, similar_names};
 pub use perf_map::parse as parse_perf_map;
-pub use resolve::{Detail, InContext, Options, Resolved, contexts, profile};
+pub use resolve::{
+    Detail, InContext, Options, Places, Resolved, contexts, profile, profile_with_places,
+};
 pub use search::{NamedFunction, functions_named};
 pub use vdso::vdso_bytes;

@@ -1,5 +1,7 @@
 //! A recording becomes a profile.
 
+mod places;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 
 use lwp_profile::{
     Block, BlockCount, BlockEnd, Builder, Code, Event, Frame, Function, FunctionId, Location,
-    LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedNames, Recording, Thread,
+    LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedNames, Recording, StackId, Thread,
     ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
@@ -18,6 +20,8 @@ use crate::dwarf::SourceFrame;
 use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
+
+pub use places::{Places, profile_with_places};
 
 /// Where to look for names.
 #[derive(Clone, Debug, Default)]
@@ -78,8 +82,8 @@ pub fn contexts(recording: &Recording, options: &Options, event: usize) -> InCon
     let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
     let contexts = resolver.contexts(event);
     let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
-    let (profile, functions) = resolver.builder.finish_renumbered();
-    let tree = contexts.finish(true, |function| functions[function.index()]);
+    let (profile, renumbered) = resolver.builder.finish_renumbered();
+    let tree = contexts.finish(true, |function| renumbered.functions[function.index()]);
     InContext { resolved: Resolved { profile, warnings, debug_files }, tree }
 }
 
@@ -170,6 +174,8 @@ pub struct Resolver<'a> {
     /// By module, start, and whether it has a name: pages stand for code that has none.
     functions: FxHashMap<(u32, u64, bool), FunctionId>,
     pub(crate) threads: FxHashMap<u32, ThreadId>,
+    /// By innermost frame.
+    pub(crate) stacks: FxHashMap<u32, StackId>,
     /// Words and functions that were found by name.
     pub found: FoundByName,
     /// The function looked up last: most questions are about it again.
@@ -250,6 +256,7 @@ impl<'a> Resolver<'a> {
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
             threads: FxHashMap::default(),
+            stacks: FxHashMap::default(),
             last: None,
             code: FxHashMap::default(),
             options,

@@ -47,6 +47,7 @@ impl Resolver<'_> {
             let Some(thread) = self.thread(serial) else { continue };
             let stack = self.stack(frame, &mut callers);
             let stack = self.builder.stack(stack);
+            self.stacks.insert(frame, stack);
             let values = self.values(events.iter().copied());
             self.builder.sample(thread, stack, &values);
         }

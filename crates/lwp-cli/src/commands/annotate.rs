@@ -90,7 +90,7 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
 }
 
 /// Pairs of `PREFIX=PATH`.
-fn prefix_maps(texts: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
+pub fn prefix_maps(texts: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
     texts
         .iter()
         .map(|text| {

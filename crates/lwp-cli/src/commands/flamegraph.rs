@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use lwp_profile::Tree;
 use lwp_report::flame::{self, Before, Graph, Style};
 use lwp_terminal::escape::printable;
 
@@ -38,6 +39,14 @@ pub struct FlamegraphArgs {
     /// Outermost functions at the top
     #[arg(long)]
     pub icicle: bool,
+
+    /// Innermost functions outermost: callees with their callers inside
+    #[arg(long)]
+    pub inverted: bool,
+
+    /// Count a function that is called while it is running where it was called first
+    #[arg(long)]
+    pub fold_recursion: bool,
 
     /// Title [default: the command]
     #[arg(long, value_name = "TEXT")]
@@ -78,9 +87,11 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
         None => None,
         Some(path) => Some(profiles::open_contexts(path, names, Some(event))?),
     };
+    let before = before.map(|(profile, tree, _)| (profile, shaped(tree, args)));
+    let tree = shaped(tree, args);
     let before = match &before {
         None => None,
-        Some((earlier, tree, _)) => {
+        Some((earlier, tree)) => {
             comparing::warn(earlier, &profile);
             let same = lwp_symbols::counterparts(&args.maps.matched(earlier, &profile)?);
             Some(Before { profile: earlier, tree, same })
@@ -93,6 +104,16 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
         lwp_terminal::say!("lwp: wrote {}", printable(&args.output.display().to_string()));
     }
     Ok(Ending::SUCCESS)
+}
+
+/// The tree in the shape that is asked for.
+fn shaped(tree: Tree, args: &FlamegraphArgs) -> Tree {
+    let tree = if args.fold_recursion { tree.folded() } else { tree };
+    match args.inverted {
+        // What is less cannot be seen.
+        true => tree.inverted(tree.root().total / 100_000),
+        false => tree,
+    }
 }
 
 #[cfg(test)]

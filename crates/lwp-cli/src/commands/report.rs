@@ -131,7 +131,7 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     };
     #[cfg(feature = "tui")]
     if !table {
-        return crate::tui::run(&recording, &profile, options);
+        return crate::tui::run(&recording, &profile, crate::tui::Shown { options, input });
     }
     let mut table = Table::new(&profile, &options);
     let machine = matches!(form, Some(Format::Json | Format::Csv));

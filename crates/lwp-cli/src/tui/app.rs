@@ -1,11 +1,14 @@
 //! What the interactive view shows, and what keys do to it.
 
+use lwp_profile::diff::{By, compare};
 use lwp_profile::{CallGraph, FunctionId, Profile};
 use lwp_report::annotate::{self, Sources};
 use lwp_report::number::grouped;
-use lwp_report::{Options, SortKey, Table, annotate_text, text};
+use lwp_report::{Options, SortKey, Table, annotate_text, diff, text};
 use lwp_symbols::function_name;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::branches::Branches;
 
 /// The tables that `s` goes through.
 const TABLES: [&[SortKey]; 5] = [
@@ -18,14 +21,17 @@ const TABLES: [&[SortKey]; 5] = [
 
 /// What `?` shows.
 pub const HELP: &str = "\
-  up down pgup pgdn home end   move                 (also k j)
-  enter                        callers and callees of the function
-  a                            the function's code with counts
-  /                            search; n and N go on
-  s                            by function, module, line, thread
-  t                            order by own or inclusive counts
-  e                            next event
-  q esc                        back, out";
+up down pgup pgdn  move; also k j
+enter              callers and callees; in the tree, the branch
+left right         close and open a branch of the tree
+g i                call tree; from callees to callers
+c                  the code, at its hottest line; also a
+d                  changes since FILE.old, the recording before
+/ n N              search, and on
+s                  by function, module, line, thread
+t                  order by own or inclusive counts
+e                  next event
+q esc              back, out";
 
 /// Which view is in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +41,15 @@ pub enum View {
     /// A function's code, or another text, from its first visible line on.
     Listing {
         /// Lines.
+        lines: Vec<String>,
+        /// The selected line.
+        at: usize,
+    },
+    /// The call tree.
+    Tree {
+        /// Its branches.
+        branches: Box<Branches>,
+        /// Their lines.
         lines: Vec<String>,
         /// The selected line.
         at: usize,
@@ -66,6 +81,10 @@ pub struct App<'a> {
     pub selected: usize,
     /// What is in front.
     pub view: View,
+    /// What it was opened from, the view before last.
+    below: Vec<View>,
+    /// Finds the recording from before, to compare with.
+    pub older: Option<Box<dyn Fn() -> Option<Profile> + 'a>>,
     /// What is searched for, and whether it is still being typed.
     pub search: (String, bool),
     /// Whether help is shown.
@@ -94,6 +113,8 @@ impl<'a> App<'a> {
             lines: Vec::new(),
             selected: 0,
             view: View::Table,
+            below: Vec::new(),
+            older: None,
             search: (String::new(), false),
             help: false,
             page: 20,
@@ -162,7 +183,8 @@ impl<'a> App<'a> {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => match self.view {
                 View::Table => return true,
-                View::Listing { .. } => self.view = View::Table,
+                // From code that was opened in the tree the way leads back there.
+                _ => self.view = self.below.pop().unwrap_or(View::Table),
             },
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
@@ -173,17 +195,77 @@ impl<'a> App<'a> {
             KeyCode::Char('/') => self.search = (String::new(), true),
             KeyCode::Char('n') => self.find(1),
             KeyCode::Char('N') => self.find(-1),
-            KeyCode::Char('?') | KeyCode::Char('h') => self.help = true,
-            code if self.view == View::Table => self.table_key(code),
-            _ => {}
+            KeyCode::Char('?') | KeyCode::Char('h') => self.show_help(),
+            code => match self.view {
+                View::Table => self.table_key(code),
+                View::Tree { .. } => self.tree_key(code),
+                View::Listing { .. } => {}
+            },
         }
         false
+    }
+
+    /// Shows the keys: in a box where that fits, else as a text to move in.
+    fn show_help(&mut self) {
+        let lines: Vec<String> = HELP.lines().map(str::to_owned).collect();
+        match lines.len() + 2 <= self.page {
+            true => self.help = true,
+            false => self.open_view(View::Listing { lines, at: 0 }),
+        }
+    }
+
+    /// Puts a view in front; leaving it leads back.
+    fn open_view(&mut self, view: View) {
+        let before = std::mem::replace(&mut self.view, view);
+        self.below.push(before);
+    }
+
+    /// Opens the call tree, from callers to callees or the other way.
+    fn open_tree(&mut self, inverted: bool) {
+        let branches = Branches::new(self.profile, self.options.event, inverted);
+        let lines = branches.lines(self.profile);
+        let view = View::Tree { branches: Box::new(branches), lines, at: 0 };
+        match self.view {
+            View::Tree { .. } => self.view = view,
+            _ => self.open_view(view),
+        }
+    }
+
+    fn tree_key(&mut self, code: KeyCode) {
+        let View::Tree { branches, lines, at } = &mut self.view else { return };
+        match code {
+            KeyCode::Enter | KeyCode::Right | KeyCode::Left | KeyCode::Char('l') => {
+                let open = match code {
+                    KeyCode::Enter => None,
+                    code => Some(code != KeyCode::Left),
+                };
+                branches.set_open(*at, open);
+                *lines = branches.lines(self.profile);
+            }
+            KeyCode::Char('c' | 'a') => {
+                let function = branches.function(*at);
+                function.into_iter().for_each(|function| self.annotate(function));
+            }
+            KeyCode::Char('i') => {
+                let inverted = !branches.inverted;
+                self.open_tree(inverted);
+            }
+            KeyCode::Char('g') => self.open_tree(false),
+            _ => {}
+        }
     }
 
     fn table_key(&mut self, code: KeyCode) {
         match code {
             KeyCode::Enter => self.open(),
-            KeyCode::Char('a') => self.annotate(),
+            KeyCode::Char('a' | 'c') => {
+                let row = self.selected_row().and_then(|row| self.table.rows.get(row));
+                let function = row.and_then(|row| row.function);
+                function.into_iter().for_each(|function| self.annotate(function));
+            }
+            KeyCode::Char('g') => self.open_tree(false),
+            KeyCode::Char('i') => self.open_tree(true),
+            KeyCode::Char('d') => self.compare(),
             KeyCode::Char('t') => {
                 self.options.children = !self.options.children;
                 self.rebuild();
@@ -216,21 +298,51 @@ impl<'a> App<'a> {
         self.lines.get(..=self.selected)?.iter().rev().find_map(|line| line.row)
     }
 
-    /// Shows the code of the selected function.
-    fn annotate(&mut self) {
-        let row = self.selected_row().and_then(|row| self.table.rows.get(row));
-        let Some(function) = row.and_then(|row| row.function) else { return };
+    /// Shows what has changed since the recording from before.
+    fn compare(&mut self) {
+        let before = self.older.as_ref().and_then(|older| older());
+        let name = self.profile.events.get(self.options.event).map_or("", |event| &event.name);
+        let place = before.as_ref().and_then(|before| before.event(name));
+        let text = match before.zip(place) {
+            None => "There is no recording from before with this event: lwp record keeps the last \
+                     one as FILE.old."
+                .to_owned(),
+            Some((before, event)) => {
+                let compared = compare(
+                    &before,
+                    self.profile,
+                    By::Function,
+                    &lwp_symbols::matched(&before, self.profile, &[]),
+                );
+                let diff = Some(&compared);
+                diff::text(&diff::View { diff, event, name: name.to_owned(), ..Default::default() })
+            }
+        };
+        self.open_view(View::Listing { lines: text.lines().map(str::to_owned).collect(), at: 0 });
+    }
+
+    /// Shows the code of a function, at its hottest line.
+    fn annotate(&mut self, function: FunctionId) {
         let options = annotate::Options { event: self.options.event, intel: false };
         let listing = annotate::function(self.profile, function, options, &mut *self.sources);
-        let text = annotate_text::listing(&listing);
-        self.view = View::Listing { lines: text.lines().map(str::to_owned).collect(), at: 0 };
+        let counts = listing.lines.iter().map(|line| match line {
+            annotate::Line::Instruction { count, .. } => *count,
+            _ => 0,
+        });
+        let hottest = counts.enumerate().max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at)));
+        let lines: Vec<String> =
+            annotate_text::listing(&listing).lines().map(str::to_owned).collect();
+        // The text has a title and headings before the listing's lines.
+        let above = lines.len().saturating_sub(listing.lines.len());
+        let at = hottest.map_or(0, |(at, _)| above + at);
+        self.open_view(View::Listing { lines, at });
     }
 
     /// Number of lines of the view in front, and its selected one.
     fn position(&mut self) -> (usize, &mut usize) {
         match &mut self.view {
             View::Table => (self.lines.len(), &mut self.selected),
-            View::Listing { lines, at } => (lines.len(), at),
+            View::Listing { lines, at } | View::Tree { lines, at, .. } => (lines.len(), at),
         }
     }
 
@@ -264,7 +376,9 @@ impl<'a> App<'a> {
         let hit = |text: &str| text.to_lowercase().contains(&wanted);
         let hits: Vec<bool> = match &self.view {
             View::Table => self.lines.iter().map(|line| hit(&line.text)).collect(),
-            View::Listing { lines, .. } => lines.iter().map(|line| hit(line)).collect(),
+            View::Listing { lines, .. } | View::Tree { lines, .. } => {
+                lines.iter().map(|line| hit(line)).collect()
+            }
         };
         let (len, at) = self.position();
         let start = *at;
@@ -354,6 +468,61 @@ mod tests {
         assert!(!press(&mut app, "q"));
         assert_eq!(app.view, View::Table);
         assert!(press(&mut app, "q"));
+    }
+
+    #[test]
+    fn the_tree_is_opened_turned_round_and_left_by_the_way_it_was_entered() {
+        let profile = profile();
+        let mut app = App::new(&profile, Options::default(), NoSources);
+        let lines = |app: &App<'_>| match &app.view {
+            View::Tree { lines, .. } | View::Listing { lines, .. } => lines.clone(),
+            View::Table => Vec::new(),
+        };
+        press(&mut app, "g");
+        // outer is the only way down, and open.
+        let shown = lines(&app);
+        assert!(shown[0].contains("100.00%") && shown[0].ends_with("- outer"), "{shown:?}");
+        assert!(shown[1].contains("90.00%") && shown[1].ends_with("  inner"), "{shown:?}");
+        press(&mut app, "\n");
+        assert_eq!(lines(&app).len(), 1);
+        press(&mut app, "\ni");
+        let shown = lines(&app);
+        assert!(shown[0].ends_with("+ inner") && shown[1].ends_with("  outer"), "{shown:?}");
+        press(&mut app, "\n");
+        assert!(lines(&app)[1].trim_end().ends_with("outer"), "{:?}", lines(&app));
+        press(&mut app, "c");
+        let View::Listing { lines: code, at } = &app.view else { panic!("no code") };
+        assert!(code[*at].contains("nop"), "not at the hottest line: {}", code[*at]);
+        press(&mut app, "q");
+        assert!(matches!(app.view, View::Tree { .. }));
+        assert!(!press(&mut app, "q") && app.view == View::Table);
+        // Three lines have no room for a box: the keys are a text.
+        app.page = 3;
+        press(&mut app, "?");
+        assert!(lines(&app).len() > 8 && !app.help);
+        press(&mut app, "q");
+        assert!(press(&mut app, "q"));
+    }
+
+    #[test]
+    fn changes_since_the_recording_before_are_shown() {
+        let after = profile();
+        let mut app = App::new(&after, Options::default(), NoSources);
+        press(&mut app, "d");
+        let shown = |app: &App<'_>| match &app.view {
+            View::Listing { lines, .. } => lines.join("\n"),
+            _ => String::new(),
+        };
+        assert!(shown(&app).contains("no recording from before"), "{}", shown(&app));
+        press(&mut app, "q");
+        app.older = Some(Box::new(|| {
+            let mut before = profile();
+            before.samples[0].values.0[0] = 4;
+            Some(before)
+        }));
+        press(&mut app, "d");
+        assert!(shown(&app).contains("outer") && shown(&app).contains("+6"), "{}", shown(&app));
+        assert!(!shown(&app).contains("inner"), "{}", shown(&app));
     }
 
     #[test]

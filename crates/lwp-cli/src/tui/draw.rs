@@ -2,11 +2,27 @@
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
+use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::app::{App, HELP, View};
+
+/// The last line of each view.
+const TABLE: &str = " ? help  enter open  c code  g tree  d changes  / search  s table  q quit";
+const TREE: &str = " ? help  enter open  c code  i turn round  / search  q back";
+const TREE_INFERRED: &str =
+    " ? help  enter open  c code  i turn round  q back  (contexts are inferred)";
+
+/// The colour of a line whose first word is a share in percent: the more, the hotter.
+fn heat(line: &str) -> Style {
+    let share = line.split_whitespace().next().and_then(|word| word.strip_suffix('%'));
+    match share.and_then(|share| share.parse::<f64>().ok()) {
+        Some(share) if share >= 10.0 => Style::new().fg(Color::Red),
+        Some(share) if share >= 1.0 => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
+}
 
 /// Draws everything.
 pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
@@ -23,7 +39,7 @@ pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
             let lines: Vec<&str> = app.lines.iter().map(|line| line.text.as_str()).collect();
             body(frame, middle, &lines, app.selected);
         }
-        View::Listing { lines, at } => {
+        View::Listing { lines, at } | View::Tree { lines, at, .. } => {
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             body(frame, middle, &lines, *at);
         }
@@ -31,8 +47,12 @@ pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
     let (pattern, typing) = &app.search;
     let foot = match typing {
         true => format!("/{pattern}"),
-        false => " ? help   enter open   a code   / search   s table   t order   e event   q quit"
-            .to_owned(),
+        false => match &app.view {
+            View::Tree { branches, .. } if branches.inferred() => TREE_INFERRED.to_owned(),
+            View::Tree { .. } => TREE.to_owned(),
+            View::Listing { .. } => " ? help   / search   q back".to_owned(),
+            View::Table => TABLE.to_owned(),
+        },
     };
     frame.render_widget(Paragraph::new(foot).style(Style::new().reversed()), bottom);
     if app.help {
@@ -44,11 +64,14 @@ pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
 fn body(frame: &mut Frame<'_>, area: Rect, lines: &[&str], selected: usize) {
     let height = usize::from(area.height);
     let first = selected.saturating_sub(height / 2).min(lines.len().saturating_sub(height));
+    // As everywhere: who wants no colours says so.
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let visible = lines.iter().enumerate().skip(first).take(height);
     let text: Text<'_> = visible
         .map(|(index, line)| {
-            let line = Line::from(*line);
-            if index == selected { line.style(Style::new().reversed()) } else { line }
+            let style = if plain { Style::new() } else { heat(line) };
+            let style = if index == selected { style.reversed() } else { style };
+            Line::from(*line).style(style)
         })
         .collect();
     frame.render_widget(Paragraph::new(text), area);
@@ -79,6 +102,14 @@ mod tests {
         fn line(&mut self, _: &str, _: u32) -> Option<String> {
             None
         }
+    }
+
+    #[test]
+    fn shares_have_colours() {
+        assert_eq!(heat("  90.00%   5 f").fg, Some(Color::Red));
+        assert_eq!(heat("   1.00%   5 f").fg, Some(Color::Yellow));
+        assert_eq!(heat("   0.99%   5 f").fg, None);
+        assert_eq!(heat("f [a.out]: 90.00%").fg, None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
   'use strict';
   var svg = document.querySelector('svg.flame');
   var frames = Array.prototype.slice.call(svg.querySelectorAll('.f'));
-  var width = +svg.dataset.width, row = +svg.dataset.row, top = +svg.dataset.top;
+  var width = +svg.dataset.width, height = +svg.getAttribute('height'), row = +svg.dataset.row, top = +svg.dataset.top;
   var depth = +svg.dataset.depth, icicle = svg.dataset.icicle === 'true';
   var details = document.getElementById('details');
   var reset = document.getElementById('reset');
@@ -15,6 +15,20 @@
   function fit(text, name, room) {
     var fits = Math.floor((room - 6) / 7);
     text.textContent = fits < 3 ? '' : name.length <= fits ? name : name.slice(0, fits - 1) + '\u2026';
+  }
+
+  // The picture is as wide as the window, and its boxes and letters as high as ever.
+  function fill() {
+    var room = document.body ? document.body.clientWidth : window.innerWidth;
+    if (room < 200 || room === width) { return; }
+    var before = width;
+    width = room;
+    svg.setAttribute('width', width);
+    svg.setAttribute('viewBox', '0 0 ' + width + ' ' + height);
+    Array.prototype.forEach.call(svg.querySelectorAll('[data-at]'), function (text) {
+      text.setAttribute('x', text.dataset.at === 'middle' ? width / 2 : width - 8);
+    });
+    if (before !== width) { draw(); }
   }
 
   function draw() {
@@ -95,6 +109,6 @@
   document.addEventListener('keydown', function (event) {
     if (event.key === 'Escape') { zoom(null); }
   });
-  // In a page of its own, start where the stacks do.
-  if (!icicle && document.body) { window.scrollTo(0, document.body.scrollHeight); }
+  window.addEventListener('resize', fill);
+  fill();
 }());

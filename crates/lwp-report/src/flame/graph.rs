@@ -25,6 +25,8 @@ impl Default for Style {
 /// A function in a context.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Box {
+    /// The number of its name.
+    pub number: u32,
     /// The function's name.
     pub name: String,
     /// Its module's name.
@@ -61,7 +63,7 @@ pub struct Graph {
 }
 
 /// A function's name and its module's.
-type Name = (String, String);
+pub type Name = (String, String);
 
 /// Names of functions, numbered in their order.
 struct Names {
@@ -131,12 +133,26 @@ impl Graph {
         let own = names(profile);
         let old = before.map(|before| before.names(&own)).unwrap_or_default();
         let names = Names::of(own.iter().chain(&old));
-        let (numbers, total) = (names.numbers(&own), tree.root().total);
-        let earlier = before.map(|before| (names.numbers(&old), before.tree.root().total));
+        let (numbers, earlier) = (names.numbers(&own), names.numbers(&old));
+        let after = Side { tree, numbers: &numbers };
+        let before = before.map(|before| Side { tree: before.tree, numbers: &earlier });
+        let named = |number: u32| names.all[number as usize].clone();
+        let layout = Layout { names: &named, zoom: &[], least: style.least / style.width };
+        Self::laid(after, before, event, &layout)
+    }
+
+    /// The graph of trees whose functions are named by numbers, as `layout` says.
+    pub fn laid(
+        after: Side<'_>,
+        before: Option<Side<'_>>,
+        event: &str,
+        layout: &Layout<'_>,
+    ) -> Self {
+        let tree = after.tree;
         let mut graph = Self {
             event: event.to_owned(),
-            total,
-            before: earlier.as_ref().map(|(_, total)| *total),
+            total: tree.root().total,
+            before: before.map(|side| side.tree.root().total),
             note: match tree.recorded {
                 true => String::new(),
                 false => "stacks are inferred from numbers of calls; each function's own counts \
@@ -145,34 +161,80 @@ impl Graph {
             },
             ..Self::default()
         };
-        let least = style.least / style.width;
-        let whole = (total as f64).max(1.0);
-        let mut sides = vec![Side { tree, numbers: &numbers, before: false }];
-        if let Some((before, (numbers, _))) = before.zip(earlier.as_ref()) {
-            sides.push(Side { tree: before.tree, numbers, before: true });
+        let sides = [Some((after, false)), before.map(|side| (side, true))];
+        let mut members: Vec<Member<'_>> = sides
+            .into_iter()
+            .flatten()
+            .map(|(side, before)| Member { name: ROOT, side, before, node: side.tree.root() })
+            .collect();
+        let mut name = ("all".to_owned(), String::new());
+        let mut depth = 0;
+        for &number in layout.zoom {
+            graph.push((ROOT, &name), &members, Place { start: 0.0, width: 1.0, depth });
+            members = inner(&members).into_iter().filter(|member| member.name == number).collect();
+            name = (layout.names)(number);
+            depth += 1;
         }
-        let roots: Vec<Member<'_>> =
-            sides.iter().map(|side| Member { name: 0, side, node: side.tree.root() }).collect();
-        let scale = Scale { whole, least, names: &names };
-        lay(&mut graph, &roots, ("all", ""), 0.0, 0, &scale);
+        let whole = (Sums::of(&members).total as f64).max(1.0);
+        let number = layout.zoom.last().copied().unwrap_or(ROOT);
+        let scale = Scale { whole, layout };
+        let first = Pending { members, number, start: 0.0, depth };
+        lay(&mut graph, first, &name, &scale);
         graph
+    }
+
+    fn push(&mut self, (number, name): (u32, &Name), members: &[Member<'_>], place: Place) {
+        let Sums { total, own, before } = Sums::of(members);
+        self.depth = self.depth.max(place.depth + 1);
+        self.boxes.push(Box {
+            number,
+            name: name.0.clone(),
+            module: name.1.clone(),
+            start: place.start,
+            width: place.width,
+            depth: place.depth,
+            total,
+            own,
+            before: self.before.map(|_| before),
+        });
     }
 }
 
-/// One of the profiles that are drawn.
-struct Side<'a> {
-    tree: &'a Tree,
-    /// The number of each function's name.
-    numbers: &'a [u32],
-    /// It is the one compared with.
-    before: bool,
+/// The number of the box around everything.
+pub const ROOT: u32 = u32::MAX;
+
+/// A tree, and the number of each of its functions' names: functions of one number are one box.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// The contexts.
+    pub tree: &'a Tree,
+    /// By function.
+    pub numbers: &'a [u32],
+}
+
+/// How a graph of numbered names is laid out.
+pub struct Layout<'a> {
+    /// The name with a number, and its module's.
+    pub names: &'a dyn Fn(u32) -> Name,
+    /// Names from the outermost on; the last one's box is as wide as the picture.
+    pub zoom: &'a [u32],
+    /// Boxes narrower than this part of the whole are left out.
+    pub least: f64,
+}
+
+impl std::fmt::Debug for Layout<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layout").field("zoom", &self.zoom).finish_non_exhaustive()
+    }
 }
 
 /// A node of a tree, and the number of its name. Nodes of one name in one context are one box.
 #[derive(Clone, Copy)]
 struct Member<'a> {
     name: u32,
-    side: &'a Side<'a>,
+    side: Side<'a>,
+    /// It is of the profile compared with.
+    before: bool,
     node: &'a Node,
 }
 
@@ -187,8 +249,8 @@ struct Sums {
 impl Sums {
     fn of(members: &[Member<'_>]) -> Self {
         let mut sums = Self::default();
-        for Member { side, node, .. } in members {
-            if side.before {
+        for Member { before, node, .. } in members {
+            if *before {
                 sums.before = sums.before.saturating_add(node.total);
             } else {
                 sums.total = sums.total.saturating_add(node.total);
@@ -201,47 +263,61 @@ impl Sums {
 
 struct Scale<'a> {
     whole: f64,
-    least: f64,
-    names: &'a Names,
+    layout: &'a Layout<'a>,
 }
 
-/// Lays out the box of `members`, and what lies inside. What is too narrow to be drawn is not looked into: of
-/// a million contexts hardly any are.
-fn lay(
-    graph: &mut Graph,
-    members: &[Member<'_>],
-    (name, module): (&str, &str),
+/// Where a box stands.
+struct Place {
     start: f64,
+    width: f64,
     depth: usize,
-    scale: &Scale<'_>,
-) {
-    let Sums { total, own, before } = Sums::of(members);
-    let width = total as f64 / scale.whole;
-    if width < scale.least && depth > 0 {
-        return;
-    }
-    graph.depth = graph.depth.max(depth + 1);
-    graph.boxes.push(Box {
-        name: name.to_owned(),
-        module: module.to_owned(),
-        start,
-        width,
-        depth,
-        total,
-        own,
-        before: graph.before.map(|_| before),
-    });
-    let mut inner: Vec<Member<'_>> = Vec::new();
-    for Member { side, node, .. } in members {
-        let name = |child: &Node| side.numbers[child.function.index()];
-        let children = side.tree.children(node);
-        inner.extend(children.map(|node| Member { name: name(node), side, node }));
+}
+
+/// What is called from `members`, by the number of the name.
+fn inner<'a>(members: &[Member<'a>]) -> Vec<Member<'a>> {
+    let mut inner: Vec<Member<'a>> = Vec::new();
+    for member in members {
+        let Side { tree, numbers } = member.side;
+        let name = |child: &Node| numbers[child.function.index()];
+        let children = tree.children(member.node).filter(|child| child.total > 0);
+        inner.extend(children.map(|node| Member { name: name(node), node, ..*member }));
     }
     inner.sort_by_key(|member| member.name);
-    let mut at = start;
-    for members in inner.chunk_by(|a, b| a.name == b.name) {
-        let (name, module) = &scale.names.all[members[0].name as usize];
-        lay(graph, members, (name, module), at, depth + 1, scale);
-        at += Sums::of(members).total as f64 / scale.whole;
+    inner
+}
+
+/// A box that is to be laid out.
+struct Pending<'a> {
+    members: Vec<Member<'a>>,
+    number: u32,
+    start: f64,
+    depth: usize,
+}
+
+/// Lays out a box, and what lies inside. What is too narrow to be drawn is not looked into: of a million contexts
+/// hardly any are. Stacks may be deeper than this program's own.
+fn lay(graph: &mut Graph, first: Pending<'_>, name: &Name, scale: &Scale<'_>) {
+    let width = |members: &[Member<'_>]| Sums::of(members).total as f64 / scale.whole;
+    let outermost = first.depth;
+    let mut waiting = vec![first];
+    while let Some(Pending { members, number, start, depth }) = waiting.pop() {
+        let place = Place { start, width: width(&members), depth };
+        match depth == outermost {
+            true => graph.push((number, name), &members, place),
+            false => graph.push((number, &(scale.layout.names)(number)), &members, place),
+        }
+        let inner = inner(&members);
+        let mut at = start;
+        let before = waiting.len();
+        for members in inner.chunk_by(|a, b| a.name == b.name) {
+            let wide = width(members);
+            if wide >= scale.layout.least {
+                let (members, number) = (members.to_vec(), members[0].name);
+                waiting.push(Pending { members, number, start: at, depth: depth + 1 });
+            }
+            at += wide;
+        }
+        // From left to right.
+        waiting[before..].reverse();
     }
 }

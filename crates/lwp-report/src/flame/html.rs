@@ -24,7 +24,8 @@ pub fn html(graph: &Graph, style: &Style) -> String {
          <label>Search <input id=\"pattern\" type=\"search\" placeholder=\"regular expression\" \
          autocomplete=\"off\"></label> <output id=\"matched\"></output> \
          <button type=\"button\" id=\"reset\" hidden>Reset zoom</button> \
-         <button type=\"button\" id=\"flip\">Flip</button></form>\n",
+         <button type=\"button\" id=\"flip\">Flip</button> \
+         <span id=\"details\">Point at a box, or go to it with the Tab key: its counts stand here.</span></form>\n",
         markup(&style.title)
     );
     svg::element(&mut out, graph, style, false);

@@ -10,7 +10,7 @@ use super::graph::{Box, Graph, Style};
 /// Height of a box with its gap.
 const ROW: f64 = 18.0;
 /// Space for the title above and the details below.
-const TOP: f64 = 52.0;
+const TOP: f64 = 66.0;
 const BOTTOM: f64 = 28.0;
 /// Average width of a character.
 const CHARACTER: f64 = 7.0;
@@ -46,11 +46,11 @@ pub fn element(out: &mut String, graph: &Graph, style: &Style, alone: bool) {
     let middle = width / 2.0;
     let _ = writeln!(
         out,
-        "<text class=\"title\" x=\"{middle}\" y=\"22\" text-anchor=\"middle\">{title}</text>"
+        "<text class=\"title\" data-at=\"middle\" x=\"{middle}\" y=\"22\" text-anchor=\"middle\">{title}</text>"
     );
     let _ = writeln!(
         out,
-        "<text class=\"note\" x=\"{middle}\" y=\"40\" text-anchor=\"middle\">{}</text>",
+        "<text class=\"note\" data-at=\"middle\" x=\"{middle}\" y=\"40\" text-anchor=\"middle\">{}</text>",
         markup(&subtitle(graph))
     );
     if alone {
@@ -58,18 +58,44 @@ pub fn element(out: &mut String, graph: &Graph, style: &Style, alone: bool) {
         let _ = writeln!(
             out,
             "<text class=\"act\" id=\"reset\" x=\"8\" y=\"22\" visibility=\"hidden\">Reset zoom</text>\
-             <text class=\"act\" id=\"search\" x=\"{right}\" y=\"22\" text-anchor=\"end\">Search</text>"
+             <text class=\"act\" data-at=\"right\" id=\"search\" x=\"{right}\" y=\"22\" text-anchor=\"end\">Search</text>"
         );
     }
     for frame in &graph.boxes {
         draw(out, graph, style, frame);
     }
-    let below = height - 10.0;
-    let _ = writeln!(out, "<text class=\"note\" id=\"details\" x=\"8\" y=\"{below}\"> </text>");
+    legend(out, graph, height - 16.0);
     if alone {
+        // In a page it stands beside the search field, where it is seen however deep the stacks are.
+        let _ = writeln!(
+            out,
+            "<text class=\"note\" id=\"details\" x=\"8\" y=\"{}\"> </text>",
+            TOP - 4.0
+        );
         let _ = writeln!(out, "<script><![CDATA[\n{SCRIPT}]]></script>");
     }
     out.push_str("</svg>\n");
+}
+
+/// What colours stand for.
+const MODULES: [(&str, (u32, u32)); 3] =
+    [("the program", (26, 80)), ("libraries", (215, 45)), ("generated code", (105, 45))];
+const CHANGES: [(&str, (u32, u32)); 3] =
+    [("has grown", (5, 70)), ("as before", (0, 0)), ("has shrunk", (215, 70))];
+
+/// Writes what the colours stand for.
+fn legend(out: &mut String, graph: &Graph, y: f64) {
+    let rows = if graph.before.is_some() { CHANGES } else { MODULES };
+    for ((what, (hue, saturation)), x) in rows.into_iter().zip([8, 148, 288]) {
+        let _ = writeln!(
+            out,
+            "<g class=\"k\"><rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" rx=\"2\" \
+             fill=\"hsl({hue},{saturation}%,70%)\" style=\"--h:{hue};--s:{saturation}%\"/>\
+             <text class=\"note\" x=\"{}\" y=\"{y}\">{what}</text></g>",
+            y - 10.0,
+            x + 17
+        );
+    }
 }
 
 /// What is counted, and what must be known about it.

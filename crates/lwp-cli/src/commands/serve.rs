@@ -1,0 +1,85 @@
+//! `lwp serve`: recordings as pages in a browser.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use clap::Args;
+use lwp_page::{Pages, Server, Subject};
+
+use super::annotate::prefix_maps;
+use crate::ending::Ending;
+use crate::failure::{Failure, OWN_FAILURE};
+use crate::profiles::{self, DEFAULT_FILE, NameArgs};
+
+/// `lwp serve`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ServeArgs {
+    /// Recordings, the one from before first: each can be compared with each other [default: lwp.data]
+    #[arg(value_name = "RECORDING")]
+    pub recordings: Vec<PathBuf>,
+
+    /// Listen on this port of 127.0.0.1 [default: any free one]
+    #[arg(short, long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub port: u16,
+
+    /// Open the page with xdg-open
+    #[arg(long)]
+    pub open: bool,
+
+    /// Read source files below PATH where the debug information says PREFIX
+    #[arg(long = "source", value_name = "PREFIX=PATH")]
+    pub sources: Vec<String>,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: NameArgs,
+}
+
+/// Serves until it is interrupted.
+pub fn execute(args: &ServeArgs) -> Result<Ending, Failure> {
+    let maps = prefix_maps(&args.sources)?;
+    let default = [PathBuf::from(DEFAULT_FILE)];
+    let paths = if args.recordings.is_empty() { &default[..] } else { &args.recordings };
+    let bound = |error: std::io::Error| {
+        Failure::io(format!("port {} of 127.0.0.1", args.port), &error)
+            .with_remedy("without --port any free one is taken")
+    };
+    let server = Server::bind(args.port).map_err(bound)?;
+    let mut subjects = Vec::with_capacity(paths.len());
+    for path in paths {
+        subjects.push(Arc::new(subject(path, args, maps.clone())?));
+    }
+    let token = lwp_page::token().map_err(|error| Failure::io("random numbers", &error))?;
+    let url = server.url(&token);
+    // Whoever reads the address from a pipe gets the line alone.
+    super::print(format!("{url}\n").as_bytes())?;
+    eprintln!("lwp: serving until it is interrupted; only who knows the address is answered");
+    if args.open {
+        open(&url);
+    }
+    let pages = Pages { shelf: Box::new(subjects), token, hosts: server.hosts() };
+    server.run(pages).map_err(|error| Failure::io("the server", &error))?;
+    Ok(Ending::SUCCESS)
+}
+
+fn subject(
+    path: &Path,
+    args: &ServeArgs,
+    maps: Vec<(String, PathBuf)>,
+) -> Result<Subject, Failure> {
+    let recording = profiles::read(path)?;
+    profiles::say(path, &recording, &[]);
+    lwp_page::load(path, recording, &args.names.options(), maps)
+        .map_err(|error| Failure::new(OWN_FAILURE, format!("{}: {error}", path.display())))
+}
+
+/// Opens a browser, if there is one. The address is printed anyway.
+fn open(url: &str) {
+    let quiet = || Stdio::null();
+    let started =
+        Command::new("xdg-open").arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+    if let Err(error) = started {
+        eprintln!("lwp: xdg-open: {error}");
+    }
+}

@@ -1,0 +1,112 @@
+//! A recording on disk becomes a subject.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use lwp_profile::{Course, ReadError, RecordedFile, Recording};
+use lwp_report::annotate::Sources;
+use lwp_symbols::Options;
+
+use crate::subject::{Material, Subject, facts, lanes};
+
+/// Prepares `recording`, which was read from `path`. Its names are looked for as `options` say; a source file whose
+/// name starts with the first of a pair in `maps` is looked for below the second.
+///
+/// # Errors
+///
+/// If the file cannot be read again: the order of samples is read by itself.
+pub fn load(
+    path: &Path,
+    recording: Recording,
+    options: &Options,
+    maps: Vec<(String, PathBuf)>,
+) -> Result<Subject, ReadError> {
+    let options = Options { whole_functions: Some(u64::MAX), ..options.clone() };
+    let mut notes = Vec::new();
+    let (resolved, lanes) = if recording.events.is_empty() {
+        (lwp_symbols::profile(&recording, &options), Vec::new())
+    } else {
+        let (resolved, places) = lwp_symbols::profile_with_places(&recording, &options);
+        let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
+        // What came through a pipe cannot be read twice, and has no time line.
+        let file = File::open(path).map_err(unreadable)?;
+        let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let course = match regular {
+            true => Course::read(BufReader::with_capacity(1 << 20, file))?,
+            false => Course::default(),
+        };
+        (resolved, lanes(course, &recording, &places))
+    };
+    notes.extend(resolved.warnings);
+    for image in recording.images.values() {
+        if let Some(reason) = &image.uncounted {
+            notes.push(format!("{}-{} was not counted: {reason}", image.comm, image.pid));
+        }
+    }
+    Ok(Subject::new(Material {
+        name: path.display().to_string(),
+        profile: resolved.profile,
+        facts: facts(&recording),
+        notes,
+        lanes,
+        sources: Mutex::new(Some(Box::new(SourceFiles::new(maps, &recording.files)))),
+        recording: Some(recording),
+    }))
+}
+
+/// Lines of a file, shared with whoever shows them.
+type Lines = Option<Arc<[String]>>;
+
+/// Source files, of the recording or of this machine, each read once.
+#[derive(Debug)]
+struct SourceFiles {
+    maps: Vec<(String, PathBuf)>,
+    kept: HashMap<String, Vec<u8>>,
+    lines: HashMap<String, Lines>,
+}
+
+/// Larger files are no source code that anybody has written.
+const LARGEST: u64 = 64 << 20;
+
+impl SourceFiles {
+    fn new(maps: Vec<(String, PathBuf)>, files: &[RecordedFile]) -> Self {
+        // Programs and libraries are kept too.
+        let texts = files.iter().filter(|file| !file.bytes.starts_with(b"\x7fELF"));
+        let kept = texts.map(|file| (file.path.clone(), file.bytes.clone())).collect();
+        Self { maps, kept, lines: HashMap::new() }
+    }
+
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
+        if let Some(bytes) = self.kept.get(name) {
+            return Some(bytes.clone());
+        }
+        let mapped = self.maps.iter().filter_map(|(prefix, path)| {
+            let rest = name.strip_prefix(prefix.as_str())?;
+            Some(path.join(rest.trim_start_matches('/')))
+        });
+        mapped.chain([PathBuf::from(name)]).find_map(|path| regular(&path))
+    }
+}
+
+/// The bytes of a regular file. Debug information may name anything: a device that never ends, a pipe.
+fn regular(path: &Path) -> Option<Vec<u8>> {
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+impl Sources for SourceFiles {
+    fn line(&mut self, file: &str, line: u32) -> Option<String> {
+        if !self.lines.contains_key(file) {
+            let text = self.read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let lines = text.map(|text| text.lines().map(str::to_owned).collect());
+            self.lines.insert(file.to_owned(), lines);
+        }
+        let lines = self.lines.get(file)?.as_ref()?;
+        lines.get((line as usize).checked_sub(1)?).cloned()
+    }
+}

@@ -1,0 +1,167 @@
+//! Contexts laid out as boxes: what the flame graph draws, and the call tree lists.
+
+use std::sync::Arc;
+
+use lwp_profile::FunctionId;
+use lwp_report::flame::{self, Graph, Layout, ROOT, Side};
+
+use crate::key::Key;
+use crate::picked::{By, Shape, Shaped};
+use crate::request::{Base, Query, Request};
+use crate::subject::Subject;
+
+/// Boxes with what stands for them in addresses.
+#[derive(Debug)]
+pub struct Picture {
+    /// The boxes, outer ones before inner ones.
+    pub graph: Graph,
+    /// What stands for the context of each box.
+    pub keys: Vec<Key>,
+    /// The function of each box, where it is one of the subject's.
+    pub functions: Vec<Option<FunctionId>>,
+    /// How many of the first boxes are around the one that is zoomed to.
+    pub outer: usize,
+}
+
+/// The shape that an address asks for.
+pub fn shape(query: &Query) -> Shape {
+    let by = match query.get("by") {
+        "process" => By::Process,
+        "thread" => By::Thread,
+        "language" => By::Language,
+        _ => By::Function,
+    };
+    Shape { inverted: query.is_on("inv"), folded: query.is_on("fold"), by }
+}
+
+/// Numbers of names: those of the subject's functions, then of those that only the other has, then of groups.
+struct Numbers<'a> {
+    request: &'a Request,
+    /// By function and group of the subject.
+    here: Vec<u32>,
+    /// By function and group of the subject compared with.
+    there: Vec<u32>,
+    groups: Vec<String>,
+}
+
+impl<'a> Numbers<'a> {
+    fn new(request: &'a Request, here: &Shaped, there: Option<(&Base, &Shaped)>) -> Self {
+        let own = request.subject.keys.len() as u32;
+        let other = there.map_or(0, |((base, _), _)| base.keys.len() as u32);
+        let mut groups: Vec<String> = here.groups.clone();
+        let mut group = |name: &String| {
+            let at = groups.iter().position(|known| known == name).unwrap_or_else(|| {
+                groups.push(name.clone());
+                groups.len() - 1
+            });
+            own + other + at as u32
+        };
+        let mut numbers: Vec<u32> = (0..own).collect();
+        numbers.extend(here.groups.iter().map(&mut group));
+        let mut elsewhere = Vec::new();
+        if let Some(((base, _), shaped)) = there {
+            let place = |(index, key): (usize, &Key)| {
+                let same = request.subject.functions.get(key);
+                same.map_or(own + index as u32, |function| function.0)
+            };
+            elsewhere.extend(base.keys.iter().enumerate().map(place));
+            elsewhere.extend(shaped.groups.iter().map(group));
+        }
+        Self { request, here: numbers, there: elsewhere, groups }
+    }
+
+    fn own(&self) -> usize {
+        self.request.subject.keys.len()
+    }
+
+    /// The subject of a name, and its number there; the number of a group where it is neither's.
+    fn place(&self, number: u32) -> Result<(&Subject, usize), usize> {
+        let index = number as usize;
+        let base = self.request.base.as_ref().map(|(base, _)| base);
+        let others = base.map_or(0, |base| base.keys.len());
+        match index.checked_sub(self.own()) {
+            None => Ok((&self.request.subject, index)),
+            Some(index) => match base.filter(|_| index < others) {
+                Some(base) => Ok((base, index)),
+                None => Err(index - others),
+            },
+        }
+    }
+
+    fn name(&self, number: u32) -> flame::Name {
+        match self.place(number) {
+            Ok((subject, index)) => {
+                let label = &subject.labels[index];
+                (label.name.clone(), label.module.clone())
+            }
+            Err(group) => (self.groups.get(group).cloned().unwrap_or_default(), String::new()),
+        }
+    }
+
+    fn key(&self, number: u32) -> Key {
+        match self.place(number) {
+            Ok((subject, index)) => subject.keys[index],
+            Err(group) => Key::of(&[self.groups.get(group).map_or("", String::as_str)]),
+        }
+    }
+}
+
+impl Picture {
+    /// The picture of what `request` asks for, without boxes below `least` of the whole.
+    pub fn new(request: &Request, least: f64) -> Self {
+        let shape = shape(&request.query);
+        let here = request.picked.shaped(&request.subject, shape);
+        let there: Option<(&Base, Arc<Shaped>)> =
+            request.base.as_ref().map(|base| (base, base.1.shaped(&base.0, shape)));
+        let with = there.as_ref().map(|(base, shaped)| (*base, &**shaped));
+        let numbers = Numbers::new(request, &here, with);
+        let zoom = Key::parse(request.query.get("at"))
+            .and_then(|key| path(&here, &numbers, key))
+            .unwrap_or_default();
+        let name = |number| numbers.name(number);
+        let layout = Layout { names: &name, zoom: &zoom, least };
+        let after = Side { tree: &here.tree, numbers: &numbers.here };
+        let before =
+            there.as_ref().map(|(_, shaped)| Side { tree: &shaped.tree, numbers: &numbers.there });
+        let graph = Graph::laid(after, before, request.event_name(), &layout);
+        let keys = keys(&graph, &numbers);
+        let function = |number: u32| {
+            (number != ROOT && (number as usize) < numbers.own()).then_some(FunctionId(number))
+        };
+        let functions = graph.boxes.iter().map(|one| function(one.number)).collect();
+        Self { keys, functions, outer: zoom.len(), graph }
+    }
+}
+
+/// The key of each box: that of the box around it, and its own name's.
+fn keys(graph: &Graph, numbers: &Numbers<'_>) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::with_capacity(graph.boxes.len());
+    let mut around: Vec<Key> = Vec::new();
+    for one in &graph.boxes {
+        around.truncate(one.depth);
+        let key = match around.last() {
+            None => Key::ROOT,
+            Some(outer) => outer.then(numbers.key(one.number)),
+        };
+        around.push(key);
+        keys.push(key);
+    }
+    keys
+}
+
+/// The names from the outermost one to the context with this key.
+fn path(shaped: &Shaped, numbers: &Numbers<'_>, wanted: Key) -> Option<Vec<u32>> {
+    let tree = &shaped.tree;
+    let mut keys = vec![Key::ROOT; tree.nodes().len()];
+    // Callers come before callees.
+    let found = (1..keys.len()).find(|&node| {
+        let number = numbers.here[tree.nodes()[node].function.index()];
+        keys[node] = keys[tree.caller(node)].then(numbers.key(number));
+        keys[node] == wanted
+    })?;
+    let outwards = std::iter::successors(Some(found), |node| Some(tree.caller(*node)));
+    let functions = outwards.take_while(|node| *node != 0).map(|node| tree.nodes()[node].function);
+    let mut path: Vec<u32> = functions.map(|function| numbers.here[function.index()]).collect();
+    path.reverse();
+    Some(path)
+}

@@ -1,0 +1,215 @@
+//! The server: who may ask, and what every answer says about itself.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, Request as HttpRequest, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::export;
+use crate::request::{Query, Request, Shelf, View};
+use crate::shell;
+use crate::views;
+
+/// What a browser may do with a page: load this server's script and style, send forms and requests to it, and
+/// nothing else.
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                          connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Everything that pages are made from.
+pub struct Pages {
+    /// The subjects.
+    pub shelf: Box<dyn Shelf>,
+    /// The first part of every address.
+    pub token: String,
+    /// Names that the server may be called by, with the port; all are refused but these. A page elsewhere that
+    /// makes its own name lead to this machine is refused so.
+    pub hosts: Vec<String>,
+}
+
+impl std::fmt::Debug for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pages").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+/// A token that cannot be guessed: 128 random bits.
+///
+/// # Errors
+///
+/// If the system has no random numbers.
+pub fn token() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The routes of all pages.
+pub fn router(pages: Pages) -> Router {
+    let pages = Arc::new(pages);
+    Router::new()
+        .route("/{token}/", get(front))
+        .route("/{token}/{file}", get(file))
+        .fallback(async || Answer::NOT_FOUND)
+        .layer(middleware::from_fn_with_state(Arc::clone(&pages), guard))
+        .with_state(pages)
+}
+
+/// A server that is bound and not yet running.
+#[derive(Debug)]
+pub struct Server {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Binds to `port` of this machine's own address, which no other machine reaches; 0 is any free one.
+    ///
+    /// # Errors
+    ///
+    /// If the port is taken or not allowed.
+    pub fn bind(port: u16) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { address: listener.local_addr()?, listener })
+    }
+
+    /// The names that it may be called by.
+    pub fn hosts(&self) -> Vec<String> {
+        let port = self.address.port();
+        vec![format!("127.0.0.1:{port}"), format!("localhost:{port}")]
+    }
+
+    /// The address of the first page.
+    pub fn url(&self, token: &str) -> String {
+        format!("http://{}/{token}/", self.address)
+    }
+
+    /// Answers until the process ends.
+    ///
+    /// # Errors
+    ///
+    /// If the system fails.
+    pub fn run(self, pages: Pages) -> io::Result<()> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build()?;
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            axum::serve(listener, router(pages)).await
+        })
+    }
+}
+
+/// An answer without a page.
+struct Answer(StatusCode, &'static str);
+
+impl Answer {
+    const NOT_FOUND: Self = Self(StatusCode::NOT_FOUND, "there is no such page\n");
+    const FORBIDDEN: Self =
+        Self(StatusCode::FORBIDDEN, "lwp answers only to the address that it printed\n");
+    const FAILED: Self = Self(StatusCode::INTERNAL_SERVER_ERROR, "lwp failed to make this page\n");
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        (self.0, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], self.1).into_response()
+    }
+}
+
+/// Refuses whoever came by another name or does not know the token, and says with every answer what browsers may
+/// do with it.
+async fn guard(State(pages): State<Arc<Pages>>, request: HttpRequest, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let named = host.is_some_and(|host| pages.hosts.iter().any(|known| known == host));
+    let given = request.uri().path().split('/').nth(1).unwrap_or("");
+    let mut response = match named && same(given, &pages.token) {
+        true => next.run(request).await,
+        false => Answer::FORBIDDEN.into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    let own = HeaderValue::from_static("same-origin");
+    headers.insert("cross-origin-resource-policy", own.clone());
+    headers.insert("cross-origin-opener-policy", own);
+    response
+}
+
+/// Whether two texts are equal; how long it takes does not tell where they differ.
+fn same(given: &str, token: &str) -> bool {
+    let differs = given.bytes().zip(token.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
+    given.len() == token.len() && differs == 0 && !token.is_empty()
+}
+
+async fn front(State(pages): State<Arc<Pages>>, RawQuery(query): RawQuery) -> Response {
+    page(pages, View::Summary, query).await
+}
+
+async fn file(
+    State(pages): State<Arc<Pages>>,
+    Path((_, file)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let typed = |kind: &'static str, text: &'static str| {
+        ([(header::CONTENT_TYPE, kind)], text).into_response()
+    };
+    match file.as_str() {
+        "page.css" => typed("text/css; charset=utf-8", shell::STYLE),
+        "page.js" => typed("text/javascript; charset=utf-8", shell::SCRIPT),
+        "icon.svg" => typed("image/svg+xml", shell::ICON),
+        "export" => exported(pages, query).await,
+        word => match View::of_word(word) {
+            Some(view) => page(pages, view, query).await,
+            None => Answer::NOT_FOUND.into_response(),
+        },
+    }
+}
+
+/// Makes a page beside the threads that talk to browsers.
+async fn page(pages: Arc<Pages>, view: View, query: Option<String>) -> Response {
+    let made = tokio::task::spawn_blocking(move || {
+        let query = Query::parse(&query.unwrap_or_default());
+        let request = Request::new(&*pages.shelf, view, query)?;
+        Some(shell::page(&request, views::body(&request)).into_string())
+    });
+    match made.await {
+        Ok(Some(text)) => {
+            ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+        }
+        Ok(None) => Answer::NOT_FOUND.into_response(),
+        Err(_) => Answer::FAILED.into_response(),
+    }
+}
+
+async fn exported(pages: Arc<Pages>, query: Option<String>) -> Response {
+    let made = tokio::task::spawn_blocking(move || {
+        let query = Query::parse(&query.unwrap_or_default());
+        let format = query.get("format").to_owned();
+        let request = Request::new(&*pages.shelf, View::Summary, query)?;
+        export::file(&request, &format)
+    });
+    match made.await {
+        Ok(Some(file)) => {
+            let disposition = format!("attachment; filename=\"{}\"", file.name);
+            let headers = [
+                (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+                (header::CONTENT_DISPOSITION, disposition),
+            ];
+            (headers, file.bytes).into_response()
+        }
+        Ok(None) => Answer::NOT_FOUND.into_response(),
+        Err(_) => Answer::FAILED.into_response(),
+    }
+}

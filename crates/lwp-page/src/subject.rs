@@ -1,0 +1,221 @@
+//! A body of counts that pages are made of: one recording, or the sum of many.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lwp_profile::{Contexts, Course, FunctionId, Mode, Profile, Recording, StackId, ThreadId};
+use lwp_report::annotate::Sources;
+use lwp_symbols::{Places, function_name, stable_name};
+use rustc_hash::FxHashMap;
+
+use crate::key::Key;
+use crate::language::Language;
+use crate::picked::Picked;
+use crate::selection::Selection;
+
+/// A function as pages name it.
+#[derive(Clone, Debug)]
+pub struct Label {
+    /// Its name.
+    pub name: String,
+    /// Its module's name.
+    pub module: String,
+    /// Its language.
+    pub language: Language,
+}
+
+/// One event of one thread in the order of its samples.
+#[derive(Clone, Debug, Default)]
+pub struct Lane {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Index of the event.
+    pub event: usize,
+    /// Events of each part.
+    pub width: u64,
+    /// All events.
+    pub total: u64,
+    /// Stacks and how often each was sampled, part by part.
+    pub parts: Vec<Vec<(StackId, u32)>>,
+}
+
+/// What a subject is made of.
+#[derive(Default)]
+pub struct Material {
+    /// The name that it goes by: a file, a host, a day.
+    pub name: String,
+    /// The counts.
+    pub profile: Profile,
+    /// What ran, where and when: names and values.
+    pub facts: Vec<(String, String)>,
+    /// What is missing, in words.
+    pub notes: Vec<String>,
+    /// When things were sampled, if that is known.
+    pub lanes: Vec<Lane>,
+    /// Where source code is read, if it can be.
+    pub sources: Mutex<Option<Box<dyn Sources + Send>>>,
+    /// The recording, for other formats.
+    pub recording: Option<Recording>,
+}
+
+impl std::fmt::Debug for Material {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Material").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How many selections of a subject are kept.
+const KEPT: usize = 6;
+
+/// A body of counts with all that pages need of it.
+#[derive(Debug)]
+pub struct Subject {
+    /// What it is made of.
+    pub of: Material,
+    /// Functions by number.
+    pub labels: Vec<Label>,
+    /// What stands for each function in addresses, in other subjects too.
+    pub keys: Vec<Key>,
+    /// Functions by key.
+    pub functions: FxHashMap<Key, FunctionId>,
+    /// The contexts of all recorded stacks, and each stack's.
+    pub contexts: Option<(Contexts, Vec<u32>)>,
+    /// What each part of each lane has of every innermost function: there are far fewer than stacks.
+    pub leaves: Vec<Vec<Leaves>>,
+    picked: Mutex<VecDeque<(Selection, Arc<Picked>)>>,
+}
+
+/// Functions and how often each was sampled.
+pub type Leaves = Vec<(FunctionId, u64)>;
+
+impl Subject {
+    /// Prepares what all views need.
+    pub fn new(of: Material) -> Self {
+        let profile = &of.profile;
+        let labels = labels(profile);
+        let keys = keys(profile, &labels);
+        let functions = keys.iter().enumerate().map(|(at, key)| (*key, FunctionId(at as u32)));
+        let functions = functions.collect();
+        let contexts = (profile.mode == Mode::Sampled).then(|| contexts(profile));
+        let leaves = of.lanes.iter().map(|lane| leaves(profile, lane)).collect();
+        Self { labels, keys, functions, contexts, leaves, picked: Mutex::default(), of }
+    }
+
+    /// The counts.
+    pub fn profile(&self) -> &Profile {
+        &self.of.profile
+    }
+
+    /// Whether every execution was counted.
+    pub fn is_exact(&self) -> bool {
+        self.profile().mode == Mode::Exact
+    }
+
+    /// What is left of it by `selection`. Of several threads that ask for the same at once each may have it made;
+    /// later ones share it.
+    pub fn pick(&self, selection: &Selection) -> Arc<Picked> {
+        let lock = || self.picked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = lock().iter().find(|(known, _)| known == selection) {
+            return Arc::clone(known);
+        }
+        let picked = Arc::new(Picked::new(self, selection));
+        let mut kept = lock();
+        kept.push_front((selection.clone(), Arc::clone(&picked)));
+        kept.truncate(KEPT);
+        picked
+    }
+}
+
+fn labels(profile: &Profile) -> Vec<Label> {
+    let label = |index: usize| {
+        let id = FunctionId(index as u32);
+        let (function, module) = (profile.function(id), profile.module_of(id));
+        Label {
+            name: function_name(profile, id, true),
+            module: module.name().to_owned(),
+            language: Language::of(function, module),
+        }
+    };
+    (0..profile.functions.len()).map(label).collect()
+}
+
+/// The innermost functions of each part of a lane.
+fn leaves(profile: &Profile, lane: &Lane) -> Vec<Leaves> {
+    let mut sums = vec![0u64; profile.functions.len()];
+    let mut seen = Vec::new();
+    let mut of_part = |part: &Vec<(StackId, u32)>| {
+        for (stack, times) in part {
+            let function = profile.location(profile.stacks[stack.index()].locations[0]).function();
+            let sum = &mut sums[function.index()];
+            if *sum == 0 {
+                seen.push(function);
+            }
+            *sum += u64::from(*times);
+        }
+        let sum = |function: FunctionId| (function, std::mem::take(&mut sums[function.index()]));
+        seen.drain(..).map(sum).collect()
+    };
+    lane.parts.iter().map(&mut of_part).collect()
+}
+
+/// Functions that go by one name in one module are numbered by their addresses.
+fn keys(profile: &Profile, labels: &[Label]) -> Vec<Key> {
+    let mut taken: FxHashMap<Key, u64> = FxHashMap::default();
+    let mut order: Vec<usize> = (0..labels.len()).collect();
+    order.sort_by_key(|index| profile.functions[*index].address);
+    let mut keys = vec![Key::default(); labels.len()];
+    for index in order {
+        let function = &profile.functions[index];
+        let key = Key::of(&[&stable_name(&function.name), &labels[index].module]);
+        let before = taken.entry(key).or_default();
+        keys[index] = key.numbered(*before);
+        *before += 1;
+    }
+    keys
+}
+
+fn contexts(profile: &Profile) -> (Contexts, Vec<u32>) {
+    let mut contexts = Contexts::default();
+    let context = |stack: &lwp_profile::Stack| {
+        stack.locations.iter().rev().fold(Contexts::ROOT, |at, location| {
+            let frames = profile.location(*location).frames.iter().rev();
+            frames.fold(at, |at, frame| contexts.call(at, frame.function))
+        })
+    };
+    let of_stacks = profile.stacks.iter().map(context).collect();
+    (contexts, of_stacks)
+}
+
+/// The lanes of a course, whose threads and stacks are found by `places`.
+pub fn lanes(course: Course, recording: &Recording, places: &Places) -> Vec<Lane> {
+    let lane = |lane: lwp_profile::Lane| {
+        let interval = recording.events.get(lane.event as usize)?.interval.max(1);
+        let stack = |(frame, times): &(u32, u32)| Some((*places.stacks.get(frame)?, *times));
+        let parts = lane.parts.iter().map(|part| part.iter().filter_map(stack).collect());
+        Some(Lane {
+            thread: *places.threads.get(&lane.serial)?,
+            event: lane.event as usize,
+            width: lane.width.saturating_mul(interval),
+            total: lane.samples.saturating_mul(interval),
+            parts: parts.collect(),
+        })
+    };
+    course.lanes.into_iter().filter_map(lane).collect()
+}
+
+/// What a recording says of itself, as names and values.
+pub fn facts(recording: &Recording) -> Vec<(String, String)> {
+    let mut facts: BTreeMap<&str, String> = BTreeMap::new();
+    for (key, value) in &recording.info {
+        let seconds = (key == "started").then(|| value.parse::<i64>().ok()).flatten();
+        let value = seconds.map_or_else(|| value.clone(), crate::clock::utc);
+        if !value.is_empty() {
+            facts.insert(key, value);
+        }
+    }
+    let order = ["command", "directory", "started", "host", "cpu", "kernel", "container", "lwp"];
+    let named = order.iter().filter_map(|key| Some(((*key).to_owned(), facts.remove(key)?)));
+    let mut out: Vec<(String, String)> = named.collect();
+    out.extend(facts.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    out
+}

@@ -1,0 +1,229 @@
+//! One function between its callers and its callees.
+
+use lwp_profile::FunctionId;
+use lwp_report::number::{grouped, percent};
+use maud::{Markup, html};
+use rustc_hash::FxHashMap;
+
+use crate::cells::{self, Sure, badge, change, count, inclusive_is, own_is, ratio, share, text};
+use crate::key::Key;
+use crate::picked::{Picked, walk};
+use crate::request::{Request, View};
+
+/// A function on the other side of calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Neighbour {
+    /// The function; `None` where it is not known.
+    function: Option<FunctionId>,
+    /// How often it called, or was called.
+    calls: u64,
+    /// What was done in these calls.
+    cost: f64,
+}
+
+/// The two sides of a function.
+#[derive(Debug, Default)]
+struct Sides {
+    callers: Vec<Neighbour>,
+    callees: Vec<Neighbour>,
+}
+
+/// The view.
+pub fn body(request: &Request) -> Markup {
+    let Some(id) = request.function() else {
+        return html! { p.none { "No function was executed." } };
+    };
+    let sides = sides(&request.picked, id);
+    let before = request.base.as_ref().zip(request.in_base(id));
+    let before = before.map(|((_, picked), id)| (id, self::sides(picked, id)));
+    html! {
+        (heading(request, id))
+        div.between {
+            section {
+                h2 { "Callers" small { (grouped(sides.callers.len() as u64)) } }
+                (table(request, &sides.callers, before.as_ref().map(|before| &before.1.callers)))
+            }
+            section {
+                h2 { "Callees" small { (grouped(sides.callees.len() as u64)) } }
+                (table(request, &sides.callees, before.as_ref().map(|before| &before.1.callees)))
+            }
+        }
+        (legend(request))
+    }
+}
+
+/// The function's name, counts, and the ways to it in other views.
+fn heading(request: &Request, id: FunctionId) -> Markup {
+    let (picked, label) = (&request.picked, request.label(id));
+    let function = request.subject.profile().function(id);
+    let (own, inclusive) =
+        (picked.own[id.index()].get(request.event()), picked.inclusive[id.index()]);
+    let total = picked.total();
+    // In the inverted tree a function stands outermost.
+    let upwards = Key::ROOT.then(request.subject.keys[id.index()]).to_string();
+    html! {
+        h1.function { (text(&label.name)) }
+        p.where { span.module { (text(&label.module)) } " · " (label.language.name())
+            @if !function.file.is_empty() { " · " (text(&function.file)) ":" (function.line) }
+            @if function.address != 0 { " · " (format!("{:#x}", function.address)) } }
+        dl.figures {
+            div { dt { "Self " (badge(own_is(request))) } dd { (percent(own as f64, total)) small { (grouped(own)) } } }
+            div { dt { "Total" @if !picked.inclusive_exact { "~" } " " (badge(inclusive_is(request))) } dd { (percent(inclusive, total)) small { (grouped(inclusive.round() as u64)) } } }
+            @if let Some(graph) = &picked.graph {
+                div { dt { "Calls " (badge(Sure::Exact)) } dd { (grouped(graph.calls_of(id))) } }
+            }
+            @if let Some(((_, other), before)) = request.base.as_ref().zip(request.in_base(id)) {
+                @let before = other.own[before.index()].get(other.selection.event);
+                div { dt { "Self since before" } dd { (ratio(before, own)) small { (grouped(before)) } } }
+            }
+        }
+        p.ways {
+            a.button href=(request.function_link(View::Code, id)) { "Code" }
+            a.button href=(request.link(View::Tree, &[("inv", "1"), ("at", &upwards)])) { "Callers of callers" }
+            a.button href=(request.link(View::Functions, &[("q", &label.name)])) { "In the table" }
+            a.button href=(request.link(View::Flame, &[("q", &label.name)])) { "In the flame graph" }
+            @if !request.subject.of.lanes.is_empty() {
+                a.button href=(request.function_link(View::Time, id)) { "In time" }
+            }
+        }
+    }
+}
+
+fn table(request: &Request, side: &[Neighbour], before: Option<&Vec<Neighbour>>) -> Markup {
+    let total = request.picked.total();
+    let counted = request.picked.graph.is_some();
+    let key = |function: Option<FunctionId>| function.map(|id| request.subject.keys[id.index()]);
+    let old = |function: Option<FunctionId>| {
+        let (base, before) = (request.base.as_ref()?, before?);
+        let base_key =
+            |one: &&Neighbour| one.function.map(|id| base.0.keys[id.index()]) == key(function);
+        before.iter().find(base_key).copied()
+    };
+    html! {
+        div.scroll { table.rows {
+            thead { tr {
+                th.num { "Cost" @if !request.picked.inclusive_exact { "~" } }
+                @if counted { th.num { "Calls" } @if before.is_some() { th.num { "Change" } } }
+                @else if before.is_some() { th.num { "Change" } }
+                th.name { "Function" } th.name { "Module" }
+            } }
+            tbody { @for one in side.iter().take(500) {
+                @let was = old(one.function).unwrap_or_default();
+                tr data-row {
+                    (share(one.cost, total))
+                    @if counted { (count(one.calls)) }
+                    @if before.is_some() {
+                        @if counted { (change(was.calls, one.calls)) }
+                        @else { (change(was.cost as u64, one.cost as u64)) }
+                    }
+                    td.name { @match one.function {
+                        Some(id) => (cells::name(request, id, View::Calls)),
+                        None => span.gone { "not known: an indirect jump, or the kernel" },
+                    } }
+                    td.module { @if let Some(id) = one.function { (text(&request.label(id).module)) } }
+                }
+            } }
+        } }
+        @if side.is_empty() { p.none { "None." } }
+    }
+}
+
+fn sides(picked: &Picked, id: FunctionId) -> Sides {
+    let mut sides = match (&picked.graph, &picked.estimates) {
+        (Some(_), Some(_)) => from_calls(picked, id),
+        _ => from_stacks(picked, id),
+    };
+    for side in [&mut sides.callers, &mut sides.callees] {
+        side.sort_by(|a, b| {
+            b.cost.total_cmp(&a.cost).then(b.calls.cmp(&a.calls)).then(a.function.cmp(&b.function))
+        });
+    }
+    sides
+}
+
+/// By counted calls: their costs are estimates.
+fn from_calls(picked: &Picked, id: FunctionId) -> Sides {
+    let (Some(graph), Some(inclusive)) = (&picked.graph, &picked.estimates) else {
+        return Sides::default();
+    };
+    let all = graph.calls_of(id).max(1) as f64;
+    let callers = graph.callers[id.index()].iter().map(|&(function, calls)| {
+        // The work of a function that calls itself, or is called around a circle, is not its caller's once more.
+        let cost = picked.inclusive[id.index()] * calls as f64 / all;
+        Neighbour { function, calls, cost }
+    });
+    let callees = graph.callees[id.index()].iter().map(|&(function, calls)| {
+        let cost = match inclusive.same_group(id, function) {
+            true => {
+                picked.inclusive[function.index()] * calls as f64
+                    / graph.calls_of(function).max(1) as f64
+            }
+            false => inclusive.of_calls(function, calls),
+        };
+        Neighbour { function: Some(function), calls, cost }
+    });
+    Sides { callers: callers.collect(), callees: callees.collect() }
+}
+
+/// By recorded stacks: a sample counts once for each pair of functions on its stack.
+fn from_stacks(picked: &Picked, id: FunctionId) -> Sides {
+    let tree = &picked.tree.tree;
+    let mut callers: FxHashMap<Option<FunctionId>, u64> = FxHashMap::default();
+    let mut callees: FxHashMap<FunctionId, u64> = FxHashMap::default();
+    // Pairs that are on the path: only the outermost of equal ones counts.
+    let mut inside: FxHashMap<(Option<FunctionId>, FunctionId), u32> = FxHashMap::default();
+    walk(tree, &mut |index, entered| {
+        let (node, caller) = (&tree.nodes()[index], tree.caller(index));
+        let from = (caller != 0).then(|| tree.nodes()[caller].function);
+        if node.function != id && from != Some(id) {
+            return;
+        }
+        let depth = inside.entry((from, node.function)).or_default();
+        if !entered {
+            *depth -= 1;
+            return;
+        }
+        *depth += 1;
+        if *depth > 1 {
+            return;
+        }
+        if node.function == id {
+            *callers.entry(from).or_default() += node.total;
+        }
+        if from == Some(id) {
+            *callees.entry(node.function).or_default() += node.total;
+        }
+    });
+    let neighbour = |function, cost| Neighbour { function, calls: 0, cost: cost as f64 };
+    Sides {
+        callers: callers
+            .into_iter()
+            .filter(|one| one.0.is_some())
+            .map(|(function, cost)| neighbour(function, cost))
+            .collect(),
+        callees: callees
+            .into_iter()
+            .map(|(function, cost)| neighbour(Some(function), cost))
+            .collect(),
+    }
+}
+
+fn legend(request: &Request) -> Markup {
+    let sentences: &[(Sure, &str)] = match request.picked.graph.is_some() {
+        true => &[
+            (
+                Sure::Exact,
+                "Calls: counted where they were made, by all threads, to the function that was reached, also through pointers.",
+            ),
+            (
+                Sure::Estimated,
+                "Cost~: the part of the work that was done in these calls, if each call of a function cost the same.",
+            ),
+        ],
+        false => &[(
+            Sure::Sampled,
+            "Cost: samples with the two functions next to each other on their stacks, each sample once. How often calls were made is not known from samples.",
+        )],
+    };
+    cells::legend(sentences)
+}
