@@ -1,5 +1,4 @@
 //@ cflags: -O1
-//@ libs: -lrt
 /* A timer that sends ignored signals faster than any tracer could look at them: the program gets on all the same,
  * with new code, with other threads, and with signals that are handled. */
 #include "check.h"
