@@ -159,6 +159,7 @@ const LOOKS: &[&str] = &[
     "gate -i y.data --baseline x.data --limit instructions=+1% --format junit",
     "gate -i y.data --baseline x.data --limit instructions=+1% --format json",
     "gate -i y.data --baseline x.data --limit instructions=+1% --format github",
+    "gate -i y.data --baseline x.data --limit instructions=+1% --format sarif",
     "export -i x.data -f folded -o -",
     "export -i x.data -f callgrind -o -",
     "export -i x.data -f firefox -o -",
