@@ -21,7 +21,8 @@ fn serve(subjects: Vec<Subject>) -> String {
     let url = server.url(&token);
     let shelf: Vec<Arc<Subject>> = subjects.into_iter().map(Arc::new).collect();
     let pages = Pages { shelf: Box::new(shelf), token, hosts: server.hosts() };
-    std::thread::spawn(move || server.run(pages));
+    let server = std::thread::Builder::new().spawn(move || server.run(pages));
+    server.expect("a thread");
     url
 }
 

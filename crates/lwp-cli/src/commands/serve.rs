@@ -53,8 +53,10 @@ pub fn execute(args: &ServeArgs) -> Result<Ending, Failure> {
     let token = lwp_page::token().map_err(|error| Failure::io("random numbers", &error))?;
     let url = server.url(&token);
     // Whoever reads the address from a pipe gets the line alone.
-    super::print(format!("{url}\n").as_bytes())?;
-    eprintln!("lwp: serving until it is interrupted; only who knows the address is answered");
+    super::print(&format!("{url}\n"))?;
+    lwp_terminal::say!(
+        "lwp: serving until it is interrupted; only who knows the address is answered"
+    );
     if args.open {
         open(&url);
     }
@@ -80,6 +82,6 @@ fn open(url: &str) {
     let started =
         Command::new("xdg-open").arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
     if let Err(error) = started {
-        eprintln!("lwp: xdg-open: {error}");
+        lwp_terminal::say!("lwp: xdg-open: {error}");
     }
 }

@@ -1,4 +1,5 @@
 //! A browser that does what it is told, by the WebDriver protocol (W3C).
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
