@@ -1233,6 +1233,16 @@ static void walkers(void)
 
 /* ---- records ---- */
 
+/* Uses more than so many milliseconds of the processor, nearly all of them in user mode: asking for the time is not. */
+static void spin_in_user_mode(long milliseconds)
+{
+    for (long spun = 0; spun < milliseconds; spun++) {
+        for (volatile int i = 0; i < 1000000; i++)
+            ;
+        spin(1);
+    }
+}
+
 /* More intervals than there is room for: each is a record or lost, and the events say how many they are. */
 static void every_interval(const char *event, uint64_t interval)
 {
@@ -1246,7 +1256,7 @@ static void every_interval(const char *event, uint64_t interval)
     cpc_buf_t *buf = cpc_buf_create(cpc, set);
     CHECK(cpc_bind_curlwp(cpc, set, 0) == 0);
     for (int i = 0; i < 3; i++) {
-        spin(20);
+        spin_in_user_mode(20);
         CHECK(cpc_set_sample(cpc, set, buf) == 0);
         CHECK(cpc_buf_smpl_rec_count(cpc, buf, 0, &n) == 0 && n == 16);
         CHECK(cpc_buf_smpl_lost_count(cpc, buf, 0, &lost) == 0 && lost > 16);
