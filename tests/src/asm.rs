@@ -111,16 +111,6 @@ pub fn without_time_stamps(stdout: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Replaces the numbers of cores by 0: where the program is not deterministic, they are those it happened to run on.
-pub fn without_cores(stdout: &[u8]) -> Vec<u8> {
-    let mut bytes = stdout.to_vec();
-    for shown in bytes.chunks_exact_mut(SHOWN_BYTES) {
-        let ring = &mut shown[BLOCK_BYTES..BLOCK_BYTES + RING_BYTES];
-        ring.chunks_exact_mut(RECORD_BYTES).for_each(|record| record[1] = 0);
-    }
-    bytes
-}
-
 impl AsmProgram {
     fn read(source: PathBuf) -> Self {
         let name = source.file_stem().expect("a file has a name").to_string_lossy().into_owned();
