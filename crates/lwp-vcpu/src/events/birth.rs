@@ -375,8 +375,8 @@ fn moved(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
 }
 
 fn kill_without_contexts(tid: Tid, reason: &str) {
-    if Tracee(tid).regs().is_err() {
-        // It has been killed, and reports that by itself.
+    // One that ends with its process reports that by itself.
+    if Tracee(tid).regs().is_err() || reason.ends_with(&Errno::ESRCH.to_string()) {
         return;
     }
     lwp_terminal::say!(
