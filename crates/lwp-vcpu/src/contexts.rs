@@ -69,7 +69,7 @@ impl Contexts {
     ///
     /// # Errors
     ///
-    /// Those of [`SharedFile::new`].
+    /// Those of [`lwp_ptrace::SharedFile::new`].
     pub fn new_file(&mut self) -> sys::Result<FileId> {
         let file = ContextFile::new()?;
         self.made += 1;
