@@ -266,9 +266,9 @@ mod tests {
 
     #[test]
     fn places_are_those_of_the_repository() {
-        let roots = [PathBuf::from("/work/repo"), PathBuf::from("/work")];
-        assert_eq!(below("/work/repo/src/a.rs", &roots), Some("src/a.rs".into()));
-        assert_eq!(below("/work/b.rs", &roots), Some("b.rs".into()));
+        let roots = [PathBuf::from("/checkout/repo"), PathBuf::from("/checkout")];
+        assert_eq!(below("/checkout/repo/src/a.rs", &roots), Some("src/a.rs".into()));
+        assert_eq!(below("/checkout/b.rs", &roots), Some("b.rs".into()));
         assert_eq!(below("src/a.rs", &roots), Some("src/a.rs".into()));
         assert_eq!([below("/rustc/x/a.rs", &roots), below("../a.rs", &roots)], [None, None]);
         assert_eq!(below("", &roots), None);
