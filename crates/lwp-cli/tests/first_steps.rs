@@ -1,26 +1,17 @@
 //! What people do first, and what they are told where it cannot work.
 
+#[path = "shared/recorded.rs"]
+#[allow(dead_code, reason = "no program of `profiled` is compiled here")]
+mod recorded;
 #[path = "shared/tools.rs"]
 mod tools;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use recorded::{LWP, lwp, run};
 use tools::{has, limited, text};
-
-const LWP: &str = env!("CARGO_BIN_EXE_lwp");
-
-fn run(dir: &Path, command: &[&str]) -> Output {
-    limited(dir, command).output().expect("timeout starts")
-}
-
-/// Runs lwp, which must succeed; what it printed on standard output and error.
-fn lwp(dir: &Path, arguments: &[&str]) -> (String, String) {
-    let output = run(dir, &[&[LWP], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
-}
 
 fn fresh(name: &str) -> PathBuf {
     tools::fresh("first_steps", name)

@@ -2,6 +2,9 @@
 //! that is shown where the change is.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
+#[path = "shared/recorded.rs"]
+#[allow(dead_code, reason = "no program of `profiled` is compiled here")]
+mod recorded;
 #[path = "shared/tools.rs"]
 mod tools;
 
@@ -10,20 +13,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use recorded::{LWP, lwp, run};
 use tools::{has, limited, text};
-
-const LWP: &str = env!("CARGO_BIN_EXE_lwp");
-
-fn run(dir: &Path, command: &[&str]) -> Output {
-    limited(dir, command).output().expect("timeout starts")
-}
-
-/// Runs lwp, which must succeed; what it printed on standard output and error.
-fn lwp(dir: &Path, arguments: &[&str]) -> (String, String) {
-    let output = run(dir, &[&[LWP], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
-}
 
 /// Two functions that work as much as the build says.
 const SOURCE: &str = "static volatile long sum;\n\
