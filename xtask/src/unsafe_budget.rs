@@ -13,6 +13,7 @@ const BUDGET: &[&str] = &[
     "crates/lwp-ptrace/src/sys.rs",   // ptrace, wait, process_vm_*: one function per request
     "crates/lwp-ptrace/src/shm.rs",   // memory shared with the tracee
     "crates/lwp-ptrace/src/child.rs", // a child that shares our memory until it executes a program
+    "crates/lwp-ptrace/src/userfault.rs", // notice of writes to a tracee's pages
     "crates/lwp-perf/src/sys.rs",     // perf_event_open
     "crates/lwp-perf/src/mmap.rs",    // the kernel's ring
     "crates/lwp/src/insn.rs",         // the four instructions

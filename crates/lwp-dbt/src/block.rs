@@ -21,6 +21,13 @@ pub trait CodeSource {
         let _ = (address, buffer);
         0
     }
+
+    /// Whether the code at `pc` is `bytes`, and changes only with notice from now on, although it can be written to at
+    /// any time. Who says so cuts off, before a write, what has been translated of the page.
+    fn gives_notice(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
+        let _ = (pc, bytes);
+        false
+    }
 }
 
 /// Instructions of the application that the virtual CPU answers itself.

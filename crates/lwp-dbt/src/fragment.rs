@@ -81,6 +81,9 @@ pub struct Unit {
     pub(crate) pending: FxHashMap<AppPc, Vec<CachePc>>,
     /// Exit stubs by target.
     pub(crate) stubs: FxHashMap<AppPc, CachePc>,
+    /// Stubs of fragments that have been cut off, by pc: each asks the host. An exit stub may look in the indirect
+    /// table instead, where it would find the fragment again.
+    pub(crate) cut_off: FxHashMap<AppPc, CachePc>,
     /// Cut fragments by pc and number of instructions, with the bytes they were made from.
     pub(crate) cuts: FxHashMap<(AppPc, u8), CutFragment>,
     /// Application bytes of each fragment, kept where they may change.
@@ -101,6 +104,7 @@ impl Unit {
             entries: FxHashMap::default(),
             pending: FxHashMap::default(),
             stubs: FxHashMap::default(),
+            cut_off: FxHashMap::default(),
             cuts: FxHashMap::default(),
             bytes: FxHashMap::default(),
             placed: None,

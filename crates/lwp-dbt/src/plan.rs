@@ -111,7 +111,8 @@ pub enum Checks {
     /// The bytes change only together with a notice (mprotect, mmap): fragments can be cut off at
     /// their head.
     Notified,
-    /// The bytes may change at any time: each fragment compares its own bytes before it runs.
+    /// The bytes may change at any time: each fragment compares its own bytes before it runs, save where the source
+    /// of the code gives notice of writes.
     SelfCheck,
 }
 

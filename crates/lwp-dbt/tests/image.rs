@@ -59,7 +59,7 @@ fn at(start: u64, (plan, lwp): (Plan, Lwp), bytes: &[u8]) -> Bench {
 fn shifted(plan: Plan, bytes: &[u8]) -> Bench {
     let mut bench = bench(plan, bytes);
     let other: Vec<u8> = [0x48, 0xff, 0xc0, 0xe8, 1, 0, 0, 0, 0x75, 0xc3, 0xc3].repeat(7);
-    let mut app = App { start: CODE + 0x10_0000, bytes: other };
+    let mut app = App::new(CODE + 0x10_0000, other);
     let mut unit = Unit::new(Checks::None);
     let limits = lwp_dbt::RegionLimits::fragments(20);
     let pc = AppPc(app.start);

@@ -151,7 +151,7 @@ fn check(bench: &Bench) -> usize {
             assert!(needs_the_host(bench, &fragment), "{fragment:?} could be translated");
             continue;
         }
-        let mut app = App { start: bench.app.start, bytes: bench.app.bytes.clone() };
+        let mut app = App::new(bench.app.start, bench.app.bytes.clone());
         let changing = bench.unit.checks == Checks::SelfCheck;
         let block = Block::decode(&mut app, fragment.pc, decoding(changing)).unwrap();
         for insn in &block.insns {
@@ -200,7 +200,7 @@ fn a_head_has_a_state() {
 /// Whether a fragment begins with an instruction that is executed in place, or holds an operand that
 /// is not within reach of every place in the cache.
 fn needs_the_host(bench: &Bench, fragment: &Fragment) -> bool {
-    let mut app = App { start: bench.app.start, bytes: bench.app.bytes.clone() };
+    let mut app = App::new(bench.app.start, bench.app.bytes.clone());
     let changing = bench.unit.checks == Checks::SelfCheck;
     let block = Block::decode(&mut app, fragment.pc, decoding(changing)).unwrap();
     let insns = block.insns.iter().map(|insn| block.pc.offset(u64::from(insn.offset)));
@@ -260,7 +260,7 @@ fn everywhere(bytes: &[u8]) -> usize {
 fn every_kind_of_block_holds_together() {
     let mut kinds = HashSet::new();
     for snippet in SNIPPETS {
-        let mut app = App { start: CODE, bytes: snippet.to_vec() };
+        let mut app = App::new(CODE, snippet.to_vec());
         let block = Block::decode(&mut app, AppPc(CODE), decoding(false)).unwrap();
         kinds.insert(std::mem::discriminant(&block.terminator));
         everywhere(snippet);
@@ -331,7 +331,7 @@ const LOW_DATA: u64 = 0x6000_0000;
 /// What a region at the start of `code` has entries for, with `words` of `width` bytes as its data at `start`.
 fn foreseen(code: &[u8], start: u64, words: &[u64], width: usize) -> Vec<u64> {
     let data = words.iter().flat_map(|word| word.to_le_bytes()[..width].to_vec()).collect();
-    let mut source = WithData { app: App { start: CODE, bytes: code.to_vec() }, start, data };
+    let mut source = WithData { app: App::new(CODE, code.to_vec()), start, data };
     let mut bench = Bench::new(Plan::Exact, Checks::None, CODE, code);
     let limits = RegionLimits::fragments(40);
     let Bench { unit, cache, translator, .. } = &mut bench;
@@ -384,7 +384,7 @@ fn where_a_fixed_word_leads_is_translated_ahead() {
     // Elsewhere: that is for whoever has the code there.
     let mut bench = Bench::new(Plan::Plain, Checks::None, CODE, &code);
     let data = 0x1234_5678u64.to_le_bytes().to_vec();
-    let mut source = WithData { app: App { start: CODE, bytes: code }, start: DATA.start, data };
+    let mut source = WithData { app: App::new(CODE, code), start: DATA.start, data };
     let Bench { unit, cache, translator, .. } = &mut bench;
     let limits = RegionLimits::fragments(8);
     let region = translator.translate(unit, &mut source, cache, AppPc(CODE), false, limits);
@@ -450,6 +450,38 @@ fn a_fragment_cut_off_leads_elsewhere() {
         assert_ne!(again, head);
         assert_eq!(bench.cache.led_from(head.offset(1)), again);
     }
+}
+
+/// A fragment that others reach through the table, because its code was of another mapping when they were translated,
+/// must not be looked for there once it is cut off: the table would lead back to it for ever.
+#[test]
+fn what_leads_to_a_fragment_cut_off_asks_the_host() {
+    let (callee, call) = (CODE + 0x1000, [0xe8, 0xfb, 0x0f, 0x00, 0x00, 0xc3]);
+    let mut bench = Bench::new(Plan::Exact, Checks::SelfCheck, CODE, &call);
+    bench.translate(CODE, false, 8).head.unwrap();
+    bench.app = common::App::new(callee, vec![0xc3]);
+    let head = bench.translate(callee, true, 8).head.unwrap();
+    let id = bench.unit.fragments[&AppPc(callee)];
+    bench.translator.invalidate(&mut bench.unit, &mut bench.cache, id);
+    let stub = bench.cache.led_from(head.offset(1));
+    let jump = stub.offset(9 + 10 + 1);
+    let routine = bench.translator.routines().ask_r11;
+    assert_eq!(bench.cache.led_from(jump), CachePc(CACHE + u64::from(routine)));
+}
+
+/// Where notice of changes is given, a fragment costs what it costs where code cannot change, but for its head.
+#[test]
+fn code_that_gives_notice_is_not_compared() {
+    let code = [0xff, 0xc0, 0x85, 0xc0, 0x75, 0xfa, 0xc3];
+    let lengths = |checks: Checks, gives_notice: bool| {
+        let mut bench = Bench::new(Plan::Exact, checks, CODE, &code);
+        bench.app.gives_notice = gives_notice;
+        bench.translate(CODE, true, 8).head.unwrap();
+        bench.unit.fragments.values().map(|id| bench.translator.fragment(*id).len).sum::<u32>()
+    };
+    let notified = lengths(Checks::Notified, false);
+    assert_eq!(lengths(Checks::SelfCheck, true), notified);
+    assert!(lengths(Checks::SelfCheck, false) > notified);
 }
 
 /// What is not of this mapping will never be linked: the exit must not ask the host every time.

@@ -1,7 +1,8 @@
 //! Control of tracees: the only crate that calls ptrace.
 //!
-//! All unsafe code is in three files: [`sys`] (one function per system call), [`shm`] (memory shared
-//! with the tracees) and [`child`] (a process that becomes a program). Everything else is built on them.
+//! All unsafe code is in four files: [`sys`] (one function per system call), [`shm`] (memory shared
+//! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of writes).
+//! Everything else is built on them.
 
 pub mod child;
 pub mod handover;
@@ -13,6 +14,7 @@ pub mod spawn;
 pub mod stop;
 pub mod sys;
 pub mod tracee;
+pub mod userfault;
 pub mod vectors;
 
 pub use regs::Regs;

@@ -948,7 +948,7 @@ fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64>
 }
 
 /// The address of a `syscall` instruction in the tracee.
-fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
+pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
     let vdso_first = mappings
         .iter()
         .filter(|m| m.name == "[vdso]")

@@ -12,9 +12,10 @@ use lwp_dbt::{
 use lwp_ptrace::{SharedMemory, memory, sys};
 use rustc_hash::FxHashMap;
 
-use crate::arena::{Arena, Lot, STUB_BYTES};
+use crate::arena::{Arena, Lot};
 use crate::keep::Kept;
 use crate::maps::Mapping;
+use crate::notices::{Notices, pages_of};
 use crate::memory_map::FAMILY_BYTES;
 use crate::profile::Origins;
 use crate::sampled_code::SampledCode;
@@ -22,6 +23,7 @@ use crate::store::Store;
 use crate::syscalls;
 
 mod blocks;
+mod changes;
 mod tables;
 
 use blocks::Blocks;
@@ -42,6 +44,17 @@ pub struct FileKey {
 /// A unit's number in its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UnitId(pub u32);
+
+/// Code to be translated.
+#[derive(Clone, Debug)]
+pub struct Code {
+    /// Its unit.
+    pub unit: UnitId,
+    /// The executable mapping that it lies in.
+    pub range: (u64, u64),
+    /// What gives notice of writes to it, if anything does.
+    pub notices: Option<Arc<Notices>>,
+}
 
 /// A unit with what is needed to translate more of it.
 #[derive(Debug)]
@@ -64,6 +77,8 @@ pub struct Module {
     pub unforeseen: bool,
     /// Application code read so far, by page; only where it cannot change.
     pages: FxHashMap<u64, Box<[u8; PAGE]>>,
+    /// Where code may change: the fragments made of each page, some of them cut off since.
+    made_of: FxHashMap<u64, Vec<FragmentId>>,
 }
 
 const PAGE: usize = 4096;
@@ -278,6 +293,7 @@ impl Family {
             kept: None,
             unforeseen: false,
             pages: FxHashMap::default(),
+            made_of: FxHashMap::default(),
         });
         if let Some(code) = self.sampled_code.filter(|code| code.everywhere().is_none()) {
             self.set_filter(id, code.elsewhere());
@@ -325,16 +341,16 @@ impl Family {
         self.out_of_numbers() || self.arenas.iter().any(|arena| arena.left() < LEAST_LOT)
     }
 
-    /// Translates `pc`, which lies in unit `id`; `limit` is the end of the executable mapping.
+    /// Translates `pc`, which lies in `code`.
     pub fn translate(
         &mut self,
-        id: UnitId,
+        code: &Code,
         tid: i32,
-        range: (u64, u64),
         pc: AppPc,
         entry: bool,
         limits: RegionLimits,
     ) -> Region {
+        let id = code.unit;
         let Some(arena) = self.arena_of(id) else {
             return Region::default();
         };
@@ -353,9 +369,10 @@ impl Family {
         let module = &mut self.modules[id.0 as usize];
         let mut source = ModuleCode {
             tid,
-            range,
+            range: code.range,
             kept: module.kept.as_ref(),
-            pages: (module.unit.checks == Checks::None).then_some(&mut module.pages),
+            pages: (!changes).then_some(&mut module.pages),
+            notices: code.notices.as_deref(),
         };
         let Some((lot, _)) = &mut module.lot else { return Region::default() };
         let mut sink = self.arenas[arena].sink(lot, &self.memory);
@@ -363,6 +380,15 @@ impl Family {
             self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
         if changes {
             self.arenas[arena].reserve_stubs(region.fragments);
+            let count = self.translator.fragment_count();
+            for number in count - region.fragments..count {
+                let id = FragmentId(number as u32);
+                let fragment = self.translator.fragment(id);
+                let end = fragment.pc.0 + u64::from(fragment.app_len);
+                for page in pages_of((fragment.pc.0, end)) {
+                    module.made_of.entry(page).or_default().push(id);
+                }
+            }
         }
         note_origins(&mut self.origins, &self.translator, id, &mut source);
         for &entry in &region.entries {
@@ -415,52 +441,6 @@ impl Family {
         let Some(lot) = self.arenas[arena].lot(LEAST_LOT, LEAST_LOT) else { return false };
         self.cut_lots.insert(arena, lot);
         true
-    }
-
-    /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
-    pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
-        let Some(arena) = self.arena_of(id) else { return };
-        let module = &self.modules[id.0 as usize];
-        let Some(fragment) = module.unit.fragment_at(pc) else { return };
-        if differs(tid, pc, module.unit.bytes_of(fragment)) {
-            self.cut_off(id, arena, fragment);
-        }
-    }
-
-    /// Cuts a fragment off from everything that leads to it.
-    fn cut_off(&mut self, id: UnitId, arena: usize, fragment: FragmentId) {
-        let room = |lot: &Lot| lot.room() >= STUB_BYTES;
-        if !self.stub_lots.get(&arena).is_some_and(room) {
-            let lot = self.arenas[arena].stubs_lot().expect("room was set aside for each stub");
-            self.stub_lots.insert(arena, lot);
-        }
-        let Some(lot) = self.stub_lots.get_mut(&arena) else { return };
-        let mut sink = self.arenas[arena].sink(lot, &self.memory);
-        let unit = &mut self.modules[id.0 as usize].unit;
-        self.translator.invalidate(unit, &mut sink, fragment);
-    }
-
-    /// Cuts off every fragment of a unit that overlaps `range` and whose bytes differ from what
-    /// thread `tid` has there now; `all` cuts them off whatever they are.
-    pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {
-        let Some(arena) = self.arena_of(id) else { return 0 };
-        let module = &self.modules[id.0 as usize];
-        let stale: Vec<_> = module
-            .unit
-            .fragments
-            .iter()
-            .filter(|(pc, id)| {
-                let len = u64::from(self.translator.fragment(**id).app_len);
-                pc.0 < range.1
-                    && range.0 < pc.0 + len
-                    && (all || differs(tid, **pc, module.unit.bytes_of(**id)))
-            })
-            .map(|(_, id)| *id)
-            .collect();
-        for &fragment in &stale {
-            self.cut_off(id, arena, fragment);
-        }
-        stale.len()
     }
 
     /// Unit and bytes of a fragment, where its family keeps what it comes from.
@@ -517,13 +497,6 @@ fn note_origins(
     }
 }
 
-/// Whether the bytes at `pc` are not those that a fragment was made from.
-fn differs(tid: i32, pc: AppPc, bytes: Option<&[u8]>) -> bool {
-    let Some(bytes) = bytes else { return true };
-    let mut now = vec![0; bytes.len()];
-    memory::read_exact(tid, pc.0, &mut now).is_err() || now != bytes
-}
-
 /// Protection bits of mmap.
 mod libc_prot {
     pub const EXEC: u32 = 4;
@@ -536,6 +509,7 @@ struct ModuleCode<'a> {
     /// The file that the code comes from, where translations are kept: they must be the file's.
     kept: Option<&'a Kept>,
     pages: Option<&'a mut FxHashMap<u64, Box<[u8; PAGE]>>>,
+    notices: Option<&'a Notices>,
 }
 
 impl CodeSource for ModuleCode<'_> {
@@ -553,6 +527,10 @@ impl CodeSource for ModuleCode<'_> {
 
     fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
         lwp_ptrace::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
+    }
+
+    fn gives_notice(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
+        self.notices.is_some_and(|notices| notices.guard(self.tid, pc.0, bytes, self.range))
     }
 }
 

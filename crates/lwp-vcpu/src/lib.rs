@@ -30,6 +30,7 @@ mod machine;
 mod maps;
 mod memory_map;
 mod native;
+mod notices;
 pub mod outcome;
 mod pagemap;
 pub mod profile;
@@ -165,7 +166,7 @@ fn run_in(
             let _ = ready.send(());
             guard.prepared = guard.prepare().ok();
             drop(guard);
-            server::serve(machine);
+            server::serve(machine, scope);
         };
         let server = std::thread::Builder::new().name("lwp-server".into());
         let server = server.spawn_scoped(scope, serve).map_err(|error| no_thread(&error))?;

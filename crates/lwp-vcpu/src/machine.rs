@@ -22,6 +22,7 @@ use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
+use crate::notices::Board;
 use crate::outcome::{Alone, ProcessReport};
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
@@ -45,6 +46,8 @@ pub enum Need {
     Side,
     /// Start over with the translations of its address space: they have filled their arena.
     Renewal,
+    /// Find out whether notice of writes to its code can be had.
+    Notices,
 }
 
 /// What a thread is doing, from the tracer's point of view.
@@ -218,6 +221,8 @@ pub struct Machine {
     pub filtered: bool,
     /// What has been executed one instruction at a time.
     pub alone: Alone,
+    /// Notices of writes to code.
+    pub notices: Board,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -273,6 +278,7 @@ impl Machine {
             pace: Pace::new(spin),
             filtered: false,
             alone: Alone::default(),
+            notices: Board::default(),
             finished: false,
             started: Instant::now(),
             clocks: None,

@@ -6,7 +6,8 @@
 //! spun are found asleep, the two sides do not have a processor each, spinning takes time from the other side, and
 //! a hand-off is expensive. Then nobody spins and more is translated at a time.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{
@@ -16,7 +17,9 @@ use lwp_ptrace::{Tid, sys};
 
 use crate::elf;
 use crate::family::{Family, UnitId};
+use crate::AbortOnPanic;
 use crate::machine::{Machine, Mode, Need};
+use crate::notices::{self, Waiting};
 use crate::space::{Space, VSYSCALL};
 use crate::syscalls::{self, Before, Effect, Pending};
 
@@ -77,8 +80,8 @@ impl Spare {
     }
 }
 
-/// Runs until the machine is finished.
-pub fn serve(machine: &Mutex<Machine>) {
+/// Runs until the machine is finished. Threads of the host that it needs besides are made in `scope`.
+pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scope, '_>) {
     let alone = sys::allowed_cpus() <= 1;
     let mut bells = Bells::new(&lock(machine).contexts.doors);
     let mut last = Instant::now();
@@ -102,6 +105,11 @@ pub fn serve(machine: &Mutex<Machine>) {
                 }
             });
             sleeps = guard.pace.sleeps();
+            if let Some(waiting) = guard.notices.to_wait_for()
+                && !watch_writes(machine, scope, waiting)
+            {
+                guard.withdraw_notices();
+            }
             served = true;
         }
         if served {
@@ -129,6 +137,21 @@ pub fn serve(machine: &Mutex<Machine>) {
     }
 }
 
+/// Starts the thread that waits for writes to guarded pages. False where there can be no more threads.
+fn watch_writes<'scope>(
+    machine: &'scope Mutex<Machine>,
+    scope: &'scope Scope<'scope, '_>,
+    waiting: Arc<Waiting>,
+) -> bool {
+    let watch = move || {
+        let _abort = AbortOnPanic;
+        let _held = sys::hold_child_events();
+        notices::watch(machine, &waiting);
+    };
+    let thread = std::thread::Builder::new().name("lwp-writes".into());
+    thread.spawn_scoped(scope, watch).is_ok()
+}
+
 /// Sleeps until a thread rings, or for a while. `None` when all is over.
 fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<()> {
     bells.about_to_sleep();
@@ -153,6 +176,7 @@ pub fn finish(machine: &Mutex<Machine>) {
     let mut guard = lock(machine);
     guard.finished = true;
     guard.contexts.doors.wake();
+    guard.notices.end();
 }
 
 /// The machine, also after a panic elsewhere: the run is over then, but its reports are not.
@@ -324,6 +348,9 @@ impl Machine {
             && let Some((_, range)) = space.code_at(family, tid, pc.0)
         {
             match family.arena_of(range.unit) {
+                Some(arena) if space.has_arena(arena) && space.lacks_notices(range) => {
+                    return Need::Notices;
+                }
                 Some(arena) if space.has_arena(arena) => {}
                 Some(arena) if space.refuses_arena(arena) => return Need::Renewal,
                 _ => return Need::Arena,
@@ -368,8 +395,11 @@ impl Machine {
                 _ => {}
             }
         }
-        let bounds = (start, range.end);
-        let region = family.translate(range.unit, tid, bounds, pc, indirect, limits);
+        if space.lacks_notices(range) {
+            return None;
+        }
+        let code = space.code_to_translate(start, range);
+        let region = family.translate(&code, tid, pc, indirect, limits);
         space.add_fresh(range.unit, &region.entries);
         if limits.fragments > FIRST {
             self.translate_elsewhere(tid, range.unit, &region.rest, limits);
@@ -621,11 +651,13 @@ fn translate_ahead(
 ) -> Option<Region> {
     let (start, range) = space.known_code(ahead.pc.0)?;
     let arena = family.arena_of(range.unit)?;
-    if !space.has_arena(arena) || family.module(range.unit).unit.has(ahead) {
+    let known = family.module(range.unit).unit.has(ahead);
+    if known || !space.has_arena(arena) || space.lacks_notices(range) {
         return None;
     }
     let Ahead { pc, entry, .. } = ahead;
-    let region = family.translate(range.unit, tid, (start, range.end), pc, entry, limits);
+    let code = space.code_to_translate(start, range);
+    let region = family.translate(&code, tid, pc, entry, limits);
     space.add_fresh(range.unit, &region.entries);
     Some(region)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
@@ -10,8 +11,9 @@ use lwp_dbt::{Checks, EntryId, Selection};
 use lwp_ptrace::sys;
 use rustc_hash::FxHashMap;
 
-use crate::family::{Family, FileKey, Table, UnitId};
+use crate::family::{Code, Family, FileKey, Table, UnitId};
 use crate::maps::{self, Mapping};
+use crate::notices::Source;
 use crate::pagemap;
 
 /// An executable mapping.
@@ -21,6 +23,8 @@ pub struct CodeRange {
     pub end: u64,
     /// The unit it belongs to.
     pub unit: UnitId,
+    /// Whether notice of writes to it can be had: it is private memory of no file that may be written.
+    pub guardable: bool,
 }
 
 /// One address space. Threads and vfork children share it; fork copies it.
@@ -62,6 +66,8 @@ pub struct Space {
     mapped: u64,
     /// Which cannot be.
     refused: u64,
+    /// The notices of writes to its code.
+    pub notices: Source,
 }
 
 impl Space {
@@ -85,12 +91,14 @@ impl Space {
             contexts: 0,
             mapped: (1 << arenas) - 1,
             refused: 0,
+            notices: Source::Unknown,
         }
     }
 
     /// The same address space on another side: what is known of its code comes along.
     pub fn side(&self, family: usize, arenas: usize) -> Self {
-        Self { written: self.written.clone(), ..Self::new(family, arenas) }
+        let (written, notices) = (self.written.clone(), self.notices.clone());
+        Self { written, notices, ..Self::new(family, arenas) }
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
@@ -120,6 +128,7 @@ impl Space {
             contexts: self.contexts,
             mapped: self.mapped,
             refused: 0,
+            notices: Source::Unknown,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -292,11 +301,33 @@ impl Space {
         self.code.range(..range.1).next_back().is_some_and(|(_, code)| range.0 < code.end)
     }
 
+    /// Whether it is still to be found out if notice of writes to `code` can be had.
+    pub fn lacks_notices(&self, code: CodeRange) -> bool {
+        code.guardable && matches!(self.notices, Source::Unknown)
+    }
+
+    /// Whether these are the notices of writes to its code.
+    pub fn has_notices(&self, key: u64) -> bool {
+        matches!(&self.notices, Source::Given(notices) if notices.key == key)
+    }
+
+    /// The code in the range that begins at `start`, to be translated.
+    pub fn code_to_translate(&self, start: u64, code: CodeRange) -> Code {
+        let notices = match &self.notices {
+            Source::Given(notices) if code.guardable => Some(Arc::clone(notices)),
+            _ => None,
+        };
+        Code { unit: code.unit, range: (start, code.end), notices }
+    }
+
     /// Forgets what is known of `range`: something has been mapped or protected there.
     ///
     /// Returns the units whose translations of it must be looked at.
     pub fn forget(&mut self, range: (u64, u64)) -> Vec<UnitId> {
         self.changes = next_state();
+        if let Source::Given(notices) = &self.notices {
+            notices.forget(range);
+        }
         let hit: Vec<u64> = self
             .code
             .range(..range.1)
@@ -417,13 +448,15 @@ impl Space {
         let written =
             mapping.inode != 0 && !mapping.write && !mapping.shared && is_written(tid, mapping);
         if !written && let Some(unit) = self.shared_unit(family, tid, mapping, group) {
-            self.code.insert(mapping.start, CodeRange { end: mapping.end, unit });
+            let range = CodeRange { end: mapping.end, unit, guardable: false };
+            self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
             }
             return;
         }
         let checked = mapping.write || mapping.shared || written;
+        let guardable = mapping.write && !mapping.shared && mapping.inode == 0;
         let mut start = mapping.start;
         while start < mapping.end {
             let gib = start >> 30;
@@ -435,7 +468,7 @@ impl Space {
             family.note_code(unit, tid, mapping);
             // It may have been known in pieces.
             self.code.retain(|at, _| !(start..end).contains(at));
-            self.code.insert(start, CodeRange { end, unit });
+            self.code.insert(start, CodeRange { end, unit, guardable });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
             }

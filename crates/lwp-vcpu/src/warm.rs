@@ -62,8 +62,8 @@ impl Machine {
                 return false;
             }
             if !known {
-                let bounds = (start, range.end);
-                let region = family.translate(range.unit, tid, bounds, pc, ahead.entry, limits);
+                let code = space.code_to_translate(start, range);
+                let region = family.translate(&code, tid, pc, ahead.entry, limits);
                 if onwards {
                     queue.extend(region.rest);
                 }

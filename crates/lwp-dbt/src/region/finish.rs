@@ -163,7 +163,7 @@ impl Translator {
         }
         unit.bytes.remove(&id);
         let Some(head) = head else { return };
-        let stub = match unit.stubs.get(&pc) {
+        let stub = match unit.cut_off.get(&pc) {
             Some(&stub) => stub,
             None => {
                 let routines = Arc::clone(&self.routines);
@@ -180,7 +180,7 @@ impl Translator {
                     emitter.out.code.push(0xcc);
                 }
                 sink.append(&emitter.out.code);
-                unit.stubs.insert(pc, stub);
+                unit.cut_off.insert(pc, stub);
                 stub
             }
         };

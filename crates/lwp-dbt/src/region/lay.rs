@@ -77,7 +77,8 @@ impl Translator {
         }
         let head = (!merged).then(|| open_head(work));
         let join = work.emitter.here();
-        let checked = work.unit.checks == Checks::SelfCheck;
+        let checked = work.unit.checks == Checks::SelfCheck
+            && !work.source.gives_notice(block.pc, &block.bytes);
         let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
         work.emitter.dcache = self.watches(work.unit, block.pc);

@@ -18,9 +18,15 @@ pub const CHECKS: [Checks; 3] = [Checks::None, Checks::Notified, Checks::SelfChe
 pub struct App {
     pub start: u64,
     pub bytes: Vec<u8>,
+    /// Whether notice is given of changes.
+    pub gives_notice: bool,
 }
 
 impl App {
+    pub fn new(start: u64, bytes: Vec<u8>) -> Self {
+        Self { start, bytes, gives_notice: false }
+    }
+
     pub fn at(&self, pc: AppPc) -> &[u8] {
         pc.0.checked_sub(self.start)
             .and_then(|offset| self.bytes.get(offset as usize..))
@@ -34,6 +40,10 @@ impl CodeSource for App {
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
         len
+    }
+
+    fn gives_notice(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
+        self.gives_notice && self.at(pc).starts_with(bytes)
     }
 }
 
@@ -127,7 +137,7 @@ impl Bench {
         while !cache.bytes.len().is_multiple_of(64) {
             cache.bytes.push(0xcc);
         }
-        let app = App { start, bytes: bytes.to_vec() };
+        let app = App::new(start, bytes.to_vec());
         Self { app, cache, unit: Unit::new(checks), translator }
     }
 

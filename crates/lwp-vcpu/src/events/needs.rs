@@ -28,6 +28,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Arena => make_arena(machine, tid, &view.app),
         Need::Side => make_side(machine, tid, &view.app),
         Need::Renewal => renewal::begin(machine, tid, &view.app),
+        Need::Notices => find_notices(machine, tid, &view.app),
         Need::Step => step(machine, tid, &view.app),
     }
 }
@@ -87,6 +88,13 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
             false => step(machine, tid, app),
         };
     }
+    go_on(machine, tid, app)
+}
+
+/// Finds out whether notice of writes to code of the thread's address space can be had.
+fn find_notices(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    Tracee(tid).set_regs(app)?;
+    machine.find_notices(tid);
     go_on(machine, tid, app)
 }
 

@@ -45,7 +45,7 @@ impl Family {
         if let Some(known) = self.blocks.known.get(&key) {
             return Some(Arc::clone(&known.block));
         }
-        let mut source = ModuleCode { tid, range, kept: None, pages: None };
+        let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
         let unit = &self.modules[id.0 as usize].unit;
         let block = Arc::new(self.translator.block(unit, &mut source, pc, most)?);
         if unit.checks == Checks::None {
@@ -74,7 +74,7 @@ impl Family {
         if !self.find_cut_lot(arena) {
             return None;
         }
-        let mut source = ModuleCode { tid, range, kept: None, pages: None };
+        let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
         let cuts = &mut self.modules[id.0 as usize].cuts;
         let mut sink = self.arenas[arena].sink(self.cut_lots.get_mut(&arena)?, &self.memory);
         let cut = self.translator.cut(cuts, &mut source, &mut sink, pc, most);

@@ -1,0 +1,98 @@
+//! Fragments whose code has changed: cutting them off.
+
+use lwp_dbt::{AppPc, Fragment, FragmentId};
+use lwp_ptrace::memory;
+
+use super::{Family, Module, UnitId};
+use crate::arena::{Lot, STUB_BYTES};
+use crate::notices::pages_of;
+
+impl Family {
+    /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
+    pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
+        let Some(arena) = self.arena_of(id) else { return };
+        let module = &self.modules[id.0 as usize];
+        let Some(fragment) = module.unit.fragment_at(pc) else { return };
+        if differs(tid, pc, module.unit.bytes_of(fragment)) {
+            self.cut_off(id, arena, fragment);
+        }
+    }
+
+    /// Cuts a fragment off from everything that leads to it.
+    fn cut_off(&mut self, id: UnitId, arena: usize, fragment: FragmentId) {
+        let room = |lot: &Lot| lot.room() >= STUB_BYTES;
+        if !self.stub_lots.get(&arena).is_some_and(room) {
+            let lot = self.arenas[arena].stubs_lot().expect("room was set aside for each stub");
+            self.stub_lots.insert(arena, lot);
+        }
+        let Some(lot) = self.stub_lots.get_mut(&arena) else { return };
+        let mut sink = self.arenas[arena].sink(lot, &self.memory);
+        let unit = &mut self.modules[id.0 as usize].unit;
+        self.translator.invalidate(unit, &mut sink, fragment);
+    }
+
+    /// Cuts off every fragment of a unit.
+    pub fn invalidate_all(&mut self, id: UnitId) {
+        let Some(arena) = self.arena_of(id) else { return };
+        let fragments = &self.modules[id.0 as usize].unit.fragments;
+        for fragment in fragments.values().copied().collect::<Vec<_>>() {
+            self.cut_off(id, arena, fragment);
+        }
+    }
+
+    /// Cuts off every fragment of a unit that was made of `page`.
+    pub fn invalidate_page(&mut self, id: UnitId, page: u64) {
+        let Some(arena) = self.arena_of(id) else { return };
+        let module = &mut self.modules[id.0 as usize];
+        let made = module.made_of.remove(&page).unwrap_or_default();
+        for fragment in made {
+            let pc = self.translator.fragment(fragment).pc;
+            let unit = &self.modules[id.0 as usize].unit;
+            if unit.fragments.get(&pc) == Some(&fragment) {
+                self.cut_off(id, arena, fragment);
+            }
+        }
+    }
+
+    /// Cuts off every fragment of a unit that overlaps `range` and whose bytes differ from what
+    /// thread `tid` has there now; `all` cuts them off whatever they are.
+    pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {
+        let Some(arena) = self.arena_of(id) else { return 0 };
+        let module = &self.modules[id.0 as usize];
+        let stale: Vec<FragmentId> = made_of(module, range)
+            .into_iter()
+            .filter(|&id| {
+                let Fragment { pc, app_len, .. } = self.translator.fragment(id);
+                module.unit.fragments.get(&pc) == Some(&id)
+                    && pc.0 < range.1
+                    && range.0 < pc.0 + u64::from(app_len)
+                    && (all || differs(tid, pc, module.unit.bytes_of(id)))
+            })
+            .collect();
+        for &fragment in &stale {
+            self.cut_off(id, arena, fragment);
+        }
+        stale.len()
+    }
+}
+
+/// The fragments made of the pages of `range`, each once.
+fn made_of(module: &Module, range: (u64, u64)) -> Vec<FragmentId> {
+    let pages = (range.1 - range.0) / super::PAGE as u64;
+    let mut made: Vec<FragmentId> = if pages < module.made_of.len() as u64 {
+        pages_of(range).filter_map(|page| module.made_of.get(&page)).flatten().copied().collect()
+    } else {
+        module.unit.fragments.values().copied().collect()
+    };
+    made.sort_unstable();
+    made.dedup();
+    made
+}
+
+/// Whether the bytes at `pc` are not those that a fragment was made from.
+fn differs(tid: i32, pc: AppPc, bytes: Option<&[u8]>) -> bool {
+    let Some(bytes) = bytes else { return true };
+    let mut now = vec![0; bytes.len()];
+    memory::read_exact(tid, pc.0, &mut now).is_err() || now != bytes
+}
+
