@@ -144,6 +144,7 @@ exact! {
     sorting: "counts/sorting",
     faults: "counts/faults",
     raised_signals: "counts/raised",
+    patched: "counts/patched",
     rewriting: "counts/rewriting",
 }
 

@@ -464,7 +464,7 @@ fn what_leads_to_a_fragment_cut_off_asks_the_host() {
     let id = bench.unit.fragments[&AppPc(callee)];
     bench.translator.invalidate(&mut bench.unit, &mut bench.cache, id);
     let stub = bench.cache.led_from(head.offset(1));
-    let jump = stub.offset(9 + 10 + 1);
+    let jump = stub.offset(9 + 7 + 1);
     let routine = bench.translator.routines().ask_r11;
     assert_eq!(bench.cache.led_from(jump), CachePc(CACHE + u64::from(routine)));
 }
