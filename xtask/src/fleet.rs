@@ -20,7 +20,9 @@ pub fn check() -> Result<()> {
     if workspace::run(here).is_err()
         && let Err(error) = workspace::run(of_fleet(&["fetch", "--locked"]))
     {
-        eprintln!("skipped: the fleet is neither built nor tested: its packages cannot be fetched: {error:#}");
+        eprintln!(
+            "skipped: the fleet is neither built nor tested: its packages cannot be fetched: {error:#}"
+        );
         return Ok(());
     }
     workspace::run(of_fleet(&["fmt", "--all", "--check"]))?;

@@ -51,9 +51,13 @@ fn two_deterministic_runs_have_the_same_content() {
     let main = one.functions.iter().position(|row| row.name == "main").expect("main");
     assert_eq!(one.functions[main].entered, 1);
     assert_eq!(one.module_name(main as u32), "program");
-    assert!(one.lines.iter().any(|row| row.function == main as u32 && row.file.ends_with("calls.c")));
+    assert!(
+        one.lines.iter().any(|row| row.function == main as u32 && row.file.ends_with("calls.c"))
+    );
     assert!(one.calls.iter().any(|row| row.caller == Some(main as u32)));
-    assert!(one.modules.iter().any(|row| row.name.starts_with("libc.so") && !row.build_id.is_empty()));
+    assert!(
+        one.modules.iter().any(|row| row.name.starts_with("libc.so") && !row.build_id.is_empty())
+    );
 }
 
 #[test]

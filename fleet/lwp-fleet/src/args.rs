@@ -43,7 +43,6 @@ pub enum Command {
     /// Find the commits where counts changed, and the functions that changed them
     Steps(StepsArgs),
     /// Draw recordings together as one flame graph
-    #[cfg(feature = "flame")]
     Flamegraph(FlamegraphArgs),
     /// Answer a question in SQL
     Sql(SqlArgs),

@@ -2,7 +2,6 @@
 
 mod add;
 mod compare;
-#[cfg(feature = "flame")]
 mod flamegraph;
 mod history;
 mod maintain;
@@ -29,7 +28,6 @@ pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
         Command::History(args) => history::execute(&args).await?,
         Command::Compare(args) => return compare::execute(&args).await,
         Command::Steps(args) => steps::execute(&args).await?,
-        #[cfg(feature = "flame")]
         Command::Flamegraph(args) => flamegraph::execute(&args).await?,
         Command::Sql(args) => question::sql(&args).await?,
         Command::Views(args) => question::views(&args).await?,

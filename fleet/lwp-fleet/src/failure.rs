@@ -60,13 +60,12 @@ impl From<lwp_store::Error> for Failure {
         let failure = Self { code, ..Self::new(cause) };
         match error {
             Error::Missing(_) => failure.with_remedy("make one first: lwp fleet init"),
-            Error::Damaged { .. } | Error::File { .. } => {
-                failure.with_remedy("lwp fleet check --deep tells what is damaged, lwp fleet repair removes it")
-            }
+            Error::Damaged { .. } | Error::File { .. } => failure.with_remedy(
+                "lwp fleet check --deep tells what is damaged, lwp fleet repair removes it",
+            ),
             Error::Contention(_) => failure.with_remedy("try again"),
-            Error::Unconditional(_) => {
-                failure.with_remedy("keep the store on a directory, or on storage that can put if absent")
-            }
+            Error::Unconditional(_) => failure
+                .with_remedy("keep the store on a directory, or on storage that can put if absent"),
             _ => failure,
         }
     }

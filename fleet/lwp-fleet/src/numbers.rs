@@ -20,7 +20,11 @@ pub fn signed(value: i128) -> String {
 
 /// A change in per cent.
 pub fn percent(before: f64, after: f64) -> String {
-    if before == 0.0 { "new".to_owned() } else { format!("{:+.2}%", 100.0 * (after - before) / before) }
+    if before == 0.0 {
+        "new".to_owned()
+    } else {
+        format!("{:+.2}%", 100.0 * (after - before) / before)
+    }
 }
 
 /// Bytes, as B, KiB or MiB.

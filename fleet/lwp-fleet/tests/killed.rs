@@ -20,8 +20,10 @@ fn facts(seed: u64) -> String {
     };
     let functions: Vec<FunctionFact> = (0..FUNCTIONS).map(function).collect();
     let total = (0..8).map(|event| functions.iter().map(|row| row.own[event]).sum()).collect();
-    let line = |n: u64| LineFact { function: n as u32, file: "a.c".into(), line: 7, own: vec![n; 8] };
-    let call = |n: u64| CallFact { caller: Some(0), callee: n as u32, how: CallKind::Direct, count: n };
+    let line =
+        |n: u64| LineFact { function: n as u32, file: "a.c".into(), line: 7, own: vec![n; 8] };
+    let call =
+        |n: u64| CallFact { caller: Some(0), callee: n as u32, how: CallKind::Direct, count: n };
     let facts = Facts {
         run: Run {
             project: "p".into(),
@@ -57,7 +59,11 @@ fn run(store: &Path, words: &[&str]) -> Output {
 fn fleet(store: &Path, words: &[&str]) -> String {
     let output = run(store, words);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words:?}: {error}{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{words:?}: {error}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -72,8 +78,8 @@ fn numbers(store: &Path, sql: &str) -> Vec<u64> {
     line.split(',').map(|cell| cell.parse().unwrap_or(0)).collect()
 }
 
-const COUNTS: &str = "select (select count(*) from recordings), (select count(*) from functions), \
-                      (select count(*) from lines), (select count(*) from calls)";
+const COUNTS: &str = "select (select count(*) from recordings) as r, (select count(*) from functions) as f, \
+                      (select count(*) from lines) as l, (select count(*) from calls) as c";
 
 #[test]
 fn kills_at_any_moment_lose_nothing_and_double_nothing() {
@@ -93,7 +99,8 @@ fn kills_at_any_moment_lose_nothing_and_double_nothing() {
     let mut moment = 0x9e37_79b9_7f4a_7c15_u64;
     for n in 1..=kills {
         let mut child = start(&store, &["add", &file(n)]);
-        moment = moment.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        moment =
+            moment.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_micros((moment >> 33) % (whole + whole / 4)));
         let _ = child.kill();
         child.wait().unwrap();
@@ -110,7 +117,10 @@ fn kills_at_any_moment_lose_nothing_and_double_nothing() {
     let said = fleet(&store, &words);
     assert_eq!(said.matches(" already there").count() as u64, recordings);
     fleet(&store, &["check", "--deep"]);
-    assert_eq!(numbers(&store, COUNTS), [kills + 1, FUNCTIONS * (kills + 1), FUNCTIONS * (kills + 1), FUNCTIONS * (kills + 1)]);
+    assert_eq!(
+        numbers(&store, COUNTS),
+        [kills + 1, FUNCTIONS * (kills + 1), FUNCTIONS * (kills + 1), FUNCTIONS * (kills + 1)]
+    );
     // Files that killed writers left are no part of the store.
     fleet(&store, &["vacuum", "--hours", "0", "--force"]);
     fleet(&store, &["check", "--deep"]);
@@ -135,7 +145,9 @@ fn writers_a_compaction_and_a_reader_do_not_disturb_each_other() {
         let compactor = scope.spawn(|| (0..5).for_each(|_| drop(fleet(&store, &["compact"]))));
         let mut before = 0;
         while !writers.iter().all(|writer| writer.is_finished()) {
-            let [recordings, functions, lines, calls] = numbers(&store, COUNTS)[..] else { panic!("four") };
+            let [recordings, functions, lines, calls] = numbers(&store, COUNTS)[..] else {
+                panic!("four")
+            };
             assert_eq!([functions, lines, calls], [recordings * FUNCTIONS; 3], "torn");
             assert!(recordings >= before, "lost");
             before = recordings;
@@ -196,8 +208,16 @@ fn hostile_facts_are_refused_by_line_and_nothing_is_stored() {
     let cases = [
         ("cut off", good[..good.len() / 2].to_owned(), "line "),
         ("another total", good.replacen("\"total\":[", "\"total\":[1", 1), "functions add up to"),
-        ("no such function", good.replacen("\"callee\":0", "\"callee\":4000000000", 1), "line 403: key \"callee\""),
-        ("deep", format!("{}{}", &good[..good.find('\n').unwrap() + 1], "[".repeat(1 << 20)), "line 2: no JSON object"),
+        (
+            "no such function",
+            good.replacen("\"callee\":0", "\"callee\":4000000000", 1),
+            "line 403: key \"callee\"",
+        ),
+        (
+            "deep",
+            format!("{}{}\n", &good[..good.find('\n').unwrap() + 1], "[".repeat(1 << 20)),
+            "line 2: no JSON object",
+        ),
         ("no facts", "hello\n".to_owned(), "line 1: no JSON object"),
         ("empty", String::new(), "line 1: cut off"),
     ];

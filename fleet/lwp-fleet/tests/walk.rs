@@ -18,9 +18,9 @@ fn lwp() -> Option<PathBuf> {
 }
 
 fn has(program: &str) -> bool {
-    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    let mut status = status;
-    status.status().is_ok_and(|status| status.success())
+    let mut command = Command::new(program);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// The first block of a language behind the mark, and the text block behind it.
@@ -54,7 +54,12 @@ fn the_walk_of_the_chapter_finds_its_step_in_ten_commands() {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let empty = dir.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let names = [("GIT_AUTHOR_NAME", "a"), ("GIT_AUTHOR_EMAIL", "a@b"), ("GIT_COMMITTER_NAME", "a"), ("GIT_COMMITTER_EMAIL", "a@b")];
+    let names = [
+        ("GIT_AUTHOR_NAME", "a"),
+        ("GIT_AUTHOR_EMAIL", "a@b"),
+        ("GIT_COMMITTER_NAME", "a"),
+        ("GIT_COMMITTER_EMAIL", "a@b"),
+    ];
     let output = Command::new("sh")
         .args(["-e", "-c", &commands])
         .current_dir(&empty)
@@ -63,13 +68,18 @@ fn the_walk_of_the_chapter_finds_its_step_in_ten_commands() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, error) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{error}");
     for line in wanted.lines() {
         assert!(out.contains(line), "{line}\n{out}\n{error}");
     }
     // One step: that of the third commit.
-    let head = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(empty.join("words")).output().unwrap();
+    let head = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(empty.join("words"))
+        .output()
+        .unwrap();
     let head = String::from_utf8_lossy(&head.stdout);
     let steps: Vec<&str> = out.lines().filter(|line| line.contains(" words words: ")).collect();
     assert_eq!(steps.len(), 1, "{out}");

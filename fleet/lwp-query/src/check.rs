@@ -9,7 +9,7 @@ use lwp_store::{COUNTS, Kind, Store};
 use crate::error::Result;
 use crate::expire::{Expired, remove_recordings};
 use crate::session::{Budget, Session};
-use crate::views::table_name;
+use crate::views::{quoted, table_name};
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,8 +82,7 @@ async fn rows(session: &Session, checked: &mut Checked) -> Result<()> {
     let found = session.ask(sql).await?;
     let (ids, keys, times) = (found.texts("id"), found.longs("recording"), found.longs("n"));
     checked.recordings = ids.len();
-    let names: BTreeMap<i64, &String> =
-        keys.iter().flatten().copied().zip(&ids).collect();
+    let names: BTreeMap<i64, &String> = keys.iter().flatten().copied().zip(&ids).collect();
     let mut faults: Vec<(i64, String)> = Vec::new();
     for ((key, id), times) in keys.iter().flatten().zip(&ids).zip(times.iter().flatten()) {
         if *times != 1 {
@@ -110,7 +109,9 @@ async fn rows(session: &Session, checked: &mut Checked) -> Result<()> {
                     let id = names.get(&key).map_or("", |id| id.as_str());
                     (key, format!("recording {id} has {found} of {said} rows of kind {word}"))
                 }
-                None => (key, format!("{found} rows of kind {word} belong to no recording ({key})")),
+                None => {
+                    (key, format!("{found} rows of kind {word} belong to no recording ({key})"))
+                }
             });
         }
     }
@@ -145,27 +146,49 @@ async fn sums(session: &Session) -> Result<Vec<(i64, String)>> {
     Ok(keys.into_iter().zip(ids).map(fault).collect())
 }
 
-/// Removes damaged files, and then every recording that is not whole any more, so that it can be added again. Until nothing is
-/// found, at most a few times.
+/// Removes damaged files, and then every recording that is not whole any more, so that it can be added again. Of a day that lost a
+/// file, recordings without rows of its kind go too, also those whose rows had expired: nobody can tell them apart.
 ///
 /// # Errors
 ///
 /// If the log cannot be read or the storage fails.
 pub async fn repair(store: &Store, budget: Budget) -> Result<(Expired, Vec<String>)> {
     let (mut all, mut faults) = (Expired::default(), Vec::new());
-    let every: Vec<Kind> = Kind::ALL.iter().map(|(kind, _)| *kind).filter(|kind| *kind != Kind::Note).collect();
+    let mut lost: BTreeSet<(Kind, String)> = BTreeSet::new();
+    let every = Kind::ALL.iter().map(|(kind, _)| *kind).filter(|kind| *kind != Kind::Note);
+    let every: Vec<Kind> = every.collect();
+    // Damaged files first, then recordings; what is found then has come in between.
     for _ in 0..4 {
         let session = Session::new(store, budget).await?;
-        let found = check_session(store, &session, true).await?;
-        if found.faults.is_empty() {
+        let mut found = check_session(store, &session, true).await?;
+        let files = session.snapshot().files().iter();
+        let damaged = files.filter(|file| found.damaged.contains(&file.path));
+        lost.extend(damaged.map(|file| (file.kind, file.date.clone())));
+        if found.damaged.is_empty() {
+            found.broken.extend(without_rows(&session, &lost).await?);
+        }
+        if found.damaged.is_empty() && found.broken.is_empty() {
             break;
         }
         let kinds = if found.damaged.is_empty() { every.as_slice() } else { &[] };
-        let done =
-            remove_recordings(store, &session, kinds, &found.broken, &found.damaged).await?;
+        let done = remove_recordings(store, &session, kinds, &found.broken, &found.damaged).await?;
         all.rows += done.rows;
         all.files += done.files;
         faults.extend(found.faults);
     }
     Ok((all, faults))
+}
+
+/// Recordings of some days that had rows of some kinds and have none.
+async fn without_rows(session: &Session, lost: &BTreeSet<(Kind, String)>) -> Result<BTreeSet<i64>> {
+    let mut all = BTreeSet::new();
+    for (kind, date) in lost.iter().filter(|(kind, _)| Kind::COUNTED.contains(kind)) {
+        let (table, word, date) = (table_name(*kind), kind.word(), quoted(date));
+        let sql = format!(
+            "select recording from recordings where \"date\" = date {date} and rows_{word} > 0 \
+             and recording not in (select recording from {table} where \"date\" = date {date})"
+        );
+        all.extend(session.ask(&sql).await?.longs("recording").into_iter().flatten());
+    }
+    Ok(all)
 }

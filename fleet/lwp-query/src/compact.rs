@@ -82,9 +82,12 @@ async fn unit(
     let new_rows: usize = written.iter().map(|file| file.rows).sum();
     if rows != new_rows as u64 {
         let (date, kind) = (&first.date, kind.word());
-        return Err(crate::Error::Engine(format!("{kind} of {date}: {rows} rows became {new_rows}")));
+        return Err(crate::Error::Engine(format!(
+            "{kind} of {date}: {rows} rows became {new_rows}"
+        )));
     }
-    let (new_files, new_bytes) = (written.len(), written.iter().map(|file| file.bytes.len() as u64).sum::<u64>());
+    let (new_files, new_bytes) =
+        (written.len(), written.iter().map(|file| file.bytes.len() as u64).sum::<u64>());
     let old: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
     let new = written.into_iter().map(|file| (first.date.clone(), file, level)).collect();
     match store.replace(&old, new, false).await {

@@ -26,11 +26,15 @@ impl Selector {
         let condition = match text.split_once(':') {
             Some(("branch", name)) => format!("branch = {}", quoted(name)),
             Some(("label", pair)) => {
-                let pair = pair.split_once('=').ok_or_else(|| Error::Question(format!("'{text}': label:KEY=VALUE is wanted")))?;
+                let pair = pair.split_once('=').ok_or_else(|| {
+                    Error::Question(format!("'{text}': label:KEY=VALUE is wanted"))
+                })?;
                 format!("labels[{}] = {}", quoted(pair.0), quoted(pair.1))
             }
             Some(_) => {
-                return Err(Error::Question(format!("'{text}' is no commit, id, branch:NAME or label:KEY=VALUE")));
+                return Err(Error::Question(format!(
+                    "'{text}' is no commit, id, branch:NAME or label:KEY=VALUE"
+                )));
             }
             None if text.len() < 4 => {
                 return Err(Error::Question(format!("'{text}' is too short for a commit")));
@@ -125,7 +129,10 @@ impl Pair {
             of("the processor", &before.cpu, &after.cpu),
             of("--deterministic", &before.deterministic, &after.deterministic),
         ];
-        let libc = self.rebuilt.iter().filter(|module| module.starts_with("libc.") || module.starts_with("ld-"));
+        let libc = self
+            .rebuilt
+            .iter()
+            .filter(|module| module.starts_with("libc.") || module.starts_with("ld-"));
         let libc = libc.map(|module| format!("{module} is another build"));
         all.into_iter().flatten().chain(libc).collect()
     }
@@ -170,14 +177,16 @@ pub async fn compare(
         };
         let mut pair = Pair { project, benchmark, before, after, ..Pair::default() };
         if !pair.is_identical() {
-            let of = |side: &Side| Filter::default().and(&format!("recording = {}", side.recording));
+            let of =
+                |side: &Side| Filter::default().and(&format!("recording = {}", side.recording));
             let (old, new) = (of(&pair.before), of(&pair.after));
             pair.functions = changes_between(session, &measure, &old, &new).await?;
             pair.rebuilt = rebuilt(session, &old, &new).await?;
         }
         out.pairs.push(pair);
     }
-    out.only_after = after.keys().map(|(project, benchmark)| format!("{project} {benchmark}")).collect();
+    out.only_after =
+        after.keys().map(|(project, benchmark)| format!("{project} {benchmark}")).collect();
     Ok(out)
 }
 
@@ -194,7 +203,9 @@ async fn latest(
     };
     let joined = match measure.is_exact() {
         true => String::new(),
-        false => format!("join totals t on t.recording = r.recording and t.{}", measure.condition()),
+        false => {
+            format!("join totals t on t.recording = r.recording and t.{}", measure.condition())
+        }
     };
     let sql = format!(
         "with picked as (select * from recordings where {} and {}) \
@@ -216,7 +227,8 @@ async fn latest(
 
 fn sides(rows: &Rows) -> Vec<Side> {
     let [ids, commits, contents, tools, cpus, fixed] =
-        ["id", "commit", "content", "tool_version", "cpu", "deterministic"].map(|name| rows.texts(name));
+        ["id", "commit", "content", "tool_version", "cpu", "deterministic"]
+            .map(|name| rows.texts(name));
     let (recordings, values) = (rows.longs("recording"), rows.longs("v"));
     let side = |row: usize| Side {
         id: ids[row].clone(),

@@ -60,7 +60,8 @@ pub(crate) async fn remove(
     condition: &str,
 ) -> Result<Expired> {
     let sql = format!("select distinct recording from recordings where {condition}");
-    let going: BTreeSet<i64> = session.ask(&sql).await?.longs("recording").into_iter().flatten().collect();
+    let going: BTreeSet<i64> =
+        session.ask(&sql).await?.longs("recording").into_iter().flatten().collect();
     remove_recordings(store, session, kinds, &going, &[]).await
 }
 
@@ -84,7 +85,8 @@ pub(crate) async fn remove_recordings(
             continue;
         }
         let list = going.iter().map(|key| datafusion::prelude::lit(*key)).collect();
-        let kept = session.files(file.kind, &[file])?.filter(col("recording").in_list(list, true))?;
+        let kept =
+            session.files(file.kind, &[file])?.filter(col("recording").in_list(list, true))?;
         let written = compact::write(file.kind, kept).await?;
         let rows: u64 = written.iter().map(|file| file.rows as u64).sum();
         if rows == file.rows {

@@ -42,14 +42,23 @@ impl Filter {
     }
 
     fn term(&mut self, term: &str) -> Result<()> {
-        let wrong = || Error::Question(format!("'{term}' is no filter: KEY=VALUE is wanted, where KEY is {}", known()));
+        let wrong = || {
+            Error::Question(format!(
+                "'{term}' is no filter: KEY=VALUE is wanted, where KEY is {}",
+                known()
+            ))
+        };
         let (key, value) = term.split_once('=').ok_or_else(wrong)?;
         let condition = match key {
             "mode" => {
                 self.sampled = match value {
                     "exact" => false,
                     "sampled" => true,
-                    _ => return Err(Error::Question(format!("mode is exact or sampled, not '{value}'"))),
+                    _ => {
+                        return Err(Error::Question(format!(
+                            "mode is exact or sampled, not '{value}'"
+                        )));
+                    }
                 };
                 of_recordings(&format!("mode = {}", quoted(value)))
             }
@@ -61,7 +70,9 @@ impl Filter {
                 of_recordings(&format!("{key} = {value}"))
             }
             key if COLUMNS.contains(&key) => any(value, |value| like(key, value)),
-            key if OF_RECORDINGS.contains(&key) => of_recordings(&any(value, |value| like(key, value))),
+            key if OF_RECORDINGS.contains(&key) => {
+                of_recordings(&any(value, |value| like(key, value)))
+            }
             key => match key.strip_prefix("label.") {
                 Some(label) if !label.is_empty() => {
                     let column = format!("labels[{}]", quoted(label));

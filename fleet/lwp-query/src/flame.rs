@@ -115,7 +115,8 @@ impl Making {
         let module = match self.modules.get(module) {
             Some(known) => *known,
             None => {
-                let id = self.builder.module(Module { path: module.to_owned(), ..Module::default() });
+                let id =
+                    self.builder.module(Module { path: module.to_owned(), ..Module::default() });
                 self.modules.insert(module.to_owned(), id);
                 id
             }
@@ -130,7 +131,8 @@ impl Making {
             ..Function::default()
         });
         let frames = vec![Frame { function, ..Frame::default() }].into();
-        let place = self.builder.location(Location { module, address, frames, ..Location::default() });
+        let place =
+            self.builder.location(Location { module, address, frames, ..Location::default() });
         self.places.insert(key, place);
         place
     }
@@ -143,7 +145,12 @@ impl Making {
         self.is_empty = false;
     }
 
-    async fn functions(&mut self, session: &Session, filter: &Filter, measure: &Measure) -> Result<()> {
+    async fn functions(
+        &mut self,
+        session: &Session,
+        filter: &Filter,
+        measure: &Measure,
+    ) -> Result<()> {
         let sql = format!(
             "select func, max(module) as module, max(function) as function, sum({}) as v \
              from functions where {} and {} group by func",
@@ -185,13 +192,19 @@ impl Making {
         Ok(())
     }
 
-    async fn stacks(&mut self, session: &Session, filter: &Filter, measure: &Measure) -> Result<()> {
+    async fn stacks(
+        &mut self,
+        session: &Session,
+        filter: &Filter,
+        measure: &Measure,
+    ) -> Result<()> {
         let sql = format!(
             "select func, max(module) as module, max(function) as function from functions where {} group by func",
             filter.sql()
         );
         let rows = session.ask(&sql).await?;
-        let (keys, modules, names) = (rows.longs("func"), rows.texts("module"), rows.texts("function"));
+        let (keys, modules, names) =
+            (rows.longs("func"), rows.texts("module"), rows.texts("function"));
         for row in 0..rows.len() {
             self.place(keys[row].unwrap_or(0), &modules[row], &names[row]);
         }

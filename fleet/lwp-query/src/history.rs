@@ -60,7 +60,10 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
     let chosen = filter.sql();
     // A recording whose functions have expired has no value; one that never called the function has 0.
     let values = match asked.function {
-        None => format!("select recording, {value} as v from {} where {condition} and {chosen}", measure.totals()),
+        None => format!(
+            "select recording, {value} as v from {} where {condition} and {chosen}",
+            measure.totals()
+        ),
         Some(name) => format!(
             "select recording, sum(case when {} then {value} else 0 end) as v from functions \
              where {condition} and {chosen} group by recording",
@@ -87,7 +90,9 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
     let mut all: Vec<Series> = Vec::new();
     for row in 0..rows.len() {
         let key = (&projects[row], &benchmarks[row], fixed[row] == "true");
-        let is_new = all.last().is_none_or(|last| key != (&last.project, &last.benchmark, last.deterministic));
+        let is_new = all
+            .last()
+            .is_none_or(|last| key != (&last.project, &last.benchmark, last.deterministic));
         if is_new {
             let (project, benchmark, deterministic) = (key.0.clone(), key.1.clone(), key.2);
             all.push(Series { project, benchmark, deterministic, ..Series::default() });
@@ -115,7 +120,9 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
 fn arrange(series: &mut Series, order: &[String]) {
     let places: HashMap<&str, usize> =
         order.iter().enumerate().map(|(place, commit)| (commit.as_str(), place)).collect();
-    if !places.is_empty() && series.points.iter().all(|point| places.contains_key(point.commit.as_str())) {
+    if !places.is_empty()
+        && series.points.iter().all(|point| places.contains_key(point.commit.as_str()))
+    {
         series.points.sort_by_key(|point| places[point.commit.as_str()]);
     }
 }

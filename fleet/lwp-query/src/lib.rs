@@ -10,7 +10,6 @@ pub mod compare;
 mod error;
 pub mod expire;
 mod filter;
-#[cfg(feature = "flame")]
 pub mod flame;
 pub mod history;
 mod measure;

@@ -51,7 +51,8 @@ pub fn render(rows: &Rows, format: Format) -> Result<String> {
 
 /// Every cell as text, the columns' names first.
 fn cells(rows: &Rows) -> Result<Vec<Vec<String>>> {
-    let options = FormatOptions::default().with_null("").with_timestamp_tz_format(Some("%Y-%m-%dT%H:%M:%SZ"));
+    let options =
+        FormatOptions::default().with_null("").with_timestamp_tz_format(Some("%Y-%m-%dT%H:%M:%SZ"));
     let names = rows.schema.fields().iter().map(|field| printable(field.name()));
     let mut all: Vec<Vec<String>> = vec![names.collect()];
     for batch in &rows.batches {
@@ -90,4 +91,3 @@ fn table(rows: &Rows, cells: &[Vec<String>]) -> String {
     }
     out
 }
-

@@ -93,7 +93,8 @@ pub async fn report(
 pub(crate) async fn nothing(session: &Session, filter: &Filter, event: &str) -> Result<Error> {
     let sql = format!("select count(*) as n from recordings where {}", filter.sql());
     let number = session.ask(&sql).await?.longs("n").first().copied().flatten().unwrap_or(0);
-    let which = if filter.text().is_empty() { String::new() } else { format!(" by {}", filter.text()) };
+    let which =
+        if filter.text().is_empty() { String::new() } else { format!(" by {}", filter.text()) };
     Ok(Error::Question(match number {
         0 => format!("no recording is chosen{which}"),
         _ => format!("none of {number} recordings{which} has the event '{event}'"),

@@ -35,9 +35,8 @@ pub fn steps_in(values: &[f64], known: bool) -> Vec<Step> {
 }
 
 fn exact(values: &[f64]) -> Vec<Step> {
-    let is_step = |before: f64, after: f64| {
-        (after - before).abs() >= (EXACT.0 * before.abs()).max(EXACT.1)
-    };
+    let is_step =
+        |before: f64, after: f64| (after - before).abs() >= (EXACT.0 * before.abs()).max(EXACT.1);
     let mut steps = Vec::new();
     let Some(mut level) = values.first().copied() else { return steps };
     for (at, value) in values.iter().copied().enumerate().skip(1) {
@@ -145,9 +144,13 @@ mod tests {
     #[test]
     fn a_jittery_series_has_a_step_where_its_middle_moves() {
         // Noise of half a per cent that repeats nowhere.
-        let noise = |n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24) - 0.5;
+        let noise = |n: u64| {
+            (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24) - 0.5
+        };
         let series = |change: f64| -> Vec<f64> {
-            (0..60).map(|n| (1.0 + 0.005 * noise(n)) * if n < 30 { 1e6 } else { 1e6 * change }).collect()
+            (0..60)
+                .map(|n| (1.0 + 0.005 * noise(n)) * if n < 30 { 1e6 } else { 1e6 * change })
+                .collect()
         };
         assert_eq!(at(&series(1.0)), [0; 0]);
         assert_eq!(at(&series(1.05)), [30]);

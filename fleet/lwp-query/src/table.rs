@@ -34,7 +34,8 @@ impl KindTable {
         let columns = viewed(&lwp_store::arrow_schema(kind));
         let date = Arc::new(Field::new("date", DataType::Date32, true));
         let files = files.map(|file| partitioned(file, &columns)).collect();
-        Self { schema: TableSchema::new(columns, vec![date]), files }
+        let schema = TableSchema::builder(columns).with_table_partition_cols(vec![date]).build();
+        Self { schema, files }
     }
 }
 

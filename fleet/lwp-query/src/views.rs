@@ -53,24 +53,34 @@ pub fn statements(engine: Engine, url: &str, files: &dyn Fn(Kind) -> Vec<String>
                 }
                 let list = files.join(", ");
                 let from = format!("read_parquet([{list}], hive_partitioning = true)");
-                out += &format!("create or replace view {name} as select {columns}, \"date\" from {from};\n");
+                out += &format!(
+                    "create or replace view {name} as select {columns}, \"date\" from {from};\n"
+                );
             }
             Engine::Spark => {
                 let columns = columns.replace('"', "`");
                 let url = url.trim_end_matches('/');
-                out += &format!("create or replace temporary view {name} as select {columns}, `date` from delta.`{url}` where kind = '{word}';\n");
+                out += &format!(
+                    "create or replace temporary view {name} as select {columns}, `date` from delta.`{url}` where kind = '{word}';\n"
+                );
             }
             Engine::Trino => {
-                out += &format!("create or replace view {name} as select {columns}, \"date\" from facts where kind = '{word}';\n");
+                out += &format!(
+                    "create or replace view {name} as select {columns}, \"date\" from facts where kind = '{word}';\n"
+                );
             }
         }
     }
     for (name, text) in VIEWS {
         let text = match engine {
-            Engine::Spark => text.replace('"', "`").replace("create view", "create or replace temporary view"),
+            Engine::Spark => {
+                text.replace('"', "`").replace("create view", "create or replace temporary view")
+            }
             _ => text.replace("create view", "create or replace view"),
         };
-        let is_there = engine != Engine::Duckdb || !files(Kind::Function).is_empty() || *name == "recording_values";
+        let is_there = engine != Engine::Duckdb
+            || !files(Kind::Function).is_empty()
+            || *name == "recording_values";
         if is_there {
             out += text.trim_end();
             out += ";\n";

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use arrow::array::{Array, AsArray};
+use arrow::array::AsArray;
+use async_trait::async_trait;
 use deltalake_core::kernel::Action;
-use futures::TryStreamExt;
 use lwp_facts::{Facts, Id};
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use parquet::arrow::ParquetRecordBatchStreamBuilder;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::async_reader::ParquetObjectReader;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use crate::commit::{Change, commit};
+use crate::commit::{Change, Plan, commit};
 use crate::error::Result;
 use crate::file::{FileWriter, sorted};
 use crate::kind::Kind;
@@ -38,18 +38,14 @@ impl Store {
     /// If the storage fails: then nothing was added. The same facts may be added again.
     pub async fn add(&self, facts: &[Facts]) -> Result<Vec<Added>> {
         let mut adding = Adding::new(facts)?;
-        let version = commit(self, async |snapshot| {
-            adding.find(self, snapshot).await?;
-            adding.write(self).await
-        });
-        let version = version.await?;
+        let version = commit(self, &mut adding).await?;
         let mut told = HashSet::new();
-        let added = |(id, found): &(Id, bool)| Added {
+        let added = |(_, id): &(&Facts, Id)| Added {
             id: *id,
-            new: !found && told.insert(*id),
+            new: !adding.found.contains(id) && told.insert(*id),
             version,
         };
-        Ok(adding.all.iter().map(|(_, id)| (*id, adding.found.contains(id))).collect::<Vec<_>>().iter().map(added).collect())
+        Ok(adding.all.iter().map(added).collect())
     }
 }
 
@@ -105,9 +101,11 @@ impl<'a> Adding<'a> {
                 Some(id) if facts.len() == 1 => format!("r-{id}"),
                 _ => "b".to_owned(),
             };
-            let rows: Vec<Rows<'_>> = facts.iter().map(|(id, facts)| Rows { facts, id: *id }).collect();
+            let rows: Vec<Rows<'_>> =
+                facts.iter().map(|(id, facts)| Rows { facts, id: *id }).collect();
             for (kind, _) in Kind::ALL {
-                let batches = rows.iter().map(|rows| rows.batch(kind)).collect::<Result<Vec<_>>>()?;
+                let batches =
+                    rows.iter().map(|rows| rows.batch(kind)).collect::<Result<Vec<_>>>()?;
                 let batches: Vec<_> = batches.into_iter().flatten().collect();
                 if batches.is_empty() {
                     continue;
@@ -125,22 +123,27 @@ impl<'a> Adding<'a> {
     }
 }
 
+#[async_trait]
+impl Plan for Adding<'_> {
+    async fn change(&mut self, store: &Store, snapshot: &Snapshot) -> Result<Option<Change>> {
+        self.find(store, snapshot).await?;
+        self.write(store).await
+    }
+}
+
 /// The ids of the recordings in a file.
 async fn ids(store: &Store, snapshot: &Snapshot, file: &DataFile) -> Result<Vec<Id>> {
     let name = file.path.filename().unwrap_or("");
     if let Some(id) = name.strip_prefix("r-").and_then(|rest| Id::parse(rest.split('-').next()?)) {
         return Ok(vec![id]);
     }
-    let reader = ParquetObjectReader::new(store.checked(snapshot), file.path.clone())
-        .with_file_size(file.size);
-    let builder = ParquetRecordBatchStreamBuilder::new(reader).await?;
+    let bytes = store.checked(snapshot).get(&file.path).await?.bytes().await?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
     let mask = ProjectionMask::columns(builder.parquet_schema(), ["id"]);
-    let mut batches = builder.with_projection(mask).build()?;
     let mut ids = Vec::new();
-    while let Some(batch) = batches.try_next().await? {
-        if let Some(column) = batch.column_by_name("id") {
-            let texts = column.as_string::<i32>();
-            ids.extend(texts.iter().flatten().filter_map(Id::parse));
+    for batch in builder.with_projection(mask).build()? {
+        if let Some(column) = batch?.column_by_name("id") {
+            ids.extend(column.as_string::<i32>().iter().flatten().filter_map(Id::parse));
         }
     }
     Ok(ids)

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use deltalake_core::DeltaTableError;
+use async_trait::async_trait;
 use deltalake_core::kernel::transaction::{CommitBuilder, TransactionError};
-use deltalake_core::kernel::{Action, Remove};
+use deltalake_core::kernel::{Action, Add, Remove};
 use deltalake_core::protocol::{DeltaOperation, SaveMode, checkpoints};
-use deltalake_core::DeltaTable;
+use deltalake_core::{DeltaTable, DeltaTableError};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use serde_json::{Value, json};
@@ -33,17 +33,22 @@ pub struct Change {
     pub of_data: bool,
 }
 
-/// Makes the commit that `plan` wants for the latest version, again and again until no other came in between. `plan` returns
-/// `None` if there is nothing to do; its last snapshot is the one that holds.
+/// Decides on a commit.
+#[async_trait]
+pub trait Plan: Send {
+    /// The commit for the version of `snapshot`; `None` if there is nothing to do. Asked again when another commit came before.
+    async fn change(&mut self, store: &Store, snapshot: &Snapshot) -> Result<Option<Change>>;
+}
+
+/// Makes the commit that `plan` wants for the latest version, again and again until no other came in between.
 ///
 /// Returns the version, that of the snapshot if there was nothing to do.
-pub async fn commit(
-    store: &Store,
-    mut plan: impl AsyncFnMut(&Snapshot) -> Result<Option<Change>>,
-) -> Result<u64> {
+pub async fn commit(store: &Store, plan: &mut dyn Plan) -> Result<u64> {
     for attempt in 0..ATTEMPTS {
         let snapshot = store.snapshot().await?;
-        let Some(change) = plan(&snapshot).await? else { return Ok(snapshot.version()) };
+        let Some(change) = plan.change(store, &snapshot).await? else {
+            return Ok(snapshot.version());
+        };
         let next = snapshot.version() + 1;
         let mode = if change.of_data { SaveMode::Append } else { SaveMode::Overwrite };
         let operation = DeltaOperation::Write { mode, partition_by: None, predicate: None };
@@ -130,7 +135,6 @@ pub fn removal(file: &DataFile, of_data: bool) -> Action {
     })
 }
 
-
 impl Store {
     /// Replaces files by others, at once. `of_data`: whether rows went, and not only moved.
     ///
@@ -149,26 +153,39 @@ impl Store {
             add.data_change = of_data;
             adds.push(add);
         }
-        let done = commit(self, async |snapshot| {
-            // A storage took the commit before its answer was lost.
-            if adds.iter().any(|add| snapshot.file(&Path::from(add.path.as_str())).is_some()) {
-                return Ok(None);
-            }
-            let mut actions = Vec::new();
-            for path in old {
-                let file = snapshot.file(path).ok_or_else(|| Error::Gone(path.to_string()))?;
-                actions.push(removal(file, of_data));
-            }
-            actions.extend(adds.iter().cloned().map(Action::Add));
-            Ok(Some(Change { actions, of_data }).filter(|change| !change.actions.is_empty()))
-        });
-        let done = done.await;
+        let mut replacing = Replacing { old, adds, of_data };
+        let done = commit(self, &mut replacing).await;
         if done.is_err() {
             // Nobody will ever look at them.
-            for add in &adds {
+            for add in &replacing.adds {
                 let _ = self.files.delete(&Path::from(add.path.as_str())).await;
             }
         }
         done
+    }
+}
+
+/// Files in place of others.
+struct Replacing<'a> {
+    old: &'a [Path],
+    adds: Vec<Add>,
+    of_data: bool,
+}
+
+#[async_trait]
+impl Plan for Replacing<'_> {
+    async fn change(&mut self, _: &Store, snapshot: &Snapshot) -> Result<Option<Change>> {
+        // A storage took the commit before its answer was lost.
+        if self.adds.iter().any(|add| snapshot.file(&Path::from(add.path.as_str())).is_some()) {
+            return Ok(None);
+        }
+        let mut actions = Vec::new();
+        for path in self.old {
+            let file = snapshot.file(path).ok_or_else(|| Error::Gone(path.to_string()))?;
+            actions.push(removal(file, self.of_data));
+        }
+        actions.extend(self.adds.iter().cloned().map(Action::Add));
+        let change = Change { actions, of_data: self.of_data };
+        Ok(Some(change).filter(|change| !change.actions.is_empty()))
     }
 }

@@ -24,7 +24,9 @@ pub enum Error {
     #[error("{0}: there is a store already")]
     Exists(String),
     /// The storage cannot put an object only if it is absent, which commits need.
-    #[error("{0}: this storage overwrites where it was told not to; two writers would lose recordings")]
+    #[error(
+        "{0}: this storage overwrites where it was told not to; two writers would lose recordings"
+    )]
     Unconditional(String),
     /// Bytes are not what was written.
     #[error("damaged: {file}, bytes {from}..{to}")]

@@ -47,9 +47,4 @@ impl Kind {
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind)
     }
-
-    /// The bit that stands for it in a set.
-    pub(crate) fn bit(self) -> u8 {
-        1 << self as u8
-    }
 }

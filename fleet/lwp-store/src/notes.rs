@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray, new_null_array};
-use deltalake_core::kernel::Action;
+use async_trait::async_trait;
+use deltalake_core::kernel::{Action, Add};
+use object_store::path::Path;
 
-use crate::commit::{Change, commit};
+use crate::commit::{Change, Plan, commit};
 use crate::error::Result;
 use crate::file::FileWriter;
 use crate::kind::Kind;
 use crate::rows::time;
 use crate::schema::{arrow_schema, columns};
+use crate::snapshot::Snapshot;
 use crate::store::{Store, day, now_millis};
 
 /// A remark about a commit: a step there is expected.
@@ -53,9 +56,23 @@ impl Store {
         let mut writer = FileWriter::new(Kind::Note)?;
         writer.write(&batch)?;
         let add = self.put(&day(now)?, "n", writer.finish()?, 0).await?;
-        commit(self, async |_| {
-            Ok(Some(Change { actions: vec![Action::Add(add.clone())], of_data: true }))
-        })
-        .await
+        commit(self, &mut Noting { add, done: false }).await
+    }
+}
+
+/// A note on its way.
+struct Noting {
+    add: Add,
+    done: bool,
+}
+
+#[async_trait]
+impl Plan for Noting {
+    async fn change(&mut self, _: &Store, snapshot: &Snapshot) -> Result<Option<Change>> {
+        // A storage may have taken the commit before its answer was lost.
+        let path = Path::from(self.add.path.as_str());
+        let is_there = std::mem::replace(&mut self.done, true) && snapshot.file(&path).is_some();
+        let actions = vec![Action::Add(self.add.clone())];
+        Ok(Some(Change { actions, of_data: true }).filter(|_| !is_there))
     }
 }

@@ -82,7 +82,8 @@ impl Store {
         match self.files.get(&Path::from(FILE)).await {
             Ok(found) => {
                 let bytes = found.bytes().await?;
-                let text = std::str::from_utf8(&bytes).map_err(|e| Error::Settings(e.to_string()))?;
+                let text =
+                    std::str::from_utf8(&bytes).map_err(|e| Error::Settings(e.to_string()))?;
                 Retention::parse(text)
             }
             Err(object_store::Error::NotFound { .. }) => Ok(Retention::default()),

@@ -31,19 +31,16 @@ struct Place {
 }
 
 impl<'a> Rows<'a> {
-    pub fn of(facts: &'a Facts) -> Self {
-        Self { facts, id: facts.id() }
-    }
-
     /// The rows of a kind; `None` where there are none.
     pub fn batch(&self, kind: Kind) -> Result<Option<RecordBatch>> {
         let places = self.places(kind);
         if places.is_empty() {
             return Ok(None);
         }
-        let cells = columns(kind).map(|(name, of)| self.column(kind, name, &places).unwrap_or_else(|| {
-            new_null_array(&of.arrow(), places.len())
-        }));
+        let cells = columns(kind).map(|(name, of)| {
+            self.column(kind, name, &places)
+                .unwrap_or_else(|| new_null_array(&of.arrow(), places.len()))
+        });
         Ok(Some(RecordBatch::try_new(arrow_schema(kind), cells.collect())?))
     }
 
@@ -86,7 +83,8 @@ impl<'a> Rows<'a> {
                 events.map(|event| Place { row: 0, event: Some(event) }).collect()
             }
             Kind::Function => {
-                let mut places = self.of_events(facts.functions.len(), |row, event| facts.functions[row].own[event]);
+                let mut places = self
+                    .of_events(facts.functions.len(), |row, event| facts.functions[row].own[event]);
                 // A function of a stack has a name, also where it has no value of its own.
                 let mut named = vec![false; facts.functions.len()];
                 places.iter().for_each(|place| named[place.row] = true);
@@ -94,14 +92,18 @@ impl<'a> Rows<'a> {
                 places.extend(rest.map(|row| Place { row, event: None }));
                 places
             }
-            Kind::Line => self.of_events(facts.lines.len(), |row, event| facts.lines[row].own[event]),
+            Kind::Line => {
+                self.of_events(facts.lines.len(), |row, event| facts.lines[row].own[event])
+            }
             Kind::Call => each(facts.calls.len()),
             Kind::Stack => {
                 let events: Vec<usize> = (0..facts.events.len()).collect();
                 let pairs = (0..facts.stacks.len()).flat_map(|row| {
                     events.iter().map(move |event| Place { row, event: Some(*event) })
                 });
-                pairs.filter(|at| at.event.is_some_and(|event| facts.stacks[at.row].own[event] != 0)).collect()
+                pairs
+                    .filter(|at| at.event.is_some_and(|event| facts.stacks[at.row].own[event] != 0))
+                    .collect()
             }
             Kind::Module => each(facts.modules.len()),
             Kind::Note => Vec::new(),
@@ -205,7 +207,9 @@ impl<'a> Rows<'a> {
             (Kind::Module, "build_id") => texts(&|row| Some(&facts.modules[row].build_id)),
             (Kind::Module, "path") => texts(&|row| Some(&facts.modules[row].path)),
             (_, "func") => longs(&|row| self.function_of(kind, row).map(|f| facts.func(f))),
-            (_, "module") => texts(&|row| self.function_of(kind, row).map(|f| facts.module_name(f))),
+            (_, "module") => {
+                texts(&|row| self.function_of(kind, row).map(|f| facts.module_name(f)))
+            }
             (_, "function") => texts(&|row| self.function_of(kind, row).map(name_of)),
             (Kind::Function, "file") => texts(&|row| Some(&facts.functions[row].file)),
             (Kind::Line, "file") => texts(&|row| Some(&facts.lines[row].file)),
@@ -243,7 +247,9 @@ impl<'a> Rows<'a> {
             _ => facts.functions[row].line,
         };
         match name {
-            "entered" => longs(&|at| Some(signed(facts.functions[at.row].entered)).filter(|_| wide(at))),
+            "entered" => {
+                longs(&|at| Some(signed(facts.functions[at.row].entered)).filter(|_| wide(at)))
+            }
             "value" => longs(&|at| Some(signed(own(at.row)?[at.event?]))),
             "interval" => longs(&|at| facts.events[at.event?].interval.map(signed)),
             "event" => Some(Arc::new(StringArray::from_iter(
@@ -254,8 +260,7 @@ impl<'a> Rows<'a> {
             ))),
             "stack" => longs(&|at| Some(stack_key(&self.frames(at.row)))),
             "frames" => {
-                let mut lists =
-                    ListBuilder::new(Int64Builder::new()).with_field(schema::frame());
+                let mut lists = ListBuilder::new(Int64Builder::new()).with_field(schema::frame());
                 for at in places {
                     lists.append_value(self.frames(at.row).into_iter().map(Some));
                 }

@@ -71,8 +71,8 @@ impl Store {
         store.probe(&url).await?;
         let schema = schema::delta_schema().map_err(Error::Version)?;
         let properties = [(LAYOUT_KEY, LAYOUT), ("delta.logRetentionDuration", "interval 30 days")];
-        let metadata = new_metadata(&schema, ["kind", "date"], properties)
-            .map_err(DeltaTableError::from)?;
+        let metadata =
+            new_metadata(&schema, ["kind", "date"], properties).map_err(DeltaTableError::from)?;
         let protocol = serde_json::from_value::<Protocol>(
             serde_json::json!({ "minReaderVersion": 1, "minWriterVersion": 2 }),
         )?;
@@ -160,7 +160,13 @@ impl Store {
     /// # Errors
     ///
     /// If the storage refuses it.
-    pub(crate) async fn put(&self, date: &str, name: &str, written: Written, level: u32) -> Result<Add> {
+    pub(crate) async fn put(
+        &self,
+        date: &str,
+        name: &str,
+        written: Written,
+        level: u32,
+    ) -> Result<Add> {
         let kind = written.kind.word();
         // A name of its own: a file that vacuum is about to delete must never come back.
         let unique = Uuid::new_v4().simple().to_string();

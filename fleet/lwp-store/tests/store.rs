@@ -100,7 +100,10 @@ async fn checkpoints_change_nothing_and_are_checked_too() {
     let dir = tempfile::tempdir().unwrap();
     let store = fresh(dir.path()).await;
     for n in 0..55 {
-        store.note(&Note { commit: format!("{n:08x}"), text: "x".into(), ..Note::default() }).await.unwrap();
+        store
+            .note(&Note { commit: format!("{n:08x}"), text: "x".into(), ..Note::default() })
+            .await
+            .unwrap();
     }
     let log = dir.path().join("_delta_log");
     let checkpoint = std::fs::read_dir(&log).unwrap().flatten().map(|entry| entry.path());

@@ -26,10 +26,12 @@ pub async fn execute(args: &AddArgs) -> Result<(), Failure> {
             // Nothing of a batch is added when a file of it is refused.
             facts.push(read(file, args)?);
         }
-        for (added, (file, facts)) in store.add(&facts).await?.iter().zip(files.iter().zip(&facts)) {
+        for (added, (file, facts)) in store.add(&facts).await?.iter().zip(files.iter().zip(&facts))
+        {
             let run = &facts.run;
             let what = if added.new { "added" } else { "already there" };
-            let (benchmark, commit) = (printable(&run.benchmark), run.commit.get(..10).unwrap_or(&run.commit));
+            let (benchmark, commit) =
+                (printable(&run.benchmark), run.commit.get(..10).unwrap_or(&run.commit));
             let file = printable(&file.display().to_string());
             super::print(&format!("{} {what}: {benchmark} {commit} from {file}\n", added.id))?;
             if added.new { new += 1 } else { known += 1 }
@@ -44,7 +46,8 @@ pub async fn execute(args: &AddArgs) -> Result<(), Failure> {
 /// The facts of a file.
 fn read(path: &Path, args: &AddArgs) -> Result<Facts, Failure> {
     let place = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
-    let named = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
+    let named =
+        |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let file = std::fs::File::open(place).map_err(|error| named(&error))?;
     let mut bytes = Vec::new();
     let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
@@ -53,9 +56,12 @@ fn read(path: &Path, args: &AddArgs) -> Result<Facts, Failure> {
     }
     let mut facts = match bytes.starts_with(&chunk::MAGIC) {
         true => of_recording(path, &bytes)?,
-        false => Facts::read(BufReader::new(bytes.as_slice()), &Limits::default()).map_err(|error| {
-            named(&error).with_remedy("recordings are made by lwp record, facts by lwp export -f facts")
-        })?,
+        false => {
+            Facts::read(BufReader::new(bytes.as_slice()), &Limits::default()).map_err(|error| {
+                named(&error)
+                    .with_remedy("recordings are made by lwp record, facts by lwp export -f facts")
+            })?
+        }
     };
     if args.strict && !facts.run.complete {
         return Err(named(&"the recording was cut off"));
@@ -69,7 +75,8 @@ fn read(path: &Path, args: &AddArgs) -> Result<Facts, Failure> {
 
 /// The facts of a recording, whose names lwp finds.
 fn of_recording(path: &Path, bytes: &[u8]) -> Result<Facts, Failure> {
-    let named = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
+    let named =
+        |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let text = exported(bytes).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => named(&"lwp is neither beside lwp-fleet nor on the path")
             .with_remedy("make facts of it where lwp is: lwp export -f facts"),

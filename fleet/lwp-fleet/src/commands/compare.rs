@@ -31,7 +31,9 @@ pub async fn execute(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let after = match after {
         Some(text) => Selector::parse(&text)?,
         None => {
-            let head = git::head().ok_or_else(|| Failure::new("there is no git tree here whose HEAD could be compared"))?;
+            let head = git::head().ok_or_else(|| {
+                Failure::new("there is no git tree here whose HEAD could be compared")
+            })?;
             Selector::parse(&head)?
         }
     };
@@ -52,7 +54,11 @@ pub async fn execute(args: &CompareArgs) -> Result<ExitCode, Failure> {
     }
     for pair in &over {
         let change = percent(pair.before.value as f64, pair.after.value as f64);
-        lwp_terminal::say!("lwp-fleet: {} grew by {change}, more than {}", pair.benchmark, args.limit.as_deref().unwrap_or(""));
+        lwp_terminal::say!(
+            "lwp-fleet: {} grew by {change}, more than {}",
+            pair.benchmark,
+            args.limit.as_deref().unwrap_or("")
+        );
     }
     Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXCEEDED) })
 }
@@ -72,10 +78,13 @@ async fn base(session: &Session, filter: &Filter, onto: &str) -> Result<Selector
     );
     let known = session.ask(&sql).await?.texts("commit");
     let near = ancestors.iter().enumerate().find(|(_, commit)| known.contains(commit));
-    let (distance, commit) =
-        near.ok_or_else(|| none(format!("none of the last {} ancestors was recorded", ancestors.len())))?;
+    let (distance, commit) = near.ok_or_else(|| {
+        none(format!("none of the last {} ancestors was recorded", ancestors.len()))
+    })?;
     if distance > 0 {
-        lwp_terminal::say!("lwp-fleet: base is {commit}, {distance} commits before the nearest one, which was not recorded");
+        lwp_terminal::say!(
+            "lwp-fleet: base is {commit}, {distance} commits before the nearest one, which was not recorded"
+        );
     }
     Ok(Selector::parse(commit)?)
 }
@@ -91,7 +100,9 @@ impl Limit {
         let wrong = || Failure::new(format!("'{text}' is no limit: +0.1% or +1000 is wanted"));
         let number = text.strip_prefix('+').unwrap_or(text);
         match number.strip_suffix('%') {
-            Some(percent) => percent.parse().ok().filter(|p: &f64| p.is_finite()).map(Self::Percent),
+            Some(percent) => {
+                percent.parse().ok().filter(|p: &f64| p.is_finite()).map(Self::Percent)
+            }
             None => number.replace('_', "").parse().ok().map(Self::Count),
         }
         .ok_or_else(wrong)
@@ -100,7 +111,9 @@ impl Limit {
     fn is_exceeded(&self, pair: &Pair) -> bool {
         match self {
             Self::Percent(most) => pair.percent() > *most,
-            Self::Count(most) => i128::from(pair.after.value) - i128::from(pair.before.value) > *most,
+            Self::Count(most) => {
+                i128::from(pair.after.value) - i128::from(pair.before.value) > *most
+            }
         }
     }
 }
@@ -143,9 +156,16 @@ fn comment(compared: &Comparison, names: (&str, &str), over: &[&Pair], functions
     let verdict = match (over.len(), changed.len()) {
         (0, 0) => "No count changed".to_owned(),
         (0, changed) => format!("{changed} of {} benchmarks changed", compared.pairs.len()),
-        (over, _) => format!("{over} of {} benchmarks grew by more than they may", compared.pairs.len()),
+        (over, _) => {
+            format!("{over} of {} benchmarks grew by more than they may", compared.pairs.len())
+        }
     };
-    let mut out = format!("### lwp: {verdict}\n\n`{}` compared with `{}`, {}\n", markdown(names.1), markdown(names.0), markdown(&compared.event));
+    let mut out = format!(
+        "### lwp: {verdict}\n\n`{}` compared with `{}`, {}\n",
+        markdown(names.1),
+        markdown(names.0),
+        markdown(&compared.event)
+    );
     if !changed.is_empty() {
         out += "\n| benchmark | before | after | change |\n|---|---:|---:|---:|\n";
     }

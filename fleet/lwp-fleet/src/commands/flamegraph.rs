@@ -19,9 +19,13 @@ pub async fn execute(args: &FlamegraphArgs) -> Result<(), Failure> {
         }
     };
     let (session, filter) = args.asked.session().await?;
-    let terms = args.baseline.as_ref().map(|text| text.split(' ').filter(|term| !term.is_empty()).collect::<Vec<_>>());
+    let terms = args
+        .baseline
+        .as_ref()
+        .map(|text| text.split(' ').filter(|term| !term.is_empty()).collect::<Vec<_>>());
     let baseline = terms.map(|terms| Filter::parse(&terms)).transpose()?;
-    let picture = Picture { filter: &filter, baseline: baseline.as_ref(), event: &args.event, page };
+    let picture =
+        Picture { filter: &filter, baseline: baseline.as_ref(), event: &args.event, page };
     super::write(&args.output, &flame(&session, &picture).await?)?;
     if args.output.as_os_str() != "-" {
         lwp_terminal::say!("lwp-fleet: wrote {}", printable(&args.output.display().to_string()));

@@ -84,7 +84,8 @@ pub async fn vacuum(args: &VacuumArgs) -> Result<(), Failure> {
 pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let store = args.store.open().await?;
     let found = check::check(&store, args.deep, args.budget.budget()).await?;
-    let mut text = format!("version {}: {} files of {}", found.version, found.files, bytes(found.bytes));
+    let mut text =
+        format!("version {}: {} files of {}", found.version, found.files, bytes(found.bytes));
     if args.deep && found.damaged.is_empty() {
         text += &format!(", {} recordings", found.recordings);
     }
