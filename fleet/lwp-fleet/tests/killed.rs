@@ -1,4 +1,5 @@
 //! Writers that are killed, and writers, compactions and readers at once: nothing is lost, nothing is there twice.
+#![allow(clippy::disallowed_methods, reason = "a test without threads has failed")]
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
