@@ -6,6 +6,9 @@ use anyhow::Result;
 
 use crate::workspace::{self, cargo};
 
+/// Packages for other systems are not wanted.
+const TARGET: &str = "--target=x86_64-unknown-linux-gnu";
+
 /// A cargo command in the fleet's workspace. What is set for this one's target directory is not for that one.
 fn of_fleet(arguments: &[&str]) -> Command {
     let mut command = cargo(arguments);
@@ -16,9 +19,9 @@ fn of_fleet(arguments: &[&str]) -> Command {
 
 /// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so and is content.
 pub fn check() -> Result<()> {
-    let here = of_fleet(&["fetch", "--locked", "--offline", "--quiet"]);
+    let here = of_fleet(&["fetch", "--locked", TARGET, "--offline", "--quiet"]);
     if workspace::run(here).is_err()
-        && let Err(error) = workspace::run(of_fleet(&["fetch", "--locked"]))
+        && let Err(error) = workspace::run(of_fleet(&["fetch", "--locked", TARGET]))
     {
         eprintln!(
             "skipped: the fleet is neither built nor tested: its packages cannot be fetched: {error:#}"
