@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::workspace::{self, cargo};
-use crate::{abi, deny, layering, spec_matrix, tree, unsafe_budget};
+use crate::{abi, deny, fleet, layering, spec_matrix, tree, unsafe_budget};
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
@@ -22,6 +22,7 @@ const CHECKS: &[Check] = &[
     ("abi", abi::check),
     ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
     ("doc", documentation),
+    ("fleet", fleet::check),
 ];
 
 /// Runs all checks, also after one has failed.

@@ -15,10 +15,13 @@ const LEVELS: &[(u8, &[&str])] = &[
     (0,   &["lwp-arch", "lwp-terminal"]),                             // facts
     (1,   &["lwp-source"]),                                           // interfaces
     (2,   &["lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile"]),     // pure logic
-    (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-unwind"]),                //  system and formats
+    (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),   // system and formats
     (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report"]),          // engine, real and virtual
     (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page"]),            // product libraries, pages
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
+    (7,   &["lwp-store"]),                                            // recordings of a fleet: where they are kept
+    (8,   &["lwp-query"]),                                            // questions to them
+    (9,   &["lwp-fleet"]),                                            // the edge of the other workspace
     (DEV, &["lwp-fuzz", "lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 
@@ -32,7 +35,7 @@ struct Edge<'a> {
 
 /// Fails if a package has no level, or depends on one that is not below it.
 pub fn check() -> Result<()> {
-    let metadata = workspace::metadata()?;
+    let metadata = workspace::all_metadata()?;
     let packages = packages(&metadata)?;
     let mut faults = Vec::new();
     for package in &packages {

@@ -12,6 +12,7 @@ mod bench;
 mod ci;
 mod deny;
 mod dist;
+mod fleet;
 mod layering;
 mod package;
 mod spec_matrix;
@@ -42,6 +43,8 @@ enum Task {
     UnsafeBudget,
     /// Check that the C libraries export what their lists say
     AbiCheck,
+    /// Build, lint and test the fleet, which is a workspace of its own
+    Fleet,
     /// Check file sizes and that no file names a place on one machine
     Tree,
     /// List every section of the documents with its tests; fail where there is none
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Layering => layering::check(),
         Task::UnsafeBudget => unsafe_budget::check(),
         Task::AbiCheck => abi::check(),
+        Task::Fleet => fleet::check(),
         Task::Tree => tree::check(),
         Task::SpecMatrix(options) => spec_matrix::print(&options),
         Task::Stress(options) => stress::run(&options),

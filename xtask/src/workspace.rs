@@ -51,6 +51,19 @@ pub fn metadata() -> Result<Value> {
     Ok(serde_json::from_slice(&text)?)
 }
 
+/// The same about the packages of this workspace and of the fleet's.
+pub fn all_metadata() -> Result<Value> {
+    let mut all = metadata()?;
+    let fleet = ["metadata", "--format-version=1", "--no-deps", "--manifest-path=fleet/Cargo.toml"];
+    let mut other: Value = serde_json::from_slice(&output(cargo(&fleet))?)?;
+    if let (Some(all), Some(other)) =
+        (all["packages"].as_array_mut(), other["packages"].as_array_mut())
+    {
+        all.append(other);
+    }
+    Ok(all)
+}
+
 /// The files that belong to the tree, relative to the root: those tracked by git, and those that
 /// would be if they were added. Sorted.
 pub fn files() -> Result<Vec<PathBuf>> {

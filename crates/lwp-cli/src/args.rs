@@ -86,6 +86,14 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Keep the recordings of many machines and commits, ask them with SQL, compare them: what the program
+    /// lwp-fleet does, which is installed apart
+    #[command(disable_version_flag = true, disable_help_flag = true)]
+    Fleet {
+        /// Command and options of lwp-fleet
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Show or empty the cache of translations, which makes the second run of a program start faster
     #[command(subcommand)]
     Cache(CacheCommand),

@@ -8,6 +8,7 @@ pub mod diff;
 mod doctor;
 pub mod export;
 pub mod flamegraph;
+mod fleet;
 pub mod gate;
 mod list;
 pub mod merge;
@@ -49,6 +50,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Merge(args) => merge::execute(&args),
         Command::List => list::execute(),
         Command::Perf { words } => perf::execute(&words),
+        Command::Fleet { words } => fleet::execute(&words),
         Command::Cache(command) => cache::execute(&command),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),

@@ -7,6 +7,7 @@
 
 pub mod callgrind;
 pub mod chrome;
+pub mod facts;
 pub mod firefox;
 pub mod folded;
 pub mod json_lines;
@@ -38,6 +39,8 @@ pub enum Format {
     Chrome,
     /// One JSON object a line.
     JsonLines,
+    /// The rows that `lwp fleet` keeps.
+    Facts,
     /// OpenTelemetry's profiles signal, which is still in development.
     Otlp,
 }
@@ -54,6 +57,7 @@ impl Format {
         (Self::Speedscope, "speedscope", ".speedscope.json","speedscope"),
         (Self::Chrome,     "chrome",     ".trace.json",     "chrome://tracing, Perfetto; event of -e only"),
         (Self::JsonLines,  "jsonl",      ".jsonl",          "jq, DuckDB, scripts"),
+        (Self::Facts,      "facts",      ".facts",         "lwp fleet add, jq, DuckDB"),
         (Self::Otlp,       "otlp",       ".otlp.pb",        "OpenTelemetry's profiles (experimental: v1development)"),
     ];
 
@@ -80,6 +84,7 @@ impl Format {
             Self::Speedscope => speedscope::render(profile).into_bytes(),
             Self::Chrome => chrome::render(profile, event).into_bytes(),
             Self::JsonLines => json_lines::render(profile).into_bytes(),
+            Self::Facts => facts::of(recording, profile).write().into_bytes(),
             Self::Otlp => otlp::encode(recording, profile),
         }
     }

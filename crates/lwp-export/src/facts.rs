@@ -1,0 +1,12 @@
+//! Facts: the rows that a store of many recordings keeps.
+
+use lwp_facts::Facts;
+use lwp_profile::{Profile, Recording};
+use lwp_symbols::stable_name;
+
+/// The facts of a recording and its profile.
+pub fn of(recording: &Recording, profile: &Profile) -> Facts {
+    let mut facts = Facts::of(profile, &stable_name);
+    facts.run.complete = recording.complete;
+    facts
+}

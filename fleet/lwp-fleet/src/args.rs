@@ -1,0 +1,464 @@
+//! The command line, as clap sees it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lwp_query::{Budget, Filter, Format, Session};
+use lwp_store::{Location, Store};
+
+use crate::failure::Failure;
+
+/// Keeps recordings of many machines and commits, answers questions about them, compares them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lwp-fleet",
+    bin_name = "lwp fleet",
+    version,
+    propagate_version = true,
+    after_help = "The exit status is 0, or 125 if lwp-fleet failed, 75 if trying again may help, 3 if a limit is exceeded."
+)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a store: in a directory, or in a bucket
+    Init(StoreArgs),
+    /// Add recordings; what is there already stays as it is
+    Add(AddArgs),
+    /// Say that a step at a commit is expected
+    Note(NoteArgs),
+    /// List recordings, the latest first
+    List(ListArgs),
+    /// Show what was executed most, over all recordings or some
+    Report(ReportArgs),
+    /// Show a count by commit
+    History(HistoryArgs),
+    /// Compare two commits, branches or recordings, benchmark by benchmark
+    Compare(CompareArgs),
+    /// Find the commits where counts changed, and the functions that changed them
+    Steps(StepsArgs),
+    /// Draw recordings together as one flame graph
+    Flamegraph(FlamegraphArgs),
+    /// Answer a question in SQL
+    Sql(SqlArgs),
+    /// Print statements that show the store to another engine
+    Views(ViewsArgs),
+    /// Make few large files of many small ones
+    Compact(MaintainArgs),
+    /// Set the rules of retention: a file in TOML; - is standard input
+    Retention(RetentionArgs),
+    /// Remove what the rules of retention say
+    Expire(MaintainArgs),
+    /// Delete files that nobody needs any more
+    Vacuum(VacuumArgs),
+    /// Check that everything is there
+    Check(CheckArgs),
+    /// Remove what is damaged, so that it can be added again
+    Repair(MaintainArgs),
+}
+
+/// The store.
+#[derive(Args, Clone, Debug)]
+pub struct StoreArgs {
+    /// The store: a directory, file:///DIR or s3://BUCKET/PATH
+    #[arg(long, env = "LWP_FLEET_STORE", value_name = "URL")]
+    pub store: String,
+}
+
+impl StoreArgs {
+    /// Opens the store.
+    pub async fn open(&self) -> Result<Store, Failure> {
+        Ok(Store::open(Location::parse(&self.store)?).await?)
+    }
+}
+
+/// What a question may take.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct BudgetArgs {
+    /// Memory for sorting and joining, in MiB; more goes to temporary files
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: usize,
+
+    /// Seconds until an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub timeout: u64,
+}
+
+impl BudgetArgs {
+    /// As the engine wants it.
+    pub fn budget(&self) -> Budget {
+        Budget { memory_mib: self.memory, seconds: self.timeout, ..Budget::default() }
+    }
+}
+
+/// Of which recordings, in which store.
+#[derive(Args, Clone, Debug)]
+pub struct AskedArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
+    /// Only recordings that meet all of these: project=P benchmark=parse* commit=abc1234 branch=main host=H since=7d
+    /// label.KEY=VALUE mode=sampled
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
+}
+
+impl AskedArgs {
+    /// Opens the store for questions.
+    pub async fn session(&self) -> Result<(Session, Filter), Failure> {
+        let filter = Filter::parse(&self.filter)?;
+        let store = self.store.open().await?;
+        Ok((Session::new(&store, self.budget.budget()).await?, filter))
+    }
+}
+
+/// A format of answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    /// Columns for people
+    #[default]
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// JSON
+    Json,
+}
+
+impl From<FormatArg> for Format {
+    fn from(arg: FormatArg) -> Self {
+        match arg {
+            FormatArg::Table => Self::Table,
+            FormatArg::Csv => Self::Csv,
+            FormatArg::Json => Self::Json,
+        }
+    }
+}
+
+/// `lwp fleet add`.
+#[derive(Args, Clone, Debug)]
+pub struct AddArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub filing: FilingArgs,
+
+    /// Recordings: lwp.data, or facts as `lwp export -f facts` writes them; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Refuse recordings that were cut off
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Where recordings are filed.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FilingArgs {
+    /// The project [default: the recording's tag project, its CI repository, or "default"]
+    #[arg(long)]
+    pub project: Option<String>,
+
+    /// The benchmark [default: the recording's tag benchmark, or its program's name]
+    #[arg(long)]
+    pub benchmark: Option<String>,
+
+    /// The commit [default: as the recording says]
+    #[arg(long)]
+    pub commit: Option<String>,
+
+    /// The branch [default: as the recording says]
+    #[arg(long)]
+    pub branch: Option<String>,
+
+    /// A label; more than one may be given
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    pub labels: Vec<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let pair = pair.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "a key and a value are wanted, as in --label runner=arm".to_owned())
+}
+
+/// `lwp fleet note`.
+#[derive(Args, Clone, Debug)]
+pub struct NoteArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Only this project
+    #[arg(long, default_value = "")]
+    pub project: String,
+
+    /// Only this benchmark
+    #[arg(long, default_value = "")]
+    pub benchmark: String,
+
+    /// The commit, by its first letters
+    pub commit: String,
+
+    /// The remark
+    pub text: String,
+}
+
+/// `lwp fleet list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// At most N
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+
+    /// Format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
+
+/// What rows of a report stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ByArg {
+    /// Functions
+    #[default]
+    Function,
+    /// Programs and libraries
+    Module,
+    /// Source lines
+    Line,
+    /// Benchmarks
+    Benchmark,
+    /// Machines
+    Host,
+    /// Commits
+    Commit,
+}
+
+/// `lwp fleet report`.
+#[derive(Args, Clone, Debug)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// What is counted
+    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
+    pub event: String,
+
+    /// What it is counted by
+    #[arg(short, long, value_enum, default_value_t)]
+    pub sort: ByArg,
+
+    /// At most N rows
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+
+    /// Format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
+
+/// `lwp fleet history`.
+#[derive(Args, Clone, Debug)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// What is counted
+    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
+    pub event: String,
+
+    /// Only in this function; * stands for any letters
+    #[arg(short, long, value_name = "FUNCTION")]
+    pub function: Option<String>,
+
+    /// Format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
+
+/// How comparisons are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For a comment on a pull request
+    Markdown,
+    /// JSON
+    Json,
+}
+
+/// `lwp fleet compare`.
+#[derive(Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// The side before: a commit or id by its first letters, branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the
+    /// other side that has recordings
+    pub before: String,
+
+    /// The side after [default: HEAD]
+    pub after: Option<String>,
+
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// What is counted
+    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
+    pub event: String,
+
+    /// End with 3 if the count of a benchmark grew by more than this: +0.1%, +1000
+    #[arg(short, long, value_name = "LIMIT")]
+    pub limit: Option<String>,
+
+    /// The branch that base is looked for on
+    #[arg(long, value_name = "BRANCH", default_value = "origin/HEAD")]
+    pub onto: String,
+
+    /// Show at most N functions of a benchmark
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub functions: usize,
+
+    /// Format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: CompareFormat,
+}
+
+/// `lwp fleet steps`.
+#[derive(Args, Clone, Debug)]
+pub struct StepsArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// What is counted
+    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
+    pub event: String,
+
+    /// Show at most N functions of a step
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub functions: usize,
+
+    /// Print JSON
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// `lwp fleet flamegraph`.
+#[derive(Args, Clone, Debug)]
+pub struct FlamegraphArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// What is counted
+    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
+    pub event: String,
+
+    /// Colour by what has changed since these recordings: terms of a filter in one word
+    #[arg(long, value_name = "FILTER")]
+    pub baseline: Option<String>,
+
+    /// Write to FILE, an .svg picture or an .html page; - is standard output, a picture
+    #[arg(short, long, value_name = "FILE", default_value = "fleet.svg")]
+    pub output: PathBuf,
+}
+
+/// `lwp fleet sql`.
+#[derive(Args, Clone, Debug)]
+pub struct SqlArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
+    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, notes; views: recording_values,
+    /// function_values
+    pub question: String,
+
+    /// Format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
+
+/// An engine that reads the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineArg {
+    /// DuckDB, for the store as it is now
+    Duckdb,
+    /// Spark with Delta Lake
+    Spark,
+    /// Trino, for the table `facts` of a Delta Lake catalog
+    Trino,
+}
+
+/// `lwp fleet views`.
+#[derive(Args, Clone, Debug)]
+pub struct ViewsArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The engine
+    #[arg(long, value_enum)]
+    pub engine: EngineArg,
+}
+
+/// `lwp fleet compact`, `expire`, `repair`.
+#[derive(Args, Clone, Debug)]
+pub struct MaintainArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+}
+
+/// `lwp fleet retention`.
+#[derive(Args, Clone, Debug)]
+pub struct RetentionArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The rules
+    pub file: PathBuf,
+}
+
+/// `lwp fleet vacuum`.
+#[derive(Args, Clone, Debug)]
+pub struct VacuumArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Keep what somebody may have been reading or adding until HOURS ago
+    #[arg(long, value_name = "HOURS", default_value_t = 168)]
+    pub hours: u32,
+
+    /// Allow less than a day, when nobody else uses the store
+    #[arg(long)]
+    pub force: bool,
+
+    /// Only say what would be deleted
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `lwp fleet check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
+    /// Read every byte, and count and add up every recording's rows
+    #[arg(long)]
+    pub deep: bool,
+}

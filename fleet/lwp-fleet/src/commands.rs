@@ -1,0 +1,63 @@
+//! The subcommands.
+
+mod add;
+mod compare;
+mod flamegraph;
+mod history;
+mod maintain;
+mod question;
+mod steps;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use lwp_terminal::escape;
+
+use crate::args::{Command, CommandLine};
+use crate::failure::Failure;
+
+/// Executes what the command line asks for.
+pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
+    match line.command {
+        Command::Init(args) => maintain::init(&args).await?,
+        Command::Add(args) => add::execute(&args).await?,
+        Command::Note(args) => maintain::note(&args).await?,
+        Command::List(args) => question::list(&args).await?,
+        Command::Report(args) => question::report(&args).await?,
+        Command::History(args) => history::execute(&args).await?,
+        Command::Compare(args) => return compare::execute(&args).await,
+        Command::Steps(args) => steps::execute(&args).await?,
+        Command::Flamegraph(args) => flamegraph::execute(&args).await?,
+        Command::Sql(args) => question::sql(&args).await?,
+        Command::Views(args) => question::views(&args).await?,
+        Command::Compact(args) => maintain::compact(&args).await?,
+        Command::Retention(args) => maintain::retention(&args).await?,
+        Command::Expire(args) => maintain::expire(&args).await?,
+        Command::Vacuum(args) => maintain::vacuum(&args).await?,
+        Command::Check(args) => return maintain::check(&args).await,
+        Command::Repair(args) => maintain::repair(&args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes text to standard output, without control characters. A reader that has seen enough is no fault.
+fn print(text: &str) -> Result<(), Failure> {
+    write(Path::new("-"), text)
+}
+
+/// Writes text to a file; - is standard output.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let text = escape::lines(text);
+    if path.as_os_str() != "-" {
+        let named = |error| Failure::new(format!("{}: {error}", path.display()));
+        return std::fs::write(path, text.as_bytes()).map_err(named);
+    }
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,219 @@
+//! `lwp fleet compare`.
+
+use std::process::ExitCode;
+
+use lwp_query::compare::{Comparison, Pair, Selector, compare};
+use lwp_query::views::quoted;
+use lwp_query::{Filter, Session};
+use lwp_terminal::escape::markdown;
+use serde_json::json;
+
+use super::print;
+use super::steps::{change_json, line};
+use crate::args::{CompareArgs, CompareFormat};
+use crate::failure::{EXCEEDED, Failure};
+use crate::git;
+use crate::numbers::{grouped, percent, signed};
+
+/// Compares.
+pub async fn execute(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    let limit = args.limit.as_deref().map(Limit::parse).transpose()?;
+    // Without a second side, the first term of the filter stands in its place.
+    let (after, terms) = match &args.after {
+        Some(text) if text.contains('=') && !text.starts_with("label:") => {
+            (None, [std::slice::from_ref(text), args.asked.filter.as_slice()].concat())
+        }
+        after => (after.clone(), args.asked.filter.clone()),
+    };
+    let filter = Filter::parse(&terms)?;
+    let store = args.asked.store.open().await?;
+    let session = Session::new(&store, args.asked.budget.budget()).await?;
+    let after = match after {
+        Some(text) => Selector::parse(&text)?,
+        None => {
+            let head = git::head().ok_or_else(|| {
+                Failure::new("there is no git tree here whose HEAD could be compared")
+            })?;
+            Selector::parse(&head)?
+        }
+    };
+    let before = match args.before.as_str() {
+        "base" => base(&session, &filter, &args.onto).await?,
+        text => Selector::parse(text)?,
+    };
+    let compared = compare(&session, (&before, &after), &filter, &args.event).await?;
+    let over: Vec<&Pair> = match &limit {
+        Some(limit) => compared.pairs.iter().filter(|pair| limit.is_exceeded(pair)).collect(),
+        None => Vec::new(),
+    };
+    let names = (before.text.as_str(), after.text.as_str());
+    match args.format {
+        CompareFormat::Text => print(&text(&compared, names, args.functions))?,
+        CompareFormat::Markdown => print(&comment(&compared, names, &over, args.functions))?,
+        CompareFormat::Json => print(&format!("{}\n", json_of(&compared, names)))?,
+    }
+    for pair in &over {
+        let change = percent(pair.before.value as f64, pair.after.value as f64);
+        lwp_terminal::say!(
+            "lwp-fleet: {} grew by {change}, more than {}",
+            pair.benchmark,
+            args.limit.as_deref().unwrap_or("")
+        );
+    }
+    Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXCEEDED) })
+}
+
+/// The nearest ancestor that has recordings.
+async fn base(session: &Session, filter: &Filter, onto: &str) -> Result<Selector, Failure> {
+    let ancestors = git::ancestors(onto);
+    let none = |why: String| Failure::new(why).with_remedy("name a commit to compare with");
+    if ancestors.is_empty() {
+        return Err(none(format!("git knows no ancestors here: no tree, or no branch {onto}")));
+    }
+    let list: Vec<String> = ancestors.iter().map(|commit| quoted(commit)).collect();
+    let sql = format!(
+        "select distinct \"commit\" from recordings where {} and \"commit\" in ({})",
+        filter.sql(),
+        list.join(", ")
+    );
+    let known = session.ask(&sql).await?.texts("commit");
+    let near = ancestors.iter().enumerate().find(|(_, commit)| known.contains(commit));
+    let (distance, commit) = near.ok_or_else(|| {
+        none(format!("none of the last {} ancestors was recorded", ancestors.len()))
+    })?;
+    if distance > 0 {
+        lwp_terminal::say!(
+            "lwp-fleet: base is {commit}, {distance} commits before the nearest one, which was not recorded"
+        );
+    }
+    Ok(Selector::parse(commit)?)
+}
+
+/// The most that a count may grow.
+enum Limit {
+    Percent(f64),
+    Count(i128),
+}
+
+impl Limit {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let wrong = || Failure::new(format!("'{text}' is no limit: +0.1% or +1000 is wanted"));
+        let number = text.strip_prefix('+').unwrap_or(text);
+        match number.strip_suffix('%') {
+            Some(percent) => {
+                percent.parse().ok().filter(|p: &f64| p.is_finite()).map(Self::Percent)
+            }
+            None => number.replace('_', "").parse().ok().map(Self::Count),
+        }
+        .ok_or_else(wrong)
+    }
+
+    fn is_exceeded(&self, pair: &Pair) -> bool {
+        match self {
+            Self::Percent(most) => pair.percent() > *most,
+            Self::Count(most) => {
+                i128::from(pair.after.value) - i128::from(pair.before.value) > *most
+            }
+        }
+    }
+}
+
+fn text(compared: &Comparison, names: (&str, &str), functions: usize) -> String {
+    let mut out = format!("# {}: {} compared with {}\n", compared.event, names.1, names.0);
+    let identical = compared.pairs.iter().filter(|pair| pair.is_identical()).count();
+    for pair in compared.pairs.iter().filter(|pair| !pair.is_identical()) {
+        let (before, after) = (pair.before.value, pair.after.value);
+        out += &format!(
+            "{} {}: {} to {}, {} ({})\n",
+            pair.project,
+            pair.benchmark,
+            grouped(before.into()),
+            grouped(after.into()),
+            signed(i128::from(after) - i128::from(before)),
+            percent(before as f64, after as f64),
+        );
+        for caveat in pair.caveats() {
+            out += &format!("    note: {caveat}\n");
+        }
+        pair.functions.iter().take(functions).for_each(|change| out += &line(change));
+        let more = pair.functions.len().saturating_sub(functions);
+        if more > 0 {
+            out += &format!("    {more} more functions changed\n");
+        }
+    }
+    out += &format!("{identical} of {} benchmarks are identical\n", compared.pairs.len());
+    for (list, name) in [(&compared.only_before, names.0), (&compared.only_after, names.1)] {
+        if !list.is_empty() {
+            out += &format!("only in {name}: {}\n", list.join(", "));
+        }
+    }
+    out
+}
+
+fn comment(compared: &Comparison, names: (&str, &str), over: &[&Pair], functions: usize) -> String {
+    let changed: Vec<&Pair> = compared.pairs.iter().filter(|pair| !pair.is_identical()).collect();
+    let identical = compared.pairs.len() - changed.len();
+    let verdict = match (over.len(), changed.len()) {
+        (0, 0) => "No count changed".to_owned(),
+        (0, changed) => format!("{changed} of {} benchmarks changed", compared.pairs.len()),
+        (over, _) => {
+            format!("{over} of {} benchmarks grew by more than they may", compared.pairs.len())
+        }
+    };
+    let mut out = format!(
+        "### lwp: {verdict}\n\n`{}` compared with `{}`, {}\n",
+        markdown(names.1),
+        markdown(names.0),
+        markdown(&compared.event)
+    );
+    if !changed.is_empty() {
+        out += "\n| benchmark | before | after | change |\n|---|---:|---:|---:|\n";
+    }
+    for pair in &changed {
+        out += &format!(
+            "| {} | {} | {} | {} |\n",
+            markdown(&pair.benchmark),
+            grouped(pair.before.value.into()),
+            grouped(pair.after.value.into()),
+            percent(pair.before.value as f64, pair.after.value as f64)
+        );
+    }
+    for pair in changed.iter().filter(|pair| !pair.functions.is_empty()) {
+        out += &format!("\n<details><summary>{}</summary>\n\n", markdown(&pair.benchmark));
+        for caveat in pair.caveats() {
+            out += &format!("* {}\n", markdown(&caveat));
+        }
+        out += "\n| function | before | after | difference |\n|---|---:|---:|---:|\n";
+        for change in pair.functions.iter().take(functions) {
+            out += &format!(
+                "| {} ({}) | {} | {} | {} |\n",
+                markdown(&change.function),
+                markdown(&change.module),
+                grouped(change.before.into()),
+                grouped(change.after.into()),
+                signed(change.difference())
+            );
+        }
+        out += "\n</details>\n";
+    }
+    out += &format!("\n{identical} of {} benchmarks are identical.\n", compared.pairs.len());
+    out
+}
+
+fn json_of(compared: &Comparison, names: (&str, &str)) -> serde_json::Value {
+    let pair = |pair: &Pair| {
+        json!({
+            "project": pair.project, "benchmark": pair.benchmark,
+            "identical": pair.is_identical(),
+            "before": { "id": pair.before.id, "commit": pair.before.commit, "value": pair.before.value },
+            "after": { "id": pair.after.id, "commit": pair.after.commit, "value": pair.after.value },
+            "rebuilt": pair.rebuilt, "caveats": pair.caveats(),
+            "functions": pair.functions.iter().map(change_json).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "event": compared.event, "before": names.0, "after": names.1,
+        "pairs": compared.pairs.iter().map(pair).collect::<Vec<_>>(),
+        "only_before": compared.only_before, "only_after": compared.only_after,
+    })
+}

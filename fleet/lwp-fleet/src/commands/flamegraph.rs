@@ -1,0 +1,34 @@
+//! `lwp fleet flamegraph`.
+
+use lwp_query::Filter;
+use lwp_query::flame::{Picture, flame};
+use lwp_terminal::escape::printable;
+
+use crate::args::FlamegraphArgs;
+use crate::failure::Failure;
+
+/// Draws.
+pub async fn execute(args: &FlamegraphArgs) -> Result<(), Failure> {
+    let end = args.output.extension().map(|end| end.to_string_lossy().to_lowercase());
+    let page = match end.as_deref() {
+        None | Some("svg") => false,
+        Some("html" | "htm") => true,
+        Some(other) => {
+            let cause = format!("flame graphs are not drawn as .{other}");
+            return Err(Failure::new(cause).with_remedy("name a file that ends in .svg or .html"));
+        }
+    };
+    let (session, filter) = args.asked.session().await?;
+    let terms = args
+        .baseline
+        .as_ref()
+        .map(|text| text.split(' ').filter(|term| !term.is_empty()).collect::<Vec<_>>());
+    let baseline = terms.map(|terms| Filter::parse(&terms)).transpose()?;
+    let picture =
+        Picture { filter: &filter, baseline: baseline.as_ref(), event: &args.event, page };
+    super::write(&args.output, &flame(&session, &picture).await?)?;
+    if args.output.as_os_str() != "-" {
+        lwp_terminal::say!("lwp-fleet: wrote {}", printable(&args.output.display().to_string()));
+    }
+    Ok(())
+}

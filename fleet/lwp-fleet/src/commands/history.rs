@@ -1,0 +1,90 @@
+//! `lwp fleet history`.
+
+use lwp_query::history::{Asked, Series, history};
+use serde_json::json;
+
+use super::print;
+use crate::args::{FormatArg, HistoryArgs};
+use crate::failure::Failure;
+use crate::git;
+use crate::numbers::{grouped, percent};
+
+/// Shows a count by commit.
+pub async fn execute(args: &HistoryArgs) -> Result<(), Failure> {
+    let (session, filter) = args.asked.session().await?;
+    let order = git::order();
+    let asked = Asked { event: &args.event, function: args.function.as_deref(), order: &order };
+    let all = history(&session, &filter, &asked).await?;
+    match args.format {
+        FormatArg::Table => print(&all.iter().map(|series| text(series, args)).collect::<String>()),
+        FormatArg::Csv => print(&csv(&all)),
+        FormatArg::Json => print(&(json(&all) + "\n")),
+    }
+}
+
+fn text(series: &Series, args: &HistoryArgs) -> String {
+    let of = args.function.as_ref().map_or(String::new(), |function| format!(" of {function}"));
+    let mut out = format!("# {} {}: {}{of}\n", series.project, series.benchmark, args.event);
+    let mut last: Option<i64> = None;
+    for (index, point) in series.points.iter().enumerate() {
+        let step = series.steps.iter().find(|step| step.at == index);
+        let change = match last {
+            Some(last) if last != point.value => percent(last as f64, point.value as f64),
+            _ => String::new(),
+        };
+        let mark = match step {
+            Some(step) if step.after > step.before => "step up",
+            Some(_) => "step down",
+            None => "",
+        };
+        let line = format!(
+            "{:<12}  {}  {:>16}  {change:>9}  {mark:<9}  {}",
+            point.commit.get(..12).unwrap_or(&point.commit),
+            point.started,
+            grouped(point.value.into()),
+            point.note
+        );
+        out += line.trim_end();
+        out.push('\n');
+        last = Some(point.value);
+    }
+    out
+}
+
+fn csv(all: &[Series]) -> String {
+    use lwp_terminal::escape::csv as field;
+    let mut out = "project,benchmark,commit,started,value,runs,step,note\n".to_owned();
+    for series in all {
+        for (index, point) in series.points.iter().enumerate() {
+            let step = series.steps.iter().any(|step| step.at == index);
+            out += &format!(
+                "{},{},{},{},{},{},{step},{}\n",
+                field(&series.project),
+                field(&series.benchmark),
+                field(&point.commit),
+                point.started,
+                point.value,
+                point.runs,
+                field(&point.note)
+            );
+        }
+    }
+    out
+}
+
+fn json(all: &[Series]) -> String {
+    let series = all.iter().map(|series| {
+        let points = series.points.iter().enumerate().map(|(index, point)| {
+            json!({
+                "commit": point.commit, "started": point.started, "value": point.value,
+                "runs": point.runs, "note": point.note,
+                "step": series.steps.iter().any(|step| step.at == index),
+            })
+        });
+        json!({
+            "project": series.project, "benchmark": series.benchmark,
+            "deterministic": series.deterministic, "points": points.collect::<Vec<_>>(),
+        })
+    });
+    json!(series.collect::<Vec<_>>()).to_string()
+}

@@ -1,0 +1,110 @@
+//! `lwp fleet init`, `note`, `compact`, `retention`, `expire`, `vacuum`, `check`, `repair`.
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use lwp_query::{check, compact as compaction, expire as expiry};
+use lwp_store::{Location, Note, Store};
+
+use super::print;
+use crate::args::{CheckArgs, MaintainArgs, NoteArgs, RetentionArgs, StoreArgs, VacuumArgs};
+use crate::failure::Failure;
+use crate::numbers::bytes;
+
+/// Makes a store.
+pub async fn init(args: &StoreArgs) -> Result<(), Failure> {
+    let store = Store::init(Location::parse(&args.store)?).await?;
+    print(&format!("made {}\n", store.location().url))
+}
+
+/// Adds a note.
+pub async fn note(args: &NoteArgs) -> Result<(), Failure> {
+    if args.commit.len() < 4 {
+        return Err(Failure::new(format!("'{}' is too short for a commit", args.commit)));
+    }
+    let store = args.store.open().await?;
+    let note = Note {
+        project: args.project.clone(),
+        benchmark: args.benchmark.clone(),
+        commit: args.commit.clone(),
+        text: args.text.clone(),
+        author: std::env::var("USER").unwrap_or_default(),
+    };
+    store.note(&note).await?;
+    Ok(())
+}
+
+/// Compacts.
+pub async fn compact(args: &MaintainArgs) -> Result<(), Failure> {
+    let store = args.store.open().await?;
+    let done = compaction::compact(&store, args.budget.budget()).await?;
+    print(&format!(
+        "{} files of {} became {} files of {}\n",
+        done.old_files,
+        bytes(done.old_bytes),
+        done.new_files,
+        bytes(done.new_bytes)
+    ))?;
+    if done.skipped > 0 {
+        print(&format!("{} days were rewritten by somebody else meanwhile\n", done.skipped))?;
+    }
+    Ok(())
+}
+
+/// Sets the rules of retention.
+pub async fn retention(args: &RetentionArgs) -> Result<(), Failure> {
+    let mut text = String::new();
+    let place = if args.file.as_os_str() == "-" { "/dev/stdin".into() } else { args.file.clone() };
+    let file = std::fs::File::open(&place);
+    let read = file.and_then(|file| file.take(1 << 20).read_to_string(&mut text));
+    read.map_err(|error| Failure::new(format!("{}: {error}", args.file.display())))?;
+    args.store.open().await?.set_retention(&text).await?;
+    Ok(())
+}
+
+/// Removes what the rules say.
+pub async fn expire(args: &MaintainArgs) -> Result<(), Failure> {
+    let store = args.store.open().await?;
+    let done = expiry::expire(&store, args.budget.budget()).await?;
+    print(&format!("removed {} rows from {} files\n", done.rows, done.files))
+}
+
+/// Deletes files.
+pub async fn vacuum(args: &VacuumArgs) -> Result<(), Failure> {
+    if args.hours < 24 && !args.force {
+        let cause = "somebody may still be reading or adding what is younger than a day";
+        return Err(Failure::new(cause).with_remedy("use --force if nobody else uses the store"));
+    }
+    let done = args.store.open().await?.vacuum(args.hours, args.dry_run).await?;
+    let verb = if args.dry_run { "would delete" } else { "deleted" };
+    print(&format!("{verb} {} files of {}\n", done.files, bytes(done.bytes)))
+}
+
+/// Checks; 125 if something is wrong.
+pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let store = args.store.open().await?;
+    let found = check::check(&store, args.deep, args.budget.budget()).await?;
+    let mut text =
+        format!("version {}: {} files of {}", found.version, found.files, bytes(found.bytes));
+    if args.deep && found.damaged.is_empty() {
+        text += &format!(", {} recordings", found.recordings);
+    }
+    print(&format!("{text}\n"))?;
+    for fault in &found.faults {
+        print(&format!("fault: {fault}\n"))?;
+    }
+    match found.faults.len() {
+        0 => Ok(ExitCode::SUCCESS),
+        faults => Err(Failure::new(format!("{faults} faults")).with_remedy("lwp fleet repair")),
+    }
+}
+
+/// Removes what is damaged.
+pub async fn repair(args: &MaintainArgs) -> Result<(), Failure> {
+    let store = args.store.open().await?;
+    let (done, faults) = check::repair(&store, args.budget.budget()).await?;
+    for fault in &faults {
+        print(&format!("fault: {fault}\n"))?;
+    }
+    print(&format!("removed {} rows and {} files\n", done.rows, done.files))
+}

@@ -1,0 +1,71 @@
+//! `lwp fleet steps`.
+
+use lwp_query::compare::Change;
+use lwp_query::steps::{Found, steps};
+use serde_json::json;
+
+use super::print;
+use crate::args::StepsArgs;
+use crate::failure::Failure;
+use crate::git;
+use crate::numbers::{grouped, percent, signed};
+
+/// Finds steps.
+pub async fn execute(args: &StepsArgs) -> Result<(), Failure> {
+    let (session, filter) = args.asked.session().await?;
+    let found = steps(&session, &filter, &args.event, &git::order(), args.functions).await?;
+    if args.json {
+        let all: Vec<_> = found.iter().map(json_of).collect();
+        return print(&format!("{}\n", json!(all)));
+    }
+    if found.is_empty() {
+        return print("no steps\n");
+    }
+    print(&found.iter().map(|found| text(found, &args.event)).collect::<String>())
+}
+
+fn text(found: &Found, event: &str) -> String {
+    let step = &found.step;
+    let (before, after) = (step.before as i128, step.after as i128);
+    let short = |commit: &str| commit.get(..12).unwrap_or(commit).to_owned();
+    let mut out = format!(
+        "{}  {} {}: {} {event}, {} to {} ({})\n",
+        short(&found.commit),
+        found.project,
+        found.benchmark,
+        signed(after - before),
+        grouped(before),
+        grouped(after),
+        percent(step.before, step.after),
+    );
+    out += &format!("    after {}, recorded {}\n", short(&found.before), found.started);
+    if !found.note.is_empty() {
+        out += &format!("    noted: {}\n", found.note);
+    }
+    for change in &found.functions {
+        out += &line(change);
+    }
+    out
+}
+
+/// A function that changed.
+pub fn line(change: &Change) -> String {
+    format!("    {:>16}  {} [{}]\n", signed(change.difference()), change.function, change.module)
+}
+
+fn json_of(found: &Found) -> serde_json::Value {
+    json!({
+        "project": found.project, "benchmark": found.benchmark, "commit": found.commit,
+        "before_commit": found.before, "started": found.started, "before": found.step.before,
+        "after": found.step.after, "note": found.note,
+        "functions": found.functions.iter().map(change_json).collect::<Vec<_>>(),
+    })
+}
+
+/// A function that changed, as JSON.
+pub fn change_json(change: &Change) -> serde_json::Value {
+    json!({
+        "module": change.module, "function": change.function,
+        "before": change.before, "after": change.after,
+    })
+}

@@ -1,0 +1,97 @@
+//! Failures: one line for the cause, one for the remedy, and an exit code.
+
+use std::process::ExitCode;
+
+use lwp_terminal::escape::printable;
+
+/// The exit code when lwp-fleet itself failed.
+pub const OWN_FAILURE: u8 = 125;
+/// The exit code when a limit is exceeded.
+pub const EXCEEDED: u8 = 3;
+/// The exit code when another attempt later may succeed: `EX_TEMPFAIL`.
+const TEMPORARY: u8 = 75;
+
+/// Why lwp-fleet could not do what it was asked to.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    cause: String,
+    remedy: String,
+}
+
+impl Failure {
+    /// A failure.
+    pub fn new(cause: impl Into<String>) -> Self {
+        Self { code: OWN_FAILURE, cause: printable(&cause.into()), remedy: String::new() }
+    }
+
+    /// A refusal by the argument parser.
+    pub fn usage(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let text = lines.join("\n");
+        let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
+        Self { code: OWN_FAILURE, cause, remedy: String::new() }
+    }
+
+    /// Adds what the user can do about it.
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    /// Prints the failure and returns the exit code to end with.
+    pub fn report(&self) -> ExitCode {
+        let mut text = format!("lwp-fleet: {}\n", self.cause);
+        if !self.remedy.is_empty() {
+            text += &format!("remedy: {}\n", self.remedy);
+        }
+        // Where it cannot be said, the exit code is what is left.
+        let _ = lwp_terminal::say_text(&text);
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<lwp_store::Error> for Failure {
+    fn from(error: lwp_store::Error) -> Self {
+        use lwp_store::Error;
+        let cause = error.to_string();
+        let code = if error.is_temporary() { TEMPORARY } else { OWN_FAILURE };
+        let failure = Self { code, ..Self::new(cause) };
+        match error {
+            Error::Missing(_) => failure.with_remedy("make one first: lwp fleet init"),
+            Error::Damaged { .. } | Error::File { .. } => failure.with_remedy(
+                "lwp fleet check --deep tells what is damaged, lwp fleet repair removes it",
+            ),
+            Error::Contention(_) => failure.with_remedy("try again"),
+            Error::Unconditional(_) => failure
+                .with_remedy("keep the store on a directory, or on storage that can put if absent"),
+            _ => failure,
+        }
+    }
+}
+
+impl From<lwp_query::Error> for Failure {
+    fn from(error: lwp_query::Error) -> Self {
+        match error {
+            lwp_query::Error::Store(error) => error.into(),
+            error => {
+                let cause = error.to_string();
+                let damaged = cause.contains("damaged: ");
+                let failure = Self::new(cause);
+                match damaged {
+                    true => failure.with_remedy(
+                        "lwp fleet check --deep tells what is damaged, lwp fleet repair removes it",
+                    ),
+                    false => failure,
+                }
+            }
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}

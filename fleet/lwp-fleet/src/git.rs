@@ -1,0 +1,40 @@
+//! What git knows about commits, where there is a working tree around.
+
+use std::process::{Command, Stdio};
+
+/// The most commits that are asked for.
+const MOST: &str = "10000";
+
+/// Commits on the way to HEAD, first to last; none where there is no git or no tree.
+pub fn order() -> Vec<String> {
+    let mut all = lines(&["rev-list", "--max-count", MOST, "HEAD"]);
+    all.reverse();
+    all
+}
+
+/// The ancestors of HEAD that a change is compared with, nearest first: those of the place where it left `branch`.
+pub fn ancestors(branch: &str) -> Vec<String> {
+    let fork = lines(&["merge-base", "HEAD", branch]);
+    let head = lines(&["rev-parse", "HEAD"]);
+    // On the branch itself, it is the commit before.
+    let from = match fork.first() {
+        Some(fork) if head.first() != Some(fork) => fork.clone(),
+        _ => "HEAD^".to_owned(),
+    };
+    lines(&["rev-list", "--first-parent", "--max-count", "200", &from])
+}
+
+/// The commit that is checked out.
+pub fn head() -> Option<String> {
+    lines(&["rev-parse", "HEAD"]).into_iter().next()
+}
+
+fn lines(words: &[&str]) -> Vec<String> {
+    let mut git = Command::new("git");
+    git.args(["--no-optional-locks"]).args(words).stdin(Stdio::null()).stderr(Stdio::null());
+    let Ok(output) = git.output() else { return Vec::new() };
+    if !output.status.success() {
+        return Vec::new();
+    }
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}

@@ -1,0 +1,295 @@
+//! Comparisons of two commits, branches or recordings, benchmark by benchmark.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::filter::Filter;
+use crate::measure::Measure;
+use crate::session::{Rows, Session};
+use crate::views::quoted;
+
+/// A side of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// As it was given.
+    pub text: String,
+    condition: String,
+}
+
+impl Selector {
+    /// A commit or a recording's id by its first letters, `branch:NAME` for the latest of a branch, or `label:KEY=VALUE`.
+    ///
+    /// # Errors
+    ///
+    /// If it is none of these.
+    pub fn parse(text: &str) -> Result<Self> {
+        let condition = match text.split_once(':') {
+            Some(("branch", name)) => format!("branch = {}", quoted(name)),
+            Some(("label", pair)) => {
+                let pair = pair.split_once('=').ok_or_else(|| {
+                    Error::Question(format!("'{text}': label:KEY=VALUE is wanted"))
+                })?;
+                format!("labels[{}] = {}", quoted(pair.0), quoted(pair.1))
+            }
+            Some(_) => {
+                return Err(Error::Question(format!(
+                    "'{text}' is no commit, id, branch:NAME or label:KEY=VALUE"
+                )));
+            }
+            None if text.len() < 4 => {
+                return Err(Error::Question(format!("'{text}' is too short for a commit")));
+            }
+            None => {
+                let text = quoted(text);
+                format!("(starts_with(\"commit\", {text}) or starts_with(id, {text}))")
+            }
+        };
+        Ok(Self { text: text.to_owned(), condition })
+    }
+}
+
+/// A recording that is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Side {
+    /// Its id.
+    pub id: String,
+    /// Its key.
+    pub recording: i64,
+    /// Its commit.
+    pub commit: String,
+    /// The hash of what was counted.
+    pub content: String,
+    /// The value.
+    pub value: i64,
+    /// The version of the tool that recorded.
+    pub tool: String,
+    /// The processor that the program saw.
+    pub cpu: String,
+    /// Whether its environment was fixed.
+    pub deterministic: String,
+}
+
+/// A function, before and after.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Its module.
+    pub module: String,
+    /// Its name.
+    pub function: String,
+    /// The value before.
+    pub before: i64,
+    /// The value after.
+    pub after: i64,
+}
+
+impl Change {
+    /// After minus before.
+    pub fn difference(&self) -> i128 {
+        i128::from(self.after) - i128::from(self.before)
+    }
+}
+
+/// A benchmark, compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pair {
+    /// The project.
+    pub project: String,
+    /// The benchmark.
+    pub benchmark: String,
+    /// The latest recording of the one side.
+    pub before: Side,
+    /// The latest recording of the other.
+    pub after: Side,
+    /// Functions that changed, most first. Empty where everything is equal.
+    pub functions: Vec<Change>,
+    /// Modules that are other builds.
+    pub rebuilt: Vec<String>,
+}
+
+impl Pair {
+    /// Whether everything that was counted is equal.
+    pub fn is_identical(&self) -> bool {
+        self.before.content == self.after.content
+    }
+
+    /// The change of the total, in per cent.
+    pub fn percent(&self) -> f64 {
+        let (before, after) = (self.before.value as f64, self.after.value as f64);
+        if before == 0.0 { f64::INFINITY } else { 100.0 * (after - before) / before }
+    }
+
+    /// What makes the two hard to compare, in words.
+    pub fn caveats(&self) -> Vec<String> {
+        let of = |what: &str, before: &str, after: &str| {
+            (before != after).then(|| format!("{what} was {}, is {}", named(before), named(after)))
+        };
+        let (before, after) = (&self.before, &self.after);
+        let all = [
+            of("lwp's version", &before.tool, &after.tool),
+            of("the processor", &before.cpu, &after.cpu),
+            of("--deterministic", &before.deterministic, &after.deterministic),
+        ];
+        let libc = self
+            .rebuilt
+            .iter()
+            .filter(|module| module.starts_with("libc.") || module.starts_with("ld-"));
+        let libc = libc.map(|module| format!("{module} is another build"));
+        all.into_iter().flatten().chain(libc).collect()
+    }
+}
+
+fn named(text: &str) -> &str {
+    if text.is_empty() { "unknown" } else { text }
+}
+
+/// Two sides, compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// The event.
+    pub event: String,
+    /// Benchmarks of both sides.
+    pub pairs: Vec<Pair>,
+    /// Benchmarks that only the first side has.
+    pub only_before: Vec<String>,
+    /// Benchmarks that only the second side has.
+    pub only_after: Vec<String>,
+}
+
+/// Compares the latest recordings of two sides, benchmark by benchmark.
+///
+/// # Errors
+///
+/// If the store cannot be read, or a side has no recording.
+pub async fn compare(
+    session: &Session,
+    sides: (&Selector, &Selector),
+    filter: &Filter,
+    event: &str,
+) -> Result<Comparison> {
+    let measure = Measure::new(event, filter);
+    let before = latest(session, sides.0, filter, &measure).await?;
+    let mut after = latest(session, sides.1, filter, &measure).await?;
+    let mut out = Comparison { event: event.to_owned(), ..Comparison::default() };
+    for ((project, benchmark), before) in before {
+        let Some(after) = after.remove(&(project.clone(), benchmark.clone())) else {
+            out.only_before.push(format!("{project} {benchmark}"));
+            continue;
+        };
+        let mut pair = Pair { project, benchmark, before, after, ..Pair::default() };
+        if !pair.is_identical() {
+            let of =
+                |side: &Side| Filter::default().and(&format!("recording = {}", side.recording));
+            let (old, new) = (of(&pair.before), of(&pair.after));
+            pair.functions = changes_between(session, &measure, &old, &new).await?;
+            pair.rebuilt = rebuilt(session, &old, &new).await?;
+        }
+        out.pairs.push(pair);
+    }
+    out.only_after =
+        after.keys().map(|(project, benchmark)| format!("{project} {benchmark}")).collect();
+    Ok(out)
+}
+
+/// The latest recording of each benchmark on a side.
+async fn latest(
+    session: &Session,
+    side: &Selector,
+    filter: &Filter,
+    measure: &Measure,
+) -> Result<BTreeMap<(String, String), Side>> {
+    let value = match measure.is_exact() {
+        true => format!("r.{}", measure.value()),
+        false => "t.\"value\"".to_owned(),
+    };
+    let joined = match measure.is_exact() {
+        true => String::new(),
+        false => {
+            format!("join totals t on t.recording = r.recording and t.{}", measure.condition())
+        }
+    };
+    let sql = format!(
+        "with picked as (select * from recordings where {} and {}) \
+         select r.id, r.recording, r.\"commit\", r.content, {value} as v, r.tool_version, r.cpu, \
+         r.deterministic, r.project, r.benchmark from picked r {joined} \
+         where {value} is not null order by r.started, r.id",
+        side.condition,
+        filter.sql(),
+    );
+    let rows = session.ask(&sql).await?;
+    if rows.is_empty() {
+        return Err(Error::Question(format!("no recording of '{}' is chosen", side.text)));
+    }
+    let (projects, benchmarks) = (rows.texts("project"), rows.texts("benchmark"));
+    let sides = sides(&rows);
+    // The last one of each stays.
+    Ok(projects.into_iter().zip(benchmarks).zip(sides).collect())
+}
+
+fn sides(rows: &Rows) -> Vec<Side> {
+    let [ids, commits, contents, tools, cpus, fixed] =
+        ["id", "commit", "content", "tool_version", "cpu", "deterministic"]
+            .map(|name| rows.texts(name));
+    let (recordings, values) = (rows.longs("recording"), rows.longs("v"));
+    let side = |row: usize| Side {
+        id: ids[row].clone(),
+        recording: recordings[row].unwrap_or(0),
+        commit: commits[row].clone(),
+        content: contents[row].clone(),
+        value: values[row].unwrap_or(0),
+        tool: tools[row].clone(),
+        cpu: cpus[row].clone(),
+        deterministic: fixed[row].clone(),
+    };
+    (0..rows.len()).map(side).collect()
+}
+
+/// The functions whose values two filters have different, those that changed most first.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub async fn changes_between(
+    session: &Session,
+    measure: &Measure,
+    before: &Filter,
+    after: &Filter,
+) -> Result<Vec<Change>> {
+    let of = |filter: &Filter| {
+        format!(
+            "select module, function, sum({}) as v from functions where {} and {} group by module, function",
+            measure.value(),
+            measure.condition(),
+            filter.sql()
+        )
+    };
+    let sql = format!(
+        "with b as ({}), a as ({}) select coalesce(a.module, b.module) as module, \
+         coalesce(a.function, b.function) as function, coalesce(b.v, 0) as before, \
+         coalesce(a.v, 0) as after from a full join b on a.module = b.module and a.function = b.function \
+         where coalesce(a.v, 0) <> coalesce(b.v, 0) \
+         order by abs(coalesce(a.v, 0) - coalesce(b.v, 0)) desc, 1, 2",
+        of(before),
+        of(after)
+    );
+    let rows = session.ask(&sql).await?;
+    let (modules, functions) = (rows.texts("module"), rows.texts("function"));
+    let (old, new) = (rows.longs("before"), rows.longs("after"));
+    let change = |row: usize| Change {
+        module: modules[row].clone(),
+        function: functions[row].clone(),
+        before: old[row].unwrap_or(0),
+        after: new[row].unwrap_or(0),
+    };
+    Ok((0..rows.len()).map(change).collect())
+}
+
+async fn rebuilt(session: &Session, before: &Filter, after: &Filter) -> Result<Vec<String>> {
+    let sql = format!(
+        "select distinct a.module from (select * from modules where {}) a \
+         join (select * from modules where {}) b on a.module = b.module \
+         where coalesce(a.build_id, '') <> coalesce(b.build_id, '') order by 1",
+        after.sql(),
+        before.sql()
+    );
+    Ok(session.ask(&sql).await?.texts("module"))
+}

@@ -1,0 +1,70 @@
+//! Faults of questions.
+
+use datafusion::error::DataFusionError;
+
+/// The result of a question.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A fault of a question.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] lwp_store::Error),
+    /// The question cannot be understood, or asks for what there is not.
+    #[error("{0}")]
+    Question(String),
+    /// The question would take more memory than it may.
+    #[error("the question takes more memory than {0} MiB")]
+    Memory(usize),
+    /// The question took longer than it may.
+    #[error("no answer within {0} s")]
+    Time(u64),
+    /// The answer is longer than it may be.
+    #[error("the answer has more than {0} rows: ask for fewer with a limit")]
+    Rows(usize),
+    /// The engine has a fault.
+    #[error("the engine failed: {0}")]
+    Engine(String),
+    /// Rows in memory.
+    #[error("{0}")]
+    Arrow(#[from] arrow::error::ArrowError),
+    /// JSON.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        if let Some(of_store) = of_store(&error) {
+            return Self::Engine(of_store);
+        }
+        match error.find_root() {
+            DataFusionError::ResourcesExhausted(text) => Self::Question(text.clone()),
+            DataFusionError::Plan(text) => Self::Question(text.clone()),
+            root @ (DataFusionError::SQL(..)
+            | DataFusionError::SchemaError(..)
+            | DataFusionError::NotImplemented(_)) => Self::Question(root.strip_backtrace()),
+            root => Self::Engine(root.strip_backtrace()),
+        }
+    }
+}
+
+/// The fault of the store at the bottom of another one.
+fn of_store(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(own) = error.downcast_ref::<lwp_store::Error>() {
+            return Some(own.to_string());
+        }
+        // Wrappers that have no source show their cause.
+        let text = error.to_string();
+        if let Some(at) = text.find("damaged: ") {
+            let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
+            return Some(text[at..end].to_owned());
+        }
+        next = error.source();
+    }
+    None
+}

@@ -1,0 +1,195 @@
+//! Filters: `project=x benchmark=parse* commit=abc1234 since=7d label.runner=arm`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, Result};
+use crate::views::quoted;
+
+/// A choice of recordings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    terms: Vec<String>,
+    /// Conditions of SQL that every table of rows can be asked by.
+    conditions: Vec<String>,
+    sampled: bool,
+}
+
+/// Keys that are columns of every table.
+const COLUMNS: [&str; 5] = ["project", "benchmark", "branch", "host", "commit"];
+/// Keys that only recordings have.
+const OF_RECORDINGS: [&str; 5] = ["command", "cpu", "source", "kernel", "tool_version"];
+
+impl Filter {
+    /// The filter that some terms make; all of them must hold. In a value, `*` stands for any letters. A value with
+    /// commas means any of its parts.
+    ///
+    /// # Errors
+    ///
+    /// If a term is none.
+    pub fn parse<T: AsRef<str>>(terms: &[T]) -> Result<Self> {
+        let mut filter = Self::default();
+        for term in terms {
+            filter.term(term.as_ref())?;
+        }
+        Ok(filter)
+    }
+
+    /// This filter and some conditions of SQL.
+    pub fn and(&self, condition: &str) -> Self {
+        let mut more = self.clone();
+        more.conditions.push(condition.to_owned());
+        more
+    }
+
+    fn term(&mut self, term: &str) -> Result<()> {
+        let wrong = || {
+            Error::Question(format!(
+                "'{term}' is no filter: KEY=VALUE is wanted, where KEY is {}",
+                known()
+            ))
+        };
+        let (key, value) = term.split_once('=').ok_or_else(wrong)?;
+        let condition = match key {
+            "mode" => {
+                self.sampled = match value {
+                    "exact" => false,
+                    "sampled" => true,
+                    _ => {
+                        return Err(Error::Question(format!(
+                            "mode is exact or sampled, not '{value}'"
+                        )));
+                    }
+                };
+                of_recordings(&format!("mode = {}", quoted(value)))
+            }
+            "commit" => any(value, |value| like("\"commit\"", &format!("{value}*"))),
+            "id" => of_recordings(&any(value, |value| like("id", &format!("{value}*")))),
+            "since" => format!("started >= {}", moment(value)?),
+            "until" => format!("started < {}", moment(value)?),
+            "deterministic" | "complete" if matches!(value, "true" | "false") => {
+                of_recordings(&format!("{key} = {value}"))
+            }
+            key if COLUMNS.contains(&key) => any(value, |value| like(key, value)),
+            key if OF_RECORDINGS.contains(&key) => {
+                of_recordings(&any(value, |value| like(key, value)))
+            }
+            key => match key.strip_prefix("label.") {
+                Some(label) if !label.is_empty() => {
+                    let column = format!("labels[{}]", quoted(label));
+                    of_recordings(&any(value, |value| like(&column, value)))
+                }
+                _ => return Err(wrong()),
+            },
+        };
+        self.terms.push(term.to_owned());
+        self.conditions.push(condition);
+        Ok(())
+    }
+
+    /// The condition, for `where`.
+    pub fn sql(&self) -> String {
+        match self.conditions.is_empty() {
+            true => "true".to_owned(),
+            false => self.conditions.join(" and "),
+        }
+    }
+
+    /// Whether sampled recordings are asked for, and not exact ones.
+    pub fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
+    /// The terms, as they were given.
+    pub fn text(&self) -> String {
+        self.terms.join(" ")
+    }
+}
+
+fn known() -> String {
+    let keys = COLUMNS.iter().chain(&OF_RECORDINGS).copied();
+    let more = ["id", "mode", "since", "until", "deterministic", "complete", "label.NAME"];
+    keys.chain(more).collect::<Vec<_>>().join(", ")
+}
+
+fn of_recordings(condition: &str) -> String {
+    format!("recording in (select recording from recordings where {condition})")
+}
+
+fn any(value: &str, one: impl Fn(&str) -> String) -> String {
+    let all: Vec<String> = value.split(',').map(one).collect();
+    match all.as_slice() {
+        [only] => only.clone(),
+        _ => format!("({})", all.join(" or ")),
+    }
+}
+
+/// Whether a column matches a pattern.
+pub fn like(column: &str, pattern: &str) -> String {
+    if pattern == "*" {
+        return "true".to_owned();
+    }
+    if !pattern.contains('*') {
+        return format!("{column} = {}", quoted(pattern));
+    }
+    let escaped = pattern.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    format!("{column} like {}", quoted(&escaped.replace('*', "%")))
+}
+
+/// A moment: 7d, 12h, 2026-11-23, or that with a time.
+fn moment(text: &str) -> Result<String> {
+    let wrong = || Error::Question(format!("'{text}' is no time: 7d, 12h or 2026-11-23 is wanted"));
+    let hours = match (text.strip_suffix('d'), text.strip_suffix('h')) {
+        (Some(days), _) => days.parse::<i64>().ok().and_then(|days| days.checked_mul(24)),
+        (_, Some(hours)) => hours.parse::<i64>().ok(),
+        _ => None,
+    };
+    let at = match hours {
+        Some(hours) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let back = hours.checked_mul(3600).filter(|back| *back >= 0).ok_or_else(wrong)?;
+            jiff::Timestamp::from_second(i64::try_from(now).unwrap_or(0).saturating_sub(back))
+        }
+        None => match text.parse::<jiff::civil::Date>() {
+            Ok(date) => date.to_zoned(jiff::tz::TimeZone::UTC).map(|at| at.timestamp()),
+            Err(_) => text.parse::<jiff::Timestamp>(),
+        },
+    };
+    let at = at.map_err(|_| wrong())?;
+    Ok(format!("timestamp {}", quoted(&at.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sql(terms: &[&str]) -> String {
+        Filter::parse(terms).map(|filter| filter.sql()).unwrap_or_else(|error| error.to_string())
+    }
+
+    #[test]
+    fn terms_become_conditions() {
+        assert_eq!(sql(&[]), "true");
+        assert_eq!(
+            sql(&["project=a", "benchmark=par_se*,x"]),
+            "project = 'a' and (benchmark like 'par\\_se%' or benchmark = 'x')"
+        );
+        assert_eq!(sql(&["commit=ab"]), "\"commit\" like 'ab%'");
+        assert_eq!(sql(&["since=2026-11-23"]), "started >= timestamp '2026-11-23T00:00:00Z'");
+        assert_eq!(
+            sql(&["label.a'b=c"]),
+            "recording in (select recording from recordings where labels['a''b'] = 'c')"
+        );
+    }
+
+    #[test]
+    fn quotes_do_not_end_the_text() {
+        assert_eq!(sql(&["host=a' or 1=1 --"]), "host = 'a'' or 1=1 --'");
+    }
+
+    #[test]
+    fn what_is_no_filter_is_refused() {
+        for wrong in ["x", "x=1", "label.=1", "since=yesterday", "mode=both", "since=-1d"] {
+            assert!(Filter::parse(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Flame graphs of a filter: what many recordings did together.
+//!
+//! Exact recordings have calls and no stacks: contexts are inferred from the sums of their calls, as for a single recording.
+//! Sampled ones have stacks. The two are never in one picture.
+
+use std::collections::HashMap;
+
+use lwp_profile::{
+    Builder, CallKind, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
+    ModuleId, Origin, Profile, StackKey, Thread, Tree, Values,
+};
+use lwp_report::flame::{self, Before, Graph, Style};
+
+use crate::error::{Error, Result};
+use crate::filter::Filter;
+use crate::measure::Measure;
+use crate::session::Session;
+
+/// The most edges, or stacks, of a picture: those with the greatest counts.
+const MOST: usize = 200_000;
+
+/// A picture to draw.
+#[derive(Clone, Debug)]
+pub struct Picture<'a> {
+    /// What it shows.
+    pub filter: &'a Filter,
+    /// What its colours compare with.
+    pub baseline: Option<&'a Filter>,
+    /// The event that widths stand for.
+    pub event: &'a str,
+    /// Whether it is a page, and not an SVG picture.
+    pub page: bool,
+}
+
+/// Draws a flame graph.
+///
+/// # Errors
+///
+/// If the store cannot be read, or no recording that a filter chooses has the event.
+pub async fn flame(session: &Session, asked: &Picture<'_>) -> Result<String> {
+    let profile = profile(session, asked.filter, asked.event).await?;
+    let tree = Tree::of(&profile, 0);
+    let earlier = match asked.baseline {
+        Some(filter) => Some(self::profile(session, filter, asked.event).await?),
+        None => None,
+    };
+    let earlier = earlier.map(|profile| (Tree::of(&profile, 0), profile));
+    let before = earlier.as_ref().map(|(tree, earlier)| Before {
+        profile: earlier,
+        tree,
+        same: same(earlier, &profile),
+    });
+    let title = match asked.baseline {
+        Some(baseline) => format!("{}, compared with {}", named(asked.filter), named(baseline)),
+        None => named(asked.filter),
+    };
+    let style = Style { title, ..Style::default() };
+    let graph = Graph::new(before.as_ref(), (&profile, &tree), asked.event, &style);
+    Ok(if asked.page { flame::html(&graph, &style) } else { flame::svg(&graph, &style) })
+}
+
+fn named(filter: &Filter) -> String {
+    let text = filter.text();
+    if text.is_empty() { "all recordings".to_owned() } else { text }
+}
+
+/// The function of `after` that each one of `before` is compared with: the one with the same names.
+fn same(before: &Profile, after: &Profile) -> Vec<Option<FunctionId>> {
+    let key = |profile: &Profile, index: usize| {
+        let function = &profile.functions[index];
+        (profile.modules[function.module.index()].path.clone(), function.name.clone())
+    };
+    let known: HashMap<_, FunctionId> = (0..after.functions.len())
+        .map(|index| (key(after, index), FunctionId(index as u32)))
+        .collect();
+    (0..before.functions.len()).map(|index| known.get(&key(before, index)).copied()).collect()
+}
+
+/// The sums of all recordings that a filter chooses, as one profile of one event.
+async fn profile(session: &Session, filter: &Filter, event: &str) -> Result<Profile> {
+    let measure = Measure::new(event, filter);
+    let mode = if measure.is_exact() { Mode::Exact } else { Mode::Sampled };
+    let events = vec![Event { name: event.to_owned(), ..Event::default() }];
+    let mut making = Making::new(Builder::new(named(filter), mode, events));
+    match mode {
+        Mode::Exact => {
+            making.functions(session, filter, &measure).await?;
+            making.calls(session, filter).await?;
+        }
+        Mode::Sampled => making.stacks(session, filter, &measure).await?,
+    }
+    if making.is_empty {
+        return Err(crate::report::nothing(session, filter, event).await?);
+    }
+    Ok(making.builder.finish())
+}
+
+/// A profile in the making, whose functions have one location each.
+struct Making {
+    builder: Builder,
+    modules: HashMap<String, ModuleId>,
+    places: HashMap<i64, LocationId>,
+    is_empty: bool,
+}
+
+impl Making {
+    fn new(builder: Builder) -> Self {
+        Self { builder, modules: HashMap::new(), places: HashMap::new(), is_empty: true }
+    }
+
+    fn place(&mut self, key: i64, module: &str, name: &str) -> LocationId {
+        if let Some(place) = self.places.get(&key) {
+            return *place;
+        }
+        let module = match self.modules.get(module) {
+            Some(known) => *known,
+            None => {
+                let id =
+                    self.builder.module(Module { path: module.to_owned(), ..Module::default() });
+                self.modules.insert(module.to_owned(), id);
+                id
+            }
+        };
+        // Keys are unique, and so no two functions have one address.
+        let address = key.cast_unsigned();
+        let function = self.builder.function(Function {
+            module,
+            name: name.to_owned(),
+            address,
+            origin: Origin::Symbol,
+            ..Function::default()
+        });
+        let frames = vec![Frame { function, ..Frame::default() }].into();
+        let place =
+            self.builder.location(Location { module, address, frames, ..Location::default() });
+        self.places.insert(key, place);
+        place
+    }
+
+    fn sample(&mut self, stack: StackKey, value: i64) {
+        let thread = self.builder.thread(Thread::default());
+        let stack = self.builder.stack(stack);
+        let value = u64::try_from(value).unwrap_or(0);
+        self.builder.sample(thread, stack, &Values(vec![value]));
+        self.is_empty = false;
+    }
+
+    async fn functions(
+        &mut self,
+        session: &Session,
+        filter: &Filter,
+        measure: &Measure,
+    ) -> Result<()> {
+        let sql = format!(
+            "select func, max(module) as module, max(function) as function, sum({}) as v \
+             from functions where {} and {} group by func",
+            measure.value(),
+            measure.condition(),
+            filter.sql()
+        );
+        let rows = session.ask(&sql).await?;
+        let (keys, values) = (rows.longs("func"), rows.longs("v"));
+        let (modules, names) = (rows.texts("module"), rows.texts("function"));
+        for row in 0..rows.len() {
+            let place = self.place(keys[row].unwrap_or(0), &modules[row], &names[row]);
+            self.sample([place].into_iter().collect(), values[row].unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    async fn calls(&mut self, session: &Session, filter: &Filter) -> Result<()> {
+        let sql = format!(
+            "select func, max(module) as module, max(function) as function, callee, \
+             max(callee_module) as callee_module, max(callee_function) as callee_function, \
+             call_kind, sum(entered) as n from calls where {} group by func, callee, call_kind \
+             order by n desc, func, callee, call_kind limit {MOST}",
+            filter.sql()
+        );
+        let rows = session.ask(&sql).await?;
+        let (from, to, counts) = (rows.longs("func"), rows.longs("callee"), rows.longs("n"));
+        let [modules, names, callee_modules, callees, kinds] =
+            ["module", "function", "callee_module", "callee_function", "call_kind"]
+                .map(|name| rows.texts(name));
+        for row in 0..rows.len() {
+            let caller = from[row].map(|key| self.place(key, &modules[row], &names[row]));
+            let callee = self.place(to[row].unwrap_or(0), &callee_modules[row], &callees[row]);
+            let callee = self.builder.location_at(callee).function();
+            let kind = lwp_facts::call_kind(&kinds[row]).unwrap_or(CallKind::Direct);
+            let count = u64::try_from(counts[row].unwrap_or(0)).unwrap_or(0);
+            self.builder.call(caller, callee, kind, count);
+        }
+        Ok(())
+    }
+
+    async fn stacks(
+        &mut self,
+        session: &Session,
+        filter: &Filter,
+        measure: &Measure,
+    ) -> Result<()> {
+        let sql = format!(
+            "select func, max(module) as module, max(function) as function from functions where {} group by func",
+            filter.sql()
+        );
+        let rows = session.ask(&sql).await?;
+        let (keys, modules, names) =
+            (rows.longs("func"), rows.texts("module"), rows.texts("function"));
+        for row in 0..rows.len() {
+            self.place(keys[row].unwrap_or(0), &modules[row], &names[row]);
+        }
+        let sql = format!(
+            "select frames, v from (select stack, first_value(frames) as frames, sum({}) as v \
+             from stacks where {} and {} group by stack) order by v desc limit {MOST}",
+            measure.value(),
+            measure.condition(),
+            filter.sql()
+        );
+        let rows = session.ask(&sql).await?;
+        let (stacks, values) = (rows.lists("frames"), rows.longs("v"));
+        for (frames, value) in stacks.iter().zip(values) {
+            // Rows have the outermost frame first, profiles the innermost.
+            let places = frames.iter().rev().map(|key| self.place(*key, "", &format!("[{key:x}]")));
+            let places: StackKey = places.collect();
+            if places.is_empty() {
+                return Err(Error::Engine("a stack has no frames".to_owned()));
+            }
+            self.sample(places, value.unwrap_or(0));
+        }
+        Ok(())
+    }
+}

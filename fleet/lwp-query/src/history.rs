@@ -1,0 +1,167 @@
+//! Histories: a value by commit.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::filter::{Filter, like};
+use crate::measure::Measure;
+use crate::session::Session;
+use crate::step::{Step, steps_in};
+
+/// A value of one commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// The commit; the recording's id where it has none.
+    pub commit: String,
+    /// When it was first recorded, as 2026-11-23T12:00:00Z.
+    pub started: String,
+    /// The least value of its recordings.
+    pub value: i64,
+    /// How many recordings there are.
+    pub runs: i64,
+    /// What somebody has noted about the commit.
+    pub note: String,
+}
+
+/// The values of one benchmark.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// The project.
+    pub project: String,
+    /// The benchmark.
+    pub benchmark: String,
+    /// Whether its runs had a fixed environment.
+    pub deterministic: bool,
+    /// Points, in order of time.
+    pub points: Vec<Point>,
+    /// Steps among them.
+    pub steps: Vec<Step>,
+}
+
+/// A history to ask for.
+#[derive(Clone, Debug, Default)]
+pub struct Asked<'a> {
+    /// The event.
+    pub event: &'a str,
+    /// Only this function, whose name may have `*`; the total otherwise.
+    pub function: Option<&'a str>,
+    /// Commits in their order, first to last; by time where they are not known.
+    pub order: &'a [String],
+}
+
+/// The series that a filter chooses, by project and benchmark.
+///
+/// # Errors
+///
+/// If the store cannot be read, or no recording that the filter chooses has the event.
+pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> Result<Vec<Series>> {
+    let measure = Measure::new(asked.event, filter);
+    let (value, condition) = (measure.value(), measure.condition());
+    let chosen = filter.sql();
+    // A recording whose functions have expired has no value; one that never called the function has 0.
+    let values = match asked.function {
+        None => format!(
+            "select recording, {value} as v from {} where {condition} and {chosen}",
+            measure.totals()
+        ),
+        Some(name) => format!(
+            "select recording, sum(case when {} then {value} else 0 end) as v from functions \
+             where {condition} and {chosen} group by recording",
+            like("function", name)
+        ),
+    };
+    let sql = format!(
+        "with picked as (select recording, project, benchmark, deterministic, \
+         coalesce(\"commit\", id) as point, started from recordings where {chosen}), \
+         counted as ({values}) \
+         select project, benchmark, deterministic, point, cast(min(started) as bigint) as at, \
+         min(v) as v, count(*) as runs from picked join counted on picked.recording = counted.recording \
+         group by project, benchmark, deterministic, point \
+         order by project, benchmark, deterministic, at, point"
+    );
+    let rows = session.ask(&sql).await?;
+    if rows.is_empty() {
+        return Err(crate::report::nothing(session, filter, asked.event).await?);
+    }
+    let notes = notes(session).await?;
+    let (projects, benchmarks) = (rows.texts("project"), rows.texts("benchmark"));
+    let (fixed, points) = (rows.texts("deterministic"), rows.texts("point"));
+    let (at, values, runs) = (rows.longs("at"), rows.longs("v"), rows.longs("runs"));
+    let mut all: Vec<Series> = Vec::new();
+    for row in 0..rows.len() {
+        let key = (&projects[row], &benchmarks[row], fixed[row] == "true");
+        let is_new = all
+            .last()
+            .is_none_or(|last| key != (&last.project, &last.benchmark, last.deterministic));
+        if is_new {
+            let (project, benchmark, deterministic) = (key.0.clone(), key.1.clone(), key.2);
+            all.push(Series { project, benchmark, deterministic, ..Series::default() });
+        }
+        if let Some(series) = all.last_mut() {
+            let note = note_of(&notes, &points[row], key.0, key.1);
+            series.points.push(Point {
+                commit: points[row].clone(),
+                started: moment(at[row].unwrap_or(0)),
+                value: values[row].unwrap_or(0),
+                runs: runs[row].unwrap_or(0),
+                note,
+            });
+        }
+    }
+    for series in &mut all {
+        arrange(series, asked.order);
+        let values: Vec<f64> = series.points.iter().map(|point| point.value as f64).collect();
+        series.steps = steps_in(&values, measure.is_exact() && series.deterministic);
+    }
+    Ok(all)
+}
+
+/// Puts points into the order of their commits, where all of them are known.
+fn arrange(series: &mut Series, order: &[String]) {
+    let places: HashMap<&str, usize> =
+        order.iter().enumerate().map(|(place, commit)| (commit.as_str(), place)).collect();
+    if !places.is_empty()
+        && series.points.iter().all(|point| places.contains_key(point.commit.as_str()))
+    {
+        series.points.sort_by_key(|point| places[point.commit.as_str()]);
+    }
+}
+
+/// Microseconds since 1970 as text.
+pub(crate) fn moment(micros: i64) -> String {
+    let at = jiff::Timestamp::from_microsecond(micros).unwrap_or_default();
+    format!("{at:.0}")
+}
+
+struct Noted {
+    commit: String,
+    project: String,
+    benchmark: String,
+    text: String,
+}
+
+async fn notes(session: &Session) -> Result<Vec<Noted>> {
+    let rows = session
+        .ask("select \"commit\", project, benchmark, \"text\" from notes order by started")
+        .await?;
+    let (commits, projects) = (rows.texts("commit"), rows.texts("project"));
+    let (benchmarks, texts) = (rows.texts("benchmark"), rows.texts("text"));
+    let note = |row: usize| Noted {
+        commit: commits[row].clone(),
+        project: projects[row].clone(),
+        benchmark: benchmarks[row].clone(),
+        text: texts[row].clone(),
+    };
+    Ok((0..rows.len()).map(note).collect())
+}
+
+fn note_of(notes: &[Noted], commit: &str, project: &str, benchmark: &str) -> String {
+    let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
+    let all: Vec<&str> = notes
+        .iter()
+        .filter(|note| !note.commit.is_empty() && commit.starts_with(&note.commit))
+        .filter(|note| same(&note.project, project) && same(&note.benchmark, benchmark))
+        .map(|note| note.text.as_str())
+        .collect();
+    all.join("; ")
+}

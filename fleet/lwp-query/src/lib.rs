@@ -1,0 +1,29 @@
+//! Questions to a store of recordings.
+//!
+//! A [`Session`] sees one version of a store from beginning to end. It has a table for each kind of row and views on them;
+//! SQL asks them ([`Session::ask`]), and so do the canned questions: [`report`], [`history`], [`compare`], [`steps`], [`flame`].
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod compact;
+pub mod compare;
+mod error;
+pub mod expire;
+mod filter;
+pub mod flame;
+pub mod history;
+mod measure;
+mod output;
+pub mod report;
+mod session;
+mod step;
+pub mod steps;
+mod table;
+pub mod views;
+
+pub use error::{Error, Result};
+pub use filter::Filter;
+pub use measure::Measure;
+pub use output::{Format, render};
+pub use session::{Budget, Rows, Session};
+pub use step::{Step, steps_in};

@@ -1,0 +1,159 @@
+//! Steps in a series of counts.
+
+/// A change that stays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The index of the first point behind it.
+    pub at: usize,
+    /// The value before it.
+    pub before: f64,
+    /// The value behind it.
+    pub after: f64,
+}
+
+/// Points that a median is taken of, on each side.
+const WINDOW: usize = 8;
+/// The least change of an exact series that is one: a part of the value, and a number of events.
+const EXACT: (f64, f64) = (0.001, 1000.0);
+/// The least change of a jittery series, as a part of the value.
+const JITTERY: f64 = 0.005;
+/// How many times the spread of the values a change of a jittery series must be.
+const SPREADS: f64 = 3.0;
+
+/// The steps in `values`, which are in order of time.
+///
+/// A series is exact if that is `known`, as of deterministic runs, or half of all neighbours are equal: there a step is any change by a
+/// thousandth and a thousand events that the next point does not take back. Otherwise a step is where the medians of eight points before and behind differ by
+/// more than three times the greater spread, and half a per cent.
+pub fn steps_in(values: &[f64], known: bool) -> Vec<Step> {
+    let pairs = values.windows(2);
+    let equal = pairs.clone().filter(|pair| pair[0] == pair[1]).count();
+    match known || 2 * equal >= pairs.len() {
+        true => exact(values),
+        false => jittery(values),
+    }
+}
+
+fn exact(values: &[f64]) -> Vec<Step> {
+    let is_step =
+        |before: f64, after: f64| (after - before).abs() >= (EXACT.0 * before.abs()).max(EXACT.1);
+    let mut steps = Vec::new();
+    let Some(mut level) = values.first().copied() else { return steps };
+    for (at, value) in values.iter().copied().enumerate().skip(1) {
+        if !is_step(level, value) {
+            // Many small changes are a step when they have added up to one.
+            continue;
+        }
+        // One run that was disturbed is none.
+        let taken_back = values.get(at + 1).is_some_and(|next| !is_step(level, *next));
+        if !taken_back {
+            steps.push(Step { at, before: level, after: value });
+            level = value;
+        }
+    }
+    steps
+}
+
+fn jittery(values: &[f64]) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut best: Option<(f64, Step)> = None;
+    let window = WINDOW.min(values.len() / 2);
+    if window < 3 {
+        return steps;
+    }
+    for at in window..=values.len() - window {
+        let (before, after) = (&values[at - window..at], &values[at..at + window]);
+        let (old, new) = (median(before), median(after));
+        let spread = spread(before, old).max(spread(after, new));
+        let change = (new - old).abs();
+        let step = Step { at, before: old, after: new };
+        let least = (SPREADS * spread).max(JITTERY * old.abs());
+        // Of neighbours that are all past the limit, the place where most moved.
+        let clear = (values[at] - values[at - 1]).abs();
+        match (change > least, &best) {
+            (true, Some((most, _))) if *most >= clear => {}
+            (true, _) => best = Some((clear, step)),
+            (false, Some((_, found))) => {
+                steps.push(*found);
+                best = None;
+            }
+            (false, None) => {}
+        }
+    }
+    steps.extend(best.map(|(_, step)| step));
+    steps
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() % 2 {
+        1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// The median distance from the median.
+fn spread(values: &[f64], median_of: f64) -> f64 {
+    let distances: Vec<f64> = values.iter().map(|value| (value - median_of).abs()).collect();
+    median(&distances)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(values: &[f64]) -> Vec<usize> {
+        steps_in(values, false).iter().map(|step| step.at).collect()
+    }
+
+    #[test]
+    fn an_exact_series_has_a_step_where_it_changes() {
+        let mut values = vec![1e6; 20];
+        assert_eq!(at(&values), [0; 0]);
+        values[12..].fill(1.05e6);
+        assert_eq!(at(&values), [12]);
+        assert_eq!(steps_in(&values, false)[0], Step { at: 12, before: 1e6, after: 1.05e6 });
+        // Also at the last point, which nothing takes back yet.
+        assert_eq!(at(&[1e6, 1e6, 1e6, 2e6]), [3]);
+        // Two points tell nothing, unless it is known that they are exact.
+        assert_eq!([at(&[1e6, 2e6]).len(), steps_in(&[1e6, 2e6], true).len()], [0, 1]);
+        assert_eq!([at(&[]), at(&[1.0])], [vec![], vec![]] as [Vec<usize>; 2]);
+    }
+
+    #[test]
+    fn one_disturbed_run_and_small_changes_are_no_steps() {
+        let mut values = vec![1e6; 20];
+        values[7] = 3e6;
+        values[10] = 1e6 + 900.0;
+        assert_eq!(at(&values), [0; 0]);
+        // A thousandth, but of little.
+        assert_eq!(at(&[100.0, 100.0, 100.0, 200.0, 200.0, 200.0]), [0; 0]);
+    }
+
+    #[test]
+    fn small_changes_add_up() {
+        let mut values: Vec<f64> = Vec::new();
+        for step in 0..10 {
+            values.extend([1e6 + 600.0 * f64::from(step); 4]);
+        }
+        assert_eq!(at(&values).first(), Some(&8));
+    }
+
+    #[test]
+    fn a_jittery_series_has_a_step_where_its_middle_moves() {
+        // Noise of half a per cent that repeats nowhere.
+        let noise = |n: u64| {
+            (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24) - 0.5
+        };
+        let series = |change: f64| -> Vec<f64> {
+            (0..60)
+                .map(|n| (1.0 + 0.005 * noise(n)) * if n < 30 { 1e6 } else { 1e6 * change })
+                .collect()
+        };
+        assert_eq!(at(&series(1.0)), [0; 0]);
+        assert_eq!(at(&series(1.05)), [30]);
+        assert_eq!(at(&series(0.95)), [30]);
+    }
+}

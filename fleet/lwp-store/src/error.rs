@@ -1,0 +1,111 @@
+//! Faults of a store.
+
+use deltalake_core::DeltaTableError;
+
+/// The result of an operation on a store.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A fault of a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The address is none of a store.
+    #[error("{url}: {why}")]
+    Location {
+        /// The address.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// There is no store at the address.
+    #[error("{0}: there is no store")]
+    Missing(String),
+    /// There is a store at the address already.
+    #[error("{0}: there is a store already")]
+    Exists(String),
+    /// The storage cannot put an object only if it is absent, which commits need.
+    #[error(
+        "{0}: this storage overwrites where it was told not to; two writers would lose recordings"
+    )]
+    Unconditional(String),
+    /// Bytes are not what was written.
+    #[error("damaged: {file}, bytes {from}..{to}")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// The first byte of the block.
+        from: u64,
+        /// The first byte behind it.
+        to: u64,
+    },
+    /// A file is gone, or has another size than the log says.
+    #[error("damaged: {file}: {why}")]
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The store was written by a newer version.
+    #[error("the store has version {0}, which this program does not know")]
+    Version(String),
+    /// Others committed again and again.
+    #[error("gave up after {0} attempts: others write all the time")]
+    Contention(u32),
+    /// What an operation was planned with is no more.
+    #[error("{0} is not in the store any more")]
+    Gone(String),
+    /// The rules of retention cannot be read.
+    #[error("_lwp/store.toml: {0}")]
+    Settings(String),
+    /// A day that is none.
+    #[error("{0} is no second of a day that has a date")]
+    Date(i64),
+    /// The Delta log.
+    #[error("{}", plain(.0))]
+    Delta(#[from] Box<DeltaTableError>),
+    /// The storage.
+    #[error("{}", root(.0))]
+    Storage(#[from] object_store::Error),
+    /// A Parquet file.
+    #[error("{0}")]
+    Parquet(#[from] parquet::errors::ParquetError),
+    /// Rows in memory.
+    #[error("{0}")]
+    Arrow(#[from] arrow::error::ArrowError),
+    /// JSON of the log.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A file of the system.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl From<DeltaTableError> for Error {
+    fn from(error: DeltaTableError) -> Self {
+        Self::Delta(Box::new(error))
+    }
+}
+
+/// The cause at the end of the chain: wrappers say only that something failed.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    match last.to_string() == error.to_string() {
+        true => error.to_string(),
+        false => format!("{error}: {last}"),
+    }
+}
+
+fn plain(error: &DeltaTableError) -> String {
+    root(error)
+}
+
+impl Error {
+    /// Whether another attempt later may succeed without anybody doing anything.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Contention(_))
+    }
+}

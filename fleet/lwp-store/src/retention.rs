@@ -1,0 +1,127 @@
+//! Rules of retention: what goes when.
+
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+use crate::kind::Kind;
+use crate::store::Store;
+
+/// The file that has the rules.
+const FILE: &str = "_lwp/store.toml";
+
+/// Rules of retention. Totals of recordings are kept unless a rule names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// The rules.
+    #[serde(default)]
+    pub retention: Vec<Rule>,
+}
+
+/// A rule: rows of some kinds, of some recordings, go after some days.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Words of kinds. `recording` means all of a recording.
+    pub kinds: Vec<String>,
+    /// Days after which they go.
+    pub days: u32,
+    /// Only of recordings that this filter chooses, as `lwp fleet report` takes it: `branch=topic/*`.
+    #[serde(default)]
+    pub filter: Vec<String>,
+}
+
+impl Rule {
+    /// The kinds that go. With a recording, everything of it goes.
+    ///
+    /// # Errors
+    ///
+    /// If a word stands for no kind.
+    pub fn of_kinds(&self) -> Result<Vec<Kind>> {
+        let mut kinds = Vec::new();
+        for word in &self.kinds {
+            match Kind::of_word(word) {
+                Some(Kind::Note) | None => {
+                    return Err(Error::Settings(format!("no rows of kind '{word}' can go")));
+                }
+                Some(Kind::Recording) => {
+                    kinds.push(Kind::Recording);
+                    kinds.extend(Kind::COUNTED);
+                }
+                Some(kind) => kinds.push(kind),
+            }
+        }
+        kinds.sort_unstable();
+        kinds.dedup();
+        Ok(kinds)
+    }
+}
+
+impl Retention {
+    /// Rules from TOML.
+    ///
+    /// # Errors
+    ///
+    /// If it is none, or a key is unknown.
+    pub fn parse(text: &str) -> Result<Self> {
+        let rules: Self = toml::from_str(text).map_err(|e| Error::Settings(e.to_string()))?;
+        rules.retention.iter().try_for_each(|rule| rule.of_kinds().map(drop))?;
+        Ok(rules)
+    }
+}
+
+impl Store {
+    /// The rules of the store; none where it has no file with rules.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub async fn retention(&self) -> Result<Retention> {
+        match self.files.get(&Path::from(FILE)).await {
+            Ok(found) => {
+                let bytes = found.bytes().await?;
+                let text =
+                    std::str::from_utf8(&bytes).map_err(|e| Error::Settings(e.to_string()))?;
+                Retention::parse(text)
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(Retention::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets the rules.
+    ///
+    /// # Errors
+    ///
+    /// If they are none, or the storage fails.
+    pub async fn set_retention(&self, text: &str) -> Result<()> {
+        Retention::parse(text)?;
+        self.files.put(&Path::from(FILE), PutPayload::from(text.to_owned())).await?;
+        self.settle(FILE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_and_wrong_ones_are_refused() {
+        let text = "[[retention]]\nkinds = ['line', 'call']\ndays = 90\nfilter = ['branch=x/*']";
+        let rules = Retention::parse(text).unwrap();
+        assert_eq!(rules.retention[0].of_kinds().unwrap(), [Kind::Line, Kind::Call]);
+        let all = Rule { kinds: vec!["recording".into()], ..Rule::default() };
+        assert_eq!(all.of_kinds().unwrap().len(), 7);
+        for wrong in [
+            "[[retention]]\nkinds = ['lines']\ndays = 90",
+            "[[retention]]\nkinds = ['note']\ndays = 90",
+            "[[retention]]\nkinds = ['line']\ndays = -1",
+            "[[retention]]\nkinds = ['line']\nday = 1",
+            "retention = 1",
+        ] {
+            assert!(Retention::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

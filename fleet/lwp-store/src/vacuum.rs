@@ -1,0 +1,57 @@
+//! Deleting files that no version needs any more.
+
+use std::collections::HashSet;
+
+use deltalake_core::table::state::DeltaTableState;
+use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use crate::error::Result;
+use crate::store::{Store, now_millis};
+
+/// What was deleted, or would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vacuumed {
+    /// Files.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Deletes data files that the latest version does not have and that were put and removed more than `hours` ago: nobody
+    /// can be reading or adding them any more. With `dry`, they are only counted.
+    ///
+    /// # Errors
+    ///
+    /// If the storage fails. What was deleted until then was not needed.
+    pub async fn vacuum(&self, hours: u32, dry: bool) -> Result<Vacuumed> {
+        let before = now_millis() - i64::from(hours) * 3_600_000;
+        // The list first: what is put later is not in it.
+        let all: Vec<_> = self.files.list(None).try_collect().await?;
+        let snapshot = self.snapshot().await?;
+        let mut needed: HashSet<Path> =
+            snapshot.files().iter().map(|file| file.path.clone()).collect();
+        let state = DeltaTableState::new(snapshot.table.clone());
+        let mut removed = state.all_tombstones(self.log.as_ref());
+        while let Some(gone) = removed.try_next().await? {
+            if gone.deletion_timestamp().unwrap_or(i64::MAX) > before {
+                needed.insert(Path::from(gone.path().as_ref()));
+            }
+        }
+        let mut done = Vacuumed::default();
+        for object in all {
+            let is_data = object.location.as_ref().starts_with("kind=");
+            let is_old = object.last_modified.timestamp_millis() <= before;
+            if is_data && is_old && !needed.contains(&object.location) {
+                done.files += 1;
+                done.bytes += object.size;
+                if !dry {
+                    self.files.delete(&object.location).await?;
+                }
+            }
+        }
+        Ok(done)
+    }
+}

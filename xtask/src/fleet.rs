@@ -1,0 +1,44 @@
+//! `cargo xtask fleet`: the checks of the workspace in `fleet/`, which has a lock file and a target directory of its own.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::workspace::{self, cargo};
+
+/// Packages for other systems are not wanted.
+const TARGET: &str = "--target=x86_64-unknown-linux-gnu";
+
+/// A cargo command in the fleet's workspace. What is set for this one's target directory is not for that one.
+fn of_fleet(arguments: &[&str]) -> Command {
+    let mut command = cargo(arguments);
+    command.current_dir(workspace::root().join("fleet"));
+    command.env_remove("CARGO_TARGET_DIR").env("CARGO_INCREMENTAL", "0");
+    command
+}
+
+/// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so and is content.
+pub fn check() -> Result<()> {
+    let here = of_fleet(&["fetch", "--locked", TARGET, "--offline", "--quiet"]);
+    if workspace::run(here).is_err()
+        && let Err(error) = workspace::run(of_fleet(&["fetch", "--locked", TARGET]))
+    {
+        eprintln!(
+            "skipped: the fleet is neither built nor tested: its packages cannot be fetched: {error:#}"
+        );
+        return Ok(());
+    }
+    workspace::run(of_fleet(&["fmt", "--all", "--check"]))?;
+    // Tests first: they build what the lints then need only the metadata of.
+    let mut tests = of_fleet(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    let lwp = workspace::root().join("target/debug/lwp");
+    match lwp.is_file() {
+        true => {
+            tests.env("LWP", lwp);
+        }
+        false => eprintln!("skipped: the walk of docs/fleet.md: there is no target/debug/lwp"),
+    }
+    workspace::run(tests)?;
+    let lints = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    workspace::run(of_fleet(&lints))
+}
