@@ -13,6 +13,7 @@ mod ending;
 mod failure;
 mod gate;
 mod generating;
+mod interpreted;
 mod lwp_args;
 mod output;
 mod perf;

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::failure::{Failure, OWN_FAILURE, plain};
 use crate::generating::Generating;
+use crate::interpreted::Interpreted;
 use crate::{profiles, recorded};
 
 /// A recording that is being written. Clones write to the same file.
@@ -78,6 +79,7 @@ struct State {
     /// Files of modules that have been seen, by path and version.
     files: BTreeSet<(String, Option<(u64, i64)>)>,
     samples: Samples,
+    interpreted: Interpreted,
     /// Most bytes of samples that wait for the file.
     buffer: usize,
     /// Where indirect calls lead is recorded.
@@ -157,6 +159,7 @@ impl Recorder {
             generating: Generating::default(),
             files: BTreeSet::new(),
             samples: Samples::default(),
+            interpreted: Interpreted::default(),
             buffer: BUFFER,
             calls: true,
         };
@@ -273,6 +276,10 @@ impl State {
         let (first, fresh) = (samples.first, std::mem::take(&mut samples.fresh));
         let waiting = std::mem::take(&mut samples.waiting);
         samples.first += fresh.len() as u32;
+        fresh.iter().for_each(|frame| self.interpreted.frame(frame));
+        for names in self.interpreted.take() {
+            self.write(|writer| writer.names(&names));
+        }
         if !fresh.is_empty() {
             self.write(|writer| writer.frames(first, &fresh));
         }
@@ -286,7 +293,7 @@ impl vcpu::Sink for Recorder {
     fn module(&mut self, module: &vcpu::Module) {
         let recorded = recorded::module(module);
         let mut state = self.state();
-        state.generating.module(module, recorded.is_anonymous());
+        state.generating.module(module, recorded.is_anonymous() && recorded.language().is_none());
         state.write(|writer| writer.module(&recorded));
         if !recorded.is_anonymous()
             && state.files.insert((recorded.path.clone(), recorded.version))
@@ -313,6 +320,10 @@ impl vcpu::Sink for Recorder {
         if !sampled.is_empty() {
             state.write(|writer| writer.sampled(thread.serial, sampled));
         }
+    }
+
+    fn function(&mut self, function: &vcpu::LanguageFunction) {
+        self.state().interpreted.function(function);
     }
 
     fn wants_calls(&self) -> bool {

@@ -15,6 +15,7 @@ mod demangle;
 mod dwarf;
 mod elf;
 mod files;
+mod folding;
 mod generated;
 mod identity;
 mod jitdump;

@@ -83,7 +83,8 @@ impl State {
             }
             (Mnemonic::Add | Mnemonic::Sub, Register::RSP) => {
                 let by = immediate(instruction)?;
-                let by = if instruction.mnemonic() == Mnemonic::Sub { by.wrapping_neg() } else { by };
+                let by =
+                    if instruction.mnemonic() == Mnemonic::Sub { by.wrapping_neg() } else { by };
                 self.registers.set(RSP, sp.wrapping_add(by));
             }
             (Mnemonic::Lea, Register::RSP) => {
@@ -203,8 +204,7 @@ mod tests {
     }
 
     /// sub rsp, 8; call rcx; add rsp, 8; ret: what CPython 3.12 calls its functions through.
-    const WITHOUT_FRAME: [u8; 11] =
-        [0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3];
+    const WITHOUT_FRAME: [u8; 11] = [0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3];
     /// push rbp; mov rbp, rsp; call rcx; pop rbp; ret: the same of 3.13.
     const WITH_FRAME: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3];
 

@@ -263,6 +263,8 @@ pub struct Config {
     pub random_bits: u8,
     /// Samples have call stacks; without them they have the sampled instruction alone.
     pub stacks: bool,
+    /// Samples' call stacks have the functions of interpreted languages too, read from the interpreter's memory.
+    pub languages: bool,
     /// Only this thread is reported. When it ends, an attached process is left to itself.
     pub only_thread: Option<i32>,
     /// Processes are reported as one, the first, with the sum of all that were counted; those that were not are
@@ -319,6 +321,7 @@ impl Config {
             sampled_code: None,
             random_bits: 0,
             stacks: true,
+            languages: false,
             only_thread: None,
             fold: false,
             thread_times: false,

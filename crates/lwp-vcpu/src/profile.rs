@@ -22,7 +22,8 @@ mod words;
 
 pub use jumps::Jump;
 pub use sink::{
-    Block, BlockCount, BlockEnd, Module, ModuleMapping, Place, Sample, Sink, ThreadExecutions,
+    Block, BlockCount, BlockEnd, LanguageFunction, Module, ModuleMapping, Place, Sample, Sink,
+    ThreadExecutions,
 };
 use words::Words;
 
@@ -201,6 +202,11 @@ impl Profiler {
         self.modules = self.modules.max(id + 1);
         self.sink.module(&Module { id, ..module });
         id
+    }
+
+    /// Reports a function of an interpreted language.
+    pub fn add_function(&mut self, function: &LanguageFunction) {
+        self.sink.function(function);
     }
 
     /// Reports a sample.

@@ -129,6 +129,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         // The countdown of LWP is what samples.
         config.lwp = None;
     }
+    config.languages = !sampled.is_empty();
     choose_samples(args, &mut config)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
