@@ -6,6 +6,7 @@
 
 mod args;
 mod code_filter;
+mod code_lists;
 mod commands;
 mod comparing;
 mod counting;
@@ -14,6 +15,7 @@ mod failure;
 mod gate;
 mod generating;
 mod interpreted;
+mod languages;
 mod lwp_args;
 mod output;
 mod perf;

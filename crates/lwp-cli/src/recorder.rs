@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use lwp_profile::{
     Block, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent, Writer,
 };
-use lwp_vcpu::Outcome;
 use lwp_vcpu::profile as vcpu;
+use lwp_vcpu::{Addition, Outcome};
 use rustc_hash::FxHashMap;
 
+use crate::code_lists::CodeLists;
 use crate::failure::{Failure, OWN_FAILURE, plain};
 use crate::generating::Generating;
 use crate::interpreted::Interpreted;
@@ -76,6 +77,9 @@ struct State {
     /// The first failure; nothing is written after it.
     failure: Option<io::Error>,
     generating: Generating,
+    lists: CodeLists,
+    /// What programs have begun with in addition to their own.
+    added: BTreeSet<String>,
     /// Files of modules that have been seen, by path and version.
     files: BTreeSet<(String, Option<(u64, i64)>)>,
     samples: Samples,
@@ -157,6 +161,8 @@ impl Recorder {
             path: path.to_owned(),
             failure: None,
             generating: Generating::default(),
+            lists: CodeLists::default(),
+            added: BTreeSet::new(),
             files: BTreeSet::new(),
             samples: Samples::default(),
             interpreted: Interpreted::default(),
@@ -202,8 +208,14 @@ impl Recorder {
             state.write(|writer| writer.image(&image));
         }
         for pid in state.generating.take() {
-            let symbols = recorded::generated_symbols(pid);
+            let symbols = state.lists.symbols(pid);
             state.write(|writer| writer.symbols(&symbols));
+        }
+        state.lists.remove();
+        let added: Vec<String> = std::mem::take(&mut state.added).into_iter().collect();
+        if !added.is_empty() {
+            let added = added.join("; ");
+            state.write(|writer| writer.info([("added", added.as_str())].into_iter()));
         }
         state.write(Writer::end);
         state.result()
@@ -293,7 +305,10 @@ impl vcpu::Sink for Recorder {
     fn module(&mut self, module: &vcpu::Module) {
         let recorded = recorded::module(module);
         let mut state = self.state();
-        state.generating.module(module, recorded.is_anonymous() && recorded.language().is_none());
+        let anonymous = recorded.is_anonymous() && recorded.language().is_none();
+        if let Some(pid) = state.generating.module(module, anonymous) {
+            state.lists.note(pid);
+        }
         state.write(|writer| writer.module(&recorded));
         if !recorded.is_anonymous()
             && state.files.insert((recorded.path.clone(), recorded.version))
@@ -313,13 +328,21 @@ impl vcpu::Sink for Recorder {
     fn thread(&mut self, thread: &vcpu::ThreadExecutions) {
         let sampled = &thread.sampled;
         let mut state = self.state();
-        state.generating.thread(thread);
+        if let Some(pid) = state.generating.thread(thread) {
+            state.lists.note(pid);
+        }
         let thread = recorded::thread(thread);
         state.write_samples();
         state.write(|writer| writer.thread(&thread));
         if !sampled.is_empty() {
             state.write(|writer| writer.sampled(thread.serial, sampled));
         }
+    }
+
+    fn added(&mut self, pid: i32, addition: &Addition) {
+        let mut state = self.state();
+        state.lists.asked(pid);
+        state.added.insert(format!("{}: {}", addition.programs.join(", "), addition.text()));
     }
 
     fn function(&mut self, function: &vcpu::LanguageFunction) {
@@ -332,7 +355,9 @@ impl vcpu::Sink for Recorder {
 
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {
         let mut state = self.state();
-        state.generating.sample(sample);
+        if let Some(pid) = state.generating.sample(sample) {
+            state.lists.note(pid);
+        }
         let frame = state.samples.intern(sample.stack);
         let (serial, event) = (sample.serial, sample.event);
         state.samples.taken += 1;

@@ -14,6 +14,7 @@ use lwp_model::{Processor, Proposal};
 use lwp_uarch::presets::Preset;
 use lwp_uarch::{Caches, PredictorShape};
 
+use crate::addition::Addition;
 use crate::lwp::LEAST_WAY_BYTES;
 use crate::outcome::ProcessReport;
 use crate::sampled_code::SampledCode;
@@ -283,6 +284,8 @@ pub struct Config {
     pub seed: u64,
     /// The variables that a launched program begins with; our own where there are none given.
     pub environment: Option<Vec<(OsString, OsString)>>,
+    /// What programs begin with in addition, each the first that is for it.
+    pub additions: Vec<Addition>,
     /// Run a launched program natively, and report it as uncounted, where the machine does not let the virtual
     /// CPU work.
     pub native_fallback: bool,
@@ -330,6 +333,7 @@ impl Config {
             deterministic: false,
             seed: 0,
             environment: None,
+            additions: Vec::new(),
             native_fallback: false,
             start_enabled: true,
             cache: None,

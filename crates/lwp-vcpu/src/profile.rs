@@ -12,6 +12,7 @@ use lwp_dbt::{Fragment, FragmentId, Role, Weights};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
+use crate::addition::Addition;
 use crate::family::{Family, UnitId};
 use crate::machine::Machine;
 use crate::maps::Mapping;
@@ -202,6 +203,11 @@ impl Profiler {
         self.modules = self.modules.max(id + 1);
         self.sink.module(&Module { id, ..module });
         id
+    }
+
+    /// Reports what a process has begun its program with.
+    pub fn add_addition(&mut self, pid: i32, addition: &Addition) {
+        self.sink.added(pid, addition);
     }
 
     /// Reports a function of an interpreted language.

@@ -11,7 +11,7 @@ use lwp_symbols::Live;
 use serde_json::{Value, json};
 
 use super::Piece;
-use crate::recorded::generated_symbols;
+use crate::code_lists::CodeLists;
 
 /// What rows are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Frames {
 
     fn read_generated(&mut self) {
         let symbols: Vec<_> =
-            self.generating.iter().flat_map(|pid| generated_symbols(*pid)).collect();
+            self.generating.iter().flat_map(|pid| CodeLists::default().symbols(*pid)).collect();
         self.live.generated(&symbols);
     }
 

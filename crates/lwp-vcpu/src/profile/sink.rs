@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use super::Jump;
+use crate::addition::Addition;
 
 /// Receives what was executed. Modules and blocks come before the first thread that executed them.
 ///
@@ -20,6 +21,8 @@ pub trait Sink: Debug + Send {
     fn wants_calls(&self) -> bool {
         false
     }
+    /// A process has begun a program with an addition to its arguments and variables.
+    fn added(&mut self, _pid: i32, _addition: &Addition) {}
     /// A function of an interpreted language that samples have met. Comes before the first of them.
     fn function(&mut self, _function: &LanguageFunction) {}
     /// A sample. Its thread and the modules of its stack have been reported before.
