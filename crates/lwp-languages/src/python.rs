@@ -172,3 +172,79 @@ impl Process {
         (out, activations)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in which every word leads somewhere else, and nothing ends.
+    struct Maze(u64);
+
+    impl Memory for Maze {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            for (at, byte) in (address..).zip(bytes.iter_mut()) {
+                let mixed = (at >> 3 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                // Small addresses, so that chains meet again.
+                *byte = if at & 7 < 2 { (mixed >> (8 * (at & 7) + 24)) as u8 } else { 0 };
+            }
+            address % 7 != self.0 % 7
+        }
+    }
+
+    fn interpreter(minor: u8) -> Interpreter {
+        let version = Version::three(minor);
+        Interpreter { version, runtime: 0x100, code_type: 0, evaluator: vec![16..32, 64..65] }
+    }
+
+    #[test]
+    fn no_memory_makes_it_hang_or_panic() {
+        for minor in 8..=14 {
+            let mut process = Process::new(interpreter(minor), 0);
+            let mut functions = Functions::default();
+            for seed in 0..300 {
+                let who = Who { number: (seed % 5) as i32, first: seed % 2 == 0 };
+                let (frames, activations) = process.stack(&who, &mut functions, &mut Maze(seed));
+                assert!(frames.len() <= 1024);
+                assert!(activations.iter().all(|it| it.frames.end <= frames.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn chains_that_never_end_are_cut() {
+        /// Every word is the same address.
+        struct Loop;
+        impl Memory for Loop {
+            fn read(&mut self, _: u64, bytes: &mut [u8]) -> bool {
+                bytes.fill(1);
+                true
+            }
+        }
+        for minor in 8..=12 {
+            let layout = Layout::of(Version::three(minor)).expect("a layout");
+            let mut memory = Loop;
+            let mut reader = frames::Reader::new(&layout, &mut memory);
+            reader.read(0x100);
+            let (frames, activations) = reader.finish();
+            assert!((1..=1024).contains(&frames.len()), "3.{minor}: {}", frames.len());
+            assert!(activations.len() <= 1024);
+        }
+    }
+
+    #[test]
+    fn the_evaluator_is_known_by_its_parts() {
+        let interpreter = interpreter(11);
+        let known = [15, 16, 31, 32, 64].map(|address| interpreter.evaluates(address));
+        assert_eq!(known, [false, true, true, false, true]);
+        assert!(is_evaluator("_PyEval_EvalFrameDefault.cold"));
+        assert!(!is_evaluator("_PyEval_EvalFrameDefaultX"));
+    }
+
+    #[test]
+    fn other_programs_have_none() {
+        let own = std::env::current_exe().expect("a path");
+        assert_eq!(Interpreter::open(&own), None);
+        assert_eq!(Interpreter::open(Path::new("/etc/passwd")), None);
+        assert_eq!(Interpreter::of(&b"\x7fELF"[..]), None);
+    }
+}

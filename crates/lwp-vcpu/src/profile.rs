@@ -141,10 +141,11 @@ struct UnitOrigin {
 }
 
 impl Origins {
-    /// Whether `unit` is of a file that has not been reported.
-    fn has_new_file(&self, unit: UnitId) -> bool {
+    /// Whether `unit` is of a file, or was generated, and has not been reported.
+    fn has_news(&self, unit: UnitId) -> bool {
+        let named = |path: &Path| path.is_absolute() || path.as_os_str().is_empty();
         let origin = self.units.get(&unit);
-        origin.is_some_and(|origin| origin.reported.is_none() && origin.path.is_absolute())
+        origin.is_some_and(|origin| origin.reported.is_none() && named(&origin.path))
     }
 
     /// Notes that code of `unit` is mapped as `mapping`.

@@ -7,6 +7,9 @@ use crate::python::layout::{Chain, Layout, SHIM};
 /// Most frames of a thread; those further out are left out.
 const DEEPEST: usize = 1024;
 
+/// `PyThreadState` of 3.10 has fewer bytes, and no stack is so near to it.
+const STATE: u64 = 512;
+
 /// A frame as it stands in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw {
@@ -85,12 +88,14 @@ impl<'m> Reader<'m> {
             self.end(first, None);
             frame = self.pointer(at, self.layout.frame.previous);
         }
-        // Each `CFrame` but the outermost, which is no activation's, has the one before behind a word.
+        // Each `CFrame` has the one before behind a word. The outermost, which is no activation's, is a part of the
+        // thread's state, and what it has there may be anything.
+        let own = state..state.saturating_add(STATE);
         let mut next = self.pointer(state, self.layout.thread.stack?);
         let mut anchors = Vec::new();
-        while let Some(at) = next.filter(|_| anchors.len() <= DEEPEST) {
+        while let Some(at) = next.filter(|at| anchors.len() <= DEEPEST && !own.contains(at)) {
+            anchors.push(at);
             next = self.pointer(at, 8);
-            anchors.extend(next.map(|_| at));
         }
         if self.frames.len() < DEEPEST {
             // The innermost activation may not have its frame yet.
