@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use lwp_profile::RecordedSymbol;
+use lwp_symbols::JitDump;
 use rustix::fs::OFlags;
 
 /// The lists of all processes.
@@ -57,11 +58,11 @@ impl CodeLists {
         }
     }
 
-    /// The names that process `pid` has given to its code.
-    pub fn symbols(&self, pid: i32) -> Vec<RecordedSymbol> {
-        let mut symbols = Vec::new();
+    /// The names that process `pid` has given to its code, and lines as far as a jitdump file has them.
+    pub fn read(&self, pid: i32) -> JitDump {
+        let mut all = JitDump::default();
         if let Some(text) = self.maps(pid).first().and_then(|path| read(path)) {
-            symbols.extend(lwp_symbols::parse_perf_map(pid, &text));
+            all.symbols.extend(lwp_symbols::parse_perf_map(pid, &text));
         }
         let known = self.places.get(&pid);
         let mut dumps = known.map(|place| place.dumps.clone()).unwrap_or_default();
@@ -71,10 +72,12 @@ impl CodeLists {
             dumps.extend([PathBuf::from("."), std::env::temp_dir()].map(|dir| dir.join(&name)));
         }
         for bytes in dumps.iter().filter_map(|path| read(path)) {
-            let of_it = lwp_symbols::parse_jitdump(&bytes);
-            symbols.extend(of_it.into_iter().map(|symbol| RecordedSymbol { pid, ..symbol }));
+            let dump = lwp_symbols::parse_jitdump(&bytes);
+            let of_it = |symbol| RecordedSymbol { pid, ..symbol };
+            all.symbols.extend(dump.symbols.into_iter().map(of_it));
+            all.lines.extend(dump.lines);
         }
-        symbols
+        all
     }
 
     /// Removes the lists that would not be there without us.
@@ -144,7 +147,7 @@ mod tests {
         let mut lists = CodeLists::default();
         lists.asked(pid);
         fs::write(&path, "1000 20 f\n").unwrap();
-        assert_eq!(lists.symbols(pid).len(), 1);
+        assert_eq!(lists.read(pid).symbols.len(), 1);
         // Another that was there before.
         let mut others = CodeLists::default();
         others.asked(pid);

@@ -1,13 +1,14 @@
 //! Writing a recording while a program runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use lwp_profile::{
-    Block, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent, Writer,
+    Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent,
+    Writer,
 };
 use lwp_vcpu::profile as vcpu;
 use lwp_vcpu::{Addition, Outcome};
@@ -78,6 +79,8 @@ struct State {
     failure: Option<io::Error>,
     generating: Generating,
     lists: CodeLists,
+    /// Modules of generated code by process.
+    generated: BTreeMap<i32, BTreeSet<u32>>,
     /// What programs have begun with in addition to their own.
     added: BTreeSet<String>,
     /// Files of modules that have been seen, by path and version.
@@ -162,6 +165,7 @@ impl Recorder {
             failure: None,
             generating: Generating::default(),
             lists: CodeLists::default(),
+            generated: BTreeMap::new(),
             added: BTreeSet::new(),
             files: BTreeSet::new(),
             samples: Samples::default(),
@@ -208,8 +212,9 @@ impl Recorder {
             state.write(|writer| writer.image(&image));
         }
         for pid in state.generating.take() {
-            let symbols = state.lists.symbols(pid);
-            state.write(|writer| writer.symbols(&symbols));
+            let dump = state.lists.read(pid);
+            state.write(|writer| writer.symbols(&dump.symbols));
+            state.write_lines(pid, dump.lines);
         }
         state.lists.remove();
         let added: Vec<String> = std::mem::take(&mut state.added).into_iter().collect();
@@ -283,6 +288,19 @@ impl State {
 }
 
 impl State {
+    /// Writes the lines of the code that a process has generated.
+    fn write_lines(&mut self, pid: i32, lines: Vec<NamedRange>) {
+        let modules = self.generated.get(&pid).cloned().unwrap_or_default();
+        if lines.is_empty() {
+            return;
+        }
+        for module in modules {
+            let lines = lines.clone();
+            let names = RecordedNames { module, debug: true, lines, ..RecordedNames::default() };
+            self.write(|writer| writer.names(&names));
+        }
+    }
+
     fn write_samples(&mut self) {
         let samples = &mut self.samples;
         let (first, fresh) = (samples.first, std::mem::take(&mut samples.fresh));
@@ -306,6 +324,9 @@ impl vcpu::Sink for Recorder {
         let recorded = recorded::module(module);
         let mut state = self.state();
         let anonymous = recorded.is_anonymous() && recorded.language().is_none();
+        if anonymous {
+            state.generated.entry(module.pid).or_default().insert(module.id);
+        }
         if let Some(pid) = state.generating.module(module, anonymous) {
             state.lists.note(pid);
         }

@@ -37,11 +37,12 @@ pub enum Merged {
 /// Merges `native` frames and `activations`, both innermost first.
 ///
 /// An activation belongs to the native frame that its anchor lies in. Those without one belong to the evaluator's
-/// frames, counted from the outermost: an evaluator that has only just been called has nothing to show yet.
-/// Activations of native frames that were not found, because the walk ended before, come last.
-pub fn merge(native: &[Native], activations: &[Activation], out: &mut Vec<Merged>) {
+/// frames, counted from the outermost where the walk came to it: an evaluator that has only just been called has nothing
+/// to show yet. Where the walk was not `complete`, they are counted from the innermost, and the activations of native
+/// frames that were not found come last.
+pub fn merge(native: &[Native], complete: bool, activations: &[Activation], out: &mut Vec<Merged>) {
     out.clear();
-    let places = places(native, activations);
+    let places = places(native, complete, activations);
     let mut waiting = activations.iter().zip(&places).peekable();
     for index in 0..native.len() {
         out.push(Merged::Native(index));
@@ -55,7 +56,7 @@ pub fn merge(native: &[Native], activations: &[Activation], out: &mut Vec<Merged
 }
 
 /// The index of the native frame of each activation, never decreasing.
-fn places(native: &[Native], activations: &[Activation]) -> Vec<Option<usize>> {
+fn places(native: &[Native], complete: bool, activations: &[Activation]) -> Vec<Option<usize>> {
     let evaluators: Vec<usize> = (0..native.len()).filter(|at| native[*at].evaluator).collect();
     let mut least = 0;
     let mut places = Vec::with_capacity(activations.len());
@@ -66,11 +67,12 @@ fn places(native: &[Native], activations: &[Activation]) -> Vec<Option<usize>> {
                 .windows(2)
                 .position(|pair| (pair[0].sp..pair[1].sp).contains(&anchor))
                 .or_else(|| native.last().filter(|it| it.evaluator).map(|_| native.len() - 1)),
-            None => {
+            None if complete => {
                 let from_outermost = activations.len() - 1 - at;
                 let at = evaluators.len().checked_sub(1 + from_outermost);
                 at.map(|at| evaluators[at])
             }
+            None => evaluators.get(at).copied(),
         };
         let place = place.filter(|place| *place >= least);
         least = place.unwrap_or(least);
@@ -94,7 +96,7 @@ mod tests {
     /// The merged stack as text: n1 for native frames, p1 for the language's.
     fn merged(native: &[Native], activations: &[Activation]) -> String {
         let mut out = Vec::new();
-        merge(native, activations, &mut out);
+        merge(native, true, activations, &mut out);
         let word = |frame: &Merged| match frame {
             Merged::Native(index) => format!("n{index}"),
             Merged::Language(index) => format!("p{index}"),
@@ -127,6 +129,18 @@ mod tests {
         let stack = native(&[(10, false), (20, false), (30, false)]);
         let all = [activation(Some(15), 0..1), activation(Some(500), 1..3)];
         assert_eq!(merged(&stack, &all), "n0 p0 n1 n2 p1 p2");
+        let (stack, mut out) = (native(&[(1, true), (2, false), (3, true)]), Vec::new());
+        let each: Vec<Activation> = (0..3).map(|at| activation(None, at..at + 1)).collect();
+        merge(&stack, false, &each, &mut out);
+        let expected = [
+            Merged::Native(0),
+            Merged::Language(0),
+            Merged::Native(1),
+            Merged::Native(2),
+            Merged::Language(1),
+            Merged::Language(2),
+        ];
+        assert_eq!(out, expected);
     }
 
     #[test]
@@ -134,10 +148,10 @@ mod tests {
         let stack = native(&[(10, true), (20, false), (5, true)]);
         let all = [activation(Some(22), 0..1), activation(Some(12), 1..2), activation(None, 2..3)];
         let mut out = Vec::new();
-        merge(&stack, &all, &mut out);
+        merge(&stack, true, &all, &mut out);
         let natives = out.iter().filter(|frame| matches!(frame, Merged::Native(_))).count();
         assert_eq!(natives, 3);
-        merge(&[], &all, &mut out);
+        merge(&[], true, &all, &mut out);
         assert_eq!(out.len(), 3);
     }
 }

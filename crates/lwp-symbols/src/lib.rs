@@ -38,7 +38,7 @@ pub use build_id::build_id_of;
 pub use demangle::{demangle, short_name, stable_name};
 pub use elf::{Elf, ElfError, Symbol};
 pub use files::read as read_file;
-pub use jitdump::parse as parse_jitdump;
+pub use jitdump::{JitDump, parse as parse_jitdump};
 pub use keeping::names;
 pub use live::{Live, LiveFunction};
 pub use matching::{ModulePair, counterparts, has_module, matched};

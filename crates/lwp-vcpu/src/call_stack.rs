@@ -294,18 +294,18 @@ impl Machine {
         memory.begin(tid, registers.get(RSP).unwrap_or(0));
         let mut frames = std::mem::take(&mut stacks.frames);
         let mut code = stacks.layout((tid, pid), changes, profiler);
-        stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+        let mut ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         if frames.first().is_some_and(|frame| frame.tag.is_none()) {
             // Memory has become executable in a way that makes no notice: a stack's, or a grown one's.
             stacks.layouts.remove(&changes);
             code = stacks.layout((tid, pid), changes, profiler);
-            stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+            ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         }
         let places = &mut stacks.places;
         places.clear();
         places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
         if self.config.languages {
-            stacks.languages.merge_into(places, (tid, pid), (&code, &frames), profiler);
+            stacks.languages.merge_into(places, (tid, pid), (&code, &frames, ending), profiler);
         }
         for event in (0..32).filter(|event| events >> event & 1 != 0) {
             profiler.add_sample(&Sample { serial, event, stack: places });

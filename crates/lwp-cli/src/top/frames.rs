@@ -91,8 +91,11 @@ impl Frames {
     }
 
     fn read_generated(&mut self) {
-        let symbols: Vec<_> =
-            self.generating.iter().flat_map(|pid| CodeLists::default().symbols(*pid)).collect();
+        let symbols: Vec<_> = self
+            .generating
+            .iter()
+            .flat_map(|pid| CodeLists::default().read(*pid).symbols)
+            .collect();
         self.live.generated(&symbols);
     }
 

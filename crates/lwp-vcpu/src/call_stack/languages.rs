@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lwp_languages::merge::{self, Merged, Native};
 use lwp_languages::python::{self, Functions, Interpreter, Who};
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Frame};
+use lwp_unwind::{CodeRange, Ending, Frame};
 use rustc_hash::FxHashMap;
 
 use crate::maps::Status;
@@ -61,7 +61,7 @@ impl Languages {
         &mut self,
         places: &mut Vec<Place>,
         (tid, pid): (Tid, i32),
-        (code, frames): (&[CodeRange], &[Frame]),
+        (code, frames, ending): (&[CodeRange], &[Frame], Ending),
         profiler: &mut Profiler,
     ) {
         if self.interpreters.is_empty() {
@@ -93,7 +93,7 @@ impl Languages {
             evaluator: interpreter.evaluates(frame.place.wrapping_sub(bias)),
         }));
         let mut merged = std::mem::take(&mut self.merged);
-        merge::merge(&self.native, &activations, &mut merged);
+        merge::merge(&self.native, ending == Ending::Bottom, &activations, &mut merged);
         let mut out = std::mem::take(&mut self.places);
         out.clear();
         for frame in &merged {
