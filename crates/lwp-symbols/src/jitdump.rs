@@ -96,6 +96,9 @@ fn ranges(functions: BTreeMap<u64, (u64, Lines)>, shift: u64) -> Vec<NamedRange>
     let mut out = Vec::new();
     for (address, (size, lines)) in functions {
         let end = address.saturating_add(size);
+        if lines.iter().any(|(at, ..)| !(address..=end.saturating_add(shift)).contains(at)) {
+            continue;
+        }
         let starts = lines.iter().map(|(at, ..)| at.saturating_sub(shift).clamp(address, end));
         let starts: Vec<u64> = starts.collect();
         for (index, (_, file, line)) in lines.iter().enumerate() {
@@ -124,7 +127,9 @@ fn lines(record: &[u8]) -> Option<(u64, Lines)> {
             break;
         };
         if name != [0xff] {
-            file = String::from_utf8_lossy(name).into();
+            // Node 20 writes names that it has freed before: nothing behind them can be read.
+            let text = str::from_utf8(name).ok().filter(|text| !text.contains(char::is_control))?;
+            file = text.into();
         }
         lines.push((place, Arc::clone(&file), line));
         at += 16 + name.len() + 1;
@@ -238,12 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_no_text_take_their_lines_along() {
+        let mut file = with_lines(&[(0x1000, &[(0x1000, 3)])]);
+        let at = file.windows(5).position(|bytes| bytes == b"/a.js").unwrap();
+        file[at] = 0xdf;
+        assert_eq!(found(&file), []);
+        assert_eq!(parse(&file).symbols.len(), 1);
+    }
+
+    #[test]
     fn the_last_function_at_a_place_has_its_lines() {
         let file = with_lines(&[(0x1000, &[(0x1000, 3)]), (0x1008, &[(0x1008, 9)])]);
         assert_eq!(found(&file), [(0x1008, 0x1018, 9)]);
         for len in 0..file.len() {
             parse(&file[..len]);
         }
+        // A place outside the function is a mistake, and so is the rest of its lines.
+        assert_eq!(found(&with_lines(&[(0x1000, &[(0x1000, 3), (0x9000, 4)])])), []);
         let endless = with_lines(&[(u64::MAX - 4, &[(u64::MAX - 4, 3), (0, 4)])]);
         assert!(found(&endless).len() <= 2);
     }
