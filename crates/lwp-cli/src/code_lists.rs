@@ -162,6 +162,6 @@ mod tests {
         assert_eq!(read(Path::new("/tmp")), None);
         assert_eq!(read(Path::new("/nonexistent")), None);
         assert_eq!(read(Path::new("/dev/zero")), None);
-        assert_eq!(number_inside(std::process::id().cast_signed()).is_some(), true);
+        assert!(number_inside(std::process::id().cast_signed()).is_some());
     }
 }

@@ -165,6 +165,17 @@ pub fn advice(recording: &Recording, profile: &Profile) -> Option<String> {
     ))
 }
 
+/// How the functions of an interpreted program are had that an exact recording does not tell.
+pub fn by_samples(recording: &Recording) -> Option<&'static str> {
+    let names = recording.modules.values().filter_map(|module| module.path.rsplit('/').next());
+    let python = |name: &str| is_of(name, "libpython") || is_of(name, "python");
+    let exact = recording.events.is_empty();
+    (exact && names.into_iter().any(python)).then_some(
+        "Python's functions and lines, and which of them take the instructions, are told by samples: \
+         lwp record -c 100K",
+    )
+}
+
 /// Whether a file is the runtime's: what comes behind its name is a version or nothing.
 fn is_of(file: &str, runtime: &str) -> bool {
     file.strip_prefix(runtime).is_some_and(|rest| {

@@ -220,7 +220,7 @@ impl Recorder {
         let added: Vec<String> = std::mem::take(&mut state.added).into_iter().collect();
         if !added.is_empty() {
             let added = added.join("; ");
-            state.write(|writer| writer.info([("added", added.as_str())].into_iter()));
+            state.write(|writer| writer.info([("added", added.as_str())]));
         }
         state.write(Writer::end);
         state.result()

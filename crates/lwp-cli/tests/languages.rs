@@ -204,6 +204,8 @@ fn exact_recordings_count_calls_of_python_s_functions() {
             assert!(total > 10 * sums("self"), "{python}: {name}: {found:?}");
         }
         assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
+        let output = run(&dir, &[LWP, "record", "--", &python, "-c", "pass"]);
+        assert!(text(&output.stderr).contains("told by samples: lwp record -c 100K"));
     }
 }
 

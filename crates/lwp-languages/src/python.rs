@@ -74,7 +74,7 @@ impl Interpreter {
             None => at("PyCode_NewWithPosOnlyArgs").map(|_| Version::three(8))?,
         };
         let symbols = file.symbols().chain(file.dynamic_symbols());
-        let parts = symbols.filter(|it| it.name().is_ok_and(|name| is_evaluator(name)));
+        let parts = symbols.filter(|it| it.name().is_ok_and(is_evaluator));
         let mut evaluator: Vec<_> =
             parts.map(|it| it.address()..it.address().saturating_add(it.size())).collect();
         evaluator.sort_unstable_by_key(|part| (part.start, part.end));

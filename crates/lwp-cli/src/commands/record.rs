@@ -324,6 +324,9 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     if let Some(advice) = languages::advice(recording, &profile) {
         text.push_str(&format!("lwp: {advice}\n"));
     }
+    if let Some(advice) = languages::by_samples(recording) {
+        text.push_str(&format!("lwp: {advice}\n"));
+    }
     if recording.info("deterministic") == "true" {
         text.push_str(&c_libraries(recording));
     }
