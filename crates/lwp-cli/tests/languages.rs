@@ -309,6 +309,13 @@ fn none_leaves_runtimes_alone_and_says_how_they_are_asked() {
     let (header, _) = lwp(&dir, &["script", "--header"]);
     assert!(header.lines().any(|line| line == "# languages: none"), "{header:.400}");
     assert!(!header.lines().any(|line| line.starts_with("# added")), "{header:.400}");
+    for (options, added) in [(&["--deterministic"][..], false), (&[], true)] {
+        record(&dir, &[options, &["-c", "1000003"]].concat(), &["node", "-e", "0"]);
+        let (header, _) = lwp(&dir, &["script", "--header"]);
+        let said =
+            header.lines().any(|line| line.starts_with("# added: node, nodejs: NODE_OPTIONS="));
+        assert_eq!(said, added, "{options:?}: {header:.400}");
+    }
 }
 
 /// py-spy reads the same frames by other means. Of its stacks, those with some weight are ours too.
