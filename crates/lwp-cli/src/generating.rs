@@ -51,17 +51,18 @@ impl Generating {
         if has { self.add(thread.pid) } else { None }
     }
 
-    /// Takes in a sample.
-    pub fn sample(&mut self, sample: &vcpu::Sample<'_>) {
+    /// Takes in a sample. Returns its process, likewise.
+    pub fn sample(&mut self, sample: &vcpu::Sample<'_>) -> Option<i32> {
         if self.modules.is_empty() {
-            return;
+            return None;
         }
-        let Some(&process) = self.threads.get(&sample.serial) else { return };
+        let &process = self.threads.get(&sample.serial)?;
         let of_them =
             |place: &vcpu::Place| place.module.is_some_and(|id| self.modules.contains(&id));
         if !self.processes.contains(&process) && sample.stack.iter().any(of_them) {
-            self.processes.insert(process);
+            return self.add(process);
         }
+        None
     }
 
     /// The processes, in order; there are none afterwards.

@@ -6,6 +6,7 @@
 
 mod args;
 mod code_filter;
+mod code_lists;
 mod commands;
 mod comparing;
 mod counting;
@@ -13,6 +14,8 @@ mod ending;
 mod failure;
 mod gate;
 mod generating;
+mod interpreted;
+mod languages;
 mod lwp_args;
 mod output;
 mod perf;

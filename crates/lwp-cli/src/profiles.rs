@@ -30,13 +30,19 @@ pub struct NameArgs {
     /// Look for debug files in DIR, laid out like /usr/lib/debug, before the system's
     #[arg(long = "debug-dir", value_name = "DIR")]
     pub debug_dirs: Vec<PathBuf>,
+
+    /// Show the evaluators of interpreted languages, as CPython's _PyEval_EvalFrameDefault, beside the functions
+    /// that they execute
+    #[arg(long)]
+    pub no_fold: bool,
 }
 
 impl NameArgs {
     /// How names are to be looked for.
     pub fn options(&self) -> Options {
         let from_files = !self.debug_dirs.is_empty();
-        Options { debug_roots: self.debug_dirs.clone(), from_files, ..Options::default() }
+        let (debug_roots, no_fold) = (self.debug_dirs.clone(), self.no_fold);
+        Options { debug_roots, from_files, no_fold, ..Options::default() }
     }
 }
 

@@ -1,11 +1,11 @@
 //! What the virtual CPU reports, as recordings have it.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lwp_profile::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedJump, RecordedModule,
-    RecordedSymbol, ThreadExecutions,
+    ThreadExecutions,
 };
 use lwp_vcpu::ProcessReport;
 use lwp_vcpu::profile as vcpu;
@@ -76,19 +76,6 @@ pub fn image(id: usize, process: &ProcessReport) -> Image {
         comm: process.comm.clone(),
         uncounted: process.uncounted.clone(),
     }
-}
-
-/// What a runtime has written about the code it generated: a perf map, or a jitdump file where perf
-/// looks for one.
-pub fn generated_symbols(pid: i32) -> Vec<RecordedSymbol> {
-    let map = std::fs::read(format!("/tmp/perf-{pid}.map"));
-    let mut symbols = map.map(|text| lwp_symbols::parse_perf_map(pid, &text)).unwrap_or_default();
-    for dir in [PathBuf::from("."), std::env::temp_dir()] {
-        if let Ok(bytes) = std::fs::read(dir.join(format!("jit-{pid}.dump"))) {
-            symbols.extend(lwp_symbols::parse_jitdump(&bytes));
-        }
-    }
-    symbols
 }
 
 /// What a thread has executed.

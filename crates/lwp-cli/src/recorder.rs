@@ -1,20 +1,23 @@
 //! Writing a recording while a program runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use lwp_profile::{
-    Block, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent, Writer,
+    Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent,
+    Writer,
 };
-use lwp_vcpu::Outcome;
 use lwp_vcpu::profile as vcpu;
+use lwp_vcpu::{Addition, Outcome};
 use rustc_hash::FxHashMap;
 
+use crate::code_lists::CodeLists;
 use crate::failure::{Failure, OWN_FAILURE, plain};
 use crate::generating::Generating;
+use crate::interpreted::Interpreted;
 use crate::{profiles, recorded};
 
 /// A recording that is being written. Clones write to the same file.
@@ -75,9 +78,15 @@ struct State {
     /// The first failure; nothing is written after it.
     failure: Option<io::Error>,
     generating: Generating,
+    lists: CodeLists,
+    /// Modules of generated code by process.
+    generated: BTreeMap<i32, BTreeSet<u32>>,
+    /// What programs have begun with in addition to their own.
+    added: BTreeSet<String>,
     /// Files of modules that have been seen, by path and version.
     files: BTreeSet<(String, Option<(u64, i64)>)>,
     samples: Samples,
+    interpreted: Interpreted,
     /// Most bytes of samples that wait for the file.
     buffer: usize,
     /// Where indirect calls lead is recorded.
@@ -155,8 +164,12 @@ impl Recorder {
             path: path.to_owned(),
             failure: None,
             generating: Generating::default(),
+            lists: CodeLists::default(),
+            generated: BTreeMap::new(),
+            added: BTreeSet::new(),
             files: BTreeSet::new(),
             samples: Samples::default(),
+            interpreted: Interpreted::default(),
             buffer: BUFFER,
             calls: true,
         };
@@ -199,8 +212,15 @@ impl Recorder {
             state.write(|writer| writer.image(&image));
         }
         for pid in state.generating.take() {
-            let symbols = recorded::generated_symbols(pid);
-            state.write(|writer| writer.symbols(&symbols));
+            let dump = state.lists.read(pid);
+            state.write(|writer| writer.symbols(&dump.symbols));
+            state.write_lines(pid, dump.lines);
+        }
+        state.lists.remove();
+        let added: Vec<String> = std::mem::take(&mut state.added).into_iter().collect();
+        if !added.is_empty() {
+            let added = added.join("; ");
+            state.write(|writer| writer.info([("added", added.as_str())]));
         }
         state.write(Writer::end);
         state.result()
@@ -268,11 +288,28 @@ impl State {
 }
 
 impl State {
+    /// Writes the lines of the code that a process has generated.
+    fn write_lines(&mut self, pid: i32, lines: Vec<NamedRange>) {
+        let modules = self.generated.get(&pid).cloned().unwrap_or_default();
+        if lines.is_empty() {
+            return;
+        }
+        for module in modules {
+            let lines = lines.clone();
+            let names = RecordedNames { module, debug: true, lines, ..RecordedNames::default() };
+            self.write(|writer| writer.names(&names));
+        }
+    }
+
     fn write_samples(&mut self) {
         let samples = &mut self.samples;
         let (first, fresh) = (samples.first, std::mem::take(&mut samples.fresh));
         let waiting = std::mem::take(&mut samples.waiting);
         samples.first += fresh.len() as u32;
+        fresh.iter().for_each(|frame| self.interpreted.frame(frame));
+        for names in self.interpreted.take() {
+            self.write(|writer| writer.names(&names));
+        }
         if !fresh.is_empty() {
             self.write(|writer| writer.frames(first, &fresh));
         }
@@ -286,7 +323,13 @@ impl vcpu::Sink for Recorder {
     fn module(&mut self, module: &vcpu::Module) {
         let recorded = recorded::module(module);
         let mut state = self.state();
-        state.generating.module(module, recorded.is_anonymous());
+        let anonymous = recorded.is_anonymous() && recorded.language().is_none();
+        if anonymous {
+            state.generated.entry(module.pid).or_default().insert(module.id);
+        }
+        if let Some(pid) = state.generating.module(module, anonymous) {
+            state.lists.note(pid);
+        }
         state.write(|writer| writer.module(&recorded));
         if !recorded.is_anonymous()
             && state.files.insert((recorded.path.clone(), recorded.version))
@@ -306,7 +349,9 @@ impl vcpu::Sink for Recorder {
     fn thread(&mut self, thread: &vcpu::ThreadExecutions) {
         let sampled = &thread.sampled;
         let mut state = self.state();
-        state.generating.thread(thread);
+        if let Some(pid) = state.generating.thread(thread) {
+            state.lists.note(pid);
+        }
         let thread = recorded::thread(thread);
         state.write_samples();
         state.write(|writer| writer.thread(&thread));
@@ -315,13 +360,25 @@ impl vcpu::Sink for Recorder {
         }
     }
 
+    fn added(&mut self, pid: i32, addition: &Addition) {
+        let mut state = self.state();
+        state.lists.asked(pid);
+        state.added.insert(format!("{}: {}", addition.programs.join(", "), addition.text()));
+    }
+
+    fn function(&mut self, function: &vcpu::LanguageFunction) {
+        self.state().interpreted.function(function);
+    }
+
     fn wants_calls(&self) -> bool {
         self.state().calls
     }
 
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {
         let mut state = self.state();
-        state.generating.sample(sample);
+        if let Some(pid) = state.generating.sample(sample) {
+            state.lists.note(pid);
+        }
         let frame = state.samples.intern(sample.stack);
         let (serial, event) = (sample.serial, sample.event);
         state.samples.taken += 1;

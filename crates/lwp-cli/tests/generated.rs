@@ -40,5 +40,15 @@ fn generated_code_is_named_and_annotated_when_the_program_is_gone() {
         let sym = row["sym"].as_str().expect("a name");
         let (listing, _) = lwp(&dir, &["annotate", sym]);
         assert!(listing.contains("dec ") || listing.contains("decl"), "{listing}");
+        // The jitdump file has lines, the perf map has none.
+        assert_eq!(listing.contains("loop.gen :42"), name == "second loop", "{listing}");
     }
+    let (json, _) = lwp(&dir, &["report", "--json", "-s", "srcline"]);
+    let document: Value = serde_json::from_str(&json).expect("JSON");
+    let rows = document["rows"].as_array().expect("rows");
+    let line = |line: &str| {
+        rows.iter().find(|row| row.to_string().contains(line)).map(|row| row["self"].clone())
+    };
+    assert_eq!(line("loop.gen :41"), Some(1.into()), "{json:.2000}");
+    assert_eq!(line("loop.gen :42"), Some(6001.into()));
 }

@@ -71,7 +71,7 @@ pub fn perf_map(bytes: &[u8]) {
 
 /// Generated functions and their code.
 pub fn jitdump(bytes: &[u8]) {
-    named(lwp_symbols::parse_jitdump(bytes));
+    named(lwp_symbols::parse_jitdump(bytes).symbols);
 }
 
 /// Finds the names of generated code by `symbols`.

@@ -77,6 +77,9 @@ impl Language {
     /// The language of `function`, by the form of its name: compilers mangle names each in its own way.
     pub fn of(function: &Function, module: &Module) -> Self {
         let name = function.name.as_str();
+        if module.path.starts_with("[python]") {
+            return Self::Python;
+        }
         match function.origin {
             Origin::Unknown => Self::Unknown,
             Origin::Generated => Self::of_generated(name),
@@ -136,6 +139,10 @@ mod tests {
             let function = Function { name: name.into(), origin, ..Function::default() };
             Language::of(&function, &Module { path: "/bin/prog".into(), ..Module::default() })
         };
+        let source = Module { path: "[python]/srv/app.py".into(), ..Module::default() };
+        let function =
+            Function { name: "main".into(), origin: Origin::Symbol, ..Function::default() };
+        assert_eq!(Language::of(&function, &source), Language::Python);
         let symbols = [
             ("main", Language::C),
             ("sort.constprop.0", Language::C),

@@ -20,7 +20,8 @@ pub struct Mapping {
 pub struct RecordedModule {
     /// Its number.
     pub id: u32,
-    /// The file as the program named it; `[vdso]`; empty for anonymous code.
+    /// The file as the program named it; `[vdso]`; empty for anonymous code; of a source file of an interpreted
+    /// language, its path behind the language in brackets.
     pub path: String,
     /// The GNU build id, empty where there is none.
     pub build_id: Vec<u8>,
@@ -36,6 +37,12 @@ impl RecordedModule {
     /// Whether this is code without a file.
     pub fn is_anonymous(&self) -> bool {
         self.path.is_empty() || self.path.starts_with("//") || self.path.starts_with('[')
+    }
+
+    /// The interpreted language whose source file this stands for, as in `[python]/usr/lib/app.py`.
+    pub fn language(&self) -> Option<&str> {
+        let (language, file) = self.path.strip_prefix('[')?.split_once(']')?;
+        (!file.is_empty()).then_some(language)
     }
 
     /// What stays the same when the module is mapped elsewhere: the offset in its file. Anonymous

@@ -41,10 +41,13 @@ impl ModuleNames {
                 _ => Self::default(),
             };
         }
-        if module.is_anonymous() {
+        let path = Path::new(&module.path);
+        // What a process maps only so that it is found has no names of its own, and changes while it is written.
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let jitdump = name.starts_with("jit-") && name.ends_with(".dump");
+        if module.is_anonymous() || jitdump {
             return Self::default();
         }
-        let path = Path::new(&module.path);
         let kept = files.kept(path).find(|bytes| same_size_or_build(module, bytes));
         let bytes = match kept {
             Some(bytes) => bytes,

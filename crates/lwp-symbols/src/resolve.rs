@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::calls;
 use crate::dwarf::SourceFrame;
 use crate::files::Files;
+use crate::folding::Folded;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
 
@@ -34,6 +35,8 @@ pub struct Options {
     pub whole_functions: Option<u64>,
     /// Look into the files first, and use the names that the recording keeps only of files that are gone.
     pub from_files: bool,
+    /// Show the evaluators of interpreted languages beside the functions that they execute.
+    pub no_fold: bool,
 }
 
 /// How much of the code is told apart: the less, the sooner the profile is there.
@@ -170,6 +173,7 @@ pub struct Resolver<'a> {
     /// The number that stands for a module, where a file was mapped at several places.
     same: FxHashMap<u32, u32>,
     generated: Generated,
+    pub(crate) folded: Folded,
     modules: FxHashMap<u32, ModuleId>,
     /// By module, start, and whether it has a name: pages stand for code that has none.
     functions: FxHashMap<(u32, u64, bool), FunctionId>,
@@ -245,6 +249,11 @@ impl<'a> Resolver<'a> {
         let firsts = recording.modules.iter().filter(|(id, _)| same.get(id) == Some(id));
         let mut builder = Builder::new(recording.info("command"), mode, events);
         builder.info(recording.info.clone());
+        let generated = Generated::new(&recording.symbols);
+        let folded = match options.no_fold {
+            true => Folded::default(),
+            false => Folded::new(recording, &generated),
+        };
         Self {
             recording,
             builder,
@@ -252,7 +261,8 @@ impl<'a> Resolver<'a> {
             files,
             found: FoundByName::default(),
             same,
-            generated: Generated::new(&recording.symbols),
+            generated,
+            folded,
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
             threads: FxHashMap::default(),
@@ -298,6 +308,9 @@ impl<'a> Resolver<'a> {
                 let identity = elf.map(|elf| elf.identity.clone()).unwrap_or_default();
                 let (path, build_id) = (recorded.path.clone(), recorded.build_id.clone());
                 Module { path, build_id, soname: identity.soname, program: identity.program }
+            }
+            Some(recorded) if recorded.language().is_some() => {
+                Module { path: recorded.path.clone(), ..Module::default() }
             }
             Some(_) => Module { path: "[generated]".into(), ..Module::default() },
             None => Module { path: "[unknown]".into(), ..Module::default() },

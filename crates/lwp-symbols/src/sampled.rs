@@ -87,14 +87,14 @@ impl Resolver<'_> {
         let interval = recording.events.get(event).map_or(1, |event| event.interval.max(1));
         let of_event = |(sample, _): &&(RecordedSample, u64)| sample.event as usize == event;
         for (RecordedSample { frame, .. }, times) in recording.samples.iter().filter(of_event) {
-            let leaf = recording.frames[*frame as usize];
+            let leaf = self.folded.standing(recording, *frame);
             // Outwards to what is known, and inwards again.
-            let mut at = leaf.caller;
+            let mut at = self.folded.caller(recording, leaf);
             while let Some(index) = at
                 && calling[index as usize].is_none()
             {
                 waiting.push(index);
-                at = recording.frames[index as usize].caller;
+                at = self.folded.caller(recording, index);
             }
             let outer = at.and_then(|index| calling[index as usize]);
             let mut context = outer.unwrap_or(Contexts::ROOT);
@@ -103,6 +103,7 @@ impl Resolver<'_> {
                 context = self.called(&mut contexts, context, &mut known, frame, false);
                 calling[index as usize] = Some(context);
             }
+            let leaf = recording.frames[leaf as usize];
             context = self.called(&mut contexts, context, &mut known, leaf, true);
             contexts.add(context, times.saturating_mul(interval));
         }
@@ -135,9 +136,10 @@ impl Resolver<'_> {
     /// The locations of a stack, innermost first.
     fn stack(&mut self, frame: u32, callers: &mut [Option<LocationId>]) -> Vec<LocationId> {
         let frames = &self.recording.frames;
-        let leaf = frames[frame as usize];
+        let leaf = self.folded.standing(self.recording, frame);
+        let mut next = self.folded.caller(self.recording, leaf);
+        let leaf = frames[leaf as usize];
         let mut stack = vec![self.sampled(leaf.module, leaf.address, true)];
-        let mut next = leaf.caller;
         while let Some(index) = next {
             let frame = frames[index as usize];
             let location = match callers[index as usize] {
@@ -146,7 +148,7 @@ impl Resolver<'_> {
             };
             callers[index as usize] = Some(location);
             stack.push(location);
-            next = frame.caller;
+            next = self.folded.caller(self.recording, index);
         }
         stack
     }

@@ -6,13 +6,15 @@
 //! resolver in rbx, the prologues of realigned functions in r10. What an instruction's table row says is
 //! kept per file and address, so that a walk over known code is a few memory look-ups a frame.
 //!
-//! Code without tables, such as a compiler at run time makes, is walked by the frame pointer.
+//! Code without tables, such as a compiler at run time makes, is walked by the frame pointer; stubs that return
+//! within a few instructions are left as these say.
 //!
 //! The crate reads neither processes nor mappings: it is given both ([`Memory`], [`CodeRange`]).
 #![forbid(unsafe_code)]
 
 mod expression;
 mod image;
+mod leaving;
 mod row;
 mod walk;
 

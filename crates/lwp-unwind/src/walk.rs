@@ -2,6 +2,7 @@
 
 use crate::expression::evaluate;
 use crate::image::Image;
+use crate::leaving::by_instructions;
 use crate::row::{Cfa, RBP, RBX, REGISTERS, RIP, RSP, Row, Rule};
 
 /// The memory of the process whose stack is walked.
@@ -28,6 +29,16 @@ impl Registers {
     pub fn get(&self, register: u16) -> Option<u64> {
         let known = usize::from(register) < REGISTERS && self.known >> register & 1 != 0;
         known.then(|| self.values[usize::from(register)])
+    }
+
+    /// Makes a register unknown.
+    pub(crate) fn forget(&mut self, register: u16) {
+        self.known &= !(1u32.checked_shl(u32::from(register)).unwrap_or(0));
+    }
+
+    /// Makes all registers unknown that a call may change; the stack pointer stays.
+    pub(crate) fn keep_preserved(&mut self) {
+        self.known &= PRESERVED | 1 << RSP;
     }
 
     /// Sets a register.
@@ -62,6 +73,8 @@ pub struct Frame {
     pub place: u64,
     /// The tag of the range that it lies in.
     pub tag: Option<u32>,
+    /// The stack pointer there. The frame's memory ends where that of its caller begins.
+    pub sp: u64,
 }
 
 /// Why a walk ended.
@@ -120,11 +133,12 @@ impl Unwinder {
             if range.is_none() && !frames.is_empty() {
                 return Ending::Lost;
             }
-            frames.push(Frame { place, tag: range.map(|range| range.tag) });
+            let sp = registers.get(RSP).unwrap_or(0);
+            frames.push(Frame { place, tag: range.map(|range| range.tag), sp });
             let row = range.and_then(|range| self.row(range, place));
             let next = match row {
                 Some(row) => by_table(row, &registers, memory),
-                None => by_frame_pointer(code, &registers, memory),
+                None => without_table(code, &registers, memory),
             };
             let caller = match next {
                 Next::Caller(caller) => caller,
@@ -217,7 +231,20 @@ fn value(
     }
 }
 
-/// The caller's registers where there is no table: rbp points to the caller's rbp, and the return
+/// The caller's registers where there is no table: a stub says by its instructions how it is left, other code
+/// has a frame pointer.
+fn without_table(code: &[CodeRange], registers: &Registers, memory: &mut dyn Memory) -> Next {
+    let leads_to_code = |caller: &Registers| {
+        let to = caller.get(RIP).map(|to| to.wrapping_sub(1));
+        to.is_some_and(|to| range_at(code, to).is_some())
+    };
+    match by_instructions(registers, memory).filter(leads_to_code) {
+        Some(caller) => Next::Caller(caller),
+        None => by_frame_pointer(code, registers, memory),
+    }
+}
+
+/// The caller's registers where the frame has a pointer to it: rbp points to the caller's rbp, and the return
 /// address lies above that. It must lead to code, or else rbp was something else.
 fn by_frame_pointer(code: &[CodeRange], registers: &Registers, memory: &mut dyn Memory) -> Next {
     let (Some(sp), Some(bp)) = (registers.get(RSP), registers.get(RBP)) else { return Next::Lost };

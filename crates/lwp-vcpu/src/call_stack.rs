@@ -12,9 +12,12 @@ use lwp_ptrace::{Tid, sys};
 use lwp_unwind::{CodeRange, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
 use rustc_hash::FxHashMap;
 
+use self::languages::Languages;
 use crate::machine::Machine;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
+
+mod languages;
 
 /// Most frames of a stack; what lies further out is left out.
 const DEEPEST: usize = 1024;
@@ -29,6 +32,7 @@ pub struct CallStacks {
     modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
     /// Code by the state of an address space ([`crate::space::Space::changes`]).
     layouts: FxHashMap<u64, Arc<Vec<CodeRange>>>,
+    languages: Languages,
     /// Kept for the next walk, for their room.
     frames: Vec<Frame>,
     places: Vec<Place>,
@@ -120,6 +124,9 @@ impl CallStacks {
             Some(&image) => image,
             None => {
                 let image = self.unwinder.add(image_of(tid, mapping));
+                if let Some(path) = file_of(tid, mapping) {
+                    self.languages.learn(image, &path);
+                }
                 self.images.insert(file.clone(), image);
                 image
             }
@@ -165,15 +172,17 @@ impl CallStacks {
     }
 }
 
+/// The file that is mapped. One that has replaced it is another: what it says would mislead.
+fn file_of(tid: Tid, mapping: &Mapping) -> Option<PathBuf> {
+    let path = path_in_process(tid, Path::new(&mapping.name));
+    let same = mapping.inode != 0 && crate::space::inode_of(&path) == Some(mapping.inode);
+    same.then_some(path)
+}
+
 /// The unwind tables of what is mapped.
 fn image_of(tid: Tid, mapping: &Mapping) -> Image {
     if mapping.name != "[vdso]" {
-        // A file that was replaced is another file; its tables would mislead.
-        let path = path_in_process(tid, Path::new(&mapping.name));
-        return match crate::space::inode_of(&path) == Some(mapping.inode) {
-            true => Image::open(&path),
-            false => Image::default(),
-        };
+        return file_of(tid, mapping).map_or_else(Image::default, |path| Image::open(&path));
     }
     let mut bytes = vec![0; (mapping.end - mapping.start) as usize];
     let got = sys::read_memory(tid, mapping.start, &mut bytes).unwrap_or(0);
@@ -284,17 +293,20 @@ impl Machine {
         let mut memory = std::mem::take(&mut stacks.memory);
         memory.begin(tid, registers.get(RSP).unwrap_or(0));
         let mut frames = std::mem::take(&mut stacks.frames);
-        let code = stacks.layout((tid, pid), changes, profiler);
-        stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+        let mut code = stacks.layout((tid, pid), changes, profiler);
+        let mut ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         if frames.first().is_some_and(|frame| frame.tag.is_none()) {
             // Memory has become executable in a way that makes no notice: a stack's, or a grown one's.
             stacks.layouts.remove(&changes);
-            let code = stacks.layout((tid, pid), changes, profiler);
-            stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+            code = stacks.layout((tid, pid), changes, profiler);
+            ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         }
         let places = &mut stacks.places;
         places.clear();
         places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
+        if self.config.languages {
+            stacks.languages.merge_into(places, (tid, pid), (&code, &frames, ending), profiler);
+        }
         for event in (0..32).filter(|event| events >> event & 1 != 0) {
             profiler.add_sample(&Sample { serial, event, stack: places });
         }

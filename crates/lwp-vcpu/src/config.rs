@@ -14,6 +14,7 @@ use lwp_model::{Processor, Proposal};
 use lwp_uarch::presets::Preset;
 use lwp_uarch::{Caches, PredictorShape};
 
+use crate::addition::Addition;
 use crate::lwp::LEAST_WAY_BYTES;
 use crate::outcome::ProcessReport;
 use crate::sampled_code::SampledCode;
@@ -263,6 +264,8 @@ pub struct Config {
     pub random_bits: u8,
     /// Samples have call stacks; without them they have the sampled instruction alone.
     pub stacks: bool,
+    /// Samples' call stacks have the functions of interpreted languages too, read from the interpreter's memory.
+    pub languages: bool,
     /// Only this thread is reported. When it ends, an attached process is left to itself.
     pub only_thread: Option<i32>,
     /// Processes are reported as one, the first, with the sum of all that were counted; those that were not are
@@ -281,6 +284,8 @@ pub struct Config {
     pub seed: u64,
     /// The variables that a launched program begins with; our own where there are none given.
     pub environment: Option<Vec<(OsString, OsString)>>,
+    /// What programs begin with in addition, each the first that is for it.
+    pub additions: Vec<Addition>,
     /// Run a launched program natively, and report it as uncounted, where the machine does not let the virtual
     /// CPU work.
     pub native_fallback: bool,
@@ -319,6 +324,7 @@ impl Config {
             sampled_code: None,
             random_bits: 0,
             stacks: true,
+            languages: false,
             only_thread: None,
             fold: false,
             thread_times: false,
@@ -327,6 +333,7 @@ impl Config {
             deterministic: false,
             seed: 0,
             environment: None,
+            additions: Vec::new(),
             native_fallback: false,
             start_enabled: true,
             cache: None,

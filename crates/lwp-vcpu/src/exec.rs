@@ -7,6 +7,7 @@ use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Tid, Tracee, handover, limits, sys};
 
+use crate::addition;
 use crate::arena::Arena;
 use crate::config::{CpuModel, LwpConfig, Target};
 use crate::contexts::{ContextFile, FileId};
@@ -157,6 +158,20 @@ impl Machine {
             return None;
         }
         first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
+    }
+
+    /// Where the stack of a program that begins with these registers has been moved to because something was added
+    /// to its arguments and variables.
+    pub fn extended_stack(&mut self, tid: Tid, regs: &Regs) -> Option<u64> {
+        let addition = addition::for_program(tid, &self.config.additions)?;
+        if regs.0.cs != CS_64 {
+            return None;
+        }
+        let stack = addition::put(tid, regs.0.rsp, &maps::read(tid), addition)?;
+        if let Some(profiler) = &mut self.profiler {
+            profiler.add_addition(tid, addition);
+        }
+        Some(stack)
     }
 
     /// Shows the virtual processor in a new program's auxiliary vector, and under determinism takes

@@ -8,6 +8,7 @@
 //! lets the kernel deliver it, and leads the handler into translated code (`exec`).
 #![forbid(unsafe_code)]
 
+mod addition;
 mod arena;
 mod call_stack;
 pub mod config;
@@ -51,6 +52,7 @@ use std::time::Instant;
 use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{Tracee, limits, spawn, sys};
 
+pub use addition::Addition;
 pub use config::{
     Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
     Target, Warm, can_watch_caches,

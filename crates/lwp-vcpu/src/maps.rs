@@ -98,6 +98,11 @@ impl Status {
         self.field(name)?.parse().ok()
     }
 
+    /// The last of several numbers.
+    pub fn last_number(&self, name: &str) -> Option<i32> {
+        self.field(name)?.split_whitespace().next_back()?.parse().ok()
+    }
+
     fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }

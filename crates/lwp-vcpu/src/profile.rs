@@ -12,6 +12,7 @@ use lwp_dbt::{Fragment, FragmentId, Role, Weights};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
+use crate::addition::Addition;
 use crate::family::{Family, UnitId};
 use crate::machine::Machine;
 use crate::maps::Mapping;
@@ -22,7 +23,8 @@ mod words;
 
 pub use jumps::Jump;
 pub use sink::{
-    Block, BlockCount, BlockEnd, Module, ModuleMapping, Place, Sample, Sink, ThreadExecutions,
+    Block, BlockCount, BlockEnd, LanguageFunction, Module, ModuleMapping, Place, Sample, Sink,
+    ThreadExecutions,
 };
 use words::Words;
 
@@ -139,10 +141,11 @@ struct UnitOrigin {
 }
 
 impl Origins {
-    /// Whether `unit` is of a file that has not been reported.
-    fn has_new_file(&self, unit: UnitId) -> bool {
+    /// Whether `unit` is of a file, or was generated, and has not been reported.
+    fn has_news(&self, unit: UnitId) -> bool {
+        let named = |path: &Path| path.is_absolute() || path.as_os_str().is_empty();
         let origin = self.units.get(&unit);
-        origin.is_some_and(|origin| origin.reported.is_none() && origin.path.is_absolute())
+        origin.is_some_and(|origin| origin.reported.is_none() && named(&origin.path))
     }
 
     /// Notes that code of `unit` is mapped as `mapping`.
@@ -201,6 +204,16 @@ impl Profiler {
         self.modules = self.modules.max(id + 1);
         self.sink.module(&Module { id, ..module });
         id
+    }
+
+    /// Reports what a process has begun its program with.
+    pub fn add_addition(&mut self, pid: i32, addition: &Addition) {
+        self.sink.added(pid, addition);
+    }
+
+    /// Reports a function of an interpreted language.
+    pub fn add_function(&mut self, function: &LanguageFunction) {
+        self.sink.function(function);
     }
 
     /// Reports a sample.

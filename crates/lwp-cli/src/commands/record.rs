@@ -17,6 +17,7 @@ use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::languages::{self, Language, Languages};
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::progress::Progress;
 use crate::provenance;
@@ -85,6 +86,13 @@ pub struct RecordArgs {
     #[arg(short, long = "event", value_name = "EVENT[:c=N]", action = clap::ArgAction::Append)]
     pub events: Vec<String>,
 
+    /// Tell functions of interpreted languages and of generated code apart: auto for all languages that are known,
+    /// none for no help from their runtimes, or some of python, node, java and dotnet. A runtime that names its code
+    /// only if it is asked is asked, by a variable or an option that lwp adds to its own; never under
+    /// --deterministic
+    #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]
+    pub lang: Languages,
+
     /// Do not print the hottest functions at the end
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
@@ -128,6 +136,10 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     if !sampled.is_empty() {
         // The countdown of LWP is what samples.
         config.lwp = None;
+    }
+    config.languages = !sampled.is_empty() && args.lang.has(Language::Python);
+    if !args.counting.machine.deterministic {
+        config.additions = args.lang.additions(sampled.is_empty());
     }
     choose_samples(args, &mut config)?;
     let recorder = Recorder::create(&args.output)?;
@@ -266,6 +278,7 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(String, String)> {
         ("directory", directory.display().to_string()),
         ("cpu", cpu),
         ("deterministic", machine.deterministic.to_string()),
+        ("languages", args.lang.text()),
         ("filter", filter),
         ("random", args.random.unwrap_or(0).to_string()),
         ("cgroup", lwp_vcpu::doctor::control_group()),
@@ -308,6 +321,12 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     let mut text = String::from("\n");
     text.push_str(&samples(recording));
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));
+    if let Some(advice) = languages::advice(recording, &profile) {
+        text.push_str(&format!("lwp: {advice}\n"));
+    }
+    if let Some(advice) = languages::by_samples(recording) {
+        text.push_str(&format!("lwp: {advice}\n"));
+    }
     if recording.info("deterministic") == "true" {
         text.push_str(&c_libraries(recording));
     }

@@ -11,7 +11,7 @@ use lwp_symbols::Live;
 use serde_json::{Value, json};
 
 use super::Piece;
-use crate::recorded::generated_symbols;
+use crate::code_lists::CodeLists;
 
 /// What rows are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +91,11 @@ impl Frames {
     }
 
     fn read_generated(&mut self) {
-        let symbols: Vec<_> =
-            self.generating.iter().flat_map(|pid| generated_symbols(*pid)).collect();
+        let symbols: Vec<_> = self
+            .generating
+            .iter()
+            .flat_map(|pid| CodeLists::default().read(*pid).symbols)
+            .collect();
         self.live.generated(&symbols);
     }
 

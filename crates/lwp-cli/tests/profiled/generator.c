@@ -25,6 +25,16 @@ struct dump {
     uint8_t code[10];
 } __attribute__((packed));
 
+struct lines {
+    uint32_t kind, record_bytes;
+    uint64_t when, address, entries, first;
+    uint32_t line, column;
+    char file[16];
+    uint64_t second;
+    uint32_t second_line, second_column;
+    char same[2];
+} __attribute__((packed));
+
 int main(void)
 {
     uint8_t *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -45,7 +55,13 @@ int main(void)
     memcpy(dump.code, second, 10);
     snprintf(path, sizeof path, "jit-%d.dump", getpid());
     FILE *file = fopen(path, "w");
-    fwrite(&dump, sizeof dump, 1, file);
+    struct lines lines = {
+        2, sizeof lines, 0, (uint64_t)second, 2, (uint64_t)second, 41, 1, "/gone/loop.gen ", (uint64_t)second + 5, 42, 1,
+        "\xff",
+    };
+    fwrite(&dump, 40, 1, file);
+    fwrite(&lines, sizeof lines, 1, file);
+    fwrite((char *)&dump + 40, sizeof dump - 40, 1, file);
     fclose(file);
     ((void (*)(void))page)();
     ((void (*)(void))second)();

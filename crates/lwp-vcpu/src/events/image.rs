@@ -22,8 +22,11 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     };
     machine.processes.insert(tid, Process { space: usize::MAX, report, contexts });
     let mut regs = Tracee(tid).regs()?;
-    if let Some(stack) = machine.settled_stack(tid, &regs) {
-        regs.0.rsp = stack;
+    let added = machine.extended_stack(tid, &regs);
+    regs.0.rsp = added.unwrap_or(regs.0.rsp);
+    let settled = machine.settled_stack(tid, &regs);
+    regs.0.rsp = settled.unwrap_or(regs.0.rsp);
+    if added.or(settled).is_some() {
         Tracee(tid).set_regs(&regs)?;
     }
     let set_up = match machine.add_thread(tid, tid, contexts) {

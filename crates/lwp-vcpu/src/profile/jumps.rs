@@ -115,7 +115,8 @@ impl Machine {
         }
     }
 
-    /// Reports the files that this thread's process has executed: they may be out of reach when it has ended.
+    /// Reports the files that this thread's process has executed, and that it has generated code: what names either
+    /// may be out of reach when it has ended.
     pub fn note_files(&mut self, tid: Tid) {
         if self.samples() {
             return;
@@ -128,7 +129,7 @@ impl Machine {
         };
         let Some(Some(family)) = self.families.get_mut(space.family) else { return };
         for unit in space.units() {
-            if family.origins.as_ref().is_some_and(|origins| origins.has_new_file(unit)) {
+            if family.origins.as_ref().is_some_and(|origins| origins.has_news(unit)) {
                 profiler.module(family, pid, unit);
             }
         }

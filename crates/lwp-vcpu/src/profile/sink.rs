@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use super::Jump;
+use crate::addition::Addition;
 
 /// Receives what was executed. Modules and blocks come before the first thread that executed them.
 ///
@@ -20,6 +21,10 @@ pub trait Sink: Debug + Send {
     fn wants_calls(&self) -> bool {
         false
     }
+    /// A process has begun a program with an addition to its arguments and variables.
+    fn added(&mut self, _pid: i32, _addition: &Addition) {}
+    /// A function of an interpreted language that samples have met. Comes before the first of them.
+    fn function(&mut self, _function: &LanguageFunction) {}
     /// A sample. Its thread and the modules of its stack have been reported before.
     fn sample(&mut self, sample: &Sample<'_>);
 }
@@ -43,6 +48,26 @@ pub struct Sample<'a> {
     /// Innermost first: the instruction that is about to be executed, then the last bytes of calls
     /// that have not returned.
     pub stack: &'a [Place],
+}
+
+/// A function of an interpreted language: its source file is its module, whose path begins with the language in
+/// brackets, as in `[python]/usr/lib/python3/app.py`.
+///
+/// It has no code. Addresses stand for its lines: the first one for the line of its declaration, and so on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LanguageFunction {
+    /// Number of its module.
+    pub module: u32,
+    /// The address that stands for its first line.
+    pub address: u64,
+    /// How many lines have an address.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
+    /// Its source file, as the interpreter names it.
+    pub file: String,
+    /// Line of its declaration.
+    pub line: u32,
 }
 
 /// A piece of a module in memory.

@@ -1,0 +1,215 @@
+//! Runtimes that name the code that they generate if they are asked to, and how they are asked.
+
+use lwp_profile::{Mode, Origin, Profile, Recording};
+use lwp_vcpu::Addition;
+
+/// A language whose runtime is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// CPython. Samples read its memory; exact recordings know its functions by the stubs that it makes for perf.
+    Python,
+    /// Node.
+    Node,
+    /// HotSpot, started by `java`.
+    Java,
+    /// .NET, started by `dotnet`.
+    Dotnet,
+}
+
+/// Names on the command line.
+const NAMES: [(&str, Language); 4] = [
+    ("python", Language::Python),
+    ("node", Language::Node),
+    ("java", Language::Java),
+    ("dotnet", Language::Dotnet),
+];
+
+/// Which languages are looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Languages {
+    /// All that are known.
+    #[default]
+    Auto,
+    /// None: programs are left as they are.
+    None,
+    /// These.
+    Chosen(Vec<Language>),
+}
+
+impl Languages {
+    /// From the text of `--lang`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "none" => return Ok(Self::None),
+            _ => {}
+        }
+        let known = |name: &str| NAMES.into_iter().find(|(known, _)| *known == name);
+        let chosen = text.split(',').map(|name| known(name).map(|(_, language)| language));
+        let chosen: Option<Vec<Language>> = chosen.collect();
+        chosen.map(Self::Chosen).ok_or_else(|| {
+            let names = NAMES.map(|(name, _)| name);
+            format!("auto, none, or some of {} are wanted, separated by commas", names.join(", "))
+        })
+    }
+
+    /// The text of `--lang` that says the same.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Auto => "auto".into(),
+            Self::None => "none".into(),
+            Self::Chosen(chosen) => {
+                let of_it = |(_, language): &&(&str, Language)| chosen.contains(language);
+                let names: Vec<&str> = NAMES.iter().filter(of_it).map(|(name, _)| *name).collect();
+                names.join(",")
+            }
+        }
+    }
+
+    /// Whether `language` is looked at.
+    pub fn has(&self, language: Language) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::None => false,
+            Self::Chosen(chosen) => chosen.contains(&language),
+        }
+    }
+
+    /// What programs begin with for their code to have names, in an exact recording or one of samples.
+    pub fn additions(&self, exact: bool) -> Vec<Addition> {
+        let addition =
+            |programs: &[&str], variables: &[(&str, &str)], arguments: &[&str]| Addition {
+                programs: programs.iter().map(|name| (*name).to_owned()).collect(),
+                arguments: arguments.iter().map(|it| (*it).to_owned()).collect(),
+                variables: variables
+                    .iter()
+                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                    .collect(),
+            };
+        let mut all = Vec::new();
+        // Samples tell Python's functions and lines without the stubs, which slow the program down.
+        if self.has(Language::Python) && exact {
+            all.push(addition(&["python", "python3"], &[("PYTHONPERFSUPPORT", "1")], &[]));
+        }
+        if self.has(Language::Node) {
+            let options = [("NODE_OPTIONS", "--perf-basic-prof --interpreted-frames-native-stack")];
+            all.push(addition(&["node", "nodejs"], &options, &[]));
+        }
+        if self.has(Language::Java) {
+            // JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS do the same, and make Java print that they do. Older ones
+            // know not all of it, and pass it over.
+            let options = [
+                "-XX:+IgnoreUnrecognizedVMOptions",
+                "-XX:+UnlockDiagnosticVMOptions",
+                "-XX:+DumpPerfMapAtExit",
+                "-XX:+PreserveFramePointer",
+            ];
+            all.push(addition(&["java"], &[], &options));
+        }
+        if self.has(Language::Dotnet) {
+            all.push(addition(&["dotnet"], &[("DOTNET_PerfMapEnabled", "3")], &[]));
+        }
+        all
+    }
+}
+
+/// Files of runtimes that generate code, and how each is made to name it. A file's name begins so.
+const REMEDIES: [(&str, &str, &str); 9] = [
+    (
+        "libjvm.so",
+        "Java",
+        "run `java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit` (17 or later)",
+    ),
+    ("libnode.so", "Node", "run `node --perf-basic-prof --interpreted-frames-native-stack`"),
+    ("node", "Node", "run `node --perf-basic-prof --interpreted-frames-native-stack`"),
+    ("libcoreclr.so", ".NET", "set DOTNET_PerfMapEnabled=1"),
+    ("libmonosgen", "Mono", "run `mono --jitmap`"),
+    ("libruby", "Ruby", "run `ruby --yjit-perf` (3.3 or later)"),
+    ("libpython", "Python", "set PYTHONPERFSUPPORT=1 (3.12 or later)"),
+    ("php", "PHP", "run `php -d opcache.jit_debug=0x10`"),
+    ("beam.smp", "Erlang", "run `erl +JPperf true`"),
+];
+
+/// Generated code without names is worth a word from this share of all events on, in hundredths.
+const WORTH: u64 = 5;
+
+/// What gives names to generated code that has none, where there is much of it and its runtime is known.
+pub fn advice(recording: &Recording, profile: &Profile) -> Option<String> {
+    let (mut all, mut unnamed) = (0u64, 0u64);
+    for sample in &profile.samples {
+        let count = sample.values.get(0);
+        all = all.saturating_add(count);
+        let leaf = profile.stacks.get(sample.stack.index()).and_then(|it| it.locations.first());
+        let location = leaf.and_then(|leaf| profile.locations.get(leaf.index()));
+        let function = location.and_then(|it| it.frames.first()).map(|it| it.function);
+        let function = function.and_then(|function| profile.functions.get(function.index()));
+        let is_unnamed = function.is_some_and(|function| {
+            let module = profile.modules.get(function.module.index());
+            function.origin == Origin::Unknown && module.is_some_and(|it| it.path == "[generated]")
+        });
+        if is_unnamed {
+            unnamed = unnamed.saturating_add(count);
+        }
+    }
+    if unnamed == 0 || unnamed < all / 100 * WORTH {
+        return None;
+    }
+    let names = recording.modules.values().filter_map(|module| module.path.rsplit('/').next());
+    let names: Vec<&str> = names.collect();
+    let known = |row: &&(&str, &str, &str)| names.iter().any(|name| is_of(name, row.0));
+    let (_, runtime, remedy) = REMEDIES.iter().find(known)?;
+    let share = 100 * unnamed / all.max(1);
+    let what = if profile.mode == Mode::Exact { "instructions" } else { "samples" };
+    Some(format!(
+        "{share} % of the {what} are in code that {runtime} generated without names: {remedy}"
+    ))
+}
+
+/// How the functions of an interpreted program are had that an exact recording does not tell.
+pub fn by_samples(recording: &Recording) -> Option<&'static str> {
+    let names = recording.modules.values().filter_map(|module| module.path.rsplit('/').next());
+    let python = |name: &str| is_of(name, "libpython") || is_of(name, "python");
+    let exact = recording.events.is_empty();
+    (exact && names.into_iter().any(python)).then_some(
+        "Python's functions and lines, and which of them take the instructions, are told by samples: \
+         lwp record -c 100K",
+    )
+}
+
+/// Whether a file is the runtime's: what comes behind its name is a version or nothing.
+fn is_of(file: &str, runtime: &str) -> bool {
+    file.strip_prefix(runtime).is_some_and(|rest| {
+        rest.is_empty()
+            || runtime.starts_with("lib")
+            || rest.starts_with(|c: char| c.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn languages_are_chosen_by_name() {
+        assert_eq!(Languages::parse("auto"), Ok(Languages::Auto));
+        assert_eq!(Languages::parse("none"), Ok(Languages::None));
+        let chosen = Languages::parse("node,python").unwrap();
+        assert_eq!(chosen.text(), "python,node");
+        assert!(chosen.has(Language::Node) && !chosen.has(Language::Java));
+        assert!(Languages::parse("cobol").is_err_and(|says| says.contains("java, dotnet")));
+        assert!(Languages::parse("").is_err());
+    }
+
+    #[test]
+    fn none_adds_nothing() {
+        assert_eq!(Languages::None.additions(true), []);
+        assert_eq!(Languages::parse("python").unwrap().additions(false), []);
+        assert_eq!(Languages::Auto.additions(true).len(), 4);
+    }
+
+    #[test]
+    fn runtimes_are_known_by_their_files() {
+        assert!(is_of("libpython3.11.so.1.0", "libpython") && is_of("php8.2", "php"));
+        assert!(is_of("node", "node") && !is_of("node_exporter", "node"));
+    }
+}

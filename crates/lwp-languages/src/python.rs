@@ -1,0 +1,250 @@
+//! CPython 3.8 to 3.14.
+//!
+//! An interpreter is known by the symbols that its file exports, whichever program or library that is. Where the
+//! fields of its structures lie is in tables by release up to 3.12 ([`layout`]); later ones tell it themselves.
+//! Both are checked: a thread must belong to the interpreter that it is listed under, and a code object must be
+//! of the type of code objects. Where that fails, there are no frames.
+
+mod code;
+mod frames;
+pub mod layout;
+pub mod lines;
+mod text;
+mod threads;
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+use object::read::{ReadCache, ReadRef};
+use object::{Object, ObjectSegment, ObjectSymbol};
+use rustc_hash::FxHashMap;
+
+use crate::Memory;
+use crate::merge::Activation;
+pub use code::{Function, Functions};
+use layout::{Layout, Version};
+pub use threads::Who;
+
+/// A file that has the interpreter in it. Addresses are the file's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// The release series.
+    pub version: Version,
+    /// `_PyRuntime`.
+    runtime: u64,
+    /// `PyCode_Type`.
+    code_type: u64,
+    /// `_PyEval_EvalFrameDefault`, and what the compiler has moved out of it.
+    evaluator: Vec<Range<u64>>,
+}
+
+/// The evaluator's name.
+const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
+
+impl Interpreter {
+    /// The interpreter in the file at `path`, likewise.
+    pub fn open(path: &Path) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        Self::of(&ReadCache::new(file))
+    }
+
+    /// The interpreter in an ELF file; `None` where there is none, or one that is not known.
+    pub fn of<'a>(data: impl ReadRef<'a>) -> Option<Self> {
+        let file = object::File::parse(data).ok()?;
+        let mut exported: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
+        for symbol in file.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
+            // Versions are no part of these names.
+            let name = symbol.name().ok().filter(|name| NAMES.contains(name));
+            exported.extend(name.map(|name| (name, (symbol.address(), symbol.size()))));
+        }
+        let at = |name: &str| exported.get(name).map(|(address, _)| *address);
+        let (runtime, code_type) = (at("_PyRuntime")?, at("PyCode_Type")?);
+        let told = || {
+            let bytes =
+                file.segments().find_map(|it| it.data_range(at("Py_Version")?, 4).ok()?)?;
+            let number = u32::from_le_bytes(bytes.try_into().ok()?);
+            Some(Version { major: (number >> 24) as u8, minor: (number >> 16) as u8 })
+        };
+        // Before 3.11 the interpreter does not export its version, but every release new functions.
+        let version = match at("Py_Version") {
+            Some(_) => told()?,
+            None if at("Py_NewRef").is_some() => Version::three(10),
+            None if at("PyFrame_GetCode").is_some() => Version::three(9),
+            None => at("PyCode_NewWithPosOnlyArgs").map(|_| Version::three(8))?,
+        };
+        let symbols = file.symbols().chain(file.dynamic_symbols());
+        let parts = symbols.filter(|it| it.name().is_ok_and(is_evaluator));
+        let mut evaluator: Vec<_> =
+            parts.map(|it| it.address()..it.address().saturating_add(it.size())).collect();
+        evaluator.sort_unstable_by_key(|part| (part.start, part.end));
+        evaluator.dedup();
+        let known = version.major == 3 && version.minor >= 8;
+        known.then_some(Self { version, runtime, code_type, evaluator })
+    }
+
+    /// Whether the evaluator is at a file's `address`.
+    pub fn evaluates(&self, address: u64) -> bool {
+        self.evaluator.iter().any(|part| part.contains(&address))
+    }
+}
+
+/// Symbols that are looked for.
+const NAMES: [&str; 6] = [
+    "_PyRuntime",
+    "PyCode_Type",
+    "Py_Version",
+    "Py_NewRef",
+    "PyFrame_GetCode",
+    "PyCode_NewWithPosOnlyArgs",
+];
+
+/// The evaluator's own name, or that of a part of it, as `.cold` is.
+fn is_evaluator(name: &str) -> bool {
+    name.strip_prefix(EVALUATOR).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// A function at a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its number among [`Functions`].
+    pub function: u32,
+    /// The line; that of the declaration where it is not known.
+    pub line: u32,
+}
+
+/// The interpreter of a process.
+#[derive(Debug)]
+pub struct Process {
+    interpreter: Interpreter,
+    bias: u64,
+    layout: Option<Layout>,
+    threads: threads::Known,
+    code: code::Known,
+}
+
+impl Process {
+    /// The interpreter of a file whose addresses are `bias` less than those of the process.
+    pub fn new(interpreter: Interpreter, bias: u64) -> Self {
+        let (threads, code) = (threads::Known::default(), code::Known::default());
+        let layout = Layout::of(interpreter.version);
+        Self { interpreter, bias, layout, threads, code }
+    }
+
+    /// Whether this is the interpreter of a file that is mapped so.
+    pub fn is(&self, interpreter: &Interpreter, bias: u64) -> bool {
+        self.bias == bias && self.interpreter == *interpreter
+    }
+
+    /// Reads the frames of a thread that stands still, innermost first, and which of them each activation of the
+    /// evaluator executes. There are none where the thread executes nothing, or the interpreter is not understood.
+    pub fn stack(
+        &mut self,
+        who: &Who,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        let runtime = self.interpreter.runtime.wrapping_add(self.bias);
+        if self.layout.is_none() {
+            self.layout = Layout::told(runtime, self.interpreter.version, memory);
+        }
+        let Some(layout) = self.layout else { return Default::default() };
+        let Some(thread) = self.threads.find(&layout, runtime, who, memory) else {
+            return Default::default();
+        };
+        let code_type = self.interpreter.code_type.wrapping_add(self.bias);
+        let mut reader = frames::Reader::new(&layout, memory);
+        reader.read(thread);
+        let (raw, mut activations) = reader.finish();
+        let mut out = Vec::with_capacity(raw.len());
+        for frame in &raw {
+            let known = self.code.frame(&layout, code_type, frame, functions, memory);
+            let Some(frame) = known else { break };
+            out.push(frame);
+        }
+        // What lies behind a frame that is none is not believed either.
+        for activation in &mut activations {
+            let ends = [activation.frames.start, activation.frames.end];
+            let [start, end] = ends.map(|end| end.min(out.len()));
+            activation.frames = start..end;
+        }
+        activations.retain(|activation| !activation.frames.is_empty());
+        (out, activations)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in which every word leads somewhere else, and nothing ends.
+    struct Maze(u64);
+
+    impl Memory for Maze {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            for (at, byte) in (address..).zip(bytes.iter_mut()) {
+                let mixed = (at >> 3 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                // Small addresses, so that chains meet again.
+                *byte = if at & 7 < 2 { (mixed >> (8 * (at & 7) + 24)) as u8 } else { 0 };
+            }
+            address % 7 != self.0 % 7
+        }
+    }
+
+    fn interpreter(minor: u8) -> Interpreter {
+        let version = Version::three(minor);
+        Interpreter { version, runtime: 0x100, code_type: 0, evaluator: vec![16..32, 64..65] }
+    }
+
+    #[test]
+    fn no_memory_makes_it_hang_or_panic() {
+        for minor in 8..=14 {
+            let mut process = Process::new(interpreter(minor), 0);
+            let mut functions = Functions::default();
+            for seed in 0..300 {
+                let who = Who { number: (seed % 5) as i32, first: seed % 2 == 0 };
+                let (frames, activations) = process.stack(&who, &mut functions, &mut Maze(seed));
+                assert!(frames.len() <= 1024);
+                assert!(activations.iter().all(|it| it.frames.end <= frames.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn chains_that_never_end_are_cut() {
+        /// Every word is the same address.
+        struct Loop;
+        impl Memory for Loop {
+            fn read(&mut self, _: u64, bytes: &mut [u8]) -> bool {
+                bytes.fill(1);
+                true
+            }
+        }
+        for minor in 8..=12 {
+            let layout = Layout::of(Version::three(minor)).expect("a layout");
+            let mut memory = Loop;
+            let mut reader = frames::Reader::new(&layout, &mut memory);
+            reader.read(0x100);
+            let (frames, activations) = reader.finish();
+            assert!((1..=1024).contains(&frames.len()), "3.{minor}: {}", frames.len());
+            assert!(activations.len() <= 1024);
+        }
+    }
+
+    #[test]
+    fn the_evaluator_is_known_by_its_parts() {
+        let interpreter = interpreter(11);
+        let known = [15, 16, 31, 32, 64].map(|address| interpreter.evaluates(address));
+        assert_eq!(known, [false, true, true, false, true]);
+        assert!(is_evaluator("_PyEval_EvalFrameDefault.cold"));
+        assert!(!is_evaluator("_PyEval_EvalFrameDefaultX"));
+    }
+
+    #[test]
+    fn other_programs_have_none() {
+        let own = std::env::current_exe().expect("a path");
+        assert_eq!(Interpreter::open(&own), None);
+        assert_eq!(Interpreter::open(Path::new("/etc/passwd")), None);
+        assert_eq!(Interpreter::of(&b"\x7fELF"[..]), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! Code objects and the functions that they are of.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::Memory;
+use crate::python::Frame;
+use crate::python::frames::Raw;
+use crate::python::layout::{Chain, Layout};
+use crate::python::lines::line_at;
+use crate::python::text::{bytes, text};
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Function {
+    /// Its name, qualified as far as the interpreter knows that.
+    pub name: Arc<str>,
+    /// Its source file, or what stands for one, as `<string>`.
+    pub file: Arc<str>,
+    /// The line of its declaration.
+    pub line: u32,
+}
+
+/// Functions of all processes, each once.
+#[derive(Debug, Default)]
+pub struct Functions {
+    all: Vec<Function>,
+    numbers: FxHashMap<Function, u32>,
+}
+
+impl Functions {
+    /// The function with this number.
+    pub fn get(&self, number: u32) -> Option<&Function> {
+        self.all.get(number as usize)
+    }
+
+    fn number(&mut self, function: Function) -> u32 {
+        let next = self.all.len() as u32;
+        let number = *self.numbers.entry(function.clone()).or_insert(next);
+        if number == next {
+            self.all.push(function);
+        }
+        number
+    }
+}
+
+/// Most characters of a name and of a path, and most bytes of a line table.
+const NAME: u64 = 1 << 12;
+const PATH: u64 = 1 << 12;
+const TABLE: u64 = 1 << 20;
+/// Code objects that are remembered: a few hundred bytes each.
+const MOST: usize = 1 << 16;
+
+/// Code objects of a process by address.
+#[derive(Debug, Default)]
+pub struct Known(FxHashMap<u64, Code>);
+
+/// A code object.
+#[derive(Debug)]
+struct Code {
+    fields: Fields,
+    function: u32,
+    lines: Vec<u8>,
+}
+
+/// What tells that an address still has the same code object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fields {
+    file: u64,
+    name: u64,
+    lines: u64,
+    first: u32,
+}
+
+impl Known {
+    /// The function and line of a frame; `None` where it has no code object.
+    pub fn frame(
+        &mut self,
+        layout: &Layout,
+        code_type: u64,
+        frame: &Raw,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> Option<Frame> {
+        let at = frame.code;
+        if memory.word(at.checked_add(layout.head - 8)?) != Some(code_type) {
+            return None;
+        }
+        let mut pointer = |offset: u64| memory.pointer(at.checked_add(offset)?);
+        let (file, name) = (pointer(layout.code.file)?, pointer(layout.code.name)?);
+        let lines = pointer(layout.code.lines)?;
+        let first = memory.half(at.checked_add(layout.code.first)?)?;
+        let fields = Fields { file, name, lines, first };
+        if self.0.get(&at).is_none_or(|known| known.fields != fields) {
+            if self.0.len() >= MOST {
+                self.0.clear();
+            }
+            let name = text(layout, name, NAME, memory)?.into();
+            let file = text(layout, file, PATH, memory)?.into();
+            let function = functions.number(Function { name, file, line: first });
+            let lines = bytes(layout, lines, TABLE, memory).unwrap_or_default();
+            self.0.insert(at, Code { fields, function, lines });
+        }
+        let code = self.0.get(&at)?;
+        let line = offset(layout, frame)
+            .and_then(|offset| line_at(layout.lines, &code.lines, first, offset));
+        Some(Frame { function: code.function, line: line.unwrap_or(first) })
+    }
+}
+
+/// Bytes before the instruction that a frame executes.
+fn offset(layout: &Layout, frame: &Raw) -> Option<u64> {
+    match layout.chain {
+        // -1 stands before the first instruction.
+        Chain::Objects => Some(frame.instruction.try_into().map_or(0, |index: i32| index as u64)),
+        Chain::ObjectsOnStack => {
+            Some(frame.instruction.try_into().map_or(0, |index: i32| 2 * index as u64))
+        }
+        _ => {
+            let start = frame.code.checked_add(layout.code.instructions)?;
+            frame.instruction.checked_sub(start)
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Functions of interpreted languages in the stacks of samples.
+//!
+//! [`lwp_languages`] reads them; here they get numbers. A source file is a module of the recording, and a
+//! function's lines have addresses of their own in it, which no process can use: the upper half is the kernel's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lwp_languages::merge::{self, Merged, Native};
+use lwp_languages::python::{self, Functions, Interpreter, Who};
+use lwp_ptrace::{Tid, sys};
+use lwp_unwind::{CodeRange, Ending, Frame};
+use rustc_hash::FxHashMap;
+
+use crate::maps::Status;
+use crate::profile::{LanguageFunction, Module, Place, Profiler};
+
+/// Interpreters, and what has been read of them.
+#[derive(Debug, Default)]
+pub struct Languages {
+    /// Files with an interpreter, by the number of their unwind tables.
+    interpreters: FxHashMap<u32, Interpreter>,
+    processes: FxHashMap<i32, python::Process>,
+    threads: FxHashMap<Tid, Who>,
+    functions: Functions,
+    /// Module and first address of each function.
+    reported: Vec<(u32, u64)>,
+    modules: FxHashMap<Arc<str>, SourceFile>,
+    memory: Pages,
+    // Kept for the next sample, for their room.
+    native: Vec<Native>,
+    merged: Vec<Merged>,
+    places: Vec<Place>,
+}
+
+/// A module that stands for a source file.
+#[derive(Clone, Copy, Debug)]
+struct SourceFile {
+    module: u32,
+    /// Functions that have addresses in it.
+    functions: u64,
+}
+
+/// Functions' addresses begin here.
+const FIRST: u64 = 1 << 63;
+/// Lines of a function that have addresses; those further down share the first.
+const LINES: u64 = 1 << 20;
+/// Processes and threads that are remembered.
+const MOST: usize = 1 << 10;
+
+impl Languages {
+    /// Looks for an interpreter in the file whose unwind tables have the number `image`.
+    pub fn learn(&mut self, image: u32, path: &Path) {
+        if let Some(interpreter) = Interpreter::open(path) {
+            self.interpreters.insert(image, interpreter);
+        }
+    }
+
+    /// Puts the functions that thread `tid` of process `pid` interprets between the places of its native frames.
+    pub fn merge_into(
+        &mut self,
+        places: &mut Vec<Place>,
+        (tid, pid): (Tid, i32),
+        (code, frames, ending): (&[CodeRange], &[Frame], Ending),
+        profiler: &mut Profiler,
+    ) {
+        if self.interpreters.is_empty() {
+            return;
+        }
+        let has =
+            |range: &CodeRange| self.interpreters.get(&range.image?).map(|it| (it, range.bias));
+        let Some((interpreter, bias)) = code.iter().find_map(has) else { return };
+        if self.processes.len() >= MOST {
+            self.processes.clear();
+        }
+        let fresh = || python::Process::new(interpreter.clone(), bias);
+        let process = self.processes.entry(pid).or_insert_with(fresh);
+        if !process.is(interpreter, bias) {
+            *process = fresh();
+        }
+        if self.threads.len() >= MOST {
+            self.threads.clear();
+        }
+        let who = self.threads.entry(tid).or_insert_with(|| who(tid, pid));
+        self.memory.begin(tid);
+        let (found, activations) = process.stack(who, &mut self.functions, &mut self.memory);
+        if found.is_empty() {
+            return;
+        }
+        self.native.clear();
+        self.native.extend(frames.iter().map(|frame| Native {
+            sp: frame.sp,
+            evaluator: interpreter.evaluates(frame.place.wrapping_sub(bias)),
+        }));
+        let mut merged = std::mem::take(&mut self.merged);
+        merge::merge(&self.native, ending == Ending::Bottom, &activations, &mut merged);
+        let mut out = std::mem::take(&mut self.places);
+        out.clear();
+        for frame in &merged {
+            out.extend(match *frame {
+                Merged::Native(index) => places.get(index).copied(),
+                Merged::Language(index) => {
+                    found.get(index).and_then(|frame| self.place(*frame, pid, profiler))
+                }
+            });
+        }
+        std::mem::swap(places, &mut out);
+        (self.merged, self.places) = (merged, out);
+    }
+
+    /// Where a frame stands, its function reported if it is new.
+    fn place(&mut self, frame: python::Frame, pid: i32, profiler: &mut Profiler) -> Option<Place> {
+        while self.reported.len() <= frame.function as usize {
+            let number = self.reported.len() as u32;
+            let place = self.report(number, pid, profiler)?;
+            self.reported.push(place);
+        }
+        let first = self.functions.get(frame.function)?.line;
+        let (module, address) = *self.reported.get(frame.function as usize)?;
+        let line = u64::from(frame.line.wrapping_sub(first));
+        let line = if line < LINES { line } else { 0 };
+        Some(Place { module: Some(module), address: address + line })
+    }
+
+    fn report(&mut self, number: u32, pid: i32, profiler: &mut Profiler) -> Option<(u32, u64)> {
+        let function = self.functions.get(number)?;
+        let file = match self.modules.get_mut(&function.file) {
+            Some(file) => file,
+            None => {
+                let path = PathBuf::from(format!("[python]{}", function.file));
+                let mappings = Vec::new();
+                let module = Module { id: 0, pid, path, changing: false, mappings };
+                let module = profiler.add_module(module, None);
+                let file = SourceFile { module, functions: 0 };
+                self.modules.entry(Arc::clone(&function.file)).or_insert(file)
+            }
+        };
+        let (module, address) = (file.module, FIRST + file.functions * LINES);
+        file.functions += 1;
+        profiler.add_function(&LanguageFunction {
+            module,
+            address,
+            size: LINES,
+            name: function.name.to_string(),
+            file: function.file.to_string(),
+            line: function.line,
+        });
+        Some((module, address))
+    }
+}
+
+/// A thread as its process sees it, which may be in a namespace of its own.
+fn who(tid: Tid, pid: i32) -> Who {
+    let number = Status::read(tid).last_number("NSpid:").unwrap_or(tid);
+    Who { number, first: tid == pid }
+}
+
+/// Memory of a tracee, as it was when it was first looked at in a sample.
+#[derive(Debug, Default)]
+struct Pages {
+    tid: Tid,
+    pieces: FxHashMap<u64, Option<Box<[u8; PIECE]>>>,
+}
+
+/// Bytes read at a time: a frame or a code object has some hundred, and neighbours are near.
+const PIECE: usize = 1024;
+
+impl Pages {
+    fn begin(&mut self, tid: Tid) {
+        self.tid = tid;
+        self.pieces.clear();
+    }
+
+    fn piece(&mut self, start: u64) -> Option<&[u8; PIECE]> {
+        let tid = self.tid;
+        let read = || {
+            let mut bytes = Box::new([0; PIECE]);
+            let got = sys::read_memory(tid, start, &mut bytes[..]).unwrap_or(0);
+            (got == PIECE).then_some(bytes)
+        };
+        self.pieces.entry(start).or_insert_with(read).as_deref()
+    }
+}
+
+impl lwp_languages::Memory for Pages {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let Some(end) = address.checked_add(bytes.len() as u64) else { return false };
+        let (mut at, mut rest) = (address, bytes);
+        while at < end {
+            let start = at & !(PIECE as u64 - 1);
+            let Some(piece) = self.piece(start) else { return false };
+            let from = &piece[(at - start) as usize..];
+            let len = from.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(len);
+            now.copy_from_slice(&from[..len]);
+            (at, rest) = (at + len as u64, later);
+        }
+        true
+    }
+}
