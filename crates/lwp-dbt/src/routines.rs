@@ -79,7 +79,7 @@ pub struct Routines {
 /// The routine by which a copy that fork has made gets contexts of its own, before it executes anything else.
 ///
 /// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx. Everything of the
-/// application is in the new context, where [`Routines::go`] finds it, once it is mapped. The routine makes three system
+/// application is in the new context, where [`Routines::go`] finds it, once it is mapped. The routine makes four system
 /// calls; where the mapping fails it stops at a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveIn {
@@ -579,6 +579,8 @@ fn emit_move_in(
     const OPEN: u32 = 2;
     const CLOSE: u32 = 3;
     const MMAP: u32 = 9;
+    const MADVISE: u32 = 28;
+    const MADV_DONTDUMP: u32 = 16;
     const O_RDWR_CLOEXEC: u32 = 0o2_000_002;
     const PROT_READ_WRITE: u32 = 3;
     const MAP_SHARED_FIXED_NORESERVE: u32 = 0x4011;
@@ -602,7 +604,11 @@ fn emit_move_in(
     asm.mov(r9d, 0u32)?;
     asm.mov(eax, MMAP)?;
     asm.syscall()?;
-    asm.mov(rdx, rax)?;
+    asm.mov(r9, rax)?;
+    asm.mov(edx, MADV_DONTDUMP)?;
+    asm.mov(eax, MADVISE)?;
+    asm.syscall()?;
+    asm.mov(rdx, r9)?;
     asm.mov(rsi, rdi)?;
     asm.mov(rdi, r8)?;
     asm.mov(eax, CLOSE)?;

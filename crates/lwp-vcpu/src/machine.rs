@@ -45,6 +45,8 @@ pub enum Need {
     Side,
     /// Start over with the translations of its address space: they have filled their arena.
     Renewal,
+    /// Make the request's system call, mlockall(2), for the program's own mappings.
+    Lock,
 }
 
 /// What a thread is doing, from the tracer's point of view.

@@ -458,6 +458,10 @@ impl Machine {
 
     /// Arranges the system call that the thread is about to make.
     fn syscall(&mut self, tid: Tid, slot: usize) {
+        if syscalls::locks_all(self.contexts.context(slot)) {
+            self.ask_tracer(tid, Need::Lock);
+            return;
+        }
         let Some(pending) = self.look_at_call(tid, slot) else {
             self.ask_tracer(tid, Need::Step);
             return;

@@ -51,6 +51,8 @@ pub struct Space {
     pub sides: Vec<(Selection, usize)>,
     /// How many slots of its contexts are mapped in it.
     pub contexts: usize,
+    /// Its program has asked for all future mappings to be locked, by mlockall(2).
+    pub locks_future: bool,
     /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
     pub changes: u64,
     /// The state of its code as its threads know it; see [`Space::code_for_threads`].
@@ -83,6 +85,7 @@ impl Space {
             told: None,
             grown: next_state(),
             contexts: 0,
+            locks_future: false,
             mapped: (1 << arenas) - 1,
             refused: 0,
         }
@@ -96,7 +99,8 @@ impl Space {
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn renew(&mut self, family: usize, arenas: usize) {
         let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
-        *self = Self { users, contexts, sides, ..self.side(family, arenas) };
+        let locks_future = self.locks_future;
+        *self = Self { users, contexts, sides, locks_future, ..self.side(family, arenas) };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -118,6 +122,8 @@ impl Space {
             told: None,
             grown: self.grown,
             contexts: self.contexts,
+            // A copy's mappings are not locked, nor is what it maps.
+            locks_future: false,
             mapped: self.mapped,
             refused: 0,
         };

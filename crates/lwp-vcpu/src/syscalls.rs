@@ -140,6 +140,16 @@ pub enum Effect {
     Moved((u64, u64), (u64, u64)),
 }
 
+/// Whether a call is mlockall(2), and can be made for the program's own mappings by other calls than that one.
+pub fn locks_all(context: Context<'_>) -> bool {
+    let flags = context.get(Slot::Rdi) as u32;
+    let valid = flags != 0 && flags != MCL_ONFAULT as u32 && flags < 8;
+    // A filter may kill for those.
+    context.get(Slot::Rax) as u32 == nr::MLOCKALL as u32
+        && valid
+        && context.get(Slot::NoSyscalls) == 0
+}
+
 /// Looks at a call before it is made and arranges it in the context.
 pub fn before(
     context: Context<'_>,
