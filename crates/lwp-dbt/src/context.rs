@@ -105,6 +105,9 @@ pub enum Slot {
     R15 = 0x138,
     /// Which processor the thread was on when it made the request: the limit of [`PROCESSOR_SEGMENT`].
     Processor = 0x140,
+    /// Descriptors that the host wants to know of when they are read from somewhere: a bit each, and the last one for all
+    /// above.
+    Watched = 0x148,
     /// The sum of the words when they were dealt out last.
     LwpGiven = 0x180,
     /// How many of the high part could pass then without an event.
@@ -572,6 +575,10 @@ pub enum SyscallClass {
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,
+    /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see [`Slot::Watched`].
+    Watched = 9,
+    /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows what is the virtual CPU's.
+    Open = 8,
 }
 
 /// Number of slots in the indirect table.

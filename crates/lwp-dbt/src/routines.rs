@@ -49,9 +49,9 @@ pub struct Routines {
     pub ask_r11: u32,
     /// Ask for CPUID at the pc in r11, as for `ask_r11`.
     pub ask_cpuid: u32,
-    /// Ask for the system call at the pc in r11, as for `ask_r11`, or make it and go on as `Go` says, where it concerns no
-    /// code.
-    pub ask_range: u32,
+    /// Ask for the system call at the pc in r11, as for `ask_r11`, or make it and go on as `Go` says, where it concerns
+    /// nobody.
+    pub ask_call: u32,
     /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
     /// the ends of its chains point here.
     pub ask_rcx: u32,
@@ -196,7 +196,7 @@ impl Routines {
         let batch = emit_batch(&mut b)?;
         let move_in = emit_move_in(&mut b, layout, go)?;
         let called = calls::emit(&mut b, ring)?;
-        let ask_range = calls_alone::emit(&mut b, ring, run_and_go)?;
+        let ask_call = calls_alone::emit(&mut b, ring, run_and_go)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
@@ -215,7 +215,7 @@ impl Routines {
         Ok(Self {
             ask_r11: at(&ask_r11)?,
             ask_cpuid: at(&ask_cpuid)?,
-            ask_range: at(&ask_range)?,
+            ask_call: at(&ask_call)?,
             ask_rcx: at(&ask_rcx)?,
             sigreturn: at(&sigreturn)?,
             enter: at(&enter)?,

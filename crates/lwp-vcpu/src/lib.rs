@@ -32,6 +32,7 @@ mod memory_map;
 mod native;
 pub mod outcome;
 mod pagemap;
+mod proc_files;
 pub mod profile;
 mod refusal;
 mod sampled_code;

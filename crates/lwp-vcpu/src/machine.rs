@@ -23,6 +23,7 @@ use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::outcome::{Alone, ProcessReport};
+use crate::proc_files::Seen;
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
 use crate::server::Pace;
@@ -45,6 +46,8 @@ pub enum Need {
     Side,
     /// Start over with the translations of its address space: they have filled their arena.
     Renewal,
+    /// Put another text in the place of a file of `/proc` that the thread has just opened at this descriptor.
+    Hide(i32),
     /// Make the request's system call, mlockall(2), for the program's own mappings.
     Lock,
 }
@@ -220,6 +223,8 @@ pub struct Machine {
     pub filtered: bool,
     /// What has been executed one instruction at a time.
     pub alone: Alone,
+    /// Files that processes have got in the place of those of `/proc`.
+    pub seen: Seen,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -275,6 +280,7 @@ impl Machine {
             pace: Pace::new(spin),
             filtered: false,
             alone: Alone::default(),
+            seen: Seen::default(),
             finished: false,
             started: Instant::now(),
             clocks: None,

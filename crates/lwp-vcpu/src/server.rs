@@ -193,7 +193,12 @@ impl Machine {
                 None
             }
             RequestKind::SyscallDone => {
-                self.syscall_done(tid);
+                if let Effect::Opened(fd) = self.syscall_done(tid)
+                    && self.shows_us(tid, fd)
+                {
+                    self.ask_tracer(tid, Need::Hide(fd));
+                    return None;
+                }
                 self.dispatch(tid, slot, pc, false, alone)
             }
             RequestKind::Xgetbv if context.get(Slot::Rcx) as u32 != 0 => {
@@ -466,6 +471,7 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return;
         };
+        self.about_to_read(tid, &pending);
         if pending.result.is_none() && self.run_and_go(tid, slot, &pending) {
             return;
         }
@@ -541,16 +547,21 @@ impl Machine {
         }
     }
 
-    /// Settles what a system call has done. The result that the program sees is in its context.
-    pub fn syscall_done(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Some(pending) = thread.pending.take() else { return };
-        let context = self.contexts.context(thread.slot);
+    /// Settles what a system call has done, and says what. The result that the program sees is in its context.
+    pub fn syscall_done(&mut self, tid: Tid) -> Effect {
+        let Some(thread) = self.threads.get_mut(&tid) else { return Effect::None };
+        let Some(pending) = thread.pending.take() else { return Effect::None };
+        let slot = thread.slot;
+        let context = self.contexts.context(slot);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
         context.set(Slot::Rax, result);
         match effect {
-            Effect::None => {}
+            Effect::None | Effect::Opened(_) => {}
+            Effect::Listed(fd, at, bytes) => {
+                let left = self.without_ours(tid, fd, at, bytes);
+                self.contexts.context(slot).set(Slot::Rax, left);
+            }
             Effect::Mapped(range) => self.code_changed(tid, range, true),
             Effect::Protected(range) => self.code_changed(tid, range, false),
             Effect::Unexecutable(range) => self.code_gone(tid, range),
@@ -562,6 +573,7 @@ impl Machine {
                 }
             }
         }
+        effect
     }
 
     /// Executable memory in `range` has been mapped anew, or made executable after it may have been

@@ -11,10 +11,12 @@ use crate::memory_map::OVERHEAD_BYTES;
 /// Numbers of the calls that matter here.
 pub mod nr {
     pub const OPEN: u64 = 2;
+    pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
     pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
     pub const RT_SIGRETURN: u64 = 15;
+    pub const PREAD64: u64 = 17;
     pub const MREMAP: u64 = 25;
     pub const SHMAT: u64 = 30;
     pub const MADVISE: u64 = 28;
@@ -29,12 +31,14 @@ pub mod nr {
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
     pub const SETRLIMIT: u64 = 160;
+    pub const GETDENTS64: u64 = 217;
     pub const OPENAT: u64 = 257;
     pub const PRLIMIT64: u64 = 302;
     pub const SECCOMP: u64 = 317;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
+    pub const OPENAT2: u64 = 437;
 }
 
 mod waits;
@@ -81,6 +85,9 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::SECCOMP
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
+        nr::OPEN | nr::OPENAT => SyscallClass::Open,
+        nr::OPENAT2 => SyscallClass::Host,
+        nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
         _ => SyscallClass::Native,
     }
 }
@@ -136,6 +143,10 @@ pub enum Effect {
     Protected((u64, u64)),
     /// This range can no longer be executed.
     Unexecutable((u64, u64)),
+    /// A file is open at this descriptor.
+    Opened(i32),
+    /// The thread has got so many bytes of entries of the directory at this descriptor, at this address.
+    Listed(i32, u64, u64),
     /// What was in the first range is in the second one, or was there before.
     Moved((u64, u64), (u64, u64)),
 }
@@ -302,6 +313,8 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
     let [a1, a2, a3, a4] = pending.args;
     let old = (a1, a1.saturating_add(page(a2)));
     match pending.number {
+        // They are watched, or else would not have come here.
+        nr::LSEEK | nr::PREAD64 => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
         nr::MADVISE => !discards(a3) || !has_code(old),
@@ -359,6 +372,8 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         // What was written there is gone.
         nr::MADVISE if discards(a3) => Effect::Protected(range(a1, a2)),
         nr::MREMAP => Effect::Moved(range(a1, a2), range(result, a3)),
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
+        nr::GETDENTS64 => Effect::Listed(a1 as i32, a2, result),
         nr::SHMAT => Effect::Mapped(range(result, 4096)),
         _ => Effect::None,
     };

@@ -29,6 +29,12 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Side => make_side(machine, tid, &view.app),
         Need::Renewal => renewal::begin(machine, tid, &view.app),
         Need::Step => step(machine, tid, &view.app),
+        Need::Hide(fd) => {
+            Tracee(tid).set_regs(&view.app)?;
+            // What cannot be hidden is seen.
+            let _ = machine.hide_us(tid, fd);
+            go_on(machine, tid, &view.app)
+        }
         Need::Lock => locking::lock_all(machine, tid, &view.app),
     }
 }
