@@ -565,13 +565,14 @@ pub enum SyscallClass {
     Native = 0,
     /// The host is asked first.
     Host = 1,
-    /// The host is asked when the third argument has PROT_EXEC.
-    Prot = 2,
+    /// mmap(2): the host is asked where there is to be code, or where a place is asked for at which there may be code or
+    /// something of the virtual CPU's; see [`ranges`].
+    Map = 2,
     /// arch_prctl(2): the host is asked, unless fs is set.
     SetFs = 4,
     /// prlimit64(2): the host is asked where address space is limited.
     Limit = 5,
-    /// munmap(2): the host is asked where there may be code; see [`ranges`].
+    /// munmap(2): the host is asked where there may be code, or something of the virtual CPU's; see [`ranges`].
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,
@@ -684,11 +685,6 @@ impl Layout {
     /// Address of the system call class table.
     pub fn syscall_classes(self) -> u64 {
         self.low + 0x20_0000
-    }
-
-    /// Address of the table of third arguments (protections) by low byte.
-    pub fn prot_classes(self) -> u64 {
-        self.low + 0x21_0000
     }
 
     /// Address of [`INDEX_MASK`], 4 bytes, for emitted code.

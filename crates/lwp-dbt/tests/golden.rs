@@ -72,7 +72,7 @@ const EXAMPLES: &[Example] = &[
     example("09_indirect", "ret that releases more", &[0xc2, 0x10, 0x00]),
     example("10_syscall", "a call that is made at once", &[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's", &[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
-    example("10_syscall", "a call that is the host's if it maps code", &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's if it maps code", &[0xb8, 0x09, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call with an unknown number", &[0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's unless it sets fs", &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call whose number is set before a store", &[0xb8, 0x9e, 0, 0, 0, 0x48, 0x89, 0x1b, 0x0f, 0x05, 0xc3]),
@@ -184,7 +184,6 @@ impl Names {
         Some(match address {
             _ if address == low.table() => "table".into(),
             _ if address == low.syscall_classes() => "syscall_classes".into(),
-            _ if address == low.prot_classes() => "prot_classes".into(),
             _ if address == low.index_mask() => "index_mask".into(),
             _ if address == low.set_mask() => "set_mask".into(),
             _ if address == low.line_mask() => "line_mask".into(),
@@ -248,7 +247,7 @@ fn formatter(names: Names) -> IntelFormatter {
 fn bench(plan: Plan, example: &Example) -> Bench {
     let mut classes = Box::new([SyscallClass::Native; 512]);
     classes[0x3b] = SyscallClass::Host;
-    classes[0x0a] = SyscallClass::Prot;
+    classes[0x09] = SyscallClass::Map;
     classes[0x02] = SyscallClass::Open;
     classes[0x08] = SyscallClass::Watched;
     classes[0x0b] = SyscallClass::Unmap;

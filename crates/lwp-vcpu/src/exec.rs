@@ -22,7 +22,7 @@ use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, LOW_WINDOWS, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
-use places::{Anchors, plan_arenas, plan_side, planned_arena};
+use places::{Anchors, plan_arenas, plan_side, planned_arena, with_avoided};
 
 mod places;
 
@@ -390,7 +390,13 @@ impl Machine {
             let mappings = maps::read(tid);
             let arena = match known {
                 Some(index) => family.arenas[index].clone(),
-                None => planned_arena(family, &mappings, extent)?,
+                None if space.avoided.is_empty() => planned_arena(family, &mappings, extent)?,
+                None => {
+                    let mut taken = with_avoided(&mappings, &space.avoided);
+                    taken.extend(mappings.iter().filter(|mapping| is_ours(mapping)).cloned());
+                    taken.sort_by_key(|mapping| (mapping.start, mapping.end));
+                    planned_arena(family, &taken, extent)?
+                }
             };
             let family = family.index;
             last = self.map_arena(tid, family, &mappings, &arena);
@@ -547,12 +553,24 @@ impl Machine {
         let Some((space, family)) = self.side(index) else {
             return Err("no such address space".into());
         };
-        let (old, kind) = (family.index, family.kind.clone());
-        let surplus: Vec<(u64, u64)> = (kind.arenas.len()..family.arenas.len())
+        let (old, mut kind) = (family.index, family.kind.clone());
+        let mapped: Vec<(u64, u64)> = (0..family.arenas.len())
             .filter(|arena| space.has_arena(*arena))
             .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
             .collect();
         let mappings = maps::read(tid);
+        let taken = with_avoided(&mappings, &space.avoided);
+        let hit = |&(address, bytes, _): &(u64, u64, u64)| {
+            let end = address + bytes;
+            space.avoided.iter().any(|wanted| wanted.0 < end && address < wanted.1)
+        };
+        if kind.arenas.iter().any(hit) {
+            kind.arenas = plan_arenas(&taken, Anchors::of(tid));
+        }
+        let stays = |range: &&(u64, u64)| {
+            kind.arenas.iter().any(|&(address, bytes, _)| (address, bytes) == **range)
+        };
+        let surplus: Vec<(u64, u64)> = mapped.iter().filter(|it| !stays(it)).copied().collect();
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
         let usable = |family: &Option<Family>| {
             family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
@@ -563,14 +581,14 @@ impl Machine {
         let new = self.family_for(kind.clone())?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, new)?;
+        for (address, bytes) in surplus {
+            injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
+        }
         for map in self.family_maps(new, Table::Empty, MAP_FIXED)? {
             self.map_late(&mut injector, &map, fd)?;
         }
         if let Some(Some(of)) = self.families.get(new) {
             injector.calls(&undumped(of))?;
-        }
-        for (address, bytes) in surplus {
-            injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
         }
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let all = self.threads.keys().copied();

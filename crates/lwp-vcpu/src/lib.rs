@@ -43,6 +43,7 @@ mod state;
 pub mod store;
 mod syscalls;
 mod warm;
+mod ways;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

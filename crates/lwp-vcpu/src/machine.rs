@@ -485,9 +485,11 @@ impl Machine {
     /// Nobody executes what they do not know of: whoever comes there first asks, and is answered after this.
     pub fn tell_code(&mut self, index: usize) {
         let Some(Some(space)) = self.spaces.get_mut(index) else { return };
-        let Some((state, code)) = space.code_for_threads() else { return };
+        let Some((state, mut code)) = space.code_for_threads() else { return };
         // What is known on one side is not known on another.
-        let code = space.sides.is_empty().then_some(&code[..]);
+        let alone = space.sides.is_empty();
+        code.extend(self.ours_in(index));
+        let code = alone.then_some(&code[..]);
         for (&tid, thread) in &self.threads {
             if self.space_index(tid) == Some(index) {
                 self.contexts.context(thread.slot).set_code_ranges(state, code);

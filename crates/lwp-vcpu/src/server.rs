@@ -472,6 +472,11 @@ impl Machine {
             return;
         };
         self.about_to_read(tid, &pending);
+        let mut pending = pending;
+        if self.stands_in_the_way(tid, slot, &mut pending) {
+            self.ask_tracer(tid, Need::Renewal);
+            return;
+        }
         if pending.result.is_none() && self.run_and_go(tid, slot, &pending) {
             return;
         }
@@ -483,7 +488,11 @@ impl Machine {
     /// Arranges the system call in the context; returns the routine that makes it and reports it. `None`
     /// where it must be stepped over.
     pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
-        let pending = self.look_at_call(tid, slot)?;
+        let mut pending = self.look_at_call(tid, slot)?;
+        if self.stands_in_the_way(tid, slot, &mut pending) {
+            let context = self.contexts.context(slot);
+            syscalls::answer_instead(context, &mut pending, crate::ways::REFUSED);
+        }
         self.reported_call(tid, slot, pending)
     }
 

@@ -64,6 +64,10 @@ pub struct Space {
     mapped: u64,
     /// Which cannot be.
     refused: u64,
+    /// Where its program has wanted to have something of its own, and ours lay.
+    pub avoided: Vec<(u64, u64)>,
+    /// Ours are to be elsewhere before its program goes on.
+    pub moves: bool,
 }
 
 impl Space {
@@ -88,6 +92,8 @@ impl Space {
             locks_future: false,
             mapped: (1 << arenas) - 1,
             refused: 0,
+            avoided: Vec::new(),
+            moves: false,
         }
     }
 
@@ -99,8 +105,9 @@ impl Space {
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn renew(&mut self, family: usize, arenas: usize) {
         let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
-        let locks_future = self.locks_future;
-        *self = Self { users, contexts, sides, locks_future, ..self.side(family, arenas) };
+        let (locks_future, avoided) = (self.locks_future, std::mem::take(&mut self.avoided));
+        let side = self.side(family, arenas);
+        *self = Self { users, contexts, sides, locks_future, avoided, ..side };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -126,6 +133,8 @@ impl Space {
             locks_future: false,
             mapped: self.mapped,
             refused: 0,
+            avoided: self.avoided.clone(),
+            moves: false,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -158,7 +167,7 @@ impl Space {
     /// Whether it belongs to a family that it has outgrown: something of its own lies where an arena must be, or the
     /// family has no more arenas to give.
     pub fn needs_other_family(&self) -> bool {
-        self.refused != 0
+        self.refused != 0 || self.moves
     }
 
     /// Notes whether arena `index` of its family could be mapped in it.
@@ -169,6 +178,8 @@ impl Space {
         };
         *set |= 1 << index;
         *other &= !(1 << index);
+        // Threads know where ours are.
+        self.told = None;
     }
 
     /// Notes that entries of a unit have been made, for the next answer about it.

@@ -49,6 +49,9 @@ const PROT_EXEC: u64 = 4;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_SHSTK_ENABLE: u64 = 0x5001;
+/// MAP_FIXED and MAP_FIXED_NOREPLACE.
+const MAP_AT_PLACE: u64 = 0x10_0010;
+const MREMAP_FIXED: u64 = 2;
 const MCL_ONFAULT: u64 = 4;
 const PR_SET_SECCOMP: u64 = 22;
 /// Calls outside a range of addresses raise SIGSYS: those of translated code lie elsewhere.
@@ -60,6 +63,7 @@ const RLIMIT_AS: u64 = 9;
 /// A flag of rseq(2) that there is not.
 const NO_RSEQ_FLAG: u64 = 1 << 30;
 const EPERM: i64 = -1;
+const ENOMEM: i64 = -12;
 const EFAULT: i64 = -14;
 const EINVAL: i64 = -22;
 const ENOSYS: i64 = -38;
@@ -69,7 +73,7 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
-        nr::MMAP => SyscallClass::Prot,
+        nr::MMAP => SyscallClass::Map,
         nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
@@ -176,10 +180,7 @@ pub fn before(
         context.get(Slot::R10),
     ];
     let mut pending = Pending { number, args, result: None };
-    let answer = |pending: &mut Pending, result: i64| {
-        context.set(Slot::Rax, nr::GETPID);
-        pending.result = Some(result);
-    };
+    let answer = |pending: &mut Pending, result| answer_instead(context, pending, result);
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
         // It is made with a flag that no kernel knows: a filter may allow this call and kill for any other.
@@ -309,7 +310,6 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
 /// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says whether
 /// there is code in a range.
 pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool) -> bool {
-    const MREMAP_FIXED: u64 = 2;
     let [a1, a2, a3, a4] = pending.args;
     let old = (a1, a1.saturating_add(page(a2)));
     match pending.number {
@@ -317,6 +317,7 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::LSEEK | nr::PREAD64 => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
+        nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),
         nr::MADVISE => !discards(a3) || !has_code(old),
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
@@ -324,6 +325,37 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::PRLIMIT64 => a2 != RLIMIT_AS,
         _ => false,
     }
+}
+
+/// The ranges that a call is about to map, unmap or change.
+pub fn touches(pending: &Pending, fifth: u64) -> [(u64, u64); 2] {
+    let [a1, a2, a3, a4] = pending.args;
+    const NOTHING: (u64, u64) = (0, 0);
+    match pending.number {
+        nr::MMAP if a4 & MAP_AT_PLACE == 0 => [NOTHING; 2],
+        nr::MMAP | nr::MUNMAP | nr::MPROTECT | nr::PKEY_MPROTECT | nr::MADVISE => {
+            [range(a1, a2), NOTHING]
+        }
+        nr::MREMAP if a4 & MREMAP_FIXED != 0 => [range(a1, a2), range(fifth, a3)],
+        nr::MREMAP => [range(a1, a2), NOTHING],
+        _ => [NOTHING; 2],
+    }
+}
+
+/// The result of a call where nothing is mapped; `None` for one that maps something.
+pub fn result_on_nothing(number: u64) -> Option<i64> {
+    match number {
+        nr::MUNMAP => Some(0),
+        nr::MPROTECT | nr::PKEY_MPROTECT | nr::MADVISE => Some(ENOMEM),
+        nr::MREMAP => Some(EFAULT),
+        _ => None,
+    }
+}
+
+/// Has a call that the context describes answered with `result` instead.
+pub fn answer_instead(context: Context<'_>, pending: &mut Pending, result: i64) {
+    context.set(Slot::Rax, nr::GETPID);
+    pending.result = Some(result);
 }
 
 /// Whether this advice takes the content of memory away: MADV_DONTNEED, MADV_FREE, MADV_REMOVE,
@@ -366,6 +398,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     }
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),
+        nr::MMAP if a4 & MAP_AT_PLACE != 0 => Effect::Unexecutable(range(result, a2)),
         nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => Effect::Protected(range(a1, a2)),
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable(range(a1, a2)),
         nr::MUNMAP => Effect::Unexecutable(range(a1, a2)),

@@ -191,12 +191,6 @@ impl Emitter<'_> {
                 self.jump_ask(RequestKind::Syscall, pc, false);
                 return;
             }
-            Some(SyscallClass::Prot) => {
-                self.point(0);
-                self.spill_rcx();
-                self.point(bits::SPILL_RCX);
-                self.prot_filter(pc);
-            }
             Some(SyscallClass::SetFs) => {
                 // mov ecx, edi; lea ecx, [rcx - ARCH_SET_FS]; jrcxz +5; ask
                 self.point(0);
@@ -227,7 +221,12 @@ impl Emitter<'_> {
                 self.jump_ask(RequestKind::Syscall, pc, true);
                 filtered = self.out.asks.len().checked_sub(1).filter(|_| routinely);
             }
-            Some(SyscallClass::Unmap | SyscallClass::Protect | SyscallClass::Open) => {
+            Some(
+                SyscallClass::Map
+                | SyscallClass::Unmap
+                | SyscallClass::Protect
+                | SyscallClass::Open,
+            ) => {
                 self.point(0);
                 self.jump_ask(RequestKind::Syscall, pc, false);
                 if let Some(ask) = self.out.asks.last_mut() {
@@ -272,15 +271,6 @@ impl Emitter<'_> {
         // movzx ecx, ax; movzx ecx, byte [rcx + classes]; jrcxz +5
         self.bytes(&[0x0f, 0xb7, 0xc8, 0x0f, 0xb6, 0x89]);
         self.imm32(self.layout.syscall_classes() as u32);
-        self.bytes(&[0xe3, 0x05]);
-        self.jump_ask(RequestKind::Syscall, pc, true);
-    }
-
-    /// Asks the host where the third argument has PROT_EXEC.
-    pub(super) fn prot_filter(&mut self, pc: AppPc) {
-        // movzx ecx, dl; movzx ecx, byte [rcx + prot classes]; jrcxz +5
-        self.bytes(&[0x0f, 0xb6, 0xca, 0x0f, 0xb6, 0x89]);
-        self.imm32(self.layout.prot_classes() as u32);
         self.bytes(&[0xe3, 0x05]);
         self.jump_ask(RequestKind::Syscall, pc, true);
     }

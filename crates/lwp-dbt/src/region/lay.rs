@@ -260,7 +260,10 @@ impl Translator {
                 });
                 // Where events are counted down, the host looks at what comes next.
                 let class = class.map(|class| match class {
-                    SyscallClass::Unmap | SyscallClass::Protect | SyscallClass::Open
+                    SyscallClass::Map
+                    | SyscallClass::Unmap
+                    | SyscallClass::Protect
+                    | SyscallClass::Open
                         if profiles =>
                     {
                         SyscallClass::Host

@@ -1,5 +1,5 @@
 //! System calls that concern the host only by their arguments. Programs make them by the thousand, and nearly always about
-//! something else: munmap, mprotect and madvise, where they touch code; open and openat, where the file may be one of
+//! something else: mmap, munmap, mprotect and madvise, where they touch code or what is ours; open and openat, where the file may be one of
 //! `/proc` that shows what is the virtual CPU's; lseek and the like, where it is.
 
 use iced_x86::IcedError;
@@ -14,6 +14,7 @@ use crate::recipe::{Commit, PcSource, Spills};
 const FLAGS: Spills = Spills { flags: true, ..ALL };
 const SYS_OPEN: u32 = 2;
 const SYS_LSEEK: u32 = 8;
+const SYS_MMAP: u32 = 9;
 const SYS_MPROTECT: u32 = 10;
 const SYS_MUNMAP: u32 = 11;
 const SYS_PREAD64: u32 = 17;
@@ -21,6 +22,8 @@ const SYS_MADVISE: u32 = 28;
 const SYS_GETDENTS64: u32 = 217;
 const SYS_OPENAT: u32 = 257;
 const PROT_EXEC: u32 = 4;
+/// MAP_FIXED and MAP_FIXED_NOREPLACE.
+const MAP_AT_PLACE: u32 = 0x10_0010;
 
 /// The ends of paths that the host looks at: seven bytes at most. A path begins as if behind a slash.
 pub const LOOKED_AT: [&[u8]; 10] = [
@@ -46,9 +49,10 @@ const LONGEST_PATH: u32 = 4096;
 /// all registers and flags saved, as before a request
 /// lseek, pread64, getdents64: the descriptor is watched --> ring;  --> run_and_go
 /// open, openat: the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
-/// it is none of munmap, mprotect and madvise --> ring
+/// it is none of mmap, munmap, mprotect and madvise --> ring
 /// it makes something executable --> ring
-/// rax := end of what it concerns; for each range of code: they overlap --> ring
+/// mmap where the kernel chooses the place --> run_and_go
+/// rax := end of what it concerns; for each range of code, and of ours: they overlap --> ring
 /// the list of ranges has changed --> ring
 /// --> run_and_go
 /// ```
@@ -92,6 +96,7 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     let mut path = asm.create_label();
     let mut path_at = asm.create_label();
     let mut descriptor = asm.create_label();
+    let mut protects = asm.create_label();
     let mut low = asm.create_label();
     asm.cmp(r9d, SYS_OPENAT)?;
     asm.je(path_at)?;
@@ -106,7 +111,17 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.cmp(r9d, SYS_MADVISE)?;
     asm.je(others)?;
     asm.cmp(r9d, SYS_MPROTECT)?;
+    asm.je(protects)?;
+    asm.cmp(r9d, SYS_MMAP)?;
     asm.jne(ask)?;
+    // The kernel chooses a place where nothing is.
+    asm.mov(rcx, Builder::slot(Slot::R10))?;
+    asm.test(ecx, MAP_AT_PLACE)?;
+    asm.jne(protects)?;
+    asm.test(edx, PROT_EXEC)?;
+    asm.jne(ask)?;
+    asm.jmp(nobody)?;
+    asm.set_label(&mut protects)?;
     asm.test(edx, PROT_EXEC)?;
     asm.jne(ask)?;
     asm.set_label(&mut others)?;

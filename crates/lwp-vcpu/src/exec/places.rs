@@ -64,23 +64,41 @@ pub fn plan_arenas(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
         .min();
     // In a process that has run for a while, something may lie there.
     let free = |at: u64| !mappings.iter().any(|m| m.start < at + GIB && at < m.end);
-    let near = |start: u64| gap_near(mappings, (start, start), GIB);
-    let library = high.map(|start| {
-        let usual = align(start - 7 * GIB / 4);
-        if free(usual) { usual } else { near(start).unwrap_or(usual) }
-    });
-    if let Some(at) = library {
-        out.push((at, GIB, GIB));
+    let place = |usual: u64, start: u64| {
+        const LESS: [u64; 4] = [GIB, GIB / 4, GIB / 8, GIB / 16];
+        let gap = |bytes: u64| Some((gap_near(mappings, (start, start), bytes)?, bytes));
+        // Without any, code there runs one instruction at a time.
+        if free(usual) { Some((usual, GIB)) } else { LESS.into_iter().find_map(gap) }
+    };
+    let library = high.and_then(|start| place(align(start - 7 * GIB / 4), start));
+    if let Some((at, bytes)) = library {
+        out.push((at, bytes, GIB));
     }
     if let Some(program) = program {
         if program < LOW.low {
-            out.push((0x5000_0000, 0x2000_0000, 2 * GIB));
-        } else if library.is_none_or(|at| program.abs_diff(at) > 2 * GIB) {
-            let usual = align(program - 5 * GIB / 4);
-            let at = if free(usual) { usual } else { near(program).unwrap_or(usual) };
-            out.push((at, GIB, 2 * GIB));
+            out.extend(low_arena(mappings).map(|(at, bytes)| (at, bytes, 2 * GIB)));
+        } else if library.is_none_or(|(at, _)| program.abs_diff(at) > 2 * GIB) {
+            let made = place(align(program - 5 * GIB / 4), program);
+            out.extend(made.map(|(at, bytes)| (at, bytes, 2 * GIB)));
         }
     }
+    out
+}
+
+/// What lies in an address space, and where its program wants to have something, as far as that leaves room for ours.
+pub fn with_avoided(mappings: &[Mapping], avoided: &[(u64, u64)]) -> Vec<Mapping> {
+    let theirs = mappings.iter().filter(|mapping| !is_ours(mapping)).cloned();
+    let mut out: Vec<Mapping> = theirs.collect();
+    let Some(any) = mappings.first() else { return out };
+    let wanted = |(start, end): &(u64, u64)| Mapping {
+        start: *start,
+        end: *end,
+        execute: false,
+        inode: 0,
+        ..any.clone()
+    };
+    out.extend(avoided.iter().map(wanted));
+    out.sort_by_key(|mapping| (mapping.start, mapping.end));
     out
 }
 
@@ -120,12 +138,52 @@ pub fn planned_arena(
         return Err("too many distant pieces of code".into());
     }
     let sizes = [most, most / 4, most / 16].into_iter().filter(|bytes| *bytes >= LEAST_ELSEWHERE);
-    let room =
-        |bytes: u64| Some((gap_near(mappings, extent, bytes & !(PAGE - 1))?, bytes & !(PAGE - 1)));
+    let room = |bytes: u64| {
+        let bytes = bytes & !(PAGE - 1);
+        let at = gap_off(mappings, extent, bytes).or_else(|| gap_near(mappings, extent, bytes));
+        Some((at?, bytes))
+    };
     let (address, bytes) =
         { sizes }.find_map(room).ok_or("no room for translated code near the program's")?;
     let offset = first + used;
     Ok(Arena::planned(address, offset, bytes))
+}
+
+/// Where the arena of a program that lies below the low window goes: below the window too, and out of the way of the
+/// program's own memory there, which begins behind the program and where MAP_32BIT says.
+fn low_arena(mappings: &[Mapping]) -> Option<(u64, u64)> {
+    const SIZES: [u64; 4] = [512 << 20, 256 << 20, 128 << 20, 64 << 20];
+    let code = mappings.iter().filter(|m| m.execute && m.inode != 0 && m.end <= LOW.low);
+    let wanted = code.map(|m| m.end - m.start).sum::<u64>() * 16;
+    let enough = |bytes: &&u64| **bytes <= wanted.next_power_of_two().max(128 << 20);
+    let free = |bytes: u64| {
+        let at = LOW.low - bytes;
+        !mappings.iter().any(|m| m.start < LOW.low && at < m.end)
+    };
+    let usual = SIZES.iter().filter(enough).copied().find(|bytes| free(*bytes));
+    usual.map(|bytes| (LOW.low - bytes, bytes)).or_else(|| {
+        let program = (mappings.first()?.start, LOW.low);
+        let gap = |bytes: u64| Some((gap_near(mappings, program, bytes)?, bytes));
+        SIZES.iter().filter(enough).copied().find_map(gap)
+    })
+}
+
+/// A place for `bytes` from which `extent` can be reached and which is a good way off: what a program maps near its code
+/// is its own.
+fn gap_off(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
+    const STEP: u64 = 128 << 20;
+    let far = |distance: u64| {
+        let below = extent.0.checked_sub(distance + bytes)?;
+        Some([below & !(STEP / 64 - 1), (extent.1 + distance).next_multiple_of(STEP / 64)])
+    };
+    let reaches = |at: &u64| extent.1.max(at + bytes) - extent.0.min(*at) < REACH;
+    let free = |at: &u64| {
+        *at >= 1 << 32
+            && at + bytes < 1 << 47
+            && !mappings.iter().any(|m| m.start < at + bytes && *at < m.end)
+    };
+    let distances = (4..=10).rev().map(|steps| steps * STEP);
+    distances.filter_map(far).flatten().find(|at| reaches(at) && free(at))
 }
 
 /// A gap of `bytes` from which `extent` can be reached.
