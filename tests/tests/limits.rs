@@ -131,6 +131,51 @@ fn lwp_s_own_limits_are_named() {
     }
 }
 
+/// A core dump is the program's: nothing of the virtual CPU's is in it, be it mapped at first or later, in a program or
+/// in a copy that fork has made.
+#[test]
+fn core_dumps_hold_the_program_alone() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.is_empty() || pattern.starts_with(['|', '/']) {
+        eprintln!("skipped: core dumps do not go to the current folder: {pattern}");
+        return;
+    }
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        #include <unistd.h>
+        #include <sys/mman.h>
+        #include <sys/wait.h>
+        int main(int argc, char **argv)
+        {
+            /* Far from everything else: translated near there. */
+            char *code = mmap((void *)0x10000000000, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+            memcpy(code, "\xb8\1\0\0\0\xc3", 6);
+            if (((int (*)(void))code)() != 1)
+                return 1;
+            if (argc > 1 && fork())
+                return wait(NULL) < 0;
+            abort();
+        }"#;
+    let dir = TempDir::new();
+    static_program(dir.path(), "fails", SOURCE);
+    let size = |command: &str| -> u64 {
+        let script =
+            format!("ulimit -c unlimited; mkdir d; cd d; {command}; stat -c %s core*; rm -r ../d");
+        let outcome = around_lwp(dir.path(), &script);
+        let out = text(&outcome.stdout);
+        out.trim().parse().unwrap_or_else(|_| panic!("{out} {}", text(&outcome.stderr)))
+    };
+    for argument in ["", "fork"] {
+        let native = size(&format!("../fails {argument}"));
+        for mode in ["run", "stat -o counts"] {
+            let virtual_cpu = size(&format!("\"$LWP\" {mode} --no-cache -- ../fails {argument}"));
+            let most = native + (64 << 10);
+            assert!(virtual_cpu <= most, "{mode} {argument}: {virtual_cpu}, natively {native}");
+        }
+    }
+}
+
 /// Neither a process nor a thread can be made; lwp itself, where it is so limited, says so.
 #[test]
 fn few_processes() {

@@ -97,10 +97,13 @@ fn a_first_process_that_forges_requests_ends_with_125_and_a_reason() {
         #include <stdint.h>
         #include <stdio.h>
         #include <string.h>
+        #include <unistd.h>
         int main(void)
         {
             char line[512];
-            FILE *maps = fopen("/proc/self/maps", "r");
+            /* Under another name the file is not recognised. */
+            symlink("/proc/self/maps", "true_maps");
+            FILE *maps = fopen("true_maps", "r");
             volatile uint64_t *context = 0;
             while (fgets(line, sizeof line, maps))
                 if (strstr(line, "memfd:lwp-contexts"))

@@ -105,6 +105,9 @@ pub enum Slot {
     R15 = 0x138,
     /// Which processor the thread was on when it made the request: the limit of [`PROCESSOR_SEGMENT`].
     Processor = 0x140,
+    /// Descriptors that the host wants to know of when they are read from somewhere: a bit each, and the last one for all
+    /// above.
+    Watched = 0x148,
     /// The sum of the words when they were dealt out last.
     LwpGiven = 0x180,
     /// How many of the high part could pass then without an event.
@@ -562,16 +565,21 @@ pub enum SyscallClass {
     Native = 0,
     /// The host is asked first.
     Host = 1,
-    /// The host is asked when the third argument has PROT_EXEC.
-    Prot = 2,
+    /// mmap(2): the host is asked where there is to be code, or where a place is asked for at which there may be code or
+    /// something of the virtual CPU's; see [`ranges`].
+    Map = 2,
     /// arch_prctl(2): the host is asked, unless fs is set.
     SetFs = 4,
     /// prlimit64(2): the host is asked where address space is limited.
     Limit = 5,
-    /// munmap(2): the host is asked where there may be code; see [`ranges`].
+    /// munmap(2): the host is asked where there may be code, or something of the virtual CPU's; see [`ranges`].
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,
+    /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see [`Slot::Watched`].
+    Watched = 9,
+    /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows what is the virtual CPU's.
+    Open = 8,
 }
 
 /// Number of slots in the indirect table.
@@ -677,11 +685,6 @@ impl Layout {
     /// Address of the system call class table.
     pub fn syscall_classes(self) -> u64 {
         self.low + 0x20_0000
-    }
-
-    /// Address of the table of third arguments (protections) by low byte.
-    pub fn prot_classes(self) -> u64 {
-        self.low + 0x21_0000
     }
 
     /// Address of [`INDEX_MASK`], 4 bytes, for emitted code.

@@ -80,9 +80,9 @@ pub(crate) struct Ask {
     pub index: u8,
     /// Whether the fragment has been charged.
     pub charged: bool,
-    /// It is a system call, made without asking where it concerns no code; control goes on behind the jump to the
-    /// stub then.
-    pub ranged: bool,
+    /// It is a system call, made without asking where it concerns nobody; control goes on at this offset in the buffer
+    /// then.
+    pub resumes: Option<usize>,
 }
 
 /// Where and how a fragment is charged.
@@ -389,7 +389,7 @@ impl<'a> Emitter<'a> {
             app: self.app,
             index: self.index,
             charged: kind != RequestKind::Stale && !self.uncharged,
-            ranged: false,
+            resumes: None,
         });
         self.imm32(0);
     }

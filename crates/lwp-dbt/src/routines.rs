@@ -49,9 +49,9 @@ pub struct Routines {
     pub ask_r11: u32,
     /// Ask for CPUID at the pc in r11, as for `ask_r11`.
     pub ask_cpuid: u32,
-    /// Ask for the system call at the pc in r11, as for `ask_r11`, or make it and go on as `Go` says, where it concerns no
-    /// code.
-    pub ask_range: u32,
+    /// Ask for the system call at the pc in r11, as for `ask_r11`, or make it and go on as `Go` says, where it concerns
+    /// nobody.
+    pub ask_call: u32,
     /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
     /// the ends of its chains point here.
     pub ask_rcx: u32,
@@ -79,7 +79,7 @@ pub struct Routines {
 /// The routine by which a copy that fork has made gets contexts of its own, before it executes anything else.
 ///
 /// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx. Everything of the
-/// application is in the new context, where [`Routines::go`] finds it, once it is mapped. The routine makes three system
+/// application is in the new context, where [`Routines::go`] finds it, once it is mapped. The routine makes four system
 /// calls; where the mapping fails it stops at a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveIn {
@@ -196,7 +196,7 @@ impl Routines {
         let batch = emit_batch(&mut b)?;
         let move_in = emit_move_in(&mut b, layout, go)?;
         let called = calls::emit(&mut b, ring)?;
-        let ask_range = calls_alone::emit(&mut b, ring, run_and_go)?;
+        let ask_call = calls_alone::emit(&mut b, ring, run_and_go)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let result = b.asm.assemble_options(0, options)?;
@@ -215,7 +215,7 @@ impl Routines {
         Ok(Self {
             ask_r11: at(&ask_r11)?,
             ask_cpuid: at(&ask_cpuid)?,
-            ask_range: at(&ask_range)?,
+            ask_call: at(&ask_call)?,
             ask_rcx: at(&ask_rcx)?,
             sigreturn: at(&sigreturn)?,
             enter: at(&enter)?,
@@ -579,6 +579,8 @@ fn emit_move_in(
     const OPEN: u32 = 2;
     const CLOSE: u32 = 3;
     const MMAP: u32 = 9;
+    const MADVISE: u32 = 28;
+    const MADV_DONTDUMP: u32 = 16;
     const O_RDWR_CLOEXEC: u32 = 0o2_000_002;
     const PROT_READ_WRITE: u32 = 3;
     const MAP_SHARED_FIXED_NORESERVE: u32 = 0x4011;
@@ -602,7 +604,11 @@ fn emit_move_in(
     asm.mov(r9d, 0u32)?;
     asm.mov(eax, MMAP)?;
     asm.syscall()?;
-    asm.mov(rdx, rax)?;
+    asm.mov(r9, rax)?;
+    asm.mov(edx, MADV_DONTDUMP)?;
+    asm.mov(eax, MADVISE)?;
+    asm.syscall()?;
+    asm.mov(rdx, r9)?;
     asm.mov(rsi, rdi)?;
     asm.mov(rdi, r8)?;
     asm.mov(eax, CLOSE)?;

@@ -72,12 +72,14 @@ const EXAMPLES: &[Example] = &[
     example("09_indirect", "ret that releases more", &[0xc2, 0x10, 0x00]),
     example("10_syscall", "a call that is made at once", &[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's", &[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
-    example("10_syscall", "a call that is the host's if it maps code", &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's if it maps code", &[0xb8, 0x09, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call with an unknown number", &[0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's unless it sets fs", &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call whose number is set before a store", &[0xb8, 0x9e, 0, 0, 0, 0x48, 0x89, 0x1b, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it limits address space", &[0xb8, 0x2e, 0x01, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it concerns code", &[0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's by its descriptor", &[0xb8, 8, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's by the file's name", &[0xb8, 2, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("11_sigreturn", "rt_sigreturn", &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]),
     example("12_transaction", "xbegin", &[0xc7, 0xf8, 0x01, 0, 0, 0, 0x90, 0xc3]),
     example("13_emulated", "cpuid", &[0x90, 0x0f, 0xa2, 0xc3]),
@@ -154,7 +156,7 @@ impl Names {
         let known = [
             (self.routines.ask_r11, "ask_r11"),
             (self.routines.ask_cpuid, "ask_cpuid"),
-            (self.routines.ask_range, "ask_range"),
+            (self.routines.ask_call, "ask_call"),
             (self.routines.ask_rcx, "ask_rcx"),
             (self.routines.sigreturn, "sigreturn_landing"),
             (self.routines.lwp.deal, "lwp_deal"),
@@ -182,7 +184,6 @@ impl Names {
         Some(match address {
             _ if address == low.table() => "table".into(),
             _ if address == low.syscall_classes() => "syscall_classes".into(),
-            _ if address == low.prot_classes() => "prot_classes".into(),
             _ if address == low.index_mask() => "index_mask".into(),
             _ if address == low.set_mask() => "set_mask".into(),
             _ if address == low.line_mask() => "line_mask".into(),
@@ -246,7 +247,9 @@ fn formatter(names: Names) -> IntelFormatter {
 fn bench(plan: Plan, example: &Example) -> Bench {
     let mut classes = Box::new([SyscallClass::Native; 512]);
     classes[0x3b] = SyscallClass::Host;
-    classes[0x0a] = SyscallClass::Prot;
+    classes[0x09] = SyscallClass::Map;
+    classes[0x02] = SyscallClass::Open;
+    classes[0x08] = SyscallClass::Watched;
     classes[0x0b] = SyscallClass::Unmap;
     classes[0x9e] = SyscallClass::SetFs;
     classes[0x12e] = SyscallClass::Limit;

@@ -37,8 +37,10 @@ const SNIPPETS: &[&[u8]] = &[
     &[0xc2, 0x10, 0x00],                         // ret 16
     &[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, native
     &[0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, asked
-    &[0xb8, 0x0a, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by protection
+    &[0xb8, 0x09, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by protection
     &[0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by range
+    &[0xb8, 0x02, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by name
+    &[0xb8, 0x08, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by descriptor
     &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by what is set
     &[0xb8, 0x2e, 0x01, 0, 0, 0x0f, 0x05, 0xc3], // syscall, by what is limited
     &[0xb8, 0x4e, 0x01, 0, 0, 0x0f, 0x05, 0xc3], // syscall, refused
@@ -72,7 +74,9 @@ fn decoding(changing: bool) -> Decoding {
 fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
     let mut classes = Box::new([SyscallClass::Native; 512]);
     classes[0x3b] = SyscallClass::Host;
-    classes[0x0a] = SyscallClass::Prot;
+    classes[0x09] = SyscallClass::Map;
+    classes[0x02] = SyscallClass::Open;
+    classes[0x08] = SyscallClass::Watched;
     classes[0x0b] = SyscallClass::Unmap;
     classes[0x9e] = SyscallClass::SetFs;
     classes[0x12e] = SyscallClass::Limit;

@@ -93,6 +93,42 @@ impl Drop for MoreFiles {
     }
 }
 
+/// What a stopped tracee may lock, while this value lives.
+#[derive(Debug)]
+pub struct LockedMemory {
+    pid: Pid,
+    before: Rlimit,
+}
+
+impl LockedMemory {
+    /// Raises the limit of `tid`'s process by `bytes`, as far as that is allowed. `None` where there is no limit, or none
+    /// that could be raised.
+    pub fn allow(tid: i32, bytes: u64) -> Option<Self> {
+        let before = limit_of(tid, LOCKED)?;
+        let pid = Pid::from_raw(tid)?;
+        let more = before.current?.saturating_add(bytes);
+        let maximum = before.maximum.map(|maximum| maximum.max(more));
+        let after = Rlimit { current: Some(more), maximum };
+        prlimit(Some(pid), Resource::Memlock, after).ok()?;
+        Some(Self { pid, before })
+    }
+}
+
+impl Drop for LockedMemory {
+    fn drop(&mut self) {
+        let before = Rlimit { current: self.before.current, maximum: self.before.maximum };
+        let _ = prlimit(Some(self.pid), Resource::Memlock, before);
+    }
+}
+
+/// How /proc calls the limit on locked memory.
+const LOCKED: &str = "Max locked memory";
+
+/// How many bytes `tid`'s process may lock, where there is a limit.
+pub fn locked_memory(tid: i32) -> Option<u64> {
+    limit_of(tid, LOCKED)?.current
+}
+
 /// Raises the limit on address space of `tid`'s process, where it has one, by `bytes`, as far as that is allowed.
 pub fn raise_address_space(tid: i32, bytes: u64) {
     let (Some(before), Some(pid)) = (limit_of(tid, "Max address space"), Pid::from_raw(tid)) else {

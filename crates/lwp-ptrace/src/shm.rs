@@ -13,11 +13,12 @@
 //! replaced as a whole, and belong to this user alone, are mapped.
 #![allow(unsafe_code, reason = "shared mappings; see the module's safety section")]
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::sys::{self, Errno, Result};
 
@@ -26,6 +27,34 @@ use crate::sys::{self, Errno, Result};
 pub struct SharedFile {
     fd: OwnedFd,
     len: u64,
+    inode: Inode,
+}
+
+/// A file: its device and inode, as `/proc/PID/maps` shows them.
+type Inode = ((u32, u32), u64);
+
+/// The files in memory that this process has made and not dropped.
+static OWN: Mutex<BTreeSet<Inode>> = Mutex::new(BTreeSet::new());
+
+fn own_inodes() -> MutexGuard<'static, BTreeSet<Inode>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn inode_of(fd: &OwnedFd) -> Result<Inode> {
+    let stat = rustix::fs::fstat(fd).map_err(|error| Errno(error.raw_os_error()))?;
+    Ok(((rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev)), stat.st_ino))
+}
+
+/// Whether the file with this device and inode, as `/proc/PID/maps` shows them, is a [`SharedFile`] of this process. No
+/// other file can be made to look like one as long as it lives.
+pub fn is_own(device: (u32, u32), inode: u64) -> bool {
+    own_inodes().contains(&(device, inode))
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        own_inodes().remove(&self.inode);
+    }
 }
 
 impl SharedFile {
@@ -48,7 +77,8 @@ impl SharedFile {
         if unsafe { libc::ftruncate(fd.as_raw_fd(), len as i64) } != 0 {
             return Err(Errno::last());
         }
-        let file = Self { fd, len };
+        let file = Self { inode: inode_of(&fd)?, fd, len };
+        own_inodes().insert(file.inode);
         file.seal(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
         Ok(file)
     }
@@ -70,6 +100,11 @@ impl SharedFile {
     /// The descriptor.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// Its inode, by which mappings of it are known.
+    pub fn inode(&self) -> u64 {
+        self.inode.1
     }
 
     /// Maps `len` bytes from `start`, a multiple of the page size, to be read and written.

@@ -389,6 +389,7 @@ impl Context<'_> {
             Slot::SigPc,
             Slot::SigFrame,
             Slot::NoSyscalls,
+            Slot::Watched,
         ] {
             self.set(field, from.get(field));
         }

@@ -8,6 +8,7 @@ mod birth;
 pub mod calm;
 mod departure;
 mod image;
+mod locking;
 mod needs;
 mod renewal;
 mod signals;

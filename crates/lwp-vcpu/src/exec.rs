@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 
 use lwp_dbt::{Layout, Lwp, Selection, Slot};
+use lwp_ptrace::limits::LockedMemory;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Tid, Tracee, handover, limits, sys};
@@ -22,13 +23,18 @@ use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, LOW_WINDOWS, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
+use places::{Anchors, plan_arenas, plan_side, planned_arena, with_avoided};
+
+mod places;
 
 const GIB: u64 = 1 << 30;
 const SYS_CLOSE: u64 = 3;
 const SYS_OPEN: u64 = 2;
 const SYS_MUNMAP: u64 = 11;
+const SYS_MPROTECT: u64 = 10;
 const SYS_MREMAP: u64 = 25;
 const SYS_MADVISE: u64 = 28;
+const SYS_MUNLOCK: u64 = 150;
 const PROT_READ: u64 = 1;
 const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
@@ -71,9 +77,6 @@ impl From<String> for SideError {
         Self::Other(reason)
     }
 }
-
-/// An arena to be: address, bytes, offset in its family's memory.
-type ArenaPlan = (u64, u64, u64);
 
 impl Machine {
     /// Sets up the address space of `tid`, which has just become a new program and is stopped at its
@@ -253,6 +256,7 @@ impl Machine {
             calls.extend(huge_table::calls(of.layout().low, MAP_FIXED_NOREPLACE, fd));
         }
         let made = calls.len();
+        calls.extend(undumped(of));
         calls.push([SYS_CLOSE, fd, 0, 0, 0, 0, 0]);
         let (results, opened) = with_contexts(injector, calls, contexts, fd)?;
         maps.iter().zip(&results).try_for_each(|(map, result)| map.check(*result))?;
@@ -261,6 +265,7 @@ impl Machine {
         {
             let fd = open_on_stack(injector, regs, of.memory.fd(), READ_ONLY)?;
             injector.map(&table_maps(of, Table::Empty, MAP_FIXED), fd)?;
+            injector.calls(&undumped(of))?;
             injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         }
         if !opened {
@@ -383,8 +388,6 @@ impl Machine {
             let bytes = mapping.end - mapping.start;
             injector.call([SYS_MUNMAP, mapping.start, bytes, 0, 0, 0, 0])?;
         }
-        // A table in a huge page is of no file.
-        injector.call([SYS_MUNMAP, LOW.low, huge_table::TABLE, 0, 0, 0, 0])?;
         Ok(())
     }
 
@@ -402,7 +405,13 @@ impl Machine {
             let mappings = maps::read(tid);
             let arena = match known {
                 Some(index) => family.arenas[index].clone(),
-                None => planned_arena(family, &mappings, extent)?,
+                None if space.avoided.is_empty() => planned_arena(family, &mappings, extent)?,
+                None => {
+                    let mut taken = with_avoided(&mappings, &space.avoided);
+                    taken.extend(mappings.iter().filter(|mapping| is_ours(mapping)).cloned());
+                    taken.sort_by_key(|mapping| (mapping.start, mapping.end));
+                    planned_arena(family, &taken, extent)?
+                }
             };
             let family = family.index;
             last = self.map_arena(tid, family, &mappings, &arena);
@@ -435,9 +444,27 @@ impl Machine {
             .ok_or("no system call instruction found in the program's memory")?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, family)?;
-        let mapped = injector.map(&[arena_map(arena, MAP_FIXED_NOREPLACE)], fd);
+        let map = arena_map(arena, MAP_FIXED_NOREPLACE);
+        let mapped = self.map_late(&mut injector, &map, fd);
+        injector.call([SYS_MADVISE, map.address, map.bytes, MADV_DONTDUMP, 0, 0, 0])?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         mapped
+    }
+
+    /// Makes a mapping in a process that may have asked for all its future ones to be locked: ours are not to be, nor are
+    /// they to take memory at once. Until the last of the calls nothing can be done with it.
+    fn map_late(&self, injector: &mut Injector, map: &Map, fd: u64) -> Result<(), String> {
+        let process =
+            self.threads.get(&injector.tracee.0).and_then(|it| self.processes.get(&it.pid));
+        let space = process.and_then(|process| self.spaces.get(process.space)?.as_ref());
+        if !space.is_some_and(|space| space.locks_future) {
+            return injector.map(std::slice::from_ref(map), fd);
+        }
+        let _more = LockedMemory::allow(injector.tracee.0, map.bytes);
+        injector.map(&[Map { prot: 0, ..*map }], fd)?;
+        injector.call([SYS_MUNLOCK, map.address, map.bytes, 0, 0, 0, 0])?;
+        injector.call([SYS_MPROTECT, map.address, map.bytes, map.prot, 0, 0, 0])?;
+        Ok(())
     }
 
     /// Makes the side of an address space that threads with profiling on run on, where `selection` is
@@ -513,10 +540,13 @@ impl Machine {
         let fd = self.reopen_memory(&mut injector, family)?;
         let mut failed = None;
         for (done, map) in maps.iter().enumerate() {
-            if let Err(reason) = injector.map(std::slice::from_ref(map), fd) {
+            if let Err(reason) = self.map_late(&mut injector, map, fd) {
                 failed = Some((done, reason));
                 break;
             }
+        }
+        if let (None, Some(Some(of))) = (&failed, self.families.get(family)) {
+            injector.calls(&undumped(of))?;
         }
         // What was there before is gone where it was mapped over.
         if let Some((done, _)) = failed.as_ref().filter(|_| place == MAP_FIXED_NOREPLACE) {
@@ -538,12 +568,24 @@ impl Machine {
         let Some((space, family)) = self.side(index) else {
             return Err("no such address space".into());
         };
-        let (old, kind) = (family.index, family.kind.clone());
-        let surplus: Vec<(u64, u64)> = (kind.arenas.len()..family.arenas.len())
+        let (old, mut kind) = (family.index, family.kind.clone());
+        let mapped: Vec<(u64, u64)> = (0..family.arenas.len())
             .filter(|arena| space.has_arena(*arena))
             .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
             .collect();
         let mappings = maps::read(tid);
+        let taken = with_avoided(&mappings, &space.avoided);
+        let hit = |&(address, bytes, _): &(u64, u64, u64)| {
+            let end = address + bytes;
+            space.avoided.iter().any(|wanted| wanted.0 < end && address < wanted.1)
+        };
+        if kind.arenas.iter().any(hit) {
+            kind.arenas = plan_arenas(&taken, Anchors::of(tid));
+        }
+        let stays = |range: &&(u64, u64)| {
+            kind.arenas.iter().any(|&(address, bytes, _)| (address, bytes) == **range)
+        };
+        let surplus: Vec<(u64, u64)> = mapped.iter().filter(|it| !stays(it)).copied().collect();
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
         let usable = |family: &Option<Family>| {
             family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
@@ -554,9 +596,14 @@ impl Machine {
         let new = self.family_for(kind.clone())?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, new)?;
-        injector.map(&self.family_maps(new, Table::Empty, MAP_FIXED)?, fd)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
+        }
+        for map in self.family_maps(new, Table::Empty, MAP_FIXED)? {
+            self.map_late(&mut injector, &map, fd)?;
+        }
+        if let Some(Some(of)) = self.families.get(new) {
+            injector.calls(&undumped(of))?;
         }
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let all = self.threads.keys().copied();
@@ -789,122 +836,6 @@ fn read_auxv(tid: Tid, stack: u64) -> Vec<(u64, [u64; 2])> {
     out
 }
 
-const PAGE: u64 = 4096;
-const ARENA_ELSEWHERE: u64 = 256 << 20;
-/// Below this an arena is not worth its mapping.
-const LEAST_ELSEWHERE: u64 = 4 << 20;
-/// For threads with profiling on; the smaller one where there is no room for the larger.
-const ARENAS_SIDE: [u64; 2] = [256 << 20, 64 << 20];
-
-/// Addresses in a program and in its libraries, from the auxiliary vector; 0 where it has none.
-#[derive(Clone, Copy, Debug, Default)]
-struct Anchors {
-    /// The program's entry.
-    program: u64,
-    /// The dynamic linker, or the vdso.
-    library: u64,
-}
-
-impl Anchors {
-    fn of(tid: Tid) -> Self {
-        let words = maps::auxiliary_vector(tid);
-        let value = |kind| words.iter().find(|[it, _]| *it == kind).map_or(0, |[_, value]| *value);
-        let linker = value(AT_BASE);
-        let library = if linker == 0 { value(AT_SYSINFO_EHDR) } else { linker };
-        Self { program: value(AT_ENTRY), library }
-    }
-}
-
-/// Where the arenas of a new address space go: below the libraries, and below the program.
-///
-/// Some 800 MiB below the libraries stay free for what the program maps there and must reach from
-/// them.
-fn plan_arenas(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
-    let mut out = Vec::new();
-    let align = |address: u64| address & !(2 * (1 << 20) - 1);
-    let entry = mappings.iter().find(|m| (m.start..m.end).contains(&anchors.program));
-    // Runtimes map data below the program, which is else the first file with code.
-    let code = entry.or_else(|| mappings.iter().find(|m| m.inode != 0 && m.execute));
-    let of_program = |m: &&Mapping| {
-        code.is_some_and(|code| m.inode != 0 && (m.device, m.inode) == (code.device, code.inode))
-    };
-    let program = mappings.iter().find(of_program).or(code).map(|m| m.start);
-    let near_libraries = |m: &&Mapping| match anchors.library {
-        0 => m.start >= 0x7000_0000_0000,
-        anchor => m.start.abs_diff(anchor) < 4 * GIB && !of_program(m),
-    };
-    let high = mappings
-        .iter()
-        .filter(|m| m.execute && m.start < 0x8000_0000_0000)
-        .filter(near_libraries)
-        .map(|m| m.start)
-        .min();
-    // In a process that has run for a while, something may lie there.
-    let free = |at: u64| !mappings.iter().any(|m| m.start < at + GIB && at < m.end);
-    let near = |start: u64| gap_near(mappings, (start, start), GIB);
-    let library = high.map(|start| {
-        let usual = align(start - 7 * GIB / 4);
-        if free(usual) { usual } else { near(start).unwrap_or(usual) }
-    });
-    if let Some(at) = library {
-        out.push((at, GIB, GIB));
-    }
-    if let Some(program) = program {
-        if program < LOW.low {
-            out.push((0x5000_0000, 0x2000_0000, 2 * GIB));
-        } else if library.is_none_or(|at| program.abs_diff(at) > 2 * GIB) {
-            let usual = align(program - 5 * GIB / 4);
-            let at = if free(usual) { usual } else { near(program).unwrap_or(usual) };
-            out.push((at, GIB, 2 * GIB));
-        }
-    }
-    out
-}
-
-/// Where the arenas of a side go: near the libraries, and near the program. `None` where there is no
-/// more room.
-fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
-    let code = |m: &&Mapping| m.execute && m.inode != 0 && !is_ours(m) && m.start < 1 << 47;
-    let extent = |high: bool| {
-        let group =
-            || mappings.iter().filter(code).filter(|m| (m.start >= 0x7000_0000_0000) == high);
-        Some((group().map(|m| m.start).min()?, group().map(|m| m.end).max()?))
-    };
-    let mut taken = mappings.to_vec();
-    let mut out = Vec::new();
-    for (place, extent) in [extent(true), extent(false)].into_iter().flatten().enumerate() {
-        let gap = |bytes| Some((gap_near(&taken, extent, bytes)?, bytes));
-        let (at, bytes) = ARENAS_SIDE.into_iter().find_map(gap)?;
-        out.push((at, bytes, (place as u64 + 1) * GIB));
-        taken.push(Mapping { start: at, end: at + bytes, ..mappings[0].clone() });
-        taken.sort_by_key(|mapping| mapping.start);
-    }
-    Some(out)
-}
-
-/// Where another arena of a family can go: in a gap of these mappings near `extent`.
-fn planned_arena(
-    family: &Family,
-    mappings: &[Mapping],
-    extent: (u64, u64),
-) -> Result<Arena, String> {
-    let first = 3 * GIB;
-    let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first);
-    let used: u64 = elsewhere.map(|arena| arena.bytes).sum();
-    // Half of what is left, so that there is something left for others.
-    let most = ARENA_ELSEWHERE.min((GIB - used) / 2);
-    if most < LEAST_ELSEWHERE {
-        return Err("too many distant pieces of code".into());
-    }
-    let sizes = [most, most / 4, most / 16].into_iter().filter(|bytes| *bytes >= LEAST_ELSEWHERE);
-    let room =
-        |bytes: u64| Some((gap_near(mappings, extent, bytes & !(PAGE - 1))?, bytes & !(PAGE - 1)));
-    let (address, bytes) =
-        { sizes }.find_map(room).ok_or("no room for translated code near the program's")?;
-    let offset = first + used;
-    Ok(Arena::planned(address, offset, bytes))
-}
-
 /// The mappings that make a family's indirect table.
 fn table_maps(family: &Family, table: Table, place: u64) -> Vec<Map> {
     let low = family.layout().low;
@@ -939,27 +870,14 @@ fn arena_map(arena: &Arena, place: u64) -> Map {
     }
 }
 
-/// A gap of `bytes` from which `extent` can be reached.
-fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
-    let page = 2u64 << 20;
-    let mut best: Option<u64> = None;
-    let mut previous_end = 1u64 << 20;
-    // The gap below the vsyscall page begins where user memory ends.
-    for mapping in mappings.iter().take_while(|mapping| mapping.start < 1 << 47) {
-        let low = previous_end.next_multiple_of(page);
-        let high = mapping.start / page * page;
-        if high > low && high - low >= bytes {
-            for candidate in [low, high - bytes] {
-                let reach = extent.1.max(candidate + bytes) - extent.0.min(candidate);
-                let current = best.map(|at| extent.1.max(at + bytes) - extent.0.min(at));
-                if reach < crate::memory_map::REACH && current.is_none_or(|now| reach < now) {
-                    best = Some(candidate);
-                }
-            }
-        }
-        previous_end = mapping.end;
-    }
-    best
+/// The calls that keep a family's low window and usual arenas out of core dumps.
+fn undumped(family: &Family) -> Vec<Call> {
+    let usual = family.arenas.iter().take(family.kind.arenas.len());
+    let arenas = usual.map(|arena| (arena.address, arena.bytes));
+    std::iter::once((family.layout().low, Layout::BYTES))
+        .chain(arenas)
+        .map(|(address, bytes)| [SYS_MADVISE, address, bytes, MADV_DONTDUMP, 0, 0, 0])
+        .collect()
 }
 
 /// The address of a `syscall` instruction in the tracee.

@@ -226,8 +226,6 @@ impl Family {
         self.memory.write(low.index_mask() - low.low, &mask);
         let classes = syscalls::classes_for_table(emulated);
         self.memory.write_new(low.syscall_classes() - low.low, &classes);
-        let prot: Vec<u8> = (0..256u32).map(|prot| u8::from(prot & libc_prot::EXEC != 0)).collect();
-        self.memory.write(low.prot_classes() - low.low, &prot);
         let code = self.translator.routines().code.clone();
         self.memory.write_new(low.routines() - low.low, &code);
         self.fill_chains(1);
@@ -495,11 +493,6 @@ fn note_origins(
         let read = source.read_code(fragment.pc, &mut bytes);
         origins.push(id, &bytes[..read]);
     }
-}
-
-/// Protection bits of mmap.
-mod libc_prot {
-    pub const EXEC: u32 = 4;
 }
 
 /// Reads code of one executable mapping.

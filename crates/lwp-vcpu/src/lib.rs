@@ -34,6 +34,7 @@ mod native;
 mod notices;
 pub mod outcome;
 mod pagemap;
+mod proc_files;
 pub mod profile;
 mod refusal;
 mod sampled_code;
@@ -44,6 +45,7 @@ mod state;
 pub mod store;
 mod syscalls;
 mod warm;
+mod ways;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -24,6 +24,7 @@ use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::notices::Board;
 use crate::outcome::{Alone, ProcessReport};
+use crate::proc_files::Seen;
 use crate::profile::{Profiler, ThreadProfile};
 use crate::saving::Saving;
 use crate::server::Pace;
@@ -48,6 +49,10 @@ pub enum Need {
     Renewal,
     /// Find out whether notice of writes to its code can be had.
     Notices,
+    /// Put another text in the place of a file of `/proc` that the thread has just opened at this descriptor.
+    Hide(i32),
+    /// Make the request's system call, mlockall(2), for the program's own mappings.
+    Lock,
 }
 
 /// What a thread is doing, from the tracer's point of view.
@@ -223,6 +228,8 @@ pub struct Machine {
     pub alone: Alone,
     /// Notices of writes to code.
     pub notices: Board,
+    /// Files that processes have got in the place of those of `/proc`.
+    pub seen: Seen,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -279,6 +286,7 @@ impl Machine {
             filtered: false,
             alone: Alone::default(),
             notices: Board::default(),
+            seen: Seen::default(),
             finished: false,
             started: Instant::now(),
             clocks: None,
@@ -483,9 +491,11 @@ impl Machine {
     /// Nobody executes what they do not know of: whoever comes there first asks, and is answered after this.
     pub fn tell_code(&mut self, index: usize) {
         let Some(Some(space)) = self.spaces.get_mut(index) else { return };
-        let Some((state, code)) = space.code_for_threads() else { return };
+        let Some((state, mut code)) = space.code_for_threads() else { return };
         // What is known on one side is not known on another.
-        let code = space.sides.is_empty().then_some(&code[..]);
+        let alone = space.sides.is_empty();
+        code.extend(self.ours_in(index));
+        let code = alone.then_some(&code[..]);
         for (&tid, thread) in &self.threads {
             if self.space_index(tid) == Some(index) {
                 self.contexts.context(thread.slot).set_code_ranges(state, code);

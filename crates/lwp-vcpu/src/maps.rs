@@ -32,7 +32,8 @@ pub fn read(tid: i32) -> Vec<Mapping> {
     String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
 }
 
-fn parse(line: &str) -> Option<Mapping> {
+/// The mapping that a line describes.
+pub fn parse(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let perms = fields.next()?.as_bytes();
@@ -101,6 +102,12 @@ impl Status {
     /// The last of several numbers.
     pub fn last_number(&self, name: &str) -> Option<i32> {
         self.field(name)?.split_whitespace().next_back()?.parse().ok()
+    }
+
+    /// Several numbers.
+    pub fn list(&self, name: &str) -> Vec<i32> {
+        let words = self.field(name).unwrap_or_default().split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
     }
 
     fn field(&self, name: &str) -> Option<&str> {

@@ -63,9 +63,13 @@ pub const SLEEP_AT: u64 = DOORS_AT - 8;
 /// the operand's own size.
 pub const REACH: u64 = (1 << 31) - (1 << 16);
 
-/// Whether a mapping of a tracee is the virtual CPU's own.
+/// Whether a mapping of a tracee is the virtual CPU's own: of a file of ours, or the indirect table in a huge page, which
+/// is of no file and lies where the usual one does.
 pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
-    mapping.name.contains("memfd:lwp")
+    match mapping.inode {
+        0 => LOW.low <= mapping.start && mapping.end <= LOW.low + crate::huge_table::TABLE,
+        inode => lwp_ptrace::shm::is_own(mapping.device, inode),
+    }
 }
 
 /// What an address space's limit must allow beyond what the program asks for: the first context, low window

@@ -217,7 +217,12 @@ impl Machine {
                 None
             }
             RequestKind::SyscallDone => {
-                self.syscall_done(tid);
+                if let Effect::Opened(fd) = self.syscall_done(tid)
+                    && self.shows_us(tid, fd)
+                {
+                    self.ask_tracer(tid, Need::Hide(fd));
+                    return None;
+                }
                 self.dispatch(tid, slot, pc, false, alone)
             }
             RequestKind::Xgetbv if context.get(Slot::Rcx) as u32 != 0 => {
@@ -488,10 +493,20 @@ impl Machine {
 
     /// Arranges the system call that the thread is about to make.
     fn syscall(&mut self, tid: Tid, slot: usize) {
+        if syscalls::locks_all(self.contexts.context(slot)) {
+            self.ask_tracer(tid, Need::Lock);
+            return;
+        }
         let Some(pending) = self.look_at_call(tid, slot) else {
             self.ask_tracer(tid, Need::Step);
             return;
         };
+        self.about_to_read(tid, &pending);
+        let mut pending = pending;
+        if self.stands_in_the_way(tid, slot, &mut pending) {
+            self.ask_tracer(tid, Need::Renewal);
+            return;
+        }
         if pending.result.is_none() && self.run_and_go(tid, slot, &pending) {
             return;
         }
@@ -503,7 +518,11 @@ impl Machine {
     /// Arranges the system call in the context; returns the routine that makes it and reports it. `None`
     /// where it must be stepped over.
     pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
-        let pending = self.look_at_call(tid, slot)?;
+        let mut pending = self.look_at_call(tid, slot)?;
+        if self.stands_in_the_way(tid, slot, &mut pending) {
+            let context = self.contexts.context(slot);
+            syscalls::answer_instead(context, &mut pending, crate::ways::REFUSED);
+        }
         self.reported_call(tid, slot, pending)
     }
 
@@ -567,16 +586,21 @@ impl Machine {
         }
     }
 
-    /// Settles what a system call has done. The result that the program sees is in its context.
-    pub fn syscall_done(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Some(pending) = thread.pending.take() else { return };
-        let context = self.contexts.context(thread.slot);
+    /// Settles what a system call has done, and says what. The result that the program sees is in its context.
+    pub fn syscall_done(&mut self, tid: Tid) -> Effect {
+        let Some(thread) = self.threads.get_mut(&tid) else { return Effect::None };
+        let Some(pending) = thread.pending.take() else { return Effect::None };
+        let slot = thread.slot;
+        let context = self.contexts.context(slot);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
         context.set(Slot::Rax, result);
         match effect {
-            Effect::None => {}
+            Effect::None | Effect::Opened(_) => {}
+            Effect::Listed(fd, at, bytes) => {
+                let left = self.without_ours(tid, fd, at, bytes);
+                self.contexts.context(slot).set(Slot::Rax, left);
+            }
             Effect::Mapped(range) => self.code_changed(tid, range, true),
             Effect::Protected(range) => self.code_changed(tid, range, false),
             Effect::Unexecutable(range) => self.code_gone(tid, range),
@@ -588,6 +612,7 @@ impl Machine {
                 }
             }
         }
+        effect
     }
 
     /// Executable memory in `range` has been mapped anew, or made executable after it may have been

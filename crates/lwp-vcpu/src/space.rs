@@ -55,6 +55,8 @@ pub struct Space {
     pub sides: Vec<(Selection, usize)>,
     /// How many slots of its contexts are mapped in it.
     pub contexts: usize,
+    /// Its program has asked for all future mappings to be locked, by mlockall(2).
+    pub locks_future: bool,
     /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
     pub changes: u64,
     /// The state of its code as its threads know it; see [`Space::code_for_threads`].
@@ -68,6 +70,10 @@ pub struct Space {
     refused: u64,
     /// The notices of writes to its code.
     pub notices: Source,
+    /// Where its program has wanted to have something of its own, and ours lay.
+    pub avoided: Vec<(u64, u64)>,
+    /// Ours are to be elsewhere before its program goes on.
+    pub moves: bool,
 }
 
 impl Space {
@@ -89,9 +95,12 @@ impl Space {
             told: None,
             grown: next_state(),
             contexts: 0,
+            locks_future: false,
             mapped: (1 << arenas) - 1,
             refused: 0,
             notices: Source::Unknown,
+            avoided: Vec::new(),
+            moves: false,
         }
     }
 
@@ -104,7 +113,9 @@ impl Space {
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn renew(&mut self, family: usize, arenas: usize) {
         let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
-        *self = Self { users, contexts, sides, ..self.side(family, arenas) };
+        let (locks_future, avoided) = (self.locks_future, std::mem::take(&mut self.avoided));
+        let side = self.side(family, arenas);
+        *self = Self { users, contexts, sides, locks_future, avoided, ..side };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -126,9 +137,13 @@ impl Space {
             told: None,
             grown: self.grown,
             contexts: self.contexts,
+            // A copy's mappings are not locked, nor is what it maps.
+            locks_future: false,
             mapped: self.mapped,
             refused: 0,
             notices: Source::Unknown,
+            avoided: self.avoided.clone(),
+            moves: false,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -161,7 +176,7 @@ impl Space {
     /// Whether it belongs to a family that it has outgrown: something of its own lies where an arena must be, or the
     /// family has no more arenas to give.
     pub fn needs_other_family(&self) -> bool {
-        self.refused != 0
+        self.refused != 0 || self.moves
     }
 
     /// Notes whether arena `index` of its family could be mapped in it.
@@ -172,6 +187,8 @@ impl Space {
         };
         *set |= 1 << index;
         *other &= !(1 << index);
+        // Threads know where ours are.
+        self.told = None;
     }
 
     /// Notes that entries of a unit have been made, for the next answer about it.

@@ -11,10 +11,12 @@ use crate::memory_map::OVERHEAD_BYTES;
 /// Numbers of the calls that matter here.
 pub mod nr {
     pub const OPEN: u64 = 2;
+    pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
     pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
     pub const RT_SIGRETURN: u64 = 15;
+    pub const PREAD64: u64 = 17;
     pub const MREMAP: u64 = 25;
     pub const SHMAT: u64 = 30;
     pub const MADVISE: u64 = 28;
@@ -29,12 +31,14 @@ pub mod nr {
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
     pub const SETRLIMIT: u64 = 160;
+    pub const GETDENTS64: u64 = 217;
     pub const OPENAT: u64 = 257;
     pub const PRLIMIT64: u64 = 302;
     pub const SECCOMP: u64 = 317;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
+    pub const OPENAT2: u64 = 437;
 }
 
 mod waits;
@@ -45,6 +49,9 @@ const PROT_EXEC: u64 = 4;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_SHSTK_ENABLE: u64 = 0x5001;
+/// MAP_FIXED and MAP_FIXED_NOREPLACE.
+const MAP_AT_PLACE: u64 = 0x10_0010;
+const MREMAP_FIXED: u64 = 2;
 const MCL_ONFAULT: u64 = 4;
 const PR_SET_SECCOMP: u64 = 22;
 /// Calls outside a range of addresses raise SIGSYS: those of translated code lie elsewhere.
@@ -56,6 +63,7 @@ const RLIMIT_AS: u64 = 9;
 /// A flag of rseq(2) that there is not.
 const NO_RSEQ_FLAG: u64 = 1 << 30;
 const EPERM: i64 = -1;
+const ENOMEM: i64 = -12;
 const EFAULT: i64 = -14;
 const EINVAL: i64 = -22;
 const ENOSYS: i64 = -38;
@@ -65,7 +73,7 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
-        nr::MMAP => SyscallClass::Prot,
+        nr::MMAP => SyscallClass::Map,
         nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
@@ -81,6 +89,9 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::SECCOMP
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
+        nr::OPEN | nr::OPENAT => SyscallClass::Open,
+        nr::OPENAT2 => SyscallClass::Host,
+        nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
         _ => SyscallClass::Native,
     }
 }
@@ -136,8 +147,22 @@ pub enum Effect {
     Protected((u64, u64)),
     /// This range can no longer be executed.
     Unexecutable((u64, u64)),
+    /// A file is open at this descriptor.
+    Opened(i32),
+    /// The thread has got so many bytes of entries of the directory at this descriptor, at this address.
+    Listed(i32, u64, u64),
     /// What was in the first range is in the second one, or was there before.
     Moved((u64, u64), (u64, u64)),
+}
+
+/// Whether a call is mlockall(2), and can be made for the program's own mappings by other calls than that one.
+pub fn locks_all(context: Context<'_>) -> bool {
+    let flags = context.get(Slot::Rdi) as u32;
+    let valid = flags != 0 && flags != MCL_ONFAULT as u32 && flags < 8;
+    // A filter may kill for those.
+    context.get(Slot::Rax) as u32 == nr::MLOCKALL as u32
+        && valid
+        && context.get(Slot::NoSyscalls) == 0
 }
 
 /// Looks at a call before it is made and arranges it in the context.
@@ -155,10 +180,7 @@ pub fn before(
         context.get(Slot::R10),
     ];
     let mut pending = Pending { number, args, result: None };
-    let answer = |pending: &mut Pending, result: i64| {
-        context.set(Slot::Rax, nr::GETPID);
-        pending.result = Some(result);
-    };
+    let answer = |pending: &mut Pending, result| answer_instead(context, pending, result);
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
         // It is made with a flag that no kernel knows: a filter may allow this call and kill for any other.
@@ -288,12 +310,14 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
 /// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says whether
 /// there is code in a range.
 pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool) -> bool {
-    const MREMAP_FIXED: u64 = 2;
     let [a1, a2, a3, a4] = pending.args;
     let old = (a1, a1.saturating_add(page(a2)));
     match pending.number {
+        // They are watched, or else would not have come here.
+        nr::LSEEK | nr::PREAD64 => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
+        nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),
         nr::MADVISE => !discards(a3) || !has_code(old),
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
@@ -301,6 +325,37 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::PRLIMIT64 => a2 != RLIMIT_AS,
         _ => false,
     }
+}
+
+/// The ranges that a call is about to map, unmap or change.
+pub fn touches(pending: &Pending, fifth: u64) -> [(u64, u64); 2] {
+    let [a1, a2, a3, a4] = pending.args;
+    const NOTHING: (u64, u64) = (0, 0);
+    match pending.number {
+        nr::MMAP if a4 & MAP_AT_PLACE == 0 => [NOTHING; 2],
+        nr::MMAP | nr::MUNMAP | nr::MPROTECT | nr::PKEY_MPROTECT | nr::MADVISE => {
+            [range(a1, a2), NOTHING]
+        }
+        nr::MREMAP if a4 & MREMAP_FIXED != 0 => [range(a1, a2), range(fifth, a3)],
+        nr::MREMAP => [range(a1, a2), NOTHING],
+        _ => [NOTHING; 2],
+    }
+}
+
+/// The result of a call where nothing is mapped; `None` for one that maps something.
+pub fn result_on_nothing(number: u64) -> Option<i64> {
+    match number {
+        nr::MUNMAP => Some(0),
+        nr::MPROTECT | nr::PKEY_MPROTECT | nr::MADVISE => Some(ENOMEM),
+        nr::MREMAP => Some(EFAULT),
+        _ => None,
+    }
+}
+
+/// Has a call that the context describes answered with `result` instead.
+pub fn answer_instead(context: Context<'_>, pending: &mut Pending, result: i64) {
+    context.set(Slot::Rax, nr::GETPID);
+    pending.result = Some(result);
 }
 
 /// Whether this advice takes the content of memory away: MADV_DONTNEED, MADV_FREE, MADV_REMOVE,
@@ -343,12 +398,15 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     }
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),
+        nr::MMAP if a4 & MAP_AT_PLACE != 0 => Effect::Unexecutable(range(result, a2)),
         nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => Effect::Protected(range(a1, a2)),
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable(range(a1, a2)),
         nr::MUNMAP => Effect::Unexecutable(range(a1, a2)),
         // What was written there is gone.
         nr::MADVISE if discards(a3) => Effect::Protected(range(a1, a2)),
         nr::MREMAP => Effect::Moved(range(a1, a2), range(result, a3)),
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
+        nr::GETDENTS64 => Effect::Listed(a1 as i32, a2, result),
         nr::SHMAT => Effect::Mapped(range(result, 4096)),
         _ => Effect::None,
     };

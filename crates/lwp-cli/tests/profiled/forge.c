@@ -77,11 +77,22 @@ static void attack(unsigned milliseconds)
     _exit(0);
 }
 
+/* The mappings as they are: under another name the file is not recognised. */
+static FILE *true_maps(void)
+{
+    unlink("true_maps");
+    if (symlink("/proc/self/maps", "true_maps"))
+        return NULL;
+    FILE *maps = fopen("true_maps", "r");
+    unlink("true_maps");
+    return maps;
+}
+
 int main(int count, char **arguments)
 {
     unsigned rounds = count > 1 ? atoi(arguments[1]) : 20;
     uint64_t seed = count > 2 ? strtoull(arguments[2], 0, 10) : (uint64_t)time(0);
-    FILE *maps = fopen("/proc/self/maps", "r");
+    FILE *maps = true_maps();
     char line[512];
     while (maps && fgets(line, sizeof line, maps))
         if (strstr(line, "memfd:lwp-contexts"))

@@ -66,16 +66,16 @@ impl Emitter<'_> {
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.imm32(Slot::Kind as u32);
         self.imm32(ask.kind as u32);
-        if ask.ranged {
+        if let Some(resumes) = ask.resumes {
             self.spill_r11();
             self.point(state | bits::SPILL_R11);
             // lea r11, [rip + back]; mov gs:[go], r11
             self.bytes(&[0x4c, 0x8d, 0x1d]);
-            self.displacement_to(self.base + ask.at as u64 + 4);
+            self.displacement_to(self.base + resumes as u64);
             self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
             self.imm32(Slot::Go as u32);
             self.load_address(Register::R11, ask.pc.0);
-            self.jump_to_routine(self.routines.ask_range);
+            self.jump_to_routine(self.routines.ask_call);
             return stub;
         }
         let lwp = &self.routines.lwp;

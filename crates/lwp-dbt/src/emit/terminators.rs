@@ -179,21 +179,17 @@ impl Emitter<'_> {
         self.imm32(self.layout.table() as u32);
     }
 
-    /// Rule 10 with the number known: no filter where the class is known too.
-    pub fn syscall(&mut self, block: &Block, class: Option<SyscallClass>) {
+    /// Rule 10 with the number known: no filter where the class is known too. A call whose number is not may be made by a
+    /// routine where `routinely` says so.
+    pub fn syscall(&mut self, block: &Block, class: Option<SyscallClass>, routinely: bool) {
         let pc = block.terminator_pc();
+        let mut filtered = None;
         match class {
             Some(SyscallClass::Native) => self.point(0),
             Some(SyscallClass::Host) => {
                 self.point(0);
                 self.jump_ask(RequestKind::Syscall, pc, false);
                 return;
-            }
-            Some(SyscallClass::Prot) => {
-                self.point(0);
-                self.spill_rcx();
-                self.point(bits::SPILL_RCX);
-                self.prot_filter(pc);
             }
             Some(SyscallClass::SetFs) => {
                 // mov ecx, edi; lea ecx, [rcx - ARCH_SET_FS]; jrcxz +5; ask
@@ -214,16 +210,35 @@ impl Emitter<'_> {
                 self.bytes(&[0xe3, 0x02, 0xeb, 0x05]);
                 self.jump_ask(RequestKind::Syscall, pc, true);
             }
-            Some(SyscallClass::Unmap | SyscallClass::Protect) => {
+            Some(SyscallClass::Watched) => {
+                // mov rcx, gs:[watched]; jrcxz +5; ask
+                self.point(0);
+                self.spill_rcx();
+                self.point(bits::SPILL_RCX);
+                self.bytes(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
+                self.imm32(Slot::Watched as u32);
+                self.bytes(&[0xe3, 0x05]);
+                self.jump_ask(RequestKind::Syscall, pc, true);
+                filtered = self.out.asks.len().checked_sub(1).filter(|_| routinely);
+            }
+            Some(
+                SyscallClass::Map
+                | SyscallClass::Unmap
+                | SyscallClass::Protect
+                | SyscallClass::Open,
+            ) => {
                 self.point(0);
                 self.jump_ask(RequestKind::Syscall, pc, false);
                 if let Some(ask) = self.out.asks.last_mut() {
-                    ask.ranged = true;
+                    ask.resumes = Some(self.out.code.len());
                 }
                 self.fell_off(block);
                 return;
             }
-            None => self.number_filter(pc),
+            None => {
+                self.number_filter(pc);
+                filtered = self.out.asks.len().checked_sub(1).filter(|_| routinely);
+            }
         }
         // syscall
         self.bytes(&[0x0f, 0x05]);
@@ -231,6 +246,9 @@ impl Emitter<'_> {
         self.complete(bits::SYSCALL);
         self.load_address(Register::RCX, block.next().0);
         self.point(0);
+        if let Some(ask) = filtered.and_then(|index| self.out.asks.get_mut(index)) {
+            ask.resumes = Some(self.out.code.len());
+        }
     }
 
     /// Looks up the class of the call number in eax: the kernel uses its low 32 bits.
@@ -253,15 +271,6 @@ impl Emitter<'_> {
         // movzx ecx, ax; movzx ecx, byte [rcx + classes]; jrcxz +5
         self.bytes(&[0x0f, 0xb7, 0xc8, 0x0f, 0xb6, 0x89]);
         self.imm32(self.layout.syscall_classes() as u32);
-        self.bytes(&[0xe3, 0x05]);
-        self.jump_ask(RequestKind::Syscall, pc, true);
-    }
-
-    /// Asks the host where the third argument has PROT_EXEC.
-    pub(super) fn prot_filter(&mut self, pc: AppPc) {
-        // movzx ecx, dl; movzx ecx, byte [rcx + prot classes]; jrcxz +5
-        self.bytes(&[0x0f, 0xb6, 0xca, 0x0f, 0xb6, 0x89]);
-        self.imm32(self.layout.prot_classes() as u32);
         self.bytes(&[0xe3, 0x05]);
         self.jump_ask(RequestKind::Syscall, pc, true);
     }

@@ -261,10 +261,17 @@ impl Translator {
                 });
                 // Where events are counted down, the host looks at what comes next.
                 let class = class.map(|class| match class {
-                    SyscallClass::Unmap | SyscallClass::Protect if profiles => SyscallClass::Host,
+                    SyscallClass::Map
+                    | SyscallClass::Unmap
+                    | SyscallClass::Protect
+                    | SyscallClass::Open
+                        if profiles =>
+                    {
+                        SyscallClass::Host
+                    }
                     class => class,
                 });
-                emitter.syscall(block, class);
+                emitter.syscall(block, class, !profiles);
                 Ok(match class {
                     Some(SyscallClass::Host) => None,
                     _ => Some(Next::Fall(next)),

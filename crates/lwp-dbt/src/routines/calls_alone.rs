@@ -1,27 +1,63 @@
-//! System calls that concern code only where they touch it: munmap, mprotect and madvise. Programs make them by the thousand, and
-//! nearly always about data.
+//! System calls that concern the host only by their arguments. Programs make them by the thousand, and nearly always about
+//! something else: mmap, munmap, mprotect and madvise, where they touch code or what is ours; open and openat, where the file may be one of
+//! `/proc` that shows what is the virtual CPU's; lseek and the like, where it is.
 
 use iced_x86::IcedError;
-use iced_x86::code_asm::{CodeLabel, edx, qword_ptr, r8, r9, r9d, r10, r11, rax, rcx, rdi, rsi};
+use iced_x86::code_asm::{
+    CodeLabel, byte_ptr, ecx, edi, edx, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx, rdi, rsi,
+};
 
 use super::{ALL, Builder, begin_request, restore_flags, save_flags, state};
 use crate::context::{RANGES_AT, Slot, ranges};
 use crate::recipe::{Commit, PcSource, Spills};
 
 const FLAGS: Spills = Spills { flags: true, ..ALL };
+const SYS_OPEN: u32 = 2;
+const SYS_LSEEK: u32 = 8;
+const SYS_MMAP: u32 = 9;
 const SYS_MPROTECT: u32 = 10;
+const SYS_MUNMAP: u32 = 11;
+const SYS_PREAD64: u32 = 17;
+const SYS_MADVISE: u32 = 28;
+const SYS_GETDENTS64: u32 = 217;
+const SYS_OPENAT: u32 = 257;
 const PROT_EXEC: u32 = 4;
+/// MAP_FIXED and MAP_FIXED_NOREPLACE.
+const MAP_AT_PLACE: u32 = 0x10_0010;
 
-/// Ask for the system call at the pc in r11, whose application value is in its slot, unless it concerns no code: then
+/// The ends of paths that the host looks at: seven bytes at most. A path begins as if behind a slash.
+pub const LOOKED_AT: [&[u8]; 10] = [
+    b"/maps", b"/stat", b"/statm", b"/smaps", b"/status", b"/limits", b"/mem", b"_rollup",
+    b"ma_maps", b"p_files",
+];
+const _: () = {
+    let mut at = 0;
+    while at < LOOKED_AT.len() {
+        assert!(LOOKED_AT[at].len() < 8);
+        at += 1;
+    }
+};
+/// The bit of [`Slot::Watched`] for all descriptors from it on.
+const LAST_WATCHED: u32 = 63;
+/// Longer paths the kernel does not take.
+const LONGEST_PATH: u32 = 4096;
+
+/// Ask for the system call at the pc in r11, whose application value is in its slot, unless it concerns nobody: then
 /// it is made, and goes on as `Go` says.
 ///
 /// ```text
 /// all registers and flags saved, as before a request
+/// lseek, pread64, getdents64: the descriptor is watched --> ring;  --> run_and_go
+/// open, openat: the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
+/// it is none of mmap, munmap, mprotect and madvise --> ring
 /// it makes something executable --> ring
-/// rax := end of what it concerns; for each range of code: they overlap --> ring
+/// mmap where the kernel chooses the place --> run_and_go
+/// rax := end of what it concerns; for each range of code, and of ours: they overlap --> ring
 /// the list of ranges has changed --> ring
 /// --> run_and_go
 /// ```
+///
+/// A path that cannot be read faults here; the host then takes the request as made.
 pub(super) fn emit(
     b: &mut Builder,
     ring: CodeLabel,
@@ -57,8 +93,35 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     let mut next = asm.create_label();
     let mut apart = asm.create_label();
     let mut end = asm.create_label();
+    let mut path = asm.create_label();
+    let mut path_at = asm.create_label();
+    let mut descriptor = asm.create_label();
+    let mut protects = asm.create_label();
+    let mut low = asm.create_label();
+    asm.cmp(r9d, SYS_OPENAT)?;
+    asm.je(path_at)?;
+    asm.cmp(r9d, SYS_OPEN)?;
+    asm.je(path)?;
+    for number in [SYS_LSEEK, SYS_PREAD64, SYS_GETDENTS64] {
+        asm.cmp(r9d, number)?;
+        asm.je(descriptor)?;
+    }
+    asm.cmp(r9d, SYS_MUNMAP)?;
+    asm.je(others)?;
+    asm.cmp(r9d, SYS_MADVISE)?;
+    asm.je(others)?;
     asm.cmp(r9d, SYS_MPROTECT)?;
-    asm.jne(others)?;
+    asm.je(protects)?;
+    asm.cmp(r9d, SYS_MMAP)?;
+    asm.jne(ask)?;
+    // The kernel chooses a place where nothing is.
+    asm.mov(rcx, Builder::slot(Slot::R10))?;
+    asm.test(ecx, MAP_AT_PLACE)?;
+    asm.jne(protects)?;
+    asm.test(edx, PROT_EXEC)?;
+    asm.jne(ask)?;
+    asm.jmp(nobody)?;
+    asm.set_label(&mut protects)?;
     asm.test(edx, PROT_EXEC)?;
     asm.jne(ask)?;
     asm.set_label(&mut others)?;
@@ -84,5 +147,51 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.set_label(&mut end)?;
     asm.cmp(r11, word(ranges::STATE))?;
     asm.jne(ask)?;
+    asm.jmp(nobody)?;
+    asm.set_label(&mut descriptor)?;
+    asm.cmp(edi, LAST_WATCHED)?;
+    asm.jb(low)?;
+    asm.mov(edi, LAST_WATCHED)?;
+    asm.set_label(&mut low)?;
+    asm.mov(rax, Builder::slot(Slot::Watched))?;
+    asm.bt(rax, rdi)?;
+    asm.jc(ask)?;
+    asm.jmp(nobody)?;
+    asm.set_label(&mut path_at)?;
+    asm.mov(rdi, rsi)?;
+    asm.set_label(&mut path)?;
+    emit_path(b, ask, nobody)
+}
+
+/// Goes to `ask` where the path at rdi ends with one of [`LOOKED_AT`], or is too long, else to `nobody`.
+///
+/// ```text
+/// rax := "/";  for each byte of the path, and the zero behind it: rax := rax << 8 | it
+/// for each end: the last bytes in rax are those, and a zero --> ask
+/// --> nobody
+/// ```
+fn emit_path(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emit {
+    let asm = &mut b.asm;
+    let mut next = asm.create_label();
+    asm.mov(rax, u64::from(b'/'))?;
+    asm.mov(r10d, LONGEST_PATH)?;
+    asm.set_label(&mut next)?;
+    asm.sub(r10d, 1)?;
+    asm.jc(ask)?;
+    asm.movzx(ecx, byte_ptr(rdi))?;
+    asm.lea(rdi, qword_ptr(rdi + 1))?;
+    asm.shl(rax, 8)?;
+    asm.or(rax, rcx)?;
+    asm.test(ecx, ecx)?;
+    asm.jne(next)?;
+    for end in LOOKED_AT {
+        let word = end.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)) << 8;
+        let above = 64 - 8 * (end.len() as u32 + 1);
+        asm.mov(rcx, rax)?;
+        asm.shl(rcx, above)?;
+        asm.mov(r8, word << above)?;
+        asm.cmp(rcx, r8)?;
+        asm.je(ask)?;
+    }
     asm.jmp(nobody)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use lwp_ptrace::{SharedFile, SharedMemory, sys};
@@ -41,8 +40,7 @@ impl ContextFile {
 
     /// What mappings of it show.
     pub fn inode(&self) -> Option<u64> {
-        let path = format!("/proc/self/fd/{}", self.fd());
-        std::fs::metadata(path).ok().map(|metadata| metadata.ino())
+        Some(self.file.inode())
     }
 
     /// How many slots its address space must have mapped for those that are in use.

@@ -12,7 +12,7 @@ use lwp_ptrace::{Tid, Tracee};
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, renewal};
+use super::{alone, locking, renewal};
 use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
 
@@ -30,6 +30,13 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Renewal => renewal::begin(machine, tid, &view.app),
         Need::Notices => find_notices(machine, tid, &view.app),
         Need::Step => step(machine, tid, &view.app),
+        Need::Hide(fd) => {
+            Tracee(tid).set_regs(&view.app)?;
+            // What cannot be hidden is seen.
+            let _ = machine.hide_us(tid, fd);
+            go_on(machine, tid, &view.app)
+        }
+        Need::Lock => locking::lock_all(machine, tid, &view.app),
     }
 }
 
@@ -152,7 +159,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 }
 
 /// The host has executed the instruction at `pc`, and `next` is the one to follow.
-fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
+pub fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
     let weights = weights_at(tid, pc, next);
     if let Some(thread) = machine.threads.get_mut(&tid) {
         thread.correction.add(weights, 1);

@@ -1,6 +1,6 @@
 //! Signals: from the stop before delivery to the handler's first instruction.
 
-use lwp_dbt::Commit;
+use lwp_dbt::{Commit, RequestKind};
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
@@ -35,7 +35,9 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
                     ask_instead(machine, tid, regs)
                 }
                 Some(mut view)
-                    if refused(machine, tid, signal, &view) || locked_frame(tid, signal, &view) =>
+                    if refused(machine, tid, signal, &view)
+                        || locked_frame(tid, signal, &view)
+                        || unreadable(machine, tid, signal, &view) =>
                 {
                     machine.leave(tid, &regs, &mut view);
                     step(machine, tid, &view.app)
@@ -78,6 +80,14 @@ fn locked_frame(tid: Tid, signal: i32, view: &View) -> bool {
         && is_fault(tid, signal)
         && sys::get_siginfo(tid).is_ok_and(|info| info.address() == rip)
         && trap_flag::is_syscall(tid, view.app.0.rip)
+}
+
+/// Whether a routine that looks at what a system call is about could not read it: the kernel is to say so.
+fn unreadable(machine: &Machine, tid: Tid, signal: i32, view: &View) -> bool {
+    let kind = machine.context(tid).map(|context| context.kind());
+    view.state.commit == Commit::Mailbox
+        && kind == Some(RequestKind::Syscall)
+        && is_fault(tid, signal)
 }
 
 /// A routine could not reach what the record of an event needs: the thread asks the host, which knows

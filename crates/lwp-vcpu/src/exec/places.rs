@@ -1,0 +1,210 @@
+//! Where arenas go in an address space.
+
+use lwp_ptrace::Tid;
+
+use super::{AT_BASE, AT_ENTRY, AT_SYSINFO_EHDR, GIB};
+use crate::arena::Arena;
+use crate::family::Family;
+use crate::maps::{self, Mapping};
+use crate::memory_map::{LOW, REACH, is_ours};
+
+/// An arena to be: address, bytes, offset in its family's memory.
+pub type ArenaPlan = (u64, u64, u64);
+
+const PAGE: u64 = 4096;
+const ARENA_ELSEWHERE: u64 = 256 << 20;
+/// Below this an arena is not worth its mapping.
+const LEAST_ELSEWHERE: u64 = 4 << 20;
+/// For threads with profiling on; the smaller one where there is no room for the larger.
+const ARENAS_SIDE: [u64; 2] = [256 << 20, 64 << 20];
+
+/// Addresses in a program and in its libraries, from the auxiliary vector; 0 where it has none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Anchors {
+    /// The program's entry.
+    program: u64,
+    /// The dynamic linker, or the vdso.
+    library: u64,
+}
+
+impl Anchors {
+    /// Those of a thread's program.
+    pub fn of(tid: Tid) -> Self {
+        let words = maps::auxiliary_vector(tid);
+        let value = |kind| words.iter().find(|[it, _]| *it == kind).map_or(0, |[_, value]| *value);
+        let linker = value(AT_BASE);
+        let library = if linker == 0 { value(AT_SYSINFO_EHDR) } else { linker };
+        Self { program: value(AT_ENTRY), library }
+    }
+}
+
+/// Where the arenas of a new address space go: below the libraries, and below the program.
+///
+/// Some 800 MiB below the libraries stay free for what the program maps there and must reach from
+/// them.
+pub fn plan_arenas(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
+    let mut out = Vec::new();
+    let align = |address: u64| address & !(2 * (1 << 20) - 1);
+    let entry = mappings.iter().find(|m| (m.start..m.end).contains(&anchors.program));
+    // Runtimes map data below the program, which is else the first file with code.
+    let code = entry.or_else(|| mappings.iter().find(|m| m.inode != 0 && m.execute));
+    let of_program = |m: &&Mapping| {
+        code.is_some_and(|code| m.inode != 0 && (m.device, m.inode) == (code.device, code.inode))
+    };
+    let program = mappings.iter().find(of_program).or(code).map(|m| m.start);
+    let near_libraries = |m: &&Mapping| match anchors.library {
+        0 => m.start >= 0x7000_0000_0000,
+        anchor => m.start.abs_diff(anchor) < 4 * GIB && !of_program(m),
+    };
+    let high = mappings
+        .iter()
+        .filter(|m| m.execute && m.start < 0x8000_0000_0000)
+        .filter(near_libraries)
+        .map(|m| m.start)
+        .min();
+    // In a process that has run for a while, something may lie there.
+    let free = |at: u64| !mappings.iter().any(|m| m.start < at + GIB && at < m.end);
+    let place = |usual: u64, start: u64| {
+        const LESS: [u64; 4] = [GIB, GIB / 4, GIB / 8, GIB / 16];
+        let gap = |bytes: u64| Some((gap_near(mappings, (start, start), bytes)?, bytes));
+        // Without any, code there runs one instruction at a time.
+        if free(usual) { Some((usual, GIB)) } else { LESS.into_iter().find_map(gap) }
+    };
+    let library = high.and_then(|start| place(align(start - 7 * GIB / 4), start));
+    if let Some((at, bytes)) = library {
+        out.push((at, bytes, GIB));
+    }
+    if let Some(program) = program {
+        if program < LOW.low {
+            out.extend(low_arena(mappings).map(|(at, bytes)| (at, bytes, 2 * GIB)));
+        } else if library.is_none_or(|(at, _)| program.abs_diff(at) > 2 * GIB) {
+            let made = place(align(program - 5 * GIB / 4), program);
+            out.extend(made.map(|(at, bytes)| (at, bytes, 2 * GIB)));
+        }
+    }
+    out
+}
+
+/// What lies in an address space, and where its program wants to have something, as far as that leaves room for ours.
+pub fn with_avoided(mappings: &[Mapping], avoided: &[(u64, u64)]) -> Vec<Mapping> {
+    let theirs = mappings.iter().filter(|mapping| !is_ours(mapping)).cloned();
+    let mut out: Vec<Mapping> = theirs.collect();
+    let Some(any) = mappings.first() else { return out };
+    let wanted = |(start, end): &(u64, u64)| Mapping {
+        start: *start,
+        end: *end,
+        execute: false,
+        inode: 0,
+        ..any.clone()
+    };
+    out.extend(avoided.iter().map(wanted));
+    out.sort_by_key(|mapping| (mapping.start, mapping.end));
+    out
+}
+
+/// Where the arenas of a side go: near the libraries, and near the program. `None` where there is no
+/// more room.
+pub fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
+    let code = |m: &&Mapping| m.execute && m.inode != 0 && !is_ours(m) && m.start < 1 << 47;
+    let extent = |high: bool| {
+        let group =
+            || mappings.iter().filter(code).filter(|m| (m.start >= 0x7000_0000_0000) == high);
+        Some((group().map(|m| m.start).min()?, group().map(|m| m.end).max()?))
+    };
+    let mut taken = mappings.to_vec();
+    let mut out = Vec::new();
+    for (place, extent) in [extent(true), extent(false)].into_iter().flatten().enumerate() {
+        let gap = |bytes| Some((gap_near(&taken, extent, bytes)?, bytes));
+        let (at, bytes) = ARENAS_SIDE.into_iter().find_map(gap)?;
+        out.push((at, bytes, (place as u64 + 1) * GIB));
+        taken.push(Mapping { start: at, end: at + bytes, ..mappings[0].clone() });
+        taken.sort_by_key(|mapping| mapping.start);
+    }
+    Some(out)
+}
+
+/// Where another arena of a family can go: in a gap of these mappings near `extent`.
+pub fn planned_arena(
+    family: &Family,
+    mappings: &[Mapping],
+    extent: (u64, u64),
+) -> Result<Arena, String> {
+    let first = 3 * GIB;
+    let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first);
+    let used: u64 = elsewhere.map(|arena| arena.bytes).sum();
+    // Half of what is left, so that there is something left for others.
+    let most = ARENA_ELSEWHERE.min((GIB - used) / 2);
+    if most < LEAST_ELSEWHERE {
+        return Err("too many distant pieces of code".into());
+    }
+    let sizes = [most, most / 4, most / 16].into_iter().filter(|bytes| *bytes >= LEAST_ELSEWHERE);
+    let room = |bytes: u64| {
+        let bytes = bytes & !(PAGE - 1);
+        let at = gap_off(mappings, extent, bytes).or_else(|| gap_near(mappings, extent, bytes));
+        Some((at?, bytes))
+    };
+    let (address, bytes) =
+        { sizes }.find_map(room).ok_or("no room for translated code near the program's")?;
+    let offset = first + used;
+    Ok(Arena::planned(address, offset, bytes))
+}
+
+/// Where the arena of a program that lies below the low window goes: below the window too, and out of the way of the
+/// program's own memory there, which begins behind the program and where MAP_32BIT says.
+fn low_arena(mappings: &[Mapping]) -> Option<(u64, u64)> {
+    const SIZES: [u64; 4] = [512 << 20, 256 << 20, 128 << 20, 64 << 20];
+    let code = mappings.iter().filter(|m| m.execute && m.inode != 0 && m.end <= LOW.low);
+    let wanted = code.map(|m| m.end - m.start).sum::<u64>() * 16;
+    let enough = |bytes: &&u64| **bytes <= wanted.next_power_of_two().max(128 << 20);
+    let free = |bytes: u64| {
+        let at = LOW.low - bytes;
+        !mappings.iter().any(|m| m.start < LOW.low && at < m.end)
+    };
+    let usual = SIZES.iter().filter(enough).copied().find(|bytes| free(*bytes));
+    usual.map(|bytes| (LOW.low - bytes, bytes)).or_else(|| {
+        let program = (mappings.first()?.start, LOW.low);
+        let gap = |bytes: u64| Some((gap_near(mappings, program, bytes)?, bytes));
+        SIZES.iter().filter(enough).copied().find_map(gap)
+    })
+}
+
+/// A place for `bytes` from which `extent` can be reached and which is a good way off: what a program maps near its code
+/// is its own.
+fn gap_off(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
+    const STEP: u64 = 128 << 20;
+    let far = |distance: u64| {
+        let below = extent.0.checked_sub(distance + bytes)?;
+        Some([below & !(STEP / 64 - 1), (extent.1 + distance).next_multiple_of(STEP / 64)])
+    };
+    let reaches = |at: &u64| extent.1.max(at + bytes) - extent.0.min(*at) < REACH;
+    let free = |at: &u64| {
+        *at >= 1 << 32
+            && at + bytes < 1 << 47
+            && !mappings.iter().any(|m| m.start < at + bytes && *at < m.end)
+    };
+    let distances = (4..=10).rev().map(|steps| steps * STEP);
+    distances.filter_map(far).flatten().find(|at| reaches(at) && free(at))
+}
+
+/// A gap of `bytes` from which `extent` can be reached.
+fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
+    let page = 2u64 << 20;
+    let mut best: Option<u64> = None;
+    let mut previous_end = 1u64 << 20;
+    // The gap below the vsyscall page begins where user memory ends.
+    for mapping in mappings.iter().take_while(|mapping| mapping.start < 1 << 47) {
+        let low = previous_end.next_multiple_of(page);
+        let high = mapping.start / page * page;
+        if high > low && high - low >= bytes {
+            for candidate in [low, high - bytes] {
+                let reach = extent.1.max(candidate + bytes) - extent.0.min(candidate);
+                let current = best.map(|at| extent.1.max(at + bytes) - extent.0.min(at));
+                if reach < REACH && current.is_none_or(|now| reach < now) {
+                    best = Some(candidate);
+                }
+            }
+        }
+        previous_end = mapping.end;
+    }
+    best
+}

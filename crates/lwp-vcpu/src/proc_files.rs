@@ -1,0 +1,271 @@
+//! Files of `/proc` that show what the virtual CPU has in a process: its mappings, and itself as a tracer.
+//!
+//! Who opens one gets, in its place, a file in memory with the text as it would be natively. The kernel has found and
+//! opened the real one by then, so whatever leads to it does so here too, and whoever may not read it does not get this
+//! one either. The text is that of the moment at which it was opened.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Component, Path};
+
+use lwp_dbt::Slot;
+use lwp_ptrace::{Tid, memory};
+use rustix::fs::{MemfdFlags, Mode};
+
+use crate::exec::{find_syscall, path_of};
+use crate::inject::Injector;
+use crate::machine::Machine;
+use crate::maps::{self, Status};
+use crate::memory_map::is_ours;
+use crate::syscalls::{Pending, nr};
+
+mod text;
+
+use text::Ours;
+
+const SYS_CLOSE: u64 = 3;
+const SYS_DUP3: u64 = 292;
+const O_CLOEXEC: u64 = 0o2_000_000;
+const PROC_SUPER_MAGIC: i64 = 0x9fa0;
+/// The bit of [`Slot::Watched`] for all descriptors from it on.
+const LAST_WATCHED: i32 = 63;
+
+/// What a file shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Maps,
+    Smaps,
+    SmapsRollup,
+    NumaMaps,
+    Statm,
+    Stat,
+    Status,
+    Limits,
+    MapFiles,
+}
+
+impl Kind {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "maps" => Self::Maps,
+            "smaps" => Self::Smaps,
+            "smaps_rollup" => Self::SmapsRollup,
+            "numa_maps" => Self::NumaMaps,
+            "statm" => Self::Statm,
+            "stat" => Self::Stat,
+            "status" => Self::Status,
+            "limits" => Self::Limits,
+            "map_files" => Self::MapFiles,
+            _ => return None,
+        })
+    }
+}
+
+/// A file of a process of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProcFile {
+    kind: Kind,
+    /// The thread or process that it tells of.
+    about: Tid,
+}
+
+/// The files that processes have got in the place of others: as many as are likely to be read again.
+#[derive(Debug, Default)]
+pub struct Seen(VecDeque<(ProcFile, OwnedFd)>);
+
+impl Seen {
+    fn add(&mut self, file: ProcFile, memory: OwnedFd) {
+        const MOST: usize = 64;
+        self.0.truncate(MOST - 1);
+        self.0.push_front((file, memory));
+    }
+
+    /// The one with this device and inode.
+    fn file(&self, inode: (u64, u64)) -> Option<(ProcFile, &OwnedFd)> {
+        let is = |memory: &OwnedFd| {
+            rustix::fs::fstat(memory).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == inode)
+        };
+        self.0.iter().find(|(_, memory)| is(memory)).map(|(file, memory)| (*file, memory))
+    }
+}
+
+impl Machine {
+    /// Whether the file that a thread has open at `fd` is one that shows what is ours.
+    pub fn shows_us(&self, tid: Tid, fd: i32) -> bool {
+        let filtered = self.context(tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
+        !filtered && self.proc_file(tid, fd).is_some()
+    }
+
+    fn proc_file(&self, tid: Tid, fd: i32) -> Option<ProcFile> {
+        let path = format!("/proc/{tid}/fd/{fd}");
+        let link = std::fs::read_link(&path).ok()?;
+        let (kind, number) = named(&link)?;
+        if rustix::fs::statfs(&*path).ok()?.f_type != PROC_SUPER_MAGIC {
+            return None;
+        }
+        let device = |path: &str| std::fs::metadata(path).ok().map(|metadata| metadata.dev());
+        let about = match device(&path) == device("/proc/self/stat") {
+            true => number,
+            false => self.thread_known_as(number, tid)?,
+        };
+        let ours = self.threads.contains_key(&about) || self.processes.contains_key(&about);
+        ours.then_some(ProcFile { kind, about })
+    }
+
+    /// The thread that has this number where `tid` lives, which is not the host's process namespace.
+    fn thread_known_as(&self, number: i32, tid: Tid) -> Option<Tid> {
+        let depth = Status::read(tid).list("NSpid:").len();
+        let is =
+            |other: &&Tid| Status::read(**other).list("NSpid:").get(depth - 1) == Some(&number);
+        self.threads.keys().find(is).copied()
+    }
+
+    /// Puts the text that a stopped thread would read natively in the place of the file that it has open at `fd`. It
+    /// executes nothing meanwhile that a signal could interrupt.
+    pub fn hide_us(&mut self, tid: Tid, fd: i32) -> Result<(), String> {
+        let file = self.proc_file(tid, fd).ok_or("it is another file by now")?;
+        if file.kind == Kind::MapFiles {
+            // What is listed of it is looked at.
+            self.watch(tid, fd, true);
+            return Ok(());
+        }
+        let text = self.text_of(file, tid).ok_or("there is no such process")?;
+        let memory = file_of(file.kind, &text).map_err(|error| error.to_string())?;
+        let cloexec = flags_of(tid, fd).unwrap_or(0) & O_CLOEXEC;
+        let context = self.context(tid).ok_or("no such thread")?;
+        let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let opened = injector.open(scratch, O_CLOEXEC);
+        let new = opened.or_else(|_| injector.receive(memory.as_raw_fd(), scratch))?;
+        injector.call([SYS_DUP3, new, fd as u64, cloexec, 0, 0, 0])?;
+        injector.call([SYS_CLOSE, new, 0, 0, 0, 0, 0])?;
+        drop(injector);
+        self.seen.add(file, memory);
+        self.watch(tid, fd, true);
+        Ok(())
+    }
+
+    /// Has the threads of a process tell when they read from somewhere in the file at `fd`, or no longer.
+    fn watch(&self, tid: Tid, fd: i32, on: bool) {
+        let bit = 1 << fd.clamp(0, LAST_WATCHED);
+        let pid = self.threads.get(&tid).map(|thread| thread.pid);
+        for thread in self.threads.values().filter(|thread| Some(thread.pid) == pid) {
+            let context = self.contexts.context(thread.slot);
+            let watched = context.get(Slot::Watched);
+            context.set(Slot::Watched, if on { watched | bit } else { watched & !bit });
+        }
+    }
+
+    /// A thread is about to make a call that may read from the beginning of a file of ours: then that is to be of now.
+    pub fn about_to_read(&mut self, tid: Tid, pending: &Pending) {
+        let [fd, offset, whence, from] = pending.args;
+        let begins = match pending.number {
+            nr::LSEEK => offset == 0 && whence == 0,
+            nr::PREAD64 => from == 0,
+            _ => return,
+        };
+        let fd = fd as i32;
+        let inode =
+            std::fs::metadata(format!("/proc/{tid}/fd/{fd}")).map(|it| (it.dev(), it.ino()));
+        let seen = inode.ok().and_then(|inode| self.seen.file(inode));
+        let Some((file, memory)) = seen else {
+            // One bit may stand for several.
+            return if fd < LAST_WATCHED {
+                self.watch(tid, fd, false)
+            };
+        };
+        if begins && let Some(text) = self.text_of(file, tid) {
+            let _ = write(memory, &text);
+        }
+    }
+
+    /// Takes what is ours out of the entries of a directory that a thread has got; how many bytes are left.
+    pub fn without_ours(&self, tid: Tid, fd: i32, at: u64, bytes: u64) -> u64 {
+        let file = self.proc_file(tid, fd).filter(|file| file.kind == Kind::MapFiles);
+        let mut entries = vec![0; bytes.min(1 << 20) as usize];
+        let (Some(file), Ok(())) = (file, memory::read_exact(tid, at, &mut entries)) else {
+            return bytes;
+        };
+        let left = text::entries(&entries, &maps::read(file.about));
+        // Nothing would mean that there are no more.
+        if left.is_empty() || memory::write_exact(tid, at, &left).is_err() {
+            return bytes;
+        }
+        left.len() as u64
+    }
+
+    fn text_of(&self, file: ProcFile, reader: Tid) -> Option<Vec<u8>> {
+        let ProcFile { kind, about } = file;
+        let read = |name: &str| {
+            let bytes = std::fs::read(format!("/proc/{about}/{name}")).ok()?;
+            // Names need not be of characters; they are not looked into.
+            Some(bytes)
+        };
+        let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
+        let runs = about == reader;
+        Some(match kind {
+            Kind::Maps => text::maps(&read("maps")?),
+            Kind::Smaps => text::smaps(&read("smaps")?),
+            Kind::SmapsRollup => text::rollup(&read("smaps_rollup")?, &ours()?),
+            Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
+            Kind::Statm => text::statm(&read("statm")?, &ours()?),
+            Kind::Stat => text::stat(&read("stat")?, &ours()?, runs),
+            Kind::Status => text::status(&read("status")?, &ours()?, runs),
+            Kind::Limits => {
+                let limited = maps::read(about).iter().any(is_ours);
+                text::limits(&read("limits")?, limited)
+            }
+            Kind::MapFiles => return None,
+        })
+    }
+}
+
+/// What a file of `/proc/PID` or `/proc/PID/task/TID` shows, by its path, and of which number.
+fn named(path: &Path) -> Option<(Kind, i32)> {
+    let kind = Kind::named(path.file_name()?.to_str()?)?;
+    let Component::Normal(number) = path.parent()?.components().next_back()? else { return None };
+    Some((kind, number.to_str()?.parse().ok()?))
+}
+
+/// A file in memory that holds `text`, to be read by everybody.
+fn file_of(kind: Kind, text: &[u8]) -> std::io::Result<OwnedFd> {
+    let name = format!("{kind:?}").to_lowercase();
+    let memory = rustix::fs::memfd_create(&*name, MemfdFlags::CLOEXEC)?;
+    write(&memory, text)?;
+    rustix::fs::fchmod(&memory, Mode::from_raw_mode(0o444))?;
+    Ok(memory)
+}
+
+/// Makes `text` all that is in the file.
+fn write(memory: &OwnedFd, text: &[u8]) -> std::io::Result<()> {
+    let file = File::from(memory.try_clone()?);
+    file.write_all_at(text, 0)?;
+    file.set_len(text.len() as u64)
+}
+
+/// The flags of a tracee's descriptor.
+fn flags_of(tid: Tid, fd: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).ok()?;
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    u64::from_str_radix(flags.trim(), 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_their_paths() {
+        let named = |path: &str| named(Path::new(path));
+        assert_eq!(named("/proc/12/maps"), Some((Kind::Maps, 12)));
+        assert_eq!(named("/proc/12/task/13/stat"), Some((Kind::Stat, 13)));
+        assert_eq!(named("/mnt/proc/1/smaps_rollup"), Some((Kind::SmapsRollup, 1)));
+        assert_eq!(named("/proc/stat"), None);
+        assert_eq!(named("/proc/12/mem"), None);
+        assert_eq!(named("maps"), None);
+    }
+}

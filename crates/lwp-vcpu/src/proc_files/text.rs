@@ -1,0 +1,334 @@
+//! The texts of `/proc/PID` without what is ours.
+//!
+//! They are taken as bytes: names may hold any.
+
+use crate::maps::{self, Mapping};
+use crate::memory_map::{OVERHEAD_BYTES, is_ours};
+
+const PAGE: u64 = 4096;
+
+/// What our mappings add to a process's sums, in bytes, and to the lines of smaps, in kB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ours {
+    /// How many there are.
+    mappings: u64,
+    /// Address space.
+    bytes: u64,
+    /// Where the first mapping begins that is not one of them.
+    first: Option<u64>,
+    /// That of it which is private and may be written.
+    data: u64,
+    /// That of it which may be executed and not written.
+    code: u64,
+    /// Memory.
+    resident: u64,
+    /// That of it which is of no file.
+    anonymous: u64,
+    /// The lines of smaps.
+    lines: Vec<(String, u64)>,
+}
+
+impl Ours {
+    /// Adds up what is ours in the text of smaps.
+    pub fn sum(smaps: &str) -> Self {
+        let mut sum = Self::default();
+        let mut ours = false;
+        for line in smaps.lines() {
+            if let Some(mapping) = maps::parse(line) {
+                ours = is_ours(&mapping);
+                if ours {
+                    sum.add(&mapping);
+                } else {
+                    sum.first.get_or_insert(mapping.start);
+                }
+            } else if ours && let Some((name, value)) = kilobytes(line) {
+                sum.add_line(name, value);
+            }
+        }
+        sum.resident = sum.line("Rss") << 10;
+        sum.anonymous = sum.line("Anonymous") << 10;
+        sum
+    }
+
+    fn add(&mut self, mapping: &Mapping) {
+        let bytes = mapping.end - mapping.start;
+        self.mappings += 1;
+        self.bytes += bytes;
+        if mapping.write && !mapping.shared {
+            self.data += bytes;
+        }
+        if mapping.execute && !mapping.write {
+            self.code += bytes;
+        }
+    }
+
+    fn add_line(&mut self, name: &str, value: u64) {
+        match self.lines.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += value,
+            None => self.lines.push((name.to_owned(), value)),
+        }
+    }
+
+    fn line(&self, name: &str) -> u64 {
+        self.lines.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| *value)
+    }
+}
+
+/// Name and value of a line such as "Rss:    12 kB".
+fn kilobytes(line: &str) -> Option<(&str, u64)> {
+    let (name, value) = line.split_once(':')?;
+    Some((name, value.trim().strip_suffix(" kB")?.parse().ok()?))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n')
+}
+
+/// The mapping that a line of maps or smaps begins with.
+fn mapping_of(line: &[u8]) -> Option<Mapping> {
+    maps::parse(String::from_utf8_lossy(line).trim_end_matches('\n'))
+}
+
+/// Maps without our mappings.
+pub fn maps(text: &[u8]) -> Vec<u8> {
+    let theirs = |line: &&[u8]| !mapping_of(line).is_some_and(|mapping| is_ours(&mapping));
+    lines(text).filter(theirs).flatten().copied().collect()
+}
+
+/// Smaps without our mappings.
+pub fn smaps(text: &[u8]) -> Vec<u8> {
+    let mut ours = false;
+    let mut out = Vec::with_capacity(text.len());
+    for line in lines(text) {
+        if let Some(mapping) = mapping_of(line) {
+            ours = is_ours(&mapping);
+        }
+        if !ours {
+            out.extend_from_slice(line);
+        }
+    }
+    out
+}
+
+/// The mappings' policies without those of ours, which are among `mappings`.
+pub fn numa_maps(text: &[u8], mappings: &[Mapping]) -> Vec<u8> {
+    let theirs = |line: &&[u8]| {
+        let line = String::from_utf8_lossy(line);
+        let start = line.split(' ').next().and_then(|start| u64::from_str_radix(start, 16).ok());
+        !mappings.iter().any(|mapping| Some(mapping.start) == start && is_ours(mapping))
+    };
+    lines(text).filter(theirs).flatten().copied().collect()
+}
+
+/// The sums of smaps without our mappings' part in them.
+pub fn rollup(text: &[u8], ours: &Ours) -> Vec<u8> {
+    each_line(text, |line| {
+        if let (Some((_, rest)), Some(first)) = (line.split_once('-'), ours.first)
+            && line.ends_with("[rollup]\n")
+        {
+            return Some(format!("{first:08x}-{rest}"));
+        }
+        let (name, value) = kilobytes(line)?;
+        let less = match name {
+            // They are of this file alone.
+            "Pss_Anon" => ours.line("Anonymous"),
+            // Each mapping's share has been rounded by itself.
+            "Pss_Shmem" => ours.mappings + ours.line("Pss").saturating_sub(ours.line("Anonymous")),
+            name => ours.line(name),
+        };
+        Some(with_number(line, value.saturating_sub(less)))
+    })
+}
+
+/// Sizes in pages: whole, resident, of that shared, code, nothing, data and stack, nothing.
+pub fn statm(text: &[u8], ours: &Ours) -> Vec<u8> {
+    let less = [ours.bytes, ours.resident, ours.resident - ours.anonymous, 0, 0, ours.data, 0];
+    let words = String::from_utf8_lossy(text);
+    let numbers = words.split_whitespace().zip(less).map(|(word, less)| {
+        let pages: u64 = word.parse().unwrap_or(0);
+        pages.saturating_sub(less / PAGE).to_string()
+    });
+    let mut out = numbers.collect::<Vec<String>>().join(" ");
+    out.push('\n');
+    out.into_bytes()
+}
+
+/// One line of everything. `runs` says that the thread it tells of is the one that reads it.
+pub fn stat(text: &[u8], ours: &Ours, runs: bool) -> Vec<u8> {
+    /// Places behind the name, which may hold blanks and parentheses.
+    const STATE: usize = 0;
+    const VSIZE: usize = 20;
+    const RSS: usize = 21;
+    let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return text.to_vec() };
+    let rest = String::from_utf8_lossy(&text[end + 1..]);
+    let less = |word: &str, less: u64| {
+        word.parse().map_or(word.to_owned(), |value: u64| value.saturating_sub(less).to_string())
+    };
+    let words = rest.split_whitespace().enumerate().map(|(place, word)| match place {
+        STATE if runs || word == "t" => "R".to_owned(),
+        VSIZE => less(word, ours.bytes),
+        RSS => less(word, ours.resident / PAGE),
+        _ => word.to_owned(),
+    });
+    let mut out = text[..=end].to_vec();
+    for word in words {
+        out.push(b' ');
+        out.extend(word.bytes());
+    }
+    out.push(b'\n');
+    out
+}
+
+/// The same by lines.
+pub fn status(text: &[u8], ours: &Ours, runs: bool) -> Vec<u8> {
+    each_line(text, |line| {
+        let (name, value) = line.split_once(':')?;
+        let less = match name {
+            "State" if runs || value.trim().starts_with('t') => {
+                return Some("State:\tR (running)\n".to_owned());
+            }
+            "TracerPid" => return Some("TracerPid:\t0\n".to_owned()),
+            "VmPeak" | "VmSize" => ours.bytes,
+            "VmHWM" | "VmRSS" => ours.resident,
+            "RssAnon" => ours.anonymous,
+            "RssShmem" => ours.resident - ours.anonymous,
+            "VmData" => ours.data,
+            "VmLib" => ours.code,
+            _ => return None,
+        };
+        let (_, value) = kilobytes(line)?;
+        Some(with_number(line, value.saturating_sub(less >> 10)))
+    })
+}
+
+/// Limits; `raised` where that on address space allows for ours.
+pub fn limits(text: &[u8], raised: bool) -> Vec<u8> {
+    const WIDTH: usize = 21;
+    const NAME: &str = "Max address space";
+    each_line(text, |line| {
+        let rest = line.strip_prefix(NAME).filter(|_| raised)?;
+        let mut words = rest.split_whitespace();
+        let mut less = || {
+            let word = words.next()?;
+            Some(word.parse().map_or(word.to_owned(), |limit: u64| {
+                limit.saturating_sub(OVERHEAD_BYTES).to_string()
+            }))
+        };
+        let (soft, hard) = (less()?, less()?);
+        Some(format!("{NAME:<26}{soft:<WIDTH$}{hard:<WIDTH$}bytes     \n"))
+    })
+}
+
+/// Entries of map_files, as getdents64(2) returns them, without those of our mappings.
+pub fn entries(entries: &[u8], mappings: &[Mapping]) -> Vec<u8> {
+    const NAME: usize = 19;
+    let ours = |entry: &[u8]| {
+        let name = String::from_utf8_lossy(&entry[NAME..]);
+        let start = name.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
+        mappings.iter().any(|mapping| Some(mapping.start) == start && is_ours(mapping))
+    };
+    let mut out = Vec::with_capacity(entries.len());
+    let mut rest = entries;
+    while rest.len() > NAME {
+        let length = usize::from(u16::from_le_bytes([rest[16], rest[17]])).clamp(NAME, rest.len());
+        let (entry, others) = rest.split_at(length);
+        if !ours(entry) {
+            out.extend_from_slice(entry);
+        }
+        rest = others;
+    }
+    out
+}
+
+/// Replaces lines by what `change` makes of them. What is not of characters stays.
+fn each_line(text: &[u8], change: impl Fn(&str) -> Option<String>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for line in lines(text) {
+        match std::str::from_utf8(line).ok().and_then(&change) {
+            Some(new) => out.extend(new.bytes()),
+            None => out.extend_from_slice(line),
+        }
+    }
+    out
+}
+
+/// A line with another number, which ends where the old one did.
+fn with_number(line: &str, number: u64) -> String {
+    let digits = |byte: &u8| byte.is_ascii_digit();
+    let end = line.bytes().rposition(|byte| digits(&byte)).map_or(0, |at| at + 1);
+    let begin = line[..end].bytes().rposition(|byte| !digits(&byte)).map_or(0, |at| at + 1);
+    let (before, after) = (&line[..begin], &line[end..]);
+    let blanks = before.len() - before.trim_end_matches(' ').len();
+    let width = blanks + end - begin;
+    format!("{}{number:>width$}{after}", before.trim_end_matches(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_map::LOW;
+
+    /// A mapping like that of a table in a huge page, and one of the program.
+    fn header(ours: bool) -> String {
+        let start = if ours { LOW.low } else { 0x10_0000 };
+        let end = start + 0x10_0000;
+        format!("{start:08x}-{end:08x} rw-p 00000000 00:00 0 \n")
+    }
+
+    fn smaps_text() -> String {
+        let theirs =
+            "Size:               1024 kB\nRss:                 100 kB\nAnonymous:   60 kB\n";
+        let table =
+            "Size:               1024 kB\nRss:                 512 kB\nAnonymous:  512 kB\n";
+        format!("{}{theirs}{}{table}", header(false), header(true))
+    }
+
+    #[test]
+    fn our_mappings_are_left_out() {
+        let text = format!("{}{}", header(false), header(true));
+        assert_eq!(maps(text.as_bytes()), header(false).as_bytes());
+        let whole = smaps_text();
+        let left = whole.split(&header(true)).next().unwrap_or_default();
+        assert_eq!(String::from_utf8_lossy(&smaps(whole.as_bytes())), left);
+    }
+
+    #[test]
+    fn sums_are_without_ours() {
+        let ours = Ours::sum(&smaps_text());
+        assert_eq!((ours.bytes, ours.data, ours.code), (1 << 20, 1 << 20, 0));
+        assert_eq!((ours.resident, ours.anonymous), (512 << 10, 512 << 10));
+        assert_eq!(statm(b"1000 300 20 5 0 700 0\n", &ours), b"744 172 20 5 0 444 0\n");
+        let text = "Name:\ta\nState:\tt (tracing stop)\nTracerPid:\t77\nVmSize:\t    4000 kB\nVmLib:\t 5 kB\n";
+        let want =
+            "Name:\ta\nState:\tR (running)\nTracerPid:\t0\nVmSize:\t    2976 kB\nVmLib:\t 5 kB\n";
+        assert_eq!(String::from_utf8_lossy(&status(text.as_bytes(), &ours, false)), want);
+        let sums = "00100000-7fff00000000 ---p 00000000 00:00 0    [rollup]\nRss:                 612 kB\n";
+        let want = "00100000-7fff00000000 ---p 00000000 00:00 0    [rollup]\nRss:                 100 kB\n";
+        assert_eq!(String::from_utf8_lossy(&rollup(sums.as_bytes(), &ours)), want);
+    }
+
+    #[test]
+    fn a_name_may_look_like_fields() {
+        let ours = Ours { bytes: 4096, resident: 4096, ..Ours::default() };
+        let fields = |state: &str, vsize: u64, rss: u64| {
+            let middle = "1 ".repeat(19);
+            format!("7 (a) b (c) {state} {middle}{vsize} {rss} 9\n")
+        };
+        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, true);
+        assert_eq!(String::from_utf8_lossy(&out), fields("R", 4096, 4));
+        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, false);
+        assert_eq!(String::from_utf8_lossy(&out), fields("S", 4096, 4));
+    }
+
+    #[test]
+    fn a_raised_limit_is_shown_as_it_was_set() {
+        let line = |soft: &str| {
+            format!("{:<26}{soft:<21}{:<21}bytes     \n", "Max address space", "unlimited")
+        };
+        let text = line(&(OVERHEAD_BYTES + 5000).to_string());
+        assert_eq!(String::from_utf8_lossy(&limits(text.as_bytes(), true)), line("5000"));
+        assert_eq!(String::from_utf8_lossy(&limits(text.as_bytes(), false)), text);
+        let none = line("unlimited");
+        assert_eq!(String::from_utf8_lossy(&limits(none.as_bytes(), true)), none);
+    }
+}

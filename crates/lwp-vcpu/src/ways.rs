@@ -1,0 +1,81 @@
+//! What is ours in an address space, and the program's wish to have something of its own there.
+//!
+//! The program knows nothing of ours and may map, at a place of its choice, whatever it likes. Where an arena lies there
+//! the threads of its address space leave it: translations start over elsewhere ([`crate::events`], renewal), and the
+//! system call is made again. The low window and the contexts stay where they are.
+
+use lwp_dbt::{Layout, Slot};
+use lwp_ptrace::Tid;
+
+use crate::machine::Machine;
+use crate::memory_map::{CONTEXTS_AT, slot_offset};
+use crate::syscalls::{self, Pending};
+
+/// What a program gets that wants to have something where ours cannot be moved: ENOMEM.
+pub const REFUSED: i64 = -12;
+
+/// Addresses from one to below the other.
+type Range = (u64, u64);
+
+fn overlap(a: Range, b: Range) -> bool {
+    a.0 < b.1 && b.0 < a.1
+}
+
+impl Machine {
+    /// Where arenas are mapped in an address space.
+    fn arenas_in(&self, index: usize) -> Vec<Range> {
+        let Some(Some(space)) = self.spaces.get(index) else { return Vec::new() };
+        let Some(Some(family)) = self.families.get(space.family) else { return Vec::new() };
+        let all = family.arenas.iter().enumerate();
+        let mapped = all.filter(|(at, _)| space.has_arena(*at)).map(|(_, arena)| arena);
+        mapped.map(|arena| (arena.address, arena.address + arena.bytes)).collect()
+    }
+
+    /// What lies in an address space and cannot be moved: low window and contexts.
+    fn fixed_in(&self, index: usize) -> Vec<Range> {
+        let Some(Some(space)) = self.spaces.get(index) else { return Vec::new() };
+        let Some(Some(family)) = self.families.get(space.family) else { return Vec::new() };
+        let low = family.layout().low;
+        let contexts = CONTEXTS_AT + slot_offset(space.contexts);
+        vec![(low, low + Layout::BYTES), (CONTEXTS_AT, contexts)]
+    }
+
+    /// Everything of ours in an address space.
+    pub fn ours_in(&self, index: usize) -> Vec<Range> {
+        [self.arenas_in(index), self.fixed_in(index)].concat()
+    }
+
+    /// Looks at a call that maps, unmaps or changes something where ours is. Where the program is to have its way, which
+    /// takes the tracer, returns true; else answers what cannot be, and what natively is about nothing.
+    pub fn stands_in_the_way(&mut self, tid: Tid, slot: usize, pending: &mut Pending) -> bool {
+        let context = self.contexts.context(slot);
+        let touched = syscalls::touches(pending, context.get(Slot::R8));
+        let [first, _] = touched;
+        let sides = self.all_sides(tid);
+        let hits = |ours: &Range| touched.iter().any(|it| overlap(*it, *ours));
+        let fixed: Vec<Range> = sides.iter().flat_map(|side| self.fixed_in(*side)).collect();
+        let arenas: Vec<Range> = sides.iter().flat_map(|side| self.arenas_in(*side)).collect();
+        let inside = |ours: &Range| ours.0 <= first.0 && first.1 <= ours.1 && first.0 < first.1;
+        if let Some(result) = syscalls::result_on_nothing(pending.number)
+            && fixed.iter().chain(&arenas).any(inside)
+        {
+            syscalls::answer_instead(context, pending, result);
+            return false;
+        }
+        let alone = self.space_of(tid).is_some_and(|(space, _)| space.users == 1);
+        if fixed.iter().any(hits) || arenas.iter().any(hits) && (!alone || sides.len() > 1) {
+            let context = self.contexts.context(slot);
+            syscalls::answer_instead(context, pending, REFUSED);
+            return false;
+        }
+        if !arenas.iter().any(hits) {
+            return false;
+        }
+        if let Some((space, _)) = self.space_of(tid) {
+            // What the program had its way with before is mapped by now, or was not for long.
+            space.avoided = touched.into_iter().filter(|it| it.0 < it.1).collect();
+            space.moves = true;
+        }
+        true
+    }
+}
