@@ -7,6 +7,7 @@ use iced_x86::{
 use crate::addr::AppPc;
 use crate::context::RequestKind;
 use crate::flags::FlagUse;
+use crate::marker::Marker;
 use crate::plan::IpFilter;
 
 /// Where the translator reads application code.
@@ -40,6 +41,8 @@ pub struct Emulated {
     pub fewer_states: bool,
     /// The state of Lightweight Profiling is one of their components.
     pub lwp_state: bool,
+    /// The host is asked at markers.
+    pub markers: bool,
 }
 
 /// How a block is to be decoded.
@@ -292,8 +295,13 @@ impl Block {
                 return block.finish(code, 0, available.min(1), Terminator::Step);
             }
             let before = (&code[..offset], &*block.insns);
+            let extent = (offset, decoder.position());
+            let mut is_marker = || {
+                may_mark(&instruction) && Marker::found(source, pc, code, extent).is_some()
+            };
             let terminator = terminator(&instruction, emulated, number.value)
                 .or_else(|| requests_lwp(&instruction, how, before))
+                .or_else(|| (emulated.markers && is_marker()).then_some(MARKED))
                 .or_else(|| if how.dcache { watched_alone(&instruction, how.walks) } else { None });
             let flags = FlagUse::of(&instruction);
             block.flags = block.flags.then(flags);
@@ -327,6 +335,14 @@ impl Block {
         self.terminator = terminator;
         true
     }
+}
+
+/// How a block ends at a marker.
+const MARKED: Terminator = Terminator::Emulate { kind: RequestKind::Marker };
+
+/// Whether an instruction can be the last one of a marker.
+fn may_mark(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Xchg)
 }
 
 fn carry(decoder: &Decoder<'_>, instruction: &Instruction, emulated: Emulated) -> Carry {
