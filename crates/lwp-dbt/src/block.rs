@@ -59,6 +59,10 @@ pub struct Decoding {
     pub dcache: bool,
     /// Translated code works out what the usual ones of those have accessed.
     pub walks: bool,
+    /// The first instruction is the host's.
+    pub marked: bool,
+    /// A block ends before this address.
+    pub until: Option<AppPc>,
     /// At most this many instructions, 0 for no limit of one's own.
     pub most: usize,
 }
@@ -282,7 +286,8 @@ impl Block {
         let mut number = KnownRax::default();
         loop {
             let offset = decoder.position();
-            let cut = offset > 0 && admits(decoder.ip()) != admits(pc.0);
+            let cut = offset > 0
+                && (admits(decoder.ip()) != admits(pc.0) || how.until == Some(AppPc(decoder.ip())));
             if offset >= MAX_BYTES || block.insns.len() >= most || cut {
                 return block.finish(code, offset, offset, Terminator::Fall);
             }
@@ -299,7 +304,9 @@ impl Block {
             let mut is_marker = || {
                 may_mark(&instruction) && Marker::found(source, pc, code, extent).is_some()
             };
-            let terminator = terminator(&instruction, emulated, number.value)
+            let own = how.marked.then_some(Terminator::Step);
+            let terminator = own
+                .or_else(|| terminator(&instruction, emulated, number.value))
                 .or_else(|| requests_lwp(&instruction, how, before))
                 .or_else(|| (emulated.markers && is_marker()).then_some(MARKED))
                 .or_else(|| if how.dcache { watched_alone(&instruction, how.walks) } else { None });

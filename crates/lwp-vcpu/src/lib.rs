@@ -28,6 +28,7 @@ mod keep;
 mod lwp;
 mod machine;
 mod maps;
+mod markers;
 mod memory_map;
 mod native;
 pub mod outcome;
@@ -51,7 +52,7 @@ use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{Tracee, limits, spawn, sys};
 
 pub use config::{
-    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
+    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Markers, Plan, Request, Sampled, Sampling,
     Target, Warm, can_watch_caches,
 };
 pub use lwp_arch::EventFlags;

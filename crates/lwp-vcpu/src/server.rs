@@ -183,7 +183,11 @@ impl Machine {
         };
         match kind {
             RequestKind::Dispatch => self.dispatch(tid, slot, pc, false, alone),
-            RequestKind::Indirect => self.dispatch(tid, slot, pc, true, alone),
+            RequestKind::Indirect => {
+                let entry = self.returned(tid, pc.0, context.get(Slot::Rsp));
+                self.dispatch(tid, slot, pc, entry, alone)
+            }
+            RequestKind::Marker => self.marker(tid, slot, pc, alone),
             RequestKind::Stale => {
                 self.stale(tid, pc);
                 self.dispatch(tid, slot, pc, false, alone)
