@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Args;
-use lwp_vcpu::config::Request;
 use lwp_terminal::escape::printable;
+use lwp_vcpu::config::Request;
 use lwp_vcpu::{Config, ExitStatus, Markers, Outcome, Plan, Target, ThreadReport};
 
 use crate::args::{MachineArgs, usage_error};

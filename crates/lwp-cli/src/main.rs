@@ -31,6 +31,7 @@ mod threads;
 mod top;
 #[cfg(feature = "tui")]
 mod tui;
+mod valgrind;
 
 use std::process::ExitCode;
 

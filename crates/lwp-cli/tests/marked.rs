@@ -74,13 +74,12 @@ fn is_marker(step: &stepped::Step, code: u8) -> bool {
 /// How many instructions a processor executes between the two markers.
 fn stepped_between(program: &Path) -> Option<u64> {
     let (mut count, mut on) = (0, false);
-    let end = stepped::each_instruction(program, |step| {
-        match (is_marker(step, 1), is_marker(step, 2)) {
+    let end =
+        stepped::each_instruction(program, |step| match (is_marker(step, 1), is_marker(step, 2)) {
             (true, _) => on = true,
             (_, true) => on = false,
             _ => count += u64::from(on),
-        }
-    });
+        });
     if end != Some(0) {
         eprintln!("skipped: programs cannot be stepped here");
         return None;

@@ -301,9 +301,8 @@ impl Block {
             }
             let before = (&code[..offset], &*block.insns);
             let extent = (offset, decoder.position());
-            let mut is_marker = || {
-                may_mark(&instruction) && Marker::found(source, pc, code, extent).is_some()
-            };
+            let mut is_marker =
+                || may_mark(&instruction) && Marker::found(source, pc, code, extent).is_some();
             let own = how.marked.then_some(Terminator::Step);
             let terminator = own
                 .or_else(|| terminator(&instruction, emulated, number.value))

@@ -90,7 +90,8 @@ mod tests {
 
     impl CodeSource for Code {
         fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
-            let Some(rest) = pc.0.checked_sub(0x1000).and_then(|at| self.0.get(at as usize..)) else {
+            let Some(rest) = pc.0.checked_sub(0x1000).and_then(|at| self.0.get(at as usize..))
+            else {
                 return 0;
             };
             let len = rest.len().min(buffer.len());

@@ -52,8 +52,8 @@ use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{Tracee, limits, spawn, sys};
 
 pub use config::{
-    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Markers, Plan, Request, Sampled, Sampling,
-    Target, Warm, can_watch_caches,
+    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Markers, Plan, Request, Sampled,
+    Sampling, Target, Warm, can_watch_caches,
 };
 pub use lwp_arch::EventFlags;
 pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};

@@ -106,13 +106,7 @@ impl Machine {
     }
 
     /// The instruction at `pc` is the last one of a marker, and has been counted.
-    pub fn marker(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        pc: AppPc,
-        alone: bool,
-    ) -> Option<Backlog> {
+    pub fn marker(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
         let Some(marker) = marker_at(tid, pc.0) else {
             // Somebody has changed the code meanwhile.
             self.forged(tid, "a marker where none is");
@@ -136,9 +130,7 @@ impl Machine {
         }
         let marker = marker_at(tid, app.0.rip)?;
         let mut next = *app;
-        if let Some([rax, rdx]) =
-            self.obey(tid, marker, app.0.rip, [app.0.rax, app.0.rdi], false)
-        {
+        if let Some([rax, rdx]) = self.obey(tid, marker, app.0.rip, [app.0.rax, app.0.rdi], false) {
             (next.0.rax, next.0.rdx) = (rax, rdx);
         }
         next.0.rip += marker.last_bytes();
@@ -408,8 +400,7 @@ impl Machine {
         let callgrind = matches!(self.config.markers, Some(Markers::Callgrind { .. }));
         if let Some(thread) = self.threads.get_mut(&tid) {
             let bounds = &mut thread.bounds;
-            bounds.collects =
-                if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
+            bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
         }
         self.switch_counting(tid);
     }

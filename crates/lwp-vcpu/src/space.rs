@@ -178,8 +178,7 @@ impl Space {
 
     /// Notes that `entry` is going into the table; false if it is there already, or is not to be there.
     fn mark_inserted(&mut self, family: &Family, entry: EntryId) -> bool {
-        if !self.withheld.is_empty()
-            && self.withheld.contains(&family.translator.entry(entry).pc.0)
+        if !self.withheld.is_empty() && self.withheld.contains(&family.translator.entry(entry).pc.0)
         {
             return false;
         }
