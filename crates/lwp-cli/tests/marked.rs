@@ -109,7 +109,173 @@ fn what_is_between_markers_is_counted_to_the_instruction() {
         assert_eq!(counted(&program, &["--marked"]), stepped, "round {round}");
     }
     assert_eq!(counted(&program, &["--marked", "--no-cache"]), stepped);
-    assert_eq!(counted(&program, &["--marked", "--deterministic"]), stepped);
+    assert_eq!(counted(&program, &["--marked", "--deterministic", "--cpu", "host"]), stepped);
     // Without being asked to heed them, everything is counted.
     assert!(counted(&program, &[]) > stepped + 100_000);
+}
+
+const READS: &str = r#"
+#include <lwp_count.h>
+int main(void) {
+    uint64_t in_region = 0, all = 0, calls = 0;
+    work(10);
+    lwp_count_start();
+    lwp_count_begin();
+    work(500);
+    int counted = lwp_count_since(LWP_COUNT_INSTRUCTIONS, &in_region);
+    lwp_count_stop();
+    lwp_count_since(LWP_COUNT_CALLS, &calls);
+    lwp_count_read(LWP_COUNT_INSTRUCTIONS, &all);
+    printf("%d %lu %lu %lu\n", counted, in_region, calls, all);
+    return 0;
+}
+"#;
+
+/// What a program that reads its own counts prints.
+fn printed(program: &Path, before: &[&str]) -> Vec<u64> {
+    let dir = program.parent().expect("a directory");
+    let output = limited(dir, &[before, &["./program"]].concat()).output().expect("it starts");
+    let numbers = text(&output.stdout);
+    numbers.split_whitespace().map(|number| number.parse().expect("a number")).collect()
+}
+
+#[test]
+fn a_program_reads_what_it_has_executed() {
+    let Some(program) = compiled("reads", READS, &[]) else { return };
+    assert_eq!(printed(&program, &[]), [0, 0, 0, 0], "natively");
+    assert_eq!(printed(&program, &[LWP, "run", "--"]), [0, 0, 0, 0]);
+    let Some(stepped) = stepped_between(&program) else { return };
+    let [counted, in_region, calls, all] = printed(&program, &[LWP, "stat", "--"])[..] else {
+        panic!("four numbers")
+    };
+    // Between start and stop there are also the marker that begins, three instructions that set the reading up, its
+    // marker, and what its answer is made into.
+    let around = stepped - in_region;
+    assert!(counted == 1 && (5..20).contains(&around), "{stepped} {in_region}");
+    assert!(calls > 100 && all > in_region, "{calls} {all}");
+    // However often, and wherever counting is switched on or off.
+    for options in [&["stat", "--marked", "--"][..], &["stat", "--"], &["record", "-q", "--"]] {
+        let again = printed(&program, &[&[LWP], options].concat());
+        assert_eq!(again[..3], [1, in_region, calls], "{options:?}");
+    }
+}
+
+const FUNCTIONS: &str = r#"
+#include <setjmp.h>
+static jmp_buf place;
+__attribute__((noinline)) uint64_t leaf(uint64_t n) { return mix(n) + 1; }
+__attribute__((noinline)) uint64_t region(uint64_t n) {
+    if (n == 99) longjmp(place, 1);
+    if (n > 1000) return leaf(n) ^ region(n / 2);
+    return leaf(n);
+}
+__attribute__((noinline)) uint64_t region_tail(uint64_t n) { sink += n; return leaf(n); }
+int main(void) {
+    work(100);
+    uint64_t (*volatile pointer)(uint64_t) = region;
+    for (int i = 0; i < 5; i++) { sink += region(10 * i); work(50); sink += region_tail(7 * i); }
+    sink += pointer(5000);
+    if (!setjmp(place)) region(99);
+    work(20);
+    sink += region(3);
+    return 0;
+}
+"#;
+
+/// Address and length of a function.
+fn symbol(program: &Path, name: &str) -> (u64, u64) {
+    let output = Command::new("nm").arg("-S").arg(program).output().expect("nm starts");
+    let table = text(&output.stdout);
+    let row = table.lines().find(|row| row.ends_with(&format!(" {name}"))).expect(name);
+    let words: Vec<&str> = row.split(' ').collect();
+    let number = |word| u64::from_str_radix(word, 16).expect("hexadecimal");
+    (number(words[0]), number(words[1]))
+}
+
+#[test]
+fn what_is_within_a_function_is_counted_to_the_instruction() {
+    let Some(program) = compiled("within", FUNCTIONS, &["-no-pie"]) else { return };
+    for name in ["region", "region_tail", "leaf"] {
+        let (first, _) = symbol(&program, name);
+        let (mut count, mut frames) = (0u64, Vec::new());
+        let end = stepped::each_instruction(&program, |step| {
+            while frames.last().is_some_and(|stack| *stack < step.stack) {
+                frames.pop();
+            }
+            if step.pc == first && frames.last() != Some(&step.stack) {
+                frames.push(step.stack);
+            }
+            count += u64::from(!frames.is_empty());
+        });
+        if end != Some(0) {
+            return eprintln!("skipped: programs cannot be stepped here");
+        }
+        // What longjmp left is known to be done when the next function begins, or a marked one returns.
+        let counted = counted(&program, &["--within", name]);
+        match name {
+            "region" => assert!(counted >= count && counted < count + 40_000, "{counted} {count}"),
+            _ => assert_eq!(counted, count, "{name}"),
+        }
+        for _ in 0..3 {
+            assert_eq!(self::counted(&program, &["--within", name]), counted, "{name}");
+        }
+    }
+    let both = counted(&program, &["--within", "region*"]);
+    assert!(both > counted(&program, &["--within", "region_tail"]));
+}
+
+const THREADS: &str = r#"
+#include <lwp_count.h>
+#include <pthread.h>
+static void *run(void *n) { work((uintptr_t)n); return 0; }
+int main(void) {
+    pthread_t threads[4];
+    work(10);
+    lwp_count_start();
+    for (uintptr_t i = 0; i < 4; i++) {
+        pthread_create(&threads[i], 0, run, (void *)(i * 1000));
+        pthread_join(threads[i], 0);
+    }
+    lwp_count_stop();
+    for (uintptr_t i = 0; i < 4; i++) {
+        pthread_create(&threads[i], 0, run, (void *)(i * 1000));
+        pthread_join(threads[i], 0);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn threads_that_begin_between_markers_are_counted_too() {
+    let Some(program) = compiled("threads", THREADS, &["-pthread"]) else { return };
+    let marked = counted(&program, &["--marked"]);
+    let all = counted(&program, &[]);
+    // Half of the work, and a little more than that for the first stacks.
+    assert!(marked > all * 2 / 5 && marked < all * 3 / 5, "{marked} of {all}");
+    assert_eq!(counted(&program, &["--marked"]), marked);
+}
+
+#[test]
+fn recordings_hold_what_is_between_markers() {
+    let Some(program) = compiled("recorded", TWO_REGIONS, &[]) else { return };
+    let dir = program.parent().expect("a directory");
+    let counted = counted(&program, &["--marked"]);
+    let words = [LWP, "record", "-q", "--marked", "-o", "m.data", "--", "./program"];
+    assert!(limited(dir, &words).status().expect("lwp starts").success());
+    let words = [LWP, "report", "-i", "m.data"];
+    let report = text(&limited(dir, &words).output().expect("lwp starts").stdout);
+    let grouped = counted.to_string();
+    let (thousands, rest) = grouped.split_at(grouped.len() - 3);
+    assert!(report.contains(&format!("# instructions: {thousands},{rest} ")), "{report}");
+    assert!(report.contains("mix") && !report.contains("_start"), "{report}");
+}
+
+#[test]
+fn a_program_without_markers_counts_nothing_and_is_told_so() {
+    let output = limited(Path::new("/"), &[LWP, "stat", "--marked", "--", "/bin/true"]).output();
+    let says = text(&output.expect("lwp starts").stderr);
+    assert!(says.contains("nothing was counted: the program has met no marker"), "{says}");
+    let words = [LWP, "stat", "--within", "no_such_function", "--", "/bin/true"];
+    let says = text(&limited(Path::new("/"), &words).output().expect("lwp starts").stderr);
+    assert!(says.contains("no_such_function"), "{says}");
 }
