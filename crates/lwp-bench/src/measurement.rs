@@ -1,5 +1,6 @@
 //! Instructions as criterion's measurement.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::measurement::{Measurement, ValueFormatter};
@@ -32,11 +33,16 @@ pub struct Instructions;
 pub fn criterion() -> Criterion<Instructions> {
     // One iteration takes longer than this.
     let least = Duration::from_nanos(1);
-    let mut criterion = Criterion::default();
-    if so_far().is_none() {
+    let counts = so_far().is_some();
+    if !counts {
         complain(NOT_COUNTED);
-        // What is counted later is not to be compared with this.
-        criterion = criterion.save_baseline("not counted".to_owned());
+    }
+    let mut criterion = Criterion::default();
+    // Neither times nor what was not counted is anything to compare instructions with.
+    if let Some(place) =
+        place(if counts { "criterion-instructions" } else { "criterion-uncounted" })
+    {
+        criterion = criterion.output_directory(&place);
     }
     criterion
         .with_measurement(Instructions)
@@ -44,6 +50,12 @@ pub fn criterion() -> Criterion<Instructions> {
         .warm_up_time(least)
         .measurement_time(least)
         .without_plots()
+}
+
+/// Where results are kept: `name` in cargo's target directory, which the program lies in, as `PROFILE/deps/PROGRAM`.
+fn place(name: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.ancestors().nth(3)?.join(name))
 }
 
 impl Measurement for Instructions {
