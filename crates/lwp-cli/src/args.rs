@@ -94,6 +94,14 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Do what `valgrind --tool=callgrind` would be asked to do, and write what it writes. Called by the name
+    /// valgrind, as by a link, lwp does the same
+    #[command(disable_version_flag = true, disable_help_flag = true)]
+    Valgrind {
+        /// valgrind's options, program and arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Show or empty the cache of translations, which makes the second run of a program start faster
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -443,7 +451,11 @@ pub fn bytes(text: &str) -> Option<u64> {
 /// Reads the process's command line. Help and version texts end the process here, successfully.
 pub fn parse() -> Result<CommandLine, Failure> {
     let mut words = std::env::args_os();
-    if crate::perf::is_called_so(words.next().as_deref()) {
+    let name = words.next();
+    if crate::valgrind::is_called_so(name.as_deref()) {
+        return Ok(CommandLine { command: Command::Valgrind { words: words.collect() } });
+    }
+    if crate::perf::is_called_so(name.as_deref()) {
         return Ok(CommandLine { command: Command::Perf { words: words.collect() } });
     }
     let words: Vec<OsString> = words.collect();

@@ -3,9 +3,12 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use lwp_symbols::{Inlined, NamedFunction, functions_named, inlined_named, similar_names};
+use lwp_symbols::{
+    Inlined, NamedFunction, functions_like, functions_named, inlined_named, similar_names,
+};
 use lwp_terminal::escape::printable;
 use lwp_vcpu::{CodePlace, SampledCode, Target};
+use wildmatch::WildMatch;
 
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -43,6 +46,53 @@ pub fn interval_ip(text: &str) -> Result<SampledCode, Failure> {
     Ok(SampledCode { place: addresses(base, limit)?, inverted })
 }
 
+/// The first bytes of the functions that `--within` names.
+pub fn functions(
+    text: &str,
+    target: &Target,
+    debug_roots: &[PathBuf],
+) -> Result<Vec<CodePlace>, Failure> {
+    let places = Places::of(target, debug_roots);
+    if !text.contains(['*', '?']) {
+        return Ok(vec![function(text, &places)?]);
+    }
+    let found = matching(text, &places)?;
+    match found.is_empty() {
+        true => Err(Failure::new(
+            OWN_FAILURE,
+            format!("no function's name is like '{}'", printable(text)),
+        )
+        .with_remedy("`lwp record` and `lwp report` show the names of what is executed")),
+        false => Ok(found),
+    }
+}
+
+/// The functions of the program and of its libraries whose names are like `pattern`.
+pub fn matching(pattern: &str, places: &Places<'_>) -> Result<Vec<CodePlace>, Failure> {
+    let (pattern, file) =
+        pattern.rsplit_once('@').map_or((pattern, None), |(name, file)| (name, Some(file)));
+    let files = match file {
+        Some(file) => vec![named_file(file, places)?],
+        None => std::iter::once(places.program.clone()).chain(places.libraries()).collect(),
+    };
+    let pattern = WildMatch::new(pattern);
+    let mut found = Vec::new();
+    for file in files {
+        let functions = functions_like(&file, &|name| pattern.matches(name), places.debug_roots)
+            .map_err(|error| Failure::io(file.display(), &error))?;
+        for it in functions.iter().filter(|it| !it.indirect) {
+            found.push(place_in(&file, it)?);
+        }
+    }
+    Ok(found)
+}
+
+fn place_in(file: &Path, it: &NamedFunction) -> Result<CodePlace, Failure> {
+    let metadata = std::fs::metadata(file).map_err(|error| Failure::io(file.display(), &error))?;
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    Ok(CodePlace::File { device, inode, first: it.first, last: it.last })
+}
+
 fn sign(text: &str) -> (&str, bool) {
     text.strip_prefix('!').map_or((text, false), |rest| (rest.trim_start(), true))
 }
@@ -72,7 +122,8 @@ fn addresses(base: &str, limit: &str) -> Result<CodePlace, Failure> {
 }
 
 /// Where functions are looked for.
-struct Places<'a> {
+#[derive(Debug)]
+pub struct Places<'a> {
     /// The program's file.
     program: PathBuf,
     /// The process, where there is one already.
@@ -81,7 +132,7 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn of(target: &Target, debug_roots: &'a [PathBuf]) -> Self {
+    pub fn of(target: &Target, debug_roots: &'a [PathBuf]) -> Self {
         let (program, pid) = match target {
             Target::Launch { program, .. } => (program.clone(), None),
             Target::Attach { pid } => (PathBuf::from(format!("/proc/{pid}/exe")), Some(*pid)),
@@ -234,12 +285,7 @@ fn choose(name: &str, found: &[(PathBuf, NamedFunction)]) -> Result<CodePlace, F
             format!("'{name}' stands for a function that is chosen when the program starts"),
         )
         .with_remedy("record without a filter: `lwp report` shows which one it is")),
-        [(file, it)] => {
-            let metadata =
-                std::fs::metadata(file).map_err(|error| Failure::io(file.display(), &error))?;
-            let (device, inode) = (metadata.dev(), metadata.ino());
-            Ok(CodePlace::File { device, inode, first: it.first, last: it.last })
-        }
+        [(file, it)] => place_in(file, it),
         several => {
             Err(Failure::new(OWN_FAILURE, format!("'{name}' can mean {} functions", several.len()))
                 .with_remedy(format!("name one by its symbol, or NAME@FILE: {}", listed())))

@@ -21,6 +21,7 @@ pub mod script;
 pub mod serve;
 mod stat;
 pub mod top;
+mod valgrind;
 
 use std::io::{self, BufWriter, Write};
 
@@ -51,6 +52,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::List => list::execute(),
         Command::Perf { words } => perf::execute(&words),
         Command::Fleet { words } => fleet::execute(&words),
+        Command::Valgrind { words } => valgrind::execute(&words),
         Command::Cache(command) => cache::execute(&command),
         Command::Doctor => doctor::execute(),
         Command::Completions { shell } => completions::script(shell),

@@ -8,10 +8,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Args;
+use lwp_terminal::escape::printable;
 use lwp_vcpu::config::Request;
-use lwp_vcpu::{Config, ExitStatus, Outcome, Plan, Target};
+use lwp_vcpu::{Config, ExitStatus, Markers, Outcome, Plan, Target, ThreadReport};
 
 use crate::args::{MachineArgs, usage_error};
+use crate::code_filter;
 use crate::ending::Ending;
 use crate::failure::{Failure, NOT_FOUND};
 use crate::program;
@@ -46,6 +48,15 @@ pub struct CountingArgs {
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
     pub delay: Option<i64>,
 
+    /// Count only where the program says so, from marker to marker: `lwp::count_start`, `<lwp_count.h>`, or
+    /// Valgrind's requests to callgrind
+    #[arg(long)]
+    pub marked: bool,
+
+    /// Count only in FUNCTION and in what it calls; NAME or NAME@FILE, * and ? for any letters
+    #[arg(long, value_name = "FUNCTION")]
+    pub within: Vec<String>,
+
     /// End with exit code 0 however the program ends
     #[arg(long)]
     pub ignore_status: bool,
@@ -77,10 +88,37 @@ impl CountingArgs {
         config.only_thread = self.tid;
         config.follow_children = !self.no_inherit && self.tid.is_none();
         config.start_enabled = self.delay.is_none();
+        for function in &self.within {
+            config.within.extend(code_filter::functions(function, &config.target, &[])?);
+        }
+        if self.marked || !self.within.is_empty() {
+            config.markers = Some(Markers::Between);
+        }
         if self.attaches() {
             config.timeout = None;
         }
         Ok(config)
+    }
+
+    /// Says so where nothing was counted, because no marker was met.
+    pub fn say_if_unmarked(&self, outcome: &Outcome) {
+        let counted = outcome.processes.iter().any(|process| {
+            let sampled = |thread: &ThreadReport| thread.sampled.iter().any(|count| *count > 0);
+            process.counts().instructions > 0 || process.threads.iter().any(sampled)
+        });
+        match (self.marked, &self.within[..]) {
+            _ if counted => {}
+            (true, _) => {
+                lwp_terminal::say!("lwp: nothing was counted: the program has met no marker");
+            }
+            (false, [_, ..]) => {
+                lwp_terminal::say!(
+                    "lwp: nothing was counted: no thread has entered {}",
+                    printable(&self.within.join(", "))
+                );
+            }
+            (false, []) => {}
+        }
     }
 
     /// Whether what is counted runs already.

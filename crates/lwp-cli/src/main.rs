@@ -34,6 +34,7 @@ mod threads;
 mod top;
 #[cfg(feature = "tui")]
 mod tui;
+mod valgrind;
 
 use std::process::ExitCode;
 

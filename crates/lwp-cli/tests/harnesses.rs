@@ -51,7 +51,12 @@ fn cargo(dir: &Path, words: &[&str], variables: &[(&str, &Path)]) -> Output {
 
 /// The instructions of each benchmark in gungraun's report.
 fn instructions(report: &str) -> Vec<u64> {
-    let rows = report.lines().filter_map(|line| line.trim().strip_prefix("instructions"));
+    rows_of(report, "instructions")
+}
+
+/// What a metric of this name was for each benchmark.
+fn rows_of(report: &str, name: &str) -> Vec<u64> {
+    let rows = report.lines().filter_map(|line| line.trim().strip_prefix(name));
     let first = |row: &str| {
         let numbers = row.split_once(':')?.1.trim();
         numbers.split('|').next()?.parse().ok()
@@ -97,6 +102,53 @@ fn gungraun_counts_and_compares_on_it() {
     assert!(close(small, small_again) && close(large, large_again), "{report}");
     // It compares with the run before.
     assert!(report.contains(&format!("{small_again}|{small}")), "{report}");
+}
+
+/// Runs of one benchmark that must all count the same.
+const RUNS: usize = 20;
+
+#[test]
+fn gungraun_counts_the_same_every_time_with_lwp_in_callgrind_s_place() {
+    let (Some(runner), true) = (harness("gungraun-runner"), has("cargo")) else { return };
+    let dir = package(
+        "gungraun_callgrind",
+        "[dev-dependencies]\ngungraun = \"=0.20.0\"\n\
+         [[bench]]\nname = \"work\"\nharness = false\n",
+    );
+    std::fs::create_dir(dir.join("benches")).unwrap();
+    let bench = "use gungraun::{library_benchmark, library_benchmark_group, main};\n\
+        use std::hint::black_box;\n\
+        fn reversed(n: u64) -> Vec<u64> { (0..n).rev().collect() }\n\
+        #[library_benchmark]\n#[bench::small(1000)]\n#[bench::large(100000)]\n\
+        fn bench_work(n: u64) -> u64 { black_box(counted::work(black_box(n))) }\n\
+        #[library_benchmark]\n#[bench::sorted(setup = reversed, args = (1000))]\n\
+        fn bench_sort(mut v: Vec<u64>) -> Vec<u64> { v.sort(); black_box(v) }\n\
+        library_benchmark_group!(name = group; benchmarks = bench_work, bench_sort);\n\
+        main!(library_benchmark_groups = group);\n";
+    std::fs::write(dir.join("benches/work.rs"), bench).unwrap();
+    if !cargo(&dir, &["fetch"], &[]).status.success() {
+        eprintln!("skipped: gungraun's library cannot be fetched");
+        return;
+    }
+    let ours = dir.join("valgrind");
+    std::os::unix::fs::symlink(LWP, &ours).unwrap();
+    let counts = |valgrind: &Path| {
+        let variables =
+            [("GUNGRAUN_RUNNER", runner.as_path()), ("GUNGRAUN_VALGRIND_BIN", valgrind)];
+        let output = cargo(&dir, &["bench", "--bench", "work"], &variables);
+        let report = text(&output.stdout);
+        assert!(output.status.success(), "{report}{}", text(&output.stderr));
+        let counts = rows_of(&report, "Instructions");
+        assert_eq!(counts.len(), 3, "{report}");
+        counts
+    };
+    let first = counts(&ours);
+    for run in 1..RUNS {
+        assert_eq!(counts(&ours), first, "run {run}");
+    }
+    if has("valgrind") {
+        assert_eq!(counts(Path::new("valgrind")), first, "callgrind itself");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use iced_x86::{
 use crate::addr::AppPc;
 use crate::context::RequestKind;
 use crate::flags::FlagUse;
+use crate::marker::Marker;
 use crate::plan::IpFilter;
 
 /// Where the translator reads application code.
@@ -47,6 +48,8 @@ pub struct Emulated {
     pub fewer_states: bool,
     /// The state of Lightweight Profiling is one of their components.
     pub lwp_state: bool,
+    /// The host is asked at markers.
+    pub markers: bool,
 }
 
 /// How a block is to be decoded.
@@ -63,6 +66,10 @@ pub struct Decoding {
     pub dcache: bool,
     /// Translated code works out what the usual ones of those have accessed.
     pub walks: bool,
+    /// The first instruction is the host's.
+    pub marked: bool,
+    /// A block ends before this address.
+    pub until: Option<AppPc>,
     /// At most this many instructions, 0 for no limit of one's own.
     pub most: usize,
 }
@@ -286,7 +293,8 @@ impl Block {
         let mut number = KnownRax::default();
         loop {
             let offset = decoder.position();
-            let cut = offset > 0 && admits(decoder.ip()) != admits(pc.0);
+            let cut = offset > 0
+                && (admits(decoder.ip()) != admits(pc.0) || how.until == Some(AppPc(decoder.ip())));
             if offset >= MAX_BYTES || block.insns.len() >= most || cut {
                 return block.finish(code, offset, offset, Terminator::Fall);
             }
@@ -299,8 +307,14 @@ impl Block {
                 return block.finish(code, 0, available.min(1), Terminator::Step);
             }
             let before = (&code[..offset], &*block.insns);
-            let terminator = terminator(&instruction, emulated, number.value)
+            let extent = (offset, decoder.position());
+            let mut is_marker =
+                || may_mark(&instruction) && Marker::found(source, pc, code, extent).is_some();
+            let own = how.marked.then_some(Terminator::Step);
+            let terminator = own
+                .or_else(|| terminator(&instruction, emulated, number.value))
                 .or_else(|| requests_lwp(&instruction, how, before))
+                .or_else(|| (emulated.markers && is_marker()).then_some(MARKED))
                 .or_else(|| if how.dcache { watched_alone(&instruction, how.walks) } else { None });
             let flags = FlagUse::of(&instruction);
             block.flags = block.flags.then(flags);
@@ -334,6 +348,14 @@ impl Block {
         self.terminator = terminator;
         true
     }
+}
+
+/// How a block ends at a marker.
+const MARKED: Terminator = Terminator::Emulate { kind: RequestKind::Marker };
+
+/// Whether an instruction can be the last one of a marker.
+fn may_mark(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Xchg)
 }
 
 fn carry(decoder: &Decoder<'_>, instruction: &Instruction, emulated: Emulated) -> Carry {

@@ -524,6 +524,8 @@ pub enum RequestKind {
     Calls = 20,
     /// XSAVE or a relative at `Pc` may request the state of Lightweight Profiling.
     StateSave = 21,
+    /// The last instruction of a [`Marker`](crate::marker::Marker) at `Pc`.
+    Marker = 22,
 }
 
 impl RequestKind {
@@ -552,6 +554,7 @@ impl RequestKind {
             19 => Self::TrapFlag,
             20 => Self::Calls,
             21 => Self::StateSave,
+            22 => Self::Marker,
             _ => return None,
         })
     }

@@ -1,5 +1,6 @@
 //! What has been translated: fragments, indirect entries, and the module they belong to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -73,6 +74,8 @@ pub struct Unit {
     ///
     /// [`Translator::lwp_of`]: crate::Translator::lwp_of
     pub filter: Option<IpFilter>,
+    /// Instructions that the host executes alone, because it wants to see them come: see [`Self::mark`].
+    pub marked: BTreeSet<AppPc>,
     /// Fragments by their first application pc.
     pub fragments: FxHashMap<AppPc, FragmentId>,
     /// Indirect entries by application pc.
@@ -100,6 +103,7 @@ impl Unit {
         Self {
             checks,
             filter: None,
+            marked: BTreeSet::new(),
             fragments: FxHashMap::default(),
             entries: FxHashMap::default(),
             pending: FxHashMap::default(),
@@ -110,6 +114,22 @@ impl Unit {
             placed: None,
             relocations: PlacedSites::default(),
         }
+    }
+
+    /// Has the host asked for the instruction at `pc` whenever it is to be executed. Before anything of the unit is
+    /// translated.
+    pub fn mark(&mut self, pc: AppPc) {
+        self.marked.insert(pc);
+    }
+
+    /// Whether the instruction at `pc` is the host's.
+    pub fn is_marked(&self, pc: AppPc) -> bool {
+        self.marked.contains(&pc)
+    }
+
+    /// The first instruction behind `pc` that is the host's.
+    pub(crate) fn marked_behind(&self, pc: AppPc) -> Option<AppPc> {
+        self.marked.range(pc.offset(1)..).next().copied()
     }
 
     /// The fragment at `pc`.

@@ -19,6 +19,7 @@ pub mod flags;
 pub mod fragment;
 pub mod freeze;
 pub mod image;
+pub mod marker;
 pub mod operands;
 mod packed;
 mod pieces;

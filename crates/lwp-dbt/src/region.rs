@@ -422,7 +422,7 @@ impl Translator {
         if let Some(known) = self.decoded.get(&pc) {
             return known.clone();
         }
-        let how = self.decoding(work.unit, 0);
+        let how = self.decoding(work.unit, pc, 0);
         let mut block = self.spare.pop().unwrap_or_default();
         let fresh = Arc::make_mut(&mut block);
         let found = fresh.read(work.source, pc, how).then_some(block);
@@ -467,7 +467,7 @@ impl Translator {
     }
 
     /// How blocks of `unit` are decoded, of at most `most` instructions.
-    fn decoding(&self, unit: &Unit, most: usize) -> Decoding {
+    fn decoding(&self, unit: &Unit, pc: AppPc, most: usize) -> Decoding {
         let ip = match self.lwp_of(unit) {
             Lwp::On(selection) if selection.filters() => selection.ip,
             _ => None,
@@ -475,7 +475,8 @@ impl Translator {
         let changing = unit.checks == Checks::SelfCheck;
         let dcache = matches!(self.lwp, Lwp::On(selection) if selection.dcache);
         let walks = dcache && self.shape.is_direct();
-        Decoding { emulated: self.emulated, changing, ip, dcache, walks, most }
+        let (marked, until) = (unit.is_marked(pc), unit.marked_behind(pc));
+        Decoding { emulated: self.emulated, changing, ip, dcache, walks, marked, until, most }
     }
 
     fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {

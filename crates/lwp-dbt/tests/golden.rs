@@ -263,6 +263,7 @@ fn bench(plan: Plan, example: &Example) -> Bench {
         lwp,
         no_inserts: false,
         lwp_state,
+        markers: false,
     };
     Bench::with_lwp(plan, example.lwp, example.checks, CODE, example.bytes, emulated, classes)
 }

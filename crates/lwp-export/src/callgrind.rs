@@ -28,22 +28,82 @@ const EVENTS: [(&str, &str, &str); 8] = [
     ("indirect-branches",    "Bi",      "Indirect branches"),
 ];
 
+/// The form of a profile, as callgrind's own options choose it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Costs have addresses (`--dump-instr`).
+    pub addresses: bool,
+    /// Costs have lines (`--dump-line`).
+    pub lines: bool,
+    /// A name is written once, and a number stands for it elsewhere (`--compress-strings`).
+    pub numbers_for_names: bool,
+    /// The events that are written, by name; all of them where there are none.
+    pub events: Vec<&'static str>,
+    /// The lines of the header before those about events, in place of ours.
+    pub header: Option<String>,
+    /// The sums stand behind the costs too.
+    pub totals: bool,
+}
+
+impl Default for Form {
+    fn default() -> Self {
+        Self {
+            addresses: true,
+            lines: true,
+            numbers_for_names: true,
+            events: Vec::new(),
+            header: None,
+            totals: false,
+        }
+    }
+}
+
 /// The profile as callgrind would write it.
 pub fn render(profile: &Profile) -> String {
-    let mut out = Output::new(profile);
+    render_as(profile, Form::default())
+}
+
+/// The same in another form.
+pub fn render_as(profile: &Profile, form: Form) -> String {
+    let mut out = Output::new(profile, form);
     out.header();
     out.functions();
+    if out.form.totals {
+        let total = out.costs(&profile.total().0);
+        out.line(format_args!("\ntotals: {total}"));
+    }
     out.text
 }
 
 struct Output<'a> {
     profile: &'a Profile,
+    form: Form,
+    /// Which events are written.
+    events: Vec<usize>,
     text: String,
     names: HashMap<(char, String), usize>,
     graph: CallGraph,
     inclusive: Vec<Inclusive>,
     values: Vec<Values>,
     sampled: Sampled,
+}
+
+/// Costs of one position, and the calls from there: how many, and what they cost.
+struct Row {
+    file: String,
+    line: u32,
+    address: u64,
+    values: Values,
+    calls: BTreeMap<FunctionId, (u64, Values)>,
+}
+
+impl Row {
+    fn call(&mut self, to: FunctionId, count: u64, values: &Values) {
+        let zero = || (0, Values::zero(values.0.len()));
+        let (calls, sum) = self.calls.entry(to).or_insert_with(zero);
+        *calls = calls.saturating_add(count);
+        sum.add(values);
+    }
 }
 
 /// What was sampled below calls of a function from a place.
@@ -70,12 +130,18 @@ fn sampled(profile: &Profile) -> Sampled {
 }
 
 impl<'a> Output<'a> {
-    fn new(profile: &'a Profile) -> Self {
+    fn new(profile: &'a Profile, form: Form) -> Self {
+        let written = |index: &usize| {
+            form.events.is_empty() || form.events.contains(&&*profile.events[*index].name)
+        };
+        let events = (0..profile.events.len()).filter(written).collect();
         let graph = CallGraph::of(profile);
         let inclusive =
             (0..profile.events.len()).map(|event| Inclusive::of(profile, &graph, event)).collect();
         Self {
             profile,
+            form,
+            events,
             text: String::new(),
             names: HashMap::new(),
             graph,
@@ -93,6 +159,33 @@ impl<'a> Output<'a> {
         let profile = self.profile;
         self.line(format_args!("# callgrind format"));
         self.line(format_args!("version: 1"));
+        match self.form.header.take() {
+            Some(header) => self.text.push_str(&header),
+            None => self.own_header(),
+        }
+        let places = match (self.form.addresses, self.form.lines) {
+            (true, true) => "instr line",
+            (true, false) => "instr",
+            (false, _) => "line",
+        };
+        self.line(format_args!("positions: {places}"));
+        let mut shorts = Vec::new();
+        for event in self.events.iter().map(|&event| &profile.events[event]) {
+            let row = EVENTS.iter().find(|row| row.0 == event.name);
+            let (short, long) = match row {
+                Some(row) => (row.1.to_owned(), row.2.to_owned()),
+                None => (event.name.replace([' ', ':', '-'], "_"), event.name.clone()),
+            };
+            let _ = writeln!(self.text, "event: {short} : {long}");
+            shorts.push(short);
+        }
+        self.line(format_args!("events: {}", shorts.join(" ")));
+        let total = self.costs(&profile.total().0);
+        self.line(format_args!("summary: {total}"));
+    }
+
+    fn own_header(&mut self) {
+        let profile = self.profile;
         self.line(format_args!("creator: lwp-{}", env!("CARGO_PKG_VERSION")));
         let pid = profile.threads.first().map_or(0, |thread| thread.pid);
         self.line(format_args!("pid: {pid}"));
@@ -104,26 +197,15 @@ impl<'a> Output<'a> {
             )),
             false => self.line(format_args!("desc: Inclusive costs: estimated; {INFERRED}")),
         }
-        self.line(format_args!("positions: instr line"));
-        let mut shorts = Vec::new();
-        for event in &profile.events {
-            let row = EVENTS.iter().find(|row| row.0 == event.name);
-            let (short, long) = match row {
-                Some(row) => (row.1.to_owned(), row.2.to_owned()),
-                None => (event.name.replace([' ', ':', '-'], "_"), event.name.clone()),
-            };
-            self.line(format_args!("event: {short} : {long}"));
-            shorts.push(short);
-        }
-        self.line(format_args!("events: {}", shorts.join(" ")));
-        let total = costs(&profile.total().0);
-        self.line(format_args!("summary: {total}"));
     }
 
     /// A name with its number, written out the first time. Files and objects have numbers of their
     /// own kind.
     fn name(&mut self, kind: char, name: &str) -> String {
         let name = one_line(name);
+        if !self.form.numbers_for_names {
+            return name;
+        }
         let next = self.names.len() + 1;
         match self.names.get(&(kind, name.clone())) {
             Some(number) => format!("({number})"),
@@ -165,45 +247,81 @@ impl<'a> Output<'a> {
         let name = self.name('n', &function_name(profile, function, true));
         self.line(format_args!("\nob={object}\nfl={file}\nfn={name}"));
         let mut current = own_file.clone();
-        for &id in locations {
-            let location = profile.location(id);
-            let frame = location.frames.first();
-            let (file, line) = frame.map_or(("", 0), |frame| (&*frame.file, frame.line));
-            let file = if file.is_empty() { own_file.as_str() } else { file };
-            if file != current {
-                let kind = if file == own_file { "fe" } else { "fi" };
-                current = file.to_owned();
-                let name = self.name('f', file);
+        for row in self.rows(function, &own_file, locations, calls) {
+            if row.file != current {
+                let kind = if row.file == own_file { "fe" } else { "fi" };
+                current.clone_from(&row.file);
+                let name = self.name('f', &row.file);
                 self.line(format_args!("{kind}={name}"));
             }
-            let address = location.address;
-            if !self.values[id.index()].is_zero() {
-                let values = costs(&self.values[id.index()].0);
-                self.line(format_args!("{address:#x} {line} {values}"));
+            let place = self.place(row.address, row.line);
+            if !row.values.is_zero() {
+                let values = self.costs(&row.values.0);
+                self.line(format_args!("{place} {values}"));
             }
-            for call in calls.get(&id).into_iter().flatten() {
-                self.call(call, function, address, line);
-            }
-            for (to, values) in self.sampled.remove(&id).unwrap_or_default() {
-                self.callee(to, 0);
-                self.line(format_args!("{address:#x} {line} {}", costs(&values.0)));
+            for (to, (count, values)) in row.calls {
+                self.callee(to, count);
+                let values = self.costs(&values.0);
+                self.line(format_args!("{place} {values}"));
             }
         }
     }
 
-    fn call(&mut self, call: &Call, from: FunctionId, address: u64, line: u32) {
-        self.callee(call.to, call.count);
+    /// A position, as the form has it.
+    fn place(&self, address: u64, line: u32) -> String {
+        match (self.form.addresses, self.form.lines) {
+            (true, true) => format!("{address:#x} {line}"),
+            (true, false) => format!("{address:#x}"),
+            (false, true) => format!("{line}"),
+            (false, false) => "0".to_owned(),
+        }
+    }
+
+    /// What is written about the locations of a function: each, or each line.
+    fn rows(
+        &mut self,
+        function: FunctionId,
+        own_file: &str,
+        locations: &[LocationId],
+        calls: &HashMap<LocationId, Vec<&Call>>,
+    ) -> Vec<Row> {
+        let profile = self.profile;
+        let mut rows: Vec<Row> = Vec::new();
+        let mut by_line: HashMap<(String, u32), usize> = HashMap::new();
+        for &id in locations {
+            let location = profile.location(id);
+            let frame = location.frames.first().filter(|_| self.form.lines);
+            let (file, line) = frame.map_or(("", 0), |frame| (&*frame.file, frame.line));
+            let file = if file.is_empty() { own_file } else { file }.to_owned();
+            let next = rows.len();
+            let index = match self.form.addresses {
+                true => next,
+                false => *by_line.entry((file.clone(), line)).or_insert(next),
+            };
+            if index == next {
+                let (address, values) = (location.address, Values::zero(profile.events.len()));
+                rows.push(Row { file, line, address, values, calls: BTreeMap::new() });
+            }
+            let row = &mut rows[index];
+            row.values.add(&self.values[id.index()]);
+            for call in calls.get(&id).into_iter().flatten() {
+                row.call(call.to, call.count, &self.below(call, function));
+            }
+            for (to, values) in self.sampled.remove(&id).unwrap_or_default() {
+                row.call(to, 0, &values);
+            }
+        }
+        rows
+    }
+
+    /// The inclusive cost of a call, estimated.
+    fn below(&self, call: &Call, from: FunctionId) -> Values {
         let together = from == call.to || self.same_group(from, call.to);
-        let values: Vec<u64> = self
-            .inclusive
-            .iter()
-            .map(|inclusive| match together {
-                true => 0,
-                false => inclusive.of_calls(call.to, call.count).round() as u64,
-            })
-            .collect();
-        let values = costs(&values);
-        self.line(format_args!("{address:#x} {line} {values}"));
+        let of = |inclusive: &Inclusive| match together {
+            true => 0,
+            false => inclusive.of_calls(call.to, call.count).round() as u64,
+        };
+        Values(self.inclusive.iter().map(of).collect())
     }
 
     fn callee(&mut self, to: FunctionId, count: u64) {
@@ -213,7 +331,16 @@ impl<'a> Output<'a> {
         let file = self.name('f', &file_of(profile, to));
         let name = self.name('n', &function_name(profile, to, true));
         self.line(format_args!("cob={object}\ncfi={file}\ncfn={name}"));
-        self.line(format_args!("calls={count} {:#x} {}", callee.address, callee.line));
+        let place = self.place(callee.address, callee.line);
+        self.line(format_args!("calls={count} {place}"));
+    }
+
+    /// Costs in the order of the events. The format allows zeros at the end to be left out, but
+    /// `callgrind_annotate` complains.
+    fn costs(&self, values: &[u64]) -> String {
+        let value = |event: &usize| values.get(*event).copied().unwrap_or(0).to_string();
+        let words: Vec<String> = self.events.iter().map(value).collect();
+        words.join(" ")
     }
 
     fn same_group(&self, a: FunctionId, b: FunctionId) -> bool {
@@ -225,11 +352,4 @@ impl<'a> Output<'a> {
 fn file_of(profile: &Profile, function: FunctionId) -> String {
     let file = &profile.function(function).file;
     if file.is_empty() { "???".to_owned() } else { file.clone() }
-}
-
-/// Costs in the order of the events. The format allows zeros at the end to be left out, but
-/// `callgrind_annotate` complains.
-fn costs(values: &[u64]) -> String {
-    let words: Vec<String> = values.iter().map(u64::to_string).collect();
-    words.join(" ")
 }

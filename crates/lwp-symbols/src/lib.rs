@@ -48,5 +48,5 @@ pub use perf_map::parse as parse_perf_map;
 pub use resolve::{
     Detail, InContext, Options, Places, Resolved, contexts, profile, profile_with_places,
 };
-pub use search::{NamedFunction, functions_named};
+pub use search::{NamedFunction, functions_like, functions_named};
 pub use vdso::vdso_bytes;

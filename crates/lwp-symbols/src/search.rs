@@ -62,6 +62,30 @@ pub fn functions_named(
     Ok(Vec::new())
 }
 
+/// The functions of the file at `path` of whose names, as symbols and demangled, `fits` holds, by address. Stubs of
+/// linkage tables are left out.
+///
+/// # Errors
+///
+/// As for [`functions_named`].
+pub fn functions_like(
+    path: &Path,
+    fits: &dyn Fn(&str) -> bool,
+    debug_roots: &[PathBuf],
+) -> io::Result<Vec<NamedFunction>> {
+    let Some((elf, names)) = tables(path, debug_roots)? else { return Ok(Vec::new()) };
+    let fits = |symbol: &Symbol<'_>| fits(symbol.name) || fits(&demangle(symbol.name));
+    let mut found: Vec<NamedFunction> = names
+        .iter()
+        .flat_map(Elf::symbols)
+        .filter(|symbol| !symbol.stub && fits(symbol))
+        .filter_map(|symbol| place(&elf, &symbol))
+        .collect();
+    found.sort_by_key(|function| (function.address, function.indirect));
+    found.dedup_by_key(|function| function.address);
+    Ok(found)
+}
+
 /// The symbols of the functions of the file at `path`.
 pub(crate) fn symbols_of(path: &Path, debug_roots: &[PathBuf]) -> io::Result<Vec<String>> {
     let names = tables(path, debug_roots)?.map(|(_, names)| names).unwrap_or_default();

@@ -8,6 +8,7 @@ pub mod c_library;
 pub mod files;
 pub mod generate;
 pub mod native;
+pub mod stepped;
 
 /// A small reproducible source of random numbers.
 #[derive(Clone, Debug)]

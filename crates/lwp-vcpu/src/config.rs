@@ -17,7 +17,7 @@ use lwp_uarch::{Caches, PredictorShape};
 use crate::addition::Addition;
 use crate::lwp::LEAST_WAY_BYTES;
 use crate::outcome::ProcessReport;
-use crate::sampled_code::SampledCode;
+use crate::sampled_code::{CodePlace, SampledCode};
 
 /// What runs on the virtual CPU.
 #[derive(Clone, Debug)]
@@ -232,6 +232,21 @@ impl Sampled {
         Self::Branches(branch_bit::INDIRECT_JUMP | branch_bit::INDIRECT_CALL);
 }
 
+/// Bounds within which a program counts, by markers of its own. Without any, markers change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Markers {
+    /// A process counts from a marker that starts it to one that stops it, all of its threads; and a thread between
+    /// two that toggle it.
+    Between,
+    /// As Callgrind has it: a thread counts where it collects and its process is instrumented.
+    Callgrind {
+        /// Threads collect from their beginning.
+        collect: bool,
+        /// Processes are instrumented from their beginning.
+        instrument: bool,
+    },
+}
+
 /// A place for translations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
@@ -257,6 +272,11 @@ pub struct Config {
     pub sampling: Vec<Sampling>,
     /// Only this code's events are counted and sampled, if it says so.
     pub sampled_code: Option<SampledCode>,
+    /// Bounds by markers.
+    pub markers: Option<Markers>,
+    /// Functions, by their first bytes ([`CodePlace::File`]): a thread counts in them and in what they call. Needs
+    /// [`Config::markers`].
+    pub within: Vec<CodePlace>,
     /// So many low bits of every sampling interval, less one, are random: LWP's Random. At most
     /// [`MOST_RANDOM_BITS`]. Every thread has a generator of its own, seeded by `seed` and the thread's number.
     ///
@@ -322,6 +342,8 @@ impl Config {
             lwp: (plan == Plan::Plain).then(LwpConfig::default),
             sampling: Vec::new(),
             sampled_code: None,
+            markers: None,
+            within: Vec::new(),
             random_bits: 0,
             stacks: true,
             languages: false,

@@ -11,6 +11,7 @@ mod image;
 mod locking;
 mod needs;
 mod renewal;
+mod rest;
 mod signals;
 mod trap_flag;
 
@@ -58,6 +59,8 @@ pub struct Tracer<'a> {
     status: Option<ExitStatus>,
     deadline: Option<Instant>,
     terminated: bool,
+    /// A request that waits for the program to stand still, and since when.
+    waiting: Option<(Request, Instant)>,
     /// When the profile's sink was last told about the live threads.
     checkpointed: Instant,
     /// When to look at the calm threads next.
@@ -81,6 +84,7 @@ impl<'a> Tracer<'a> {
             status: None,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             terminated: false,
+            waiting: None,
             checkpointed: Instant::now(),
             calm: None,
             detaching: false,
@@ -181,6 +185,7 @@ impl<'a> Tracer<'a> {
         }
         // Requests come over a channel, which cannot be polled together with a descriptor.
         let polled = self.control.is_some().then_some(REQUEST_POLL);
+        let polled = if self.waiting.is_some() { Some(rest::LOOK) } else { polled };
         let calm = self.calm.map(|at| at.saturating_duration_since(Instant::now()));
         Some(timeout.into_iter().chain(polled).chain(calm).min())
     }
@@ -205,7 +210,17 @@ impl<'a> Tracer<'a> {
         let Some(control) = &self.control else { return };
         let attached = matches!(lock(self.machine).config.target, Target::Attach { .. });
         let mut detach = false;
-        while let Ok(request) = control.requests.try_recv() {
+        loop {
+            let next = self.waiting.take();
+            let next = next.or_else(|| Some((control.requests.try_recv().ok()?, Instant::now())));
+            let Some((request, since)) = next else { break };
+            if matches!(request, Request::Enable | Request::Disable)
+                && since.elapsed() < rest::LONGEST
+                && !rest::is_reached(&lock(self.machine))
+            {
+                self.waiting = Some((request, since));
+                break;
+            }
             match request {
                 Request::Enable => lock(self.machine).set_enabled(true),
                 Request::Disable => lock(self.machine).set_enabled(false),

@@ -680,6 +680,7 @@ impl Machine {
         }
         family.store = self.store.clone();
         family.sampled_code = self.config.sampled_code;
+        family.within.clone_from(&self.config.within);
         let places = self.profiler.is_some() && !self.samples();
         if places {
             family.keep_origins();

@@ -15,10 +15,10 @@ use rustc_hash::FxHashMap;
 use crate::arena::{Arena, Lot};
 use crate::keep::Kept;
 use crate::maps::Mapping;
-use crate::notices::{Notices, pages_of};
 use crate::memory_map::FAMILY_BYTES;
+use crate::notices::{Notices, pages_of};
 use crate::profile::Origins;
-use crate::sampled_code::SampledCode;
+use crate::sampled_code::{CodePlace, SampledCode};
 use crate::store::Store;
 use crate::syscalls;
 
@@ -143,6 +143,8 @@ pub struct Family {
     chain_filled: u32,
     /// Which code is sampled, where it is not all.
     pub sampled_code: Option<SampledCode>,
+    /// Functions within which threads count.
+    pub within: Vec<CodePlace>,
     /// Where its fragments come from, if a profile is wanted.
     pub origins: Option<Origins>,
     /// Entries made in this run by the address of their stub.
@@ -184,6 +186,7 @@ impl Family {
             store: None,
             chain_filled: 0,
             sampled_code: None,
+            within: Vec::new(),
             origins: None,
             stubs: FxHashMap::default(),
             blocks: Blocks::default(),
@@ -304,6 +307,12 @@ impl Family {
     pub fn note_code(&mut self, id: UnitId, tid: i32, mapping: &Mapping) {
         if let Some(filter) = self.sampled_code.and_then(|code| code.in_mapping(tid, mapping)) {
             self.set_filter(id, filter);
+        }
+        for &place in &self.within {
+            let code = SampledCode { place, inverted: false };
+            if let Some(function) = code.in_mapping(tid, mapping) {
+                self.modules[id.0 as usize].unit.mark(AppPc(function.base));
+            }
         }
     }
 

@@ -178,13 +178,14 @@ impl Family {
         // A unit's own filter is a matter of places in its module.
         let base = if filter.is_some() { extent.0 } else { 0 };
         let profile = profile_words(lwp, base);
-        let key = self.key((name, profile), extent, first.offset, &segments)?;
+        let key = self.key(id, (name, profile), extent, first.offset, &segments)?;
         Some(Kept { key, source, segments, path: first.name.clone(), found: None })
     }
 
     /// The hash of everything that the translation of a module depends on.
     fn key(
         &self,
+        id: UnitId,
         (name, profile): (u128, [u64; 5]),
         extent: (u64, u64),
         offset: u64,
@@ -208,6 +209,7 @@ impl Family {
             emulated.no_inserts,
             emulated.fewer_states,
             emulated.lwp_state,
+            emulated.markers,
         ]
         .map(u64::from);
         // A module is kept once, wherever it is mapped.
@@ -222,6 +224,9 @@ impl Family {
             for word in [start, end, segment.offset] {
                 bytes.extend(word.to_le_bytes());
             }
+        }
+        for begin in &self.modules[id.0 as usize].unit.marked {
+            bytes.extend((begin.0 - extent.0).to_le_bytes());
         }
         bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));
         bytes.extend(self.translator.routines().code.iter());

@@ -29,6 +29,7 @@ mod keep;
 mod lwp;
 mod machine;
 mod maps;
+mod markers;
 mod memory_map;
 mod native;
 mod notices;
@@ -56,8 +57,8 @@ use lwp_ptrace::{Tracee, limits, spawn, sys};
 
 pub use addition::Addition;
 pub use config::{
-    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Plan, Request, Sampled, Sampling,
-    Target, Warm, can_watch_caches,
+    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Markers, Plan, Request, Sampled,
+    Sampling, Target, Warm, can_watch_caches,
 };
 pub use lwp_arch::EventFlags;
 pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};

@@ -22,6 +22,7 @@ use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
+use crate::markers::Bounds;
 use crate::notices::Board;
 use crate::outcome::{Alone, ProcessReport};
 use crate::proc_files::Seen;
@@ -141,6 +142,10 @@ pub struct Thread {
     pub moving: Option<(FileId, usize)>,
     /// Whether its final state has been accounted for.
     pub settled: bool,
+    /// Whether what it does is counted at the moment.
+    pub counting: bool,
+    /// Its own part in that.
+    pub bounds: Bounds,
     /// Counts when counting was last switched on or off.
     pub mark: Sum,
     /// Counts gathered while counting was on, up to `mark`.
@@ -212,6 +217,8 @@ pub struct Machine {
     pub random_file: Option<(SharedMemory, String)>,
     /// Whether counting is on.
     pub enabled: bool,
+    /// Processes that have started or stopped counting by a marker.
+    pub started_counting: HashMap<i32, bool>,
     /// Where translations outlive the run.
     pub store: Option<Arc<Store>>,
     /// What has been written there already.
@@ -250,6 +257,7 @@ impl Machine {
             no_inserts: config.lwp.as_ref().is_some_and(LwpConfig::is_proposal),
             fewer_states: cpu.real_xcr0() != sys::xcr0(),
             lwp_state: !cpu.components().is_empty(),
+            markers: config.plan == Plan::Exact || config.markers.is_some(),
         };
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
@@ -278,6 +286,7 @@ impl Machine {
             random: config.seed,
             tsc: 1 << 32,
             enabled: config.start_enabled,
+            started_counting: HashMap::new(),
             store: None,
             saving: Saving::default(),
             profiler: None,
@@ -436,6 +445,7 @@ impl Machine {
         self.slots[slot] = tid;
         let profile = self.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default();
         let wanted = self.is_reported(tid);
+        let bounds = self.first_bounds();
         let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
         let lwp = self.samples().then(sampling);
         let thread = Thread {
@@ -459,6 +469,8 @@ impl Machine {
             correction: Sum::default(),
             moving: None,
             settled: false,
+            counting: self.wants_counts(pid, &bounds),
+            bounds,
             mark: Sum::default(),
             kept: Sum::default(),
             profile,

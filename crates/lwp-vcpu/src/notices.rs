@@ -247,7 +247,7 @@ impl Board {
     }
 
     /// What somebody is to wait for from now on, once.
-    pub fn to_wait_for(&mut self) -> Option<Arc<Waiting>> {
+    pub fn new_waiting(&mut self) -> Option<Arc<Waiting>> {
         self.waiting.clone().filter(|_| std::mem::take(&mut self.new))
     }
 
@@ -323,7 +323,9 @@ impl Machine {
     fn cut_off_page(&mut self, key: u64, page: u64) {
         self.lwp_forget_cuts();
         for place in &mut self.spaces {
-            let Some(space) = place.as_mut().filter(|space| space.has_notices(key)) else { continue };
+            let Some(space) = place.as_mut().filter(|space| space.has_notices(key)) else {
+                continue;
+            };
             let Some(Some(family)) = self.families.get_mut(space.family) else { continue };
             for unit in space.private_units() {
                 family.invalidate_page(unit, page);

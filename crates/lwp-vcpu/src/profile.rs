@@ -119,6 +119,23 @@ pub struct ThreadProfile {
     kept: Executions,
 }
 
+impl ThreadProfile {
+    /// The instruction at `pc` is not counted, though it was before counting was switched off.
+    pub fn leave_out(&mut self, pc: u64) {
+        self.kept.stepped(pc, -1);
+    }
+
+    /// The instruction at `pc`, which is yet to be counted, came before counting was switched on.
+    pub fn pass_over(&mut self, pc: u64) {
+        self.mark.stepped(pc, 1);
+    }
+
+    /// What was gathered before the last mark is no longer wanted.
+    pub fn forget_kept(&mut self) {
+        self.kept = Executions::default();
+    }
+}
+
 /// What a family knows about its fragments beyond their translation.
 #[derive(Debug, Default)]
 pub struct Origins {
@@ -214,6 +231,11 @@ impl Profiler {
     /// Reports a function of an interpreted language.
     pub fn add_function(&mut self, function: &LanguageFunction) {
         self.sink.function(function);
+    }
+
+    /// Reports that what threads of `pid` have executed under these serials is a part of its own.
+    pub fn end_part(&mut self, pid: i32, serials: &[u32], label: &str) {
+        self.sink.part(pid, serials, label);
     }
 
     /// Reports a sample.
@@ -429,7 +451,7 @@ impl Machine {
         let Some(thread) = self.threads.get(&tid) else { return };
         let profile = &thread.profile;
         let mut counted = profile.kept.clone();
-        if self.enabled {
+        if thread.counting {
             counted.add(&total, 1);
             counted.add(&profile.mark, -1);
         }

@@ -15,9 +15,9 @@ use lwp_dbt::{
 };
 use lwp_ptrace::{Tid, sys};
 
+use crate::AbortOnPanic;
 use crate::elf;
 use crate::family::{Family, UnitId};
-use crate::AbortOnPanic;
 use crate::machine::{Machine, Mode, Need};
 use crate::notices::{self, Waiting};
 use crate::space::{Space, VSYSCALL};
@@ -105,7 +105,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
                 }
             });
             sleeps = guard.pace.sleeps();
-            if let Some(waiting) = guard.notices.to_wait_for()
+            if let Some(waiting) = guard.notices.new_waiting()
                 && !watch_writes(machine, scope, waiting)
             {
                 guard.withdraw_notices();
@@ -207,7 +207,11 @@ impl Machine {
         };
         match kind {
             RequestKind::Dispatch => self.dispatch(tid, slot, pc, false, alone),
-            RequestKind::Indirect => self.dispatch(tid, slot, pc, true, alone),
+            RequestKind::Indirect => {
+                let entry = self.returned(tid, pc.0, context.get(Slot::Rsp));
+                self.dispatch(tid, slot, pc, entry, alone)
+            }
+            RequestKind::Marker => self.marker(tid, slot, pc, alone),
             RequestKind::Stale => {
                 self.stale(tid, pc);
                 self.dispatch(tid, slot, pc, false, alone)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
 use lwp_ptrace::sys;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
 use crate::maps::{self, Mapping};
@@ -42,6 +42,8 @@ pub struct Space {
     asked: FxHashMap<UnitId, usize>,
     /// Entries made since the last answer about their unit.
     fresh: FxHashMap<UnitId, Vec<EntryId>>,
+    /// Where no indirect branch is to lead without asking.
+    pub withheld: FxHashSet<u64>,
     /// Units of its own, by kind and by 1 GiB of address: anonymous code.
     private: FxHashMap<(bool, u64), UnitId>,
     /// Ranges whose file content has been or may have been written to.
@@ -86,6 +88,7 @@ impl Space {
             offered: FxHashMap::default(),
             asked: FxHashMap::default(),
             fresh: FxHashMap::default(),
+            withheld: FxHashSet::default(),
             private: FxHashMap::default(),
             written: Vec::new(),
             began_with: None,
@@ -128,6 +131,7 @@ impl Space {
             offered: self.offered.clone(),
             asked: FxHashMap::default(),
             fresh: self.fresh.clone(),
+            withheld: self.withheld.clone(),
             private: FxHashMap::default(),
             written: self.written.clone(),
             began_with: None,
@@ -198,8 +202,12 @@ impl Space {
         }
     }
 
-    /// Notes that `entry` is going into the table; false if it is there already.
-    pub fn mark_inserted(&mut self, entry: EntryId) -> bool {
+    /// Notes that `entry` is going into the table; false if it is there already, or is not to be there.
+    fn mark_inserted(&mut self, family: &Family, entry: EntryId) -> bool {
+        if !self.withheld.is_empty() && self.withheld.contains(&family.translator.entry(entry).pc.0)
+        {
+            return false;
+        }
         let (word, bit) = (entry.0 as usize / 64, entry.0 % 64);
         if self.inserted.len() <= word {
             self.inserted.resize(word + 1, 0);
@@ -209,7 +217,8 @@ impl Space {
         new
     }
 
-    fn take_inserted(&mut self, entry: EntryId) -> bool {
+    /// Notes that `entry` is not in the table any more; false if it was not.
+    pub fn take_inserted(&mut self, entry: EntryId) -> bool {
         let (word, bit) = (entry.0 as usize / 64, entry.0 % 64);
         let Some(bits) = self.inserted.get_mut(word) else { return false };
         let was = *bits & (1 << bit) != 0;
@@ -233,7 +242,7 @@ impl Space {
         while out.len() < room
             && let Some(entry) = fresh.pop()
         {
-            if self.mark_inserted(entry) {
+            if self.mark_inserted(family, entry) {
                 out.push(entry);
             }
         }
@@ -241,7 +250,7 @@ impl Space {
             self.fresh.insert(unit, fresh);
         }
         while out.len() < room && at < entries.len() {
-            if self.mark_inserted(entries[at]) {
+            if self.mark_inserted(family, entries[at]) {
                 out.push(entries[at]);
             }
             at += 1;
@@ -400,7 +409,7 @@ impl Space {
         }
         let table = family.table_for(&units);
         for &entry in table.iter().flat_map(|table| &table.entries) {
-            self.mark_inserted(entry);
+            self.mark_inserted(family, entry);
         }
         if table.is_some() {
             for unit in &units {

@@ -169,7 +169,8 @@ impl Machine {
                         | RequestKind::Lwpins
                         | RequestKind::Lwpval
                         | RequestKind::TrapFlag
-                        | RequestKind::StateSave,
+                        | RequestKind::StateSave
+                        | RequestKind::Marker,
                     ) if !in_cut => {
                         correction.add(Weights { instructions: -1, ..Weights::default() }, 1);
                         let pc = view.app.0.rip;

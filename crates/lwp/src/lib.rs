@@ -27,15 +27,19 @@
 //! [`arch`] is the raw layer: the four instructions, the control block and the ring, made safe and
 //! nothing else. It never executes an LWP instruction before CPUID has said that there is one.
 //!
-//! [`code`] stands beside it: names for generated code, which needs no LWP.
+//! [`code`] stands beside it: names for generated code, which needs no LWP; and so does [`count`]: markers that say from
+//! where to where `lwp stat --marked` counts, and the counts themselves.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 pub mod arch;
 mod block;
 pub mod code;
+pub mod count;
 mod detect;
 mod drain;
 mod error;
 mod insn;
 mod profile;
 mod ring;
+
+pub use count::{start as count_start, stop as count_stop};

@@ -169,6 +169,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     drop(progress);
     let outcome = outcome?;
     recorder.finish(&outcome)?;
+    args.counting.say_if_unmarked(&outcome);
     let recording = keep_names(args, &recorder);
     if !args.quiet {
         if args.counting.machine.verbose {

@@ -153,6 +153,7 @@ impl Session<'_> {
         let outcome = lwp_vcpu::run(&self.config, Some(control));
         self.requests.disconnect();
         let outcome = outcome?;
+        counting.say_if_unmarked(&outcome);
         let ending = counting.ending(companion, &outcome);
         Ok((outcome, ending))
     }

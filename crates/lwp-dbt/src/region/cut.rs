@@ -17,7 +17,7 @@ impl Translator {
         pc: AppPc,
         most: usize,
     ) -> Option<Block> {
-        Block::decode(source, pc, self.decoding(unit, most))
+        Block::decode(source, pc, self.decoding(unit, pc, most))
     }
 
     /// A fragment of the first `most` instructions at `pc`, for one execution in which an LWP event is
@@ -32,7 +32,7 @@ impl Translator {
         pc: AppPc,
         most: usize,
     ) -> Option<(CachePc, FragmentId)> {
-        let block = Block::decode(source, pc, self.decoding(unit, most))?;
+        let block = Block::decode(source, pc, self.decoding(unit, pc, most))?;
         if let Some((id, bytes)) = unit.cuts.get(&(pc, most as u8))
             && **bytes == *block.bytes
         {

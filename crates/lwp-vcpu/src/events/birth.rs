@@ -152,6 +152,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         let report = machine.add_report(child, pid, comm, command);
         machine.reports[report].maker = maker;
         machine.processes.insert(child, Process { space, report, contexts });
+        machine.inherit_bounds(child, child, maker);
     }
     if let Some(index) = machine.space_index(child)
         && let Some(Some(space)) = machine.spaces.get_mut(index)

@@ -20,6 +20,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
             return sys::detach(tid, 0);
         }
     };
+    machine.started_counting.remove(&tid);
     machine.processes.insert(tid, Process { space: usize::MAX, report, contexts });
     let mut regs = Tracee(tid).regs()?;
     let added = machine.extended_stack(tid, &regs);

@@ -107,6 +107,7 @@ fn find_notices(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 
 /// Executes one instruction natively, in place.
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    machine.enter_function(tid, app);
     machine.sample_before(tid, app);
     if let Some(next) = machine.lwp_step(tid, app) {
         return make_side(machine, tid, &next);
@@ -116,7 +117,8 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         return trap_flag::call(machine, tid, app);
     }
     let gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-    let answer = crate::emulate::instruction(machine, tid, app);
+    let answer = crate::emulate::instruction(machine, tid, app)
+        .or_else(|| machine.marker_alone(tid, app).filter(|_| !trapped));
     let instead = || alone::answer(tid, gs_base, app).filter(|_| !trapped);
     if let (Some(next), false) = (answer.or_else(instead), trapped) {
         count_instruction(machine, tid, app.0.rip, next.0.rip);

@@ -95,4 +95,3 @@ fn differs(tid: i32, pc: AppPc, bytes: Option<&[u8]>) -> bool {
     let mut now = vec![0; bytes.len()];
     memory::read_exact(tid, pc.0, &mut now).is_err() || now != bytes
 }
-

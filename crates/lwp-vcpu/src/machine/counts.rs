@@ -110,7 +110,7 @@ impl Machine {
     /// What a thread has counted while counting was on, given its total.
     fn counted(&self, thread: &Thread, total: Sum) -> Sum {
         let mut sum = thread.kept;
-        if self.enabled {
+        if thread.counting {
             sum.add_sum(total.minus(thread.mark));
         }
         sum
@@ -143,20 +143,28 @@ impl Machine {
 
     /// Switches counting on or off, for all threads.
     pub fn set_enabled(&mut self, on: bool) {
-        if self.enabled == on {
-            return;
-        }
+        self.enabled = on;
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
-            self.mark_executions(tid, !on);
-            self.switch_sampling(tid, !on);
-            let total = self.thread_sum(tid);
-            let Some(thread) = self.threads.get_mut(&tid) else { continue };
-            if !on {
-                thread.kept.add_sum(total.minus(thread.mark));
-            }
-            thread.mark = total;
+            self.switch_counting(tid);
         }
-        self.enabled = on;
+    }
+
+    /// Switches a thread's counting on or off, as is wanted now.
+    pub fn switch_counting(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get(&tid) else { return };
+        let on = self.wants_counts(thread.pid, &thread.bounds);
+        if thread.counting == on {
+            return;
+        }
+        self.mark_executions(tid, !on);
+        self.switch_sampling(tid, !on);
+        let total = self.thread_sum(tid);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        if !on {
+            thread.kept.add_sum(total.minus(thread.mark));
+        }
+        thread.mark = total;
+        thread.counting = on;
     }
 }

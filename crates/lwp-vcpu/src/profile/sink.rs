@@ -17,6 +17,11 @@ pub trait Sink: Debug + Send {
     fn blocks(&mut self, blocks: &[Block]);
     /// What a thread has executed since it started. A later report of the same serial replaces it.
     fn thread(&mut self, thread: &ThreadExecutions);
+    /// A part of what a process has executed is complete, and was reported under these serials; what the process calls
+    /// it may be empty.
+    fn part(&mut self, pid: i32, serials: &[u32], label: &str) {
+        let _ = (pid, serials, label);
+    }
     /// Whether indirect calls shall be counted by where they lead: see [`ThreadExecutions::jumps`].
     fn wants_calls(&self) -> bool {
         false

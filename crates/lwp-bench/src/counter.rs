@@ -1,0 +1,27 @@
+//! What counts: lwp's markers where there can be any, and nothing elsewhere.
+
+/// What `work` returns, and how many instructions it took; `None` where nothing is counted.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[inline(always)]
+pub fn counted<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
+    lwp::count::of(work)
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+pub fn counted<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
+    (work(), None)
+}
+
+/// How many instructions this thread has executed; `None` where nothing is counted.
+#[cfg(feature = "criterion")]
+#[inline(always)]
+pub fn so_far() -> Option<u64> {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    return lwp::count::read(lwp::count::Event::Instructions);
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+    None
+}
+
+/// Said where nothing is counted.
+pub const NOT_COUNTED: &str =
+    "nothing is counted here: run it by `cargo lwp bench`, or under `lwp stat`";

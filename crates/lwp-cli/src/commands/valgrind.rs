@@ -1,0 +1,97 @@
+//! `lwp valgrind`: what callgrind was asked to do, done here.
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lwp_vcpu::{Config, ExitStatus, Markers, Plan};
+
+use crate::args::MachineArgs;
+use crate::code_filter::{Places, matching};
+use crate::ending::Ending;
+use crate::failure::{Failure, OWN_FAILURE};
+use crate::profiles::NameArgs;
+use crate::program;
+use crate::recorder::Recorder;
+use crate::requests::Requests;
+use crate::signals;
+use crate::valgrind::parts::Parted;
+use crate::valgrind::{Log, Options, Request, files, request};
+
+/// Executes a request to valgrind; `$VALGRIND_OPTS` comes before the command line.
+pub fn execute(words: &[std::ffi::OsString]) -> Result<Ending, Failure> {
+    let given = std::env::var("VALGRIND_OPTS").unwrap_or_default();
+    let usual = given.split_whitespace().map(std::ffi::OsString::from);
+    let words: Vec<_> = usual.chain(words.iter().cloned()).collect();
+    match request(&words)? {
+        Request::Print(text) => super::print(&text).map(|()| Ending::SUCCESS),
+        Request::Run(options) => run(&options),
+    }
+}
+
+fn run(options: &Options) -> Result<Ending, Failure> {
+    let config = configuration(options)?;
+    // The recording is nobody's but ours.
+    let memory = rustix::fs::memfd_create("lwp-valgrind", rustix::fs::MemfdFlags::CLOEXEC)
+        .map_err(|error| Failure::new(OWN_FAILURE, format!("memory for a recording: {error}")))?;
+    let place = PathBuf::from(format!("/proc/self/fd/{}", memory.as_raw_fd()));
+    let recorder = Recorder::create(&place)?;
+    let parted = Parted::new(recorder.clone());
+    let requests = Arc::new(Requests::default());
+    let connected = requests.connect();
+    signals::answer(Arc::clone(&requests), false)?;
+    let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(Box::new(parted.clone())))?;
+    recorder.finish(&outcome)?;
+    let mut recording = recorder.read_back()?;
+    recording.names = lwp_symbols::names(&recording, &NameArgs::default().options());
+    for process in parted.processes(&recording, &outcome) {
+        let counted = files::write(options, &recording, &process)?;
+        if !options.quiet {
+            say(&options.log, process.pid, &files::messages(options, &process, &counted))?;
+        }
+    }
+    for process in outcome.processes.iter().filter(|_| !options.quiet) {
+        if let Some(reason) = process.uncounted.as_ref().filter(|_| options.children) {
+            say(
+                &options.log,
+                process.pid,
+                &format!("=={}== not counted: {reason}\n", process.pid),
+            )?;
+        }
+    }
+    Ok(match outcome.status {
+        ExitStatus::Detached => Ending::SUCCESS,
+        status => status.into(),
+    })
+}
+
+/// Deterministic, but in our environment: harnesses pass what their benchmarks need.
+fn configuration(options: &Options) -> Result<Config, Failure> {
+    let target = program::launch(&options.command)?;
+    let machine = MachineArgs { deterministic: true, ..MachineArgs::default() };
+    let mut config = machine.config(target, Plan::Exact);
+    config.environment = None;
+    config.follow_children = options.children;
+    let (collect, instrument) = (options.collects(), options.instrument);
+    config.markers = Some(Markers::Callgrind { collect, instrument });
+    for pattern in &options.toggle {
+        let found = matching(pattern, &Places::of(&config.target, &[]))?;
+        config.within.extend(found);
+    }
+    Ok(config)
+}
+
+/// Writes messages of a process where they belong.
+fn say(log: &Log, pid: i32, text: &str) -> Result<(), Failure> {
+    let place = match log {
+        Log::Usual => {
+            return lwp_terminal::say_text(text).map_err(|error| Failure::io("messages", &error));
+        }
+        Log::Descriptor(descriptor) => PathBuf::from(format!("/proc/self/fd/{descriptor}")),
+        Log::File(pattern) => files::expanded(pattern, pid)?,
+    };
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(&place);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| Failure::io(place.display(), &error))
+}

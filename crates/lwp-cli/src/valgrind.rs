@@ -1,0 +1,338 @@
+//! Standing in for `valgrind --tool=callgrind`: `lwp valgrind …`, or lwp called by that name.
+//!
+//! Harnesses call callgrind with a handful of options. What has a meaning here is done; what changes neither counts nor
+//! files is taken and dropped; the rest is refused by name, because a harness must not take another number for the one
+//! it asked for.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use crate::args::usage_error;
+use crate::failure::Failure;
+
+pub mod files;
+pub mod parts;
+
+/// What valgrind was asked to do.
+#[derive(Debug)]
+pub enum Request {
+    /// Run a program.
+    Run(Box<Options>),
+    /// `--version`, `--help`.
+    Print(String),
+}
+
+/// Where messages go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Log {
+    /// Standard error.
+    #[default]
+    Usual,
+    /// A descriptor.
+    Descriptor(i32),
+    /// A file for each process, by a pattern.
+    File(String),
+}
+
+/// Callgrind's options, and those of Valgrind that matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `--callgrind-out-file`: `%p` is the process, `%q{NAME}` a variable.
+    pub output: String,
+    /// `--log-file`, `--log-fd`.
+    pub log: Log,
+    /// `-q`.
+    pub quiet: bool,
+    /// `--trace-children`.
+    pub children: bool,
+    /// `--collect-atstart`; by default, unless a function toggles it.
+    pub collect: Option<bool>,
+    /// `--instr-atstart`.
+    pub instrument: bool,
+    /// `--toggle-collect`, every one.
+    pub toggle: Vec<String>,
+    /// `--dump-instr`.
+    pub addresses: bool,
+    /// `--dump-line`.
+    pub lines: bool,
+    /// `--compress-strings`.
+    pub numbers_for_names: bool,
+    /// `--combine-dumps`.
+    pub combine: bool,
+    /// `--separate-threads`.
+    pub by_thread: bool,
+    /// `--branch-sim`.
+    pub branches: bool,
+    /// What was asked for and is not to be had, and does not change what is counted.
+    pub missing: Vec<String>,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            output: "callgrind.out.%p".to_owned(),
+            log: Log::Usual,
+            quiet: false,
+            children: false,
+            collect: None,
+            instrument: true,
+            toggle: Vec::new(),
+            addresses: false,
+            lines: true,
+            numbers_for_names: true,
+            combine: false,
+            by_thread: false,
+            branches: false,
+            missing: Vec::new(),
+            command: Vec::new(),
+        }
+    }
+}
+
+/// Options that change neither counts nor files.
+const DROPPED: &[&str] = &[
+    "I1",
+    "D1",
+    "LL",
+    "allow-mismatched-debuginfo",
+    "aspace-minaddr",
+    "avg-transtab-entry-size",
+    "child-silent-after-fork",
+    "compress-pos",
+    "default-suppressions",
+    "demangle",
+    "dsymutil",
+    "error-exitcode",
+    "error-limit",
+    "extra-debuginfo-path",
+    "fair-sched",
+    "fullpath-after",
+    "gen-suppressions",
+    "keep-debuginfo",
+    "main-stacksize",
+    "max-stackframe",
+    "max-threads",
+    "num-callers",
+    "num-transtab-sectors",
+    "read-inline-info",
+    "read-var-info",
+    "show-below-main",
+    "show-emwarns",
+    "sigill-diagnostics",
+    "skip-direct-rec",
+    "skip-plt",
+    "smc-check",
+    "suppressions",
+    "time-stamp",
+    "valgrind-stacksize",
+    "vgdb",
+    "vgdb-error",
+    "vgdb-poll",
+    "vgdb-prefix",
+];
+
+/// What the version is said to be: the format's, as harnesses look at it, and our own.
+pub fn version() -> String {
+    format!("valgrind-3.19.0.lwp-{}\n", env!("CARGO_PKG_VERSION"))
+}
+
+fn help() -> String {
+    "Counts what a program executes, in place of valgrind --tool=callgrind, and writes what callgrind writes
+
+Usage: lwp valgrind --tool=callgrind [OPTIONS] PROGRAM [ARGUMENTS]
+
+  --callgrind-out-file=FILE   callgrind.out.%p; %p is the process, %q{NAME} a variable
+  --collect-atstart=no        count only where the program, or --toggle-collect, says so
+  --toggle-collect=FUNCTION   from its entry to its return; * and ? stand for any letters
+  --instr-atstart=no          count nothing before the program starts it
+  --trace-children=yes        programs that it starts too
+  --dump-instr=yes, --dump-line=no, --compress-strings=no, --combine-dumps=yes, --separate-threads=yes
+  --branch-sim=yes            conditional branches too; mispredictions are not modelled
+  --log-file=FILE, --log-fd=N, -q
+
+Runs are deterministic: the processor is an x86-64-v3 one, and addresses, random numbers and time stamps are fixed.
+Caches (--cache-sim) are not modelled: instructions alone are written. Options that tune Valgrind itself are taken and
+dropped; others are refused. Client requests of callgrind's are obeyed.
+"
+    .to_owned()
+}
+
+/// Whether lwp was called by valgrind's name.
+pub fn is_called_so(name: Option<&OsStr>) -> bool {
+    name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "valgrind")
+}
+
+/// What valgrind's words ask for.
+pub fn request(words: &[OsString]) -> Result<Request, Failure> {
+    let mut options = Options::default();
+    let mut tool = None;
+    let mut rest = words;
+    while let Some((word, more)) = rest.split_first() {
+        let text = word.to_string_lossy();
+        if text == "--" {
+            rest = more;
+            break;
+        }
+        let Some(option) = text.strip_prefix('-').filter(|option| !option.is_empty()) else {
+            break;
+        };
+        rest = more;
+        let option = option.strip_prefix('-').unwrap_or(option);
+        match option.split_once('=') {
+            None if option == "version" => return Ok(Request::Print(version())),
+            None if option == "help" || option == "h" => return Ok(Request::Print(help())),
+            Some(("tool", name)) => tool = Some(name.to_owned()),
+            option => options.take(&text, option)?,
+        }
+    }
+    if tool.as_deref() != Some("callgrind") {
+        return Err(usage_error(
+            format!(
+                "lwp stands in for callgrind, not for {}",
+                tool.as_deref().unwrap_or("memcheck")
+            ),
+            "give --tool=callgrind, or call valgrind itself",
+        ));
+    }
+    if rest.is_empty() {
+        return Err(usage_error("no program given", "see `lwp valgrind --help`"));
+    }
+    options.command = rest.to_vec();
+    Ok(Request::Run(Box::new(options)))
+}
+
+impl Options {
+    /// Takes an option in, which is `text` as a whole.
+    fn take(&mut self, text: &str, option: Option<(&str, &str)>) -> Result<(), Failure> {
+        let Some((name, value)) = option else {
+            match text {
+                "-q" | "--quiet" => self.quiet = true,
+                "-v" | "--verbose" | "-d" => {}
+                _ => return Err(unknown(text)),
+            }
+            return Ok(());
+        };
+        let yes = || match value {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(usage_error(format!("{text} is neither yes nor no"), "give yes or no")),
+        };
+        match name {
+            "callgrind-out-file" => self.output = value.to_owned(),
+            "log-file" => self.log = Log::File(value.to_owned()),
+            "log-fd" => {
+                let number = value.parse().ok().filter(|number| *number >= 0);
+                self.log = Log::Descriptor(number.ok_or_else(|| unknown(text))?);
+            }
+            "trace-children" => self.children = yes()?,
+            "collect-atstart" => self.collect = Some(yes()?),
+            "instr-atstart" => self.instrument = yes()?,
+            "toggle-collect" => self.toggle.push(value.to_owned()),
+            "dump-instr" => self.addresses = yes()?,
+            "dump-line" => self.lines = yes()?,
+            "compress-strings" => self.numbers_for_names = yes()?,
+            "combine-dumps" => self.combine = yes()?,
+            "separate-threads" => self.by_thread = yes()?,
+            "branch-sim" => {
+                self.branches = yes()?;
+                self.lack(self.branches, "mispredictions (--branch-sim)");
+            }
+            "cache-sim" => self.lack(yes()?, "caches (--cache-sim)"),
+            "collect-systime" => {
+                self.lack(value != "no", "times of system calls (--collect-systime)")
+            }
+            "collect-jumps" => self.lack(yes()?, "jumps (--collect-jumps)"),
+            // What they ask for by default.
+            "separate-callers" | "dump-every-bb" if value == "0" => {}
+            "run-libc-freeres" | "run-cxx-freeres" | "separate-recs" => {}
+            "collect-bus" | "simulate-wb" | "simulate-hwpref" | "cacheuse" | "track-fds"
+            | "xml"
+                if value == "no" => {}
+            "xtree-memory" if value == "none" => {}
+            "sim-hints" | "kernel-variant" if value == "none" => {}
+            name if DROPPED.contains(&name) => {}
+            _ => return Err(unknown(text)),
+        }
+        Ok(())
+    }
+
+    fn lack(&mut self, asked: bool, what: &str) {
+        self.missing.retain(|missing| missing != what);
+        if asked {
+            self.missing.push(what.to_owned());
+        }
+    }
+
+    /// Whether threads collect from their beginning.
+    pub fn collects(&self) -> bool {
+        self.collect.unwrap_or(self.toggle.is_empty())
+    }
+}
+
+fn unknown(text: &str) -> Failure {
+    usage_error(
+        format!("{text}: lwp does not do this in callgrind's place"),
+        "leave it out, or call valgrind itself; `lwp valgrind --help` lists what is done",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Result<Options, String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        match request(&words) {
+            Ok(Request::Run(options)) => Ok(*options),
+            Ok(Request::Print(text)) => Err(text),
+            Err(failure) => Err(format!("{failure:?}")),
+        }
+    }
+
+    /// As gungraun 0.20 calls it.
+    const GUNGRAUN: &str = "--tool=callgrind --error-exitcode=0 --trace-children=yes --fair-sched=try --vgdb=no \
+        --I1=32768,8,64 --D1=32768,8,64 --LL=8388608,16,64 --cache-sim=yes --compress-strings=no --compress-pos=no \
+        --dump-line=yes --dump-instr=no --combine-dumps=no --separate-threads=yes \
+        --toggle-collect=*::__gungraun_wrapper_mod::* --callgrind-out-file=/tmp/a.out.#%p --log-file=/tmp/a.log.#%p \
+        bench --gungraun-run 0";
+    /// As CodSpeed's runner does.
+    const CODSPEED: &str = "-q --tool=callgrind --trace-children=yes --cache-sim=yes --I1=32768,8,64 --D1=32768,8,64 \
+        --LL=8388608,16,64 --instr-atstart=no --collect-systime=nsec --compress-strings=no --combine-dumps=yes \
+        --dump-line=no --read-inline-info=yes --callgrind-out-file=/tmp/%p.out bench";
+
+    #[test]
+    fn harnesses_are_understood() {
+        let options = asked(GUNGRAUN).expect("understood");
+        assert_eq!(options.toggle, ["*::__gungraun_wrapper_mod::*"]);
+        assert!(!options.collects() && options.instrument && options.children && options.by_thread);
+        assert_eq!(options.log, Log::File("/tmp/a.log.#%p".into()));
+        assert_eq!(options.missing, ["caches (--cache-sim)"]);
+        assert_eq!(options.command, ["bench", "--gungraun-run", "0"]);
+        let options = asked(CODSPEED).expect("understood");
+        assert!(options.quiet && options.collects() && !options.instrument && options.combine);
+        assert!(!options.lines && !options.numbers_for_names);
+    }
+
+    #[test]
+    fn what_is_not_done_is_refused_by_name() {
+        for option in ["--bogus=yes", "--dump-before=main", "--xml=yes", "--cacheuse=yes", "--wait"]
+        {
+            let refusal = asked(&format!("--tool=callgrind {option} true")).expect_err(option);
+            assert!(refusal.contains(option), "{refusal}");
+        }
+        assert!(asked("--tool=memcheck true").is_err_and(|refusal| refusal.contains("memcheck")));
+        assert!(asked("true").is_err_and(|refusal| refusal.contains("memcheck")));
+        assert!(asked("--tool=callgrind").is_err());
+        assert!(asked("--tool=callgrind --dump-instr=perhaps true").is_err());
+        assert!(asked("--version").is_err_and(|text| text.starts_with("valgrind-3.19.0")));
+    }
+
+    #[test]
+    fn a_program_s_options_are_its_own() {
+        let options = asked("--tool=callgrind -- --odd --tool=x").expect("understood");
+        assert_eq!(options.command, ["--odd", "--tool=x"]);
+        assert!(is_called_so(Some(OsStr::new("/a/valgrind"))) && !is_called_so(None));
+    }
+}

@@ -1,0 +1,421 @@
+//! Markers: a program, or whoever runs it, says from where to where it is to be counted.
+//!
+//! The program does so by [`Marker`]s, at which it asks the host. Who runs it names functions
+//! ([`crate::Config::within`]): their first instructions are executed by the host, and their return addresses are
+//! withheld from the indirect table as long as a thread is to return there, so that it asks then. In either case
+//! the counters are read where they are exact, and the thread stands still.
+
+use lwp_dbt::marker::Marker;
+use lwp_dbt::{AppPc, Slot, Weights};
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::{Tid, memory};
+
+use crate::config::{Markers, Plan};
+use crate::contexts::Sum;
+use crate::machine::Machine;
+use crate::profile::Profiler;
+use crate::server::{Backlog, remove_entries};
+
+/// Codes of our own markers.
+mod own {
+    pub const START: u8 = 1;
+    pub const STOP: u8 = 2;
+    pub const READ: u8 = 3;
+    pub const BEGIN: u8 = 4;
+    pub const SINCE: u8 = 5;
+}
+
+/// Valgrind's requests, by the numbers in its headers that programs include.
+mod request {
+    pub const RUNNING_ON_VALGRIND: u64 = 0x1001;
+    const CALLGRIND: u64 = (b'C' as u64) << 24 | (b'T' as u64) << 16;
+    pub const DUMP_STATS: u64 = CALLGRIND;
+    pub const ZERO_STATS: u64 = CALLGRIND + 1;
+    pub const TOGGLE_COLLECT: u64 = CALLGRIND + 2;
+    pub const DUMP_STATS_AT: u64 = CALLGRIND + 3;
+    pub const START_INSTRUMENTATION: u64 = CALLGRIND + 4;
+    pub const STOP_INSTRUMENTATION: u64 = CALLGRIND + 5;
+    const CACHEGRIND: u64 = (b'C' as u64) << 24 | (b'G' as u64) << 16;
+    pub const CACHEGRIND_START: u64 = CACHEGRIND;
+    pub const CACHEGRIND_STOP: u64 = CACHEGRIND + 1;
+}
+
+/// The longest name of a part.
+const LABEL_BYTES: usize = 4096;
+
+/// A function that a thread has been counted in and will leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame {
+    /// Where the return address lies.
+    stack: u64,
+    /// The return address.
+    to: u64,
+}
+
+/// A thread's own part in whether it counts.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    /// Counting is switched on for it.
+    pub collects: bool,
+    /// What it had executed at the last marker from which it reads its counts.
+    read_from: Sum,
+    /// Functions of [`crate::Config::within`] that it is in.
+    frames: Vec<Frame>,
+}
+
+/// What a marker is answered: rax and rdx.
+type Answer = [u64; 2];
+
+impl Machine {
+    /// What a new thread begins with.
+    pub fn first_bounds(&self) -> Bounds {
+        let collects = match self.config.markers {
+            None => true,
+            Some(Markers::Between) => false,
+            Some(Markers::Callgrind { collect, .. }) => collect,
+        };
+        Bounds { collects, ..Bounds::default() }
+    }
+
+    /// Whether a thread of `pid` with these bounds counts.
+    pub fn wants_counts(&self, pid: i32, bounds: &Bounds) -> bool {
+        let started = self.started_counting.get(&pid).copied();
+        self.enabled
+            && match self.config.markers {
+                None => true,
+                Some(Markers::Between) => bounds.collects || started == Some(true),
+                Some(Markers::Callgrind { instrument, .. }) => {
+                    bounds.collects && started.unwrap_or(instrument)
+                }
+            }
+    }
+
+    /// A child of fork goes on as its maker does.
+    pub fn inherit_bounds(&mut self, child: Tid, child_pid: i32, maker: Tid) {
+        let Some(thread) = self.threads.get(&maker) else { return };
+        let (pid, bounds) = (thread.pid, thread.bounds.clone());
+        match self.started_counting.get(&pid).copied() {
+            Some(started) => self.started_counting.insert(child_pid, started),
+            None => self.started_counting.remove(&child_pid),
+        };
+        let on = self.wants_counts(child_pid, &bounds);
+        if let Some(thread) = self.threads.get_mut(&child) {
+            thread.bounds = Bounds { read_from: Sum::default(), ..bounds };
+            thread.counting = on;
+        }
+    }
+
+    /// The instruction at `pc` is the last one of a marker, and has been counted.
+    pub fn marker(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
+        let Some(marker) = marker_at(tid, pc.0) else {
+            // Somebody has changed the code meanwhile.
+            self.forged(tid, "a marker where none is");
+            return None;
+        };
+        let context = self.contexts.context(slot);
+        let asked = [Slot::Rax, Slot::Rdi].map(|field| context.get(field));
+        if let Some([rax, rdx]) = self.obey(tid, marker, pc.0, asked, true) {
+            let context = self.contexts.context(slot);
+            context.set(Slot::Rax, rax);
+            context.set(Slot::Rdx, rdx);
+        }
+        self.after_instruction(tid, slot, pc, marker.last_bytes(), alone)
+    }
+
+    /// The same where the host is to execute the instruction at the application's pc, which has not been
+    /// counted. `None` if it is no marker's.
+    pub fn marker_alone(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
+        if !self.emulated.markers {
+            return None;
+        }
+        let marker = marker_at(tid, app.0.rip)?;
+        let mut next = *app;
+        if let Some([rax, rdx]) = self.obey(tid, marker, app.0.rip, [app.0.rax, app.0.rdi], false) {
+            (next.0.rax, next.0.rdx) = (rax, rdx);
+        }
+        next.0.rip += marker.last_bytes();
+        Some(next)
+    }
+
+    /// Does what a marker says, given rax and rdi. `counted`: the counters have its last instruction.
+    fn obey(
+        &mut self,
+        tid: Tid,
+        marker: Marker,
+        pc: u64,
+        [rax, rdi]: [u64; 2],
+        counted: bool,
+    ) -> Option<Answer> {
+        let here = Here { marker, pc, counted };
+        let request = match marker {
+            Marker::Own(own::START) => request::START_INSTRUMENTATION,
+            Marker::Own(own::STOP) => request::STOP_INSTRUMENTATION,
+            Marker::Own(own::READ) => return self.read_count(tid, rdi, counted, false),
+            Marker::Own(own::SINCE) => return self.read_count(tid, rdi, counted, true),
+            Marker::Own(own::BEGIN) => {
+                self.begin_reading(tid, counted);
+                return None;
+            }
+            Marker::Own(_) => return None,
+            Marker::Valgrind => memory::read_u64(tid, rax).ok()?,
+        };
+        self.config.markers?;
+        match request {
+            request::START_INSTRUMENTATION | request::CACHEGRIND_START => {
+                self.start_counting(tid, &here, true);
+            }
+            request::STOP_INSTRUMENTATION | request::CACHEGRIND_STOP => {
+                self.start_counting(tid, &here, false);
+            }
+            request::TOGGLE_COLLECT => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.bounds.collects ^= true;
+                }
+                self.switch_at(tid, &here);
+            }
+            request::ZERO_STATS => self.start_over(tid),
+            request::DUMP_STATS => self.end_part(tid, String::new()),
+            request::DUMP_STATS_AT => {
+                let label = memory::read_u64(tid, rax + 8).map(|at| text_at(tid, at));
+                self.end_part(tid, label.unwrap_or_default());
+            }
+            request::RUNNING_ON_VALGRIND
+                if matches!(self.config.markers, Some(Markers::Callgrind { .. })) =>
+            {
+                return Some([rax, 1]);
+            }
+            _ => return None,
+        }
+        // What a request that answers nothing leaves in rdx.
+        (marker == Marker::Valgrind).then_some([rax, 0])
+    }
+
+    /// Remembers what a thread has executed up to a marker and with it.
+    fn begin_reading(&mut self, tid: Tid, counted: bool) {
+        let mut sum = self.thread_sum(tid);
+        if !counted {
+            sum.add(instructions(1), 1);
+        }
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.bounds.read_from = sum;
+        }
+    }
+
+    /// How many events of number `event` a thread has executed before a marker, in all or since the last one that
+    /// says so; and that they are counted.
+    fn read_count(&mut self, tid: Tid, event: u64, counted: bool, since: bool) -> Option<Answer> {
+        if self.config.plan != Plan::Exact {
+            return None;
+        }
+        let mut sum = self.thread_sum(tid);
+        if since {
+            sum = sum.minus(self.threads.get(&tid)?.bounds.read_from);
+        }
+        if counted {
+            sum.add(instructions(-1), 1);
+        }
+        let counts = sum.counts();
+        let value = match event {
+            0 => counts.instructions,
+            1 => counts.branches,
+            2 => counts.taken(),
+            3 => counts.conditional,
+            4 => counts.conditional_taken,
+            5 => counts.calls,
+            6 => counts.returns,
+            7 => counts.indirect,
+            _ => return None,
+        };
+        Some([value, 1])
+    }
+
+    /// Starts or stops counting in the whole process of a thread.
+    fn start_counting(&mut self, tid: Tid, here: &Here, on: bool) {
+        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
+        self.started_counting.insert(pid, on);
+        self.switch_at(tid, here);
+        let others: Vec<Tid> = self.threads_of(pid);
+        for tid in others {
+            self.switch_counting(tid);
+        }
+    }
+
+    fn threads_of(&self, pid: i32) -> Vec<Tid> {
+        let mut tids: Vec<Tid> =
+            self.threads.iter().filter(|(_, it)| it.pid == pid).map(|(tid, _)| *tid).collect();
+        tids.sort_unstable();
+        tids
+    }
+
+    /// Brings a thread that stands at a marker to the state that is wanted. The marker itself is not counted.
+    fn switch_at(&mut self, tid: Tid, here: &Here) {
+        let before = self.threads.get(&tid).map(|thread| thread.counting);
+        self.switch_counting(tid);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        match (before, thread.counting) {
+            (Some(true), false) => {
+                let skip = usize::from(!here.counted);
+                let own = here.marker.instructions().iter().rev().skip(skip);
+                for &back in own {
+                    thread.kept.add(instructions(-1), 1);
+                    thread.profile.leave_out(here.pc - back);
+                }
+            }
+            (Some(false), true) if !here.counted => {
+                thread.mark.add(instructions(1), 1);
+                thread.profile.pass_over(here.pc);
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets what the process of a thread has counted.
+    fn start_over(&mut self, tid: Tid) {
+        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
+        for tid in self.threads_of(pid) {
+            self.mark_executions(tid, false);
+            let total = self.thread_sum(tid);
+            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            (thread.kept, thread.mark) = (Sum::default(), total);
+            thread.profile.forget_kept();
+        }
+    }
+
+    /// What the process of a thread has counted so far is a part of its own, called `label`.
+    fn end_part(&mut self, tid: Tid, label: String) {
+        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
+        if self.profiler.is_none() || self.samples() {
+            return;
+        }
+        let threads = self.threads_of(pid);
+        for &tid in &threads {
+            self.report_thread(tid);
+        }
+        let serial = |tid| self.threads.get(tid).map(|thread| thread.profile.serial);
+        let serials: Vec<u32> = threads.iter().filter_map(serial).collect();
+        if let Some(profiler) = &mut self.profiler {
+            profiler.end_part(pid, &serials, &label);
+        }
+        for tid in threads {
+            self.mark_executions(tid, false);
+            let fresh = self.profiler.as_mut().map(Profiler::new_thread);
+            if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
+                thread.profile.forget_kept();
+                (thread.profile.serial, thread.profile.announced) = (fresh.serial, false);
+            }
+        }
+    }
+}
+
+/// Where a marker was met.
+struct Here {
+    marker: Marker,
+    /// Its last instruction.
+    pc: u64,
+    /// That has been counted.
+    counted: bool,
+}
+
+fn instructions(count: i32) -> Weights {
+    Weights { instructions: count, ..Weights::default() }
+}
+
+/// The marker whose last instruction is at `pc`.
+fn marker_at(tid: Tid, pc: u64) -> Option<Marker> {
+    let bytes = crate::emulate::read_code(tid, pc);
+    let before = || memory::read_array::<16>(tid, pc.wrapping_sub(16)).ok();
+    let of = |len: usize| Marker::of(&bytes[..len], before);
+    of(7).or_else(|| of(3))
+}
+
+/// The text at `address`.
+fn text_at(tid: Tid, address: u64) -> String {
+    let mut bytes = Vec::new();
+    while bytes.len() < LABEL_BYTES {
+        let Ok([byte]) = memory::read_array::<1>(tid, address + bytes.len() as u64) else { break };
+        if byte == 0 {
+            break;
+        }
+        bytes.push(byte);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Machine {
+    /// Whether a function of [`crate::Config::within`] begins at `pc`.
+    fn begins_function(&mut self, tid: Tid, pc: u64) -> bool {
+        let Some((space, family)) = self.space_of(tid) else { return false };
+        let Some((_, range)) = space.known_code(pc) else { return false };
+        family.module(range.unit).unit.is_marked(AppPc(pc))
+    }
+
+    /// The host is about to execute the instruction at the application's pc, which may be a function's first.
+    pub fn enter_function(&mut self, tid: Tid, app: &Regs) {
+        if self.config.within.is_empty() || !self.begins_function(tid, app.0.rip) {
+            return;
+        }
+        let Ok(to) = memory::read_u64(tid, app.0.rsp) else { return };
+        let frame = Frame { stack: app.0.rsp, to };
+        self.leave_functions(tid, frame.stack);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        if thread.bounds.frames.last() == Some(&frame) {
+            // A loop that begins with the function.
+            return;
+        }
+        thread.bounds.frames.push(frame);
+        self.toggle(tid);
+        self.withhold(tid, to);
+    }
+
+    /// A thread has got to `pc` with its stack at `stack`, by an indirect branch that did not find it. Returns whether
+    /// others like it may find it.
+    pub fn returned(&mut self, tid: Tid, pc: u64, stack: u64) -> bool {
+        if self.config.within.is_empty() {
+            return true;
+        }
+        self.leave_functions(tid, stack);
+        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return true };
+        let waited = |thread: &crate::machine::Thread| {
+            thread.pid == pid && thread.bounds.frames.iter().any(|frame| frame.to == pc)
+        };
+        let free = !self.threads.values().any(waited);
+        if free && let Some((space, _)) = self.space_of(tid) {
+            space.withheld.remove(&pc);
+        }
+        free
+    }
+
+    /// A thread's stack ends at `stack`: the functions below are done.
+    fn leave_functions(&mut self, tid: Tid, stack: u64) {
+        while let Some(thread) = self.threads.get_mut(&tid)
+            && thread.bounds.frames.last().is_some_and(|frame| frame.stack < stack)
+        {
+            thread.bounds.frames.pop();
+            self.toggle(tid);
+        }
+    }
+
+    /// A thread has entered or left a function.
+    fn toggle(&mut self, tid: Tid) {
+        let callgrind = matches!(self.config.markers, Some(Markers::Callgrind { .. }));
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            let bounds = &mut thread.bounds;
+            bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
+        }
+        self.switch_counting(tid);
+    }
+
+    /// Has whoever returns to `pc` ask.
+    fn withhold(&mut self, tid: Tid, pc: u64) {
+        let Some((space, family)) = self.space_of(tid) else { return };
+        if !space.withheld.insert(pc) {
+            return;
+        }
+        let Some((_, range)) = space.code_at(family, tid, pc) else { return };
+        if let Some(entry) = family.module(range.unit).unit.entry_at(AppPc(pc))
+            && space.take_inserted(entry)
+        {
+            remove_entries(tid, family, &[entry]);
+        }
+    }
+}

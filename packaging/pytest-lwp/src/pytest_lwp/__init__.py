@@ -1,0 +1,1 @@
+"""Benchmarks in pytest, measured in instructions."""
