@@ -294,6 +294,8 @@ pub struct Config {
     pub fold: bool,
     /// Reports say how much CPU time each thread has taken.
     pub thread_times: bool,
+    /// The program finds its tracer in `/proc/PID/status`, as libcpc does, which asks it for counters.
+    pub shows_tracer: bool,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
     /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
@@ -350,6 +352,7 @@ impl Config {
             only_thread: None,
             fold: false,
             thread_times: false,
+            shows_tracer: false,
             follow_children: true,
             aslr: false,
             deterministic: false,

@@ -214,7 +214,9 @@ impl Machine {
             Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
             Kind::Statm => text::statm(&read("statm")?, &ours()?),
             Kind::Stat => text::stat(&read("stat")?, &ours()?, runs),
-            Kind::Status => text::status(&read("status")?, &ours()?, runs),
+            Kind::Status => {
+                text::status(&read("status")?, &ours()?, runs, self.config.shows_tracer)
+            }
             Kind::Limits => {
                 let limited = maps::read(about).iter().any(is_ours);
                 text::limits(&read("limits")?, limited)

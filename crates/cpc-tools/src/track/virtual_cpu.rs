@@ -136,6 +136,7 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
     };
     let plan = if sampling.is_empty() { Plan::Exact } else { Plan::Plain };
     let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
+    config.shows_tracer = true;
     if !sampling.is_empty() {
         config.lwp = None;
         config.sampling = sampling.to_vec();

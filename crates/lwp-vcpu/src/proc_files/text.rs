@@ -179,15 +179,15 @@ pub fn stat(text: &[u8], ours: &Ours, runs: bool) -> Vec<u8> {
     out
 }
 
-/// The same by lines.
-pub fn status(text: &[u8], ours: &Ours, runs: bool) -> Vec<u8> {
+/// The same by lines; `traced` leaves its tracer in place.
+pub fn status(text: &[u8], ours: &Ours, runs: bool, traced: bool) -> Vec<u8> {
     each_line(text, |line| {
         let (name, value) = line.split_once(':')?;
         let less = match name {
             "State" if runs || value.trim().starts_with('t') => {
                 return Some("State:\tR (running)\n".to_owned());
             }
-            "TracerPid" => return Some("TracerPid:\t0\n".to_owned()),
+            "TracerPid" if !traced => return Some("TracerPid:\t0\n".to_owned()),
             "VmPeak" | "VmSize" => ours.bytes,
             "VmHWM" | "VmRSS" => ours.resident,
             "RssAnon" => ours.anonymous,
@@ -301,7 +301,7 @@ mod tests {
         let text = "Name:\ta\nState:\tt (tracing stop)\nTracerPid:\t77\nVmSize:\t    4000 kB\nVmLib:\t 5 kB\n";
         let want =
             "Name:\ta\nState:\tR (running)\nTracerPid:\t0\nVmSize:\t    2976 kB\nVmLib:\t 5 kB\n";
-        assert_eq!(String::from_utf8_lossy(&status(text.as_bytes(), &ours, false)), want);
+        assert_eq!(String::from_utf8_lossy(&status(text.as_bytes(), &ours, false, false)), want);
         let sums = "00100000-7fff00000000 ---p 00000000 00:00 0    [rollup]\nRss:                 612 kB\n";
         let want = "00100000-7fff00000000 ---p 00000000 00:00 0    [rollup]\nRss:                 100 kB\n";
         assert_eq!(String::from_utf8_lossy(&rollup(sums.as_bytes(), &ours)), want);
