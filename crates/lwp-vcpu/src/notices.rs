@@ -5,7 +5,7 @@
 //! fragments compare their own bytes before they run instead.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::userfault::{FLAGS, SYS_USERFAULTFD, Userfault, Writes};
@@ -74,6 +74,15 @@ pub enum Source {
     Given(Arc<Notices>),
 }
 
+impl Source {
+    /// What is known of a new address space's: they are asked for with `LWP_GUARD=1` only.
+    pub fn at_first() -> Self {
+        static WANTED: OnceLock<bool> = OnceLock::new();
+        let wanted = || std::env::var_os("LWP_GUARD").is_some_and(|value| value == "1");
+        if *WANTED.get_or_init(wanted) { Self::Unknown } else { Self::Refused }
+    }
+}
+
 impl Notices {
     /// Those of the address space that `descriptor` belongs to.
     fn new(key: u64, descriptor: Userfault) -> Self {
@@ -87,28 +96,22 @@ impl Notices {
     /// Whether thread `tid` has `bytes` at `address`, in memory that extends over `mapping`, and will have them there
     /// until notice of a write is given.
     pub fn guard(&self, tid: i32, address: u64, bytes: &[u8], mapping: (u64, u64)) -> bool {
-        let mut fresh = false;
-        for page in pages_of((address, address + bytes.len() as u64)) {
-            match self.guard_page(page, mapping) {
-                Some(new) => fresh |= new,
-                None => return false,
-            }
+        let mut pages = pages_of((address, address + bytes.len() as u64));
+        if !pages.all(|page| self.guard_page(page, mapping)) {
+            return false;
         }
-        if !fresh {
-            return true;
-        }
-        // They have been read before the page was guarded.
+        // They may have been read before the page was guarded.
         let mut now = vec![0; bytes.len()];
         memory::read_exact(tid, address, &mut now).is_ok() && now == bytes
     }
 
-    /// Whether the page has been guarded just now; `None` where it is not to be guarded.
-    fn guard_page(&self, page: u64, mapping: (u64, u64)) -> Option<bool> {
+    /// Guards the page; false where it is not to be guarded.
+    fn guard_page(&self, page: u64, mapping: (u64, u64)) -> bool {
         let mut pages = self.pages();
         let state = &mut pages.entry(page).or_insert(Page::NEW).state;
         match state {
-            State::Guarded => return Some(false),
-            State::Left(_) => return None,
+            State::Guarded => return true,
+            State::Left(_) => return false,
             State::Open => {}
         }
         let guard = || self.descriptor.protect((page, page + PAGE), true);
@@ -117,7 +120,7 @@ impl Notices {
             guard()
         });
         *state = if guarded.is_ok() { State::Guarded } else { State::Left(None) };
-        guarded.ok().map(|()| true)
+        guarded.is_ok()
     }
 
     /// The next write that waits.
@@ -128,7 +131,8 @@ impl Notices {
     /// Nothing that was translated of the page of `address` can be reached any more: lets the write to it happen.
     fn let_write(&self, address: u64) {
         let page = address & !(PAGE - 1);
-        if let Some(page) = self.pages().get_mut(&page) {
+        let mut pages = self.pages();
+        if let Some(page) = pages.get_mut(&page) {
             page.note_write(Instant::now());
         }
         // The page may be gone, and its address space too.

@@ -101,7 +101,7 @@ impl Space {
             locks_future: false,
             mapped: (1 << arenas) - 1,
             refused: 0,
-            notices: Source::Unknown,
+            notices: Source::at_first(),
             avoided: Vec::new(),
             moves: false,
         }
@@ -145,7 +145,7 @@ impl Space {
             locks_future: false,
             mapped: self.mapped,
             refused: 0,
-            notices: Source::Unknown,
+            notices: Source::at_first(),
             avoided: self.avoided.clone(),
             moves: false,
         };
