@@ -26,7 +26,7 @@
 //!
 //! Run natively, as by `cargo bench`, it executes every benchmark once and says that nothing is counted.
 //!
-//! With feature `criterion`, [`criterion`] measures benchmarks that are written for it.
+//! With feature `criterion`, module `criterion` measures benchmarks that are written for it.
 #![forbid(unsafe_code)]
 
 mod bench;
