@@ -8,19 +8,19 @@ use crate::counter::{NOT_COUNTED, counted};
 use crate::options::{Options, Request};
 use crate::results::{Count, Results};
 
-/// What runs benchmarks and keeps their results.
+/// A runner of benchmarks, which keeps their results.
 #[derive(Debug)]
 pub struct Bench {
     options: Options,
     results: Results,
 }
 
-/// How often a benchmark is measured. What it does for the first time, such as resolving a function of a library, is
+/// The number of times that a benchmark is measured. Its first time, such as resolving a function of a library, is
 /// not part of what it costs.
 const TIMES: usize = 3;
 
 impl Bench {
-    /// What the program's arguments ask for. Help and errors end the program here.
+    /// The runner that the program's arguments ask for. Help and errors end the program here.
     pub fn from_arguments() -> Self {
         match Options::parse(std::env::args().skip(1)) {
             Ok(Request::Run(options)) => Self::new(options),

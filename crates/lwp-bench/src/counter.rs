@@ -1,6 +1,6 @@
-//! What counts: lwp's markers where there can be any, and nothing elsewhere.
+//! The counter: lwp's markers where there can be any, and nothing elsewhere.
 
-/// What `work` returns, and how many instructions it took; `None` where nothing is counted.
+/// The result of `work`, and the instructions that it took; `None` where nothing is counted.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[inline(always)]
 pub fn counted<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
@@ -12,7 +12,7 @@ pub fn counted<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
     (work(), None)
 }
 
-/// How many instructions this thread has executed; `None` where nothing is counted.
+/// The number of instructions that this thread has executed; `None` where nothing is counted.
 #[cfg(feature = "criterion")]
 #[inline(always)]
 pub fn so_far() -> Option<u64> {

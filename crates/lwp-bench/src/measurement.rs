@@ -52,7 +52,7 @@ pub fn criterion() -> Criterion<Instructions> {
         .without_plots()
 }
 
-/// Where results are kept: `name` in cargo's target directory, which the program lies in, as `PROFILE/deps/PROGRAM`.
+/// The place of results: `name` in cargo's target directory, which the program lies in, as `PROFILE/deps/PROGRAM`.
 fn place(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     Some(program.ancestors().nth(3)?.join(name))
@@ -127,7 +127,7 @@ impl ValueFormatter for Counted {
     }
 }
 
-/// Where nothing is counted, results say so.
+/// Results that say so where nothing is counted.
 struct Uncounted;
 
 impl ValueFormatter for Uncounted {

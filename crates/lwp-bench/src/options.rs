@@ -18,7 +18,7 @@ Runs the benchmarks whose names contain a FILTER, all without one
   --test           run each benchmark once
 ";
 
-/// What is asked for.
+/// The options of a run.
 #[derive(Debug, Default, PartialEq)]
 pub struct Options {
     pub list: bool,
@@ -32,7 +32,7 @@ pub struct Options {
     pub limit: Option<f64>,
 }
 
-/// What a command line asks for.
+/// The meaning of a command line.
 #[derive(Debug, PartialEq)]
 pub enum Request {
     Run(Options),

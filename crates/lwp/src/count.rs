@@ -93,7 +93,7 @@ pub fn stop() {
     marker!("2");
 }
 
-/// How many `event`s this thread has executed since it began, wherever `lwp stat` and `lwp record` count; `None` where
+/// The number of `event`s this thread has executed since it began, wherever `lwp stat` and `lwp record` count; `None` where
 /// nothing is counted exactly: natively, under `lwp run`, and in sampled recordings.
 #[inline(always)]
 pub fn read(event: Event) -> Option<u64> {
@@ -101,7 +101,7 @@ pub fn read(event: Event) -> Option<u64> {
     reading!("3", event).map(|count: u64| count.saturating_sub(set_up))
 }
 
-/// What `work` returns, and how many instructions it took in this thread; `None` where nothing is counted, see
+/// The result of `work`, and the instructions that it took in this thread; `None` where nothing is counted, see
 /// [`read`].
 ///
 /// `work` must not call this function, nor [`events_of`].
