@@ -15,7 +15,7 @@ pub struct Bench {
     results: Results,
 }
 
-/// The number of times that a benchmark is measured. Its first time, such as resolving a function of a library, is
+/// The number of times that a benchmark is measured. Work of the first time, such as resolving a library function, is
 /// not part of what it costs.
 const TIMES: usize = 3;
 

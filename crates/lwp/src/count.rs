@@ -93,7 +93,7 @@ pub fn stop() {
     marker!("2");
 }
 
-/// The number of `event`s this thread has executed since it began, wherever `lwp stat` and `lwp record` count; `None` where
+/// The number of `event`s this thread has executed since it began, where `lwp stat` and `lwp record` count; `None` where
 /// nothing is counted exactly: natively, under `lwp run`, and in sampled recordings.
 #[inline(always)]
 pub fn read(event: Event) -> Option<u64> {
