@@ -252,8 +252,15 @@ fn pytest_counts_instructions() {
         "{first}"
     );
     assert_eq!(kept("second.json"), first);
-    let same = printed(&pytest(&["--lwp", "--lwp-compare", "first.json", "--lwp-limit", "0"]));
-    assert_eq!(same.matches("  unchanged").count(), 2, "{same}");
+    // Other options of pytest's leave another heap, which costs a call that allocates a few
+    // instructions more or less.
+    let near = printed(&pytest(&["--lwp", "--lwp-compare", "first.json", "--lwp-limit", "1"]));
+    for test in ["test_sum", "test_sort"] {
+        let line = near.lines().find(|line| line.contains(test)).expect(&near);
+        let change = line.split_whitespace().nth(2).expect("a change");
+        let percent = if change == "unchanged" { 0.0 } else { change.parse().expect("a number") };
+        assert!(f64::abs(percent) < 0.5, "{near}");
+    }
     std::fs::write(dir.join("less.json"), "{\"test_work.py::test_sum\": 100}").expect("written");
     let grown = pytest(&["--lwp", "--lwp-compare", "less.json", "--lwp-limit", "5"]);
     assert!(
