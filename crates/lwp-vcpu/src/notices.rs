@@ -75,11 +75,11 @@ pub enum Source {
 }
 
 impl Source {
-    /// What is known of a new address space's: they are asked for with `LWP_GUARD=1` only.
+    /// The source of a new address space. With `LWP_GUARD=0` code compares itself, as where the kernel refuses notices.
     pub fn at_first() -> Self {
-        static WANTED: OnceLock<bool> = OnceLock::new();
-        let wanted = || std::env::var_os("LWP_GUARD").is_some_and(|value| value == "1");
-        if *WANTED.get_or_init(wanted) { Self::Unknown } else { Self::Refused }
+        static REFUSED: OnceLock<bool> = OnceLock::new();
+        let refused = || std::env::var_os("LWP_GUARD").is_some_and(|value| value == "0");
+        if *REFUSED.get_or_init(refused) { Self::Refused } else { Self::Unknown }
     }
 }
 
@@ -264,8 +264,12 @@ impl Board {
 }
 
 impl Machine {
-    /// Finds out whether notice of writes to code can be had in the address space of `tid`, which stands still.
+    /// Finds out whether notice of writes to code can be had in the address space of `tid`, which stands still, unless
+    /// another thread has asked before: pages stay guarded by the notices that were there first.
     pub fn find_notices(&mut self, tid: Tid) {
+        if self.space_of(tid).is_some_and(|(space, _)| !matches!(space.notices, Source::Unknown)) {
+            return;
+        }
         let source = match self.make_notices(tid) {
             Some(notices) => Source::Given(notices),
             None => Source::Refused,
