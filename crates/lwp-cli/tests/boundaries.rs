@@ -126,43 +126,70 @@ fn a_first_process_that_forges_requests_ends_with_125_and_a_reason() {
 
 #[test]
 fn nine_thousand_threads_at_a_time_run() {
-    let dir = fresh("many");
+    let Some(dir) = many_threads("many") else { return };
+    let native = run(&dir, &["./program", "9000"]);
+    let virtual_cpu = run(&dir, &[LWP, "run", "--", "./program", "9000"]);
+    assert_eq!(text(&virtual_cpu.stdout), text(&native.stdout), "{}", text(&virtual_cpu.stderr));
+}
+
+#[test]
+fn a_thread_too_many_cannot_be_made_and_harms_nobody() {
+    let Some(dir) = many_threads("too-many") else { return };
+    let native = run(&dir, &["./program", "22000"]);
+    if text(&native.stdout) != "22000 of 22000: Success\n" {
+        return eprintln!("skipped: this machine runs no 22,000 threads: {}", text(&native.stdout));
+    }
+    let virtual_cpu = run(&dir, &[LWP, "run", "--", "./program", "22000"]);
+    let (printed, said) = (text(&virtual_cpu.stdout), text(&virtual_cpu.stderr));
+    assert_eq!(printed, "20991 of 20991: Resource temporarily unavailable\n", "{said}");
+    assert!(virtual_cpu.status.success() && said.is_empty(), "{said}");
+}
+
+/// Builds a program in a directory of its own that has as many threads at a time as it is told, if there is a compiler.
+fn many_threads(name: &str) -> Option<std::path::PathBuf> {
+    let dir = fresh(name);
     let source = r#"
         #include <pthread.h>
         #include <stdio.h>
         #include <stdlib.h>
-        #include <unistd.h>
+        #include <string.h>
         static int ran, go;
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static pthread_cond_t may_end = PTHREAD_COND_INITIALIZER;
         static void *thread(void *argument)
         {
-            __sync_fetch_and_add(&ran, 1);
-            while (!__atomic_load_n(&go, __ATOMIC_SEQ_CST))
-                usleep(200000);
+            pthread_mutex_lock(&lock);
+            ran++;
+            while (!go)
+                pthread_cond_wait(&may_end, &lock);
+            pthread_mutex_unlock(&lock);
             return argument;
         }
-        int main(void)
+        int main(int count, char **words)
         {
-            enum { WANTED = 9000 };
-            static pthread_t threads[WANTED];
+            int wanted = atoi(words[1]), made = 0, error = 0;
+            pthread_t *threads = malloc(wanted * sizeof *threads);
             pthread_attr_t attributes;
             pthread_attr_init(&attributes);
             pthread_attr_setstacksize(&attributes, 16384);
-            int made = 0;
-            while (made < WANTED && !pthread_create(&threads[made], &attributes, thread, 0))
-                made++;
-            __atomic_store_n(&go, 1, __ATOMIC_SEQ_CST);
+            while (made < wanted && !error) {
+                error = pthread_create(&threads[made], &attributes, thread, 0);
+                made += !error;
+            }
+            pthread_mutex_lock(&lock);
+            go = 1;
+            pthread_cond_broadcast(&may_end);
+            pthread_mutex_unlock(&lock);
             for (int i = 0; i < made; i++)
                 pthread_join(threads[i], 0);
-            printf("%d of %d\n", ran, made);
+            printf("%d of %d: %s\n", ran, made, strerror(error));
             return 0;
         }"#;
     std::fs::write(dir.join("many.c"), source).expect("writable");
     if !tools::has("gcc") {
-        return;
+        return None;
     }
     let built = run(&dir, &["gcc", "-O1", "-pthread", "-o", "program", "many.c"]);
     assert!(built.status.success(), "{}", text(&built.stderr));
-    let native = run(&dir, &["./program"]);
-    let virtual_cpu = run(&dir, &[LWP, "run", "--", "./program"]);
-    assert_eq!(text(&virtual_cpu.stdout), text(&native.stdout), "{}", text(&virtual_cpu.stderr));
+    Some(dir)
 }

@@ -34,6 +34,7 @@ use needs::satisfy;
 use signals::{delivered, signalled};
 use trap_flag::at_syscall;
 
+const EAGAIN: i64 = -11;
 const SIGTRAP: i32 = 5;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -382,6 +383,23 @@ impl<'a> Tracer<'a> {
         start_image(machine, tid, parent)
     }
 
+    /// Tells a thread at the end of its call that it could not make another.
+    fn decline(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
+        sys::cont_syscall(tid, 0)?;
+        match Tracee(tid).wait()? {
+            Stop::Syscall => {
+                let mut regs = Tracee(tid).regs()?;
+                regs.0.rax = EAGAIN as u64;
+                Tracee(tid).set_regs(&regs)
+            }
+            stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
+                self.gone(machine, tid, stop);
+                Err(Errno::ESRCH)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A thread or process has been made.
     fn child(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
         let child = sys::event_message(tid)? as Tid;
@@ -390,7 +408,9 @@ impl<'a> Tracer<'a> {
             && let Some(thread) = machine.threads.get(&tid)
         {
             let maker = Maker { tid, slot: Some(thread.slot), pid: thread.pid };
-            birth::reported(machine, maker, child, &regs);
+            if !birth::reported(machine, maker, child, &regs) {
+                self.decline(machine, tid)?;
+            }
         }
         match machine.threads.get(&tid).map(|thread| thread.mode) {
             // By a way into the kernel that is stepped over: INT 0x80.

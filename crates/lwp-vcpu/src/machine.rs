@@ -192,6 +192,8 @@ pub struct Machine {
     pub slots: Vec<Tid>,
     /// New tracees that stand still until their makers report them.
     pub newborn: Vec<Tid>,
+    /// New threads that have no place in their processes and have not stopped yet.
+    pub unwanted: Vec<Tid>,
     /// Processes that have ended, with their address spaces, for children that they made last.
     pub limbo: HashMap<i32, Process>,
     limbo_order: VecDeque<i32>,
@@ -274,6 +276,7 @@ impl Machine {
             threads: HashMap::new(),
             slots: Vec::new(),
             newborn: Vec::new(),
+            unwanted: Vec::new(),
             limbo: HashMap::new(),
             limbo_order: VecDeque::new(),
             reports: Reports::new(config.fold),

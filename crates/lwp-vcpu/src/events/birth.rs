@@ -10,7 +10,8 @@ use lwp_ptrace::{Stop, Tid, Tracee};
 use super::departure::release;
 use super::{Handled, SIGKILL};
 use crate::contexts::FileId;
-use crate::exec::path_of;
+use crate::exec::{find_syscall, path_of};
+use crate::inject::Injector;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
@@ -19,6 +20,8 @@ use crate::syscalls::nr;
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
+const EXIT: u64 = 60;
+const SET_TID_ADDRESS: u64 = 218;
 
 /// The thread that has made another.
 #[derive(Clone, Copy, Debug)]
@@ -35,24 +38,58 @@ pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     if stop != Stop::Interrupted {
         return Tracee(tid).cont(0);
     }
+    if let Some(place) = machine.unwanted.iter().position(|unwanted| *unwanted == tid) {
+        machine.unwanted.swap_remove(place);
+        return end_unseen(tid);
+    }
     machine.newborn.push(tid);
     if maker_is_alive(machine, tid) { Ok(()) } else { orphaned(machine, tid) }
 }
 
-/// A thread has reported that it has made `child`.
-pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) {
+/// A thread has reported that it has made `child`. False where a process can have no more threads: `child` ends before it
+/// executes anything, and its maker is to be told so.
+pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
     let waits = machine.newborn.iter().position(|newborn| *newborn == child);
     if let Some(waits) = waits {
         machine.newborn.swap_remove(waits);
     }
-    if !adopt(machine, maker, child, regs) {
-        kill_without_contexts(child, "there are too many threads");
-    } else if waits.is_some()
-        && let Err(error) = begin(machine, child)
-        && error != Errno::ESRCH
-    {
-        kill_without_contexts(child, &error.to_string());
+    let adopted = adopt(machine, maker, child, regs);
+    let declined = !adopted && is_thread_of(maker.pid, child);
+    let result = match waits {
+        _ if !adopted && !declined => Err("there are too many processes".to_owned()),
+        None if declined => {
+            machine.unwanted.push(child);
+            Ok(())
+        }
+        None => Ok(()),
+        Some(_) if declined => end_unseen(child).map_err(|error| error.to_string()),
+        Some(_) => match begin(machine, child) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    if let Err(reason) = result {
+        kill_without_contexts(child, &reason);
     }
+    !declined
+}
+
+fn is_thread_of(pid: i32, tid: Tid) -> bool {
+    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
+}
+
+/// Ends a new thread, which stands still and has executed nothing yet.
+fn end_unseen(tid: Tid) -> Handled {
+    let site = find_syscall(tid, &maps::read(tid)).ok_or(Errno::ESRCH)?;
+    // It is not to write to its maker's memory when it ends.
+    let forget =
+        Injector::new(tid, site, &Status::read(tid)).call([SET_TID_ADDRESS, 0, 0, 0, 0, 0, 0]);
+    forget.map_err(|_| Errno::ESRCH)?;
+    let mut regs = Tracee(tid).regs()?;
+    (regs.0.rip, regs.0.rax, regs.0.rdi) = (site, EXIT, 0);
+    regs.forget_syscall();
+    Tracee(tid).set_regs(&regs)?;
+    Tracee(tid).cont(0)
 }
 
 /// Whether the process that has made `tid` is one of those that may still report it.
@@ -120,7 +157,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     let is_thread = match flags {
         Some(flags) => flags & CLONE_THREAD != 0,
         // What it was told in memory may be something else by now.
-        None => fs::exists(format!("/proc/{pid}/task/{child}")).unwrap_or(false),
+        None => is_thread_of(pid, child),
     };
     let shares_memory = match regs.0.orig_rax {
         nr::CLONE3 => lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0,
