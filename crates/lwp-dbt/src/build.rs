@@ -15,7 +15,7 @@ mod context;
 mod recipe;
 mod routines;
 
-use context::Layout;
+use context::{Layout, TargetFeatures};
 use routines::Routines;
 
 fn main() {
@@ -55,9 +55,10 @@ const LOWS: [u64; 2] = [0x4000_0000, 0x4100_0000];
 const TRIED: [u64; 2] = [0x10_0000, 0x7e00_0000];
 
 /// The routines as the source of a static, for a low window at 0.
-fn assembled(name: &str, wide: bool) -> String {
+fn assembled(name: &str, wide_index: bool) -> String {
+    let features = TargetFeatures { wide_index, bit_extract: wide_index };
     let assemble =
-        |low| Routines::assemble(Layout { low }, wide).expect("the routines are constant");
+        |low| Routines::assemble(Layout { low, features }).expect("the routines are constant");
     let [mut routines, other] = LOWS.map(assemble);
     let pairs = routines.code.iter().zip(other.code.iter()).enumerate();
     // The highest byte differs.

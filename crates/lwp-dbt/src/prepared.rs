@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::context::{Layout, wide_index};
+use crate::context::Layout;
 use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{LwpRoutines, MoveIn, Routines};
 
@@ -17,7 +17,7 @@ include!(concat!(env!("OUT_DIR"), "/routines.rs"));
 
 /// The routines for address spaces of this layout.
 pub(crate) fn routines(layout: Layout) -> Routines {
-    placed(if wide_index() { &WIDE } else { &NARROW }, layout)
+    placed(if layout.features.wide_index { &WIDE } else { &NARROW }, layout)
 }
 
 fn placed(prepared: &Prepared, layout: Layout) -> Routines {
@@ -33,13 +33,16 @@ fn placed(prepared: &Prepared, layout: Layout) -> Routines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::TargetFeatures;
 
     #[test]
     fn prepared_routines_are_those_that_are_assembled() {
         for low in [0x7000_0000, 0x7200_0000, 0x7e00_0000] {
-            for (prepared, wide) in [(&NARROW, false), (&WIDE, true)] {
-                let assembled = Routines::assemble(Layout { low }, wide).unwrap();
-                assert_eq!(placed(prepared, Layout { low }), assembled);
+            for (prepared, wide_index) in [(&NARROW, false), (&WIDE, true)] {
+                let features = TargetFeatures { wide_index, bit_extract: wide_index };
+                let layout = Layout { low, features };
+                let assembled = Routines::assemble(layout).unwrap();
+                assert_eq!(placed(prepared, layout), assembled);
                 assert!(!prepared.places.is_empty());
             }
         }

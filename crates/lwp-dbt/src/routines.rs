@@ -136,8 +136,6 @@ pub struct LwpRoutines {
 struct Builder {
     asm: CodeAssembler,
     layout: Layout,
-    /// See [`wide_index`](crate::context::wide_index).
-    wide: bool,
     marks: Vec<(CodeLabel, AppState)>,
 }
 
@@ -174,10 +172,9 @@ fn state(pc: PcSource, spills: Spills, commit: Commit) -> AppState {
 }
 
 impl Routines {
-    /// Assembles the routines for address spaces of this layout, and for processors with a
-    /// [wide index](crate::context::wide_index) or without.
-    pub fn assemble(layout: Layout, wide: bool) -> Result<Self, IcedError> {
-        let mut b = Builder { asm: CodeAssembler::new(64)?, layout, wide, marks: Vec::new() };
+    /// Assembles the routines for address spaces of this layout.
+    pub fn assemble(layout: Layout) -> Result<Self, IcedError> {
+        let mut b = Builder { asm: CodeAssembler::new(64)?, layout, marks: Vec::new() };
         let mut save = b.asm.create_label();
         let mut go = b.asm.create_label();
         let mut run = b.asm.create_label();
@@ -289,7 +286,7 @@ fn emit_landing(
 
 /// Jumps through the indirect table to the pc in rcx.
 fn emit_table_jump(b: &mut Builder, layout: Layout) -> Emit {
-    match b.wide {
+    match b.layout.features.wide_index {
         true => b.asm.pext(r11d, ecx, dword_ptr(layout.index_mask() as i32))?,
         false => b.asm.movzx(r11d, cx)?,
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Bench, CACHE, LAYOUT};
+use common::{Bench, CACHE, LOW};
 use lwp_dbt::context::calls::{CALL_BYTES, CALLS_AT, CALLS_BYTES, call_site, call_site_counter};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
 use lwp_dbt::{AppPc, Checks, Plan, Role};
@@ -96,7 +96,7 @@ fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
 fn every_call_is_counted_once() {
     let (code, functions) = program();
     let mut machine = Machine::new(&[
-        (LAYOUT.low, lwp_dbt::Layout::BYTES as usize),
+        (LOW, lwp_dbt::Layout::BYTES as usize),
         (CACHE, 1 << 20),
         (DATA, DATA_BYTES),
         (CONTEXT, CONTEXT_BYTES as usize + 0x2_0000),

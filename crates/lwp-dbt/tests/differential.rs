@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard};
 
-use common::{ALL_PLANS, Bench, CACHE, CHECKS, LAYOUT};
+use common::{ALL_PLANS, Bench, CACHE, CHECKS, LOW};
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
 use lwp_dbt::{Checks, FragmentId, Plan, Weights};
@@ -51,7 +51,7 @@ impl Lab {
     fn new() -> Self {
         let alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let machine = Machine::new(&[
-            (LAYOUT.low, lwp_dbt::Layout::BYTES as usize),
+            (LOW, lwp_dbt::Layout::BYTES as usize),
             (CACHE, 1 << 20),
             (DATA.start, Data::BYTES as usize),
             (CONTEXT, CONTEXT_BYTES as usize + 0x2_0000),

@@ -7,7 +7,7 @@ use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, ca
 use lwp_dbt::context::{
     APPLY_MAX, APPLY_SHORT, BRANCH_BYTES, BRANCHES_AT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT,
     LWP_DEALT_AT, LWP_LOW_MAX, LWP_SLOTS, MOST_BRANCHES, MOST_NOTES, NOTE_BYTES, NOTES_AT,
-    RANGES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
+    RANGES_AT, SETS_AT, TargetFeatures, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
 };
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
@@ -462,7 +462,7 @@ impl Context<'_> {
 
     /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must be waiting.
     pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
-        let first = call_slot(site, target);
+        let first = call_slot(TargetFeatures::of_this_processor(), site, target);
         let slots = (first..first + CALL_PROBES)
             .map(|slot| self.base() + u64::from(CALLS_AT) + u64::from(slot * CALL_BYTES));
         let named = |at: &u64| {

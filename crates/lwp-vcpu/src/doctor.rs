@@ -5,6 +5,7 @@ mod trial;
 
 use std::fs;
 
+use lwp_dbt::context::TargetFeatures;
 use lwp_ptrace::{SharedMemory, sys};
 
 pub use surroundings::{container_id, control_group};
@@ -69,7 +70,7 @@ pub fn checks() -> Vec<Check> {
         limits(&read("/proc/self/limits")),
         layout(layout_can_be_fixed()),
         processors(sys::allowed_cpus()),
-        table(lwp_dbt::context::wide_index()),
+        table(TargetFeatures::of_this_processor().wide_index),
         pmu(&read("/proc/sys/kernel/perf_event_paranoid"), has_pmu()),
         surroundings::vdso(&read("/proc/self/maps")),
         surroundings::huge_pages(

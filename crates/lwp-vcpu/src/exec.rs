@@ -20,7 +20,7 @@ use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
-    CONTEXTS_AT, FAMILIES, LOW, LOW_WINDOWS, is_ours, low_window, mapped_slots, slot_offset,
+    CONTEXTS_AT, FAMILIES, LOW_WINDOWS, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
 use places::{Anchors, plan_arenas, plan_side, planned_arena, with_avoided};
@@ -137,7 +137,7 @@ impl Machine {
             Some(_) => Lwp::Off,
             None => Lwp::Absent,
         };
-        Basis { plan: self.plan(), lwp, layout: LOW }
+        Basis { plan: self.plan(), lwp, layout: low_window(0) }
     }
 
     /// Makes ready what a first program needs and what does not depend on it.

@@ -13,6 +13,7 @@
 //! ```
 
 use lwp_dbt::Layout;
+use lwp_dbt::context::TargetFeatures;
 
 /// Bytes of one thread's context and counters.
 pub const SLOT_BYTES: u64 = 24 << 20;
@@ -42,13 +43,14 @@ pub const FAMILIES: usize = 256;
 pub const CONTEXTS_AT: u64 = 0x7e84_0000_0000;
 const _: () = assert!(CONTEXTS_AT + CONTEXTS_BYTES <= 0x7eff_0000_0000);
 /// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
-pub const LOW: Layout = Layout { low: 0x7000_0000 };
+pub const LOW: u64 = 0x7000_0000;
 /// Most low windows of an address space: its first, and one for each way of profiling.
 pub const LOW_WINDOWS: usize = 8;
 
 /// Low window `index` of an address space; the first is [`LOW`].
 pub fn low_window(index: usize) -> Layout {
-    Layout { low: LOW.low + index as u64 * 0x200_0000 }
+    let features = TargetFeatures::of_this_processor();
+    Layout { low: LOW + index as u64 * 0x200_0000, features }
 }
 const _: () = assert!(Layout::BYTES <= 0x200_0000);
 
@@ -67,7 +69,7 @@ pub const REACH: u64 = (1 << 31) - (1 << 16);
 /// is of no file and lies where the usual one does.
 pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
     match mapping.inode {
-        0 => LOW.low <= mapping.start && mapping.end <= LOW.low + crate::huge_table::TABLE,
+        0 => LOW <= mapping.start && mapping.end <= LOW + crate::huge_table::TABLE,
         inode => lwp_ptrace::shm::is_own(mapping.device, inode),
     }
 }

@@ -1,5 +1,7 @@
 //! The table of indirect calls by where they led.
 
+use super::TargetFeatures;
+
 /// Displacement of the indirect calls that led elsewhere than where their site led first, counted by site
 /// and target: [`CALL_SLOTS`] of [`CALL_BYTES`], and room for [`CALL_PROBES`] more. The words of each: the
 /// complement of the target, 0 where the slot is free; the complement of what [`call_site`] says, 32 bits;
@@ -21,9 +23,9 @@ pub(crate) const CALL_MASK: u32 = 0x3fff << 4;
 const CALL_FACTOR: u32 = 0x9e37_79b1;
 
 /// The first slot of a call from `site` to `target`.
-pub fn call_slot(site: u32, target: u64) -> u32 {
+pub fn call_slot(features: TargetFeatures, site: u32, target: u64) -> u32 {
     let key = site.wrapping_add(target as u32);
-    match super::wide_index() {
+    match features.wide_index {
         true => (key & CALL_MASK) >> CALL_MASK.trailing_zeros(),
         false => key & (CALL_SLOTS - 1),
     }

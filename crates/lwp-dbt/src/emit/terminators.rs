@@ -5,7 +5,7 @@ use iced_x86::{Code, OpKind, Register};
 use super::{Emitter, Link, register_bits};
 use crate::addr::AppPc;
 use crate::block::Block;
-use crate::context::{RequestKind, Slot, SyscallClass, wide_index};
+use crate::context::{RequestKind, Slot, SyscallClass};
 use crate::recipe::bits;
 use crate::relocation::Relocation;
 use crate::routines::SIGFRAME_RIP;
@@ -166,7 +166,7 @@ impl Emitter<'_> {
 
     /// The same with r11 in its slot too.
     pub(super) fn dispatch_spilled(&mut self) {
-        if wide_index() {
+        if self.layout.features.wide_index {
             // pext r11d, ecx, [mask]
             self.bytes(&[0xc4, 0x62, 0x72, 0xf5, 0x1c, 0x25]);
             self.imm32(self.layout.index_mask() as u32);

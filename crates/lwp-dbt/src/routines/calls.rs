@@ -39,7 +39,7 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedEr
     asm.mov(r11, Builder::slot(Slot::CallTarget))?;
     asm.mov(ecx, Builder::slot32(Slot::CallSite))?;
     asm.lea(ecx, qword_ptr(rcx + r11))?;
-    match b.wide {
+    match b.layout.features.wide_index {
         true => {
             asm.mov(eax, CALL_MASK)?;
             asm.pext(eax, ecx, eax)?;

@@ -2,14 +2,14 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use lwp_dbt::block::Emulated;
-use lwp_dbt::context::{INDEX_MASK, SyscallClass, TABLE_SLOTS};
+use lwp_dbt::context::{INDEX_MASK, SyscallClass, TABLE_SLOTS, TargetFeatures};
 use lwp_dbt::{
     AppPc, CachePc, Checks, CodeSink, CodeSource, Layout, Lwp, Plan, Region, RegionLimits,
     Translator, Unit,
 };
 use lwp_testkit::native::Machine;
 
-pub const LAYOUT: Layout = Layout { low: 0x7000_0000 };
+pub const LOW: u64 = 0x7000_0000;
 pub const CACHE: u64 = 0xa000_0000;
 pub const PLANS: [Plan; 2] = [Plan::Plain, Plan::Exact];
 pub const ALL_PLANS: [Plan; 3] = [Plan::Plain, Plan::Exact, Plan::Calls];
@@ -131,7 +131,17 @@ impl Bench {
         emulated: Emulated,
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
-        let mut translator = Translator::new(plan, lwp, LAYOUT, emulated, classes);
+        let layout = Layout { low: LOW, features: TargetFeatures::of_this_processor() };
+        let translator = Translator::new(plan, lwp, layout, emulated, classes);
+        Self::with_translator(translator, checks, start, bytes)
+    }
+
+    pub fn with_translator(
+        mut translator: Translator,
+        checks: Checks,
+        start: u64,
+        bytes: &[u8],
+    ) -> Self {
         translator.keep_roles();
         let mut cache = Cache { bytes: translator.routines().code.to_vec(), ..Cache::default() };
         while !cache.bytes.len().is_multiple_of(64) {
@@ -173,20 +183,21 @@ impl Bench {
 
     /// What the low window holds when the entries of `regions` have been inserted: addresses and bytes.
     pub fn low_window(&self, regions: &[Region]) -> Vec<(u64, Vec<u8>)> {
+        let layout = self.translator.layout();
         let mut memory = vec![
-            (LAYOUT.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
-            (LAYOUT.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
-            (LAYOUT.routines(), self.translator.routines().code.to_vec()),
+            (layout.table(), Machine::MISSED.to_le_bytes().repeat(TABLE_SLOTS as usize)),
+            (layout.index_mask(), INDEX_MASK.to_le_bytes().to_vec()),
+            (layout.routines(), self.translator.routines().code.to_vec()),
         ];
-        let landing = LAYOUT.table_slot(Machine::LANDING);
+        let landing = layout.table_slot(Machine::LANDING);
         memory.push((landing, Machine::LANDING_SPILLED.to_le_bytes().to_vec()));
         // An entry goes to the head of its slot's chain.
         let mut heads = std::collections::HashMap::new();
         for id in regions.iter().flat_map(|region| &region.entries) {
             let entry = self.translator.entry(*id);
-            let slot = LAYOUT.table_slot(entry.pc.0);
+            let slot = layout.table_slot(entry.pc.0);
             let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
-            memory.push((LAYOUT.chain_slot(id.0), old.to_le_bytes().to_vec()));
+            memory.push((layout.chain_slot(id.0), old.to_le_bytes().to_vec()));
             memory.push((slot, entry.stub.0.to_le_bytes().to_vec()));
         }
         memory

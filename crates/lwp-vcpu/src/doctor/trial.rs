@@ -75,7 +75,7 @@ fn refused(error: SpawnError) -> Check {
 /// Whether what lies at fixed addresses in every program finds its place.
 fn window(mappings: &[Mapping]) -> Check {
     let name = "fixed addresses";
-    let wanted = [(LOW.low, LOW.low + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + SLOT_BYTES)];
+    let wanted = [(LOW, LOW + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + SLOT_BYTES)];
     let taken = |(start, end): &(u64, u64)| {
         mappings.iter().find(|mapping| mapping.start < *end && *start < mapping.end)
     };
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn taken_addresses_are_named() {
         assert_eq!(window(&[mapping(0x40_0000, 0x50_0000)]).status, Status::Ok);
-        let taken = window(&[mapping(LOW.low + 0x1000, LOW.low + 0x2000)]);
+        let taken = window(&[mapping(LOW + 0x1000, LOW + 0x2000)]);
         assert_eq!(taken.status, Status::Fail);
         assert!(taken.detail.contains("library"), "{taken:?}");
         let around = window(&[mapping(CONTEXTS_AT - 0x1000, CONTEXTS_AT + SLOT_BYTES + 1)]);

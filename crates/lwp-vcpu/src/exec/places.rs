@@ -75,7 +75,7 @@ pub fn plan_arenas(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
         out.push((at, bytes, GIB));
     }
     if let Some(program) = program {
-        if program < LOW.low {
+        if program < LOW {
             out.extend(low_arena(mappings).map(|(at, bytes)| (at, bytes, 2 * GIB)));
         } else if library.is_none_or(|(at, _)| program.abs_diff(at) > 2 * GIB) {
             let made = place(align(program - 5 * GIB / 4), program);
@@ -153,16 +153,16 @@ pub fn planned_arena(
 /// program's own memory there, which begins behind the program and where MAP_32BIT says.
 fn low_arena(mappings: &[Mapping]) -> Option<(u64, u64)> {
     const SIZES: [u64; 4] = [512 << 20, 256 << 20, 128 << 20, 64 << 20];
-    let code = mappings.iter().filter(|m| m.execute && m.inode != 0 && m.end <= LOW.low);
+    let code = mappings.iter().filter(|m| m.execute && m.inode != 0 && m.end <= LOW);
     let wanted = code.map(|m| m.end - m.start).sum::<u64>() * 16;
     let enough = |bytes: &&u64| **bytes <= wanted.next_power_of_two().max(128 << 20);
     let free = |bytes: u64| {
-        let at = LOW.low - bytes;
-        !mappings.iter().any(|m| m.start < LOW.low && at < m.end)
+        let at = LOW - bytes;
+        !mappings.iter().any(|m| m.start < LOW && at < m.end)
     };
     let usual = SIZES.iter().filter(enough).copied().find(|bytes| free(*bytes));
-    usual.map(|bytes| (LOW.low - bytes, bytes)).or_else(|| {
-        let program = (mappings.first()?.start, LOW.low);
+    usual.map(|bytes| (LOW - bytes, bytes)).or_else(|| {
+        let program = (mappings.first()?.start, LOW);
         let gap = |bytes: u64| Some((gap_near(mappings, program, bytes)?, bytes));
         SIZES.iter().filter(enough).copied().find_map(gap)
     })

@@ -12,7 +12,8 @@ use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind};
 use lwp_dbt::context::{
-    META_REPEATS, MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, UNDOS, set_bytes,
+    META_REPEATS, MOST_NOTES, MOST_SETS, MOST_WAYS, NO_LINE, NOTE_GOES_ON, TargetFeatures, UNDOS,
+    set_bytes,
 };
 use lwp_dbt::operands::{self, MemoryOperand, Spread, Use};
 use lwp_dbt::{AppPc, AppState, CachePc, FragmentId, PcSource, RequestKind, Slot};
@@ -66,7 +67,7 @@ pub fn can_be_kept(shape: &CacheShape) -> bool {
 
 /// Whether translated code can watch a data cache on this machine.
 pub fn can_be_watched() -> bool {
-    lwp_dbt::context::has_bit_extract() && has_fs_base()
+    TargetFeatures::of_this_processor().bit_extract && has_fs_base()
 }
 
 /// Whether programs may read the base of FS. Every run wants to know, some more than once.

@@ -270,7 +270,7 @@ mod tests {
 
     /// A mapping like that of a table in a huge page, and one of the program.
     fn header(ours: bool) -> String {
-        let start = if ours { LOW.low } else { 0x10_0000 };
+        let start = if ours { LOW } else { 0x10_0000 };
         let end = start + 0x10_0000;
         format!("{start:08x}-{end:08x} rw-p 00000000 00:00 0 \n")
     }

@@ -1,0 +1,72 @@
+//! Cut fragments that a thread leads itself to.
+
+use super::KNOWN_CUTS;
+
+/// A cut fragment that ends with the instruction on which an event expires, as emitted code finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownCut {
+    /// [`KnownCut::key`] of it.
+    pub key: u64,
+    /// Address of the fragment.
+    pub head: u64,
+    /// Address of the application's instruction that it ends with.
+    pub ip: u64,
+    /// First dword of the record, where that instruction is no taken branch.
+    pub first: u32,
+    /// First dword of the record, where it is a taken branch.
+    pub first_taken: u32,
+    /// What the record's second data is of the pc that follows: all of it or nothing.
+    pub next_mask: u64,
+    /// What the fragment counts of the high part of the countdown.
+    pub high: u32,
+    /// What it counts of the low part.
+    pub low: u32,
+    /// Which part has the event: 0 the high one, 1 the low one.
+    pub part: u64,
+}
+
+impl KnownCut {
+    /// Offset of the key.
+    pub(crate) const KEY: i32 = 0;
+    /// Offset of the fragment's address.
+    pub(crate) const HEAD: i32 = 8;
+    /// Offset of the instruction's address.
+    pub(crate) const IP: i32 = 16;
+    /// Offset of the first dword, that of a taken branch behind it.
+    pub(crate) const FIRST: i32 = 24;
+    /// Offset of the mask of the pc that follows.
+    pub(crate) const NEXT_MASK: i32 = 32;
+    /// Offset of what counts of the high part.
+    pub(crate) const HIGH: i32 = 40;
+    /// Offset of what counts of the low part.
+    pub(crate) const LOW: i32 = 44;
+    /// Offset of the part that has the event.
+    pub(crate) const PART: i32 = 48;
+    /// Position in a key of the number of instructions.
+    pub(crate) const COUNT_SHIFT: u32 = 48;
+
+    /// The key of a cut of the block at `pc`: its first `instructions`, or all of them (0) for the branch
+    /// that ends it.
+    pub fn key(pc: u64, instructions: u32) -> u64 {
+        pc | u64::from(instructions) << Self::COUNT_SHIFT
+    }
+
+    /// What a key is multiplied with to choose its place.
+    pub(crate) const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// How far the product is shifted to the right.
+    pub(crate) const HASH_SHIFT: u32 = 64 - KNOWN_CUTS.trailing_zeros();
+
+    /// Where a cut with this key is looked for, first and second.
+    pub fn places(key: u64) -> [u32; 2] {
+        let first = (key.wrapping_mul(Self::HASH) >> Self::HASH_SHIFT) as u32;
+        [first, first ^ 1]
+    }
+
+    /// As it stands in memory.
+    pub fn words(self) -> [u64; 7] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let first = pair(self.first, self.first_taken);
+        let counts = pair(self.high, self.low);
+        [self.key, self.head, self.ip, first, self.next_mask, counts, self.part]
+    }
+}
