@@ -61,6 +61,20 @@ fn other_processes_contexts_are_out_of_reach() {
 }
 
 #[test]
+fn contexts_that_somebody_keeps_are_given_to_nobody_else() {
+    let dir = fresh("keeper");
+    if !compile(&dir, "keeper.c", &["-O1"]) {
+        return;
+    }
+    let native = run(&dir, &["./program"]);
+    assert_eq!(text(&native.stdout), "nothing\n");
+    let output = run(&dir, &[LWP, "run", "--", "./program"]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(out, "unharmed\n", "{err}");
+    assert!(output.status.success(), "{}: {err}", output.status);
+}
+
+#[test]
 fn the_host_s_files_can_neither_be_shortened_nor_written_to() {
     attacked("files");
 }

@@ -51,6 +51,16 @@ pub fn is_own(device: (u32, u32), inode: u64) -> bool {
     own_inodes().contains(&(device, inode))
 }
 
+/// Opens the file of a descriptor to be read and written: whoever has the new one is counted apart from who has the old.
+///
+/// # Errors
+///
+/// Those of open(2), where there is no `/proc`.
+pub fn open_again(descriptor: RawFd) -> std::io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{descriptor}");
+    Ok(std::fs::File::options().read(true).write(true).open(path)?.into())
+}
+
 impl Drop for SharedFile {
     fn drop(&mut self) {
         own_inodes().remove(&self.inode);
@@ -81,6 +91,26 @@ impl SharedFile {
         own_inodes().insert(file.inode);
         file.seal(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
         Ok(file)
+    }
+
+    /// Makes one of which [`SharedFile::is_sole`] can tell.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SharedFile::new`].
+    pub fn counted(name: &std::ffi::CStr, len: u64) -> Result<Self> {
+        let mut file = Self::new(name, len)?;
+        // The kernel does not count the descriptor that memfd_create(2) gives among those that are open for writing.
+        if let Ok(counted) = open_again(file.fd()) {
+            file.fd = counted;
+        }
+        Ok(file)
+    }
+
+    /// Whether nobody has it open, or mapped, but by descriptor and mappings of this value's. Where that cannot be found
+    /// out, it counts as if somebody had.
+    pub fn is_sole(&self) -> bool {
+        sys::has_no_other_user(self.fd())
     }
 
     /// Leaves the mappings that there are as the only way to write to the file, for ever: it can neither be mapped

@@ -784,11 +784,12 @@ pub fn event_clear(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
 }
 
+/// Which signal tells of a lease that is to be given back; libc has no name for it.
+const F_SETSIG: i32 = 10;
+
 /// Whether anybody has a file open for writing: then no read lease is to be had. Who does not own the file cannot
 /// find that out; false then.
 pub fn is_open_for_writing(path: &str) -> bool {
-    /// Which signal tells of a lease that is to be given back; libc has no name for it.
-    const F_SETSIG: i32 = 10;
     let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) else {
         return false;
     };
@@ -804,6 +805,17 @@ pub fn is_open_for_writing(path: &str) -> bool {
             }
             Err(error) => error == Errno(libc::EAGAIN),
         }
+    }
+}
+
+/// Whether a file is open or mapped by nothing but descriptor `fd`, its copies, and mappings by them: whether the kernel
+/// gives a lease to write. False where that cannot be found out.
+pub fn has_no_other_user(fd: RawFd) -> bool {
+    // SAFETY: numbers only. The lease is given back at once; see `is_open_for_writing` for the signal.
+    unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
+        libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
+            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
     }
 }
 

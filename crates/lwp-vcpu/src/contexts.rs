@@ -28,10 +28,15 @@ pub use file::{ContextFile, FileId};
 /// Offset in a context of room for a path, behind all fields.
 const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
 
+/// How many files of address spaces that are gone are kept for new ones.
+const MOST_SPARE: usize = 4;
+
 /// The contexts of all threads, by numbers that are theirs as long as they live.
 #[derive(Debug)]
 pub struct Contexts {
     files: FxHashMap<FileId, ContextFile>,
+    /// Those of address spaces that are gone, for new ones: longest left first.
+    spare: Vec<FileId>,
     made: u64,
     slots: Vec<Option<Place>>,
     free: Vec<usize>,
@@ -57,6 +62,7 @@ impl Contexts {
     pub fn new(state_mask: u64) -> Self {
         Self {
             files: FxHashMap::default(),
+            spare: Vec::new(),
             made: 0,
             slots: Vec::new(),
             free: Vec::new(),
@@ -65,12 +71,20 @@ impl Contexts {
         }
     }
 
-    /// Makes the file of a new address space, which one process uses.
+    /// The file of a new address space, which one process uses: one that an earlier address space has left, and nobody
+    /// reaches any more, or a new one.
     ///
     /// # Errors
     ///
     /// Those of [`lwp_ptrace::SharedFile::new`].
     pub fn new_file(&mut self) -> sys::Result<FileId> {
+        let files = &self.files;
+        let is_free = |id: &FileId| files.get(id).is_some_and(ContextFile::can_be_used_again);
+        if let Some(place) = self.spare.iter().position(is_free) {
+            let id = self.spare.remove(place);
+            self.enter_file(id);
+            return Ok(id);
+        }
         let file = ContextFile::new()?;
         self.made += 1;
         let id = FileId(self.made);
@@ -96,14 +110,27 @@ impl Contexts {
         }
     }
 
-    /// One process less in an address space; the last one takes its file along.
+    /// One process less in an address space; after the last one its file is for another.
     pub fn leave_file(&mut self, id: FileId) {
         let Some(file) = self.files.get_mut(&id) else { return };
         file.users -= 1;
-        if file.users == 0 {
-            self.files.remove(&id);
-            self.doors.remove(id);
+        if file.users > 0 {
+            return;
         }
+        if file.is_small() {
+            self.spare.push(id);
+        } else {
+            self.drop_file(id);
+        }
+        if self.spare.len() > MOST_SPARE {
+            let oldest = self.spare.remove(0);
+            self.drop_file(oldest);
+        }
+    }
+
+    fn drop_file(&mut self, id: FileId) {
+        self.files.remove(&id);
+        self.doors.remove(id);
     }
 
     /// A fresh context in an address space, for a thread that spins for `spin` pauses at first; `None` when there

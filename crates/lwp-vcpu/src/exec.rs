@@ -1,12 +1,12 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use lwp_dbt::{Layout, Lwp, Selection, Slot};
 use lwp_ptrace::limits::LockedMemory;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::{Tid, Tracee, handover, limits, sys};
+use lwp_ptrace::{Tid, Tracee, handover, limits, shm, sys};
 
 use crate::addition;
 use crate::arena::Arena;
@@ -737,11 +737,15 @@ fn opened(
 ) -> Result<u64, String> {
     injector.open(scratch, flags).or_else(|open| {
         // Its own contexts are for every process, translated code for those of our user.
-        let allowed = match flags {
-            READ_WRITE => Ok(()),
-            _ => handover::allow(injector.tracee.0).map_err(|error| error.to_string()),
+        let received = match flags {
+            // Opened anew, it shows for as long as the program has it.
+            READ_WRITE => shm::open_again(descriptor)
+                .map_err(|error| error.to_string())
+                .and_then(|own| injector.receive(own.as_raw_fd(), scratch)),
+            _ => handover::allow(injector.tracee.0)
+                .map_err(|error| error.to_string())
+                .and_then(|()| injector.receive(descriptor, scratch)),
         };
-        let received = allowed.and_then(|()| injector.receive(descriptor, scratch));
         received.map_err(|reason| format!("{open}; nor can it be handed over: {reason}"))
     })
 }

@@ -91,19 +91,20 @@ impl Doors {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let first = local & !(DOORS - 1);
         let known = groups.iter().find(|group| (group.file, group.first) == (id, first));
-        let group = match known {
-            Some(group) => group.clone(),
-            None => {
-                let place = |local| file.place(local).expect("what is in use is mapped");
-                let [(memory, at), (start, _)] = [first, 0].map(place);
-                let (at, used) = (at + DOORS_AT, AtomicUsize::new(0));
-                let group = Arc::new(DoorGroup { file: id, first, memory, at, used, start });
-                groups.push(group.clone());
-                self.changes.fetch_add(1, Ordering::SeqCst);
-                group
+        if let Some(group) = known {
+            // The host may be asleep on its word, which is zero after an earlier address space.
+            if self.sleep.load(Ordering::SeqCst) != 0 {
+                group.sleep_word().store(1, Ordering::SeqCst);
             }
-        };
-        group.used.fetch_max(local - first + 1, Ordering::SeqCst);
+            group.used.fetch_max(local - first + 1, Ordering::SeqCst);
+            return group.clone();
+        }
+        let place = |local| file.place(local).expect("what is in use is mapped");
+        let [(memory, at), (start, _)] = [first, 0].map(place);
+        let (at, used) = (at + DOORS_AT, AtomicUsize::new(local - first + 1));
+        let group = Arc::new(DoorGroup { file: id, first, memory, at, used, start });
+        groups.push(group.clone());
+        self.changes.fetch_add(1, Ordering::SeqCst);
         drop(groups);
         // The host may be about to sleep, and not on this address space's word.
         self.wake();

@@ -8,7 +8,7 @@ use lwp_ptrace::{SharedFile, SharedMemory, sys};
 
 use crate::memory_map::{CONTEXTS_BYTES, SLOT_BYTES, SLOTS, STEPS, mapped_slots, slot_offset};
 
-/// Names the contexts of one address space. No other has ever had the name.
+/// Names the contexts of one address space. No other has the name at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(pub(super) u64);
 
@@ -22,15 +22,34 @@ pub struct ContextFile {
     slots: Vec<Option<usize>>,
     /// Longest free first.
     free: VecDeque<usize>,
+    /// No slot is in use, and those that were hold what their threads have left.
+    stale: bool,
     /// How many processes live in its address space.
     pub users: usize,
 }
 
 impl ContextFile {
     pub(super) fn new() -> sys::Result<Self> {
-        let file = Arc::new(SharedFile::new(c"lwp-contexts", CONTEXTS_BYTES)?);
+        let file = Arc::new(SharedFile::counted(c"lwp-contexts", CONTEXTS_BYTES)?);
         let chunk = Arc::new(file.map(0, slot_offset(STEPS[0]))?);
-        Ok(Self { file, chunks: vec![chunk], slots: Vec::new(), free: VecDeque::new(), users: 1 })
+        Ok(Self {
+            file,
+            chunks: vec![chunk],
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            stale: false,
+            users: 1,
+        })
+    }
+
+    /// Whether another address space may have it when its own is gone: nothing of that has it open or mapped any more.
+    pub(super) fn can_be_used_again(&self) -> bool {
+        self.file.is_sole()
+    }
+
+    /// Whether it is as large as one of a process with few threads.
+    pub(super) fn is_small(&self) -> bool {
+        self.chunks.len() == 1
     }
 
     /// The descriptor.
@@ -54,6 +73,7 @@ impl ContextFile {
 
     /// Takes a place for `slot`: which it is, and where it lies.
     pub(super) fn take(&mut self, slot: usize) -> Option<(usize, Arc<SharedMemory>, u64)> {
+        self.clean();
         let local = self.free.pop_front().unwrap_or(self.slots.len());
         if local >= SLOTS {
             return None;
@@ -81,14 +101,36 @@ impl ContextFile {
         Some((self.chunks[chunk].clone(), slot_offset(local - first)))
     }
 
-    /// Sets a slot to zero and takes it back. In the first one of a group other threads' doors stay as they are.
+    /// Takes a slot back, and sets it to zero before another thread gets it. In the first one of a group other threads'
+    /// doors stay as they are.
     pub(super) fn give_back(&mut self, local: usize) {
         const PAGE: u64 = 4096;
         self.slots[local] = None;
         self.free.push_back(local);
+        if self.slots.iter().all(Option::is_none) {
+            self.stale = true;
+            return;
+        }
         if let Some((memory, at)) = self.place(local) {
             memory.clear(at, super::SLEEP_AT);
             memory.punch_hole(at + PAGE, SLOT_BYTES - PAGE);
         }
+    }
+
+    /// Sets everything to zero that earlier threads have left. Their pages are thrown away, so that nothing which still
+    /// holds one of them reaches what comes next.
+    fn clean(&mut self) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        for (chunk, end) in self.chunks.iter().zip(STEPS) {
+            let used = self.slots.len().min(end);
+            let first = end - (chunk.len() / SLOT_BYTES) as usize;
+            if used > first {
+                chunk.punch_hole(0, slot_offset(used - first));
+            }
+        }
+        self.slots.clear();
+        self.free.clear();
     }
 }
