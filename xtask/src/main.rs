@@ -20,6 +20,7 @@ mod links;
 mod package;
 mod spec_matrix;
 mod stress;
+mod toolchains;
 mod tree;
 mod unsafe_budget;
 mod workspace;
@@ -56,6 +57,10 @@ enum Task {
     Examples(examples::Options),
     /// List every section of the documents with its tests; fail where there is none
     SpecMatrix(spec_matrix::Options),
+    /// Check published crates with the oldest toolchain that they promise
+    Msrv,
+    /// Run the unit tests of pure crates under miri
+    Miri,
     /// Run programs that are sensitive to timing many times; fail where a run differs or hangs
     Stress(stress::Options),
     /// Package every crate, and install the command from the packages alone
@@ -77,6 +82,8 @@ fn main() -> ExitCode {
         Task::Book => book::check(),
         Task::Examples(options) => examples::check(&options),
         Task::SpecMatrix(options) => spec_matrix::print(&options),
+        Task::Msrv => toolchains::oldest(),
+        Task::Miri => toolchains::interpreted(),
         Task::Stress(options) => stress::run(&options),
         Task::Package(options) => package::run(&options),
         Task::Dist(options) => dist::run(&options),

@@ -40,6 +40,9 @@ pub fn run(options: &Options) -> Result<()> {
                 bail!("{name} has no {key}");
             }
         }
+        if package["metadata"]["docs"]["rs"].is_null() {
+            bail!("{name} has no [package.metadata.docs.rs]");
+        }
         names.push(name);
     }
     workspace::run(cargo(&["package", "--workspace", "--no-verify", "--allow-dirty"]))?;
