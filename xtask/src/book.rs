@@ -1,4 +1,5 @@
-//! `cargo xtask book`: links of all documents, the pages of the book, and the code that its internals name.
+//! `cargo xtask book`: links of all documents, the pages of the book, and the code that its
+//! internals name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,8 +19,8 @@ const WALK: &str = "docs/book/src/internals/walk.md";
 const NAMES_CODE: &[&str] =
     &["ARCHITECTURE.md", "docs/book/src/glossary.md", "docs/book/src/internals"];
 
-/// Fails on broken links, pages that the summary lacks, and names of files and functions that do not exist. Builds the
-/// book where there is mdbook.
+/// Fails on broken links, pages that the summary lacks, and names of files and functions that do
+/// not exist. Builds the book where there is mdbook.
 pub fn check() -> Result<()> {
     let mut documents = Documents::of_tree()?;
     let mut faults = documents.faults()?;
@@ -113,7 +114,8 @@ fn build() -> Result<Vec<String>> {
 fn page_faults(out: &Path) -> Result<Vec<String>> {
     let mut faults = BTreeSet::new();
     for page in pages(out)? {
-        // The page of all pages is for printers, and that for unknown addresses lies at any address.
+        // The page of all pages is for printers, and that for unknown addresses lies at any
+        // address.
         if page.ends_with("print.html") || page.ends_with("404.html") {
             continue;
         }

@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: everything that a release consists of, in `target/dist`.
 //!
-//! The commands are linked statically, so that one file runs on every x86-64 Linux; the C libraries are not, because
-//! the programs that load them bring a C library along.
+//! The commands are linked statically, so that one file runs on every x86-64 Linux; the C libraries
+//! are not, because the programs that load them bring a C library along.
 
 mod deb;
 mod stage;

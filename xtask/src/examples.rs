@@ -1,9 +1,10 @@
 //! `cargo xtask examples`: the shell examples of README and guide, run as a reader would run them.
 //!
-//! A fenced block whose info string is `sh` is a script. Each document has a scratch directory, in which its blocks run
-//! one after the other, with `lwp` in PATH, and with `program`, a small C program that calls a function `parse`. Blocks
-//! of `sh repository` find the files of the repository there too. Blocks of `sh no-run` install something, need a
-//! network or a process of the reader's, and are only counted.
+//! A fenced block whose info string is `sh` is a script. Each document has a scratch directory, in
+//! which its blocks run one after the other, with `lwp` in PATH, and with `program`, a small C
+//! program that calls a function `parse`. Blocks of `sh repository` find the files of the
+//! repository there too. Blocks of `sh no-run` install something, need a network or a process of
+//! the reader's, and are only counted.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -142,7 +143,8 @@ impl Scratch {
         Ok(Self { place, path })
     }
 
-    /// Runs a block; what it says where it fails. `lwp doctor` ends as the worst finding says, which is none of ours.
+    /// Runs a block; what it says where it fails. `lwp doctor` ends as the worst finding says,
+    /// which is none of ours.
     fn fault(&self, block: &Block) -> Result<Option<String>> {
         let script = block.script.replace("lwp doctor", "lwp doctor || true");
         let mut shell = Command::new("bash");

@@ -1,5 +1,5 @@
-//! Crates have levels, and a crate depends only on crates of lower levels: cycles cannot be written,
-//! and the pure parts stay free of the operating system.
+//! Crates have levels, and a crate depends only on crates of lower levels: cycles cannot be
+//! written, and the pure parts stay free of the operating system.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;

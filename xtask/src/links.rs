@@ -1,4 +1,5 @@
-//! Markdown as far as its links go: relative links lead to files that exist, anchors to headings that exist.
+//! Markdown as far as its links go: relative links lead to files that exist, anchors to headings
+//! that exist.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! `cargo xtask package`: every crate as crates.io would get it, and the command installed from nothing but that.
+//! `cargo xtask package`: every crate as crates.io would get it, and the command installed from
+//! nothing but that.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `cargo xtask spec-matrix`: every section of the two documents about Lightweight Profiling with its
-//! tests, and every choice of `docs/deviations.md` with the tests it names.
+//! `cargo xtask spec-matrix`: every section of the two documents about Lightweight Profiling with
+//! its tests, and every choice of `docs/deviations.md` with the tests it names.
 //!
 //! A test belongs to a section if its name or the `Spec:` line above it says so:
 //!
@@ -32,8 +32,8 @@ pub struct Options {
 /// Document and number of a section: `("LWP", "5.7")`.
 pub type Key = (String, String);
 
-/// Prints the matrix. Fails on a section without a test, on a test of a section that does not exist, and
-/// on a choice that names a test that does not exist.
+/// Prints the matrix. Fails on a section without a test, on a test of a section that does not
+/// exist, and on a choice that names a test that does not exist.
 pub fn print(options: &Options) -> Result<()> {
     let sections = sections::all(&read("docs/lwp.md")?);
     let tests = tests_of::all()?;

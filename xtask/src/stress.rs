@@ -22,7 +22,8 @@ pub struct Options {
     /// Test this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
-    /// Instead, run the clients of the C libraries under memcheck, AddressSanitizer and ThreadSanitizer
+    /// Instead, run the clients of the C libraries under memcheck, AddressSanitizer and
+    /// ThreadSanitizer
     #[arg(long)]
     checkers: bool,
     /// Programs; all that are installed by default

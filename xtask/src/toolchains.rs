@@ -23,7 +23,8 @@ fn answers(mut command: Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Checks published crates with the toolchain that Cargo.toml names as `rust-version`. Says so where it is not installed.
+/// Checks published crates with the toolchain that Cargo.toml names as `rust-version`. Says so
+/// where it is not installed.
 pub fn oldest() -> Result<()> {
     let metadata = workspace::metadata()?;
     let packages = metadata["packages"].as_array().context("metadata without packages")?;

@@ -32,7 +32,8 @@ type Counts = BTreeMap<String, [usize; Kind::ALL.len()]>;
 /// Folders of users, which exist on one machine only. Split here, or this file would fail.
 const HOMES: &[&str] = &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
 
-/// Fails on absolute paths into somebody's home, and where a package has more exceptions than its budget.
+/// Fails on absolute paths into somebody's home, and where a package has more exceptions than its
+/// budget.
 pub fn check(options: &Options) -> Result<()> {
     let mut faults = Vec::new();
     let mut counts = Counts::new();
@@ -76,7 +77,8 @@ fn allowed(package: &str) -> [usize; Kind::ALL.len()] {
     BUDGET.iter().find(|(name, _)| *name == package).map_or_else(Default::default, |it| it.1)
 }
 
-/// A line for each rule that a package breaks more often than it may; a warning where it could be allowed less.
+/// A line for each rule that a package breaks more often than it may; a warning where it could be
+/// allowed less.
 fn beyond_budget(counts: &Counts, places: &[(String, Kind, String)]) -> Vec<String> {
     let mut faults = Vec::new();
     for (package, row) in counts {

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The root of the workspace: where cargo runs us from. The place where we were built may be another
-/// checkout, if both share a target directory.
+/// The root of the workspace: where cargo runs us from. The place where we were built may be
+/// another checkout, if both share a target directory.
 pub fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {

@@ -129,13 +129,13 @@ pub(crate) trait Context: Debug + Send {
     /// Lets the counters run or stand still. The counts stay.
     fn set_running(&mut self, running: bool) -> Result<()>;
 
-    /// Which request `cause` is about, if it is one of this context's and has overflowed. Looks after
-    /// what else the cause may mean.
+    /// Which request `cause` is about, if it is one of this context's and has overflowed. Looks
+    /// after what else the cause may mean.
     fn overflowed(&mut self, cause: Cause) -> Option<usize>;
 
-    /// Hands the records of request `index` collected so far to `sink`, oldest first; it returns whether
-    /// it has room for the record. All are gone afterwards. Returns how many intervals have passed since
-    /// the last call without a record that `sink` took.
+    /// Hands the records of request `index` collected so far to `sink`, oldest first; it returns
+    /// whether it has room for the record. All are gone afterwards. Returns how many intervals have
+    /// passed since the last call without a record that `sink` took.
     fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64>;
 
     /// Gives the counters back. Nothing is asked of the context after that.

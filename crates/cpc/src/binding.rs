@@ -200,8 +200,8 @@ impl Binding {
         let _ = self.set_running(false);
     }
 
-    /// Makes this the copy an inheriting thread starts with: presets as in `parent`, and if overflows
-    /// are signalled, frozen with those counters one short of it.
+    /// Makes this the copy an inheriting thread starts with: presets as in `parent`, and if
+    /// overflows are signalled, frozen with those counters one short of it.
     pub(crate) fn inherit(&mut self, presets: &[u64]) -> Result<()> {
         self.presets.copy_from_slice(presets);
         self.restart()?;

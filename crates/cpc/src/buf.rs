@@ -30,8 +30,8 @@ pub struct Buf {
 }
 
 impl Buf {
-    /// A buffer of zeros: for each request `None` for a counter or what [`Records::new`] takes. `None` if
-    /// there is no memory.
+    /// A buffer of zeros: for each request `None` for a counter or what [`Records::new`] takes.
+    /// `None` if there is no memory.
     pub(crate) fn new(shape: impl Iterator<Item = Option<(usize, usize, u32)>>) -> Option<Self> {
         let slot = |shape| {
             Some(match shape {
@@ -129,14 +129,14 @@ impl Buf {
         self.hrtime_ns.set(a.hrtime_ns().max(b.hrtime_ns()));
     }
 
-    /// `self[n] = a[n] − b[n]` modulo 2^64, for every counter and the tick. The time is the later one.
-    /// Records are left alone.
+    /// `self[n] = a[n] − b[n]` modulo 2^64, for every counter and the tick. The time is the later
+    /// one. Records are left alone.
     pub fn sub(&self, a: &Self, b: &Self) {
         self.combine(a, b, u64::wrapping_sub);
     }
 
-    /// `self[n] = a[n] + b[n]` modulo 2^64, for every counter and the tick. The time is the later one.
-    /// Records are left alone.
+    /// `self[n] = a[n] + b[n]` modulo 2^64, for every counter and the tick. The time is the later
+    /// one. Records are left alone.
     pub fn add(&self, a: &Self, b: &Self) {
         self.combine(a, b, u64::wrapping_add);
     }

@@ -154,8 +154,8 @@ impl Cpc {
         descriptions.find(|d| d.caps.contains(Caps::SMPL)).map(|d| &*d.name)
     }
 
-    /// Names of the events counter `pic` can count or record, in the order of the list; of both kinds
-    /// of names without `names`.
+    /// Names of the events counter `pic` can count or record, in the order of the list; of both
+    /// kinds of names without `names`.
     fn names_of_pic(&self, pic: u32, names: Option<Names>, walk: Walk) -> Vec<&str> {
         let Some((backend, local)) = self.inner.locate(pic) else {
             return Vec::new();

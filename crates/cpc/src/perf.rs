@@ -64,8 +64,8 @@ impl PerfBackend {
         pics(&self.catalog, event)
     }
 
-    /// What counts `event` for `target`, and where: on each kind of core that a thread may come to, on the
-    /// one that a processor is.
+    /// What counts `event` for `target`, and where: on each kind of core that a thread may come to,
+    /// on the one that a processor is.
     fn places(&self, event: &Event, target: Target) -> Vec<(usize, Event)> {
         let mut places = self.catalog.on_cores(event);
         let cores = self.catalog.cores();

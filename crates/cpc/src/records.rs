@@ -57,8 +57,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Room for `capacity` records of `items` items each, of which those of `asked` mean something; `None` if
-    /// there is no memory. What is not used costs none.
+    /// Room for `capacity` records of `items` items each, of which those of `asked` mean something;
+    /// `None` if there is no memory. What is not used costs none.
     pub(crate) fn new(capacity: usize, items: usize, asked: u32) -> Option<Self> {
         let words = <[Cell<u64>]>::new_box_zeroed_with_elems(capacity.checked_mul(items)?).ok()?;
         Some(Self { words, items, asked, len: Cell::new(0), lost: Cell::new(0) })
@@ -79,7 +79,8 @@ impl Records {
         self.items
     }
 
-    /// Intervals that passed since the sample before and left no record here, because there was no room.
+    /// Intervals that passed since the sample before and left no record here, because there was no
+    /// room.
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }

@@ -147,7 +147,8 @@ impl Request {
         self.attributes.iter().rev().find(|a| a.name == name).map(|a| a.value)
     }
 
-    /// Occurrences up to the overflow, and for an SMPL request between two records. `None` is `2^64`.
+    /// Occurrences up to the overflow, and for an SMPL request between two records. `None` is
+    /// `2^64`.
     pub fn interval(&self) -> Option<u64> {
         match self.preset.wrapping_neg() {
             0 => None,

@@ -168,7 +168,8 @@ pub mod fn8000_001c {
     }
 }
 
-/// What a processor says about its LWP, the static half of leaf `8000_001C`, and where XSAVE puts it.
+/// What a processor says about its LWP, the static half of leaf `8000_001C`, and where XSAVE puts
+/// it.
 ///
 /// Spec: LWP §1.2, §1.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

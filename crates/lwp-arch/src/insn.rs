@@ -7,8 +7,8 @@
 //! The bits with a bar are stored inverted. `8F` is also POP r/m; a map number of 8 or more in
 //! `mmmmm` makes it an XOP prefix, in every mode.
 //!
-//! [`decode()`] and [`Instruction::encode`] are inverse to each other. Both are checked against a foreign
-//! decoder and a foreign assembler in `tests/`.
+//! [`decode()`] and [`Instruction::encode`] are inverse to each other. Both are checked against a
+//! foreign decoder and a foreign assembler in `tests/`.
 //!
 //! Spec: LWP §5.1.
 
@@ -60,8 +60,8 @@ pub struct Encoding {
     pub map: XopMap,
     /// The reg field of ModRM, which tells two instructions of one map apart.
     pub digit: u8,
-    /// A 32-bit immediate follows, `vvvv` names a register, and r/m may be memory. Without it, r/m must
-    /// be a register and `vvvv` must be 1111.
+    /// A 32-bit immediate follows, `vvvv` names a register, and r/m may be memory. Without it, r/m
+    /// must be a register and `vvvv` must be 1111.
     pub inserts: bool,
 }
 

@@ -18,8 +18,8 @@ layout! {
     ///       +----------------------------------------------------+
     /// ```
     ///
-    /// Fields an event does not use are written as zero. A record never straddles the end of the ring,
-    /// because BufferSize is rounded down to whole records.
+    /// Fields an event does not use are written as zero. A record never straddles the end of the
+    /// ring, because BufferSize is rounded down to whole records.
     ///
     /// Spec: P07 §4 figure 1; LWP §4.1.
     pub struct Record: 0x20 {
@@ -35,7 +35,8 @@ layout! {
         0x08 => pub instruction_address: U64,
         /// Data2 of the event.
         0x10 => pub data2: U64,
-        /// Performance time-stamp counter if Flags.PTSC was granted, else 0. Always 0 in the proposal.
+        /// Performance time-stamp counter if Flags.PTSC was granted, else 0. Always 0 in the
+        /// proposal.
         0x18 => pub timestamp: U64,
     }
 }
@@ -65,8 +66,8 @@ bitflags::bitflags! {
 }
 
 impl BranchFlags {
-    /// The flags of a branch, given whether it was taken and whether a predictor was right about it.
-    /// Without a predictor PRV and PRD are both clear.
+    /// The flags of a branch, given whether it was taken and whether a predictor was right about
+    /// it. Without a predictor PRV and PRD are both clear.
     ///
     /// Spec: P07 §4.2; LWP §4.2.
     pub fn new(taken: bool, predicted: Option<bool>) -> Self {
@@ -118,8 +119,8 @@ impl DataSource {
 
     /// Whether the cache-level filter lets a miss from here count.
     ///
-    /// With CLF clear everything counts. With CLF set a source counts if its bit is set; a source no
-    /// bit stands for does not count.
+    /// With CLF clear everything counts. With CLF set a source counts if its bit is set; a source
+    /// no bit stands for does not count.
     ///
     /// Spec: P07 §5.4; LWP §3.3.
     pub const fn admitted_by(self, filters: Filters) -> bool {
@@ -152,7 +153,8 @@ pub const fn latency_max(bits: u32) -> u32 {
     (1u32 << bits).saturating_sub(16)
 }
 
-/// The latency a record shows for a miss of `cycles`: capped, then rounded down to 2^`rounding` cycles.
+/// The latency a record shows for a miss of `cycles`: capped, then rounded down to 2^`rounding`
+/// cycles.
 ///
 /// Spec: P07 §4.3.1; LWP §4.2.
 pub const fn reported_latency(cycles: u32, bits: u32, rounding: u32) -> u32 {

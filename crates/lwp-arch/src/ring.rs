@@ -91,8 +91,8 @@ impl Ring {
 
     /// What happens to the head after a record was written at it.
     ///
-    /// In continuous mode the tail does not hold the head back: the oldest record is lost and nothing
-    /// is counted as missed: DEV-6.
+    /// In continuous mode the tail does not hold the head back: the oldest record is lost and
+    /// nothing is counted as missed: DEV-6.
     ///
     /// Spec: P07 §5.4; LWP §5.7.
     pub fn store(self, head: RingOffset, tail: RingOffset, continuous: bool) -> Stored {

@@ -166,8 +166,8 @@ pub extern "C" fn lwp_attach(descriptor: c_int) -> *mut Session {
         if descriptor < 0 {
             return Err(Failure::System(rustix::io::Errno::BADF));
         }
-        // SAFETY: the number is none that stands for nothing. Where it is not open the system says so, and
-        // it is not used after this call.
+        // SAFETY: the number is none that stands for nothing. Where it is not open the system says
+        // so, and it is not used after this call.
         let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
         Session::create(None, Reader::attach(file)?, None)
     })

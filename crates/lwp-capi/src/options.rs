@@ -7,7 +7,8 @@ use lwp::arch::{EventKind, Filters, Lwp, ProfileBuilder, Revision};
 
 use crate::failure::Failure;
 
-/// `struct lwp_options` of the header, which documents the members. Zero means what was not asked for.
+/// `struct lwp_options` of the header, which documents the members. Zero means what was not asked
+/// for.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Options {

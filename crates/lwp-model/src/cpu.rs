@@ -80,12 +80,13 @@ impl Cpu {
         if matches!(self.mode, Mode::Long) { 0 } else { self.ds.base }
     }
 
-    /// Checks that `length` bytes at DS:`effective` can be addressed and returns their linear address.
+    /// Checks that `length` bytes at DS:`effective` can be addressed and returns their linear
+    /// address.
     ///
     /// # Faults
     ///
-    /// `#GP(0)` beyond the limit of DS; in 64-bit mode, which has no limit, for an address that is not
-    /// canonical: DEV-15.
+    /// `#GP(0)` beyond the limit of DS; in 64-bit mode, which has no limit, for an address that is
+    /// not canonical: DEV-15.
     ///
     /// Spec: LWP §5.3.
     pub(crate) fn linear(&self, effective: u64, length: u64) -> Result<LinearAddr, Fault> {

@@ -1,9 +1,10 @@
 //! Storing records without the unit, as long as nothing special happens.
 //!
 //! A processor that runs faster than one instruction at a time asks where records go
-//! ([`LwpUnit::direct`]), stores those of LWPINS and LWPVAL itself, and tells the unit afterwards how far
-//! it came ([`LwpUnit::set_head`], [`LwpUnit::set_counter`]). What it cannot store like this it gives to
-//! the unit: a record that fills the ring or reaches the threshold, and any page fault.
+//! ([`LwpUnit::direct`]), stores those of LWPINS and LWPVAL itself, and tells the unit afterwards
+//! how far it came ([`LwpUnit::set_head`], [`LwpUnit::set_counter`]). What it cannot store like
+//! this it gives to the unit: a record that fills the ring or reaches the threshold, and any page
+//! fault.
 
 use lwp_arch::{EventFlags, EventKind, LinearAddr, Record, Revision, RingOffset};
 
@@ -38,8 +39,8 @@ pub struct Direct {
 }
 
 impl LwpUnit {
-    /// What can be done directly, to be asked anew after everything that the unit does; `None` with LWP
-    /// off, in the proposal, and while a record waits for its page.
+    /// What can be done directly, to be asked anew after everything that the unit does; `None` with
+    /// LWP off, in the proposal, and while a record waits for its page.
     pub fn direct(&self) -> Option<Direct> {
         let profile = self.profile()?;
         let plain = self.processor.revision() == Revision::Shipped

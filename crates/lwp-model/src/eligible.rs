@@ -83,7 +83,8 @@ impl Eligibility<'_> {
         Occurrences::repeated(1, Event::BranchesRetired { flags, target: retired.next_ip })
     }
 
-    /// One occurrence per demand load that missed. An instruction with several loads can have several.
+    /// One occurrence per demand load that missed. An instruction with several loads can have
+    /// several.
     ///
     /// Spec: P07 §4.3; LWP §4.2.
     fn misses(&self, retired: &Retired<'_>) -> Occurrences {
@@ -100,8 +101,8 @@ impl Eligibility<'_> {
 
     /// What a miss reports, if the filters let it count.
     ///
-    /// MinLatency is compared with the latency as reported, "at least": DEV-18. A minimum above what
-    /// the counter can hold means its maximum.
+    /// MinLatency is compared with the latency as reported, "at least": DEV-18. A minimum above
+    /// what the counter can hold means its maximum.
     ///
     /// Spec: P07 §4.3.1, §5.4; LWP §3.3.
     fn miss(&self, miss: &CacheMiss) -> Option<Event> {

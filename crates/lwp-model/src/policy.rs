@@ -9,8 +9,8 @@ use lwp_arch::Revision;
 pub enum Simultaneous {
     /// One record per expired event, in the order of the slots.
     StoreAll,
-    /// One record per instruction, that of the first expired slot. The other events stay expired and
-    /// record at their next occurrence.
+    /// One record per instruction, that of the first expired slot. The other events stay expired
+    /// and record at their next occurrence.
     StoreFirst,
 }
 
@@ -25,8 +25,8 @@ pub enum OnFault {
     Restart,
     /// The instruction retires and a trap follows; the unit forgets what the instruction did.
     Drop,
-    /// The instruction retires and a trap follows; the record waits in the unit and is stored before
-    /// anything else. Its event stays expired meanwhile.
+    /// The instruction retires and a trap follows; the record waits in the unit and is stored
+    /// before anything else. Its event stays expired meanwhile.
     Save,
 }
 
@@ -53,8 +53,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The choices for a form of LWP, where an implementation has to make them: those of [`Policy::default`], but
-    /// in the form of 2007 one record per instruction, as its section 5.5.1 says without an alternative.
+    /// The choices for a form of LWP, where an implementation has to make them: those of
+    /// [`Policy::default`], but in the form of 2007 one record per instruction, as its section
+    /// 5.5.1 says without an alternative.
     ///
     /// Spec: P07 §3, §5.5.1; LWP §4.3.
     pub fn of(revision: Revision) -> Self {
@@ -67,7 +68,8 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// All records, restart, head after each record: what the virtual processor does in the shipped form.
+    /// All records, restart, head after each record: what the virtual processor does in the shipped
+    /// form.
     fn default() -> Self {
         Self {
             simultaneous: Simultaneous::StoreAll,

@@ -16,8 +16,8 @@ pub struct Shipped {
     /// The static half of its CPUID leaf.
     pub capabilities: Capabilities,
     /// Smallest interval the processor uses for EventId *n*, at index *n* − 1. Smaller ones in a
-    /// control block are raised to it. All zero by default; only the one of EventId 1 is documented:
-    /// DEV-16.
+    /// control block are raised to it. All zero by default; only the one of EventId 1 is
+    /// documented: DEV-16.
     pub minimum_intervals: [i32; lwp_arch::xsave::COUNTERS],
 }
 
@@ -174,8 +174,8 @@ impl Processor {
         }
     }
 
-    /// Width and rounding of the latency counter in bits. The proposal has no field for the rounding;
-    /// it counts in steps of 16.
+    /// Width and rounding of the latency counter in bits. The proposal has no field for the
+    /// rounding; it counts in steps of 16.
     ///
     /// Spec: P07 §4.3.1; LWP §1.2.
     const fn latency_counter(&self) -> (u32, u32) {

@@ -26,8 +26,8 @@ pub trait Signals {
     /// Spec: LWP §4.1.
     fn timestamp(&mut self) -> u64;
 
-    /// The number of the core, for byte 1 of a record, where nobody keeps COREID up to date: a virtual processor
-    /// whose threads go from core to core unseen. Asked once per record.
+    /// The number of the core, for byte 1 of a record, where nobody keeps COREID up to date: a
+    /// virtual processor whose threads go from core to core unseen. Asked once per record.
     ///
     /// Spec: LWP §2.1, §4.1.
     fn core(&mut self) -> Option<u8> {
@@ -58,7 +58,8 @@ impl Signals for Quiet {
     }
 }
 
-/// Surroundings with repeatable random bits and a clock set from outside, which remember interrupts.
+/// Surroundings with repeatable random bits and a clock set from outside, which remember
+/// interrupts.
 #[derive(Clone, Debug)]
 pub struct Seeded {
     /// Source of random bits.

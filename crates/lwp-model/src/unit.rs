@@ -54,8 +54,8 @@ pub(crate) struct Profile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Off,
-    /// Proposal only: the block is known, the rest is read when CPL 3 is entered. Without progress the
-    /// block is loaded as by LLWPCB.
+    /// Proposal only: the block is known, the rest is read when CPL 3 is entered. Without progress
+    /// the block is loaded as by LLWPCB.
     Deferred(Volatile2007),
     On(Profile),
 }
@@ -157,7 +157,8 @@ impl LwpUnit {
 
     /// The interrupt to raise when `profile` reaches its threshold, if any.
     ///
-    /// Clearing INT in the MSR silences a running profile at once; vector 0 means no interrupt: DEV-11.
+    /// Clearing INT in the MSR silences a running profile at once; vector 0 means no interrupt:
+    /// DEV-11.
     ///
     /// Spec: P07 §5.2.1; LWP §2.1, §5.7.
     pub(crate) fn interrupt_vector(&self, profile: &Profile) -> Option<u8> {
@@ -204,9 +205,10 @@ impl LwpUnit {
     ///
     /// # Errors
     ///
-    /// `#PF` if control block or ring cannot be reached. Under [`OnFault::Restart`] nothing has changed
-    /// then: let the instruction retire again after the fault is repaired. Under the other policies
-    /// only the reading of the block after a restore faults so; the rest is [`Retirement::trap`].
+    /// `#PF` if control block or ring cannot be reached. Under [`OnFault::Restart`] nothing has
+    /// changed then: let the instruction retire again after the fault is repaired. Under the other
+    /// policies only the reading of the block after a restore faults so; the rest is
+    /// [`Retirement::trap`].
     ///
     /// Spec: P07 §3, §5.5.1, §5.5.6; LWP §4.2, §4.3, §5.7, §6.4.
     pub fn retire<M: LinearMemory, S: Signals>(
@@ -328,7 +330,8 @@ impl Profile {
         self.slots.iter().position(|slot| slot.kind == Some(kind))
     }
 
-    /// Counts what `retired` did. Returns the slots that expired, in order, with the event to report.
+    /// Counts what `retired` did. Returns the slots that expired, in order, with the event to
+    /// report.
     ///
     /// Spec: P07 §3, §5.5.1; LWP §4.2.
     fn count(&mut self, processor: &Processor, retired: &Retired<'_>) -> Vec<(usize, Event)> {

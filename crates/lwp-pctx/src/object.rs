@@ -66,8 +66,8 @@ impl PctxT {
     ///
     /// # Safety
     ///
-    /// `object` is NULL or was made by [`PctxT::create`]; no call uses it, save `pctx_terminate`, which
-    /// looks at the tag first.
+    /// `object` is NULL or was made by [`PctxT::create`]; no call uses it, save `pctx_terminate`,
+    /// which looks at the tag first.
     pub(crate) unsafe fn destroy(object: *mut Self) -> Option<Context> {
         if object.is_null() {
             return None;

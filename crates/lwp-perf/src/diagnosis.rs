@@ -1,8 +1,8 @@
 //! Why an event cannot be had on this machine, and what to do about it.
 //!
-//! The kernel answers with an error number that stands for a dozen reasons. What was asked for and what
-//! the machine says about itself (the paranoia level, seccomp, the list of PMUs, the hypervisor bit)
-//! narrow it down to one.
+//! The kernel answers with an error number that stands for a dozen reasons. What was asked for and
+//! what the machine says about itself (the paranoia level, seccomp, the list of PMUs, the
+//! hypervisor bit) narrow it down to one.
 
 use rustix::io::Errno;
 
@@ -202,8 +202,8 @@ pub fn diagnose(kernel: &dyn Kernel, refused: Refused<'_>, errno: Errno) -> Caus
     }
 }
 
-/// EACCES and EPERM: paranoia, seccomp, or another user's process. Paranoia is EACCES; filters say EPERM,
-/// if they say anything else than ENOSYS.
+/// EACCES and EPERM: paranoia, seccomp, or another user's process. Paranoia is EACCES; filters say
+/// EPERM, if they say anything else than ENOSYS.
 fn permission(kernel: &dyn Kernel, refused: Refused<'_>, errno: Errno) -> Cause {
     if errno == Errno::PERM && seccomp(kernel) {
         return Cause::Seccomp;

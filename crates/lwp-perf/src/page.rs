@@ -77,9 +77,10 @@ pub struct UserCount {
 
 /// Reads the count of an event of the calling thread through its metadata page.
 ///
-/// `None` where read(2) must be asked: the kernel forbids RDPMC, the event is on no hardware counter
-/// right now (software events never are), or the kernel kept writing. The thread may be moved to
-/// another processor at any point; the kernel then bumps the lock, and the attempt is repeated.
+/// `None` where read(2) must be asked: the kernel forbids RDPMC, the event is on no hardware
+/// counter right now (software events never are), or the kernel kept writing. The thread may be
+/// moved to another processor at any point; the kernel then bumps the lock, and the attempt is
+/// repeated.
 ///
 /// Only right for events of the calling thread: for another thread's or a processor's event the
 /// instruction would read whatever this processor counts.

@@ -175,7 +175,8 @@ impl Pmu {
         })
     }
 
-    /// The event that `terms` describe: fields with values, named events, and fields alone, which are 1.
+    /// The event that `terms` describe: fields with values, named events, and fields alone, which
+    /// are 1.
     pub fn event(&self, name: &str, terms: &str) -> Result<Event, TermError> {
         let mut event = Event::new(name, self.kind, 0);
         event.pmu = Some(self.name.clone());

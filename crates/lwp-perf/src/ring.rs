@@ -1,8 +1,8 @@
 //! Reading the kernel's ring of records.
 //!
 //! The kernel is the only writer and moves `data_head`; the reader is the only one and moves
-//! `data_tail`. Both count bytes for ever; the place in the ring is the count modulo its size. A record
-//! may wrap around the end.
+//! `data_tail`. Both count bytes for ever; the place in the ring is the count modulo its size. A
+//! record may wrap around the end.
 
 use crate::page::{Pages, field};
 

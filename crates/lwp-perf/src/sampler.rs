@@ -33,8 +33,8 @@ pub struct SamplerOptions {
 }
 
 impl SamplerOptions {
-    /// Samples `event` of `target` in user mode every `period` events: address, thread, time, into a
-    /// ring of 64 pages.
+    /// Samples `event` of `target` in user mode every `period` events: address, thread, time, into
+    /// a ring of 64 pages.
     pub fn new(event: Event, period: u64, target: Target) -> Self {
         use SampleFormat as F;
         Self {
@@ -140,7 +140,8 @@ impl Sampler {
         if read < bytes.len() { Err(Errno::IO) } else { Ok(u64::from_le_bytes(bytes)) }
     }
 
-    /// Forgets every record that waits in the ring, without reading it: a signal handler may call it.
+    /// Forgets every record that waits in the ring, without reading it: a signal handler may call
+    /// it.
     pub fn skip(&mut self) {
         self.ring.skip();
     }

@@ -144,7 +144,8 @@ fn keyed(
     sums
 }
 
-/// Source files that lie elsewhere now: those whose name only one of the missing and one of the new ones has.
+/// Source files that lie elsewhere now: those whose name only one of the missing and one of the new
+/// ones has.
 fn moved_files<'a>(before: &'a Profile, after: &'a Profile) -> BTreeMap<&'a str, &'a str> {
     let files = |profile: &'a Profile| -> BTreeSet<&'a str> {
         let frames = profile.locations.iter().flat_map(|location| &location.frames);

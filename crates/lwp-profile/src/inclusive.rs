@@ -3,7 +3,8 @@
 //! Own counts and numbers of calls are exact. How much of a callee's work was done for which caller
 //! is not recorded in an exact profile; it is *estimated* by assuming that every call of a function
 //! costs the same, as gprof does. Functions that call each other in a circle form a group: the
-//! group's work is shared out by the calls that enter it, and among its members as [`crate::circles`] says.
+//! group's work is shared out by the calls that enter it, and among its members as
+//! [`crate::circles`] says.
 
 use crate::circles::Circle;
 use crate::graph::CallGraph;

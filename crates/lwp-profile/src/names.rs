@@ -1,5 +1,5 @@
-//! Names kept in a recording: functions, lines and inlined functions of what was executed, so that nobody needs
-//! the files again that they were found in.
+//! Names kept in a recording: functions, lines and inlined functions of what was executed, so that
+//! nobody needs the files again that they were found in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -248,8 +248,8 @@ impl RecordedNames {
     }
 }
 
-/// A number, then so many items. Each takes at least a byte, so that no number makes a reader allocate more than
-/// there is to read.
+/// A number, then so many items. Each takes at least a byte, so that no number makes a reader
+/// allocate more than there is to read.
 fn several<'a, T>(
     input: &mut Input<'a>,
     mut item: impl FnMut(&mut Input<'a>) -> Result<T, WireError>,

@@ -33,8 +33,8 @@ const FINEST: f64 = 1.0 / 20_000.0;
 const DEEPEST: usize = 200;
 
 impl Inferred {
-    /// The stacks of `profile`; contexts of less than a twenty-thousandth of the whole (by the event
-    /// with index `event`) stay closed.
+    /// The stacks of `profile`; contexts of less than a twenty-thousandth of the whole (by the
+    /// event with index `event`) stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
         if profile.calls.is_empty() {
             return Self { stacks: recorded(profile), recorded: true };
@@ -44,7 +44,8 @@ impl Inferred {
         Self::from_calls(profile, &graph, &inclusive, event)
     }
 
-    /// The stacks of an exact profile, whose own counts are those of `graph`: of all threads, or of some.
+    /// The stacks of an exact profile, whose own counts are those of `graph`: of all threads, or of
+    /// some.
     pub fn from_calls(
         profile: &Profile,
         graph: &CallGraph,

@@ -82,8 +82,8 @@ impl StateAccess {
 }
 
 impl Decoded {
-    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with. The vector registers are asked for
-    /// where the instruction finds operands by them.
+    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with. The vector registers
+    /// are asked for where the instruction finds operands by them.
     pub fn new(code: &[u8], regs: &Raw, vectors: impl FnOnce() -> Option<Vectors>) -> Self {
         let mut decoder = Decoder::with_ip(64, code, regs.rip, DecoderOptions::NONE);
         let instruction = decoder.decode();

@@ -119,8 +119,8 @@ impl Thread {
     ///
     /// # Errors
     ///
-    /// A record met a page fault: the instruction is to be taken back. Reported again, it is the same
-    /// to the models.
+    /// A record met a page fault: the instruction is to be taken back. Reported again, it is the
+    /// same to the models.
     pub fn retired(
         &mut self,
         decoded: &Decoded,
@@ -166,8 +166,8 @@ impl Thread {
         let so_far = self.iterations.take().filter(|(ip, _)| *ip == decoded.ip);
         let mut operands = so_far.map_or_else(Vec::new, |(_, operands)| operands);
         operands.extend(&decoded.operands);
-        // Memory takes time where its misses are counted, and time passes with the instructions that the
-        // profile looks at: DEV-36.
+        // Memory takes time where its misses are counted, and time passes with the instructions
+        // that the profile looks at: DEV-36.
         if !self.unit.watched().is_some_and(|watched| watched.dcache) {
             operands.clear();
         }

@@ -1,11 +1,12 @@
 //! Who called whom, from the executions of blocks.
 //!
-//! Exact are: the calls made by a direct call, those made by an indirect call, by where they led, how often
-//! a function's first instruction was executed, direct jumps from one function to the start of another. A
-//! jump through an imported word goes to the function that the dynamic linker put there, which recordings
-//! know since format 1.2; in older ones, and where the process was gone, it is looked up by name in the linker's
-//! order, and so it is for calls in recordings before format 1.1. What remains of a function's executions came
-//! by other indirect jumps, which the counts do not tell, or from the kernel.
+//! Exact are: the calls made by a direct call, those made by an indirect call, by where they led,
+//! how often a function's first instruction was executed, direct jumps from one function to the
+//! start of another. A jump through an imported word goes to the function that the dynamic linker
+//! put there, which recordings know since format 1.2; in older ones, and where the process was
+//! gone, it is looked up by name in the linker's order, and so it is for calls in recordings before
+//! format 1.1. What remains of a function's executions came by other indirect jumps, which the
+//! counts do not tell, or from the kernel.
 
 use lwp_profile::{Block, BlockEnd, CallKind, FunctionId, LocationId, RecordedJump};
 use rustc_hash::FxHashMap;
@@ -63,7 +64,8 @@ struct Calls<'r, 'a> {
     starts: FxHashMap<Key, (FunctionId, Start)>,
     /// Executions of instructions that start a function, by module and address.
     executed: FxHashMap<Key, u64>,
-    /// Indirect calls of blocks of which it is known where they led, and that no block has been found for.
+    /// Indirect calls of blocks of which it is known where they led, and that no block has been
+    /// found for.
     led: FxHashMap<Place, u64>,
     /// Where the words that jumps go through led when the recording was made.
     words: FxHashMap<Place, Place>,

@@ -157,8 +157,8 @@ impl<'data> Sections<'data> {
         Some(Self { file, whole: Reader::new(Arc::clone(bytes), LittleEndian) })
     }
 
-    /// The section called `name`, empty where it is missing or damaged. Its bytes are the file's own, unless it is
-    /// compressed.
+    /// The section called `name`, empty where it is missing or damaged. Its bytes are the file's
+    /// own, unless it is compressed.
     pub fn section(&self, name: Option<&str>) -> Result<Reader, gimli::Error> {
         let section = name.and_then(|name| self.file.section_by_name(name));
         Ok(section.and_then(|section| self.bytes(&section)).unwrap_or_else(Self::empty))
@@ -180,7 +180,8 @@ impl<'data> Sections<'data> {
         Reader::new(Arc::from([]), LittleEndian)
     }
 
-    /// The file that several debug files share entries in, as `dwz` makes it: its name and build id.
+    /// The file that several debug files share entries in, as `dwz` makes it: its name and build
+    /// id.
     fn shared(&self) -> Option<(PathBuf, &'data [u8])> {
         use std::os::unix::ffi::OsStrExt;
         let (name, id) = self.file.gnu_debugaltlink().ok()??;

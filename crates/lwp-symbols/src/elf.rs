@@ -64,7 +64,8 @@ pub struct Elf {
     segments: Vec<(u64, u64, u64)>,
     /// Imported symbols by the address of the word that holds their address.
     imports: FxHashMap<u64, String>,
-    /// Functions that other modules can import: name, address, and whether it is that of a resolver.
+    /// Functions that other modules can import: name, address, and whether it is that of a
+    /// resolver.
     exports: Vec<(Range<u32>, u64, bool)>,
     /// Their order by name, once somebody has asked for one.
     exports_by_name: OnceCell<Vec<u32>>,
@@ -164,7 +165,8 @@ impl Elf {
         }
     }
 
-    /// Nothing but the names of functions in a file, several of one function too, and sizes as they stand.
+    /// Nothing but the names of functions in a file, several of one function too, and sizes as they
+    /// stand.
     pub fn names_in(bytes: &[u8]) -> Self {
         let mut names = Self::default();
         if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
@@ -248,8 +250,9 @@ impl Elf {
         }
     }
 
-    /// Words that hold the address of a variant of a function, chosen when the program starts. They are called
-    /// by the name of the function that chooses, which is that of what is chosen for everybody else.
+    /// Words that hold the address of a variant of a function, chosen when the program starts. They
+    /// are called by the name of the function that chooses, which is that of what is chosen for
+    /// everybody else.
     fn read_chosen(&mut self, file: &ElfFile64<'_, LittleEndian>) {
         let choosers = self.functions.iter().filter(|symbol| symbol.indirect);
         let mut names: Vec<(u64, &str)> =
@@ -375,8 +378,8 @@ impl Elf {
         Some(start.wrapping_add(address - begin))
     }
 
-    /// The code of the `size` bytes from `address` on, in pieces that start at an instruction: one of a file, and of
-    /// what a recording keeps as many as there are.
+    /// The code of the `size` bytes from `address` on, in pieces that start at an instruction: one
+    /// of a file, and of what a recording keeps as many as there are.
     pub fn code_in(&self, address: u64, size: u64) -> Vec<(u64, &[u8])> {
         let end = address.saturating_add(size);
         let piece = |(start, bytes): &'_ (u64, Vec<u8>)| -> Option<(u64, Range<usize>)> {

@@ -1,8 +1,9 @@
 //! Frames of interpreters that stacks go without.
 //!
-//! In the stacks of interpreted languages, the evaluator's frame is called by the functions that it executes (see
-//! `docs/recording-format.md`). Whoever looks at the program and not at its interpreter wants neither that nor
-//! the stub that CPython calls a function through so that perf has a name for it: both stand for the function.
+//! In the stacks of interpreted languages, the evaluator's frame is called by the functions that it
+//! executes (see `docs/recording-format.md`). Whoever looks at the program and not at its
+//! interpreter wants neither that nor the stub that CPython calls a function through so that perf
+//! has a name for it: both stand for the function.
 
 use lwp_profile::Recording;
 

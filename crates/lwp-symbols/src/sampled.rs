@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use crate::module::ModuleNames;
 use crate::resolve::{Detail, Instruction, Resolver};
 
-/// Functions that are inlined into each other, outermost first, by module, address in the process, and whether
-/// the address is that of a sampled instruction.
+/// Functions that are inlined into each other, outermost first, by module, address in the process,
+/// and whether the address is that of a sampled instruction.
 type InlinedAt = FxHashMap<(u32, u64, bool), Box<[FunctionId]>>;
 
 impl Resolver<'_> {

@@ -32,10 +32,11 @@ const FITS: [fn(&str, &str) -> bool; 4] = [
     |symbol, name| short_name(symbol).rsplit("::").next() == Some(name),
 ];
 
-/// The functions of the file at `path` that answer best to `name`: a symbol, a name as a programmer writes
-/// it, that without parameters, or its last part. Several names of one function are one.
+/// The functions of the file at `path` that answer best to `name`: a symbol, a name as a programmer
+/// writes it, that without parameters, or its last part. Several names of one function are one.
 ///
-/// Names come from the file, its debug file, or its MiniDebugInfo. Stubs of linkage tables are left out.
+/// Names come from the file, its debug file, or its MiniDebugInfo. Stubs of linkage tables are left
+/// out.
 ///
 /// # Errors
 ///
@@ -62,8 +63,8 @@ pub fn functions_named(
     Ok(Vec::new())
 }
 
-/// The functions of the file at `path` of whose names, as symbols and demangled, `fits` holds, by address. Stubs of
-/// linkage tables are left out.
+/// The functions of the file at `path` of whose names, as symbols and demangled, `fits` holds, by
+/// address. Stubs of linkage tables are left out.
 ///
 /// # Errors
 ///

@@ -1,5 +1,6 @@
-//! Split DWARF: the linked file has lines and addresses, the names and inlined functions of each compilation
-//! unit lie in a `.dwo` file beside its object, or all of them in a `.dwp` package beside the program.
+//! Split DWARF: the linked file has lines and addresses, the names and inlined functions of each
+//! compilation unit lie in a `.dwo` file beside its object, or all of them in a `.dwp` package
+//! beside the program.
 //!
 //! Spec: DWARF 5, 7.3.2 and appendix F; the GNU extension to DWARF 4 is read too.
 
@@ -98,8 +99,8 @@ impl Split {
         out
     }
 
-    /// Where the unit called `path` may be, which was compiled in `dir`: there, or where the program has been
-    /// taken to together with it.
+    /// Where the unit called `path` may be, which was compiled in `dir`: there, or where the
+    /// program has been taken to together with it.
     fn objects(&self, dir: &Path, path: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
         let there = dir.join(path);
         let inside = there.strip_prefix("/").unwrap_or(&there).to_owned();

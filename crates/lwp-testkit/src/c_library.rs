@@ -1,5 +1,5 @@
-//! What the tests of a library for C programs have in common: the dialects its headers are compiled in, what
-//! readelf says of it, how clients find it, and whether its manual pages hang together.
+//! What the tests of a library for C programs have in common: the dialects its headers are compiled
+//! in, what readelf says of it, how clients find it, and whether its manual pages hang together.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -25,8 +25,9 @@ pub fn readelf(option: &str, file: &Path) -> String {
     String::from_utf8(output.expect("readelf runs").stdout).expect("readelf writes text")
 }
 
-/// Every page in section 3 of `man` is one, or leads to one, groff has nothing to say against it, and every page that
-/// it names is there: `ours` finds in a page's text the file names of those that should be.
+/// Every page in section 3 of `man` is one, or leads to one, groff has nothing to say against it,
+/// and every page that it names is there: `ours` finds in a page's text the file names of those
+/// that should be.
 ///
 /// # Panics
 ///
@@ -52,7 +53,8 @@ pub fn pages_are_sound(man: &Path, ours: impl Fn(&str) -> Vec<String>) {
     }
 }
 
-/// Makes `folder` anew, with `library` in it as it is installed: under `name` and a version, which a link leads to.
+/// Makes `folder` anew, with `library` in it as it is installed: under `name` and a version, which
+/// a link leads to.
 ///
 /// # Panics
 ///
@@ -65,8 +67,8 @@ pub fn lay_out(folder: &Path, library: &Path, name: &str) {
     symlink(&versioned, folder.join(name)).expect("a link to it");
 }
 
-/// Compiles `source` to `program` as a client of `package`, installed in `prefix`, with what pkg-config says of it. False
-/// where there is no pkg-config.
+/// Compiles `source` to `program` as a client of `package`, installed in `prefix`, with what
+/// pkg-config says of it. False where there is no pkg-config.
 ///
 /// # Panics
 ///
@@ -89,8 +91,8 @@ pub fn build_installed(package: &str, prefix: &Path, source: &Path, program: &Pa
 /// How memcheck ends what it has found a fault in.
 const FAULTS: &str = "99";
 
-/// Runs `program` with `words` under valgrind's memcheck, which must have nothing to report; `None`, said on standard
-/// error, where there is no valgrind.
+/// Runs `program` with `words` under valgrind's memcheck, which must have nothing to report;
+/// `None`, said on standard error, where there is no valgrind.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
 //! Running code with every register given.
 //!
-//! Memory is mapped once, at fixed addresses; every run happens in a forked child, which starts from
-//! the same memory, may crash, and reports through a shared page.
+//! Memory is mapped once, at fixed addresses; every run happens in a forked child, which starts
+//! from the same memory, may crash, and reports through a shared page.
 
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 

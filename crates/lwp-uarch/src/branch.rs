@@ -18,9 +18,11 @@ pub struct PredictorShape {
 
 /// A predictor of the classic kind.
 ///
-/// - Conditional branches: two-bit counters, chosen by the address xor the recent outcomes (gshare).
-///   Counters start at "weakly not taken". Only the direction can be wrong; the target is in the code.
-/// - Indirect jumps and calls, far transfers: the last target seen at this address with this history.
+/// - Conditional branches: two-bit counters, chosen by the address xor the recent outcomes
+///   (gshare). Counters start at "weakly not taken". Only the direction can be wrong; the target is
+///   in the code.
+/// - Indirect jumps and calls, far transfers: the last target seen at this address with this
+///   history.
 /// - Returns: a stack of return addresses that forgets its oldest entry when it is full.
 /// - Direct jumps and calls: always right.
 ///
@@ -59,8 +61,9 @@ impl Predictor {
         }
     }
 
-    /// Judges a branch at `ip` that went to `next_ip`, and learns from it. `fall_through` is the address
-    /// after the branch, which a call leaves on the stack. Returns whether the prediction was right.
+    /// Judges a branch at `ip` that went to `next_ip`, and learns from it. `fall_through` is the
+    /// address after the branch, which a call leaves on the stack. Returns whether the prediction
+    /// was right.
     pub fn retire(
         &mut self,
         ip: AppPc,

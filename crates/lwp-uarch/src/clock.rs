@@ -26,8 +26,8 @@ pub struct ClockRates {
 ///          + mispredictions × penalty
 /// ```
 ///
-/// Stores and prefetches do not stall. Fractions are carried from one instruction to the next, so the
-/// sum is exact to a cycle: DEV-36.
+/// Stores and prefetches do not stall. Fractions are carried from one instruction to the next, so
+/// the sum is exact to a cycle: DEV-36.
 ///
 /// Spec: LWP §4.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ impl CoreClock {
         u32::try_from(time_256 / ONE).unwrap_or(u32::MAX)
     }
 
-    /// Passes the time of `count` instructions that neither miss nor mispredict, and returns its whole
-    /// cycles: the sum of what [`Self::retire`] would have returned.
+    /// Passes the time of `count` instructions that neither miss nor mispredict, and returns its
+    /// whole cycles: the sum of what [`Self::retire`] would have returned.
     ///
     /// Spec: LWP §4.2.
     pub fn retire_many(&mut self, count: u64) -> u64 {
@@ -101,8 +101,8 @@ impl CoreClock {
         u64::from(beyond) * u64::from(self.rates.exposed_256)
     }
 
-    /// Passes the time of waits that add up to `time_256`, of instructions whose own time passes apart, and
-    /// returns its whole cycles.
+    /// Passes the time of waits that add up to `time_256`, of instructions whose own time passes
+    /// apart, and returns its whole cycles.
     ///
     /// Spec: LWP §4.2.
     pub fn wait(&mut self, time_256: u64) -> u64 {
@@ -129,8 +129,8 @@ impl CoreClock {
         limit / (ONE * ONE)
     }
 
-    /// What [`Self::retire_many`] computes, as one division: when `n` more instructions have retired,
-    /// `(65536 n + offset) / divisor` cycles have passed. Returns offset and divisor.
+    /// What [`Self::retire_many`] computes, as one division: when `n` more instructions have
+    /// retired, `(65536 n + offset) / divisor` cycles have passed. Returns offset and divisor.
     pub fn division(&self) -> (u64, u64) {
         (self.carry_256 * self.width() + self.remainder, ONE * self.width())
     }
@@ -146,8 +146,8 @@ impl CoreClock {
 
 /// The reference clock: time of the thread on a processor, times a constant rate.
 ///
-/// Time comes from outside, as nanoseconds of CPU time or, for runs that must repeat exactly, as core
-/// cycles of the model at their nominal rate. Fractions are carried on.
+/// Time comes from outside, as nanoseconds of CPU time or, for runs that must repeat exactly, as
+/// core cycles of the model at their nominal rate. Fractions are carried on.
 ///
 /// Spec: LWP §4.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,7 +225,8 @@ mod tests {
         let mut clock = CoreClock::new(RATES);
         let four: Vec<u32> = (0..4).map(|_| clock.retire(&[], false)).collect();
         assert_eq!(four, [0, 0, 0, 1], "four instructions a cycle");
-        // (104 − 4) / 2 = 50 for the load; stores and prefetches are free; 13 for the misprediction.
+        // (104 − 4) / 2 = 50 for the load; stores and prefetches are free; 13 for the
+        // misprediction.
         let accesses =
             [AccessKind::Load, AccessKind::Store, AccessKind::Prefetch].map(|kind| miss(kind, 104));
         assert_eq!(clock.retire(&accesses, false), 50);
@@ -249,7 +250,8 @@ mod tests {
     }
 
     proptest! {
-        /// Misses that are waited for together, apart from their instructions, take the time of each.
+        /// Misses that are waited for together, apart from their instructions, take the time of
+        /// each.
         ///
         /// Spec: LWP §4.2. DEV-36
         #[test]

@@ -28,9 +28,9 @@ pub struct Memory {
 
 /// A first-level data cache with what lies behind it.
 ///
-/// An access looks into the levels in order and is answered by the first that has the line. All levels
-/// before that one receive it. No level forces lines out of another, stores allocate as loads do, and
-/// software prefetches fill all levels: DEV-34.
+/// An access looks into the levels in order and is answered by the first that has the line. All
+/// levels before that one receive it. No level forces lines out of another, stores allocate as
+/// loads do, and software prefetches fill all levels: DEV-34.
 ///
 /// Spec: P07 §4.3; LWP §4.2.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use lwp_arch::xsave::COMPONENT;
 use crate::block::ProfileBuilder;
 use crate::error::Error;
 
-/// The LWP of this processor, switched on by the system. Having one is proof that the instructions can
-/// be executed.
+/// The LWP of this processor, switched on by the system. Having one is proof that the instructions
+/// can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lwp {
     capabilities: Capabilities,

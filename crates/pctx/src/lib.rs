@@ -1,8 +1,9 @@
 //! Process contexts after Solaris' libpctx: a process under control, and what happens to it.
 //!
-//! [`Pctx::create`] starts a program, [`Pctx::capture`] takes over a live process. [`Pctx::run`] lets it
-//! run and calls [`Handlers`] when a thread starts or ends, when the process forks, executes another
-//! program or exits, and at regular ticks. Threads are known as LWPs: small numbers from 1.
+//! [`Pctx::create`] starts a program, [`Pctx::capture`] takes over a live process. [`Pctx::run`]
+//! lets it run and calls [`Handlers`] when a thread starts or ends, when the process forks,
+//! executes another program or exits, and at regular ticks. Threads are known as LWPs: small
+//! numbers from 1.
 //!
 //! # Order of the calls
 //!
@@ -18,8 +19,8 @@
 //!
 //! # What differs from Solaris
 //!
-//! * The process is not stopped for a tick. Counters of another thread can be read while it runs, and a
-//!   stop would make some system calls of the program return EINTR.
+//! * The process is not stopped for a tick. Counters of another thread can be read while it runs,
+//!   and a stop would make some system calls of the program return EINTR.
 //! * A stop by job control does not end the run; the process stays stopped until it is continued.
 //! * `exec` comes when the new image is loaded: a failed exec is not seen.
 //! * A process that a signal kills is reported by `exit` as well; the status says which signal.
@@ -91,8 +92,9 @@ impl Terminator {
 }
 
 impl Pctx {
-    /// Starts `program`, searched for in `PATH` unless its name has a slash, with the whole argument
-    /// vector `argv`. It stands before its first instruction, and is killed if this process dies.
+    /// Starts `program`, searched for in `PATH` unless its name has a slash, with the whole
+    /// argument vector `argv`. It stands before its first instruction, and is killed if this
+    /// process dies.
     pub fn create(program: &OsStr, argv: &[OsString]) -> Result<Self, Error> {
         let file = error::search(program)?;
         let tracee = spawn::spawn(file.as_os_str(), argv, None, false, 0)
@@ -100,8 +102,8 @@ impl Pctx {
         Self::new(tracee.0, true, &[tracee.0])
     }
 
-    /// Takes over the live process `pid`, which stands still afterwards. It lives on if this process
-    /// dies.
+    /// Takes over the live process `pid`, which stands still afterwards. It lives on if this
+    /// process dies.
     pub fn capture(pid: Pid) -> Result<Self, Error> {
         if pid == std::process::id().cast_signed() {
             return Err(Error::Ourselves);

@@ -92,9 +92,9 @@ pub trait Handlers {
 
     /// LWP `lwp` of process `parent` made the process that `child` controls.
     ///
-    /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When it
-    /// returns, the copy ends, and the child runs on by itself. Only the calling thread exists in the
-    /// copy, and nothing that the original registered for its own end is run there.
+    /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When
+    /// it returns, the copy ends, and the child runs on by itself. Only the calling thread exists
+    /// in the copy, and nothing that the original registered for its own end is run there.
     fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {}
 
     /// Process `child` was to be followed and could not be; it runs on by itself.
@@ -103,14 +103,14 @@ pub trait Handlers {
     /// The process ends; LWP `lwp` is its last.
     fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: Status) {}
 
-    /// Whether the run is to end, as by [`crate::Terminator`]. Asked whenever anything has happened, a
-    /// signal to this process included, and once a second.
+    /// Whether the run is to end, as by [`crate::Terminator`]. Asked whenever anything has
+    /// happened, a signal to this process included, and once a second.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// What the run is to wait for besides its own events; when it is readable, [`Handlers::attend`] is
-    /// called.
+    /// What the run is to wait for besides its own events; when it is readable,
+    /// [`Handlers::attend`] is called.
     fn attention(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -158,8 +158,8 @@ impl Ticks {
 }
 
 impl Pctx {
-    /// Lets the process run, with a tick every `period`, at most `ticks` of them, until something ends
-    /// the run; see [`End`].
+    /// Lets the process run, with a tick every `period`, at most `ticks` of them, until something
+    /// ends the run; see [`End`].
     ///
     /// SIGCHLD's disposition is changed for the duration of the run.
     pub fn run(

@@ -47,8 +47,8 @@ int main(int argc, char **argv)
 
 const MANY: u32 = 4;
 
-/// Measures, and returns a table: times with one and with four threads, and how much more work was done
-/// in the same time.
+/// Measures, and returns a table: times with one and with four threads, and how much more work was
+/// done in the same time.
 pub fn measure(ways: &[Way], rounds: u32, dir: &Path, limit: Duration) -> Result<String> {
     let program = build(dir)?;
     let workload = |threads: u32| Workload {

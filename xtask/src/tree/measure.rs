@@ -1,5 +1,6 @@
-//! What can be counted in a Rust file: long functions, many parameters, wide lines, doc comments that open with a
-//! question word. Sources are as rustfmt leaves them, so indentation says where an item ends.
+//! What can be counted in a Rust file: long functions, many parameters, wide lines, doc comments
+//! that open with a question word. Sources are as rustfmt leaves them, so indentation says where an
+//! item ends.
 
 /// Lines of a file before its tests.
 pub const LONGEST_FILE: usize = 600;

@@ -51,8 +51,8 @@ pub(super) struct Program {
 pub(super) enum Interrupt {
     /// Nothing.
     Unused,
-    /// To empty the ring while nobody samples, where that is possible: what counts loses its records
-    /// in no other way than by a full ring.
+    /// To empty the ring while nobody samples, where that is possible: what counts loses its
+    /// records in no other way than by a full ring.
     Drain,
     /// Every so many records: a request asks for a signal.
     Notify(usize),
@@ -240,7 +240,8 @@ fn check_flags(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// With random intervals the occurrences between two records are not known, so nothing can be counted.
+/// With random intervals the occurrences between two records are not known, so nothing can be
+/// counted.
 fn check_random(shared: &Shared, plan: &[Planned]) -> Result<()> {
     let counts = plan.iter().any(|planned| !planned.request.is_smpl());
     if counts && shared.random.unwrap_or(0) > 0 {
@@ -335,8 +336,8 @@ fn assemble(capabilities: &Capabilities, requests: Vec<Programmed>, shared: &Sha
     }
 }
 
-/// A counter that signals interrupts at each record. Records are looked at often enough to see the room
-/// of a request fill before it overflows.
+/// A counter that signals interrupts at each record. Records are looked at often enough to see the
+/// room of a request fill before it overflows.
 fn interrupt(requests: &[Programmed]) -> Interrupt {
     let notifying = requests.iter().filter(|request| request.notifies);
     let every = notifying.map(|request| request.records.map_or(1, |room| (room / 4).max(1)));
@@ -349,8 +350,8 @@ fn interrupt(requests: &[Programmed]) -> Interrupt {
 }
 
 impl Programmed {
-    /// Where EventCounter starts if the counter starts at `preset`: a request that signals its overflow
-    /// has a record made exactly there, any other one after each whole interval.
+    /// Where EventCounter starts if the counter starts at `preset`: a request that signals its
+    /// overflow has a record made exactly there, any other one after each whole interval.
     pub(super) fn first(&self, preset: u64) -> i32 {
         if !self.notifies || self.records.is_some() {
             return self.interval;

@@ -22,7 +22,8 @@ pub(crate) trait Unit: Debug + Send + Sync {
     /// Has the calling thread hear of threshold interrupts. Returns whether it can.
     fn hear(&self) -> bool;
 
-    /// LLWPCB: the calling thread's events go to `memory`, which lives at least until they no longer do.
+    /// LLWPCB: the calling thread's events go to `memory`, which lives at least until they no
+    /// longer do.
     fn load(&self, memory: &Arc<Memory>);
 
     /// LLWPCB of 0, if `memory` is the active block of the calling thread: counters and head are

@@ -35,8 +35,9 @@ impl Encoded {
     }
 
     fn push(&mut self, byte: u8) {
-        // Two prefixes, five bytes up to ModRM, SIB, displacement and immediate make 16 at most; but a
-        // 16th would need both prefixes and a SIB with full displacement, which is 7 + 1 + 4 + 4.
+        // Two prefixes, five bytes up to ModRM, SIB, displacement and immediate make 16 at most;
+        // but a 16th would need both prefixes and a SIB with full displacement, which is 7 + 1 + 4
+        // + 4.
         if let Some(place) = self.bytes.get_mut(usize::from(self.length)) {
             *place = byte;
         }
@@ -165,8 +166,8 @@ fn address_prefix(memory: &Memory, code: CodeSize) -> Result<bool, EncodeError> 
 }
 
 impl Instruction {
-    /// The shortest encoding of this instruction in a code segment of size `code`. The `length` field
-    /// is not looked at.
+    /// The shortest encoding of this instruction in a code segment of size `code`. The `length`
+    /// field is not looked at.
     ///
     /// # Errors
     ///
@@ -295,7 +296,8 @@ mod tests {
         assert_eq!(mixed.encode(CodeSize::Bits64), Err(EncodeError::Operands));
     }
 
-    /// Both prefixes, SIB, full displacement and immediate make 16 bytes, which no instruction may have.
+    /// Both prefixes, SIB, full displacement and immediate make 16 bytes, which no instruction may
+    /// have.
     ///
     /// Spec: LWP §5.1
     #[test]

@@ -1,5 +1,5 @@
-//! XSAVE images that hold the LWP component, for whoever lays it over a processor that has none: where it
-//! lies, what the header says of it, and what a restore makes of the rest.
+//! XSAVE images that hold the LWP component, for whoever lays it over a processor that has none:
+//! where it lies, what the header says of it, and what a restore makes of the rest.
 
 use super::{COMPONENT, Component, LwpXsave, XCR0_LWP, compacted_offset};
 
@@ -63,8 +63,8 @@ impl Header {
         self.xstate_bv & XCR0_LWP != 0
     }
 
-    /// What becomes of the header that a processor without LWP has written, when LWP was requested too and
-    /// is `on` or off.
+    /// What becomes of the header that a processor without LWP has written, when LWP was requested
+    /// too and is `on` or off.
     ///
     /// Spec: LWP §6.1.
     pub const fn with_lwp(self, how: Save, on: bool) -> Self {
@@ -73,8 +73,8 @@ impl Header {
         Self { xstate_bv: self.xstate_bv & !XCR0_LWP | bit, xcomp_bv: self.xcomp_bv | room }
     }
 
-    /// Where component `number` lies in the image. `components` are those of the processor in ascending
-    /// order, LWP the last.
+    /// Where component `number` lies in the image. `components` are those of the processor in
+    /// ascending order, LWP the last.
     pub fn offset_of(self, components: &[Component], number: u32) -> Option<u32> {
         if self.xcomp_bv & COMPACTED != 0 {
             return compacted_offset(components, self.xcomp_bv & !COMPACTED, number);
@@ -88,8 +88,8 @@ impl Header {
     }
 }
 
-/// Where the LWP component lies in the standard format beside `others`: where the part that is shown has it,
-/// or else, where something else lies there, behind everything.
+/// Where the LWP component lies in the standard format beside `others`: where the part that is
+/// shown has it, or else, where something else lies there, behind everything.
 ///
 /// Spec: LWP §1.4.
 pub fn placed(preferred: u32, others: &[Component]) -> u32 {
@@ -101,10 +101,10 @@ pub fn placed(preferred: u32, others: &[Component]) -> u32 {
     }
 }
 
-/// Lays `image` over `state`, an image in the standard format of everything that the processor holds, as
-/// XRSTOR with `requested` would change it, LWP apart. `components` are those from number 2 on, LWP the
-/// last. False, and nothing is of use in `state`, where XRSTOR would raise `#GP(0)`; a bad MXCSR is left to
-/// whoever loads `state`.
+/// Lays `image` over `state`, an image in the standard format of everything that the processor
+/// holds, as XRSTOR with `requested` would change it, LWP apart. `components` are those from number
+/// 2 on, LWP the last. False, and nothing is of use in `state`, where XRSTOR would raise `#GP(0)`;
+/// a bad MXCSR is left to whoever loads `state`.
 ///
 /// Spec: LWP §6.1.
 pub fn restored(state: &mut [u8], image: &[u8], requested: u64, components: &[Component]) -> bool {

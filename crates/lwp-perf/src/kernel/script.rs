@@ -1,7 +1,7 @@
 //! A kernel that answers from a script.
 //!
-//! A test says which files exist, what each perf_event_open shall answer and what the events count; it
-//! then sees every call that was made.
+//! A test says which files exist, what each perf_event_open shall answer and what the events count;
+//! it then sees every call that was made.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -16,7 +16,8 @@ pub struct Places {
     pub stacks: FxHashMap<u32, StackId>,
 }
 
-/// Finds the names for everything in a sampled `recording`, and where its threads and stacks are in the profile.
+/// Finds the names for everything in a sampled `recording`, and where its threads and stacks are in
+/// the profile.
 pub fn profile_with_places(recording: &Recording, options: &Options) -> (Resolved, Places) {
     let events = sampled_events(recording);
     let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
