@@ -51,7 +51,7 @@ impl Documents {
         Ok(faults)
     }
 
-    /// Whether the file or folder is part of the tree.
+    /// Returns whether the file or folder is part of the tree.
     pub fn has(&self, path: &Path) -> bool {
         self.files.iter().any(|file| file == path || file.starts_with(path))
     }

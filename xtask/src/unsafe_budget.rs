@@ -55,7 +55,7 @@ fn budgeted(file: &str) -> bool {
     BUDGET.iter().any(|place| *place == file || (place.ends_with('/') && file.starts_with(place)))
 }
 
-/// Whether some file of the crate whose root is `file` is in the budget.
+/// Returns whether some file of the crate whose root is `file` is in the budget.
 fn has_budget(file: &str) -> bool {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     BUDGET.iter().any(|place| place.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))

@@ -29,7 +29,7 @@ struct Running {
     asked: u64,
     /// The time-stamp counter when it was.
     asked_at: u64,
-    /// What was last said.
+    /// The last answer.
     said: u64,
 }
 

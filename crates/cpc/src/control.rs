@@ -25,7 +25,7 @@ use rustix::net::{
 use crate::error::{Error, Result};
 use crate::{set, sys};
 
-/// How long a controller may take to answer.
+/// The time that a controller may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No path or name here is longer.
 const NAME_BYTES: usize = 64;
@@ -148,7 +148,8 @@ pub(crate) fn ask(running: bool) -> Result<()> {
     }
 }
 
-/// Where the programs that this process controls ask for their counters to be switched.
+/// The socket at which the programs that this process controls ask for their counters to be
+/// switched.
 ///
 /// A controller gets it with [`Requests::of_this_process`] once it has bound something by
 /// [`crate::Set::bind_lwp`], waits until it is readable, beside whatever else it waits for, and

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// What libcpc tells an error handler beside `errno`.
+/// The code that libcpc tells an error handler beside `errno`.
 ///
 /// The numbers are the interface's own (`CPC_INVALID_EVENT` is 1 and so on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What a record is made of: the items of every SMPL record, in the order of their indices.
+//! The items of every SMPL record, in the order of their indices.
 
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::{EventId, Record, Revision, RingOffset};

@@ -191,7 +191,7 @@ fn check_modes(event: &Event, request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// What to sample for an SMPL request.
+/// Returns the sampling of an SMPL request.
 fn sampling(planned: &Planned, event: Event, index: usize) -> Result<Sampling> {
     let request = &planned.request;
     let kind = record_kind(&event).ok_or_else(|| {

@@ -69,7 +69,7 @@ impl Records {
         self.len.get()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -24,14 +24,14 @@ pub const MAX_RECORDS: u64 = 1 << 22;
 pub(crate) struct Entry {
     /// The request.
     pub(crate) request: Request,
-    /// Which back end; `None` for a raw number nothing here can count.
+    /// The back end; `None` for a raw number nothing here can count.
     pub(crate) backend: Option<usize>,
     /// The counter asked for, numbered by the back end.
     pub(crate) pic: Option<u32>,
 }
 
 impl Entry {
-    /// How many records the request holds; none for a counter.
+    /// Returns the number of records that the request holds; none for a counter.
     fn records(&self) -> Option<usize> {
         if !self.request.is_smpl() {
             return None;
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-/// What is behind a [`Set`]; bindings share it.
+/// The state behind a [`Set`]; bindings share it.
 #[derive(Debug)]
 pub(crate) struct SetState {
     handle: Arc<Handle>,
@@ -107,7 +107,7 @@ impl SetState {
         }
     }
 
-    /// Whether the owner has given the set up.
+    /// Returns whether the owner has given the set up.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(SeqCst)
     }
@@ -143,12 +143,12 @@ impl Set {
         self.state.entries().len()
     }
 
-    /// Whether there is no request.
+    /// Returns whether there is no request.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether some thread, or this set's owner elsewhere, has it bound.
+    /// Returns whether some thread, or this set's owner elsewhere, has it bound.
     pub fn is_bound(&self) -> bool {
         self.state.threads.load(SeqCst) > 0 || lock(&self.state.elsewhere).is_some()
     }

@@ -79,7 +79,7 @@ pub(crate) fn overflow_signal() -> Result<c_int> {
 /// `lwp run` sends unless told otherwise. It is not the application's own one, [`SIGEMT`].
 const THRESHOLD: c_int = libc::SIGPWR;
 
-/// Whether [`hear_thresholds`] would find the signal free, or has taken it.
+/// Returns whether [`hear_thresholds`] would find the signal free, or has taken it.
 pub(crate) fn can_hear_thresholds() -> bool {
     // SAFETY: the structure is plain data for which zero is valid; nothing is changed.
     unsafe {

@@ -1,4 +1,4 @@
-//! What the calling thread has bound.
+//! The bindings of the calling thread.
 //!
 //! A thread has at most one set of its own. Handlers of signals may call this crate, so no call
 //! waits for another one of the same thread: a handler that interrupts a call gets EAGAIN. The
@@ -26,7 +26,7 @@ struct State {
     descriptor: Note,
     threshold: Note,
     bound: RefCell<Option<Bound>>,
-    /// What was bound before. A handler of a signal must not free it, so that is left to a call
+    /// The binding before. A handler of a signal must not free it, so that is left to a call
     /// that allocates anyway; see [`clean_up`].
     past: RefCell<Option<Bound>>,
 }
@@ -145,7 +145,7 @@ pub(crate) fn interrupted(cause: Cause, pc: u64) -> bool {
     STATE.try_with(attend).unwrap_or(false)
 }
 
-/// Whether a threshold has been signalled during the call that is under way.
+/// Returns whether a threshold has been signalled during the call that is under way.
 pub(crate) fn threshold_noted() -> bool {
     STATE.with(|state| {
         let note = state.threshold.take();
@@ -218,7 +218,7 @@ pub(crate) fn forget_after_fork() {
     });
 }
 
-/// What a thread hands to the threads it creates.
+/// The binding that a thread hands to the threads it creates.
 #[derive(Debug)]
 pub struct Inheritance {
     set: Arc<SetState>,

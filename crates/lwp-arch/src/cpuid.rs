@@ -195,7 +195,7 @@ pub enum LayoutError {
     BlockTooSmall {
         /// LwpCbSize in bytes.
         bytes: u32,
-        /// Where the slots end.
+        /// The end of the slots.
         end: u32,
     },
     /// The slots would overlap the fixed part, or are not aligned to quadwords.
@@ -336,7 +336,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What a processor of the 2007 proposal says about its LWP.
+/// The LWP capabilities of a processor of the 2007 proposal.
 ///
 /// Spec: P07 §5.1 table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

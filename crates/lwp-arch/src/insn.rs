@@ -52,7 +52,7 @@ pub enum XopMap {
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// Which instruction.
+    /// The instruction.
     pub mnemonic: Mnemonic,
     /// Its name in assembly.
     pub name: &'static str,
@@ -156,11 +156,11 @@ pub enum Operands {
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// Which of the four.
+    /// One of the four.
     pub mnemonic: Mnemonic,
     /// Size of the register operand.
     pub width: Width,
-    /// What it works on.
+    /// Its operands.
     pub operands: Operands,
     /// Length in bytes, prefixes included.
     pub length: u8,

@@ -51,7 +51,7 @@ pub use fault::{Fault, PageFault};
 pub use record::Record;
 pub use retired::Retired;
 
-/// Which of the two published forms of LWP is meant.
+/// One of the two published forms of LWP.
 ///
 /// Spec: LWP §8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -40,8 +40,8 @@ impl Drop for Mine {
     }
 }
 
-/// Whether `session` runs on the calling thread. What is said of a session that does not run is no
-/// matter.
+/// Returns whether `session` runs on the calling thread. What is said of a session that does not
+/// run is no matter.
 fn is_mine(session: *mut Session) -> bool {
     MINE.try_with(|mine| mine.0.get() == session).unwrap_or(false)
 }

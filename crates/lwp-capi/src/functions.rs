@@ -9,7 +9,7 @@ use crate::failure::{Failure, reported};
 use crate::options::Options;
 use crate::session::Session;
 
-/// Whether LWP can be used here.
+/// Returns whether LWP can be used here.
 #[unsafe(no_mangle)]
 pub extern "C" fn lwp_available() -> c_int {
     reported(|| {

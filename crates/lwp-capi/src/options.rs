@@ -1,4 +1,4 @@
-//! What a session is asked to record: the structure of C, and the profile that it describes.
+//! The options of a session: the structure of C, and the profile that it describes.
 
 use std::mem::{self, offset_of};
 use std::ptr;
@@ -79,7 +79,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether other processes are to read the ring.
+    /// Returns whether other processes are to read the ring.
     pub(crate) const fn is_shared(&self) -> bool {
         self.flags & SHARED != 0
     }

@@ -1,4 +1,4 @@
-//! What a `struct lwp_session *` points to.
+//! The target of a `struct lwp_session *`.
 //!
 //! A session lies alone in a page that a fork clears (`MADV_WIPEONFORK`): a child finds no session
 //! there, whichever way it was made, and nothing of what belongs to the parent.
@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::control::Control;
 use crate::failure::Failure;
 
-/// What a session begins with as long as it is there: "lwp" and a number.
+/// The tag of a session as long as it is there: "lwp" and a number.
 const LIVE: u64 = 0x6C77_7000_0000_0001;
 const PAGE: usize = 4096;
 
@@ -74,7 +74,7 @@ impl Session {
         Ok(unsafe { &*place })
     }
 
-    /// What starts and stops the session.
+    /// The guard of that which starts and stops the session.
     pub(crate) fn control(&self) -> Result<Guard<'_, Control>, Failure> {
         let control = self.control.as_ref();
         let control = control

@@ -11,7 +11,7 @@ use crate::object::{Kind, Object, Spare, get, lock};
 use crate::open::CpcT;
 use crate::set::{CpcSetT, set_of};
 
-/// What a `cpc_buf_t *` points to.
+/// The target of a `cpc_buf_t *`.
 pub struct CpcBuf {
     pub(crate) buf: Buf,
     /// Address of the handle.

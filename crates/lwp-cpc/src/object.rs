@@ -1,4 +1,4 @@
-//! What a C pointer points to.
+//! The targets of C pointers.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::errno::invalid;
 
 /// A kind of object that C code has pointers to.
 pub(crate) trait Kind: Sized + 'static {
-    /// What a live object begins with.
+    /// The first word of a live object.
     const TAG: u64;
     /// Memory of destroyed objects, the longest unused first.
     fn spares() -> &'static Mutex<VecDeque<Spare<Self>>>;

@@ -101,7 +101,7 @@ pub(crate) unsafe fn listen(pctx: *mut PctxT) {
     unsafe { function(pctx, requests.as_fd().as_raw_fd(), Some(attend)) };
 }
 
-/// What `pctx_run` calls when a program may have asked.
+/// The function that `pctx_run` calls when a program may have asked.
 extern "C" fn attend() {
     let errno = crate::errno::get();
     if let Ok(requests) = Requests::of_this_process() {

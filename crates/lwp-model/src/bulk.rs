@@ -115,7 +115,8 @@ impl LwpUnit {
         Some(watched)
     }
 
-    /// Whether `access`, of an instruction that the IP filter admits, is a DCache miss that counts.
+    /// Returns whether `access`, of an instruction that the IP filter admits, is a DCache miss that
+    /// counts.
     ///
     /// Spec: LWP §3.3, §4.2.
     pub fn counts_miss(&self, access: &Access) -> bool {
@@ -126,7 +127,7 @@ impl LwpUnit {
         eligibility.counts_miss(access)
     }
 
-    /// Whether `branch`, of an instruction that the IP filter admits, counts.
+    /// Returns whether `branch`, of an instruction that the IP filter admits, counts.
     ///
     /// Spec: LWP §3.3, §4.2.
     pub fn counts_branch(&self, branch: &Branch) -> bool {

@@ -61,14 +61,14 @@ impl Cpu {
         Self { cpl: 0, ..Self::user_64() }
     }
 
-    /// Whether LWP instructions exist in this mode.
+    /// Returns whether LWP instructions exist in this mode.
     ///
     /// Spec: LWP §5.2.
     pub(crate) const fn has_lwp_instructions(&self) -> bool {
         !matches!(self.mode, Mode::Real | Mode::Virtual8086)
     }
 
-    /// Whether the unit works: only at CPL 3, never in SMM.
+    /// Returns whether the unit works: only at CPL 3, never in SMM.
     ///
     /// Spec: P07 §3; LWP §6.2, §6.3.
     pub(crate) const fn profiles(&self) -> bool {

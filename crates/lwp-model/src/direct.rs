@@ -16,7 +16,7 @@ use crate::unit::{LwpUnit, Profile, State};
 /// Spec: LWP §3.1, §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// Whether records may be stored directly: not with time stamps.
+    /// True if records may be stored directly: not with time stamps.
     pub stores: bool,
     /// A full ring loses its oldest record instead of the newest.
     pub continuous: bool,

@@ -93,7 +93,7 @@ impl Eligibility<'_> {
         Occurrences::of(misses.filter_map(|miss| self.miss(&miss)).collect())
     }
 
-    /// Whether an access is a miss that counts.
+    /// Returns whether an access is a miss that counts.
     pub(crate) fn counts_miss(&self, access: &Access) -> bool {
         let miss = access.miss.filter(|_| access.kind == AccessKind::Load);
         miss.is_some_and(|miss| self.miss(&miss).is_some())

@@ -55,7 +55,7 @@ pub(crate) struct EffectiveFilters {
 }
 
 impl EffectiveFilters {
-    /// Whether a branch of this kind may count.
+    /// Returns whether a branch of this kind may count.
     ///
     /// Spec: P07 §5.4; LWP §3.3.
     pub(crate) fn admits_branch(self, kind: BranchKind) -> bool {
@@ -166,7 +166,7 @@ impl Processor {
         }
     }
 
-    /// Whether DCache records carry the data address.
+    /// Returns whether DCache records carry the data address.
     pub(crate) const fn reports_data_address(&self) -> bool {
         match self {
             Self::Shipped(shipped) => shipped.capabilities.ecx.contains(Ecx::LWP_DATA_ADDRESS),

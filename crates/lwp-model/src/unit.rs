@@ -114,12 +114,12 @@ impl LwpUnit {
         &self.policy
     }
 
-    /// Whether a profile runs (or, in the proposal, will run on return to CPL 3).
+    /// Returns whether a profile runs (or, in the proposal, will run on return to CPL 3).
     pub const fn is_on(&self) -> bool {
         !matches!(self.state, State::Off)
     }
 
-    /// Whether the system lets programs use the unit at all.
+    /// Returns whether the system lets programs use the unit at all.
     ///
     /// Spec: P07 §5.2.1; LWP §1.2.
     pub(crate) fn is_available(&self) -> bool {

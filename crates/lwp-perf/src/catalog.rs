@@ -248,7 +248,7 @@ impl Catalog {
         if extended { 6 } else { 4 }
     }
 
-    /// Whether a core PMU exists.
+    /// Returns whether a core PMU exists.
     pub fn has_pmu(&self) -> bool {
         self.core().is_some()
     }

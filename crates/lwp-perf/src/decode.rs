@@ -45,7 +45,7 @@ impl MemoryAccess {
         self.0 >> low & ((1 << count) - 1)
     }
 
-    /// Whether it was a load.
+    /// Returns whether it was a load.
     pub fn is_load(self) -> bool {
         self.bits(0, 5) & 2 != 0
     }
@@ -62,7 +62,7 @@ impl MemoryAccess {
         self.bits(37, 1) == 1
     }
 
-    /// Whether the L1 data cache had it.
+    /// Returns whether the L1 data cache had it.
     pub fn is_l1_hit(self) -> bool {
         const L1: u64 = 0x08;
         match self.level_number() {

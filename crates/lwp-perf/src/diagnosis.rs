@@ -169,7 +169,7 @@ pub struct Refused<'a> {
     pub attr: &'a Attr,
     /// Where it was to count.
     pub target: Target,
-    /// Whether it was to join a group with others in it.
+    /// True if it was to join a group with others in it.
     pub joining: bool,
 }
 
@@ -266,12 +266,12 @@ fn invalid(kernel: &dyn Kernel, refused: Refused<'_>) -> Cause {
     Cause::NotOnThisProcessor
 }
 
-/// Whether a pinned group that went into error state lost its counter to the watchdog.
+/// Returns whether a pinned group that went into error state lost its counter to the watchdog.
 pub fn watchdog(kernel: &dyn Kernel) -> bool {
     number(kernel, "/proc/sys/kernel/nmi_watchdog") == Some(1)
 }
 
-/// Whether the processor's core PMU is known to the kernel.
+/// Returns whether the processor's core PMU is known to the kernel.
 ///
 /// Spec: sysfs, "bus/event_source/devices"; hybrid processors have `cpu_core` and `cpu_atom`.
 pub fn has_core_pmu(kernel: &dyn Kernel) -> bool {
@@ -280,12 +280,12 @@ pub fn has_core_pmu(kernel: &dyn Kernel) -> bool {
         .any(|pmu| kernel.text(&format!("{}/{pmu}/type", crate::pmu::DEVICES)).is_ok())
 }
 
-/// Whether CPUID says that a hypervisor is present.
+/// Returns whether CPUID says that a hypervisor is present.
 fn is_virtual(kernel: &dyn Kernel) -> bool {
     kernel.cpuid(1, 0)[2] >> 31 == 1
 }
 
-/// Whether this process runs under a seccomp filter.
+/// Returns whether this process runs under a seccomp filter.
 ///
 /// Spec: proc(5), `/proc/pid/status`, "Seccomp".
 fn seccomp(kernel: &dyn Kernel) -> bool {
@@ -297,7 +297,7 @@ fn number(kernel: &dyn Kernel, path: &str) -> Option<i32> {
     kernel.text(path).ok()?.trim().parse().ok()
 }
 
-/// Whether `cpu` is in the list of processors that are online. True where there is no list.
+/// Returns whether `cpu` is in the list of processors that are online. True where there is no list.
 fn cpu_online(kernel: &dyn Kernel, cpu: u32) -> bool {
     let Ok(list) = kernel.text("/sys/devices/system/cpu/online") else {
         return true;

@@ -93,8 +93,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Whether every event was counted all the time. The kernel's times may differ by a rounding,
-    /// in either direction.
+    /// Returns whether every event was counted all the time. The kernel's times may differ by a
+    /// rounding, in either direction.
     pub fn is_complete(&self) -> bool {
         self.running_ns >= self.enabled_ns
     }
@@ -130,9 +130,9 @@ pub struct Group {
     events: Vec<Handle>,
     /// One metadata page an event, where [`Group::map`] was allowed to.
     pages: Vec<Box<dyn Pages>>,
-    /// Whether the group belongs to the thread that opened it and to it alone.
+    /// True if the group belongs to the thread that opened it and to it alone.
     own: bool,
-    /// Whether the NMI watchdog held a counter when the group was opened.
+    /// True if the NMI watchdog held a counter when the group was opened.
     watchdog: bool,
     buffer: Vec<u64>,
 }

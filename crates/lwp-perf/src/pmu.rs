@@ -126,7 +126,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
     }
 }
 
-/// Whether a list of processors, such as `0-3,8`, has `cpu`.
+/// Returns whether a list of processors, such as `0-3,8`, has `cpu`.
 pub fn in_list(list: &str, cpu: u32) -> bool {
     list.trim().split(',').any(|part| {
         let (low, high) = part.split_once('-').unwrap_or((part, part));

@@ -51,9 +51,9 @@ pub struct Sample {
     pub id: Option<u64>,
     /// Instruction pointer.
     pub ip: Option<u64>,
-    /// Whether the pointer is the instruction that caused the sample, without skid.
+    /// True if the pointer is the instruction that caused the sample, without skid.
     pub exact_ip: bool,
-    /// Whether the processor was in user mode.
+    /// True if the processor was in user mode.
     pub user_mode: bool,
     /// Process and thread.
     pub pid_tid: Option<(u32, u32)>,

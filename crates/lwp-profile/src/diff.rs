@@ -7,7 +7,7 @@ use crate::profile::{FunctionId, Profile, Values};
 /// Something with counts before and after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// What is compared: a function's or line's name.
+    /// The name of the function or line that is compared.
     pub key: String,
     /// Counts before; `None` where it did not occur.
     pub before: Option<Values>,
@@ -28,7 +28,7 @@ impl Row {
 /// Two profiles compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// What was compared, by key.
+    /// The compared rows, by key.
     pub rows: Vec<Row>,
     /// Sum of the one.
     pub before: Values,
@@ -38,7 +38,7 @@ pub struct Diff {
     pub rebuilt: Vec<String>,
 }
 
-/// What rows are keyed by.
+/// The key of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum By {
     /// Functions that are not inlined.

@@ -15,7 +15,7 @@ use crate::profile::{FunctionId, Profile};
 pub struct Inclusive {
     /// Of each function: what it did itself and what was done for it.
     pub of: Vec<f64>,
-    /// Whether the numbers are true, because the profile has stacks.
+    /// True if the numbers are true, because the profile has stacks.
     pub exact: bool,
     /// Component of each function.
     component: Vec<usize>,
@@ -87,7 +87,7 @@ impl Inclusive {
         Self { of, exact: true, ..Self::default() }
     }
 
-    /// Whether two functions call each other in a circle.
+    /// Returns whether two functions call each other in a circle.
     pub fn same_group(&self, a: FunctionId, b: FunctionId) -> bool {
         let component = |id: FunctionId| self.component.get(id.index());
         component(a).is_some() && component(a) == component(b)

@@ -16,7 +16,7 @@ use crate::stacks::Inferred;
 pub struct Located {
     /// The stacks.
     pub stacks: Vec<LocatedStack>,
-    /// Whether the stacks were recorded; otherwise callers are estimates.
+    /// True if the stacks were recorded; otherwise callers are estimates.
     pub recorded: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct LocatedStack {
     pub thread: ThreadId,
     /// Locations, innermost first.
     pub locations: Arc<[LocationId]>,
-    /// What was counted at the innermost one.
+    /// The counts of the innermost one.
     pub values: Values,
 }
 
@@ -69,7 +69,7 @@ impl Located {
     }
 }
 
-/// Who called a function, and what it did then.
+/// The callers of a function, and what it did then.
 struct Context {
     /// Places of calls, innermost first.
     callers: Vec<LocationId>,

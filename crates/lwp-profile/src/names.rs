@@ -63,9 +63,9 @@ pub struct RecordedNames {
     pub module: u32,
     /// The name that programs link it by, empty where it has none.
     pub soname: String,
-    /// Whether it is a program and no library.
+    /// True if it is a program and no library.
     pub program: bool,
-    /// Whether there was debug information.
+    /// True if there was debug information.
     pub debug: bool,
     /// Names that were missing when the recording was made, in words.
     pub warnings: Vec<String>,

@@ -14,7 +14,7 @@ use crate::profile::{FunctionId, Profile, Values};
 pub struct Inferred {
     /// The stacks.
     pub stacks: Vec<InferredStack>,
-    /// Whether the stacks were recorded; otherwise contexts are estimates.
+    /// True if the stacks were recorded; otherwise contexts are estimates.
     pub recorded: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Inferred {
 pub struct InferredStack {
     /// Functions, outermost first.
     pub functions: Vec<FunctionId>,
-    /// What was counted in the innermost function in this context.
+    /// The counts of the innermost function in this context.
     pub values: Values,
 }
 

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::recording::RecordedSample;
 use crate::wire::{Input, WireError};
 
-/// How often each sample was taken.
+/// The number of times that each sample was taken.
 ///
 /// Recordings have hundreds of millions of samples and far fewer different ones. Those of one
 /// thread and event are counted in a table by frame as soon as there are as many as frames, so that

@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::state;
 use crate::thread::{InFlight, Thread};
 
-/// How the program ended.
+/// The end of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// With this code.
@@ -351,15 +351,15 @@ fn read_code(tid: Tid, pc: u64) -> Vec<u8> {
     bytes
 }
 
-/// Whether a signal that the thread does not block waits for it: the kernel delivers it before it
-/// lets the thread execute anything, so nothing may be carried out either.
+/// Returns whether a signal that the thread does not block waits for it: the kernel delivers it
+/// before it lets the thread execute anything, so nothing may be carried out either.
 fn signal_is_due(tid: Tid) -> bool {
     let text = status(tid);
     let set = |name| signal_set(&text, name);
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
 }
 
-/// Whether the program has a handler for `signal`.
+/// Returns whether the program has a handler for `signal`.
 fn is_caught(tid: Tid, signal: i32) -> bool {
     (1..=64).contains(&signal) && signal_set(&status(tid), "SigCgt:") >> (signal - 1) & 1 != 0
 }

@@ -95,7 +95,7 @@ fn blanked(location: &Location, within: impl Fn(u64) -> bool) -> Vec<u8> {
     bytes
 }
 
-/// Whether an instruction's constant is an address outside its function.
+/// Returns whether an instruction's constant is an address outside its function.
 fn leads_out(
     instruction: &Instruction,
     within: &impl Fn(u64) -> bool,

@@ -1,4 +1,4 @@
-//! Who called whom, from the executions of blocks.
+//! Callers and callees, from the executions of blocks.
 //!
 //! Exact are: the calls made by a direct call, those made by an indirect call, by where they led,
 //! how often a function's first instruction was executed, direct jumps from one function to the

@@ -33,9 +33,9 @@ pub struct SourceFrame {
 /// A file with debug information.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What is in it.
+    /// Its content.
     pub bytes: Bytes,
     /// The program or library that it tells about.
     pub program: PathBuf,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Dwarf {
 }
 
 impl Dwarf {
-    /// Whether `bytes` have debug information.
+    /// Returns whether `bytes` have debug information.
     pub fn is_in(bytes: &[u8]) -> bool {
         let Ok(file) = Elf64::parse(bytes) else { return false };
         file.section_by_name(".debug_info").is_some_and(|section| section.size() > 0)

@@ -197,7 +197,7 @@ impl Elf {
         Some(start..end)
     }
 
-    /// Whether the file names its own functions beyond what it exports.
+    /// Returns whether the file names its own functions beyond what it exports.
     pub fn is_stripped(bytes: &[u8]) -> bool {
         ElfFile64::<LittleEndian>::parse(bytes).is_ok_and(|file| {
             file.symbol_table().is_none_or(|table| {

@@ -14,7 +14,7 @@ const CODE_DEBUG_INFO: u32 = 2;
 /// the addresses of lines, V8 among them.
 const ELF_HEADER: u64 = 0x40;
 
-/// What a jitdump file says.
+/// The content of a jitdump file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JitDump {
     /// Functions, in the order in which they were loaded.

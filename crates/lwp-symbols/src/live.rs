@@ -11,7 +11,7 @@ use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
 
-/// What a function has executed.
+/// The executions of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveFunction {
     /// The name of its file, without directories; `[generated]` where there is none.
@@ -175,7 +175,7 @@ impl Live {
     }
 }
 
-/// What a module is called in a table.
+/// Returns a module's name in a table.
 fn file_name(module: &RecordedModule) -> String {
     if module.is_anonymous() && module.path != "[vdso]" {
         return "[generated]".into();

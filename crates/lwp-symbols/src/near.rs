@@ -72,7 +72,7 @@ fn last_part(name: &str) -> &str {
     name[..end].rsplit("::").next().unwrap_or(name)
 }
 
-/// Whether the function with this linker's or plain name answers to `wanted`.
+/// Returns whether the function with this linker's or plain name answers to `wanted`.
 fn fits(symbol: &str, wanted: &str) -> bool {
     let full = demangle(symbol);
     full == wanted

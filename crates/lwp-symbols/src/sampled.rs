@@ -64,7 +64,7 @@ impl Resolver<'_> {
         Some(thread)
     }
 
-    /// What samples stand for.
+    /// Returns the values that samples stand for.
     fn values<'s>(&self, samples: impl Iterator<Item = &'s (RecordedSample, u64)>) -> Values {
         let events = &self.recording.events;
         let mut values = Values::zero(events.len());

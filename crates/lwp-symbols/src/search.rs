@@ -24,7 +24,7 @@ pub struct NamedFunction {
     pub indirect: bool,
 }
 
-/// How a name fits, best first.
+/// The ways in which a name fits, best first.
 const FITS: [fn(&str, &str) -> bool; 4] = [
     |symbol, name| symbol == name,
     |symbol, name| demangle(symbol) == name,

@@ -82,7 +82,7 @@ impl Split {
         })
     }
 
-    /// Where a package may be.
+    /// Returns the places where a package may be.
     fn packages(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
         let mut out = Vec::new();
         for path in &self.places {

@@ -51,7 +51,8 @@ pub fn json(document: &str) -> String {
     out
 }
 
-/// Whether a terminal would obey `c`, or show a line that has it in another order or as two.
+/// Returns whether a terminal would obey `c`, or show a line that has it in another order or as
+/// two.
 pub fn is_hostile(c: char) -> bool {
     c.is_control()
         || matches!(c,

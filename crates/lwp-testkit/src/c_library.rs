@@ -15,7 +15,7 @@ pub const DIALECTS: [(&str, &str); 5] = [
     ("c++", "-std=c++17"),
 ];
 
-/// What readelf says of `file` under `option`.
+/// Returns the output of readelf for `file` under `option`.
 ///
 /// # Panics
 ///
@@ -88,7 +88,7 @@ pub fn build_installed(package: &str, prefix: &Path, source: &Path, program: &Pa
     true
 }
 
-/// How memcheck ends what it has found a fault in.
+/// The exit status of memcheck where it has found a fault.
 const FAULTS: &str = "99";
 
 /// Runs `program` with `words` under valgrind's memcheck, which must have nothing to report;
@@ -118,7 +118,8 @@ pub fn memcheck(program: &Path, words: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// Whether everything is to be checked that can be, as `cargo xtask stress --checkers` wants.
+/// Returns whether everything is to be checked that can be, as `cargo xtask stress --checkers`
+/// wants.
 pub fn all_checks() -> bool {
     std::env::var_os("LWP_CHECKERS").is_some_and(|value| value == "all")
 }

@@ -64,7 +64,7 @@ pub fn each_instruction(program: &Path, mut each: impl FnMut(&Step)) -> Option<i
     }
 }
 
-/// What a stopped child is about to execute.
+/// Returns the step that a stopped child is about to execute.
 fn step_of(child: i32) -> Step {
     // SAFETY: the structure is plain numbers, for which zero is a value.
     let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };

@@ -8,7 +8,7 @@ use lwp_arch::retired::BranchKind;
 pub struct PredictorShape {
     /// Base-2 logarithm of the number of two-bit counters for conditional branches, at most 24.
     pub direction_log2: u32,
-    /// How many outcomes of conditional branches choose among the counters, at most 32.
+    /// The number of outcomes of conditional branches that choose among the counters, at most 32.
     pub history_bits: u32,
     /// Base-2 logarithm of the number of remembered targets of indirect branches, at most 24.
     pub indirect_log2: u32,

@@ -20,7 +20,7 @@ impl CacheShape {
         }
     }
 
-    /// Whether lines and sets are powers of two and fill the capacity.
+    /// Returns whether lines and sets are powers of two and fill the capacity.
     pub const fn is_regular(&self) -> bool {
         self.line_bytes.is_power_of_two()
             && self.sets().is_power_of_two()
@@ -72,7 +72,7 @@ impl Cache {
         &self.shape
     }
 
-    /// Where the lines of a set are.
+    /// Returns the places of a set's lines.
     fn places(&self, set: usize) -> std::ops::Range<usize> {
         let ways = self.shape.ways as usize;
         set * ways..(set + 1) * ways
@@ -94,7 +94,7 @@ impl Cache {
         false
     }
 
-    /// Whether the line is there; changes nothing.
+    /// Returns whether the line is there; changes nothing.
     pub fn contains(&self, line: u64) -> bool {
         self.lines[self.places(self.shape.set_of(line))].contains(&(line + 1))
     }

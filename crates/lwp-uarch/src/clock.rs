@@ -5,7 +5,7 @@ use lwp_arch::retired::{Access, AccessKind};
 /// Fractions of a cycle are kept in units of 1/256.
 const ONE: u64 = 256;
 
-/// How time passes on a machine.
+/// The rates at which time passes on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRates {
     /// Instructions that retire per cycle when nothing stalls, in units of 1/256.
@@ -76,7 +76,7 @@ impl CoreClock {
         time_256 / ONE
     }
 
-    /// How long the program waits for `access`, in units of 1/256 of a cycle.
+    /// Returns the time that the program waits for `access`, in units of 1/256 of a cycle.
     ///
     /// Spec: LWP §4.2.
     pub fn stall_256(&self, access: &Access) -> u64 {
@@ -86,14 +86,14 @@ impl CoreClock {
         }
     }
 
-    /// How long the program waits after a misprediction, in units of 1/256 of a cycle.
+    /// Returns the time that the program waits after a misprediction, in units of 1/256 of a cycle.
     ///
     /// Spec: LWP §4.2.
     pub fn misprediction_256(&self) -> u64 {
         u64::from(self.rates.mispredict_cycles) * ONE
     }
 
-    /// How long the program waits for a load of this latency.
+    /// Returns the time that the program waits for a load of this latency.
     ///
     /// Spec: LWP §4.2.
     pub fn longest_stall_256(&self, latency_cycles: u32) -> u64 {
@@ -120,7 +120,7 @@ impl CoreClock {
         half_256.checked_div(longest_256).map_or(u64::MAX, |waits| waits.max(one))
     }
 
-    /// How many such instructions retire before more than `cycles` have passed.
+    /// Returns the number of such instructions that retire before more than `cycles` have passed.
     ///
     /// Spec: LWP §4.2.
     pub fn instructions_within(&self, cycles: u64) -> u64 {
@@ -180,12 +180,12 @@ impl ReferenceClock {
         u64::try_from(product / u128::from(self.per)).unwrap_or(u64::MAX)
     }
 
-    /// What [`Self::advance`] computes: `(rate units + remainder) / per`.
+    /// The terms of [`Self::advance`], which computes `(rate units + remainder) / per`.
     pub const fn division(&self) -> (u64, u64, u64) {
         (self.rate, self.remainder, self.per)
     }
 
-    /// How many units of time may pass before more than `counts` have.
+    /// Returns the number of units of time that may pass before more than `counts` have.
     ///
     /// Spec: LWP §4.2.
     pub fn units_within(&self, counts: u64) -> u64 {

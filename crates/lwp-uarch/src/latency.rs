@@ -13,7 +13,7 @@ pub struct Level {
     pub shape: CacheShape,
     /// Time from load to use if the data is here, in core cycles.
     pub latency_cycles: u32,
-    /// What a DCache record calls this level. The first level's is never shown.
+    /// This level's name in a DCache record. The first level's is never shown.
     pub source: DataSource,
 }
 
@@ -22,7 +22,7 @@ pub struct Level {
 pub struct Memory {
     /// Time from load to use, in core cycles.
     pub latency_cycles: u32,
-    /// What a DCache record calls it.
+    /// Its name in a DCache record.
     pub source: DataSource,
 }
 
@@ -40,7 +40,7 @@ pub struct Hierarchy {
     line_bytes: u32,
 }
 
-/// What answered for one line.
+/// The answer for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answer {
     /// The first level had it.

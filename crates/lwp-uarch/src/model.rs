@@ -20,7 +20,7 @@ pub struct Operand {
     pub bytes: u32,
 }
 
-/// What an instruction did, as anyone who executes it knows without a model.
+/// The effect of an instruction, as anyone who executes it knows without a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
     /// Linear address of the instruction.

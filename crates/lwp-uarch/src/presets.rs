@@ -28,11 +28,11 @@ pub struct Preset {
     pub name: &'static str,
     /// The data caches, from the core outwards.
     pub levels: [Level; 3],
-    /// What is behind them.
+    /// The memory behind them.
     pub memory: Memory,
     /// Sizes of the branch predictor, which is only there when asked for.
     pub predictor: PredictorShape,
-    /// How time passes.
+    /// The rates at which time passes.
     pub clock: ClockRates,
     /// Nominal core clock in Hz.
     pub core_hz: u64,

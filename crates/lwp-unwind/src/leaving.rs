@@ -51,7 +51,7 @@ fn window(pc: u64, memory: &mut dyn Memory) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// What the instructions have done so far.
+/// The effect of the instructions so far.
 struct State {
     registers: Registers,
     /// Words that they have pushed: where, and what, if that is known.

@@ -59,7 +59,7 @@ pub struct CodeRange {
     pub end: u64,
     /// The file's tables, as [`Unwinder::add`] has numbered them; `None` for generated code.
     pub image: Option<u32>,
-    /// What has to be taken from an address to have the file's own.
+    /// The difference between an address and the file's own.
     pub bias: u64,
     /// The caller's number for what is mapped here.
     pub tag: u32,
@@ -82,7 +82,7 @@ pub struct Frame {
 pub enum Ending {
     /// At the stack's bottom, which the tables mark.
     Bottom,
-    /// Where nothing says how to go on: no table, and no frame pointer that leads to code.
+    /// Nothing says how to go on: no table, and no frame pointer that leads to code.
     Lost,
     /// At the given depth.
     Deep,

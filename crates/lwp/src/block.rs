@@ -20,7 +20,7 @@ const MAX_RING_BYTES: u32 = 0x0FFF_FFFF;
 /// Readable records of a ring nobody gave a size.
 const DEFAULT_RECORDS: u32 = 4096;
 
-/// What a profile records, and where it puts it.
+/// The events that a profile records, and the ring that it puts them in.
 ///
 /// Spec: LWP §3.1.
 #[derive(Clone, Debug)]

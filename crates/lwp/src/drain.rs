@@ -25,7 +25,7 @@ const SOFTWARE: usize = 0x48 / 4;
 /// Marks a block that this library made; the next word holds the length of a record.
 const MARK: [u8; 8] = *b"lwp-ring";
 
-/// Where things lie in a region.
+/// The places of things in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     ring: Ring,

@@ -25,7 +25,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// Where the ring begins: one page after the block.
+/// The ring's offset: one page after the block.
 pub const RING_AT: usize = 4096;
 
 /// The words of a control block and its ring, as whoever reads records uses them.

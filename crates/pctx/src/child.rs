@@ -14,7 +14,7 @@ use lwp_ptrace::{Errno, Regs, Tracee, sys};
 
 use crate::{Error, Pctx, Pid};
 
-/// What the copy must put back.
+/// The state that the copy must put back.
 struct Sleeper {
     regs: Regs,
     mask: u64,
@@ -115,7 +115,7 @@ fn take(child: Pid, created: bool, sleeper: &Sleeper) -> Result<Pctx, Error> {
     Ok(pctx)
 }
 
-/// Whether `tid` is a thread of process `pid`.
+/// Returns whether `tid` is a thread of process `pid`.
 pub(crate) fn is_thread(pid: Pid, tid: Pid) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
 }

@@ -57,11 +57,11 @@ pub type Pid = i32;
 #[derive(Debug)]
 pub struct Pctx {
     pid: Pid,
-    /// Whether it dies with us.
+    /// True if it dies with us.
     created: Cell<bool>,
     lwps: RefCell<Lwps>,
     gone: Cell<bool>,
-    /// What the leader ended with, where it ended before others.
+    /// The leader's exit status, where it ended before others.
     leader_status: Cell<Option<i32>>,
     wake: Arc<Wake>,
     /// Copies of this controller that follow children.
@@ -72,7 +72,7 @@ pub struct Pctx {
     thread: PhantomData<*const ()>,
 }
 
-/// How others wake a run.
+/// The means by which others wake a run.
 #[derive(Debug)]
 struct Wake {
     fd: OwnedFd,
@@ -148,17 +148,18 @@ impl Pctx {
         self.lwps.borrow().ids()
     }
 
-    /// Whether the calling thread is the one that made this. Only a C library can get it wrong.
+    /// Returns whether the calling thread is the one that made this. Only a C library can get it
+    /// wrong.
     pub fn is_ours(&self) -> bool {
         self.owner == thread::current().id()
     }
 
-    /// Whether the process has ended.
+    /// Returns whether the process has ended.
     pub fn is_gone(&self) -> bool {
         self.gone.get()
     }
 
-    /// What ends a run from elsewhere.
+    /// Returns a handle that ends a run from elsewhere.
     pub fn terminator(&self) -> Terminator {
         Terminator(Arc::clone(&self.wake))
     }

@@ -21,11 +21,11 @@ pub struct Way {
     prefix: Vec<OsString>,
     /// What its environment has besides.
     environment: Vec<(&'static str, OsString)>,
-    /// Whether it stays with the program's children.
+    /// True if it stays with the program's children.
     pub follows_children: bool,
-    /// Whether it starts with an empty cache every time.
+    /// True if it starts with an empty cache every time.
     pub first: bool,
-    /// Whether short programs are left out: what they would show is how it starts.
+    /// True if short programs are left out: what they would show is how it starts.
     pub long_only: bool,
 }
 
@@ -41,8 +41,8 @@ impl Way {
         Self { first: true, ..Self::new(name, prefix) }
     }
 
-    /// Whether this way can and should measure `workload`: what long programs do first is lost in
-    /// what they do.
+    /// Returns whether this way can and should measure `workload`: what long programs do first is
+    /// lost in what they do.
     pub fn measures(&self, workload: &Workload) -> bool {
         (self.follows_children || !workload.many_processes)
             && (!self.first || workload.short)

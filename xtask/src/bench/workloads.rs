@@ -16,9 +16,9 @@ use crate::workspace;
 pub struct Workload {
     /// Its name in the table.
     pub name: &'static str,
-    /// Whether it measures starting rather than running.
+    /// True if it measures starting rather than running.
     pub short: bool,
-    /// Whether most of it happens in child processes.
+    /// True if most of it happens in child processes.
     pub many_processes: bool,
     /// The command.
     pub command: Vec<OsString>,

@@ -30,7 +30,8 @@ unsafe impl Shared for Memory {
 pub(super) struct Hardware(Lwp);
 
 thread_local! {
-    /// What the thread has loaded, kept alive for as long as the processor may write to it.
+    /// The block that the thread has loaded, kept alive for as long as the processor may write to
+    /// it.
     static LOADED: RefCell<Option<Active<Memory>>> = const { RefCell::new(None) };
 }
 

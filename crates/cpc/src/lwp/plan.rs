@@ -17,11 +17,11 @@ const COUNTING_RECORDS: usize = 1 << 18;
 /// Most records a ring is made for; BufferSize has 28 bits.
 const MOST_RECORDS: usize = (1 << 28) / Record::SIZE - 1;
 
-/// What one request becomes.
+/// A request as it is programmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Programmed {
     pub(super) id: EventId,
-    /// Where its slot is in the block; LWPINS has none.
+    /// The offset of its slot in the block; LWPINS has none.
     pub(super) slot: Option<u64>,
     /// EventInterval.
     pub(super) interval: i32,
@@ -31,7 +31,7 @@ pub(super) struct Programmed {
     pub(super) notifies: bool,
 }
 
-/// What a set becomes.
+/// A set as it is programmed.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) requests: Vec<Programmed>,
@@ -42,11 +42,11 @@ pub(super) struct Program {
     pub(super) random: u32,
     pub(super) ring_records: usize,
     pub(super) block_bytes: usize,
-    /// What the threshold interrupt is for.
+    /// The purpose of the threshold interrupt.
     pub(super) interrupt: Interrupt,
 }
 
-/// What the threshold interrupt of a set is for.
+/// The purpose of a set's threshold interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interrupt {
     /// Nothing.
@@ -67,7 +67,7 @@ enum Class {
     Records,
 }
 
-/// What an attribute sets.
+/// The field that an attribute sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     /// Bits of Filters, set by 1.

@@ -54,10 +54,10 @@ struct Counters {
     group: Group,
     /// Index in the plan of each member.
     plan: Vec<usize>,
-    /// Which members signal their overflow.
+    /// The members that signal their overflow.
     notifies: Vec<bool>,
     reading: Reading,
-    /// Where values go that are read without a system call.
+    /// The destination of values that are read without a system call.
     values: Vec<u64>,
     /// The leader stops the group by itself at its next overflow.
     stops: bool,
@@ -75,7 +75,7 @@ pub(super) struct Counted {
     pub(super) member: lwp_perf::Request,
 }
 
-/// What the kernel counts for one binding.
+/// The kernel's counters for one binding.
 #[derive(Debug)]
 pub(super) struct PerfContext {
     /// One group, or one for each kind of core. A request's count is the sum.

@@ -51,7 +51,7 @@ impl Cursor<'_> {
     }
 }
 
-/// What stood before the `8F` byte.
+/// The prefixes before the `8F` byte.
 #[derive(Default)]
 struct Prefixes {
     segment: Option<Segment>,

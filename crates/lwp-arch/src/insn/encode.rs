@@ -51,7 +51,7 @@ impl Encoded {
     }
 }
 
-/// How an operand goes into ModRM: mod and rm, the extension bits, SIB and displacement.
+/// An operand as ModRM has it: mod and rm, the extension bits, SIB and displacement.
 #[derive(Default)]
 struct ModRm {
     mode: u8,
@@ -153,7 +153,8 @@ impl ModRm {
     }
 }
 
-/// Whether this address size needs the `67` prefix, or an error if the mode does not offer it.
+/// Returns whether this address size needs the `67` prefix, or an error if the mode does not offer
+/// it.
 fn address_prefix(memory: &Memory, code: CodeSize) -> Result<bool, EncodeError> {
     match (code, memory.address_size) {
         (CodeSize::Bits64, AddressSize::Bits64)

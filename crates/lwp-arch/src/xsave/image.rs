@@ -7,18 +7,18 @@ use super::{COMPONENT, Component, LwpXsave, XCR0_LWP, compacted_offset};
 pub const HEADER_AT: usize = 512;
 /// Bit 63 of XCOMP_BV: the image is compacted.
 const COMPACTED: u64 = 1 << 63;
-/// What XCR0 calls x87, SSE and AVX state.
+/// The bits of XCR0 for x87, SSE and AVX state.
 const X87: u64 = 1;
 const SSE: u64 = 1 << 1;
 const AVX: u64 = 1 << 2;
-/// Where x87 state, MXCSR and the XMM registers lie in the legacy region.
+/// The places of x87 state, MXCSR and the XMM registers in the legacy region.
 const X87_AT: [(usize, usize); 2] = [(0, 24), (32, 160)];
 const MXCSR_AT: (usize, usize) = (24, 28);
 const XMM_AT: (usize, usize) = (160, 416);
 /// MXCSR after reset.
 const MXCSR_INITIAL: [u8; 4] = 0x1F80_u32.to_le_bytes();
 
-/// Which instruction saves.
+/// The instruction that saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Save {
     /// XSAVE: every requested component is written.
@@ -53,12 +53,13 @@ impl Header {
         (u128::from(self.xstate_bv) | u128::from(self.xcomp_bv) << 64).to_le_bytes()
     }
 
-    /// Whether the image says anything of LWP: a processor without it refuses to restore it.
+    /// Returns whether the image says anything of LWP: a processor without it refuses to restore
+    /// it.
     pub const fn names_lwp(self) -> bool {
         (self.xstate_bv | self.xcomp_bv) & XCR0_LWP != 0
     }
 
-    /// Whether the image holds LWP state.
+    /// Returns whether the image holds LWP state.
     pub const fn holds_lwp(self) -> bool {
         self.xstate_bv & XCR0_LWP != 0
     }
@@ -82,7 +83,7 @@ impl Header {
         components.iter().find(|component| component.number == number).map(|c| c.offset)
     }
 
-    /// Where LWP state lies in the image.
+    /// Returns the offset of LWP state in the image.
     pub fn lwp_offset(self, components: &[Component]) -> Option<u32> {
         self.offset_of(components, COMPONENT)
     }
@@ -158,7 +159,7 @@ fn header(image: &[u8]) -> Option<Header> {
     bytes.try_into().ok().map(Header::from_bytes)
 }
 
-/// Whether XRSTOR accepts the header, the image being aligned.
+/// Returns whether XRSTOR accepts the header, the image being aligned.
 fn is_valid(header: Header, image: &[u8], components: &[Component]) -> bool {
     let known = components.iter().fold(X87 | SSE, |known, one| known | 1 << one.number);
     let zero = |from: usize, to: usize| {
@@ -201,7 +202,7 @@ fn lay(
     }
 }
 
-/// How many bytes of an image XRSTOR may read.
+/// Returns the number of bytes of an image that XRSTOR may read.
 pub fn extent(header: Header, components: &[Component]) -> u32 {
     let mask = match header.xcomp_bv & COMPACTED != 0 {
         true => header.xcomp_bv & !COMPACTED,
