@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::workspace::{self, cargo};
 
-/// What needs nothing but the crates themselves.
+/// The checks that need nothing but the crates themselves.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
 /// Checks licences, duplicates and sources; known faults too where their database can be had.

@@ -16,7 +16,7 @@ use clap::Args;
 
 use crate::workspace::{self, cargo, root};
 
-/// What is left out.
+/// The parts that are left out.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// Write to DIR instead of target/dist
@@ -35,18 +35,18 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 /// The target whose C library can be.
 const GNU: &str = "x86_64-unknown-linux-gnu";
 
-/// What is being released.
+/// The release.
 #[derive(Debug)]
 pub struct Release {
     /// The version of all crates.
     pub version: String,
     /// The target of the commands.
     pub target: &'static str,
-    /// Where the commands were built.
+    /// The directory in which the commands were built.
     pub commands: PathBuf,
-    /// Where the C libraries were built.
+    /// The directory in which the C libraries were built.
     pub libraries: PathBuf,
-    /// Where everything goes.
+    /// The destination of everything.
     pub out: PathBuf,
 }
 

@@ -39,7 +39,7 @@ pub struct Options {
 struct Block {
     /// The line of its fence, from 1.
     line: usize,
-    /// What follows `sh` in the info string.
+    /// The rest of the info string behind `sh`.
     mark: String,
     script: String,
 }

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::workspace::{self, cargo, root};
 
-/// How much is tried.
+/// The extent of the trial.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// Do not install the command from the packages

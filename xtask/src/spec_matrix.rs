@@ -21,7 +21,7 @@ use clap::Args;
 use crate::workspace;
 use sections::Section;
 
-/// What the matrix shows.
+/// The content of the matrix.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// Name every test, not only how many there are

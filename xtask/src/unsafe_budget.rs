@@ -158,7 +158,7 @@ fn literal(text: &str) -> Option<usize> {
     }
 }
 
-/// Where the text quoted from `start` ends, backslashes minded.
+/// Returns the end of the text quoted from `start`, backslashes minded.
 fn quoted(bytes: &[u8], start: usize, quote: u8) -> usize {
     let mut at = start + 1;
     while at < bytes.len() && bytes[at] != quote {

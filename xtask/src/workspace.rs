@@ -45,7 +45,7 @@ pub fn output(mut command: Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// What `cargo metadata` says about the workspace, dependencies from outside left out.
+/// Returns the output of `cargo metadata` for the workspace, dependencies from outside left out.
 pub fn metadata() -> Result<Value> {
     let text = output(cargo(&["metadata", "--format-version=1", "--no-deps"]))?;
     Ok(serde_json::from_slice(&text)?)

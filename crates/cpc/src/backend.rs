@@ -1,4 +1,4 @@
-//! What a place that counts must offer: a back end names events and programs them, a context is a
+//! Places that count: a back end names events and programs them, a context is a
 //! group of requests it has programmed.
 
 use std::fmt::Debug;
@@ -129,8 +129,8 @@ pub(crate) trait Context: Debug + Send {
     /// Lets the counters run or stand still. The counts stay.
     fn set_running(&mut self, running: bool) -> Result<()>;
 
-    /// Which request `cause` is about, if it is one of this context's and has overflowed. Looks
-    /// after what else the cause may mean.
+    /// Returns the request that `cause` is about, if it is one of this context's and has
+    /// overflowed. Looks after what else the cause may mean.
     fn overflowed(&mut self, cause: Cause) -> Option<usize>;
 
     /// Hands the records of request `index` collected so far to `sink`, oldest first; it returns

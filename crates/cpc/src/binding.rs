@@ -236,7 +236,7 @@ impl Binding {
     }
 }
 
-/// What can be said against the requests before any back end is asked.
+/// Checks the requests before any back end is asked.
 fn check(set: &SetState, entries: &[Entry]) -> Result<()> {
     for (index, entry) in entries.iter().enumerate() {
         check_flags(&entry.request, set.handle().smpl())?;

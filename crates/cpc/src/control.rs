@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// No path or name here is longer.
 const NAME_BYTES: usize = 64;
 
-/// What is sent: a thread, and then 1 for counting or 0; and back the thread and an error number or
+/// The message: a thread, and then 1 for counting or 0; and back the thread and an error number or
 /// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Message {
@@ -82,7 +82,8 @@ fn socket(flags: SocketFlags) -> std::result::Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Where process `pid` listens. Process numbers are those of a namespace, which is therefore named.
+/// The address at which process `pid` listens. Process numbers are those of a namespace, which is
+/// therefore named.
 fn address(pid: i32) -> std::result::Result<SocketAddrUnix, Errno> {
     let namespace = rustix::fs::stat(c"/proc/self/ns/pid")?.st_ino;
     let mut name = [0; NAME_BYTES];

@@ -44,7 +44,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Whether a walk names events of this processor or generic ones.
+/// Names in a walk: events of this processor or generic ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Names {
     /// Events of this processor.

@@ -52,7 +52,7 @@ pub fn index_of_special(special: SpecialItem) -> usize {
     }
 }
 
-/// Which items mean something for an event; the others are 0 in its records.
+/// Returns the items that mean something for an event; the others are 0 in its records.
 pub fn of_event(id: EventId) -> &'static [usize] {
     match id {
         EventId::BRANCHES_RETIRED => &[0, 4, 5, 6, 8, 9, 10, 11, 12, 13],

@@ -50,7 +50,7 @@ impl SpecialItem {
 pub struct Records {
     words: Box<[Cell<u64>]>,
     items: usize,
-    /// Which items mean something for the request: bit *n* is item *n*.
+    /// The items that mean something for the request: bit *n* is item *n*.
     asked: u32,
     len: Cell<usize>,
     lost: Cell<u64>,

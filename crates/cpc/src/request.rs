@@ -78,7 +78,7 @@ impl Attribute {
 pub struct Request {
     /// Name of the event, or its raw number in C notation.
     pub event: String,
-    /// Where the counter starts. The event overflows after `2^64 − preset` occurrences; for an SMPL
+    /// The start of the counter. The event overflows after `2^64 − preset` occurrences; for an SMPL
     /// request that is the distance between two records.
     pub preset: u64,
     /// Modes and notification.

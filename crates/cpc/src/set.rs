@@ -228,7 +228,7 @@ impl Set {
         items.unwrap_or_else(|| vec![items::PC])
     }
 
-    /// What is wrong with binding the set with these flags, before counters are asked for.
+    /// Checks a binding of the set with these flags, before counters are asked for.
     fn check(&self, flags: BindFlags, allowed: BindFlags) -> Result<()> {
         if !allowed.contains(flags) {
             return Err(Error::invalid("unknown bind flags, or flags this binding does not take"));
@@ -407,7 +407,7 @@ pub const fn binder(target: Target) -> Function {
     }
 }
 
-/// What is wrong with the flags of `request` and the room that it asks for, whatever counts it.
+/// Checks the flags of `request` and the room that it asks for, whatever counts it.
 pub(crate) fn check_flags(request: &Request, smpl: bool) -> Result<()> {
     let refuse = |reason: &'static str| Err(Error::coded(Subcode::InvalidFlags, reason));
     if !RequestFlags::KNOWN.contains(request.flags) {

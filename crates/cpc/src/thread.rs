@@ -22,7 +22,7 @@ type Note = Cell<Option<(Cause, u64)>>;
 struct State {
     /// A call of this crate is under way.
     busy: Cell<bool>,
-    /// What happened meanwhile, by kind; of several of a kind one is enough.
+    /// The events meanwhile, by kind; of several of a kind one is enough.
     descriptor: Note,
     threshold: Note,
     bound: RefCell<Option<Bound>>,
@@ -225,8 +225,8 @@ pub struct Inheritance {
     presets: Vec<u64>,
 }
 
-/// What threads that the calling thread creates now are to bind: its set, if it was bound with
-/// [`crate::BindFlags::LWP_INHERIT`].
+/// Returns the binding of threads that the calling thread creates now: its set, if it was bound
+/// with [`crate::BindFlags::LWP_INHERIT`].
 ///
 /// Rust programs call it before they create a thread and [`Inheritance::bind`] first in that
 /// thread. The C library does both for every `pthread_create`.

@@ -168,7 +168,7 @@ pub mod fn8000_001c {
     }
 }
 
-/// What a processor says about its LWP, the static half of leaf `8000_001C`, and where XSAVE puts
+/// A processor's LWP: the static half of leaf `8000_001C`, and the place where XSAVE puts
 /// it.
 ///
 /// Spec: LWP §1.2, §1.3.

@@ -130,7 +130,7 @@ pub unsafe extern "C" fn lwp_missed(session: *mut Session, missed: *mut u64) -> 
     })
 }
 
-/// How many records can be unread at the same time.
+/// Returns the number of records that can be unread at the same time.
 ///
 /// # Safety
 ///

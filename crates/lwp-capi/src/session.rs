@@ -132,8 +132,8 @@ impl Drop for Page {
     }
 }
 
-/// What only one call at a time may use. Whoever comes second is refused and does not wait: it may
-/// be a handler that has interrupted the first.
+/// A thing that only one call at a time may use. Whoever comes second is refused and does not wait:
+/// it may be a handler that has interrupted the first.
 pub(crate) struct Alone<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,

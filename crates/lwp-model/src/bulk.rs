@@ -25,7 +25,7 @@ pub struct IpRange {
     pub inverted: bool,
 }
 
-/// What a running profile counts: which events, of which instructions.
+/// The counts of a running profile: its events, and their instructions.
 ///
 /// Spec: LWP §3.3, §4.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ pub struct Watched {
     pub ip: Option<IpRange>,
 }
 
-/// How many occurrences of each event, or that have passed, or may pass without one expiring. An
+/// Numbers of occurrences of each event, that have passed, or may pass without one expiring. An
 /// event that is not counted has [`Occurrences::UNLIMITED`] of headroom.
 ///
 /// Spec: LWP §3.1.
@@ -85,8 +85,8 @@ impl Occurrences {
 }
 
 impl LwpUnit {
-    /// What the running profile counts; `None` with LWP off, or while a profile of the proposal has
-    /// not been loaded (see [`Self::settle`]).
+    /// Returns the counts of the running profile; `None` with LWP off, or while a profile of the
+    /// proposal has not been loaded (see [`Self::settle`]).
     pub fn watched(&self) -> Option<Watched> {
         let State::On(profile) = &self.state else { return None };
         let mut watched = Watched::default();
@@ -139,7 +139,7 @@ impl LwpUnit {
             && filters.filters.admits_prediction(branch.predicted)
     }
 
-    /// How many occurrences of each event may pass before one expires.
+    /// Returns the number of occurrences of each event that may pass before one expires.
     pub fn headroom(&self) -> Occurrences {
         let revision = self.processor().revision();
         let profile = match &self.state {

@@ -30,7 +30,7 @@ pub struct DataSegment {
     pub limit: u32,
 }
 
-/// What the unit needs to know about the processor at the moment of an operation.
+/// The processor as the unit needs to know it at the moment of an operation.
 ///
 /// Spec: LWP §5.2, §6.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,12 +9,13 @@ use crate::staged::Staged;
 use crate::unit::Profile;
 use crate::{LinearMemory, Signals};
 
-/// What one store did, to be told to the surroundings when the operation is certain to complete.
+/// The effects of one store, to be told to the surroundings when the operation is certain to
+/// complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     record: Record,
     at: RingOffset,
-    /// Where the next record goes.
+    /// The place of the next record.
     pub(crate) head: RingOffset,
     /// The ring was full.
     pub(crate) missed: bool,

@@ -1,4 +1,4 @@
-//! Which events an instruction causes, and how often, after the filters.
+//! The events that an instruction causes, and their numbers, after the filters.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,9 +13,9 @@ use crate::unit::Constants;
 /// The occurrences of one event in one instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Occurrences {
-    /// How many there are.
+    /// The number of events.
     pub(crate) count: u32,
-    /// What each would report. Shorter than `count` if the rest report the same as the last.
+    /// The report of each. Shorter than `count` if the rest report the same as the last.
     events: Vec<Event>,
 }
 
@@ -30,7 +30,7 @@ impl Occurrences {
         Self { count, events: vec![event] }
     }
 
-    /// What occurrence `index` reports.
+    /// Returns the report of occurrence `index`.
     pub(crate) fn event(&self, index: u32) -> Option<Event> {
         self.events.get(index as usize).or(self.events.last()).copied()
     }
@@ -99,7 +99,7 @@ impl Eligibility<'_> {
         miss.is_some_and(|miss| self.miss(&miss).is_some())
     }
 
-    /// What a miss reports, if the filters let it count.
+    /// Returns the report of a miss, if the filters let it count.
     ///
     /// MinLatency is compared with the latency as reported, "at least": DEV-18. A minimum above
     /// what the counter can hold means its maximum.

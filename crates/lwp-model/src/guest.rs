@@ -1,4 +1,4 @@
-//! What a hypervisor keeps of a guest's LWP, and does when the guest comes and goes.
+//! The LWP of a guest as a hypervisor keeps it, and its work when the guest comes and goes.
 //!
 //! A guest executes the four instructions by itself; they leave no trace that would have to be
 //! emulated. What is intercepted is CPUID, the two MSRs, and XSETBV as far as bit 62 is concerned.
@@ -135,9 +135,9 @@ impl Guest {
     }
 }
 
-/// What a guest may be shown that is to run on either of two machines: the features that both have,
-/// the larger block and ring, the coarser latencies. `None` where their control blocks or images
-/// cannot be the same.
+/// Returns the capabilities of a guest that is to run on either of two machines: the features that
+/// both have, the larger block and ring, the coarser latencies. `None` where their control blocks
+/// or images cannot be the same.
 ///
 /// Spec: P07 §5.5.2.2; LWP §1.2, §6.3.
 pub fn common(a: &Capabilities, b: &Capabilities) -> Option<Capabilities> {

@@ -256,7 +256,7 @@ impl LwpUnit {
         })
     }
 
-    /// What the proposal's Flags says about a running profile.
+    /// Returns the proposal's Flags of a running profile.
     ///
     /// Spec: P07 §5.4 figure 6.
     fn flags_2007(&self, profile: &Profile) -> EventFlags2007 {
@@ -293,7 +293,7 @@ fn shipped_slot(processor: &Processor, bytes: &[u8], index: u8) -> EventSlot {
     EventSlot::from_prefix(at(bytes, processor.slot_offset(index.into()))).unwrap_or_default()
 }
 
-/// What a running profile keeps looking up in its block.
+/// The constants that a running profile keeps looking up in its block.
 ///
 /// Spec: LWP §3.2.
 fn shipped_constants(

@@ -2,7 +2,7 @@
 
 use lwp_arch::Revision;
 
-/// What happens when one instruction makes several counters expire.
+/// The choice for one instruction that makes several counters expire.
 ///
 /// Spec: P07 §3, §5.5.1; LWP §4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum Simultaneous {
     StoreFirst,
 }
 
-/// What happens when a record cannot be stored because of a page fault.
+/// The choice for a record that cannot be stored because of a page fault.
 ///
 /// LWPINS and LWPVAL always restart, whatever the policy.
 ///
@@ -30,14 +30,14 @@ pub enum OnFault {
     Save,
 }
 
-/// When BufferHeadOffset in memory follows the unit's own head.
+/// The moment at which BufferHeadOffset in memory follows the unit's own head.
 ///
 /// Spec: P07 §5.5.3; LWP §7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeadPublication {
     /// After every record, so that a reader in another thread sees it.
     EachRecord,
-    /// When the threshold is reached, when the ring is full, and at a flush.
+    /// At the threshold, with a full ring, and at a flush.
     Late,
 }
 
@@ -48,7 +48,7 @@ pub struct Policy {
     pub simultaneous: Simultaneous,
     /// A record meets a page fault.
     pub on_fault: OnFault,
-    /// When the head reaches memory.
+    /// The moment at which the head reaches memory.
     pub head: HeadPublication,
 }
 

@@ -1,4 +1,4 @@
-//! What kind of processor the unit belongs to: its revision, limits and filters.
+//! The processor that the unit belongs to: its revision, limits and filters.
 
 use lwp_arch::cpuid::fn8000_001c::Ecx;
 use lwp_arch::cpuid::{Capabilities, Capabilities2007, presets};
@@ -88,7 +88,7 @@ impl Processor {
         Self::Proposal(Proposal { capabilities: Capabilities2007::FULL, core_id: 0, vector: 0xFF })
     }
 
-    /// Which document the processor follows.
+    /// Returns the document that the processor follows.
     pub const fn revision(&self) -> Revision {
         match self {
             Self::Shipped(_) => Revision::Shipped,

@@ -1,4 +1,4 @@
-//! What the unit needs from, and tells to, the world around it.
+//! The unit's needs from the world around it, and its messages to it.
 
 use alloc::vec::Vec;
 
@@ -64,7 +64,7 @@ impl Signals for Quiet {
 pub struct Seeded {
     /// Source of random bits.
     pub random: Xorshift32,
-    /// What the time-stamp counter shows.
+    /// The time-stamp counter.
     pub timestamp: u64,
     /// Vectors of the interrupts raised so far.
     pub interrupts: Vec<u8>,

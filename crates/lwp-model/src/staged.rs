@@ -61,7 +61,7 @@ impl<'m, M: LinearMemory> Staged<'m, M> {
         self.write(address, &value.to_le_bytes())
     }
 
-    /// How much is held back now, for [`Self::forget_since`].
+    /// Returns the amount that is held back now, for [`Self::forget_since`].
     pub(crate) fn mark(&self) -> usize {
         self.writes.len()
     }

@@ -1,4 +1,4 @@
-//! What an operating system does at a switch of threads, in either form of LWP.
+//! The work of an operating system at a switch of threads, in either form of LWP.
 
 use lwp_arch::xsave::LwpXsave;
 use lwp_arch::{Fault, Revision};
@@ -7,7 +7,7 @@ use crate::Cpu;
 use crate::state::Volatile2007;
 use crate::unit::LwpUnit;
 
-/// What a unit has of a thread that does not run: kept with the rest of the thread.
+/// The state of a thread that does not run: kept with the rest of the thread.
 ///
 /// Spec: P07 §5.5.2; LWP §6.2.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub enum ThreadState {
     Off,
     /// The XSAVE component.
     Shipped(LwpXsave),
-    /// What the proposal keeps: the rest is in the thread's control block.
+    /// The state that the proposal keeps: the rest is in the thread's control block.
     Proposal(Volatile2007),
 }
 

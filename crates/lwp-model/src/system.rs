@@ -305,8 +305,8 @@ impl LwpUnit {
             .collect()
     }
 
-    /// What the proposal saves at a switch of thread or guest (VMSAVE) and on entry to SMM; `None`
-    /// if LWP is off.
+    /// Returns the state that the proposal saves at a switch of thread or guest (VMSAVE) and on
+    /// entry to SMM; `None` if LWP is off.
     ///
     /// A record that waits for its page has no place there. It is lost, and counted as missed.
     ///

@@ -20,7 +20,8 @@ use crate::staged::Staged;
 use crate::state::Volatile2007;
 use crate::{Cpu, LinearMemory, Signals};
 
-/// What software does not change while a profile runs, and the XSAVE image does not hold.
+/// The values that software does not change while a profile runs, and the XSAVE image does not
+/// hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Constants {
     /// EventInterval of each slot.
@@ -50,7 +51,7 @@ pub(crate) struct Profile {
     pub(crate) constants: Option<Constants>,
 }
 
-/// Whether a profile runs.
+/// The state of the unit: a profile runs, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Off,
@@ -60,7 +61,7 @@ pub(crate) enum State {
     On(Profile),
 }
 
-/// What came of one retired instruction.
+/// The outcome of one retired instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retirement {
     /// Records stored, missed ones included.

@@ -80,11 +80,11 @@ impl Catalog {
         first.chain(others.filter(|_| self.pmu("cpu").is_none())).collect()
     }
 
-    /// What counts `event` on each kind of core: the place of the kind in [`Catalog::cores`], and
-    /// the event as its PMU takes it. A thread moves between kinds, and each counts only what
-    /// happens there. What names a PMU, and raw codes, which are the large cores', are in one
-    /// place; what is counted everywhere is in a place behind them all. Events of different places
-    /// cannot be in one group.
+    /// Returns the counters of `event` on each kind of core: the place of the kind in
+    /// [`Catalog::cores`], and the event as its PMU takes it. A thread moves between kinds, and
+    /// each counts only what happens there. What names a PMU, and raw codes, which are the large
+    /// cores', are in one place; what is counted everywhere is in a place behind them all. Events
+    /// of different places cannot be in one group.
     ///
     /// Spec: perf_event_open(2), "PERF_TYPE_HARDWARE" and "PERF_TYPE_HW_CACHE" (Linux 5.13): bits
     /// 63:32 of config are the PMU's type.
@@ -222,8 +222,8 @@ impl Catalog {
         all
     }
 
-    /// How many events a core can count at a time: general counters and fixed ones. 0 without a
-    /// PMU.
+    /// Returns the number of events that a core can count at a time: general counters and fixed
+    /// ones. 0 without a PMU.
     ///
     /// Spec: Intel SDM volume 2, CPUID leaf 0AH (EAX 15:8, EDX 4:0); PPR, CPUID Fn8000_0022 EBX 3:0
     /// and Fn8000_0001 ECX bit 23.

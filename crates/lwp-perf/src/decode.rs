@@ -10,7 +10,7 @@ use crate::sample::Sample;
 
 pub mod ibs;
 
-/// Where a load's data came from, by `union perf_mem_data_src`.
+/// The source of a load's data, by `union perf_mem_data_src`.
 ///
 /// Spec: perf_event.h, `union perf_mem_data_src`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

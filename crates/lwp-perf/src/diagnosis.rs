@@ -17,16 +17,16 @@ use crate::kernel::Kernel;
 pub struct Unavailable {
     /// The event's name.
     pub event: String,
-    /// Which of the requests it was, from 0; `None` where the group as a whole failed.
+    /// The number of the request, from 0; `None` where the group as a whole failed.
     pub index: Option<usize>,
     /// Why.
     pub cause: Cause,
-    /// What the kernel said; `None` where it was not asked.
+    /// The kernel's error; `None` where it was not asked.
     pub errno: Option<Errno>,
 }
 
 impl Unavailable {
-    /// What to do about it: one sentence.
+    /// Returns the advice: one sentence.
     pub fn remedy(&self) -> String {
         self.cause.remedy()
     }
@@ -112,7 +112,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What to do about it: one sentence.
+    /// Returns the advice: one sentence.
     pub fn remedy(&self) -> String {
         let software =
             "count software events such as task-clock, or run the program on the virtual CPU";
@@ -160,14 +160,14 @@ impl Cause {
     }
 }
 
-/// What was asked for when the kernel refused.
+/// The request that the kernel refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
     /// The event.
     pub event: &'a Event,
     /// The attribute it was opened with.
     pub attr: &'a Attr,
-    /// Where it was to count.
+    /// The place where it was to count.
     pub target: Target,
     /// True if it was to join a group with others in it.
     pub joining: bool,

@@ -21,7 +21,7 @@ pub enum Target {
     Cpu(u32),
 }
 
-/// Whether new children are counted too. Their counts are *added* to the group's when they end.
+/// The counting of new children. Their counts are *added* to the group's when they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Inherit {
     /// The target alone.
@@ -33,7 +33,7 @@ pub enum Inherit {
     All,
 }
 
-/// How a group counts.
+/// The ways in which a group counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whose events.
@@ -41,7 +41,7 @@ pub struct Options {
     /// Always on the counters, or in error: [`ReadError::Lost`]. Without it the kernel may count
     /// part of the time, which [`Reading::running_ns`] tells.
     pub pinned: bool,
-    /// Whether children are counted.
+    /// The counting of children.
     pub inherit: Inherit,
     /// Count from the start; else wait for [`Group::enable`].
     pub enabled: bool,
@@ -59,7 +59,7 @@ impl Options {
 /// One member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to count.
+    /// The event to count.
     pub event: Event,
     /// In which modes, where the event's name does not say.
     pub modes: Modes,
@@ -81,7 +81,7 @@ impl Request {
     }
 }
 
-/// What a group counted.
+/// The counts of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Time enabled, in ns.
@@ -116,9 +116,9 @@ pub enum ReadError {
     /// The kernel answered in another shape than asked for.
     #[error("the kernel returned {bytes} bytes for {events} events")]
     Shape {
-        /// How much was returned.
+        /// The number of bytes that were returned.
         bytes: usize,
-        /// How many events the group has.
+        /// The number of the group's events.
         events: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! What of the kernel this crate uses, as a trait.
+//! The kernel as this crate uses it, as a trait.
 //!
 //! perf events need a PMU, which few test machines have, and their failures need machines that
 //! nobody has all of. [`Linux`] is the running kernel; [`script::Script`] answers from a script.
@@ -43,7 +43,7 @@ impl Handle {
     }
 }
 
-/// What can be done to an open event.
+/// The controls of an open event.
 ///
 /// Spec: perf_event_open(2), "perf_event ioctl calls".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

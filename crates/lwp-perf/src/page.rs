@@ -11,7 +11,7 @@ pub mod field {
     pub const LOCK: usize = 8;
     /// Hardware counter number plus one; 0 while the event is on none.
     pub const INDEX: usize = 12;
-    /// What to add to the hardware counter.
+    /// The number to add to the hardware counter.
     pub const OFFSET: usize = 16;
     /// Time enabled, ns, when the page was written.
     pub const TIME_ENABLED: usize = 24;
@@ -41,7 +41,7 @@ const CAP_USER_RDPMC: u64 = 1 << 2;
 const CAP_USER_TIME: u64 = 1 << 3;
 const CAP_USER_TIME_SHORT: u64 = 1 << 5;
 
-/// How often a reader tries again while the kernel writes, before it gives up.
+/// The number of times that a reader tries again while the kernel writes, before it gives up.
 const TRIES: u32 = 64;
 
 /// An event's shared memory.

@@ -12,7 +12,7 @@
 /// A circle: its functions are numbered from zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circle {
-    /// What each did itself, or had done outside the circle.
+    /// The work that each did itself, or had done outside the circle.
     pub work: Vec<f64>,
     /// Calls of each from outside the circle.
     pub entries: Vec<f64>,
@@ -24,8 +24,8 @@ pub struct Circle {
 const LARGEST: usize = 640;
 
 impl Circle {
-    /// What was done while each function was among the callers; `None` if it cannot be told,
-    /// because nobody entered the circle, or it is too large.
+    /// Returns the work done while each function was among the callers; `None` if it cannot be
+    /// told, because nobody entered the circle, or it is too large.
     pub fn inclusive(&self) -> Option<Vec<f64>> {
         let visits = self.visits()?;
         let whole: f64 = self.work.iter().sum();

@@ -50,7 +50,7 @@ pub enum By {
     Module,
 }
 
-/// What a profile's modules and functions are called in a comparison.
+/// The names of a profile's modules and functions in a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     /// By module.
@@ -66,7 +66,7 @@ pub struct Matched {
     pub before: Keys,
     /// Those of the other.
     pub after: Keys,
-    /// What functions with another name now were called before, by their common name.
+    /// The former names of functions with another name now, by their common name.
     pub renamed: BTreeMap<String, String>,
 }
 

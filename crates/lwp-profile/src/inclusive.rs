@@ -93,7 +93,8 @@ impl Inclusive {
         component(a).is_some() && component(a) == component(b)
     }
 
-    /// What `count` calls of `callee` from outside its group cost, by the assumption above.
+    /// Returns the cost of `count` calls of `callee` from outside its group, by the assumption
+    /// above.
     pub fn of_calls(&self, callee: FunctionId, count: u64) -> f64 {
         let Some(&number) = self.component.get(callee.index()) else { return 0.0 };
         match self.entries[number] {

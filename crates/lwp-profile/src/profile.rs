@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Whether every execution was counted, or every N-th event was looked at.
+/// The mode of a recording: every execution was counted, or every N-th event was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Every execution of every block was counted: values are true counts.
@@ -217,8 +217,8 @@ pub struct Location {
     pub address: u64,
     /// Its bytes; empty where they are not known.
     pub bytes: Code,
-    /// What it belongs to: inlined functions, innermost first, then the function that they were
-    /// inlined into.
+    /// The functions that it belongs to: inlined ones, innermost first, then the function that they
+    /// were inlined into.
     pub frames: Box<[Frame]>,
 }
 
@@ -294,7 +294,7 @@ pub struct Profile {
     pub command: String,
     /// More about the run, as keys and values; see `docs/recording-format.md` for the keys.
     pub info: BTreeMap<String, String>,
-    /// Whether values are counts or estimates.
+    /// The mode, by which values are counts or estimates.
     pub mode: Mode,
     /// Events, in the order of all values.
     pub events: Vec<Event>,

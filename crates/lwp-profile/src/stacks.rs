@@ -137,7 +137,7 @@ impl<'a> Tree<'a> {
         self.remainders();
     }
 
-    /// Where control came from nowhere known: by the kernel, or by indirect calls.
+    /// Returns the contexts without a known caller: entered by the kernel, or by indirect calls.
     fn roots(&self) -> Vec<Visit> {
         let mut roots = Vec::new();
         for (number, members) in self.members.iter().enumerate() {
@@ -211,7 +211,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// What belongs to contexts too fine to be opened stands as a root of its own.
+    /// Makes the counts of contexts too fine to be opened a root of their own.
     fn remainders(&mut self) {
         for (index, own) in self.graph.own.iter().enumerate() {
             let mut values = own.clone();

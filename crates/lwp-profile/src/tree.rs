@@ -14,7 +14,7 @@ pub struct Node {
     pub own: u64,
     /// Counted here and below.
     pub total: u64,
-    /// Where in [`Tree::children`] those begin that are called from here, and how many they are.
+    /// The place in [`Tree::children`] at which the callees begin, and their number.
     first: u32,
     count: u32,
 }
@@ -101,7 +101,7 @@ struct Gathered {
     own: u64,
 }
 
-/// What is called from this many functions is counted in the last of them: whoever walks a tree may
+/// The depth of a tree. A deeper callee is counted in the last function, because a walker may
 /// call itself.
 const DEEPEST: u32 = 4096;
 

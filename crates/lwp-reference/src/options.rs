@@ -16,7 +16,7 @@ pub struct Options {
     #[arg(long, value_name = "CPU", default_value = "full", value_parser = known_cpu)]
     pub cpu: String,
 
-    /// Which of the two published forms of LWP
+    /// One of the two published forms of LWP
     #[arg(long, value_enum, default_value = "final")]
     pub revision: Form,
 

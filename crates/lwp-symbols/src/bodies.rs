@@ -1,4 +1,4 @@
-//! What functions do, wherever they lie: their executed instructions without addresses.
+//! The bodies of functions, wherever they lie: their executed instructions without addresses.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ impl Bodies {
 /// Addresses below this are of files that lie where they please.
 const FIRST_FIXED: u64 = 0x40_0000;
 
-/// How far a fixed address may be from the code that has it.
+/// The largest distance of a fixed address from the code that has it.
 const NEAR: u64 = 64 << 20;
 
 /// The bytes of an instruction without what depends on the place of its function: distances to

@@ -81,7 +81,7 @@ impl Dwarf {
         Some(Self { context, split, unshared, files: RefCell::default() })
     }
 
-    /// What is missing, in words.
+    /// Returns the missing parts, in words.
     pub fn warnings(&self) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(name) = &self.unshared {

@@ -47,7 +47,7 @@ pub enum ElfError {
     Malformed(String),
 }
 
-/// What is needed of an ELF file's tables.
+/// An ELF file's tables, as far as they are needed.
 #[derive(Clone, Debug, Default)]
 pub struct Elf {
     /// Build id, empty where there is none.
@@ -369,7 +369,7 @@ impl Elf {
         Some(address.wrapping_add(offset - start))
     }
 
-    /// Where in the file the byte at `address` lies.
+    /// Returns the offset in the file of the byte at `address`.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let (start, _, begin) = self
             .segments
@@ -423,7 +423,7 @@ fn in_code(
     kind == elf::STT_NOTYPE && section.is_some_and(|section| code(section.flags()))
 }
 
-/// Which of several names for one address is shown: functions before labels, public names before
+/// Ranks several names for one address: functions before labels, public names before
 /// private ones.
 fn rank(symbol: &Symbol<'_>) -> (bool, bool, usize, usize) {
     let underscores = symbol.name.bytes().take_while(|byte| *byte == b'_').count();

@@ -12,7 +12,7 @@ use crate::generated::Generated;
 /// The prefix of the stubs that CPython makes for perf.
 const STUB: &str = "py::";
 
-/// Which frames are left out, by index; of a recording without interpreted functions, none.
+/// The frames that are left out, by index; of a recording without interpreted functions, none.
 #[derive(Clone, Debug, Default)]
 pub struct Folded(Vec<bool>);
 

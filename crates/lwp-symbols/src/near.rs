@@ -1,4 +1,4 @@
-//! What may have been meant by a name that no function has: one that was inlined everywhere, or a
+//! Guesses at a name that no function has: one that was inlined everywhere, or a
 //! similar one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -129,7 +129,7 @@ impl Search {
         Ok(found)
     }
 
-    /// What the copies of those functions are in.
+    /// Returns the functions that hold copies of those functions.
     fn copies(
         &self,
         fitting: &HashMap<usize, String>,

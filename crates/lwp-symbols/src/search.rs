@@ -110,7 +110,7 @@ fn tables(path: &Path, debug_roots: &[PathBuf]) -> io::Result<Option<(Elf, Vec<E
     Ok(Some((elf, names)))
 }
 
-/// Where a function lies in its file; `None` where it has no byte there.
+/// Returns the place of a function in its file; `None` where it has no byte there.
 fn place(elf: &Elf, symbol: &Symbol<'_>) -> Option<NamedFunction> {
     let size = match symbol.size {
         // Assemblers know nothing of sizes.

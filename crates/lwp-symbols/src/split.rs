@@ -25,7 +25,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// What belongs to the file at `path`, which has the debug information of `program`.
+    /// Returns the split files of the file at `path`, which has the debug information of `program`.
     pub fn of(path: &Path, program: &Path) -> Self {
         let mut places = vec![path.to_owned()];
         if program != path {
@@ -99,8 +99,8 @@ impl Split {
         out
     }
 
-    /// Where the unit called `path` may be, which was compiled in `dir`: there, or where the
-    /// program has been taken to together with it.
+    /// Returns the places of the unit called `path`, which was compiled in `dir`: there, or where
+    /// the program has been taken to together with it.
     fn objects(&self, dir: &Path, path: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
         let there = dir.join(path);
         let inside = there.strip_prefix("/").unwrap_or(&there).to_owned();

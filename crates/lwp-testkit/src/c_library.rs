@@ -1,4 +1,4 @@
-//! What the tests of a library for C programs have in common: the dialects its headers are compiled
+//! The common parts of the tests of a library for C programs: the dialects its headers are compiled
 //! in, what readelf says of it, how clients find it, and whether its manual pages hang together.
 
 use std::fs;

@@ -111,7 +111,8 @@ impl CoreClock {
         time_256 / ONE
     }
 
-    /// How many waits of `longest_256` fit into half of `cycles`; one, if it fits into all of them.
+    /// Returns the number of waits of `longest_256` that fit into half of `cycles`; one, if it fits
+    /// into all of them.
     ///
     /// Spec: LWP §4.2.
     pub fn waits_within(&self, cycles: u64, longest_256: u64) -> u64 {
@@ -129,7 +130,7 @@ impl CoreClock {
         limit / (ONE * ONE)
     }
 
-    /// What [`Self::retire_many`] computes, as one division: when `n` more instructions have
+    /// Returns the result of [`Self::retire_many`] as one division: when `n` more instructions have
     /// retired, `(65536 n + offset) / divisor` cycles have passed. Returns offset and divisor.
     pub fn division(&self) -> (u64, u64) {
         (self.carry_256 * self.width() + self.remainder, ONE * self.width())

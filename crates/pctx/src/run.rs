@@ -109,13 +109,13 @@ pub trait Handlers {
         false
     }
 
-    /// What the run is to wait for besides its own events; when it is readable,
+    /// Returns the descriptor that the run waits for besides its own events; when it is readable,
     /// [`Handlers::attend`] is called.
     fn attention(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// What [`Handlers::attention`] names may be readable.
+    /// Called when the descriptor of [`Handlers::attention`] may be readable.
     fn attend(&mut self) {}
 
     /// Another period has passed. The process runs meanwhile.

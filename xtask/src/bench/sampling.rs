@@ -1,4 +1,4 @@
-//! What a sample of libcpc costs: the C program of crate `lwp-cpc`, natively and on the virtual
+//! The cost of a sample of libcpc: the C program of crate `lwp-cpc`, natively and on the virtual
 //! CPU.
 
 use std::fmt::Write;

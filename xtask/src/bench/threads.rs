@@ -1,4 +1,5 @@
-//! How a program of several threads scales: work that threads do independently, by one and by four.
+//! The scaling of a program of several threads: work that threads do independently, by one and by
+//! four.
 
 use std::fmt::Write as _;
 use std::fs;

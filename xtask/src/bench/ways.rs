@@ -17,9 +17,9 @@ const FIRST_CACHE: &str = "first-cache";
 pub struct Way {
     /// The heading of its column.
     pub name: &'static str,
-    /// What stands before the program.
+    /// The words before the program.
     prefix: Vec<OsString>,
-    /// What its environment has besides.
+    /// Additional variables of its environment.
     environment: Vec<(&'static str, OsString)>,
     /// True if it stays with the program's children.
     pub follows_children: bool,

@@ -102,7 +102,7 @@ fn python_file() -> Option<PathBuf> {
     Some(PathBuf::from(ask("python3", &["-c", "import sys; print(sys.executable)"])?))
 }
 
-/// What `program` prints, without the last newline.
+/// Returns the output of `program`, without the last newline.
 fn ask(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(find(program)?);
     command.args(arguments);

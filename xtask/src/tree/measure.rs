@@ -1,4 +1,4 @@
-//! What can be counted in a Rust file: long functions, many parameters, wide lines, doc comments
+//! Countable faults of a Rust file: long functions, many parameters, wide lines, doc comments
 //! that open with a question word. Sources are as rustfmt leaves them, so indentation says where an
 //! item ends.
 
@@ -108,7 +108,7 @@ fn signature(lines: &[&str], at: usize) -> Option<String> {
     Some(text)
 }
 
-/// How many parameters a signature has, a receiver left out.
+/// Returns the number of parameters of a signature, a receiver left out.
 fn parameters(signature: &str) -> usize {
     let Some(open) = parenthesis(signature) else { return 0 };
     let (mut depth, mut count, mut some) = (0, 0, false);

@@ -350,8 +350,8 @@ fn interrupt(requests: &[Programmed]) -> Interrupt {
 }
 
 impl Programmed {
-    /// Where EventCounter starts if the counter starts at `preset`: a request that signals its
-    /// overflow has a record made exactly there, any other one after each whole interval.
+    /// Returns the start of EventCounter if the counter starts at `preset`: a request that signals
+    /// its overflow has a record made exactly there, any other one after each whole interval.
     pub(super) fn first(&self, preset: u64) -> i32 {
         if !self.notifies || self.records.is_some() {
             return self.interval;

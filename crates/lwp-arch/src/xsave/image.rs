@@ -64,8 +64,8 @@ impl Header {
         self.xstate_bv & XCR0_LWP != 0
     }
 
-    /// What becomes of the header that a processor without LWP has written, when LWP was requested
-    /// too and is `on` or off.
+    /// Returns the fate of the header that a processor without LWP has written, when LWP was
+    /// requested too and is `on` or off.
     ///
     /// Spec: LWP §6.1.
     pub const fn with_lwp(self, how: Save, on: bool) -> Self {
@@ -74,8 +74,8 @@ impl Header {
         Self { xstate_bv: self.xstate_bv & !XCR0_LWP | bit, xcomp_bv: self.xcomp_bv | room }
     }
 
-    /// Where component `number` lies in the image. `components` are those of the processor in
-    /// ascending order, LWP the last.
+    /// Returns the offset of component `number` in the image. `components` are those of the
+    /// processor in ascending order, LWP the last.
     pub fn offset_of(self, components: &[Component], number: u32) -> Option<u32> {
         if self.xcomp_bv & COMPACTED != 0 {
             return compacted_offset(components, self.xcomp_bv & !COMPACTED, number);
@@ -89,8 +89,8 @@ impl Header {
     }
 }
 
-/// Where the LWP component lies in the standard format beside `others`: where the part that is
-/// shown has it, or else, where something else lies there, behind everything.
+/// Returns the place of the LWP component in the standard format beside `others`: where the part
+/// that is shown has it, or else, where something else lies there, behind everything.
 ///
 /// Spec: LWP §1.4.
 pub fn placed(preferred: u32, others: &[Component]) -> u32 {

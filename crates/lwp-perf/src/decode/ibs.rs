@@ -103,7 +103,7 @@ impl Op {
         (self.data3 >> 32 & 0xffff) as u32
     }
 
-    /// Who delivered the data of a load that missed the L2.
+    /// Returns the source of the data of a load that missed the L2.
     ///
     /// DataSrc is IBS_OP_DATA2 bits 7:6 and 2:0; RmtNode is bit 4. Codes of Family 19h: 1 local L3
     /// or another L1/L2 of the complex, 2 another complex nearby, 3 DRAM, 5 another complex far

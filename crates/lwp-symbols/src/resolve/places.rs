@@ -1,4 +1,4 @@
-//! Where a profile has what a sampled recording numbers in its own way.
+//! A profile's places for the numbers of a sampled recording.
 
 use std::collections::BTreeMap;
 
