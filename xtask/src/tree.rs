@@ -26,6 +26,9 @@ pub struct Options {
     places: bool,
 }
 
+/// Most places that are listed with a fault.
+const FEW: usize = 12;
+
 /// Faults of one package, by kind.
 type Counts = BTreeMap<String, [usize; Kind::ALL.len()]>;
 
@@ -95,7 +98,10 @@ fn beyond_budget(counts: &Counts, places: &[(String, Kind, String)]) -> Vec<Stri
                     .map(|place| place.2.as_str())
                     .collect();
                 let rule = kind.rule();
-                let list = at.join("\n    ");
+                let list = match at.len() {
+                    0..=FEW => at.join("\n    "),
+                    _ => format!("cargo xtask tree --places | grep {package}"),
+                };
                 faults.push(format!(
                     "{package}: {rule}; {found} do not, {most} may (xtask/src/tree/budget.rs):\n    {list}"
                 ));

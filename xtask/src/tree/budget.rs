@@ -29,6 +29,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-symbols",    [  0,    1,    0,   14,   19]),
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    4,    1]),
-    ("lwp-vcpu",       [  3,    4,    3,  435,  459]),
+    ("lwp-vcpu",       [  3,    4,    3,  436,  459]),
     ("xtask",          [  0,    0,    0,   13,    0]),
 ];
