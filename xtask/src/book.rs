@@ -32,6 +32,12 @@ pub fn check() -> Result<()> {
             let text = read(&file)?;
             let missing = files_named(&text).into_iter().filter(|name| !documents.has_ending(name));
             faults.extend(missing.map(|name| format!("{}: there is no {name}", file.display())));
+            for (item, place) in items_named(&text) {
+                let mut there = documents.ending(&place).filter_map(|file| read(file).ok());
+                if !there.any(|text| text.contains(&item)) {
+                    faults.push(format!("{}: {place} has no {item}", file.display()));
+                }
+            }
         }
     }
     if faults.is_empty() {
@@ -88,6 +94,23 @@ fn files_named(text: &str) -> BTreeSet<String> {
         let spans = line.split('`').skip(1).step_by(2);
         let files = spans.filter(|span| span.ends_with(".rs") && !span.contains([' ', '*']));
         out.extend(files.map(str::to_owned));
+    }
+    out
+}
+
+/// The items that a document places as `` `Item` in `file.rs` ``, each with its file.
+fn items_named(text: &str) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    for (_, line) in links::prose(text) {
+        let parts: Vec<&str> = line.split('`').collect();
+        for [item, between, file] in
+            parts.windows(3).filter_map(|it| <[&str; 3]>::try_from(it).ok())
+        {
+            let item = item.rsplit("::").next().unwrap_or(item);
+            if between == " in " && file.ends_with(".rs") {
+                out.push((item.to_owned(), file.to_owned()));
+            }
+        }
     }
     out
 }
@@ -170,6 +193,13 @@ mod tests {
     fn files_are_named_in_code_spans() {
         let text = "`a/b.rs` and `c.rs` `fn d.rs` b.rs\n```\n`e.rs`\n```\n";
         assert_eq!(files_named(text).into_iter().collect::<Vec<_>>(), ["a/b.rs", "c.rs"]);
+    }
+
+    #[test]
+    fn items_are_placed_in_files() {
+        let pair = |item: &str, file: &str| (item.to_owned(), file.to_owned());
+        assert_eq!(items_named("| a | `X::y` in `b/c.rs` |"), [pair("y", "b/c.rs")]);
+        assert_eq!(items_named("`X` and `c.rs`, `d` in `e`"), []);
     }
 
     #[test]

@@ -57,11 +57,17 @@ impl Documents {
     }
 
     /// The files whose path ends with `path`, `src` folders left out of both.
-    pub fn has_ending(&self, path: &str) -> bool {
+    pub fn ending(&self, path: &str) -> impl Iterator<Item = &Path> {
         let without_src =
             |path: &Path| -> PathBuf { path.iter().filter(|it| *it != "src").collect() };
         let wanted = without_src(Path::new(path));
-        self.files.iter().any(|file| without_src(file).ends_with(&wanted))
+        let files = self.files.iter().map(PathBuf::as_path);
+        files.filter(move |file| without_src(file).ends_with(&wanted))
+    }
+
+    /// Returns whether there is such a file.
+    pub fn has_ending(&self, path: &str) -> bool {
+        self.ending(path).next().is_some()
     }
 
     fn fault(&mut self, from: &Path, target: &str) -> Result<Option<&'static str>> {
