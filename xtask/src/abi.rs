@@ -66,7 +66,7 @@ fn exported(table: &str) -> BTreeSet<&str> {
     defined.filter_map(|line| line.split_whitespace().nth(7)).collect()
 }
 
-/// What `exported` has and the list lacks, and the other way round.
+/// Returns the names that only `exported` or only the list has.
 fn differences(library: &str, exported: &BTreeSet<&str>, list: &str) -> Vec<String> {
     let list: BTreeSet<&str> = list.lines().collect();
     let missing = list.difference(exported).map(|name| format!("{library}: no {name}"));

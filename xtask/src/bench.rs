@@ -25,10 +25,10 @@ use table::Cell;
 use ways::Way;
 use workloads::Workload;
 
-/// What to measure.
+/// The measurements to make.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// How often to run each program in each way
+    /// Run each program in each way this often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Measure these programs only

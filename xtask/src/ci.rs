@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::workspace::{self, cargo};
-use crate::{abi, deny, fleet, layering, spec_matrix, tree, unsafe_budget};
+use crate::{abi, book, deny, examples, fleet, layering, spec_matrix, tree, unsafe_budget};
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
@@ -15,12 +15,14 @@ const CHECKS: &[Check] = &[
     ("format", || workspace::run(cargo(&["fmt", "--all", "--check"]))),
     ("layering", layering::check),
     ("unsafe budget", unsafe_budget::check),
-    ("tree", tree::check),
+    ("tree", || tree::check(&tree::Options::default())),
+    ("book", book::check),
     ("spec matrix", spec_matrix::check),
     ("deny", deny::check),
     ("clippy", clippy),
     ("abi", abi::check),
     ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
+    ("examples", || examples::check(&examples::Options::default())),
     ("doc", documentation),
     ("fleet", fleet::check),
 ];

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::workspace::{self, cargo};
 
-/// What needs nothing but the crates themselves.
+/// The checks that need nothing but the crates themselves.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
 /// Checks licences, duplicates and sources; known faults too where their database can be had.
@@ -23,7 +23,7 @@ pub fn check() -> Result<()> {
     workspace::run(cargo(&["deny", "check", "advisories"]))
 }
 
-/// Whether a command succeeds, whatever it says.
+/// Returns whether a command succeeds, whatever it says.
 fn answers(mut command: Command) -> bool {
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())

@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: everything that a release consists of, in `target/dist`.
 //!
-//! The commands are linked statically, so that one file runs on every x86-64 Linux; the C libraries are not, because
-//! the programs that load them bring a C library along.
+//! The commands are linked statically, so that one file runs on every x86-64 Linux; the C libraries
+//! are not, because the programs that load them bring a C library along.
 
 mod deb;
 mod stage;
@@ -16,7 +16,7 @@ use clap::Args;
 
 use crate::workspace::{self, cargo, root};
 
-/// What is left out.
+/// The parts that are left out.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// Write to DIR instead of target/dist
@@ -35,18 +35,18 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 /// The target whose C library can be.
 const GNU: &str = "x86_64-unknown-linux-gnu";
 
-/// What is being released.
+/// The release.
 #[derive(Debug)]
 pub struct Release {
     /// The version of all crates.
     pub version: String,
     /// The target of the commands.
     pub target: &'static str,
-    /// Where the commands were built.
+    /// The directory in which the commands were built.
     pub commands: PathBuf,
-    /// Where the C libraries were built.
+    /// The directory in which the C libraries were built.
     pub libraries: PathBuf,
-    /// Where everything goes.
+    /// The destination of everything.
     pub out: PathBuf,
 }
 
@@ -116,7 +116,7 @@ fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Whether programs can be built for `target` here.
+/// Returns whether programs can be built for `target` here.
 fn has_target(target: &str) -> Result<bool> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     rustc.args(["--print", "target-libdir", "--target", target]);

@@ -1,4 +1,5 @@
-//! `cargo xtask fleet`: the checks of the workspace in `fleet/`, which has a lock file and a target directory of its own.
+//! `cargo xtask fleet`: the checks of the workspace in `fleet/`, which has a lock file and a target
+//! directory of its own.
 
 use std::process::Command;
 
@@ -9,7 +10,8 @@ use crate::workspace::{self, cargo};
 /// Packages for other systems are not wanted.
 const TARGET: &str = "--target=x86_64-unknown-linux-gnu";
 
-/// A cargo command in the fleet's workspace. What is set for this one's target directory is not for that one.
+/// A cargo command in the fleet's workspace. What is set for this one's target directory is not for
+/// that one.
 fn of_fleet(arguments: &[&str]) -> Command {
     let mut command = cargo(arguments);
     command.current_dir(workspace::root().join("fleet"));
@@ -17,7 +19,8 @@ fn of_fleet(arguments: &[&str]) -> Command {
     command
 }
 
-/// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so and is content.
+/// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so
+/// and is content.
 pub fn check() -> Result<()> {
     let here = of_fleet(&["fetch", "--locked", TARGET, "--offline", "--quiet"]);
     if workspace::run(here).is_err()

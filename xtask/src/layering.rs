@@ -1,5 +1,5 @@
-//! Crates have levels, and a crate depends only on crates of lower levels: cycles cannot be written,
-//! and the pure parts stay free of the operating system.
+//! Crates have levels, and a crate depends only on crates of lower levels: cycles cannot be
+//! written, and the pure parts stay free of the operating system.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -76,8 +76,8 @@ fn edges<'a>(metadata: &'a Value, packages: &[&str]) -> Result<Vec<Edge<'a>>> {
     Ok(edges)
 }
 
-/// What is wrong with `edge`, if anything. Tests may use the test kit; packages for development may
-/// use everything, each other included.
+/// Returns the fault of `edge`, if it has one. Tests may use the test kit; packages for development
+/// may use everything, each other included.
 fn fault(edge: &Edge<'_>) -> Option<String> {
     let (from, to) = (level(edge.from)?, level(edge.to)?);
     let allowed = from == DEV || to < from || (edge.dev && edge.to == "lwp-testkit");

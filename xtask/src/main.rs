@@ -9,14 +9,18 @@
 
 mod abi;
 mod bench;
+mod book;
 mod ci;
 mod deny;
 mod dist;
+mod examples;
 mod fleet;
 mod layering;
+mod links;
 mod package;
 mod spec_matrix;
 mod stress;
+mod toolchains;
 mod tree;
 mod unsafe_budget;
 mod workspace;
@@ -45,10 +49,18 @@ enum Task {
     AbiCheck,
     /// Build, lint and test the fleet, which is a workspace of its own
     Fleet,
-    /// Check file sizes and that no file names a place on one machine
-    Tree,
+    /// Check sizes, widths and doc comments of files, and that none names a place on one machine
+    Tree(tree::Options),
+    /// Check the links of all documents, and the pages of the book; build it where there is mdbook
+    Book,
+    /// Run the shell examples of README and guide in a scratch directory
+    Examples(examples::Options),
     /// List every section of the documents with its tests; fail where there is none
     SpecMatrix(spec_matrix::Options),
+    /// Check published crates with the oldest toolchain that they promise
+    Msrv,
+    /// Run the unit tests of pure crates under miri
+    Miri,
     /// Run programs that are sensitive to timing many times; fail where a run differs or hangs
     Stress(stress::Options),
     /// Package every crate, and install the command from the packages alone
@@ -66,8 +78,12 @@ fn main() -> ExitCode {
         Task::UnsafeBudget => unsafe_budget::check(),
         Task::AbiCheck => abi::check(),
         Task::Fleet => fleet::check(),
-        Task::Tree => tree::check(),
+        Task::Tree(options) => tree::check(&options),
+        Task::Book => book::check(),
+        Task::Examples(options) => examples::check(&options),
         Task::SpecMatrix(options) => spec_matrix::print(&options),
+        Task::Msrv => toolchains::oldest(),
+        Task::Miri => toolchains::interpreted(),
         Task::Stress(options) => stress::run(&options),
         Task::Package(options) => package::run(&options),
         Task::Dist(options) => dist::run(&options),

@@ -1,4 +1,5 @@
-//! `cargo xtask package`: every crate as crates.io would get it, and the command installed from nothing but that.
+//! `cargo xtask package`: every crate as crates.io would get it, and the command installed from
+//! nothing but that.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use clap::Args;
 
 use crate::workspace::{self, cargo, root};
 
-/// How much is tried.
+/// The extent of the trial.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// Do not install the command from the packages
@@ -39,6 +40,9 @@ pub fn run(options: &Options) -> Result<()> {
             if package[key].as_str().is_none_or(str::is_empty) {
                 bail!("{name} has no {key}");
             }
+        }
+        if package["metadata"]["docs"]["rs"].is_null() {
+            bail!("{name} has no [package.metadata.docs.rs]");
         }
         names.push(name);
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask spec-matrix`: every section of the two documents about Lightweight Profiling with its
-//! tests, and every choice of `docs/deviations.md` with the tests it names.
+//! `cargo xtask spec-matrix`: every section of the two documents about Lightweight Profiling with
+//! its tests, and every choice of `docs/deviations.md` with the tests it names.
 //!
 //! A test belongs to a section if its name or the `Spec:` line above it says so:
 //!
@@ -21,7 +21,7 @@ use clap::Args;
 use crate::workspace;
 use sections::Section;
 
-/// What the matrix shows.
+/// The content of the matrix.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// Name every test, not only how many there are
@@ -32,8 +32,8 @@ pub struct Options {
 /// Document and number of a section: `("LWP", "5.7")`.
 pub type Key = (String, String);
 
-/// Prints the matrix. Fails on a section without a test, on a test of a section that does not exist, and
-/// on a choice that names a test that does not exist.
+/// Prints the matrix. Fails on a section without a test, on a test of a section that does not
+/// exist, and on a choice that names a test that does not exist.
 pub fn print(options: &Options) -> Result<()> {
     let sections = sections::all(&read("docs/lwp.md")?);
     let tests = tests_of::all()?;

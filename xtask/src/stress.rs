@@ -7,10 +7,10 @@ use anyhow::Result;
 
 use crate::workspace::{self, cargo};
 
-/// What to run, and how often.
+/// The programs to run, and their number of runs.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// How often to run each program in each mode
+    /// Run each program in each mode this often
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Give a run up after this many seconds; it has failed then
@@ -22,7 +22,8 @@ pub struct Options {
     /// Test this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
-    /// Instead, run the clients of the C libraries under memcheck, AddressSanitizer and ThreadSanitizer
+    /// Instead, run the clients of the C libraries under memcheck, AddressSanitizer and
+    /// ThreadSanitizer
     #[arg(long)]
     checkers: bool,
     /// Programs; all that are installed by default

@@ -1,30 +1,58 @@
-//! What holds for every file: it is not too long, and it does not name a place on one machine.
+//! Rules for every file: sizes, line widths, openings of doc comments, and no place on one machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use clap::Args;
 
 use crate::workspace;
 
-/// Lines of an implementation file, its tests left out. Longer ones are reported, not refused: a
-/// table may have its reasons.
-const LONGEST: usize = 600;
+mod budget;
+mod measure;
+
+use budget::BUDGET;
+use measure::Kind;
+
+/// The output that is wanted besides the verdict.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
+    /// Print the table of exceptions as it would be now
+    #[arg(long)]
+    budget: bool,
+    /// Print each exception with its place
+    #[arg(long)]
+    places: bool,
+}
+
+/// Most places that are listed with a fault.
+const FEW: usize = 12;
+
+/// Faults of one package, by kind.
+type Counts = BTreeMap<String, [usize; Kind::ALL.len()]>;
 
 /// Folders of users, which exist on one machine only. Split here, or this file would fail.
 const HOMES: &[&str] = &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
 
-/// Reports long files and fails on absolute paths into somebody's home.
-pub fn check() -> Result<()> {
+/// Fails on absolute paths into somebody's home, and where a package has more exceptions than its
+/// budget.
+pub fn check(options: &Options) -> Result<()> {
     let mut faults = Vec::new();
+    let mut counts = Counts::new();
+    let mut places = Vec::new();
     for file in workspace::files()? {
         // Files that are not text have neither lines nor words.
         let Ok(text) = fs::read_to_string(workspace::root().join(&file)) else {
             continue;
         };
-        let lines = implementation_lines(&text);
-        if is_implementation(&file) && lines > LONGEST {
-            eprintln!("warning: {} has {lines} lines, more than {LONGEST}", file.display());
+        if is_implementation(&file) {
+            let package = package(&file);
+            let row = counts.entry(package.clone()).or_default();
+            for (kind, line) in measure::faults(&text) {
+                row[kind as usize] += 1;
+                places.push((package.clone(), kind, format!("{}:{line}", file.display())));
+            }
         }
         for (number, line) in text.lines().enumerate() {
             if let Some(home) = names_a_home(line) {
@@ -32,20 +60,96 @@ pub fn check() -> Result<()> {
             }
         }
     }
+    if options.places {
+        for (_, kind, place) in &places {
+            println!("{place}: {}", kind.rule());
+        }
+    }
+    if options.budget {
+        print!("{}", table(&counts));
+    }
+    match std::env::var_os("LWP_BLESS") {
+        Some(_) => bless(&counts)?,
+        None => faults.extend(beyond_budget(&counts, &places)),
+    }
     if !faults.is_empty() {
         bail!("{}", faults.join("\n  "));
     }
     Ok(())
 }
 
+/// Writes the table of exceptions anew, as after a merge of branches that have some each.
+fn bless(counts: &Counts) -> Result<()> {
+    let place = workspace::root().join("xtask/src/tree/budget.rs");
+    let text = fs::read_to_string(&place)?;
+    let Some((before, _)) = text.split_once("= &[\n") else {
+        bail!("{} has no table", place.display())
+    };
+    Ok(fs::write(&place, format!("{before}= &[\n{}];\n", table(counts)))?)
+}
+
+/// The exceptions that a package may have.
+fn allowed(package: &str) -> [usize; Kind::ALL.len()] {
+    BUDGET.iter().find(|(name, _)| *name == package).map_or_else(Default::default, |it| it.1)
+}
+
+/// A line for each rule that a package breaks more often than it may; a warning where it could be
+/// allowed less.
+fn beyond_budget(counts: &Counts, places: &[(String, Kind, String)]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (package, row) in counts {
+        for kind in Kind::ALL {
+            let (found, most) = (row[kind as usize], allowed(package)[kind as usize]);
+            if found < most {
+                let rule = kind.rule();
+                eprintln!("tree: {package} needs {found} exceptions, not {most}, to: {rule}");
+            }
+            if found > most {
+                let at: Vec<&str> = places
+                    .iter()
+                    .filter(|place| place.0 == *package && place.1 == kind)
+                    .map(|place| place.2.as_str())
+                    .collect();
+                let rule = kind.rule();
+                let list = match at.len() {
+                    0..=FEW => at.join("\n    "),
+                    _ => format!("cargo xtask tree --places | grep {package}"),
+                };
+                faults.push(format!(
+                    "{package}: {rule}; {found} do not, {most} may (xtask/src/tree/budget.rs):\n    {list}"
+                ));
+            }
+        }
+    }
+    faults
+}
+
+/// The table of exceptions, as Rust.
+fn table(counts: &Counts) -> String {
+    let rows = counts.iter().filter(|(_, row)| row.iter().any(|count| *count > 0));
+    rows.map(|(package, row)| {
+        let name = format!("(\"{package}\",");
+        let [file, function, parameters, wide, question] = row;
+        format!(
+            "    {name:<18} [{file:>3}, {function:>4}, {parameters:>4}, {wide:>4}, {question:>4}]),\n"
+        )
+    })
+    .collect()
+}
+
+/// The package that a file belongs to, by its folder.
+fn package(file: &Path) -> String {
+    let mut parts = file.iter().map(|part| part.to_string_lossy());
+    let first = parts.next().unwrap_or_default();
+    match &*first {
+        "crates" | "fleet" => parts.next().unwrap_or_default().into_owned(),
+        _ => first.into_owned(),
+    }
+}
+
 fn is_implementation(file: &Path) -> bool {
     let is_test = file.components().any(|part| part.as_os_str() == "tests");
     file.extension().is_some_and(|extension| extension == "rs") && !is_test
-}
-
-/// The lines before the test module.
-fn implementation_lines(text: &str) -> usize {
-    text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count()
 }
 
 /// The home folder that `line` names as an absolute path with something in it; `host/home/x` and a
@@ -75,10 +179,19 @@ mod tests {
     }
 
     #[test]
-    fn tests_do_not_count_as_implementation() {
-        assert_eq!(implementation_lines("a\nb\n#[cfg(test)]\nc\n"), 2);
+    fn tests_are_no_implementation() {
         assert!(is_implementation(Path::new("crates/x/src/lib.rs")));
         assert!(!is_implementation(Path::new("crates/x/tests/a.rs")));
         assert!(!is_implementation(Path::new("README.md")));
+    }
+
+    #[test]
+    fn a_package_may_not_exceed_its_budget() {
+        let (package, row) = ("no-such-package".to_owned(), [0, 0, 0, 1, 0]);
+        let counts = Counts::from([(package.clone(), row)]);
+        let faults = beyond_budget(&counts, &[(package, Kind::Wide, "a.rs:7".into())]);
+        assert!(faults.len() == 1 && faults[0].contains("a.rs:7"), "{faults:?}");
+        let counts = Counts::from([("no-such-package".to_owned(), [0; 5])]);
+        assert_eq!(beyond_budget(&counts, &[]), [""; 0]);
     }
 }

@@ -55,7 +55,7 @@ fn budgeted(file: &str) -> bool {
     BUDGET.iter().any(|place| *place == file || (place.ends_with('/') && file.starts_with(place)))
 }
 
-/// Whether some file of the crate whose root is `file` is in the budget.
+/// Returns whether some file of the crate whose root is `file` is in the budget.
 fn has_budget(file: &str) -> bool {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     BUDGET.iter().any(|place| place.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
@@ -158,7 +158,7 @@ fn literal(text: &str) -> Option<usize> {
     }
 }
 
-/// Where the text quoted from `start` ends, backslashes minded.
+/// Returns the end of the text quoted from `start`, backslashes minded.
 fn quoted(bytes: &[u8], start: usize, quote: u8) -> usize {
     let mut at = start + 1;
     while at < bytes.len() && bytes[at] != quote {

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The root of the workspace: where cargo runs us from. The place where we were built may be another
-/// checkout, if both share a target directory.
+/// The root of the workspace: where cargo runs us from. The place where we were built may be
+/// another checkout, if both share a target directory.
 pub fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
@@ -45,7 +45,7 @@ pub fn output(mut command: Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// What `cargo metadata` says about the workspace, dependencies from outside left out.
+/// Returns the output of `cargo metadata` for the workspace, dependencies from outside left out.
 pub fn metadata() -> Result<Value> {
     let text = output(cargo(&["metadata", "--format-version=1", "--no-deps"]))?;
     Ok(serde_json::from_slice(&text)?)

@@ -1,4 +1,4 @@
-//! What a place that counts must offer: a back end names events and programs them, a context is a
+//! Places that count: a back end names events and programs them, a context is a
 //! group of requests it has programmed.
 
 use std::fmt::Debug;
@@ -27,29 +27,29 @@ pub struct EventInfo {
     pub name: String,
     /// Counters that can count it: bit *n* is counter *n* of the back end.
     pub pics: u64,
-    /// Whether it can be counted.
+    /// True if it can be counted.
     pub counts: bool,
-    /// Whether records of it can be collected.
+    /// True if records of it can be collected.
     pub records: bool,
 }
 
 impl EventInfo {
-    /// Whether the name means the same on every processor.
+    /// Returns whether the name means the same on every processor.
     pub fn is_generic(&self) -> bool {
         self.name.starts_with("PAPI")
     }
 }
 
-/// What a back end is and has. Fixed when the handle is opened.
+/// A back end's description. Fixed when the handle is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Description {
     /// Name of the counters, part of `cpc_cciname`.
     pub name: String,
-    /// Where their events are described, part of `cpc_cpuref`.
+    /// The reference for their events, part of `cpc_cpuref`.
     pub reference: String,
-    /// How many counters it has, at most 64.
+    /// The number of its counters, at most 64.
     pub npic: u32,
-    /// What they can do.
+    /// Their capabilities.
     pub caps: Caps,
     /// Every listed event, in the order of the lists.
     pub events: Vec<EventInfo>,
@@ -59,7 +59,7 @@ pub struct Description {
     pub special_items: Vec<SpecialItem>,
 }
 
-/// What a name stands for in one back end.
+/// The meaning of a name in one back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     /// Counters that can count it, as in [`EventInfo::pics`].
@@ -75,10 +75,10 @@ pub(crate) struct Planned {
 
 /// One place where events are counted.
 pub(crate) trait Backend: Debug + Send + Sync {
-    /// What it is and has.
+    /// Returns the description of the back end.
     fn description(&self) -> &Description;
 
-    /// Whether it can make something of `event`, listed or not.
+    /// Returns whether it can make something of `event`, listed or not.
     fn look_up(&self, event: &str) -> Option<Known>;
 
     /// Indices of the items that mean something in records of `request`, if it can be recorded.
@@ -92,7 +92,7 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn program(&self, plan: &[Planned], target: Target) -> Result<Box<dyn Context>>;
 }
 
-/// When and for how long was counted.
+/// The time and the duration of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Moment {
     /// Time of the reading: CLOCK_MONOTONIC in nanoseconds.
@@ -129,13 +129,13 @@ pub(crate) trait Context: Debug + Send {
     /// Lets the counters run or stand still. The counts stay.
     fn set_running(&mut self, running: bool) -> Result<()>;
 
-    /// Which request `cause` is about, if it is one of this context's and has overflowed. Looks after
-    /// what else the cause may mean.
+    /// Returns the request that `cause` is about, if it is one of this context's and has
+    /// overflowed. Looks after what else the cause may mean.
     fn overflowed(&mut self, cause: Cause) -> Option<usize>;
 
-    /// Hands the records of request `index` collected so far to `sink`, oldest first; it returns whether
-    /// it has room for the record. All are gone afterwards. Returns how many intervals have passed since
-    /// the last call without a record that `sink` took.
+    /// Hands the records of request `index` collected so far to `sink`, oldest first; it returns
+    /// whether it has room for the record. All are gone afterwards. Returns how many intervals have
+    /// passed since the last call without a record that `sink` took.
     fn drain(&mut self, index: usize, sink: &mut dyn FnMut(&Record) -> bool) -> Result<u64>;
 
     /// Gives the counters back. Nothing is asked of the context after that.

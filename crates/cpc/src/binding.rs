@@ -16,7 +16,7 @@ struct Part {
     context: Box<dyn Context>,
     /// Index in the set of each request of the context.
     requests: Vec<usize>,
-    /// What the context counted when last read, in its order.
+    /// The context's counts when last read, in its order.
     counts: Vec<u64>,
     /// Presets in its order, to start it again without allocating.
     presets: Vec<u64>,
@@ -27,13 +27,13 @@ struct Part {
 pub(crate) struct Binding {
     set: Arc<SetState>,
     parts: Vec<Part>,
-    /// What a restart begins at, by request.
+    /// The values that a restart begins at, by request.
     presets: Vec<u64>,
-    /// What the counters began at, by request.
+    /// The values that the counters began at, by request.
     bases: Vec<u64>,
-    /// Which requests collect records.
+    /// The requests that collect records.
     smpl: Vec<bool>,
-    /// Which requests signal an overflow.
+    /// The requests that signal an overflow.
     notifies: Vec<bool>,
     /// Neither disabled nor frozen.
     running: bool,
@@ -78,12 +78,12 @@ impl Binding {
         &self.set
     }
 
-    /// Whether this is a binding of `set`.
+    /// Returns whether this is a binding of `set`.
     pub(crate) fn is_of(&self, set: &Arc<SetState>) -> bool {
         Arc::ptr_eq(&self.set, set)
     }
 
-    /// Whether some request signals an overflow.
+    /// Returns whether some request signals an overflow.
     pub(crate) fn notifies(&self) -> bool {
         self.notifies.contains(&true)
     }
@@ -200,8 +200,8 @@ impl Binding {
         let _ = self.set_running(false);
     }
 
-    /// Makes this the copy an inheriting thread starts with: presets as in `parent`, and if overflows
-    /// are signalled, frozen with those counters one short of it.
+    /// Makes this the copy an inheriting thread starts with: presets as in `parent`, and if
+    /// overflows are signalled, frozen with those counters one short of it.
     pub(crate) fn inherit(&mut self, presets: &[u64]) -> Result<()> {
         self.presets.copy_from_slice(presets);
         self.restart()?;
@@ -220,7 +220,7 @@ impl Binding {
         Ok(())
     }
 
-    /// What a restart begins at, by request.
+    /// The values that a restart begins at, by request.
     pub(crate) fn presets(&self) -> &[u64] {
         &self.presets
     }
@@ -230,13 +230,13 @@ impl Binding {
         self.parts.iter_mut().for_each(|part| part.context.release());
     }
 
-    /// Whether an overflow has stopped the set and nothing has started it since.
+    /// Returns whether an overflow has stopped the set and nothing has started it since.
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen
     }
 }
 
-/// What can be said against the requests before any back end is asked.
+/// Checks the requests before any back end is asked.
 fn check(set: &SetState, entries: &[Entry]) -> Result<()> {
     for (index, entry) in entries.iter().enumerate() {
         check_flags(&entry.request, set.handle().smpl())?;

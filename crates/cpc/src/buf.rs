@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::error::{Error, Result};
 use crate::records::Records;
 
-/// What a request of a set leaves in a buffer.
+/// The values that a request of a set leaves in a buffer.
 #[derive(Debug)]
 enum Slot {
     /// The last value of a counter.
@@ -30,8 +30,8 @@ pub struct Buf {
 }
 
 impl Buf {
-    /// A buffer of zeros: for each request `None` for a counter or what [`Records::new`] takes. `None` if
-    /// there is no memory.
+    /// A buffer of zeros: for each request `None` for a counter or what [`Records::new`] takes.
+    /// `None` if there is no memory.
     pub(crate) fn new(shape: impl Iterator<Item = Option<(usize, usize, u32)>>) -> Option<Self> {
         let slot = |shape| {
             Some(match shape {
@@ -50,12 +50,12 @@ impl Buf {
         self.slots.len()
     }
 
-    /// Whether the set had no request when the buffer was made.
+    /// Returns whether the set had no request when the buffer was made.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Whether `other` has as many requests of the same kinds.
+    /// Returns whether `other` has as many requests of the same kinds.
     pub fn fits(&self, other: &Self) -> bool {
         let same = |(a, b): (&Slot, &Slot)| {
             matches!(
@@ -66,7 +66,7 @@ impl Buf {
         self.len() == other.len() && self.slots.iter().zip(&other.slots).all(same)
     }
 
-    /// When the sample was taken: CLOCK_MONOTONIC in nanoseconds, 0 if none was.
+    /// Returns the time of the sample: CLOCK_MONOTONIC in nanoseconds, 0 if none was taken.
     pub fn hrtime_ns(&self) -> i64 {
         self.hrtime_ns.get()
     }
@@ -129,14 +129,14 @@ impl Buf {
         self.hrtime_ns.set(a.hrtime_ns().max(b.hrtime_ns()));
     }
 
-    /// `self[n] = a[n] − b[n]` modulo 2^64, for every counter and the tick. The time is the later one.
-    /// Records are left alone.
+    /// `self[n] = a[n] − b[n]` modulo 2^64, for every counter and the tick. The time is the later
+    /// one. Records are left alone.
     pub fn sub(&self, a: &Self, b: &Self) {
         self.combine(a, b, u64::wrapping_sub);
     }
 
-    /// `self[n] = a[n] + b[n]` modulo 2^64, for every counter and the tick. The time is the later one.
-    /// Records are left alone.
+    /// `self[n] = a[n] + b[n]` modulo 2^64, for every counter and the tick. The time is the later
+    /// one. Records are left alone.
     pub fn add(&self, a: &Self, b: &Self) {
         self.combine(a, b, u64::wrapping_add);
     }

@@ -8,10 +8,11 @@ use crate::sys::time_stamp;
 
 /// CPU time of a thread while something counted, as clock cycles of the time-stamp counter.
 ///
-/// Asking the kernel takes longer than all the rest of a sample. So it is asked at a start, at a stop,
-/// and where it has not been for a millisecond; in between the time-stamp counter says what has been
-/// added. What the thread spends off the processors within such a millisecond counts too, until the
-/// kernel is asked again: the sum is never late, never falls, and at most a millisecond early.
+/// Asking the kernel takes longer than all the rest of a sample. So it is asked at a start, at a
+/// stop, and where it has not been for a millisecond; in between the time-stamp counter says what
+/// has been added. What the thread spends off the processors within such a millisecond counts too,
+/// until the kernel is asked again: the sum is never late, never falls, and at most a millisecond
+/// early.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cycles {
     /// Cycles up to the last stop.
@@ -28,7 +29,7 @@ struct Running {
     asked: u64,
     /// The time-stamp counter when it was.
     asked_at: u64,
-    /// What was last said.
+    /// The last answer.
     said: u64,
 }
 
@@ -88,8 +89,8 @@ fn thread_ns() -> u64 {
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
 }
 
-/// Cycles of the time-stamp counter in `ns` nanoseconds. The first call measures its frequency, which takes
-/// some milliseconds.
+/// Cycles of the time-stamp counter in `ns` nanoseconds. The first call measures its frequency,
+/// which takes some milliseconds.
 pub fn cycles(ns: u64) -> u64 {
     (u128::from(ns) * u128::from(frequency_khz()) / 1_000_000) as u64
 }
@@ -99,8 +100,8 @@ const CALIBRATION_NS: u64 = 4_000_000;
 
 static KHZ: OnceLock<u64> = OnceLock::new();
 
-/// Measures the frequency of the time-stamp counter if that has not been done. Before anything is counted:
-/// the wait is not to be a part of what the application measures.
+/// Measures the frequency of the time-stamp counter if that has not been done. Before anything is
+/// counted: the wait is not to be a part of what the application measures.
 pub(crate) fn calibrate() {
     frequency_khz();
 }
@@ -118,8 +119,8 @@ fn frequency_khz() -> u64 {
     })
 }
 
-/// CLOCK_MONOTONIC, and the time-stamp counter at that moment: of several attempts the one during which
-/// least passed, so that an interruption between the two does no harm.
+/// CLOCK_MONOTONIC, and the time-stamp counter at that moment: of several attempts the one during
+/// which least passed, so that an interruption between the two does no harm.
 fn both_clocks() -> (u64, u64) {
     let attempt = |_| {
         let before = time_stamp();

@@ -1,11 +1,11 @@
 //! Counters that a controlling process has bound to a thread, switched by the thread itself.
 //!
-//! A program that runs under a controller (one that has taken it over with ptrace and binds sets to its
-//! threads, as `cputrack` does) may call `cpc_enable` and `cpc_disable` without having bound anything.
-//! The counters are the controller's, so it is asked: it listens at a datagram socket in the abstract
-//! namespace, named after its process, and whom to ask the kernel says, as the thread's tracer. Either
-//! side believes only the process that the kernel says has written. Where nobody traces the thread, or
-//! the tracer does not listen, there is no controller.
+//! A program that runs under a controller (one that has taken it over with ptrace and binds sets to
+//! its threads, as `cputrack` does) may call `cpc_enable` and `cpc_disable` without having bound
+//! anything. The counters are the controller's, so it is asked: it listens at a datagram socket in
+//! the abstract namespace, named after its process, and whom to ask the kernel says, as the
+//! thread's tracer. Either side believes only the process that the kernel says has written. Where
+//! nobody traces the thread, or the tracer does not listen, there is no controller.
 
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -25,12 +25,13 @@ use rustix::net::{
 use crate::error::{Error, Result};
 use crate::{set, sys};
 
-/// How long a controller may take to answer.
+/// The time that a controller may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No path or name here is longer.
 const NAME_BYTES: usize = 64;
 
-/// What is sent: a thread, and then 1 for counting or 0; and back the thread and an error number or 0.
+/// The message: a thread, and then 1 for counting or 0; and back the thread and an error number or
+/// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Message {
     tid: i32,
@@ -81,7 +82,8 @@ fn socket(flags: SocketFlags) -> std::result::Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Where process `pid` listens. Process numbers are those of a namespace, which is therefore named.
+/// The address at which process `pid` listens. Process numbers are those of a namespace, which is
+/// therefore named.
 fn address(pid: i32) -> std::result::Result<SocketAddrUnix, Errno> {
     let namespace = rustix::fs::stat(c"/proc/self/ns/pid")?.st_ino;
     let mut name = [0; NAME_BYTES];
@@ -147,11 +149,12 @@ pub(crate) fn ask(running: bool) -> Result<()> {
     }
 }
 
-/// Where the programs that this process controls ask for their counters to be switched.
+/// The socket at which the programs that this process controls ask for their counters to be
+/// switched.
 ///
 /// A controller gets it with [`Requests::of_this_process`] once it has bound something by
-/// [`crate::Set::bind_lwp`], waits until it is readable, beside whatever else it waits for, and then
-/// calls [`Requests::answer`].
+/// [`crate::Set::bind_lwp`], waits until it is readable, beside whatever else it waits for, and
+/// then calls [`Requests::answer`].
 #[derive(Debug)]
 pub struct Requests {
     socket: OwnedFd,
@@ -190,8 +193,8 @@ impl Requests {
         self.answer_by(switch_bound);
     }
 
-    /// The same for a controller whose counters are not bound sets: `switch` lets those of a thread run
-    /// or stand still, by the thread's kernel number.
+    /// The same for a controller whose counters are not bound sets: `switch` lets those of a thread
+    /// run or stand still, by the thread's kernel number.
     pub fn answer_by(&self, mut switch: impl FnMut(i32, bool) -> Result<()>) {
         loop {
             match receive(&self.socket) {

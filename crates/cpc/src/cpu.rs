@@ -29,13 +29,13 @@ pub(crate) fn check(id: i32) -> Result<u32> {
     Ok(id)
 }
 
-/// Whether `id` is in the kernel's list of that name; `None` if the list cannot be read.
+/// Returns whether `id` is in the kernel's list of that name; `None` if the list cannot be read.
 fn listed(list: &str, id: u32) -> Option<bool> {
     let text = fs::read_to_string(format!("/sys/devices/system/cpu/{list}")).ok()?;
     Some(contains(&text, id))
 }
 
-/// Whether a list like `0-3,8` contains `id`.
+/// Returns whether a list like `0-3,8` contains `id`.
 fn contains(list: &str, id: u32) -> bool {
     list.trim().split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -79,7 +79,7 @@ impl Pin {
         Ok(Self { id, thread: gettid(), before })
     }
 
-    /// Whether the calling thread is the one that is kept, and on its processor.
+    /// Returns whether the calling thread is the one that is kept, and on its processor.
     ///
     /// # Errors
     ///

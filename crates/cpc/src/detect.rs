@@ -1,4 +1,4 @@
-//! Which counters this machine has.
+//! The counters of this machine.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::{lwp, perf};
 
-/// What was found, and what was not.
+/// The counters that were found, and those that were not.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Back ends in the order in which names are looked up.

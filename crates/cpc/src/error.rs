@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// What libcpc tells an error handler beside `errno`.
+/// The code that libcpc tells an error handler beside `errno`.
 ///
 /// The numbers are the interface's own (`CPC_INVALID_EVENT` is 1 and so on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,8 +59,8 @@ impl Function {
 
 /// Why a call failed.
 ///
-/// Making one without a subcode allocates nothing, so calls that handlers of signals may make report
-/// their failures safely.
+/// Making one without a subcode allocates nothing, so calls that handlers of signals may make
+/// report their failures safely.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Error {
@@ -83,7 +83,8 @@ impl Error {
         Self { errno, subcode: None, reason: Cow::Owned(reason) }
     }
 
-    /// A failure with a subcode. `errno` follows from it: EACCES where a right is missing, else EINVAL.
+    /// A failure with a subcode. `errno` follows from it: EACCES where a right is missing, else
+    /// EINVAL.
     pub fn coded(subcode: Subcode, reason: impl Into<Cow<'static, str>>) -> Self {
         let errno = match subcode {
             Subcode::AttributeRequiresPrivilege | Subcode::HypervisorNoAccess => libc::EACCES,

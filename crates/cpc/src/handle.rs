@@ -12,7 +12,7 @@ use crate::records::SpecialItem;
 use crate::request::{Attribute, Caps, Request, number};
 use crate::set::{Entry, Set};
 
-/// Which interface a client was written for.
+/// The interface that a client was written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// `CPC_VER_CURRENT`: counters, and records where there are any.
@@ -34,7 +34,7 @@ impl Version {
 }
 
 bitflags::bitflags! {
-    /// Which events a walk is about. The values are this project's choice.
+    /// The events that a walk is about. The values are this project's choice.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Walk: u32 {
         /// `CPC_TARGET_CPC`: those that can be counted.
@@ -44,7 +44,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Whether a walk names events of this processor or generic ones.
+/// Names in a walk: events of this processor or generic ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Names {
     /// Events of this processor.
@@ -59,7 +59,7 @@ pub struct Cpc {
     inner: Arc<Handle>,
 }
 
-/// What is behind a [`Cpc`].
+/// The state behind a [`Cpc`].
 pub(crate) struct Handle {
     backends: Vec<Box<dyn Backend>>,
     /// Why a kind of counters is not among `backends`, one sentence each.
@@ -109,7 +109,7 @@ impl Cpc {
         self.inner.backends.iter().map(|backend| backend.description().npic).sum()
     }
 
-    /// What the counters can do: what one of them can.
+    /// Returns the capabilities of the counters: those that any of them has.
     pub fn caps(&self) -> Caps {
         let all = self.inner.backends.iter().map(|backend| backend.description().caps);
         let caps = all.fold(Caps::empty(), Caps::union);
@@ -121,7 +121,7 @@ impl Cpc {
         &self.inner.cciname
     }
 
-    /// Where their events are described.
+    /// Returns the reference for their events.
     pub fn cpuref(&self) -> &str {
         &self.inner.cpuref
     }
@@ -131,7 +131,7 @@ impl Cpc {
         &self.inner.missing
     }
 
-    /// Whether the handle can collect records.
+    /// Returns whether the handle can collect records.
     pub fn has_smpl(&self) -> bool {
         self.inner.smpl
     }
@@ -154,8 +154,8 @@ impl Cpc {
         descriptions.find(|d| d.caps.contains(Caps::SMPL)).map(|d| &*d.name)
     }
 
-    /// Names of the events counter `pic` can count or record, in the order of the list; of both kinds
-    /// of names without `names`.
+    /// Names of the events counter `pic` can count or record, in the order of the list; of both
+    /// kinds of names without `names`.
     fn names_of_pic(&self, pic: u32, names: Option<Names>, walk: Walk) -> Vec<&str> {
         let Some((backend, local)) = self.inner.locate(pic) else {
             return Vec::new();
@@ -237,12 +237,12 @@ impl Cpc {
         Set::new(Arc::clone(&self.inner))
     }
 
-    /// Whether `set` is one of this handle.
+    /// Returns whether `set` is one of this handle.
     pub fn owns(&self, set: &Set) -> bool {
         Arc::ptr_eq(&self.inner, set.handle())
     }
 
-    /// Whether both are the same handle.
+    /// Returns whether both are the same handle.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -254,12 +254,12 @@ impl Handle {
         &self.backends
     }
 
-    /// Whether records can be collected.
+    /// Returns whether records can be collected.
     pub(crate) fn smpl(&self) -> bool {
         self.smpl
     }
 
-    /// What a walk is about, given whether the handle has records.
+    /// Returns the events of a walk, given whether the handle has records.
     fn wanted(&self, walk: Walk) -> Walk {
         if self.smpl { walk } else { walk - Walk::SMPL }
     }

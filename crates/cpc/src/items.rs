@@ -1,4 +1,4 @@
-//! What a record is made of: the items of every SMPL record, in the order of their indices.
+//! The items of every SMPL record, in the order of their indices.
 
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::{EventId, Record, Revision, RingOffset};
@@ -52,7 +52,7 @@ pub fn index_of_special(special: SpecialItem) -> usize {
     }
 }
 
-/// Which items mean something for an event; the others are 0 in its records.
+/// Returns the items that mean something for an event; the others are 0 in its records.
 pub fn of_event(id: EventId) -> &'static [usize] {
     match id {
         EventId::BRANCHES_RETIRED => &[0, 4, 5, 6, 8, 9, 10, 11, 12, 13],

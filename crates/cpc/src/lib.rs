@@ -1,7 +1,7 @@
 //! CPU performance counters with the interface of Solaris' libcpc, on Linux.
 //!
-//! A program opens a handle ([`Cpc`]), puts [`Request`]s into a [`Set`], binds the set to a thread or a
-//! processor, and samples its 64-bit counters into a [`Buf`]:
+//! A program opens a handle ([`Cpc`]), puts [`Request`]s into a [`Set`], binds the set to a thread
+//! or a processor, and samples its 64-bit counters into a [`Buf`]:
 //!
 //! ```no_run
 //! use cpc::{BindFlags, Cpc, Request, Version};
@@ -22,9 +22,9 @@
 //! # What counts
 //!
 //! All counters a machine has, side by side: those of a processor with Lightweight Profiling, whose
-//! event records are the SMPL records; those of its performance monitoring unit, by way of the kernel;
-//! and the kernel's own. An event nobody can count is an error that says what is missing. No count is
-//! an estimate: a set is counted all the time or reported as lost (EAGAIN).
+//! event records are the SMPL records; those of its performance monitoring unit, by way of the
+//! kernel; and the kernel's own. An event nobody can count is an error that says what is missing.
+//! No count is an estimate: a set is counted all the time or reported as lost (EAGAIN).
 //!
 //! # Threads, signals, processes
 //!
@@ -36,8 +36,8 @@
 //! # For a C edge, and for a control library
 //!
 //! Everything is shared by reference and nothing needs `&mut`: a C library keeps the objects behind
-//! pointers. [`Set::bind_lwp`] takes the kernel's thread number, so a library that controls processes
-//! (libpctx) translates its own numbers before it binds.
+//! pointers. [`Set::bind_lwp`] takes the kernel's thread number, so a library that controls
+//! processes (libpctx) translates its own numbers before it binds.
 
 #![deny(unsafe_code)]
 

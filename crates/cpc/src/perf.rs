@@ -64,8 +64,8 @@ impl PerfBackend {
         pics(&self.catalog, event)
     }
 
-    /// What counts `event` for `target`, and where: on each kind of core that a thread may come to, on the
-    /// one that a processor is.
+    /// Returns the counters of `event` for `target`, and their places: on each kind of core that a
+    /// thread may come to, on the one that a processor is.
     fn places(&self, event: &Event, target: Target) -> Vec<(usize, Event)> {
         let mut places = self.catalog.on_cores(event);
         let cores = self.catalog.cores();
@@ -117,7 +117,7 @@ fn pics(catalog: &Catalog, event: &Event) -> Option<u64> {
     Some(range(hardware, SOFTWARE_PICS))
 }
 
-/// What an event is in the terms of LWP, if records of it can be collected.
+/// Returns an event in the terms of LWP, if records of it can be collected.
 fn record_kind(event: &Event) -> Option<EventKind> {
     match (event.kind, event.config) {
         (kind::HARDWARE, 0) => Some(EventKind::CoreClocks),
@@ -191,7 +191,7 @@ fn check_modes(event: &Event, request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// What to sample for an SMPL request.
+/// Returns the sampling of an SMPL request.
 fn sampling(planned: &Planned, event: Event, index: usize) -> Result<Sampling> {
     let request = &planned.request;
     let kind = record_kind(&event).ok_or_else(|| {

@@ -50,15 +50,15 @@ impl SpecialItem {
 pub struct Records {
     words: Box<[Cell<u64>]>,
     items: usize,
-    /// Which items mean something for the request: bit *n* is item *n*.
+    /// The items that mean something for the request: bit *n* is item *n*.
     asked: u32,
     len: Cell<usize>,
     lost: Cell<u64>,
 }
 
 impl Records {
-    /// Room for `capacity` records of `items` items each, of which those of `asked` mean something; `None` if
-    /// there is no memory. What is not used costs none.
+    /// Room for `capacity` records of `items` items each, of which those of `asked` mean something;
+    /// `None` if there is no memory. What is not used costs none.
     pub(crate) fn new(capacity: usize, items: usize, asked: u32) -> Option<Self> {
         let words = <[Cell<u64>]>::new_box_zeroed_with_elems(capacity.checked_mul(items)?).ok()?;
         Some(Self { words, items, asked, len: Cell::new(0), lost: Cell::new(0) })
@@ -69,7 +69,7 @@ impl Records {
         self.len.get()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -79,7 +79,8 @@ impl Records {
         self.items
     }
 
-    /// Intervals that passed since the sample before and left no record here, because there was no room.
+    /// Intervals that passed since the sample before and left no record here, because there was no
+    /// room.
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }

@@ -1,7 +1,7 @@
 //! Requests: one event, where its counter starts, and how it is counted.
 
 bitflags::bitflags! {
-    /// How a request counts. The values are those of the C interface.
+    /// The ways in which a request counts. The values are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct RequestFlags: u32 {
         /// `CPC_OVF_NOTIFY_EMT`: when the counter wraps, freeze the set and signal the thread.
@@ -26,7 +26,7 @@ impl RequestFlags {
 }
 
 bitflags::bitflags! {
-    /// How a set is bound. The values are those of the C interface.
+    /// The ways in which a set is bound. The values are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct BindFlags: u32 {
         /// `CPC_BIND_LWP_INHERIT`: threads this thread creates count on their own copy of the set.
@@ -38,7 +38,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What the counters of a handle can do. The values are those of the C interface.
+    /// The capabilities of a handle's counters. The values are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Caps: u32 {
         /// `CPC_CAP_OVERFLOW_INTERRUPT`: a counter that wraps can interrupt.
@@ -62,7 +62,7 @@ pub struct Attribute {
 impl Attribute {
     /// Names the counter a request is to use.
     pub const PICNUM: &'static str = "picnum";
-    /// How many records an SMPL request holds between two samples.
+    /// The number of records that an SMPL request holds between two samples.
     pub const SMPL_NRECS: &'static str = "smpl_nrecs";
     /// Longest name that is looked at, in bytes (`CPC_MAX_ATTR_LEN`).
     pub const MAX_LEN: usize = 32;
@@ -78,7 +78,7 @@ impl Attribute {
 pub struct Request {
     /// Name of the event, or its raw number in C notation.
     pub event: String,
-    /// Where the counter starts. The event overflows after `2^64 − preset` occurrences; for an SMPL
+    /// The start of the counter. The event overflows after `2^64 − preset` occurrences; for an SMPL
     /// request that is the distance between two records.
     pub preset: u64,
     /// Modes and notification.
@@ -132,12 +132,12 @@ impl Request {
         self
     }
 
-    /// Whether records are collected instead of counting.
+    /// Returns whether records are collected instead of counting.
     pub fn is_smpl(&self) -> bool {
         self.flags.contains(RequestFlags::HW_SMPL)
     }
 
-    /// Whether an overflow is to be signalled.
+    /// Returns whether an overflow is to be signalled.
     pub fn notifies(&self) -> bool {
         self.flags.contains(RequestFlags::OVF_NOTIFY_EMT)
     }
@@ -147,7 +147,8 @@ impl Request {
         self.attributes.iter().rev().find(|a| a.name == name).map(|a| a.value)
     }
 
-    /// Occurrences up to the overflow, and for an SMPL request between two records. `None` is `2^64`.
+    /// Occurrences up to the overflow, and for an SMPL request between two records. `None` is
+    /// `2^64`.
     pub fn interval(&self) -> Option<u64> {
         match self.preset.wrapping_neg() {
             0 => None,

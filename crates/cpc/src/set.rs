@@ -24,14 +24,14 @@ pub const MAX_RECORDS: u64 = 1 << 22;
 pub(crate) struct Entry {
     /// The request.
     pub(crate) request: Request,
-    /// Which back end; `None` for a raw number nothing here can count.
+    /// The back end; `None` for a raw number nothing here can count.
     pub(crate) backend: Option<usize>,
     /// The counter asked for, numbered by the back end.
     pub(crate) pic: Option<u32>,
 }
 
 impl Entry {
-    /// How many records the request holds; none for a counter.
+    /// Returns the number of records that the request holds; none for a counter.
     fn records(&self) -> Option<usize> {
         if !self.request.is_smpl() {
             return None;
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-/// What is behind a [`Set`]; bindings share it.
+/// The state behind a [`Set`]; bindings share it.
 #[derive(Debug)]
 pub(crate) struct SetState {
     handle: Arc<Handle>,
@@ -62,8 +62,8 @@ struct Elsewhere {
     pin: Option<cpu::Pin>,
 }
 
-/// The set that was last bound to each thread from elsewhere, for threads that switch their counters
-/// themselves.
+/// The set that was last bound to each thread from elsewhere, for threads that switch their
+/// counters themselves.
 static CONTROLLED: Mutex<Vec<(i32, Weak<SetState>)>> = Mutex::new(Vec::new());
 
 /// The set that was last bound to thread `tid` from elsewhere.
@@ -107,7 +107,7 @@ impl SetState {
         }
     }
 
-    /// Whether the owner has given the set up.
+    /// Returns whether the owner has given the set up.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(SeqCst)
     }
@@ -115,8 +115,8 @@ impl SetState {
 
 /// Requests that are counted together.
 ///
-/// A set may be bound by many threads at once. Each has counters of its own, and sampling, restarting
-/// and unbinding are about those of the calling thread. Dropping a set unbinds it.
+/// A set may be bound by many threads at once. Each has counters of its own, and sampling,
+/// restarting and unbinding are about those of the calling thread. Dropping a set unbinds it.
 #[derive(Debug)]
 pub struct Set {
     state: Arc<SetState>,
@@ -143,12 +143,12 @@ impl Set {
         self.state.entries().len()
     }
 
-    /// Whether there is no request.
+    /// Returns whether there is no request.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether some thread, or this set's owner elsewhere, has it bound.
+    /// Returns whether some thread, or this set's owner elsewhere, has it bound.
     pub fn is_bound(&self) -> bool {
         self.state.threads.load(SeqCst) > 0 || lock(&self.state.elsewhere).is_some()
     }
@@ -159,8 +159,8 @@ impl Set {
     ///
     /// # Errors
     ///
-    /// EINVAL if the set is bound or full. Subcodes: invalid event, invalid attribute, invalid picnum,
-    /// pic not capable.
+    /// EINVAL if the set is bound or full. Subcodes: invalid event, invalid attribute, invalid
+    /// picnum, pic not capable.
     pub fn add(&self, request: Request) -> Result<usize> {
         let _guard = thread::enter()?;
         if self.is_bound() {
@@ -187,8 +187,8 @@ impl Set {
         self.state.entries().iter().map(|entry| entry.request.clone()).collect()
     }
 
-    /// A buffer for the requests the set has now. Without memory the process ends, as with every value of
-    /// Rust; see [`Self::try_create_buf`].
+    /// A buffer for the requests the set has now. Without memory the process ends, as with every
+    /// value of Rust; see [`Self::try_create_buf`].
     pub fn create_buf(&self) -> Buf {
         self.try_create_buf().unwrap_or_else(|_| handle_alloc_error(Layout::new::<Buf>()))
     }
@@ -228,7 +228,7 @@ impl Set {
         items.unwrap_or_else(|| vec![items::PC])
     }
 
-    /// What is wrong with binding the set with these flags, before counters are asked for.
+    /// Checks a binding of the set with these flags, before counters are asked for.
     fn check(&self, flags: BindFlags, allowed: BindFlags) -> Result<()> {
         if !allowed.contains(flags) {
             return Err(Error::invalid("unknown bind flags, or flags this binding does not take"));
@@ -242,14 +242,14 @@ impl Set {
     /// Counts in the calling thread, from the presets. What the thread had bound before is unbound
     /// first, also if this fails.
     ///
-    /// With [`BindFlags::LWP_INHERIT`] threads that the thread creates count on a copy of their own;
-    /// see [`crate::inherit`] for what "creates" means.
+    /// With [`BindFlags::LWP_INHERIT`] threads that the thread creates count on a copy of their
+    /// own; see [`crate::inherit`] for what "creates" means.
     ///
     /// # Errors
     ///
-    /// EINVAL for unknown flags or an empty set; EINVAL or EACCES with a subcode if the requests cannot
-    /// be counted; ENOTSUP if an overflow is to be signalled and the counters cannot; EAGAIN if the
-    /// counters are taken.
+    /// EINVAL for unknown flags or an empty set; EINVAL or EACCES with a subcode if the requests
+    /// cannot be counted; ENOTSUP if an overflow is to be signalled and the counters cannot; EAGAIN
+    /// if the counters are taken.
     pub fn bind_thread(&self, flags: BindFlags) -> Result<()> {
         let _guard = thread::enter()?;
         self.check(flags, BindFlags::LWP_INHERIT)?;
@@ -331,15 +331,15 @@ impl Set {
     ///
     /// # Errors
     ///
-    /// EINVAL if the set is not bound by this thread or `buf` has another shape; EAGAIN if the counts
-    /// were lost, or the thread has left the processor it is bound to.
+    /// EINVAL if the set is not bound by this thread or `buf` has another shape; EAGAIN if the
+    /// counts were lost, or the thread has left the processor it is bound to.
     pub fn sample(&self, buf: &Buf) -> Result<()> {
         self.with(|binding| binding.sample(buf))
     }
 
-    /// Starts every counter from its preset again, also if the set was frozen. Like the original, this
-    /// is about the set the calling thread has bound, whichever that is; only if it has none, about
-    /// this one elsewhere.
+    /// Starts every counter from its preset again, also if the set was frozen. Like the original,
+    /// this is about the set the calling thread has bound, whichever that is; only if it has none,
+    /// about this one elsewhere.
     ///
     /// # Errors
     ///
@@ -353,8 +353,8 @@ impl Set {
         self.with(Binding::restart)
     }
 
-    /// Changes the preset of request `index` in the copy of the set the calling thread has bound, from
-    /// the next restart on.
+    /// Changes the preset of request `index` in the copy of the set the calling thread has bound,
+    /// from the next restart on.
     ///
     /// # Errors
     ///
@@ -367,8 +367,8 @@ impl Set {
     ///
     /// # Errors
     ///
-    /// EINVAL if the set is not bound by this thread; EAGAIN if it was bound to a processor by another
-    /// thread. The set is unbound then too.
+    /// EINVAL if the set is not bound by this thread; EAGAIN if it was bound to a processor by
+    /// another thread. The set is unbound then too.
     pub fn unbind(&self) -> Result<()> {
         let _guard = thread::enter()?;
         if thread::unbind_if(|binding| binding.is_of(&self.state)) {
@@ -407,7 +407,7 @@ pub const fn binder(target: Target) -> Function {
     }
 }
 
-/// What is wrong with the flags of `request` and the room that it asks for, whatever counts it.
+/// Checks the flags of `request` and the room that it asks for, whatever counts it.
 pub(crate) fn check_flags(request: &Request, smpl: bool) -> Result<()> {
     let refuse = |reason: &'static str| Err(Error::coded(Subcode::InvalidFlags, reason));
     if !RequestFlags::KNOWN.contains(request.flags) {

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: installing a handler of signals, sending a signal with an address in it, and hearing
-//! of `fork` are C interfaces without a safe wrapper. The handler calls only code of this crate that
-//! neither allocates nor waits.
+//! JUSTIFICATION: installing a handler of signals, sending a signal with an address in it, and
+//! hearing of `fork` are C interfaces without a safe wrapper. The handler calls only code of this
+//! crate that neither allocates nor waits.
 #![allow(unsafe_code, reason = "see JUSTIFICATION")]
 
 use std::mem;
@@ -37,7 +37,8 @@ struct AddressInfo {
 
 const _: () = assert!(mem::size_of::<AddressInfo>() == mem::size_of::<siginfo_t>());
 
-/// Sends SIGEMT to the calling thread, as an overflow at instruction `pc` does. Handlers may call it.
+/// Sends SIGEMT to the calling thread, as an overflow at instruction `pc` does. Handlers may call
+/// it.
 pub(crate) fn raise_emt(pc: u64) {
     let info = AddressInfo {
         signo: SIGEMT,
@@ -47,9 +48,9 @@ pub(crate) fn raise_emt(pc: u64) {
         address: pc,
         _rest: [0; 13],
     };
-    // SAFETY: the system call reads one siginfo_t, which `info` is by size and layout. It may be sent
-    // with a code of the kernel's because the target is the caller itself. errno is put back, for the
-    // code this may have interrupted.
+    // SAFETY: the system call reads one siginfo_t, which `info` is by size and layout. It may be
+    // sent with a code of the kernel's because the target is the caller itself. errno is put back,
+    // for the code this may have interrupted.
     unsafe {
         let errno = *libc::__errno_location();
         let thread = libc::syscall(libc::SYS_gettid);
@@ -78,7 +79,7 @@ pub(crate) fn overflow_signal() -> Result<c_int> {
 /// `lwp run` sends unless told otherwise. It is not the application's own one, [`SIGEMT`].
 const THRESHOLD: c_int = libc::SIGPWR;
 
-/// Whether [`hear_thresholds`] would find the signal free, or has taken it.
+/// Returns whether [`hear_thresholds`] would find the signal free, or has taken it.
 pub(crate) fn can_hear_thresholds() -> bool {
     // SAFETY: the structure is plain data for which zero is valid; nothing is changed.
     unsafe {
@@ -120,9 +121,9 @@ fn install(signal: c_int, handler: Handler) -> bool {
 }
 
 extern "C" fn on_overflow(_signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands a handler installed with SA_SIGINFO valid pointers. `si_fd` lies behind
-    // `si_band` in the information of a descriptor's signal, which is the only kind that is ever
-    // asked for with this signal; another sender at worst names a descriptor nobody has.
+    // SAFETY: the kernel hands a handler installed with SA_SIGINFO valid pointers. `si_fd` lies
+    // behind `si_band` in the information of a descriptor's signal, which is the only kind that is
+    // ever asked for with this signal; another sender at worst names a descriptor nobody has.
     let (descriptor, pc) = unsafe {
         let band = (&raw const *info).cast::<u8>().add(16);
         let descriptor = ptr::read_unaligned(band.add(8).cast::<c_int>());
@@ -149,8 +150,8 @@ pub(crate) fn thread_id() -> i32 {
 
 /// The time-stamp counter.
 pub(crate) fn time_stamp() -> u64 {
-    // SAFETY: RDTSC exists on every x86-64 processor. A system that forbids it raises SIGSEGV, as for
-    // any program.
+    // SAFETY: RDTSC exists on every x86-64 processor. A system that forbids it raises SIGSEGV, as
+    // for any program.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -161,7 +162,8 @@ pub(crate) fn forget_in_children() {
     }
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
-        // SAFETY: the handler may run in any child; it touches thread-local state of this crate only.
+        // SAFETY: the handler may run in any child; it touches thread-local state of this crate
+        // only.
         unsafe { libc::pthread_atfork(None, None, Some(child)) };
     });
 }

@@ -1,9 +1,9 @@
-//! What the calling thread has bound.
+//! The bindings of the calling thread.
 //!
-//! A thread has at most one set of its own. Handlers of signals may call this crate, so no call waits
-//! for another one of the same thread: a handler that interrupts a call gets EAGAIN. The handler by
-//! which this crate itself hears of overflows does not even run into that: it leaves a note, and the
-//! interrupted call deals with it before it returns.
+//! A thread has at most one set of its own. Handlers of signals may call this crate, so no call
+//! waits for another one of the same thread: a handler that interrupts a call gets EAGAIN. The
+//! handler by which this crate itself hears of overflows does not even run into that: it leaves a
+//! note, and the interrupted call deals with it before it returns.
 
 use std::cell::{Cell, RefCell};
 use std::mem;
@@ -22,12 +22,12 @@ type Note = Cell<Option<(Cause, u64)>>;
 struct State {
     /// A call of this crate is under way.
     busy: Cell<bool>,
-    /// What happened meanwhile, by kind; of several of a kind one is enough.
+    /// The events meanwhile, by kind; of several of a kind one is enough.
     descriptor: Note,
     threshold: Note,
     bound: RefCell<Option<Bound>>,
-    /// What was bound before. A handler of a signal must not free it, so that is left to a call that
-    /// allocates anyway; see [`clean_up`].
+    /// The binding before. A handler of a signal must not free it, so that is left to a call
+    /// that allocates anyway; see [`clean_up`].
     past: RefCell<Option<Bound>>,
 }
 
@@ -111,7 +111,8 @@ impl State {
     /// Ends the binding without freeing it.
     fn end(&self) {
         let mut past = self.past.borrow_mut();
-        // Binding has cleaned up, so there is nothing yet; otherwise more than one would be freed here.
+        // Binding has cleaned up, so there is nothing yet; otherwise more than one would be freed
+        // here.
         if let Some(mut bound) = self.bound.borrow_mut().take() {
             bound.release();
             *past = Some(bound);
@@ -144,7 +145,7 @@ pub(crate) fn interrupted(cause: Cause, pc: u64) -> bool {
     STATE.try_with(attend).unwrap_or(false)
 }
 
-/// Whether a threshold has been signalled during the call that is under way.
+/// Returns whether a threshold has been signalled during the call that is under way.
 pub(crate) fn threshold_noted() -> bool {
     STATE.with(|state| {
         let note = state.threshold.take();
@@ -153,8 +154,8 @@ pub(crate) fn threshold_noted() -> bool {
     })
 }
 
-/// Does `work` with the binding of the calling thread, if it has one and its owner has not given the
-/// set up. Within [`enter`].
+/// Does `work` with the binding of the calling thread, if it has one and its owner has not given
+/// the set up. Within [`enter`].
 pub(crate) fn with<T>(work: impl FnOnce(&mut Binding) -> T) -> Option<T> {
     STATE.with(|state| {
         let given_up = |bound: &Bound| bound.binding.set().is_destroyed();
@@ -165,8 +166,8 @@ pub(crate) fn with<T>(work: impl FnOnce(&mut Binding) -> T) -> Option<T> {
     })
 }
 
-/// Frees what the calling thread has unbound. Within [`enter`], and not by a call that handlers of signals
-/// may make.
+/// Frees what the calling thread has unbound. Within [`enter`], and not by a call that handlers of
+/// signals may make.
 pub(crate) fn clean_up() {
     // Fails only while the thread ends.
     let _ = STATE.try_with(|state| drop(state.past.take()));
@@ -201,7 +202,8 @@ pub(crate) fn unbind_if(which: impl FnOnce(&Binding) -> bool) -> bool {
     STATE.try_with(unbind).unwrap_or(false)
 }
 
-/// Forgets what the thread that called `fork` had bound: its counters are the parent's, which go on.
+/// Forgets what the thread that called `fork` had bound: its counters are the parent's, which go
+/// on.
 pub(crate) fn forget_after_fork() {
     let _ = STATE.try_with(|state| {
         state.descriptor.set(None);
@@ -216,18 +218,18 @@ pub(crate) fn forget_after_fork() {
     });
 }
 
-/// What a thread hands to the threads it creates.
+/// The binding that a thread hands to the threads it creates.
 #[derive(Debug)]
 pub struct Inheritance {
     set: Arc<SetState>,
     presets: Vec<u64>,
 }
 
-/// What threads that the calling thread creates now are to bind: its set, if it was bound with
-/// [`crate::BindFlags::LWP_INHERIT`].
+/// Returns the binding of threads that the calling thread creates now: its set, if it was bound
+/// with [`crate::BindFlags::LWP_INHERIT`].
 ///
-/// Rust programs call it before they create a thread and [`Inheritance::bind`] first in that thread.
-/// The C library does both for every `pthread_create`.
+/// Rust programs call it before they create a thread and [`Inheritance::bind`] first in that
+/// thread. The C library does both for every `pthread_create`.
 pub fn inherit() -> Option<Inheritance> {
     let _guard = enter().ok()?;
     STATE.with(|state| {
@@ -265,20 +267,20 @@ impl Inheritance {
 }
 
 /// Lets the counters that the calling thread has bound run (`cpc_enable`) or stand still
-/// (`cpc_disable`). Values are kept. If it has bound none, but a controlling process has bound some to
-/// it, it is about those; see [`crate::Requests`].
+/// (`cpc_disable`). Values are kept. If it has bound none, but a controlling process has bound some
+/// to it, it is about those; see [`crate::Requests`].
 ///
 /// # Errors
 ///
-/// EINVAL if there are none, or they do so already; EAGAIN if the counts were lost, or the controlling
-/// process does not answer.
+/// EINVAL if there are none, or they do so already; EAGAIN if the counts were lost, or the
+/// controlling process does not answer.
 pub fn enable(running: bool) -> Result<()> {
     let _guard = enter()?;
     with(|binding| binding.enable(running)).unwrap_or_else(|| control::ask(running))
 }
 
-/// Changes the preset of request `index` of the set the calling thread has bound, whichever that is,
-/// from its next restart on (`cpc_request_preset`).
+/// Changes the preset of request `index` of the set the calling thread has bound, whichever that
+/// is, from its next restart on (`cpc_request_preset`).
 ///
 /// # Errors
 ///

@@ -4,7 +4,8 @@ use core::fmt;
 
 /// Declares a newtype over an unsigned integer that prints in hexadecimal.
 ///
-/// `address! { /// Doc. pub struct A(u64); }` gives the struct, `Display`, `LowerHex` and `From<u64>`.
+/// `address! { /// Doc. pub struct A(u64); }` gives the struct, `Display`, `LowerHex` and
+/// `From<u64>`.
 macro_rules! address {
     ($(#[$meta:meta])* pub struct $Name:ident($ty:ty);) => {
         $(#[$meta])*

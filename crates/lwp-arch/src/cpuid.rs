@@ -168,7 +168,8 @@ pub mod fn8000_001c {
     }
 }
 
-/// What a processor says about its LWP, the static half of leaf `8000_001C`, and where XSAVE puts it.
+/// A processor's LWP: the static half of leaf `8000_001C`, and the place where XSAVE puts
+/// it.
 ///
 /// Spec: LWP §1.2, §1.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +195,7 @@ pub enum LayoutError {
     BlockTooSmall {
         /// LwpCbSize in bytes.
         bytes: u32,
-        /// Where the slots end.
+        /// The end of the slots.
         end: u32,
     },
     /// The slots would overlap the fixed part, or are not aligned to quadwords.
@@ -335,7 +336,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What a processor of the 2007 proposal says about its LWP.
+/// The LWP capabilities of a processor of the 2007 proposal.
 ///
 /// Spec: P07 §5.1 table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

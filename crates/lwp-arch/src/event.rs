@@ -1,11 +1,11 @@
-//! What LWP counts: event identifiers and the bits that select them.
+//! The events that LWP counts: identifiers, and the bits that select them.
 
 use crate::Revision;
 
 /// An EventId, as found in byte 0 of a record.
 ///
-/// The same number means different events in the two revisions; [`EventKind`] is the meaning without
-/// the number.
+/// The same number means different events in the two revisions; [`EventKind`] is the meaning
+/// without the number.
 ///
 /// Spec: P07 §4 table 1; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,8 +137,8 @@ impl EventFlags {
         row.map(|(_, flag)| flag).or((name == "none").then_some(Self::empty()))
     }
 
-    /// Whether EventId `id` is selected. The bit position is the identifier itself; identifiers
-    /// without a bit are never selected.
+    /// Returns whether EventId `id` is selected. The bit position is the identifier itself;
+    /// identifiers without a bit are never selected.
     pub const fn selects(self, id: EventId) -> bool {
         id.0 >= 1 && id.0 <= 28 && self.bits() >> id.0 & 1 == 1
     }
@@ -178,7 +178,8 @@ impl EventFlags2007 {
         if id.0 >= 1 && id.0 <= 30 { Self::from_bits_retain(1 << id.0) } else { Self::empty() }
     }
 
-    /// Whether EventId `id` is selected. Bits 30:1 belong to identifiers of the same number.
+    /// Returns whether EventId `id` is selected. Bits 30:1 belong to identifiers of the same
+    /// number.
     pub const fn selects(self, id: EventId) -> bool {
         id.0 >= 1 && id.0 <= 30 && self.bits() >> id.0 & 1 == 1
     }

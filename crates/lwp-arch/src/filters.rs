@@ -1,7 +1,7 @@
 //! The Filters dword: which occurrences of an event count at all.
 //!
-//! An occurrence that a filter rejects is not counted; it does not merely go unrecorded. Filters are
-//! combined with *and*. One whose capability the processor lacks is ignored.
+//! An occurrence that a filter rejects is not counted; it does not merely go unrecorded. Filters
+//! are combined with *and*. One whose capability the processor lacks is ignored.
 
 use crate::retired::{BranchClass, BranchKind};
 
@@ -12,7 +12,8 @@ pub const LATENCY_STEP: u32 = 16;
 
 /// Declares the accessors that both revisions of the dword share.
 ///
-/// `latency_filters!(Filters)` adds `min_latency` and `with_min_latency` to the bitflags type `Filters`.
+/// `latency_filters!(Filters)` adds `min_latency` and `with_min_latency` to the bitflags type
+/// `Filters`.
 macro_rules! latency_filters {
     ($Name:ident) => {
         impl $Name {
@@ -80,7 +81,7 @@ bitflags::bitflags! {
 latency_filters!(Filters);
 
 impl Filters {
-    /// Whether a branch of this class may count.
+    /// Returns whether a branch of this class may count.
     ///
     /// Spec: LWP §3.3.
     pub const fn admits_class(self, class: BranchClass) -> bool {
@@ -92,8 +93,8 @@ impl Filters {
         !self.contains(barred)
     }
 
-    /// Whether a branch with this outcome of prediction may count. `None` means nobody predicted it;
-    /// such a branch is neither kind and counts: DEV-3.
+    /// Returns whether a branch with this outcome of prediction may count. `None` means nobody
+    /// predicted it; such a branch is neither kind and counts: DEV-3.
     ///
     /// Spec: LWP §3.3.
     pub const fn admits_prediction(self, predicted: Option<bool>) -> bool {
@@ -104,8 +105,9 @@ impl Filters {
         }
     }
 
-    /// Whether an instruction at `ip` passes the IP filter: `(base_ip ≤ ip ≤ limit_ip) ≠ IPI`. Both
-    /// ends belong to the range: DEV-4. Always true while IPF is clear.
+    /// Returns whether an instruction at `ip` passes the IP filter:
+    /// `(base_ip ≤ ip ≤ limit_ip) ≠ IPI`. Both ends belong to the range: DEV-4. Always true while
+    /// IPF is clear.
     ///
     /// Spec: LWP §3.3.
     pub const fn admits_ip(self, ip: u64, base_ip: u64, limit_ip: u64) -> bool {
@@ -153,10 +155,10 @@ bitflags::bitflags! {
 latency_filters!(Filters2007);
 
 impl Filters2007 {
-    /// Whether a branch of this kind may count.
+    /// Returns whether a branch of this kind may count.
     ///
-    /// The proposal names "calls" among those that count normally, without leaving out direct ones, so
-    /// NDB drops direct unconditional jumps alone.
+    /// The proposal names "calls" among those that count normally, without leaving out direct ones,
+    /// so NDB drops direct unconditional jumps alone.
     ///
     /// Spec: P07 §5.4 table 4.
     pub const fn admits_kind(self, kind: BranchKind) -> bool {

@@ -7,8 +7,8 @@
 //! The bits with a bar are stored inverted. `8F` is also POP r/m; a map number of 8 or more in
 //! `mmmmm` makes it an XOP prefix, in every mode.
 //!
-//! [`decode()`] and [`Instruction::encode`] are inverse to each other. Both are checked against a foreign
-//! decoder and a foreign assembler in `tests/`.
+//! [`decode()`] and [`Instruction::encode`] are inverse to each other. Both are checked against a
+//! foreign decoder and a foreign assembler in `tests/`.
 //!
 //! Spec: LWP §5.1.
 
@@ -52,7 +52,7 @@ pub enum XopMap {
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// Which instruction.
+    /// The instruction.
     pub mnemonic: Mnemonic,
     /// Its name in assembly.
     pub name: &'static str,
@@ -60,8 +60,8 @@ pub struct Encoding {
     pub map: XopMap,
     /// The reg field of ModRM, which tells two instructions of one map apart.
     pub digit: u8,
-    /// A 32-bit immediate follows, `vvvv` names a register, and r/m may be memory. Without it, r/m must
-    /// be a register and `vvvv` must be 1111.
+    /// A 32-bit immediate follows, `vvvv` names a register, and r/m may be memory. Without it, r/m
+    /// must be a register and `vvvv` must be 1111.
     pub inserts: bool,
 }
 
@@ -156,11 +156,11 @@ pub enum Operands {
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// Which of the four.
+    /// One of the four.
     pub mnemonic: Mnemonic,
     /// Size of the register operand.
     pub width: Width,
-    /// What it works on.
+    /// Its operands.
     pub operands: Operands,
     /// Length in bytes, prefixes included.
     pub length: u8,

@@ -1,7 +1,7 @@
 //! The `layout!` macro: a memory image written down twice and compared by the compiler.
 
-/// Declares a little-endian memory image whose offsets come from the document and are checked against
-/// the ones the compiler computes. A build with a wrong offset stops and names the field.
+/// Declares a little-endian memory image whose offsets come from the document and are checked
+/// against the ones the compiler computes. A build with a wrong offset stops and names the field.
 ///
 /// Input:
 ///
@@ -16,9 +16,10 @@
 /// }
 /// ```
 ///
-/// Output: the `#[repr(C)]` struct `Pair` with zerocopy's byte conversions, the table `Pair::FIELDS`
-/// of `(name, offset, length)`, `Pair::SIZE`, conversions from and to bytes, and one constant assertion
-/// per field plus one for the size. All field types are unaligned, so an image may lie at any address.
+/// Output: the `#[repr(C)]` struct `Pair` with zerocopy's byte conversions, the table
+/// `Pair::FIELDS` of `(name, offset, length)`, `Pair::SIZE`, conversions from and to bytes, and one
+/// constant assertion per field plus one for the size. All field types are unaligned, so an image
+/// may lie at any address.
 macro_rules! layout {
     ($(#[$meta:meta])* $vis:vis struct $Name:ident: $size:literal {
         $( $(#[$fmeta:meta])* $off:literal => $fvis:vis $field:ident: $ty:ty, )*

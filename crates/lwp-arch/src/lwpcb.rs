@@ -53,8 +53,8 @@ layout! {
     ///       +---------------------------------------------+
     /// ```
     ///
-    /// Software writes only the part from 40h on while the unit is active. The [`EventSlot`]s follow
-    /// at `LwpEventOffset`, which CPUID reports; see [`slot_offset`].
+    /// Software writes only the part from 40h on while the unit is active. The [`EventSlot`]s
+    /// follow at `LwpEventOffset`, which CPUID reports; see [`slot_offset`].
     ///
     /// Spec: LWP §3.1.
     pub struct Lwpcb: 0x58 {
@@ -62,7 +62,8 @@ layout! {
         0x00 => pub flags: U32,
         /// BufferSize in bytes, bits 27:0; Random, bits 31:28.
         0x04 => pub buffer_size_random: U32,
-        /// Address of the ring: an effective address relative to DS, converted when the block is loaded.
+        /// Address of the ring: an effective address relative to DS, converted when the block is
+        /// loaded.
         0x08 => pub buffer_base: U64,
         /// Byte offset of the record the unit writes next.
         0x10 => pub buffer_head_offset: U32,
@@ -264,8 +265,8 @@ layout! {
     ///  +----------+---------------+----------+---------------+
     /// ```
     ///
-    /// Only the widths of interval and counter are documented. The positions are ours: EventId sits in
-    /// the six bits that the shipped layout keeps reserved at the same place: DEV-1.
+    /// Only the widths of interval and counter are documented. The positions are ours: EventId sits
+    /// in the six bits that the shipped layout keeps reserved at the same place: DEV-1.
     ///
     /// Spec: P07 §5.4 table 4.
     pub struct EventSlot2007: 0x08 {

@@ -90,7 +90,8 @@ impl Ptsc {
 bitflags::bitflags! {
     /// `LWPMSR0` of the proposal. It was never given a number.
     ///
-    /// Setting a bit the processor lacks raises `#GP(0)`. Leaf `8000_001C` EAX mirrors the register.
+    /// Setting a bit the processor lacks raises `#GP(0)`. Leaf `8000_001C` EAX mirrors the
+    /// register.
     ///
     /// Spec: P07 §5.2.1 table 3.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

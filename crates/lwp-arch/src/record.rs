@@ -18,14 +18,14 @@ layout! {
     ///       +----------------------------------------------------+
     /// ```
     ///
-    /// Fields an event does not use are written as zero. A record never straddles the end of the ring,
-    /// because BufferSize is rounded down to whole records.
+    /// Fields an event does not use are written as zero. A record never straddles the end of the
+    /// ring, because BufferSize is rounded down to whole records.
     ///
     /// Spec: P07 §4 figure 1; LWP §4.1.
     pub struct Record: 0x20 {
         /// EventId, 1 to 255. 0 is no record. See [`Record::kind`].
         0x00 => pub event_id: u8,
-        /// Which core wrote the record: `LWP_CFG.COREID`.
+        /// The core that wrote the record: `LWP_CFG.COREID`.
         0x01 => pub core_id: u8,
         /// Flags of the event, bits 31:16 of the first dword.
         0x02 => pub flags: U16,
@@ -35,7 +35,8 @@ layout! {
         0x08 => pub instruction_address: U64,
         /// Data2 of the event.
         0x10 => pub data2: U64,
-        /// Performance time-stamp counter if Flags.PTSC was granted, else 0. Always 0 in the proposal.
+        /// Performance time-stamp counter if Flags.PTSC was granted, else 0. Always 0 in the
+        /// proposal.
         0x18 => pub timestamp: U64,
     }
 }
@@ -65,8 +66,8 @@ bitflags::bitflags! {
 }
 
 impl BranchFlags {
-    /// The flags of a branch, given whether it was taken and whether a predictor was right about it.
-    /// Without a predictor PRV and PRD are both clear.
+    /// The flags of a branch, given whether it was taken and whether a predictor was right about
+    /// it. Without a predictor PRV and PRD are both clear.
     ///
     /// Spec: P07 §4.2; LWP §4.2.
     pub fn new(taken: bool, predicted: Option<bool>) -> Self {
@@ -78,7 +79,7 @@ impl BranchFlags {
     }
 }
 
-/// Who delivered the data of a load that missed: bits 31:29 of the first dword.
+/// The source of the data of a load that missed: bits 31:29 of the first dword.
 ///
 /// Spec: P07 §4.3 figure 4; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,10 +117,10 @@ impl DataSource {
         Self::Other,
     ];
 
-    /// Whether the cache-level filter lets a miss from here count.
+    /// Returns whether the cache-level filter lets a miss from here count.
     ///
-    /// With CLF clear everything counts. With CLF set a source counts if its bit is set; a source no
-    /// bit stands for does not count.
+    /// With CLF clear everything counts. With CLF set a source counts if its bit is set; a source
+    /// no bit stands for does not count.
     ///
     /// Spec: P07 §5.4; LWP §3.3.
     pub const fn admitted_by(self, filters: Filters) -> bool {
@@ -152,7 +153,8 @@ pub const fn latency_max(bits: u32) -> u32 {
     (1u32 << bits).saturating_sub(16)
 }
 
-/// The latency a record shows for a miss of `cycles`: capped, then rounded down to 2^`rounding` cycles.
+/// The latency a record shows for a miss of `cycles`: capped, then rounded down to 2^`rounding`
+/// cycles.
 ///
 /// Spec: P07 §4.3.1; LWP §4.2.
 pub const fn reported_latency(cycles: u32, bits: u32, rounding: u32) -> u32 {
@@ -162,7 +164,7 @@ pub const fn reported_latency(cycles: u32, bits: u32, rounding: u32) -> u32 {
     capped >> rounding << rounding
 }
 
-/// What a record says, apart from where and when.
+/// The content of a record, apart from place and time.
 ///
 /// Spec: P07 §4; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +189,7 @@ pub enum Event {
     },
     /// A load missed the data cache.
     DcacheMisses {
-        /// Who delivered the data.
+        /// The source of the data.
         source: DataSource,
         /// Reported latency in core cycles.
         latency_cycles: u32,
@@ -210,7 +212,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Which event this is.
+    /// Returns the kind of this event.
     pub const fn kind(self) -> EventKind {
         match self {
             Self::ValueSample { .. } => EventKind::ValueSample,
@@ -248,13 +250,13 @@ pub enum RecordError {
     /// EventId 0 marks a slot that was never written.
     #[error("invalid record at ring offset {at:#x}: EventId 0")]
     EventIdZero {
-        /// Where the record lies.
+        /// The place of the record.
         at: RingOffset,
     },
     /// The revision does not assign this EventId. Readers skip such a record by its length.
     #[error("unknown EventId {id} at ring offset {at:#x}")]
     UnknownEventId {
-        /// Where the record lies.
+        /// The place of the record.
         at: RingOffset,
         /// The number found.
         id: u8,

@@ -1,16 +1,16 @@
 //! `Retired`: what a processor tells its LWP unit about one retired instruction.
 //!
 //! This is the interface between whatever executes instructions (an interpreter, the virtual CPU, a
-//! test) and the unit that counts them. It is a plain value, so two units can be fed the same stream
-//! and compared.
+//! test) and the unit that counts them. It is a plain value, so two units can be fed the same
+//! stream and compared.
 
 use crate::record::DataSource;
 use crate::{AppPc, LinearAddr};
 
-/// What an instruction does to the flow of control.
+/// The effect of an instruction on the flow of control.
 ///
-/// Traps, interrupts and instructions that change the privilege level (SYSCALL, INT n, IRET to another
-/// level …) are not branches here.
+/// Traps, interrupts and instructions that change the privilege level (SYSCALL, INT n, IRET to
+/// another level …) are not branches here.
 ///
 /// Spec: P07 §4.2; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,15 +75,15 @@ impl BranchKind {
 /// Spec: P07 §4.2; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Branch {
-    /// What the instruction is.
+    /// The kind of branch.
     pub kind: BranchKind,
-    /// Whether control went to the target. Always true unless the kind is conditional.
+    /// True if control went to the target. Always true unless the kind is conditional.
     pub taken: bool,
-    /// Whether the predictor was right; `None` if nobody predicted.
+    /// True if the predictor was right; `None` if nobody predicted.
     pub predicted: Option<bool>,
 }
 
-/// How an instruction used memory.
+/// The way in which an instruction used memory.
 ///
 /// Spec: P07 §4.3; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,9 +101,10 @@ pub enum AccessKind {
 /// Spec: P07 §4.3; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheMiss {
-    /// Lowest address of the access that missed. An access across two lines that misses both is one miss.
+    /// Lowest address of the access that missed. An access across two lines that misses both is one
+    /// miss.
     pub address: LinearAddr,
-    /// Who delivered the data.
+    /// The source of the data.
     pub source: DataSource,
     /// Time until the data arrived, in core cycles, neither rounded nor capped.
     pub latency_cycles: u32,
@@ -124,9 +125,9 @@ pub struct Access {
 
 /// One retired instruction.
 ///
-/// Feed instructions in program order, each once, after it retired. An instruction that faulted did not
-/// retire. A REP string instruction is one instruction however often it repeats; its accesses are
-/// listed one by one.
+/// Feed instructions in program order, each once, after it retired. An instruction that faulted did
+/// not retire. A REP string instruction is one instruction however often it repeats; its accesses
+/// are listed one by one.
 ///
 /// Spec: P07 §3, §4; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub struct Ring {
     record: u32,
 }
 
-/// What becomes of the head when a record was written at it.
+/// The fate of the head when a record was written at it.
 ///
 /// Spec: P07 §5.4; LWP §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +89,10 @@ impl Ring {
         if head.0 >= tail.0 { head.0 - tail.0 } else { head.0 + self.size - tail.0 }
     }
 
-    /// What happens to the head after a record was written at it.
+    /// Returns the fate of the head after a record was written at it.
     ///
-    /// In continuous mode the tail does not hold the head back: the oldest record is lost and nothing
-    /// is counted as missed: DEV-6.
+    /// In continuous mode the tail does not hold the head back: the oldest record is lost and
+    /// nothing is counted as missed: DEV-6.
     ///
     /// Spec: P07 §5.4; LWP §5.7.
     pub fn store(self, head: RingOffset, tail: RingOffset, continuous: bool) -> Stored {
@@ -106,7 +106,8 @@ impl Ring {
     }
 }
 
-/// Whether a ring that holds `used` bytes after the head advanced raises the threshold interrupt.
+/// Returns whether a ring that holds `used` bytes after the head advanced raises the threshold
+/// interrupt.
 ///
 /// Shipped: at or above the threshold, so 0 means every record: DEV-7. Proposal: at equality, so
 /// that one crossing raises once, and 0 means never.

@@ -48,8 +48,8 @@ layout! {
     ///       +---------------------------------------------------------+
     /// ```
     ///
-    /// Threshold, IP range, intervals, tail and MissedEvents are not here: after XRSTOR the unit reads
-    /// them from the LWPCB when it next needs them.
+    /// Threshold, IP range, intervals, tail and MissedEvents are not here: after XRSTOR the unit
+    /// reads them from the LWPCB when it next needs them.
     ///
     /// Spec: LWP §6.1.
     pub struct LwpXsave: 0x80 {
@@ -101,11 +101,12 @@ impl Component {
     }
 }
 
-/// Length of a standard-format image that holds the components of `mask`, in bytes: the highest end.
+/// Length of a standard-format image that holds the components of `mask`, in bytes: the highest
+/// end.
 ///
-/// Not the sum. The offset of a component stays the same whichever others are enabled, so enabling LWP
-/// alone already needs everything up to its end. With `mask` = XCR0 this is EBX of leaf 0Dh sub-leaf 0;
-/// with all supported components it is ECX.
+/// Not the sum. The offset of a component stays the same whichever others are enabled, so enabling
+/// LWP alone already needs everything up to its end. With `mask` = XCR0 this is EBX of leaf 0Dh
+/// sub-leaf 0; with all supported components it is ECX.
 ///
 /// Spec: LWP §1.4.
 pub fn standard_size(components: &[Component], mask: u64) -> u32 {

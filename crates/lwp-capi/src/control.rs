@@ -16,8 +16,8 @@ pub(crate) struct Control {
     running: Option<Active>,
 }
 
-/// The session that runs on a thread; null without one. A thread that ends stops its session, so that
-/// others can use it on.
+/// The session that runs on a thread; null without one. A thread that ends stops its session, so
+/// that others can use it on.
 struct Mine(Cell<*mut Session>);
 
 thread_local! {
@@ -26,8 +26,8 @@ thread_local! {
 
 impl Drop for Mine {
     fn drop(&mut self) {
-        // SAFETY: as long as a session runs on this thread, nobody else frees it; what a parent process has
-        // left here is a page of zeros.
+        // SAFETY: as long as a session runs on this thread, nobody else frees it; what a parent
+        // process has left here is a page of zeros.
         let Ok(session) = (unsafe { Session::get(self.0.get()) }) else { return };
         // Others may hold the control for a moment, to find that they cannot have it.
         for _ in 0..1000 {
@@ -40,7 +40,8 @@ impl Drop for Mine {
     }
 }
 
-/// Whether `session` runs on the calling thread. What is said of a session that does not run is no matter.
+/// Returns whether `session` runs on the calling thread. What is said of a session that does not
+/// run is no matter.
 fn is_mine(session: *mut Session) -> bool {
     MINE.try_with(|mine| mine.0.get() == session).unwrap_or(false)
 }
@@ -55,7 +56,8 @@ impl Control {
         if self.running.is_some() {
             return Err(Failure::Call(libc::EBUSY, "the session runs already"));
         }
-        // Asked for first: what a thread keeps of this library is allocated then, and not while it is profiled.
+        // Asked for first: what a thread keeps of this library is allocated then, and not while it
+        // is profiled.
         let started = MINE.try_with(|mine| {
             let active = self.profile.activate()?;
             mine.0.set(session);

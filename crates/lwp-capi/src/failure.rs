@@ -1,4 +1,4 @@
-//! How a C program learns that something failed: a value, `errno`, and a text.
+//! Failures as a C program learns of them: a value, `errno`, and a text.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
@@ -86,7 +86,7 @@ pub extern "C" fn lwp_last_error() -> *const c_char {
     LAST.with(|last| last.as_ptr().cast_const().cast())
 }
 
-/// What a function of the interface returns when it fails.
+/// The value that a function of the interface returns when it fails.
 pub(crate) trait Refusal {
     /// -1, or NULL.
     const REFUSAL: Self;

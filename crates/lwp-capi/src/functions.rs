@@ -9,7 +9,7 @@ use crate::failure::{Failure, reported};
 use crate::options::Options;
 use crate::session::Session;
 
-/// Whether LWP can be used here.
+/// Returns whether LWP can be used here.
 #[unsafe(no_mangle)]
 pub extern "C" fn lwp_available() -> c_int {
     reported(|| {
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn lwp_missed(session: *mut Session, missed: *mut u64) -> 
     })
 }
 
-/// How many records can be unread at the same time.
+/// Returns the number of records that can be unread at the same time.
 ///
 /// # Safety
 ///
@@ -166,8 +166,8 @@ pub extern "C" fn lwp_attach(descriptor: c_int) -> *mut Session {
         if descriptor < 0 {
             return Err(Failure::System(rustix::io::Errno::BADF));
         }
-        // SAFETY: the number is none that stands for nothing. Where it is not open the system says so, and
-        // it is not used after this call.
+        // SAFETY: the number is none that stands for nothing. Where it is not open the system says
+        // so, and it is not used after this call.
         let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
         Session::create(None, Reader::attach(file)?, None)
     })

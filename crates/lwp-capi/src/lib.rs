@@ -1,22 +1,24 @@
 //! `liblwp.so.1`: Lightweight Profiling for C programs.
 //!
-//! The library is the crate `lwp` behind C functions; what profiles is there. This crate checks pointers and
-//! structures, keeps a session for a C handle, sets `errno`, and says in words why something failed.
-//! `include/lwp.h` of the workspace declares and documents the interface, beside the instructions and layouts
-//! that need no library; the manual pages are in `man/`, and `abi/` says which symbol has which version.
+//! The library is the crate `lwp` behind C functions; what profiles is there. This crate checks
+//! pointers and structures, keeps a session for a C handle, sets `errno`, and says in words why
+//! something failed. `include/lwp.h` of the workspace declares and documents the interface, beside
+//! the instructions and layouts that need no library; the manual pages are in `man/`, and `abi/`
+//! says which symbol has which version.
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: a C interface takes pointers. What each function asks of its caller is what the header
-//! says: a session comes from this library and has not been closed, other pointers are NULL or point to what
-//! their type says. What else C programs do to each other's threads is not trusted: a session that runs
-//! elsewhere is neither stopped nor freed, one that is being used is not used a second time, and the child
-//! of a fork finds no session.
+//! JUSTIFICATION: a C interface takes pointers. What each function asks of its caller is what the
+//! header says: a session comes from this library and has not been closed, other pointers are NULL
+//! or point to what their type says. What else C programs do to each other's threads is not
+//! trusted: a session that runs elsewhere is neither stopped nor freed, one that is being used is
+//! not used a second time, and the child of a fork finds no session.
 //!
 //! # What is not done on a profiled thread
 //!
-//! Between `lwp_start` and `lwp_stop` the functions for sessions neither allocate nor wait: `lwp_open` has
-//! allocated everything, and threads exclude each other by refusing, never by waiting.
+//! Between `lwp_start` and `lwp_stop` the functions for sessions neither allocate nor wait:
+//! `lwp_open` has allocated everything, and threads exclude each other by refusing, never by
+//! waiting.
 
 mod code;
 mod control;

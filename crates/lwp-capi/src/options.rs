@@ -1,4 +1,4 @@
-//! What a session is asked to record: the structure of C, and the profile that it describes.
+//! The options of a session: the structure of C, and the profile that it describes.
 
 use std::mem::{self, offset_of};
 use std::ptr;
@@ -7,7 +7,8 @@ use lwp::arch::{EventKind, Filters, Lwp, ProfileBuilder, Revision};
 
 use crate::failure::Failure;
 
-/// `struct lwp_options` of the header, which documents the members. Zero means what was not asked for.
+/// `struct lwp_options` of the header, which documents the members. Zero means what was not asked
+/// for.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Options {
@@ -78,7 +79,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether other processes are to read the ring.
+    /// Returns whether other processes are to read the ring.
     pub(crate) const fn is_shared(&self) -> bool {
         self.flags & SHARED != 0
     }

@@ -1,7 +1,7 @@
-//! What a `struct lwp_session *` points to.
+//! The target of a `struct lwp_session *`.
 //!
-//! A session lies alone in a page that a fork clears (`MADV_WIPEONFORK`): a child finds no session there,
-//! whichever way it was made, and nothing of what belongs to the parent.
+//! A session lies alone in a page that a fork clears (`MADV_WIPEONFORK`): a child finds no session
+//! there, whichever way it was made, and nothing of what belongs to the parent.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::control::Control;
 use crate::failure::Failure;
 
-/// What a session begins with as long as it is there: "lwp" and a number.
+/// The tag of a session as long as it is there: "lwp" and a number.
 const LIVE: u64 = 0x6C77_7000_0000_0001;
 const PAGE: usize = 4096;
 
@@ -62,11 +62,11 @@ impl Session {
     ///
     /// # Safety
     ///
-    /// `place` is NULL or was returned by [`Self::create`] in this process or a parent, and is not destroyed
-    /// as long as the result is used.
+    /// `place` is NULL or was returned by [`Self::create`] in this process or a parent, and is not
+    /// destroyed as long as the result is used.
     pub(crate) unsafe fn get<'a>(place: *mut Self) -> Result<&'a Self, Failure> {
-        // SAFETY: the caller's promise. In a child the page is there and zero, and nothing but the tag is
-        // looked at.
+        // SAFETY: the caller's promise. In a child the page is there and zero, and nothing but the
+        // tag is looked at.
         if place.is_null() || unsafe { &(*place).tag }.load(Ordering::Relaxed) != LIVE {
             return Err(Failure::Call(libc::EINVAL, "no session of this process"));
         }
@@ -74,7 +74,7 @@ impl Session {
         Ok(unsafe { &*place })
     }
 
-    /// What starts and stops the session.
+    /// The guard of that which starts and stops the session.
     pub(crate) fn control(&self) -> Result<Guard<'_, Control>, Failure> {
         let control = self.control.as_ref();
         let control = control
@@ -108,8 +108,8 @@ struct Page(*mut c_void);
 impl Page {
     fn new() -> Result<Self, Failure> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at an address of the kernel's choice overlays nothing, and the advice
-        // changes nothing in this process.
+        // SAFETY: a new mapping at an address of the kernel's choice overlays nothing, and the
+        // advice changes nothing in this process.
         unsafe {
             let page = Self(mmap_anonymous(ptr::null_mut(), PAGE, rights, flags)?);
             madvise(page.0, PAGE, Advice::LinuxWipeOnFork)?;
@@ -126,13 +126,14 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: whoever has the page says by dropping it that nobody uses it. A failure leaves it mapped.
+        // SAFETY: whoever has the page says by dropping it that nobody uses it. A failure leaves it
+        // mapped.
         let _ = unsafe { munmap(self.0, PAGE) };
     }
 }
 
-/// What only one call at a time may use. Whoever comes second is refused and does not wait: it may be a
-/// handler that has interrupted the first.
+/// A thing that only one call at a time may use. Whoever comes second is refused and does not wait:
+/// it may be a handler that has interrupted the first.
 pub(crate) struct Alone<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,

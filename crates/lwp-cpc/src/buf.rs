@@ -11,7 +11,7 @@ use crate::object::{Kind, Object, Spare, get, lock};
 use crate::open::CpcT;
 use crate::set::{CpcSetT, set_of};
 
-/// What a `cpc_buf_t *` points to.
+/// The target of a `cpc_buf_t *`.
 pub struct CpcBuf {
     pub(crate) buf: Buf,
     /// Address of the handle.
@@ -92,7 +92,8 @@ pub unsafe extern "C" fn cpc_buf_sub(
     a: *mut CpcBufT,
     b: *mut CpcBufT,
 ) {
-    // SAFETY: the caller's promise. Nothing happens without three buffers, as there is no way to tell.
+    // SAFETY: the caller's promise. Nothing happens without three buffers, as there is no way to
+    // tell.
     if let (Ok(ds), Ok(a), Ok(b)) = unsafe { (buf_of(ds), buf_of(a), buf_of(b)) } {
         ds.sub(a, b);
     }

@@ -21,7 +21,7 @@ pub(crate) fn set(value: c_int) {
     unsafe { *number() = value }
 }
 
-/// What a call of the interface returns when it fails.
+/// The value that a call of the interface returns when it fails.
 pub(crate) trait Failure {
     /// -1, or NULL.
     const FAILURE: Self;

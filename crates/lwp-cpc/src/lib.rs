@@ -1,8 +1,9 @@
 //! `libcpc.so.1`: the C interface of Solaris' libcpc, on Linux.
 //!
 //! The library is the crate `cpc` behind C functions; everything that counts is there. This crate
-//! checks pointers, sets `errno`, and tells error handlers. `include/libcpc.h` declares the interface,
-//! the manual pages in `man/` describe it, and `abi/` says which symbol has which version.
+//! checks pointers, sets `errno`, and tells error handlers. `include/libcpc.h` declares the
+//! interface, the manual pages in `man/` describe it, and `abi/` says which symbol has which
+//! version.
 //!
 //! # Pointers
 //!
@@ -15,13 +16,13 @@
 //!
 //! `cpc_bind_pctx` asks libpctx, if the program has it, for three functions by name:
 //!
-//! * `pid_t __pctx_cpc_tid(pctx_t *, id_t)`: the kernel's number of an LWP; -1 and `errno` (ESRCH) if
-//!   there is no such LWP.
-//! * `void __pctx_cpc_watch(pctx_t *, int, void (*)(void))`: has `pctx_run` wait for a descriptor too and
-//!   call a function when it may be readable. It is that by which a controlled program asks for
-//!   `cpc_enable` and `cpc_disable`.
-//! * `void pctx_terminate(pctx_t *)`: ends `pctx_run`; `cpc_terminate` calls it for every process a set
-//!   of the handle has been bound to.
+//! * `pid_t __pctx_cpc_tid(pctx_t *, id_t)`: the kernel's number of an LWP; -1 and `errno` (ESRCH)
+//!   if there is no such LWP.
+//! * `void __pctx_cpc_watch(pctx_t *, int, void (*)(void))`: has `pctx_run` wait for a descriptor
+//!   too and call a function when it may be readable. It is that by which a controlled program asks
+//!   for `cpc_enable` and `cpc_disable`.
+//! * `void pctx_terminate(pctx_t *)`: ends `pctx_run`; `cpc_terminate` calls it for every process a
+//!   set of the handle has been bound to.
 
 mod bind;
 mod buf;

@@ -1,4 +1,4 @@
-//! What a C pointer points to.
+//! The targets of C pointers.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -11,13 +11,14 @@ use crate::errno::invalid;
 
 /// A kind of object that C code has pointers to.
 pub(crate) trait Kind: Sized + 'static {
-    /// What a live object begins with.
+    /// The first word of a live object.
     const TAG: u64;
     /// Memory of destroyed objects, the longest unused first.
     fn spares() -> &'static Mutex<VecDeque<Spare<Self>>>;
 }
 
-/// An object, or the place of one. Its memory is never given back, only to another object of the kind.
+/// An object, or the place of one. Its memory is never given back, only to another object of the
+/// kind.
 #[repr(C)]
 pub struct Object<T> {
     tag: AtomicU64,
@@ -38,7 +39,8 @@ impl<T: Kind> Object<T> {
             let object = Self { tag: AtomicU64::new(T::TAG), value: UnsafeCell::new(Some(value)) };
             return Box::into_raw(Box::new(object));
         };
-        // SAFETY: the memory was an object of this kind, came from `Box::into_raw`, and has no user.
+        // SAFETY: the memory was an object of this kind, came from `Box::into_raw`, and has no
+        // user.
         unsafe {
             *(*object).value.get() = Some(value);
             (*object).tag.store(T::TAG, SeqCst);
@@ -50,7 +52,8 @@ impl<T: Kind> Object<T> {
     ///
     /// # Safety
     ///
-    /// `object` is live, and no call uses it: what the interface asks of a caller that destroys one.
+    /// `object` is live, and no call uses it: what the interface asks of a caller that destroys
+    /// one.
     pub(crate) unsafe fn destroy(object: *mut Self) -> Option<T> {
         // SAFETY: the caller's promise.
         let value = unsafe {
@@ -70,8 +73,8 @@ impl<T: Kind> Object<T> {
 ///
 /// # Safety
 ///
-/// `pointer` is NULL or points to memory this library has handed out, and no other thread destroys the
-/// object while it is used.
+/// `pointer` is NULL or points to memory this library has handed out, and no other thread destroys
+/// the object while it is used.
 pub(crate) unsafe fn get<'a, T: Kind>(pointer: *const Object<T>) -> Result<&'a T, Error> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid("NULL in place of an object"));

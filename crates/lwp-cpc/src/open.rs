@@ -15,7 +15,7 @@ use crate::object::{Kind, Object, Spare, get, lock};
 use crate::pctx::Controlled;
 use crate::set::CpcSet;
 
-/// What a `cpc_t *` points to.
+/// The target of a `cpc_t *`.
 pub struct CpcHandle {
     pub(crate) cpc: Cpc,
     pub(crate) handler: Cell<Option<Handler>>,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn cpc_close(cpc: *mut CpcT) -> c_int {
     })
 }
 
-/// What `read` finds in the handle; `otherwise` and EINVAL without one.
+/// Returns the value that `read` finds in the handle; `otherwise` and EINVAL without one.
 ///
 /// # Safety
 ///

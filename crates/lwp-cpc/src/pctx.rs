@@ -96,12 +96,12 @@ pub(crate) unsafe fn listen(pctx: *mut PctxT) {
     // SAFETY: libpctx documents the function with this type.
     let function: unsafe extern "C" fn(*mut PctxT, c_int, Option<unsafe extern "C" fn()>) =
         unsafe { mem::transmute(function) };
-    // SAFETY: the caller's promise; the process keeps the descriptor open, and a child of it that runs
-    // an object of its own binds and comes here first.
+    // SAFETY: the caller's promise; the process keeps the descriptor open, and a child of it that
+    // runs an object of its own binds and comes here first.
     unsafe { function(pctx, requests.as_fd().as_raw_fd(), Some(attend)) };
 }
 
-/// What `pctx_run` calls when a program may have asked.
+/// The function that `pctx_run` calls when a program may have asked.
 extern "C" fn attend() {
     let errno = crate::errno::get();
     if let Ok(requests) = Requests::of_this_process() {
@@ -110,8 +110,8 @@ extern "C" fn attend() {
     crate::errno::set(errno);
 }
 
-/// `cpc_terminate`: ends the `pctx_run` of every process that a set of the handle has been bound to.
-/// Handlers of signals may call it.
+/// `cpc_terminate`: ends the `pctx_run` of every process that a set of the handle has been bound
+/// to. Handlers of signals may call it.
 ///
 /// # Safety
 ///

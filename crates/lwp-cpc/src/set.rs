@@ -12,7 +12,7 @@ use crate::handler::tell;
 use crate::object::{Kind, Object, Spare, get, lock};
 use crate::open::CpcT;
 
-/// What a `cpc_set_t *` points to.
+/// The target of a `cpc_set_t *`.
 pub struct CpcSet {
     pub(crate) set: Set,
     /// Address of the handle.

@@ -1,4 +1,4 @@
-//! Which symbol has which version.
+//! The versions of symbols.
 //!
 //! `SUNW_1.2` and `SUNW_1.3` have the names the original has there, `SUNWprivate_1.1` what its
 //! commands use, `LWP_1.0` what other documents name or this project adds. `pthread_create` has no

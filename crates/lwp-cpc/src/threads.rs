@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use cpc::Inheritance;
 
-/// What a new thread runs.
+/// The function that a new thread runs.
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 /// `pthread_create`.
 type Create = unsafe extern "C" fn(
@@ -16,7 +16,7 @@ type Create = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// What a new thread is to do.
+/// The work of a new thread.
 struct Package {
     inheritance: Inheritance,
     start: Start,

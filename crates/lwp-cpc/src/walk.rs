@@ -20,7 +20,7 @@ type OnItem = extern "C" fn(*mut c_void, *const c_char, c_int);
 type OnRequest =
     extern "C" fn(*mut c_void, c_int, *const c_char, u64, c_uint, c_int, *const CpcAttr);
 
-/// What a `target` of the interface stands for.
+/// The walk that a `target` of the interface stands for.
 fn walk(target: c_int) -> Result<Walk, Error> {
     let walk = c_uint::try_from(target).ok().and_then(Walk::from_bits);
     walk.filter(|walk| !walk.is_empty()).ok_or(invalid("unknown target"))

@@ -1,8 +1,9 @@
 //! Counting many instructions at once, as long as no event expires.
 //!
 //! A processor that runs faster than one instruction at a time asks what may pass unseen
-//! ([`LwpUnit::headroom`]), lets that much pass ([`LwpUnit::pass`]), and reports the instruction on which
-//! an event expires, alone, with [`LwpUnit::retire`]. The result is the same as reporting each.
+//! ([`LwpUnit::headroom`]), lets that much pass ([`LwpUnit::pass`]), and reports the instruction on
+//! which an event expires, alone, with [`LwpUnit::retire`]. The result is the same as reporting
+//! each.
 
 use lwp_arch::filters::Filters;
 use lwp_arch::retired::{Access, Branch, BranchKind};
@@ -24,7 +25,7 @@ pub struct IpRange {
     pub inverted: bool,
 }
 
-/// What a running profile counts: which events, of which instructions.
+/// The counts of a running profile: its events, and their instructions.
 ///
 /// Spec: LWP §3.3, §4.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,7 +34,8 @@ pub struct Watched {
     pub values: bool,
     /// EventId 2.
     pub instructions: bool,
-    /// The kinds of branches that EventId 3 counts, by their place in [`BranchKind::ALL`], a bit each.
+    /// The kinds of branches that EventId 3 counts, by their place in [`BranchKind::ALL`], a bit
+    /// each.
     pub branches: u8,
     /// EventId 4.
     pub dcache: bool,
@@ -45,8 +47,8 @@ pub struct Watched {
     pub ip: Option<IpRange>,
 }
 
-/// How many occurrences of each event, or that have passed, or may pass without one expiring. An event
-/// that is not counted has [`Occurrences::UNLIMITED`] of headroom.
+/// Numbers of occurrences of each event, that have passed, or may pass without one expiring. An
+/// event that is not counted has [`Occurrences::UNLIMITED`] of headroom.
 ///
 /// Spec: LWP §3.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,8 +85,8 @@ impl Occurrences {
 }
 
 impl LwpUnit {
-    /// What the running profile counts; `None` with LWP off, or while a profile of the proposal has not
-    /// been loaded (see [`Self::settle`]).
+    /// Returns the counts of the running profile; `None` with LWP off, or while a profile of the
+    /// proposal has not been loaded (see [`Self::settle`]).
     pub fn watched(&self) -> Option<Watched> {
         let State::On(profile) = &self.state else { return None };
         let mut watched = Watched::default();
@@ -113,7 +115,8 @@ impl LwpUnit {
         Some(watched)
     }
 
-    /// Whether `access`, of an instruction that the IP filter admits, is a DCache miss that counts.
+    /// Returns whether `access`, of an instruction that the IP filter admits, is a DCache miss that
+    /// counts.
     ///
     /// Spec: LWP §3.3, §4.2.
     pub fn counts_miss(&self, access: &Access) -> bool {
@@ -124,7 +127,7 @@ impl LwpUnit {
         eligibility.counts_miss(access)
     }
 
-    /// Whether `branch`, of an instruction that the IP filter admits, counts.
+    /// Returns whether `branch`, of an instruction that the IP filter admits, counts.
     ///
     /// Spec: LWP §3.3, §4.2.
     pub fn counts_branch(&self, branch: &Branch) -> bool {
@@ -136,7 +139,7 @@ impl LwpUnit {
             && filters.filters.admits_prediction(branch.predicted)
     }
 
-    /// How many occurrences of each event may pass before one expires.
+    /// Returns the number of occurrences of each event that may pass before one expires.
     pub fn headroom(&self) -> Occurrences {
         let revision = self.processor().revision();
         let profile = match &self.state {
@@ -154,8 +157,8 @@ impl LwpUnit {
         }
     }
 
-    /// Counts occurrences that passed. No more than [`Self::headroom`] may have: what is beyond it is
-    /// not counted.
+    /// Counts occurrences that passed. No more than [`Self::headroom`] may have: what is beyond it
+    /// is not counted.
     pub fn pass(&mut self, passed: &Occurrences) {
         let revision = self.processor().revision();
         let room = self.headroom();

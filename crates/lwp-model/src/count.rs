@@ -54,11 +54,13 @@ impl Slot {
         pack_26(self.counter)
     }
 
-    /// Counts `occurrences` of the event. Returns which of them, from 0, is to be recorded, if one is.
+    /// Counts `occurrences` of the event. Returns which of them, from 0, is to be recorded, if one
+    /// is.
     ///
     /// Shipped: the counter goes down by one per occurrence and the event expires when it becomes
-    /// negative; while it is negative every occurrence is a candidate. It stops at the smallest 26-bit
-    /// value: DEV-17. Proposal: the event expires when the counter reaches zero, where it stays.
+    /// negative; while it is negative every occurrence is a candidate. It stops at the smallest
+    /// 26-bit value: DEV-17. Proposal: the event expires when the counter reaches zero, where it
+    /// stays.
     ///
     /// Spec: P07 §3; LWP §3.1, §5.7.
     pub(crate) fn count(&mut self, revision: Revision, occurrences: u32) -> Option<u32> {

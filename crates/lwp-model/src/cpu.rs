@@ -30,7 +30,7 @@ pub struct DataSegment {
     pub limit: u32,
 }
 
-/// What the unit needs to know about the processor at the moment of an operation.
+/// The processor as the unit needs to know it at the moment of an operation.
 ///
 /// Spec: LWP §5.2, §6.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,14 +61,14 @@ impl Cpu {
         Self { cpl: 0, ..Self::user_64() }
     }
 
-    /// Whether LWP instructions exist in this mode.
+    /// Returns whether LWP instructions exist in this mode.
     ///
     /// Spec: LWP §5.2.
     pub(crate) const fn has_lwp_instructions(&self) -> bool {
         !matches!(self.mode, Mode::Real | Mode::Virtual8086)
     }
 
-    /// Whether the unit works: only at CPL 3, never in SMM.
+    /// Returns whether the unit works: only at CPL 3, never in SMM.
     ///
     /// Spec: P07 §3; LWP §6.2, §6.3.
     pub(crate) const fn profiles(&self) -> bool {
@@ -80,12 +80,13 @@ impl Cpu {
         if matches!(self.mode, Mode::Long) { 0 } else { self.ds.base }
     }
 
-    /// Checks that `length` bytes at DS:`effective` can be addressed and returns their linear address.
+    /// Checks that `length` bytes at DS:`effective` can be addressed and returns their linear
+    /// address.
     ///
     /// # Faults
     ///
-    /// `#GP(0)` beyond the limit of DS; in 64-bit mode, which has no limit, for an address that is not
-    /// canonical: DEV-15.
+    /// `#GP(0)` beyond the limit of DS; in 64-bit mode, which has no limit, for an address that is
+    /// not canonical: DEV-15.
     ///
     /// Spec: LWP §5.3.
     pub(crate) fn linear(&self, effective: u64, length: u64) -> Result<LinearAddr, Fault> {

@@ -9,12 +9,13 @@ use crate::staged::Staged;
 use crate::unit::Profile;
 use crate::{LinearMemory, Signals};
 
-/// What one store did, to be told to the surroundings when the operation is certain to complete.
+/// The effects of one store, to be told to the surroundings when the operation is certain to
+/// complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     record: Record,
     at: RingOffset,
-    /// Where the next record goes.
+    /// The place of the next record.
     pub(crate) head: RingOffset,
     /// The ring was full.
     pub(crate) missed: bool,
@@ -41,9 +42,9 @@ impl Profile {
     /// Stores `record` in the ring. The caller moves the head once the store is certain.
     ///
     /// In order: the record is written at the head; the tail is read; the head moves on, or, if it
-    /// would meet the tail, MissedEvents grows and the head stays, so that the next record overwrites
-    /// this one. In continuous mode the head always moves. The threshold is looked at only when the
-    /// head moved: DEV-19.
+    /// would meet the tail, MissedEvents grows and the head stays, so that the next record
+    /// overwrites this one. In continuous mode the head always moves. The threshold is looked at
+    /// only when the head moved: DEV-19.
     ///
     /// A tail that software left misaligned or outside the ring is reduced like a head: DEV-20.
     ///

@@ -1,21 +1,22 @@
 //! Storing records without the unit, as long as nothing special happens.
 //!
 //! A processor that runs faster than one instruction at a time asks where records go
-//! ([`LwpUnit::direct`]), stores those of LWPINS and LWPVAL itself, and tells the unit afterwards how far
-//! it came ([`LwpUnit::set_head`], [`LwpUnit::set_counter`]). What it cannot store like this it gives to
-//! the unit: a record that fills the ring or reaches the threshold, and any page fault.
+//! ([`LwpUnit::direct`]), stores those of LWPINS and LWPVAL itself, and tells the unit afterwards
+//! how far it came ([`LwpUnit::set_head`], [`LwpUnit::set_counter`]). What it cannot store like
+//! this it gives to the unit: a record that fills the ring or reaches the threshold, and any page
+//! fault.
 
 use lwp_arch::{EventFlags, EventKind, LinearAddr, Record, Revision, RingOffset};
 
 use crate::policy::HeadPublication;
 use crate::unit::{LwpUnit, Profile, State};
 
-/// Where a running profile keeps what is stored directly.
+/// The places of that which a running profile stores directly.
 ///
 /// Spec: LWP §3.1, §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// Whether records may be stored directly: not with time stamps.
+    /// True if records may be stored directly: not with time stamps.
     pub stores: bool,
     /// A full ring loses its oldest record instead of the newest.
     pub continuous: bool,
@@ -23,7 +24,7 @@ pub struct Direct {
     pub ring: LinearAddr,
     /// BufferSize in bytes, whole records.
     pub size: u32,
-    /// Where the next record goes.
+    /// The place of the next record.
     pub head: RingOffset,
     /// Address of BufferHeadOffset.
     pub head_at: LinearAddr,
@@ -33,13 +34,13 @@ pub struct Direct {
     pub threshold: Option<u32>,
     /// Byte 1 of records.
     pub core_id: u8,
-    /// How many low bits of a reloaded counter are random.
+    /// The number of low bits of a reloaded counter that are random.
     pub random_bits: u32,
 }
 
 impl LwpUnit {
-    /// What can be done directly, to be asked anew after everything that the unit does; `None` with LWP
-    /// off, in the proposal, and while a record waits for its page.
+    /// Returns the work that can be done directly, to be asked anew after everything that the unit
+    /// does; `None` with LWP off, in the proposal, and while a record waits for its page.
     pub fn direct(&self) -> Option<Direct> {
         let profile = self.profile()?;
         let plain = self.processor.revision() == Revision::Shipped

@@ -1,4 +1,4 @@
-//! Which events an instruction causes, and how often, after the filters.
+//! The events that an instruction causes, and their numbers, after the filters.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,9 +13,9 @@ use crate::unit::Constants;
 /// The occurrences of one event in one instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Occurrences {
-    /// How many there are.
+    /// The number of events.
     pub(crate) count: u32,
-    /// What each would report. Shorter than `count` if the rest report the same as the last.
+    /// The report of each. Shorter than `count` if the rest report the same as the last.
     events: Vec<Event>,
 }
 
@@ -30,7 +30,7 @@ impl Occurrences {
         Self { count, events: vec![event] }
     }
 
-    /// What occurrence `index` reports.
+    /// Returns the report of occurrence `index`.
     pub(crate) fn event(&self, index: u32) -> Option<Event> {
         self.events.get(index as usize).or(self.events.last()).copied()
     }
@@ -83,7 +83,8 @@ impl Eligibility<'_> {
         Occurrences::repeated(1, Event::BranchesRetired { flags, target: retired.next_ip })
     }
 
-    /// One occurrence per demand load that missed. An instruction with several loads can have several.
+    /// One occurrence per demand load that missed. An instruction with several loads can have
+    /// several.
     ///
     /// Spec: P07 §4.3; LWP §4.2.
     fn misses(&self, retired: &Retired<'_>) -> Occurrences {
@@ -92,16 +93,16 @@ impl Eligibility<'_> {
         Occurrences::of(misses.filter_map(|miss| self.miss(&miss)).collect())
     }
 
-    /// Whether an access is a miss that counts.
+    /// Returns whether an access is a miss that counts.
     pub(crate) fn counts_miss(&self, access: &Access) -> bool {
         let miss = access.miss.filter(|_| access.kind == AccessKind::Load);
         miss.is_some_and(|miss| self.miss(&miss).is_some())
     }
 
-    /// What a miss reports, if the filters let it count.
+    /// Returns the report of a miss, if the filters let it count.
     ///
-    /// MinLatency is compared with the latency as reported, "at least": DEV-18. A minimum above what
-    /// the counter can hold means its maximum.
+    /// MinLatency is compared with the latency as reported, "at least": DEV-18. A minimum above
+    /// what the counter can hold means its maximum.
     ///
     /// Spec: P07 §4.3.1, §5.4; LWP §3.3.
     fn miss(&self, miss: &CacheMiss) -> Option<Event> {

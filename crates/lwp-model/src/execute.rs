@@ -27,13 +27,14 @@ impl LwpUnit {
     /// Executes `instruction`, which lies at `ip`. Retiring it is still to be reported with
     /// [`Self::retire`].
     ///
-    /// LLWPCB of the proposal also writes the old address to rAX. Its encodings were never fixed, so
-    /// those of the shipped instructions stand for them: DEV-25.
+    /// LLWPCB of the proposal also writes the old address to rAX. Its encodings were never fixed,
+    /// so those of the shipped instructions stand for them: DEV-25.
     ///
     /// # Errors
     ///
-    /// As for the instruction: [`Self::llwpcb`], [`Self::slwpcb`], [`Self::lwpins`], [`Self::lwpval`].
-    /// No register has changed then. Segment limits of the memory operand are not checked.
+    /// As for the instruction: [`Self::llwpcb`], [`Self::slwpcb`], [`Self::lwpins`],
+    /// [`Self::lwpval`]. No register has changed then. Segment limits of the memory operand are not
+    /// checked.
     ///
     /// Spec: LWP §5.
     pub fn execute<R: Registers, M: LinearMemory, S: Signals>(

@@ -1,8 +1,8 @@
-//! What a hypervisor keeps of a guest's LWP, and does when the guest comes and goes.
+//! The LWP of a guest as a hypervisor keeps it, and its work when the guest comes and goes.
 //!
-//! A guest executes the four instructions by itself; they leave no trace that would have to be emulated. What is
-//! intercepted is CPUID, the two MSRs, and XSETBV as far as bit 62 is concerned. What is switched is `LWP_CFG`, and
-//! the XSAVE component with the rest of the guest's state.
+//! A guest executes the four instructions by itself; they leave no trace that would have to be
+//! emulated. What is intercepted is CPUID, the two MSRs, and XSETBV as far as bit 62 is concerned.
+//! What is switched is `LWP_CFG`, and the XSAVE component with the rest of the guest's state.
 //!
 //! Spec: P07 §5.5.2.2; LWP §6.3.
 
@@ -28,8 +28,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest whose processor has `shown`: at most what every machine has on which it is to run; see
-    /// [`common`]. LWP is not enabled, as after reset.
+    /// A guest whose processor has `shown`: at most what every machine has on which it is to run;
+    /// see [`common`]. LWP is not enabled, as after reset.
     pub fn new(shown: Capabilities) -> Self {
         Self { shown, cfg: LwpCfg::default(), xcr0_lwp: false, thread: ThreadState::Off }
     }
@@ -57,12 +57,14 @@ impl Guest {
         }
     }
 
-    /// Does the intercepted WRMSR of the guest that runs on `unit`. `vector` is the interrupt by which the
-    /// hypervisor hears of thresholds; the guest's own VECTOR is injected then, see [`Self::interrupt`].
+    /// Does the intercepted WRMSR of the guest that runs on `unit`. `vector` is the interrupt by
+    /// which the hypervisor hears of thresholds; the guest's own VECTOR is injected then, see
+    /// [`Self::interrupt`].
     ///
     /// # Errors
     ///
-    /// `#GP(0)`, for the guest: a feature that it is not shown, an address, another register, or not CPL 0.
+    /// `#GP(0)`, for the guest: a feature that it is not shown, an address, another register, or
+    /// not CPL 0.
     ///
     /// Spec: LWP §2.
     pub fn wrmsr(
@@ -115,7 +117,8 @@ impl Guest {
         unit.set_xcr0(false);
     }
 
-    /// The interrupt to inject when the unit has raised the hypervisor's; `None` if the guest wants none.
+    /// The interrupt to inject when the unit has raised the hypervisor's; `None` if the guest wants
+    /// none.
     ///
     /// Spec: LWP §2.1, §5.7.
     pub fn interrupt(&self) -> Option<u8> {
@@ -123,7 +126,8 @@ impl Guest {
         wanted.then_some(self.cfg.vector())
     }
 
-    /// The register as the machine is to have it: the guest's features and core, the hypervisor's vector.
+    /// The register as the machine is to have it: the guest's features and core, the hypervisor's
+    /// vector.
     fn load_cfg(&self, unit: &mut LwpUnit, vector: u8) -> Result<(), Fault> {
         let vector = self.interrupt().map_or(0, |_| vector);
         let cfg = LwpCfg::new(self.cfg.flags(), self.cfg.core_id(), vector);
@@ -131,8 +135,9 @@ impl Guest {
     }
 }
 
-/// What a guest may be shown that is to run on either of two machines: the features that both have, the larger
-/// block and ring, the coarser latencies. `None` where their control blocks or images cannot be the same.
+/// Returns the capabilities of a guest that is to run on either of two machines: the features that
+/// both have, the larger block and ring, the coarser latencies. `None` where their control blocks
+/// or images cannot be the same.
 ///
 /// Spec: P07 §5.5.2.2; LWP §1.2, §6.3.
 pub fn common(a: &Capabilities, b: &Capabilities) -> Option<Capabilities> {

@@ -43,8 +43,8 @@ pub struct Insert {
 }
 
 impl LwpUnit {
-    /// Executes LWPINS: stores a programmed event record. Returns the carry flag: whether the ring was
-    /// full, so that the record will be overwritten. The other flags of the processor stay.
+    /// Executes LWPINS: stores a programmed event record. Returns the carry flag: whether the ring
+    /// was full, so that the record will be overwritten. The other flags of the processor stay.
     ///
     /// With LWP off the carry flag is cleared and memory is not touched: DEV-21. The same goes for
     /// privilege levels other than 3 and for SMM, where the unit is not at work: DEV-22. No filter
@@ -88,8 +88,9 @@ impl LwpUnit {
     /// Executes LWPVAL: counts a value sample, and stores a record if its counter expires.
     ///
     /// Without EventId 1 granted, with LWP off, outside CPL 3 (DEV-22) and in SMM nothing happens.
-    /// The memory operand is read only if a record is made. The IP filter does not apply: DEV-23. After
-    /// the store, into a full ring or not, the counter is reloaded. No flag of the processor changes.
+    /// The memory operand is read only if a record is made. The IP filter does not apply: DEV-23.
+    /// After the store, into a full ring or not, the counter is reloaded. No flag of the processor
+    /// changes.
     ///
     /// The instruction itself retires afterwards; feed it to [`Self::retire`] like any other.
     ///

@@ -1,9 +1,10 @@
 //! The Lightweight Profiling unit of a processor, as a model: plain, slow and obvious.
 //!
-//! Faster implementations (code emitted by a translator, say) are right when they leave the same bytes
-//! in memory and the same state behind as this one. The model does no I/O, knows no time, starts no
-//! thread and contains no unsafe code, needs an allocator and no operating system; memory, interrupts, random bits and time stamps come in through
-//! the traits [`LinearMemory`] and [`Signals`], faults go out as values.
+//! Faster implementations (code emitted by a translator, say) are right when they leave the same
+//! bytes in memory and the same state behind as this one. The model does no I/O, knows no time,
+//! starts no thread and contains no unsafe code, needs an allocator and no operating system;
+//! memory, interrupts, random bits and time stamps come in through the traits [`LinearMemory`] and
+//! [`Signals`], faults go out as values.
 //!
 //! ```
 //! use lwp_arch::lwpcb::{EventSlot, Lwpcb};
@@ -35,16 +36,17 @@
 //!
 //! # Reading order
 //!
-//! [`LwpUnit::retire`] is the centre: count, gather, store, reset. `count` has the counters, `eligible`
-//! the filters, `deliver` the ring. [`LwpUnit::llwpcb`] starts a profile, [`LwpUnit::slwpcb`] flushes
-//! it, [`LwpUnit::lwpins`] and [`LwpUnit::lwpval`] insert records, [`LwpUnit::execute`] runs any of the
-//! four from a decoded instruction. `bulk` lets many
-//! instructions pass at once, `direct` lets records be stored elsewhere. `system` has CPUID, MSRs, XSAVE and what surrounds a context
-//! switch. On it stand [`LwpUnit::take_thread`] and [`LwpUnit::give_thread`], for an operating system, and
-//! [`Guest`], for a hypervisor; `examples/` plays both.
+//! [`LwpUnit::retire`] is the centre: count, gather, store, reset. `count` has the counters,
+//! `eligible` the filters, `deliver` the ring. [`LwpUnit::llwpcb`] starts a profile,
+//! [`LwpUnit::slwpcb`] flushes it, [`LwpUnit::lwpins`] and [`LwpUnit::lwpval`] insert records,
+//! [`LwpUnit::execute`] runs any of the four from a decoded instruction. `bulk` lets many
+//! instructions pass at once, `direct` lets records be stored elsewhere. `system` has CPUID, MSRs,
+//! XSAVE and what surrounds a context switch. On it stand [`LwpUnit::take_thread`] and
+//! [`LwpUnit::give_thread`], for an operating system, and [`Guest`], for a hypervisor; `examples/`
+//! plays both.
 //!
-//! Where the documents leave something open the model takes one way and says so, with the number of the
-//! choice in `docs/deviations.md`. Where they allow several, [`Policy`] selects.
+//! Where the documents leave something open the model takes one way and says so, with the number of
+//! the choice in `docs/deviations.md`. Where they allow several, [`Policy`] selects.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -32,17 +32,18 @@ impl LwpUnit {
     /// 7. Head, threshold, intervals and counters are normalised and loaded; LWP is on, even if no
     ///    event was granted, so that LWPINS works.
     ///
-    /// Returns the old effective address, which the proposal puts into rAX; `None` in the shipped form.
+    /// Returns the old effective address, which the proposal puts into rAX; `None` in the shipped
+    /// form.
     ///
-    /// The proposal differs: at a privilege level other than 3 only the address is taken, and the rest
-    /// happens on entry to CPL 3; with no event granted LWP goes off and Flags becomes 0.
+    /// The proposal differs: at a privilege level other than 3 only the address is taken, and the
+    /// rest happens on entry to CPL 3; with no event granted LWP goes off and Flags becomes 0.
     ///
     /// # Errors
     ///
     /// - `#UD` if LWP is not available, or in real or virtual-8086 mode.
     /// - `#PF` in step 1. The old profile is then still on: DEV-24.
-    /// - `#GP(0)` if block or ring leave the segment, or the ring is too small: DEV-15, DEV-24. In the
-    ///   proposal, if the address is not a multiple of 16: DEV-25. LWP is then off.
+    /// - `#GP(0)` if block or ring leave the segment, or the ring is too small: DEV-15, DEV-24. In
+    ///   the proposal, if the address is not a multiple of 16: DEV-25. LWP is then off.
     /// - `#PF` from block. LWP is then off; the instruction is restarted.
     ///
     /// Spec: P07 §5.3; LWP §3.2, §5.3.
@@ -81,9 +82,9 @@ impl LwpUnit {
     /// Does what was put off until the unit is at CPL 3 and may fault: the load of a block named
     /// outside CPL 3 (proposal), and the reading of what a restore left in memory.
     ///
-    /// [`Self::retire`] and the four instructions call this themselves. Calling it when the processor
-    /// returns to user code makes faults appear where the processor has them: before the next
-    /// instruction.
+    /// [`Self::retire`] and the four instructions call this themselves. Calling it when the
+    /// processor returns to user code makes faults appear where the processor has them: before the
+    /// next instruction.
     ///
     /// # Errors
     ///
@@ -159,8 +160,8 @@ impl LwpUnit {
         })
     }
 
-    /// Loads a block of the proposal. The result is [`State::Off`] if nothing is to be counted, or the
-    /// ring holds not one record: DEV-25.
+    /// Loads a block of the proposal. The result is [`State::Off`] if nothing is to be counted, or
+    /// the ring holds not one record: DEV-25.
     ///
     /// Spec: P07 §5.3, §5.4.
     fn load_proposal<M: LinearMemory>(
@@ -178,7 +179,8 @@ impl LwpUnit {
         Ok(profile.map_or(State::Off, State::On))
     }
 
-    /// Starts or continues a profile of the proposal from what is known of it and the block in memory.
+    /// Starts or continues a profile of the proposal from what is known of it and the block in
+    /// memory.
     ///
     /// Spec: P07 §5.3, §5.5.2.
     fn resume_proposal<M: LinearMemory>(
@@ -254,7 +256,7 @@ impl LwpUnit {
         })
     }
 
-    /// What the proposal's Flags says about a running profile.
+    /// Returns the proposal's Flags of a running profile.
     ///
     /// Spec: P07 §5.4 figure 6.
     fn flags_2007(&self, profile: &Profile) -> EventFlags2007 {
@@ -285,13 +287,13 @@ fn at(bytes: &[u8], offset: u64) -> &[u8] {
     bytes.get(offset as usize..).unwrap_or_default()
 }
 
-/// Slot `index` of a shipped block. The block covers all its slots if the capabilities validate; a slot
-/// beyond it reads as zero.
+/// Slot `index` of a shipped block. The block covers all its slots if the capabilities validate; a
+/// slot beyond it reads as zero.
 fn shipped_slot(processor: &Processor, bytes: &[u8], index: u8) -> EventSlot {
     EventSlot::from_prefix(at(bytes, processor.slot_offset(index.into()))).unwrap_or_default()
 }
 
-/// What a running profile keeps looking up in its block.
+/// The constants that a running profile keeps looking up in its block.
 ///
 /// Spec: LWP §3.2.
 fn shipped_constants(

@@ -8,8 +8,8 @@ use lwp_arch::{LinearAddr, PageFault};
 
 /// Linear memory with the rights of user code.
 ///
-/// The unit reads its control block and LWPVAL operands, and writes control block and ring. Everything
-/// it does to memory goes through this trait.
+/// The unit reads its control block and LWPVAL operands, and writes control block and ring.
+/// Everything it does to memory goes through this trait.
 ///
 /// Spec: LWP §6.4.
 pub trait LinearMemory {
@@ -20,15 +20,16 @@ pub trait LinearMemory {
     /// The fault of the lowest byte that cannot be read. `bytes` is then unspecified.
     fn read(&mut self, address: LinearAddr, bytes: &mut [u8]) -> Result<(), PageFault>;
 
-    /// Says whether [`Self::write`] of `length` bytes at `address` would succeed now. Writes nothing.
+    /// Says whether [`Self::write`] of `length` bytes at `address` would succeed now. Writes
+    /// nothing.
     ///
     /// # Errors
     ///
     /// The fault of the lowest byte that cannot be written.
     fn check_write(&mut self, address: LinearAddr, length: usize) -> Result<(), PageFault>;
 
-    /// Writes `bytes` at `address`. The unit asks [`Self::check_write`] first and calls this only if
-    /// the answer was yes, so that an event that faults leaves nothing half written.
+    /// Writes `bytes` at `address`. The unit asks [`Self::check_write`] first and calls this only
+    /// if the answer was yes, so that an event that faults leaves nothing half written.
     ///
     /// # Errors
     ///

@@ -2,19 +2,19 @@
 
 use lwp_arch::Revision;
 
-/// What happens when one instruction makes several counters expire.
+/// The choice for one instruction that makes several counters expire.
 ///
 /// Spec: P07 §3, §5.5.1; LWP §4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Simultaneous {
     /// One record per expired event, in the order of the slots.
     StoreAll,
-    /// One record per instruction, that of the first expired slot. The other events stay expired and
-    /// record at their next occurrence.
+    /// One record per instruction, that of the first expired slot. The other events stay expired
+    /// and record at their next occurrence.
     StoreFirst,
 }
 
-/// What happens when a record cannot be stored because of a page fault.
+/// The choice for a record that cannot be stored because of a page fault.
 ///
 /// LWPINS and LWPVAL always restart, whatever the policy.
 ///
@@ -25,19 +25,19 @@ pub enum OnFault {
     Restart,
     /// The instruction retires and a trap follows; the unit forgets what the instruction did.
     Drop,
-    /// The instruction retires and a trap follows; the record waits in the unit and is stored before
-    /// anything else. Its event stays expired meanwhile.
+    /// The instruction retires and a trap follows; the record waits in the unit and is stored
+    /// before anything else. Its event stays expired meanwhile.
     Save,
 }
 
-/// When BufferHeadOffset in memory follows the unit's own head.
+/// The moment at which BufferHeadOffset in memory follows the unit's own head.
 ///
 /// Spec: P07 §5.5.3; LWP §7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeadPublication {
     /// After every record, so that a reader in another thread sees it.
     EachRecord,
-    /// When the threshold is reached, when the ring is full, and at a flush.
+    /// At the threshold, with a full ring, and at a flush.
     Late,
 }
 
@@ -48,13 +48,14 @@ pub struct Policy {
     pub simultaneous: Simultaneous,
     /// A record meets a page fault.
     pub on_fault: OnFault,
-    /// When the head reaches memory.
+    /// The moment at which the head reaches memory.
     pub head: HeadPublication,
 }
 
 impl Policy {
-    /// The choices for a form of LWP, where an implementation has to make them: those of [`Policy::default`], but
-    /// in the form of 2007 one record per instruction, as its section 5.5.1 says without an alternative.
+    /// The choices for a form of LWP, where an implementation has to make them: those of
+    /// [`Policy::default`], but in the form of 2007 one record per instruction, as its section
+    /// 5.5.1 says without an alternative.
     ///
     /// Spec: P07 §3, §5.5.1; LWP §4.3.
     pub fn of(revision: Revision) -> Self {
@@ -67,7 +68,8 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// All records, restart, head after each record: what the virtual processor does in the shipped form.
+    /// All records, restart, head after each record: what the virtual processor does in the shipped
+    /// form.
     fn default() -> Self {
         Self {
             simultaneous: Simultaneous::StoreAll,

@@ -1,4 +1,4 @@
-//! What kind of processor the unit belongs to: its revision, limits and filters.
+//! The processor that the unit belongs to: its revision, limits and filters.
 
 use lwp_arch::cpuid::fn8000_001c::Ecx;
 use lwp_arch::cpuid::{Capabilities, Capabilities2007, presets};
@@ -16,8 +16,8 @@ pub struct Shipped {
     /// The static half of its CPUID leaf.
     pub capabilities: Capabilities,
     /// Smallest interval the processor uses for EventId *n*, at index *n* − 1. Smaller ones in a
-    /// control block are raised to it. All zero by default; only the one of EventId 1 is documented:
-    /// DEV-16.
+    /// control block are raised to it. All zero by default; only the one of EventId 1 is
+    /// documented: DEV-16.
     pub minimum_intervals: [i32; lwp_arch::xsave::COUNTERS],
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct EffectiveFilters {
 }
 
 impl EffectiveFilters {
-    /// Whether a branch of this kind may count.
+    /// Returns whether a branch of this kind may count.
     ///
     /// Spec: P07 §5.4; LWP §3.3.
     pub(crate) fn admits_branch(self, kind: BranchKind) -> bool {
@@ -88,7 +88,7 @@ impl Processor {
         Self::Proposal(Proposal { capabilities: Capabilities2007::FULL, core_id: 0, vector: 0xFF })
     }
 
-    /// Which document the processor follows.
+    /// Returns the document that the processor follows.
     pub const fn revision(&self) -> Revision {
         match self {
             Self::Shipped(_) => Revision::Shipped,
@@ -166,7 +166,7 @@ impl Processor {
         }
     }
 
-    /// Whether DCache records carry the data address.
+    /// Returns whether DCache records carry the data address.
     pub(crate) const fn reports_data_address(&self) -> bool {
         match self {
             Self::Shipped(shipped) => shipped.capabilities.ecx.contains(Ecx::LWP_DATA_ADDRESS),
@@ -174,8 +174,8 @@ impl Processor {
         }
     }
 
-    /// Width and rounding of the latency counter in bits. The proposal has no field for the rounding;
-    /// it counts in steps of 16.
+    /// Width and rounding of the latency counter in bits. The proposal has no field for the
+    /// rounding; it counts in steps of 16.
     ///
     /// Spec: P07 §4.3.1; LWP §1.2.
     const fn latency_counter(&self) -> (u32, u32) {

@@ -1,4 +1,4 @@
-//! What the unit needs from, and tells to, the world around it.
+//! The unit's needs from the world around it, and its messages to it.
 
 use alloc::vec::Vec;
 
@@ -26,8 +26,8 @@ pub trait Signals {
     /// Spec: LWP §4.1.
     fn timestamp(&mut self) -> u64;
 
-    /// The number of the core, for byte 1 of a record, where nobody keeps COREID up to date: a virtual processor
-    /// whose threads go from core to core unseen. Asked once per record.
+    /// The number of the core, for byte 1 of a record, where nobody keeps COREID up to date: a
+    /// virtual processor whose threads go from core to core unseen. Asked once per record.
     ///
     /// Spec: LWP §2.1, §4.1.
     fn core(&mut self) -> Option<u8> {
@@ -58,12 +58,13 @@ impl Signals for Quiet {
     }
 }
 
-/// Surroundings with repeatable random bits and a clock set from outside, which remember interrupts.
+/// Surroundings with repeatable random bits and a clock set from outside, which remember
+/// interrupts.
 #[derive(Clone, Debug)]
 pub struct Seeded {
     /// Source of random bits.
     pub random: Xorshift32,
-    /// What the time-stamp counter shows.
+    /// The time-stamp counter.
     pub timestamp: u64,
     /// Vectors of the interrupts raised so far.
     pub interrupts: Vec<u8>,

@@ -12,8 +12,9 @@ impl LwpUnit {
     /// Executes SLWPCB: flushes and returns the effective address of the active block, 0 if LWP is
     /// off. The value is what the destination register holds afterwards, its upper half included.
     ///
-    /// The flush stores a waiting record, then writes the counters of active events to EventCounter*n*
-    /// and the head to BufferHeadOffset. LWP stays on, no flag of the processor changes.
+    /// The flush stores a waiting record, then writes the counters of active events to
+    /// EventCounter*n* and the head to BufferHeadOffset. LWP stays on, no flag of the processor
+    /// changes.
     ///
     /// # Errors
     ///
@@ -58,7 +59,8 @@ impl LwpUnit {
                 let mut staged = Staged::new(memory);
                 match self.land_in(profile, &mut staged)? {
                     Some((after, delivery)) => {
-                        // The landed event is reset from its interval before the counters are written.
+                        // The landed event is reset from its interval before the counters are
+                        // written.
                         staged.commit()?;
                         self.landed(after, delivery, signals);
                         return self.flush(cpu, memory, signals);

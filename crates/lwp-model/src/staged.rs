@@ -8,8 +8,8 @@ use crate::LinearMemory;
 
 /// A view of memory in which writes are checked at once but made later, all together.
 ///
-/// Reads see the writes held back. Faults therefore come in the order of the accesses, and an operation
-/// that faults half-way has written nothing: it can be restarted.
+/// Reads see the writes held back. Faults therefore come in the order of the accesses, and an
+/// operation that faults half-way has written nothing: it can be restarted.
 ///
 /// Spec: LWP §6.4.
 pub(crate) struct Staged<'m, M> {
@@ -61,7 +61,7 @@ impl<'m, M: LinearMemory> Staged<'m, M> {
         self.write(address, &value.to_le_bytes())
     }
 
-    /// How much is held back now, for [`Self::forget_since`].
+    /// Returns the amount that is held back now, for [`Self::forget_since`].
     pub(crate) fn mark(&self) -> usize {
         self.writes.len()
     }

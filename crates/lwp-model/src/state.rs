@@ -118,7 +118,7 @@ impl core::fmt::Display for StateError {
 impl core::error::Error for StateError {}
 
 impl LwpUnit {
-    /// What the unit remembers.
+    /// Returns the state that the unit remembers.
     pub fn state(&self) -> UnitStateV1 {
         let revision = self.processor.revision();
         let (profile, deferred) = match &self.state {

@@ -1,5 +1,5 @@
-//! The unit as the system sees it: CPUID, MSRs, XCR0, XSAVE, and what a switch of context, guest or to
-//! SMM saves.
+//! The unit as the system sees it: CPUID, MSRs, XCR0, XSAVE, and what a switch of context, guest or
+//! to SMM saves.
 
 use alloc::vec::Vec;
 
@@ -18,8 +18,8 @@ use crate::unit::{LwpUnit, Profile, State};
 use crate::{Cpu, LinearMemory, Signals};
 
 impl LwpUnit {
-    /// Switches everything on that the processor has, as a system without reservations would: `XCR0[62]`
-    /// set; all features allowed; core 0; interrupt vector FFh.
+    /// Switches everything on that the processor has, as a system without reservations would:
+    /// `XCR0[62]` set; all features allowed; core 0; interrupt vector FFh.
     ///
     /// Spec: P07 §5.2.1; LWP §1.4, §2.1.
     pub fn enable_everything(&mut self) {
@@ -34,8 +34,8 @@ impl LwpUnit {
     }
 
     /// Switches on what [`Self::enable_everything`] does, but of the events that are counted only
-    /// `granted`: a system that keeps some to itself. Bits of events that the processor lacks, and of
-    /// modes, change nothing. Programmed events need no grant.
+    /// `granted`: a system that keeps some to itself. Bits of events that the processor lacks, and
+    /// of modes, change nothing. Programmed events need no grant.
     ///
     /// Spec: P07 §5.2.1; LWP §2.1.
     pub fn enable_events(&mut self, granted: EventFlags) {
@@ -95,7 +95,8 @@ impl LwpUnit {
     ///
     /// # Errors
     ///
-    /// `#GP(0)` at CPL above 0, for another register, and in the proposal, whose MSRs have no numbers.
+    /// `#GP(0)` at CPL above 0, for another register, and in the proposal, whose MSRs have no
+    /// numbers.
     ///
     /// Spec: LWP §2.1, §2.2.
     pub fn rdmsr(&self, cpu: &Cpu, msr: u32) -> Result<u64, Fault> {
@@ -146,8 +147,8 @@ impl LwpUnit {
     ///
     /// # Errors
     ///
-    /// `#GP(0)` at CPL above 0, for a feature the processor lacks, and in the shipped form, which has
-    /// no such register.
+    /// `#GP(0)` at CPL above 0, for a feature the processor lacks, and in the shipped form, which
+    /// has no such register.
     ///
     /// Spec: P07 §5.2.1.
     pub fn write_lwpmsr0(&mut self, cpu: &Cpu, value: LwpMsr0) -> Result<(), Fault> {
@@ -214,8 +215,8 @@ impl LwpUnit {
     /// The LWP component that XSAVE writes, or `None` if LWP is off and its XSTATE_BV bit is clear.
     ///
     /// Neither control block nor ring is touched; head and counters in memory stay behind until the
-    /// next flush. BufferSize is saved as rounded, with Random in its high bits: DEV-12. Legal at any
-    /// privilege level. The proposal has [`Self::save_volatile`] instead.
+    /// next flush. BufferSize is saved as rounded, with Random in its high bits: DEV-12. Legal at
+    /// any privilege level. The proposal has [`Self::save_volatile`] instead.
     ///
     /// Spec: LWP §6.1.
     pub fn xsave(&self) -> Option<LwpXsave> {
@@ -239,7 +240,8 @@ impl LwpUnit {
         Some(image)
     }
 
-    /// Loads the LWP component as XRSTOR does. `None` stands for a clear bit in XSTATE_BV: LWP goes off.
+    /// Loads the LWP component as XRSTOR does. `None` stands for a clear bit in XSTATE_BV: LWP goes
+    /// off.
     ///
     /// Threshold, intervals and the IP range are read from the block when the unit next works, see
     /// [`Self::settle`]. Flags are cut to what `LWP_CFG` allows now: DEV-28. An image that names no
@@ -247,8 +249,8 @@ impl LwpUnit {
     ///
     /// # Errors
     ///
-    /// `#GP(0)` if LWP is not enabled in XCR0 and an image is given, or, at CPL above 0, if block or
-    /// ring lie outside DS: DEV-29. LWP is then unchanged.
+    /// `#GP(0)` if LWP is not enabled in XCR0 and an image is given, or, at CPL above 0, if block
+    /// or ring lie outside DS: DEV-29. LWP is then unchanged.
     ///
     /// Spec: LWP §6.1, §6.2.
     pub fn xrstor(&mut self, cpu: &Cpu, image: Option<&LwpXsave>) -> Result<(), Fault> {
@@ -303,8 +305,8 @@ impl LwpUnit {
             .collect()
     }
 
-    /// What the proposal saves at a switch of thread or guest (VMSAVE) and on entry to SMM; `None` if
-    /// LWP is off.
+    /// Returns the state that the proposal saves at a switch of thread or guest (VMSAVE) and on
+    /// entry to SMM; `None` if LWP is off.
     ///
     /// A record that waits for its page has no place there. It is lost, and counted as missed.
     ///
@@ -324,8 +326,9 @@ impl LwpUnit {
         }
     }
 
-    /// Brings back what [`Self::save_volatile`] saved. Memory is read on entry to CPL 3, because the
-    /// block may be paged out while a kernel, a hypervisor or SMM code runs: see [`Self::settle`].
+    /// Brings back what [`Self::save_volatile`] saved. Memory is read on entry to CPL 3, because
+    /// the block may be paged out while a kernel, a hypervisor or SMM code runs: see
+    /// [`Self::settle`].
     ///
     /// Spec: P07 §5.5.2.
     pub fn restore_volatile(&mut self, volatile: Option<Volatile2007>) {

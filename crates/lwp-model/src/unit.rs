@@ -20,7 +20,8 @@ use crate::staged::Staged;
 use crate::state::Volatile2007;
 use crate::{Cpu, LinearMemory, Signals};
 
-/// What software does not change while a profile runs, and the XSAVE image does not hold.
+/// The values that software does not change while a profile runs, and the XSAVE image does not
+/// hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Constants {
     /// EventInterval of each slot.
@@ -50,17 +51,17 @@ pub(crate) struct Profile {
     pub(crate) constants: Option<Constants>,
 }
 
-/// Whether a profile runs.
+/// The state of the unit: a profile runs, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Off,
-    /// Proposal only: the block is known, the rest is read when CPL 3 is entered. Without progress the
-    /// block is loaded as by LLWPCB.
+    /// Proposal only: the block is known, the rest is read when CPL 3 is entered. Without progress
+    /// the block is loaded as by LLWPCB.
     Deferred(Volatile2007),
     On(Profile),
 }
 
-/// What came of one retired instruction.
+/// The outcome of one retired instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retirement {
     /// Records stored, missed ones included.
@@ -114,12 +115,12 @@ impl LwpUnit {
         &self.policy
     }
 
-    /// Whether a profile runs (or, in the proposal, will run on return to CPL 3).
+    /// Returns whether a profile runs (or, in the proposal, will run on return to CPL 3).
     pub const fn is_on(&self) -> bool {
         !matches!(self.state, State::Off)
     }
 
-    /// Whether the system lets programs use the unit at all.
+    /// Returns whether the system lets programs use the unit at all.
     ///
     /// Spec: P07 §5.2.1; LWP §1.2.
     pub(crate) fn is_available(&self) -> bool {
@@ -157,7 +158,8 @@ impl LwpUnit {
 
     /// The interrupt to raise when `profile` reaches its threshold, if any.
     ///
-    /// Clearing INT in the MSR silences a running profile at once; vector 0 means no interrupt: DEV-11.
+    /// Clearing INT in the MSR silences a running profile at once; vector 0 means no interrupt:
+    /// DEV-11.
     ///
     /// Spec: P07 §5.2.1; LWP §2.1, §5.7.
     pub(crate) fn interrupt_vector(&self, profile: &Profile) -> Option<u8> {
@@ -204,9 +206,10 @@ impl LwpUnit {
     ///
     /// # Errors
     ///
-    /// `#PF` if control block or ring cannot be reached. Under [`OnFault::Restart`] nothing has changed
-    /// then: let the instruction retire again after the fault is repaired. Under the other policies
-    /// only the reading of the block after a restore faults so; the rest is [`Retirement::trap`].
+    /// `#PF` if control block or ring cannot be reached. Under [`OnFault::Restart`] nothing has
+    /// changed then: let the instruction retire again after the fault is repaired. Under the other
+    /// policies only the reading of the block after a restore faults so; the rest is
+    /// [`Retirement::trap`].
     ///
     /// Spec: P07 §3, §5.5.1, §5.5.6; LWP §4.2, §4.3, §5.7, §6.4.
     pub fn retire<M: LinearMemory, S: Signals>(
@@ -328,7 +331,8 @@ impl Profile {
         self.slots.iter().position(|slot| slot.kind == Some(kind))
     }
 
-    /// Counts what `retired` did. Returns the slots that expired, in order, with the event to report.
+    /// Counts what `retired` did. Returns the slots that expired, in order, with the event to
+    /// report.
     ///
     /// Spec: P07 §3, §5.5.1; LWP §4.2.
     fn count(&mut self, processor: &Processor, retired: &Retired<'_>) -> Vec<(usize, Event)> {

@@ -57,9 +57,9 @@ impl Table {
 
 /// `pctx_set_events(3CPC)`, which takes pairs of event and handler until PCTX_NULL_EVENT.
 ///
-/// Functions of a variable number of arguments cannot be written in Rust yet. All arguments here are
-/// whole words, so the first five of the list are in registers and the others on the stack, in order;
-/// both places are handed to [`set_events`].
+/// Functions of a variable number of arguments cannot be written in Rust yet. All arguments here
+/// are whole words, so the first five of the list are in registers and the others on the stack, in
+/// order; both places are handed to [`set_events`].
 ///
 /// Spec: System V ABI, AMD64 supplement, §3.2.3.
 ///

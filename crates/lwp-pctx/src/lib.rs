@@ -1,21 +1,22 @@
 //! `libpctx.so.1`: the C interface of Solaris' libpctx, on Linux.
 //!
-//! The library is the crate `pctx` behind C functions. This crate checks pointers, sets `errno`, calls C
-//! handlers and tells error functions. `include/libpctx.h` declares the interface, the manual pages in
-//! `man/` describe it, and `abi/` says which symbol has which version.
+//! The library is the crate `pctx` behind C functions. This crate checks pointers, sets `errno`,
+//! calls C handlers and tells error functions. `include/libpctx.h` declares the interface, the
+//! manual pages in `man/` describe it, and `abi/` says which symbol has which version.
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: a C interface takes pointers. What each function asks of its caller is what the manual
-//! page says: pointers come from this library, strings end with NUL, handlers have the declared type.
-//! The memory of a `pctx_t` is never given back, so that `pctx_terminate`, which a signal handler may
-//! call late, can tell a released one.
+//! JUSTIFICATION: a C interface takes pointers. What each function asks of its caller is what the
+//! manual page says: pointers come from this library, strings end with NUL, handlers have the
+//! declared type. The memory of a `pctx_t` is never given back, so that `pctx_terminate`, which a
+//! signal handler may call late, can tell a released one.
 //!
 //! # With libcpc
 //!
-//! libcpc looks two functions up by name. `pid_t __pctx_cpc_tid(pctx_t *, id_t)` gives the kernel's number
-//! of an LWP, -1 and ESRCH if there is none. `void __pctx_cpc_watch(pctx_t *, int, void (*)(void))` has
-//! `pctx_run` wait for a descriptor too, and call the function when it may be readable.
+//! libcpc looks two functions up by name. `pid_t __pctx_cpc_tid(pctx_t *, id_t)` gives the kernel's
+//! number of an LWP, -1 and ESRCH if there is none.
+//! `void __pctx_cpc_watch(pctx_t *, int, void (*)(void))` has `pctx_run` wait for a descriptor too,
+//! and call the function when it may be readable.
 
 mod events;
 mod object;
@@ -70,8 +71,8 @@ fn handed_out(
 ///
 /// # Safety
 ///
-/// `filename` is a string, `argv` a list of strings that ends with NULL, `errfn` NULL or a function of
-/// the documented type.
+/// `filename` is a string, `argv` a list of strings that ends with NULL, `errfn` NULL or a function
+/// of the documented type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pctx_create(
     filename: *const c_char,
@@ -130,8 +131,8 @@ pub unsafe extern "C" fn pctx_capture(
     handed_out(Pctx::capture(pid), c"capture", arg, reporter)
 }
 
-/// `pctx_release(3CPC)`. NULL and a released object are ignored, and what another thread has made is
-/// left to it: the process goes free when that thread ends.
+/// `pctx_release(3CPC)`. NULL and a released object are ignored, and what another thread has made
+/// is left to it: the process goes free when that thread ends.
 ///
 /// # Safety
 ///
@@ -183,12 +184,13 @@ pub unsafe extern "C" fn __pctx_cpc_tid(pctx: *mut PctxT, lwp: c_int) -> libc::p
     })
 }
 
-/// Has `pctx_run` wait for `descriptor` too, and call `attend` whenever it may be readable; with NULL,
-/// not any more.
+/// Has `pctx_run` wait for `descriptor` too, and call `attend` whenever it may be readable; with
+/// NULL, not any more.
 ///
 /// # Safety
 ///
-/// `pctx` is NULL or an object of this library; the descriptor stays open as long as the object lives.
+/// `pctx` is NULL or an object of this library; the descriptor stays open as long as the object
+/// lives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pctx_cpc_watch(
     pctx: *mut PctxT,

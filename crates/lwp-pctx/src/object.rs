@@ -1,4 +1,4 @@
-//! What a `pctx_t *` points to.
+//! The target of a `pctx_t *`.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -9,7 +9,8 @@ use pctx::{Pctx, Terminator};
 use crate::events::Table;
 use crate::report::Reporter;
 
-/// What a run waits for besides its own events, and what to call then: libcpc's.
+/// A descriptor that a run waits for besides its own events, and the function to call then:
+/// libcpc's.
 #[derive(Clone, Copy)]
 pub(crate) struct Watch {
     pub(crate) descriptor: c_int,
@@ -46,7 +47,7 @@ impl Context {
     }
 }
 
-/// What a live object begins with: "pctx" and a number.
+/// The first word of a live object: "pctx" and a number.
 const LIVE: u64 = 0x7063_7478_0000_0001;
 
 /// A `pctx_t`. Its memory is never given back: a late `pctx_terminate` must be able to look.
@@ -66,8 +67,8 @@ impl PctxT {
     ///
     /// # Safety
     ///
-    /// `object` is NULL or was made by [`PctxT::create`]; no call uses it, save `pctx_terminate`, which
-    /// looks at the tag first.
+    /// `object` is NULL or was made by [`PctxT::create`]; no call uses it, save `pctx_terminate`,
+    /// which looks at the tag first.
     pub(crate) unsafe fn destroy(object: *mut Self) -> Option<Context> {
         if object.is_null() {
             return None;

@@ -19,7 +19,7 @@ pub struct VaList {
 /// A `pctx_errfn_t *`. An array as parameter, which a `va_list` is, is a pointer to its element.
 pub type ErrorFunction = extern "C" fn(*const c_char, *const c_char, *mut VaList);
 
-/// Where failures are reported.
+/// The receiver of failures.
 #[derive(Clone, Copy)]
 pub(crate) struct Reporter {
     function: Option<ErrorFunction>,

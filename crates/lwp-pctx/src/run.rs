@@ -181,8 +181,8 @@ impl Handlers for Client<'_> {
         let context = Context::new(child, self.context.arg, self.context.reporter);
         context.handlers.set(table);
         let object = PctxT::create(context);
-        // SAFETY: the client set a function of this type. It runs in a process of its own and may run
-        // the child, so signals are not held back here.
+        // SAFETY: the client set a function of this type. It runs in a process of its own and may
+        // run the child, so signals are not held back here.
         unsafe {
             handler(object, parent, pid, lwp.0, self.context.arg);
             drop(PctxT::destroy(object));

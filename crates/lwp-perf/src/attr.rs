@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Attr {
-    /// Which PMU: a `PERF_TYPE_*` or the number in the PMU's `type` file.
+    /// The PMU: a `PERF_TYPE_*` or the number in the PMU's `type` file.
     pub kind: u32,
     /// Size of this structure in bytes.
     pub size: u32,
@@ -18,9 +18,9 @@ pub struct Attr {
     pub config: u64,
     /// Events between two samples; a frequency in Hz with [`Flags::FREQ`].
     pub sample_period: u64,
-    /// What a sample consists of.
+    /// The parts of a sample.
     pub sample_type: u64,
-    /// What read(2) returns.
+    /// The parts of what read(2) returns.
     pub read_format: u64,
     /// One-bit options, and `precise_ip`.
     pub flags: u64,
@@ -32,7 +32,7 @@ pub struct Attr {
     pub config1: u64,
     /// More of the event.
     pub config2: u64,
-    /// Which branches a branch stack holds.
+    /// The branches that a branch stack holds.
     pub branch_sample_type: u64,
     /// User registers to sample.
     pub sample_regs_user: u64,

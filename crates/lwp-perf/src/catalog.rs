@@ -62,16 +62,17 @@ impl Catalog {
         self.pmus.iter().find(|pmu| pmu.name == name)
     }
 
-    /// The processor's core PMU: the one that raw codes and attributes are for. On a hybrid processor
-    /// the one of its large cores.
+    /// The processor's core PMU: the one that raw codes and attributes are for. On a hybrid
+    /// processor the one of its large cores.
     pub fn core(&self) -> Option<&Pmu> {
         self.pmu("cpu").or_else(|| self.pmu("cpu_core"))
     }
 
-    /// The PMUs of the processor's cores: one, or on a hybrid processor one for each kind of core, the
-    /// large ones first.
+    /// The PMUs of the processor's cores: one, or on a hybrid processor one for each kind of core,
+    /// the large ones first.
     ///
-    /// Spec: sysfs, "bus/event_source/devices"; hybrid processors have `cpu_core`, `cpu_atom` and so on.
+    /// Spec: sysfs, "bus/event_source/devices"; hybrid processors have `cpu_core`, `cpu_atom` and
+    /// so on.
     pub fn cores(&self) -> Vec<&Pmu> {
         let first = self.core().into_iter();
         let kinds = self.pmus.iter().filter(|pmu| pmu.name.starts_with("cpu_"));
@@ -79,13 +80,14 @@ impl Catalog {
         first.chain(others.filter(|_| self.pmu("cpu").is_none())).collect()
     }
 
-    /// What counts `event` on each kind of core: the place of the kind in [`Catalog::cores`], and the event
-    /// as its PMU takes it. A thread moves between kinds, and each counts only what happens there. What names
-    /// a PMU, and raw codes, which are the large cores', are in one place; what is counted everywhere is in a
-    /// place behind them all. Events of different places cannot be in one group.
+    /// Returns the counters of `event` on each kind of core: the place of the kind in
+    /// [`Catalog::cores`], and the event as its PMU takes it. A thread moves between kinds, and
+    /// each counts only what happens there. What names a PMU, and raw codes, which are the large
+    /// cores', are in one place; what is counted everywhere is in a place behind them all. Events
+    /// of different places cannot be in one group.
     ///
-    /// Spec: perf_event_open(2), "PERF_TYPE_HARDWARE" and "PERF_TYPE_HW_CACHE" (Linux 5.13): bits 63:32 of
-    /// config are the PMU's type.
+    /// Spec: perf_event_open(2), "PERF_TYPE_HARDWARE" and "PERF_TYPE_HW_CACHE" (Linux 5.13): bits
+    /// 63:32 of config are the PMU's type.
     pub fn on_cores(&self, event: &Event) -> Vec<(usize, Event)> {
         let cores = self.cores();
         if cores.len() < 2 {
@@ -195,7 +197,8 @@ impl Catalog {
         Ok(event)
     }
 
-    /// perf's generic events: names that are known everywhere, whether this machine has them or not.
+    /// perf's generic events: names that are known everywhere, whether this machine has them or
+    /// not.
     pub fn generic(&self) -> Vec<&'static str> {
         firsts(names::GENERIC)
     }
@@ -219,7 +222,8 @@ impl Catalog {
         all
     }
 
-    /// How many events a core can count at a time: general counters and fixed ones. 0 without a PMU.
+    /// Returns the number of events that a core can count at a time: general counters and fixed
+    /// ones. 0 without a PMU.
     ///
     /// Spec: Intel SDM volume 2, CPUID leaf 0AH (EAX 15:8, EDX 4:0); PPR, CPUID Fn8000_0022 EBX 3:0
     /// and Fn8000_0001 ECX bit 23.
@@ -244,7 +248,7 @@ impl Catalog {
         if extended { 6 } else { 4 }
     }
 
-    /// Whether a core PMU exists.
+    /// Returns whether a core PMU exists.
     pub fn has_pmu(&self) -> bool {
         self.core().is_some()
     }

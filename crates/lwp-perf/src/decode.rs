@@ -1,7 +1,7 @@
 //! From samples of the PMU to event records of LWP.
 //!
-//! LWP's records say which instruction retired, where a branch went and what a cache miss cost. IBS and
-//! PEBS say the same in their own words; samples of other events give the instruction alone.
+//! LWP's records say which instruction retired, where a branch went and what a cache miss cost. IBS
+//! and PEBS say the same in their own words; samples of other events give the instruction alone.
 
 use lwp_arch::record::{BranchFlags, DataSource, Event as LwpEvent, Record as LwpRecord};
 use lwp_arch::{AppPc, EventKind, LinearAddr, Revision};
@@ -10,7 +10,7 @@ use crate::sample::Sample;
 
 pub mod ibs;
 
-/// Where a load's data came from, by `union perf_mem_data_src`.
+/// The source of a load's data, by `union perf_mem_data_src`.
 ///
 /// Spec: perf_event.h, `union perf_mem_data_src`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl MemoryAccess {
         self.0 >> low & ((1 << count) - 1)
     }
 
-    /// Whether it was a load.
+    /// Returns whether it was a load.
     pub fn is_load(self) -> bool {
         self.bits(0, 5) & 2 != 0
     }
@@ -62,7 +62,7 @@ impl MemoryAccess {
         self.bits(37, 1) == 1
     }
 
-    /// Whether the L1 data cache had it.
+    /// Returns whether the L1 data cache had it.
     pub fn is_l1_hit(self) -> bool {
         const L1: u64 = 0x08;
         match self.level_number() {
@@ -102,8 +102,9 @@ impl MemoryAccess {
     }
 }
 
-/// The LWP record of `sample`, an event of kind `kind`. `None` where the sample does not have what the
-/// record needs: an instruction address always; for a cache miss a data source that is not the L1.
+/// The LWP record of `sample`, an event of kind `kind`. `None` where the sample does not have what
+/// the record needs: an instruction address always; for a cache miss a data source that is not the
+/// L1.
 ///
 /// The time stamp is the sample's, in ns: perf has no other clock that is the same everywhere.
 pub fn lwp_record(sample: &Sample, kind: EventKind) -> Option<LwpRecord> {
@@ -137,8 +138,8 @@ fn cache_miss(sample: &Sample) -> Option<LwpEvent> {
     })
 }
 
-/// A sampled branch: perf puts its target into `addr` where the PMU knows it. Without one there is no
-/// record, because a record that names no target would name the wrong one.
+/// A sampled branch: perf puts its target into `addr` where the PMU knows it. Without one there is
+/// no record, because a record that names no target would name the wrong one.
 fn branch(sample: &Sample) -> Option<LwpEvent> {
     let target = AppPc(sample.address.filter(|address| *address != 0)?);
     Some(LwpEvent::BranchesRetired { flags: BranchFlags::new(true, None), target })

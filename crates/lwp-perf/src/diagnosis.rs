@@ -1,8 +1,8 @@
 //! Why an event cannot be had on this machine, and what to do about it.
 //!
-//! The kernel answers with an error number that stands for a dozen reasons. What was asked for and what
-//! the machine says about itself (the paranoia level, seccomp, the list of PMUs, the hypervisor bit)
-//! narrow it down to one.
+//! The kernel answers with an error number that stands for a dozen reasons. What was asked for and
+//! what the machine says about itself (the paranoia level, seccomp, the list of PMUs, the
+//! hypervisor bit) narrow it down to one.
 
 use rustix::io::Errno;
 
@@ -17,16 +17,16 @@ use crate::kernel::Kernel;
 pub struct Unavailable {
     /// The event's name.
     pub event: String,
-    /// Which of the requests it was, from 0; `None` where the group as a whole failed.
+    /// The number of the request, from 0; `None` where the group as a whole failed.
     pub index: Option<usize>,
     /// Why.
     pub cause: Cause,
-    /// What the kernel said; `None` where it was not asked.
+    /// The kernel's error; `None` where it was not asked.
     pub errno: Option<Errno>,
 }
 
 impl Unavailable {
-    /// What to do about it: one sentence.
+    /// Returns the advice: one sentence.
     pub fn remedy(&self) -> String {
         self.cause.remedy()
     }
@@ -112,7 +112,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What to do about it: one sentence.
+    /// Returns the advice: one sentence.
     pub fn remedy(&self) -> String {
         let software =
             "count software events such as task-clock, or run the program on the virtual CPU";
@@ -160,16 +160,16 @@ impl Cause {
     }
 }
 
-/// What was asked for when the kernel refused.
+/// The request that the kernel refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
     /// The event.
     pub event: &'a Event,
     /// The attribute it was opened with.
     pub attr: &'a Attr,
-    /// Where it was to count.
+    /// The place where it was to count.
     pub target: Target,
-    /// Whether it was to join a group with others in it.
+    /// True if it was to join a group with others in it.
     pub joining: bool,
 }
 
@@ -202,8 +202,8 @@ pub fn diagnose(kernel: &dyn Kernel, refused: Refused<'_>, errno: Errno) -> Caus
     }
 }
 
-/// EACCES and EPERM: paranoia, seccomp, or another user's process. Paranoia is EACCES; filters say EPERM,
-/// if they say anything else than ENOSYS.
+/// EACCES and EPERM: paranoia, seccomp, or another user's process. Paranoia is EACCES; filters say
+/// EPERM, if they say anything else than ENOSYS.
 fn permission(kernel: &dyn Kernel, refused: Refused<'_>, errno: Errno) -> Cause {
     if errno == Errno::PERM && seccomp(kernel) {
         return Cause::Seccomp;
@@ -266,12 +266,12 @@ fn invalid(kernel: &dyn Kernel, refused: Refused<'_>) -> Cause {
     Cause::NotOnThisProcessor
 }
 
-/// Whether a pinned group that went into error state lost its counter to the watchdog.
+/// Returns whether a pinned group that went into error state lost its counter to the watchdog.
 pub fn watchdog(kernel: &dyn Kernel) -> bool {
     number(kernel, "/proc/sys/kernel/nmi_watchdog") == Some(1)
 }
 
-/// Whether the processor's core PMU is known to the kernel.
+/// Returns whether the processor's core PMU is known to the kernel.
 ///
 /// Spec: sysfs, "bus/event_source/devices"; hybrid processors have `cpu_core` and `cpu_atom`.
 pub fn has_core_pmu(kernel: &dyn Kernel) -> bool {
@@ -280,12 +280,12 @@ pub fn has_core_pmu(kernel: &dyn Kernel) -> bool {
         .any(|pmu| kernel.text(&format!("{}/{pmu}/type", crate::pmu::DEVICES)).is_ok())
 }
 
-/// Whether CPUID says that a hypervisor is present.
+/// Returns whether CPUID says that a hypervisor is present.
 fn is_virtual(kernel: &dyn Kernel) -> bool {
     kernel.cpuid(1, 0)[2] >> 31 == 1
 }
 
-/// Whether this process runs under a seccomp filter.
+/// Returns whether this process runs under a seccomp filter.
 ///
 /// Spec: proc(5), `/proc/pid/status`, "Seccomp".
 fn seccomp(kernel: &dyn Kernel) -> bool {
@@ -297,7 +297,7 @@ fn number(kernel: &dyn Kernel, path: &str) -> Option<i32> {
     kernel.text(path).ok()?.trim().parse().ok()
 }
 
-/// Whether `cpu` is in the list of processors that are online. True where there is no list.
+/// Returns whether `cpu` is in the list of processors that are online. True where there is no list.
 fn cpu_online(kernel: &dyn Kernel, cpu: u32) -> bool {
     let Ok(list) = kernel.text("/sys/devices/system/cpu/online") else {
         return true;

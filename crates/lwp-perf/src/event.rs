@@ -41,12 +41,12 @@ impl Event {
         }
     }
 
-    /// Whether the kernel counts it by itself, without a PMU.
+    /// Returns whether the kernel counts it by itself, without a PMU.
     pub fn is_software(&self) -> bool {
         self.kind == crate::attr::kind::SOFTWARE
     }
 
-    /// Whether the processor's core PMU counts it.
+    /// Returns whether the processor's core PMU counts it.
     pub fn is_core(&self) -> bool {
         use crate::attr::kind::{HARDWARE, HW_CACHE, RAW};
         matches!(self.kind, HARDWARE | HW_CACHE | RAW)

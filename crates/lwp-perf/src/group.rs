@@ -21,7 +21,7 @@ pub enum Target {
     Cpu(u32),
 }
 
-/// Whether new children are counted too. Their counts are *added* to the group's when they end.
+/// The counting of new children. Their counts are *added* to the group's when they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Inherit {
     /// The target alone.
@@ -33,15 +33,15 @@ pub enum Inherit {
     All,
 }
 
-/// How a group counts.
+/// The ways in which a group counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whose events.
     pub target: Target,
-    /// Always on the counters, or in error: [`ReadError::Lost`]. Without it the kernel may count part
-    /// of the time, which [`Reading::running_ns`] tells.
+    /// Always on the counters, or in error: [`ReadError::Lost`]. Without it the kernel may count
+    /// part of the time, which [`Reading::running_ns`] tells.
     pub pinned: bool,
-    /// Whether children are counted.
+    /// The counting of children.
     pub inherit: Inherit,
     /// Count from the start; else wait for [`Group::enable`].
     pub enabled: bool,
@@ -59,7 +59,7 @@ impl Options {
 /// One member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to count.
+    /// The event to count.
     pub event: Event,
     /// In which modes, where the event's name does not say.
     pub modes: Modes,
@@ -81,7 +81,7 @@ impl Request {
     }
 }
 
-/// What a group counted.
+/// The counts of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Time enabled, in ns.
@@ -93,8 +93,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Whether every event was counted all the time. The kernel's times may differ by a rounding, in
-    /// either direction.
+    /// Returns whether every event was counted all the time. The kernel's times may differ by a
+    /// rounding, in either direction.
     pub fn is_complete(&self) -> bool {
         self.running_ns >= self.enabled_ns
     }
@@ -116,9 +116,9 @@ pub enum ReadError {
     /// The kernel answered in another shape than asked for.
     #[error("the kernel returned {bytes} bytes for {events} events")]
     Shape {
-        /// How much was returned.
+        /// The number of bytes that were returned.
         bytes: usize,
-        /// How many events the group has.
+        /// The number of the group's events.
         events: usize,
     },
 }
@@ -130,9 +130,9 @@ pub struct Group {
     events: Vec<Handle>,
     /// One metadata page an event, where [`Group::map`] was allowed to.
     pages: Vec<Box<dyn Pages>>,
-    /// Whether the group belongs to the thread that opened it and to it alone.
+    /// True if the group belongs to the thread that opened it and to it alone.
     own: bool,
-    /// Whether the NMI watchdog held a counter when the group was opened.
+    /// True if the NMI watchdog held a counter when the group was opened.
     watchdog: bool,
     buffer: Vec<u64>,
 }
@@ -179,8 +179,8 @@ impl Group {
         Ok(group)
     }
 
-    /// Maps the metadata pages, so that [`Group::read_user`] needs no system call. Does nothing for a
-    /// group of another thread or processor, of which user-space reads would be wrong.
+    /// Maps the metadata pages, so that [`Group::read_user`] needs no system call. Does nothing for
+    /// a group of another thread or processor, of which user-space reads would be wrong.
     ///
     /// Pages are limited (kernel.perf_event_mlock_kb); the group works without them.
     pub fn map(&mut self) -> Result<(), Errno> {
@@ -207,8 +207,9 @@ impl Group {
         &self.events
     }
 
-    /// Starts counting, or goes on. Only the leader is switched: members count while it does. (One that
-    /// is switched off and on itself may stay off until the next switch of threads; Linux 6.18.)
+    /// Starts counting, or goes on. Only the leader is switched: members count while it does. (One
+    /// that is switched off and on itself may stay off until the next switch of threads; Linux
+    /// 6.18.)
     pub fn enable(&self) -> Result<(), Errno> {
         self.kernel.control(self.leader(), Control::Enable { group: false })
     }
@@ -218,8 +219,8 @@ impl Group {
         self.kernel.control(self.leader(), Control::Disable { group: false })
     }
 
-    /// Stops counting and closes the events; values are gone. As dropping, but without freeing memory: a
-    /// signal handler may call it. Mapped pages stay until the group is dropped.
+    /// Stops counting and closes the events; values are gone. As dropping, but without freeing
+    /// memory: a signal handler may call it. Mapped pages stay until the group is dropped.
     pub fn close(&mut self) {
         // What cannot be stopped ends with its descriptor, or with its page.
         let _ = self.disable();
@@ -231,8 +232,8 @@ impl Group {
         self.kernel.control(self.leader(), Control::Reset { group: true })
     }
 
-    /// Does `control` to event `index`. `Refresh` on the leader stops the whole group at the overflow,
-    /// on another member that member alone.
+    /// Does `control` to event `index`. `Refresh` on the leader stops the whole group at the
+    /// overflow, on another member that member alone.
     pub fn control(&self, index: usize, control: Control) -> Result<(), Errno> {
         let event = self.events.get(index).ok_or(Errno::INVAL)?;
         self.kernel.control(event, control)
@@ -245,8 +246,8 @@ impl Group {
         Ok(reading)
     }
 
-    /// Reads all values by one system call, without allocating if `reading` was used before: a signal
-    /// handler may call it.
+    /// Reads all values by one system call, without allocating if `reading` was used before: a
+    /// signal handler may call it.
     ///
     /// Spec: perf_event_open(2), "Reading results", PERF_FORMAT_GROUP.
     pub fn read_into(&mut self, reading: &mut Reading) -> Result<(), ReadError> {
@@ -269,8 +270,8 @@ impl Group {
         Ok(())
     }
 
-    /// Reads all values without a system call, into `values`. False where one of them cannot be read
-    /// so just now; [`Group::read`] then can.
+    /// Reads all values without a system call, into `values`. False where one of them cannot be
+    /// read so just now; [`Group::read`] then can.
     ///
     /// Must be called by the thread that opened the group.
     #[inline]
@@ -287,8 +288,8 @@ impl Group {
         true
     }
 
-    /// As [`Group::read_user`], and returns for how long the leader has been on the counters, in ns.
-    /// `None` where values or time cannot be read so just now.
+    /// As [`Group::read_user`], and returns for how long the leader has been on the counters, in
+    /// ns. `None` where values or time cannot be read so just now.
     #[inline]
     pub fn read_user_timed(&self, values: &mut [u64]) -> Option<u64> {
         let (leader, _) = self.pages.split_first()?;
@@ -324,7 +325,8 @@ pub(crate) fn place(target: Target) -> (i32, i32) {
     }
 }
 
-/// The cause of `errno`. A member that the kernel takes `alone` was refused for the company it keeps.
+/// The cause of `errno`. A member that the kernel takes `alone` was refused for the company it
+/// keeps.
 fn explain(
     kernel: &dyn Kernel,
     mut refused: Refused<'_>,

@@ -1,7 +1,7 @@
-//! What of the kernel this crate uses, as a trait.
+//! The kernel as this crate uses it, as a trait.
 //!
-//! perf events need a PMU, which few test machines have, and their failures need machines that nobody
-//! has all of. [`Linux`] is the running kernel; [`script::Script`] answers from a script.
+//! perf events need a PMU, which few test machines have, and their failures need machines that
+//! nobody has all of. [`Linux`] is the running kernel; [`script::Script`] answers from a script.
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -36,13 +36,14 @@ impl Handle {
         }
     }
 
-    /// Closes the descriptor before the handle is dropped. Nothing can be done to the event after that.
+    /// Closes the descriptor before the handle is dropped. Nothing can be done to the event after
+    /// that.
     pub(crate) fn close(&mut self) {
         self.0 = Inner::Closed;
     }
 }
 
-/// What can be done to an open event.
+/// The controls of an open event.
 ///
 /// Spec: perf_event_open(2), "perf_event ioctl calls".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

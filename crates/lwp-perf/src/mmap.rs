@@ -2,11 +2,11 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: the kernel writes into this memory while we read it, so it is never borrowed as Rust
-//! data: metadata is read through atomics at checked offsets, ring bytes are copied out through raw
-//! pointers inside the mapping, which lives as long as the value. RDPMC is executed only with an index
-//! that the kernel published in the same seqlock section; where the thread has moved on meanwhile, the
-//! value read is discarded by the caller.
+//! JUSTIFICATION: the kernel writes into this memory while we read it, so it is never borrowed as
+//! Rust data: metadata is read through atomics at checked offsets, ring bytes are copied out
+//! through raw pointers inside the mapping, which lives as long as the value. RDPMC is executed
+//! only with an index that the kernel published in the same seqlock section; where the thread has
+//! moved on meanwhile, the value read is discarded by the caller.
 #![allow(unsafe_code, reason = "memory shared with the kernel; see the module's safety section")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -87,8 +87,8 @@ impl Pages for Mapping {
     fn copy(&self, offset: usize, bytes: &mut [u8]) {
         let end = offset.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.data_bytes()), "inside the ring");
-        // SAFETY: checked to lie inside the mapping; the kernel does not write between tail and head,
-        // which is where the ring reader copies from.
+        // SAFETY: checked to lie inside the mapping; the kernel does not write between tail and
+        // head, which is where the ring reader copies from.
         unsafe {
             let from = self.base.add(self.page + offset).as_ptr();
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());

@@ -1,8 +1,8 @@
-//! Names that mean the same on every machine: the kernel's generic events, its software events, and the
-//! PAPI presets that have a generic counterpart.
+//! Names that mean the same on every machine: the kernel's generic events, its software events, and
+//! the PAPI presets that have a generic counterpart.
 //!
-//! Spec: perf_event_open(2), "config"; PAPI preset names as documented by PAPI. Solaris writes presets
-//! as `PAPI_` and lower case, PAPI in upper case; both are accepted.
+//! Spec: perf_event_open(2), "config"; PAPI preset names as documented by PAPI. Solaris writes
+//! presets as `PAPI_` and lower case, PAPI in upper case; both are accepted.
 
 use crate::attr::kind::{HARDWARE, HW_CACHE, SOFTWARE};
 

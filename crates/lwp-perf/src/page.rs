@@ -11,7 +11,7 @@ pub mod field {
     pub const LOCK: usize = 8;
     /// Hardware counter number plus one; 0 while the event is on none.
     pub const INDEX: usize = 12;
-    /// What to add to the hardware counter.
+    /// The number to add to the hardware counter.
     pub const OFFSET: usize = 16;
     /// Time enabled, ns, when the page was written.
     pub const TIME_ENABLED: usize = 24;
@@ -41,7 +41,7 @@ const CAP_USER_RDPMC: u64 = 1 << 2;
 const CAP_USER_TIME: u64 = 1 << 3;
 const CAP_USER_TIME_SHORT: u64 = 1 << 5;
 
-/// How often a reader tries again while the kernel writes, before it gives up.
+/// The number of times that a reader tries again while the kernel writes, before it gives up.
 const TRIES: u32 = 64;
 
 /// An event's shared memory.
@@ -77,9 +77,10 @@ pub struct UserCount {
 
 /// Reads the count of an event of the calling thread through its metadata page.
 ///
-/// `None` where read(2) must be asked: the kernel forbids RDPMC, the event is on no hardware counter
-/// right now (software events never are), or the kernel kept writing. The thread may be moved to
-/// another processor at any point; the kernel then bumps the lock, and the attempt is repeated.
+/// `None` where read(2) must be asked: the kernel forbids RDPMC, the event is on no hardware
+/// counter right now (software events never are), or the kernel kept writing. The thread may be
+/// moved to another processor at any point; the kernel then bumps the lock, and the attempt is
+/// repeated.
 ///
 /// Only right for events of the calling thread: for another thread's or a processor's event the
 /// instruction would read whatever this processor counts.

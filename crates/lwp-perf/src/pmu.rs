@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::event::Event;
 use crate::kernel::Kernel;
 
-/// Where the kernel lists them.
+/// The directory in which the kernel lists them.
 pub const DEVICES: &str = "/sys/bus/event_source/devices";
 
 /// One PMU.
@@ -28,10 +28,10 @@ pub struct Pmu {
     pub cpus: Option<String>,
 }
 
-/// Where a field's bits go.
+/// The place of a field's bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Which word: 0 is `config`, 1 `config1`, and so on.
+    /// The word: 0 is `config`, 1 `config1`, and so on.
     pub word: usize,
     /// The bits, lowest first.
     pub bits: Vec<RangeInclusive<u32>>,
@@ -54,7 +54,7 @@ pub enum TermError {
     NotANumber {
         /// The field.
         name: String,
-        /// What stood there.
+        /// The value that stood there.
         value: String,
     },
     /// A value has more bits than its field.
@@ -126,7 +126,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
     }
 }
 
-/// Whether a list of processors, such as `0-3,8`, has `cpu`.
+/// Returns whether a list of processors, such as `0-3,8`, has `cpu`.
 pub fn in_list(list: &str, cpu: u32) -> bool {
     list.trim().split(',').any(|part| {
         let (low, high) = part.split_once('-').unwrap_or((part, part));
@@ -175,7 +175,8 @@ impl Pmu {
         })
     }
 
-    /// The event that `terms` describe: fields with values, named events, and fields alone, which are 1.
+    /// The event that `terms` describe: fields with values, named events, and fields alone, which
+    /// are 1.
     pub fn event(&self, name: &str, terms: &str) -> Result<Event, TermError> {
         let mut event = Event::new(name, self.kind, 0);
         event.pmu = Some(self.name.clone());

@@ -1,8 +1,8 @@
 //! Reading the kernel's ring of records.
 //!
 //! The kernel is the only writer and moves `data_head`; the reader is the only one and moves
-//! `data_tail`. Both count bytes for ever; the place in the ring is the count modulo its size. A record
-//! may wrap around the end.
+//! `data_tail`. Both count bytes for ever; the place in the ring is the count modulo its size. A
+//! record may wrap around the end.
 
 use crate::page::{Pages, field};
 
@@ -16,22 +16,22 @@ pub struct RawRecord<'a> {
     pub kind: u32,
     /// Mode of the processor and flags.
     pub misc: u16,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub body: &'a [u8],
 }
 
-/// What is wrong with a ring.
+/// The faults of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingError {
     /// A header with a size that cannot be. Everything up to the head was skipped.
     #[error("a record of {size} bytes at ring position {at:#x}, of {available} available")]
     Size {
-        /// Where, in bytes since the start.
+        /// The place, in bytes since the start.
         at: u64,
         /// The size it gives.
         size: u16,
-        /// How much there is.
+        /// The number of bytes that there are.
         available: u64,
     },
     /// The distance of head and tail is not possible.

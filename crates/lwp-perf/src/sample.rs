@@ -1,9 +1,9 @@
-//! What a record in the ring says.
+//! The content of a record in the ring.
 
 use crate::ring::RawRecord;
 
 bitflags::bitflags! {
-    /// What a sample consists of, in the order in which it lies in the record, save that
+    /// The parts of a sample, in the order in which it lies in the record, save that
     /// `IDENTIFIER` is first.
     ///
     /// Spec: perf_event_open(2), "sample_type".
@@ -27,11 +27,11 @@ bitflags::bitflags! {
         const PERIOD = 1 << 8;
         /// Id of the event's own instance.
         const STREAM_ID = 1 << 9;
-        /// What the PMU says beyond perf's fields: the IBS registers.
+        /// The PMU's data beyond perf's fields: the IBS registers.
         const RAW = 1 << 10;
         /// Cost of the sampled access.
         const WEIGHT = 1 << 14;
-        /// Where the data came from.
+        /// The source of the data.
         const DATA_SRC = 1 << 15;
         /// The event's id, at a fixed place.
         const IDENTIFIER = 1 << 16;
@@ -51,9 +51,9 @@ pub struct Sample {
     pub id: Option<u64>,
     /// Instruction pointer.
     pub ip: Option<u64>,
-    /// Whether the pointer is the instruction that caused the sample, without skid.
+    /// True if the pointer is the instruction that caused the sample, without skid.
     pub exact_ip: bool,
-    /// Whether the processor was in user mode.
+    /// True if the processor was in user mode.
     pub user_mode: bool,
     /// Process and thread.
     pub pid_tid: Option<(u32, u32)>,
@@ -71,7 +71,7 @@ pub struct Sample {
     pub raw: Vec<u8>,
     /// Cost of the access, in cycles; of the structured form its first part.
     pub weight: Option<u64>,
-    /// Where the data came from, as `union perf_mem_data_src`.
+    /// The source of the data, as `union perf_mem_data_src`.
     pub data_source: Option<u64>,
     /// Transaction state.
     pub transaction: Option<u64>,
@@ -89,22 +89,22 @@ pub enum Record {
     Lost {
         /// Id of the event.
         id: u64,
-        /// How many.
+        /// The number of them.
         records: u64,
     },
     /// This many samples were lost by the PMU itself.
     LostSamples {
-        /// How many.
+        /// The number of them.
         samples: u64,
     },
     /// Too many interrupts: the kernel has stopped sampling for a while.
     Throttled {
-        /// When, ns.
+        /// The time in ns.
         time_ns: u64,
     },
     /// It goes on.
     Unthrottled {
-        /// When, ns.
+        /// The time in ns.
         time_ns: u64,
     },
     /// A process or thread was made.

@@ -13,10 +13,10 @@ use crate::kernel::{Control, Handle, Kernel};
 use crate::ring::{Ring, RingError};
 use crate::sample::{Record, SampleFormat, Truncated};
 
-/// How an event is sampled.
+/// The way in which an event is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplerOptions {
-    /// What.
+    /// The event.
     pub event: Event,
     /// In which modes, where the event's name does not say.
     pub modes: Modes,
@@ -24,17 +24,17 @@ pub struct SamplerOptions {
     pub period: u64,
     /// Whose.
     pub target: Target,
-    /// Whether children are sampled too. The kernel allows it only for rings of one processor.
+    /// The sampling of children. The kernel allows it only for rings of one processor.
     pub inherit: Inherit,
-    /// What a sample holds. `IDENTIFIER` is added.
+    /// The parts of a sample. `IDENTIFIER` is added.
     pub format: SampleFormat,
     /// Size of the ring in pages: a power of two.
     pub ring_pages: usize,
 }
 
 impl SamplerOptions {
-    /// Samples `event` of `target` in user mode every `period` events: address, thread, time, into a
-    /// ring of 64 pages.
+    /// Samples `event` of `target` in user mode every `period` events: address, thread, time, into
+    /// a ring of 64 pages.
     pub fn new(event: Event, period: u64, target: Target) -> Self {
         use SampleFormat as F;
         Self {
@@ -49,12 +49,12 @@ impl SamplerOptions {
     }
 }
 
-/// What a sampler has seen besides samples.
+/// The losses that a sampler has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Records for which the ring had no room, as far as the kernel has said.
     pub lost: u64,
-    /// How often the kernel stopped sampling because there were too many interrupts.
+    /// The number of times that the kernel stopped sampling because there were too many interrupts.
     pub throttled: u64,
     /// Records that could not be read.
     pub damaged: u64,
@@ -129,7 +129,7 @@ impl Sampler {
         self.kernel.control(&self.event, Control::Disable { group: false })
     }
 
-    /// How many events have been counted since the sampler was opened, or since it was reset.
+    /// Returns the number of events counted since the sampler was opened, or since it was reset.
     ///
     /// # Errors
     ///
@@ -140,7 +140,8 @@ impl Sampler {
         if read < bytes.len() { Err(Errno::IO) } else { Ok(u64::from_le_bytes(bytes)) }
     }
 
-    /// Forgets every record that waits in the ring, without reading it: a signal handler may call it.
+    /// Forgets every record that waits in the ring, without reading it: a signal handler may call
+    /// it.
     pub fn skip(&mut self) {
         self.ring.skip();
     }
@@ -186,7 +187,7 @@ impl Sampler {
         self.kernel.wait(&self.event, timeout)
     }
 
-    /// What was lost so far.
+    /// Returns the losses so far.
     pub fn losses(&self) -> Losses {
         self.losses
     }

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: neither std nor rustix has perf_event_open. Pointers are passed to live structures
-//! of the size the kernel is told; everything else is a number. The descriptors are owned, and an
-//! event writes into no memory of this process but the mapping in `mmap.rs`.
+//! JUSTIFICATION: neither std nor rustix has perf_event_open. Pointers are passed to live
+//! structures of the size the kernel is told; everything else is a number. The descriptors are
+//! owned, and an event writes into no memory of this process but the mapping in `mmap.rs`.
 #![allow(unsafe_code, reason = "the system call boundary; see the module's safety section")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -41,7 +41,8 @@ fn check(value: i64) -> Result<i64, Errno> {
 /// perf_event_open(2), closed on exec.
 pub fn perf_event_open(attr: &Attr, pid: i32, cpu: i32, leader: RawFd) -> Result<OwnedFd, Errno> {
     let attr = &raw const *attr;
-    // SAFETY: the structure lives through the call and holds its own size; the kernel reads that much.
+    // SAFETY: the structure lives through the call and holds its own size; the kernel reads that
+    // much.
     let fd = check(unsafe {
         libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, leader, FLAG_FD_CLOEXEC)
     })?;
@@ -61,7 +62,8 @@ pub fn control(fd: &OwnedFd, control: Control) -> Result<(), Errno> {
         Control::Output(ring) => (ioc::SET_OUTPUT, ring as u64),
         Control::Notify { signal, tid } => return notify(fd, signal, tid),
         Control::Period(period) => {
-            // SAFETY: the request reads eight bytes through the pointer, which lives through the call.
+            // SAFETY: the request reads eight bytes through the pointer, which lives through the
+            // call.
             let done = unsafe { libc::ioctl(fd.as_raw_fd(), ioc::PERIOD, &raw const period) };
             return check(i64::from(done)).map(drop);
         }

@@ -1,17 +1,18 @@
 //! Inclusive counts of functions that call each other in a circle.
 //!
-//! What a member of the circle did was done for another member if that one was somewhere among its callers.
-//! How likely this was follows from numbers of calls, by the assumption that is made everywhere in estimates:
-//! who called a function does not depend on why. From a call of `h` one walks to its caller, chosen by
-//! numbers of calls, and on, until the walk leaves the circle; with the probability that it comes through `f`, the
-//! work of that call belongs to `f` too.
+//! What a member of the circle did was done for another member if that one was somewhere among its
+//! callers. How likely this was follows from numbers of calls, by the assumption that is made
+//! everywhere in estimates: who called a function does not depend on why. From a call of `h` one
+//! walks to its caller, chosen by numbers of calls, and on, until the walk leaves the circle; with
+//! the probability that it comes through `f`, the work of that call belongs to `f` too.
 //!
-//! With one way through the circle, as where two functions call each other in turn, this is the truth.
+//! With one way through the circle, as where two functions call each other in turn, this is the
+//! truth.
 
 /// A circle: its functions are numbered from zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circle {
-    /// What each did itself, or had done outside the circle.
+    /// The work that each did itself, or had done outside the circle.
     pub work: Vec<f64>,
     /// Calls of each from outside the circle.
     pub entries: Vec<f64>,
@@ -23,8 +24,8 @@ pub struct Circle {
 const LARGEST: usize = 640;
 
 impl Circle {
-    /// What was done while each function was among the callers; `None` if it cannot be told, because nobody entered
-    /// the circle, or it is too large.
+    /// Returns the work done while each function was among the callers; `None` if it cannot be
+    /// told, because nobody entered the circle, or it is too large.
     pub fn inclusive(&self) -> Option<Vec<f64>> {
         let visits = self.visits()?;
         let whole: f64 = self.work.iter().sum();
@@ -37,9 +38,9 @@ impl Circle {
 
     /// In proportion to how often a walk from one function comes by another, for all pairs.
     ///
-    /// Gauss's elimination in the form of Grassmann, Taksar and Heyman (Operations Research 33, 1985): what remains
-    /// on the diagonal is the sum of what leads elsewhere. Nothing is ever subtracted, so nothing is lost where
-    /// one call in a thousand million comes from outside.
+    /// Gauss's elimination in the form of Grassmann, Taksar and Heyman (Operations Research 33,
+    /// 1985): what remains on the diagonal is the sum of what leads elsewhere. Nothing is ever
+    /// subtracted, so nothing is lost where one call in a thousand million comes from outside.
     fn visits(&self) -> Option<Vec<Vec<f64>>> {
         let n = self.work.len();
         if n > LARGEST {

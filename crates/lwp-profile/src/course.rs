@@ -1,9 +1,9 @@
 //! The course of a sampled recording: which frames were sampled when.
 //!
-//! Samples of one thread and event are in order, an interval from each to the next, so a thread's own count of
-//! the event is its clock. Threads have no clock in common. A [`Course`] keeps each lane, that is one event of
-//! one thread, in parts of equal length; the longer the recording, the longer its parts, so that memory has a
-//! bound.
+//! Samples of one thread and event are in order, an interval from each to the next, so a thread's
+//! own count of the event is its clock. Threads have no clock in common. A [`Course`] keeps each
+//! lane, that is one event of one thread, in parts of equal length; the longer the recording, the
+//! longer its parts, so that memory has a bound.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -15,7 +15,8 @@ use crate::wire::{Input, WireError};
 
 /// Most parts of a lane.
 const PARTS: usize = 512;
-/// Most pairs of frames and counts of all lanes, at eight bytes each. With more, parts become longer.
+/// Most pairs of frames and counts of all lanes, at eight bytes each. With more, parts become
+/// longer.
 const ENTRIES: usize = 1 << 24;
 
 /// Frames and how often each was sampled.
@@ -96,8 +97,8 @@ pub struct Course {
 }
 
 impl Course {
-    /// Reads the samples of a recording in their order, and nothing else of it. Damage ends the reading, as it
-    /// does in [`crate::Recording::read`], which says so.
+    /// Reads the samples of a recording in their order, and nothing else of it. Damage ends the
+    /// reading, as it does in [`crate::Recording::read`], which says so.
     ///
     /// # Errors
     ///

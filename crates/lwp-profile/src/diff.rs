@@ -7,7 +7,7 @@ use crate::profile::{FunctionId, Profile, Values};
 /// Something with counts before and after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// What is compared: a function's or line's name.
+    /// The name of the function or line that is compared.
     pub key: String,
     /// Counts before; `None` where it did not occur.
     pub before: Option<Values>,
@@ -28,7 +28,7 @@ impl Row {
 /// Two profiles compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// What was compared, by key.
+    /// The compared rows, by key.
     pub rows: Vec<Row>,
     /// Sum of the one.
     pub before: Values,
@@ -38,7 +38,7 @@ pub struct Diff {
     pub rebuilt: Vec<String>,
 }
 
-/// What rows are keyed by.
+/// The key of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum By {
     /// Functions that are not inlined.
@@ -50,7 +50,7 @@ pub enum By {
     Module,
 }
 
-/// What a profile's modules and functions are called in a comparison.
+/// The names of a profile's modules and functions in a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     /// By module.
@@ -66,7 +66,7 @@ pub struct Matched {
     pub before: Keys,
     /// Those of the other.
     pub after: Keys,
-    /// What functions with another name now were called before, by their common name.
+    /// The former names of functions with another name now, by their common name.
     pub renamed: BTreeMap<String, String>,
 }
 
@@ -144,7 +144,8 @@ fn keyed(
     sums
 }
 
-/// Source files that lie elsewhere now: those whose name only one of the missing and one of the new ones has.
+/// Source files that lie elsewhere now: those whose name only one of the missing and one of the new
+/// ones has.
 fn moved_files<'a>(before: &'a Profile, after: &'a Profile) -> BTreeMap<&'a str, &'a str> {
     let files = |profile: &'a Profile| -> BTreeSet<&'a str> {
         let frames = profile.locations.iter().flat_map(|location| &location.frames);

@@ -11,7 +11,7 @@ pub struct Edge {
     pub from: Option<FunctionId>,
     /// The callee.
     pub to: FunctionId,
-    /// How often.
+    /// The number of calls.
     pub count: u64,
 }
 
@@ -59,7 +59,7 @@ impl CallGraph {
         graph
     }
 
-    /// How often a function was called, by whomever.
+    /// Returns the number of calls of a function, by whomever.
     pub fn calls_of(&self, function: FunctionId) -> u64 {
         let counts = self.callers[function.index()].iter().map(|(_, count)| count);
         counts.fold(0, |sum, count| sum.saturating_add(*count))

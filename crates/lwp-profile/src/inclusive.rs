@@ -3,7 +3,8 @@
 //! Own counts and numbers of calls are exact. How much of a callee's work was done for which caller
 //! is not recorded in an exact profile; it is *estimated* by assuming that every call of a function
 //! costs the same, as gprof does. Functions that call each other in a circle form a group: the
-//! group's work is shared out by the calls that enter it, and among its members as [`crate::circles`] says.
+//! group's work is shared out by the calls that enter it, and among its members as
+//! [`crate::circles`] says.
 
 use crate::circles::Circle;
 use crate::graph::CallGraph;
@@ -14,7 +15,7 @@ use crate::profile::{FunctionId, Profile};
 pub struct Inclusive {
     /// Of each function: what it did itself and what was done for it.
     pub of: Vec<f64>,
-    /// Whether the numbers are true, because the profile has stacks.
+    /// True if the numbers are true, because the profile has stacks.
     pub exact: bool,
     /// Component of each function.
     component: Vec<usize>,
@@ -86,13 +87,14 @@ impl Inclusive {
         Self { of, exact: true, ..Self::default() }
     }
 
-    /// Whether two functions call each other in a circle.
+    /// Returns whether two functions call each other in a circle.
     pub fn same_group(&self, a: FunctionId, b: FunctionId) -> bool {
         let component = |id: FunctionId| self.component.get(id.index());
         component(a).is_some() && component(a) == component(b)
     }
 
-    /// What `count` calls of `callee` from outside its group cost, by the assumption above.
+    /// Returns the cost of `count` calls of `callee` from outside its group, by the assumption
+    /// above.
     pub fn of_calls(&self, callee: FunctionId, count: u64) -> f64 {
         let Some(&number) = self.component.get(callee.index()) else { return 0.0 };
         match self.entries[number] {

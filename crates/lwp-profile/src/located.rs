@@ -1,9 +1,9 @@
 //! Stacks of instructions: the recorded ones, or such as numbers of calls suggest.
 //!
-//! An exact profile has counts of instructions without callers. Here each count is shared out among the inferred
-//! contexts of its function (see [`Inferred`]), in proportion to what the function did in them. A caller stands at the
-//! place from which it made most of the calls. What was counted at an instruction, in a thread, is the same in
-//! sum: only who called is an estimate.
+//! An exact profile has counts of instructions without callers. Here each count is shared out among
+//! the inferred contexts of its function (see [`Inferred`]), in proportion to what the function did
+//! in them. A caller stands at the place from which it made most of the calls. What was counted at
+//! an instruction, in a thread, is the same in sum: only who called is an estimate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::stacks::Inferred;
 pub struct Located {
     /// The stacks.
     pub stacks: Vec<LocatedStack>,
-    /// Whether the stacks were recorded; otherwise callers are estimates.
+    /// True if the stacks were recorded; otherwise callers are estimates.
     pub recorded: bool,
 }
 
@@ -27,12 +27,12 @@ pub struct LocatedStack {
     pub thread: ThreadId,
     /// Locations, innermost first.
     pub locations: Arc<[LocationId]>,
-    /// What was counted at the innermost one.
+    /// The counts of the innermost one.
     pub values: Values,
 }
 
-/// So many stacks a function can have: contexts times instructions. Where there would be more, the smallest
-/// contexts are counted with the others.
+/// So many stacks a function can have: contexts times instructions. Where there would be more, the
+/// smallest contexts are counted with the others.
 const MOST_STACKS: usize = 50_000;
 
 impl Located {
@@ -69,7 +69,7 @@ impl Located {
     }
 }
 
-/// Who called a function, and what it did then.
+/// The callers of a function, and what it did then.
 struct Context {
     /// Places of calls, innermost first.
     callers: Vec<LocationId>,
@@ -90,8 +90,8 @@ fn busiest_sites(profile: &Profile) -> HashMap<(FunctionId, FunctionId), Locatio
     sites.into_iter().map(|(edge, (_, site))| (edge, site)).collect()
 }
 
-/// The places of the calls along a path of functions, innermost first. Who called from nowhere known is the
-/// outermost.
+/// The places of the calls along a path of functions, innermost first. Who called from nowhere
+/// known is the outermost.
 fn callers(
     path: &[FunctionId],
     sites: &HashMap<(FunctionId, FunctionId), LocationId>,
@@ -102,8 +102,8 @@ fn callers(
 
 /// Shares the counts of a function's instructions out among its contexts.
 ///
-/// The n-th context gets what lies between the first n - 1 contexts' share of a count and the first n ones', both
-/// rounded: so the parts are whole and their sum is the count.
+/// The n-th context gets what lies between the first n - 1 contexts' share of a count and the first
+/// n ones', both rounded: so the parts are whole and their sum is the count.
 fn share_out(
     profile: &Profile,
     samples: &[&Sample],
@@ -161,7 +161,8 @@ mod tests {
     use crate::builder::Builder;
     use crate::profile::{CallKind, Event, Frame, Function, Location, Mode, Module, Thread};
 
-    /// `main` calls `a` once and `b` three times from two places; both call `leaf`, `a` once, `b` thrice.
+    /// `main` calls `a` once and `b` three times from two places; both call `leaf`, `a` once, `b`
+    /// thrice.
     fn profile() -> Profile {
         let events = vec![Event { name: "instructions".into(), ..Event::default() }];
         let mut builder = Builder::new("c", Mode::Exact, events);
@@ -206,7 +207,8 @@ mod tests {
             *at.entry(address(stack.locations[0])).or_default() += stack.values.get(0);
         }
         assert_eq!(at, BTreeMap::from([(0, 5), (1, 5), (100, 7), (200, 21), (300, 10), (301, 3)]));
-        // A fourth of the leaf's calls come from a, the others from b, which main calls from 1 most often.
+        // A fourth of the leaf's calls come from a, the others from b, which main calls from 1 most
+        // often.
         let stacks: BTreeMap<Vec<u64>, u64> = located
             .stacks
             .iter()

@@ -27,8 +27,8 @@ pub enum MergeError {
 }
 
 impl Profile {
-    /// The sum of two profiles. Threads with the same name and ids, functions with the same name and
-    /// address, modules with the same path and build id are taken for the same.
+    /// The sum of two profiles. Threads with the same name and ids, functions with the same name
+    /// and address, modules with the same path and build id are taken for the same.
     pub fn merge(&self, other: &Self) -> Result<Self, MergeError> {
         if self.mode != other.mode {
             return Err(MergeError::Modes);

@@ -1,5 +1,5 @@
-//! Names kept in a recording: functions, lines and inlined functions of what was executed, so that nobody needs
-//! the files again that they were found in.
+//! Names kept in a recording: functions, lines and inlined functions of what was executed, so that
+//! nobody needs the files again that they were found in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,9 +63,9 @@ pub struct RecordedNames {
     pub module: u32,
     /// The name that programs link it by, empty where it has none.
     pub soname: String,
-    /// Whether it is a program and no library.
+    /// True if it is a program and no library.
     pub program: bool,
-    /// Whether there was debug information.
+    /// True if there was debug information.
     pub debug: bool,
     /// Names that were missing when the recording was made, in words.
     pub warnings: Vec<String>,
@@ -248,8 +248,8 @@ impl RecordedNames {
     }
 }
 
-/// A number, then so many items. Each takes at least a byte, so that no number makes a reader allocate more than
-/// there is to read.
+/// A number, then so many items. Each takes at least a byte, so that no number makes a reader
+/// allocate more than there is to read.
 fn several<'a, T>(
     input: &mut Input<'a>,
     mut item: impl FnMut(&mut Input<'a>) -> Result<T, WireError>,

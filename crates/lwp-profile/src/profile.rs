@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Whether every execution was counted, or every N-th event was looked at.
+/// The mode of a recording: every execution was counted, or every N-th event was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Every execution of every block was counted: values are true counts.
@@ -22,7 +22,7 @@ pub struct Event {
     pub name: String,
     /// Events per sample; `None` where every event was counted.
     pub interval: Option<u64>,
-    /// Whether a model supplied the events instead of a measurement.
+    /// True if a model supplied the events instead of a measurement.
     pub modelled: bool,
 }
 
@@ -68,7 +68,7 @@ impl Values {
         self.0.get(event).copied().unwrap_or(0)
     }
 
-    /// Whether all are zero.
+    /// Returns whether all are zero.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|value| *value == 0)
     }
@@ -107,7 +107,7 @@ pub struct Module {
     pub build_id: Vec<u8>,
     /// The name that programs link it by, empty where it has none or it is not known.
     pub soname: String,
-    /// Whether it is a program and no library, as far as that is known.
+    /// True if it is a program and no library, as far as that is known.
     pub program: bool,
 }
 
@@ -130,7 +130,7 @@ impl Module {
     }
 }
 
-/// Where a function's name comes from.
+/// The origin of a function's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
     /// Nothing names it: an address stands for it.
@@ -157,9 +157,9 @@ pub struct Function {
     pub address: u64,
     /// Its bytes, 0 where they are not known.
     pub size: u64,
-    /// Where its name comes from.
+    /// The origin of its name.
     pub origin: Origin,
-    /// Where it is declared, if that is known.
+    /// The file that declares it, if that is known.
     pub file: String,
     /// Line of the declaration, 0 where it is not known.
     pub line: u32,
@@ -217,8 +217,8 @@ pub struct Location {
     pub address: u64,
     /// Its bytes; empty where they are not known.
     pub bytes: Code,
-    /// What it belongs to: inlined functions, innermost first, then the function that they were
-    /// inlined into.
+    /// The functions that it belongs to: inlined ones, innermost first, then the function that they
+    /// were inlined into.
     pub frames: Box<[Frame]>,
 }
 
@@ -258,7 +258,7 @@ pub struct Sample {
     pub values: Values,
 }
 
-/// How control came to a function.
+/// The way by which control came to a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CallKind {
     /// A direct call.
@@ -280,9 +280,9 @@ pub struct Call {
     pub from: Option<LocationId>,
     /// The function called.
     pub to: FunctionId,
-    /// How.
+    /// The kind of call.
     pub kind: CallKind,
-    /// How often: a true count.
+    /// The number of calls: a true count.
     pub count: u64,
 }
 
@@ -290,11 +290,11 @@ pub struct Call {
 /// is equal memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// What ran.
+    /// The command that ran.
     pub command: String,
     /// More about the run, as keys and values; see `docs/recording-format.md` for the keys.
     pub info: BTreeMap<String, String>,
-    /// Whether values are counts or estimates.
+    /// The mode, by which values are counts or estimates.
     pub mode: Mode,
     /// Events, in the order of all values.
     pub events: Vec<Event>,
@@ -345,7 +345,7 @@ impl Profile {
         self.stacks[sample.stack.index()].locations[0]
     }
 
-    /// Whether samples have call stacks.
+    /// Returns whether samples have call stacks.
     pub fn has_stacks(&self) -> bool {
         self.stacks.iter().any(|stack| stack.locations.len() > 1)
     }

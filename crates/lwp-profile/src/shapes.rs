@@ -4,8 +4,8 @@ use crate::profile::FunctionId;
 use crate::tree::{Contexts, Tree};
 
 impl Tree {
-    /// The same counts from the inside out: functions that something was counted in stand below the root, their
-    /// callers below them. What is less than `least` is not followed to its callers.
+    /// The same counts from the inside out: functions that something was counted in stand below the
+    /// root, their callers below them. What is less than `least` is not followed to its callers.
     pub fn inverted(&self, least: u64) -> Self {
         let mut inverse =
             Inverse { tree: self, contexts: Contexts::default(), least: least.max(1) };
@@ -20,8 +20,8 @@ impl Tree {
         contexts.finish(self.recorded, |function| function)
     }
 
-    /// The tree with recursion folded: a function called while it was already running, by itself or by others,
-    /// counts in the context that it was running in.
+    /// The tree with recursion folded: a function called while it was already running, by itself or
+    /// by others, counts in the context that it was running in.
     pub fn folded(&self) -> Self {
         let mut contexts = Contexts::default();
         contexts.add(Contexts::ROOT, self.root().own);
@@ -71,7 +71,8 @@ struct Inverse<'a> {
 }
 
 impl Inverse<'_> {
-    /// Enters the functions of `parts` below `context`, and what remains to be done for their callers.
+    /// Enters the functions of `parts` below `context`, and what remains to be done for their
+    /// callers.
     fn group(&mut self, context: u32, mut parts: Parts, waiting: &mut Vec<(u32, Parts)>) {
         let function = |part: &(usize, u64)| self.tree.nodes()[part.0].function;
         parts.sort_unstable_by_key(|part| (function(part), part.0));

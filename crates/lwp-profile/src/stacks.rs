@@ -14,7 +14,7 @@ use crate::profile::{FunctionId, Profile, Values};
 pub struct Inferred {
     /// The stacks.
     pub stacks: Vec<InferredStack>,
-    /// Whether the stacks were recorded; otherwise contexts are estimates.
+    /// True if the stacks were recorded; otherwise contexts are estimates.
     pub recorded: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Inferred {
 pub struct InferredStack {
     /// Functions, outermost first.
     pub functions: Vec<FunctionId>,
-    /// What was counted in the innermost function in this context.
+    /// The counts of the innermost function in this context.
     pub values: Values,
 }
 
@@ -33,8 +33,8 @@ const FINEST: f64 = 1.0 / 20_000.0;
 const DEEPEST: usize = 200;
 
 impl Inferred {
-    /// The stacks of `profile`; contexts of less than a twenty-thousandth of the whole (by the event
-    /// with index `event`) stay closed.
+    /// The stacks of `profile`; contexts of less than a twenty-thousandth of the whole (by the
+    /// event with index `event`) stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
         if profile.calls.is_empty() {
             return Self { stacks: recorded(profile), recorded: true };
@@ -44,7 +44,8 @@ impl Inferred {
         Self::from_calls(profile, &graph, &inclusive, event)
     }
 
-    /// The stacks of an exact profile, whose own counts are those of `graph`: of all threads, or of some.
+    /// The stacks of an exact profile, whose own counts are those of `graph`: of all threads, or of
+    /// some.
     pub fn from_calls(
         profile: &Profile,
         graph: &CallGraph,
@@ -136,7 +137,7 @@ impl<'a> Tree<'a> {
         self.remainders();
     }
 
-    /// Where control came from nowhere known: by the kernel, or by indirect calls.
+    /// Returns the contexts without a known caller: entered by the kernel, or by indirect calls.
     fn roots(&self) -> Vec<Visit> {
         let mut roots = Vec::new();
         for (number, members) in self.members.iter().enumerate() {
@@ -210,7 +211,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// What belongs to contexts too fine to be opened stands as a root of its own.
+    /// Makes the counts of contexts too fine to be opened a root of their own.
     fn remainders(&mut self) {
         for (index, own) in self.graph.own.iter().enumerate() {
             let mut values = own.clone();

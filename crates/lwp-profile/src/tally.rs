@@ -5,11 +5,11 @@ use rustc_hash::FxHashMap;
 use crate::recording::RecordedSample;
 use crate::wire::{Input, WireError};
 
-/// How often each sample was taken.
+/// The number of times that each sample was taken.
 ///
-/// Recordings have hundreds of millions of samples and far fewer different ones. Those of one thread and
-/// event are counted in a table by frame as soon as there are as many as frames, so that memory stays in
-/// proportion to what was read, whatever a file claims.
+/// Recordings have hundreds of millions of samples and far fewer different ones. Those of one
+/// thread and event are counted in a table by frame as soon as there are as many as frames, so that
+/// memory stays in proportion to what was read, whatever a file claims.
 #[derive(Debug, Default)]
 pub struct Tally {
     groups: Vec<Group>,
@@ -30,8 +30,9 @@ struct Group {
 }
 
 impl Group {
-    /// Counts samples from the start of `bytes` as long as they are of this group and in the usual form:
-    /// thread and event of one byte each, frame of at most four. Returns how many bytes they have.
+    /// Counts samples from the start of `bytes` as long as they are of this group and in the usual
+    /// form: thread and event of one byte each, frame of at most four. Returns how many bytes they
+    /// have.
     fn run(&mut self, bytes: &[u8], frames: usize) -> usize {
         let mut at = 0;
         let (Ok(serial @ 0..0x80), Ok(event @ 0..0x80)) =

@@ -14,7 +14,7 @@ pub struct Node {
     pub own: u64,
     /// Counted here and below.
     pub total: u64,
-    /// Where in [`Tree::children`] those begin that are called from here, and how many they are.
+    /// The place in [`Tree::children`] at which the callees begin, and their number.
     first: u32,
     count: u32,
 }
@@ -28,7 +28,7 @@ pub struct Tree {
     children: Vec<u32>,
     /// The caller of every node; the first has itself.
     callers: Vec<u32>,
-    /// Whether contexts were recorded and not inferred.
+    /// True if contexts were recorded and not inferred.
     pub recorded: bool,
 }
 
@@ -50,7 +50,7 @@ impl Tree {
         contexts.finish(inferred.recorded, |function| function)
     }
 
-    /// What stands above everything.
+    /// Returns the node above all others.
     ///
     /// # Panics
     ///
@@ -75,7 +75,7 @@ impl Tree {
         self.children[first..first + count].iter().map(|child| *child as usize)
     }
 
-    /// What is called from `node`, by function.
+    /// Returns the callees of `node`, by function.
     pub fn children(&self, node: &Node) -> impl Iterator<Item = &Node> {
         let (first, count) = (node.first as usize, node.count as usize);
         self.children[first..first + count].iter().map(|&child| &self.nodes[child as usize])
@@ -96,12 +96,12 @@ pub struct Contexts {
 struct Gathered {
     function: FunctionId,
     caller: u32,
-    /// How many functions are around it.
+    /// The number of functions around it.
     depth: u32,
     own: u64,
 }
 
-/// What is called from this many functions is counted in the last of them: whoever walks a tree may
+/// The depth of a tree. A deeper callee is counted in the last function, because a walker may
 /// call itself.
 const DEEPEST: u32 = 4096;
 
@@ -141,7 +141,7 @@ impl Contexts {
         tree(&self.nodes, |_, gathered| gathered.own, recorded, renumbered)
     }
 
-    /// How many contexts there are.
+    /// Returns the number of contexts.
     pub fn count(&self) -> usize {
         self.nodes.len()
     }

@@ -73,7 +73,7 @@ impl<'a> Input<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Whether everything has been read.
+    /// Returns whether everything has been read.
     pub fn is_empty(&self) -> bool {
         self.at >= self.bytes.len()
     }
@@ -141,7 +141,7 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
-    /// What has not been read.
+    /// Returns the bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or(&[])
     }

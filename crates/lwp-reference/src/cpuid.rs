@@ -1,4 +1,4 @@
-//! What CPUID and XGETBV show: the host's answers with the virtual LWP laid over them.
+//! CPUID and XGETBV: the host's answers with the virtual LWP laid over them.
 
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
 use lwp_arch::xsave::{COMPONENT, Component, LwpXsave, XCR0_LWP, image};
@@ -58,7 +58,7 @@ pub fn xcr0(unit: &LwpUnit, host: u64) -> u64 {
 /// In EAX of leaf 0Dh sub-leaf 1: the processor has XSAVEC.
 const XSAVEC: u32 = 1 << 1;
 
-/// Where the LWP component lies in a standard-format image; the proposal has none.
+/// Returns the offset of the LWP component in a standard-format image; the proposal has none.
 fn xsave_offset(unit: &LwpUnit) -> Option<u32> {
     components(unit).last().map(|component| component.offset)
 }

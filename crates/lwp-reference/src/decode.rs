@@ -1,4 +1,4 @@
-//! What an instruction is going to do, as far as a unit wants to know.
+//! The effect of an instruction to come, as far as a unit wants to know.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
@@ -23,7 +23,7 @@ pub struct Decoded {
     pub ip: u64,
     /// Address of the byte behind it.
     pub fall_through: u64,
-    /// What has to be done about it.
+    /// The action that it needs.
     pub action: Action,
     /// The kind of branch and whether it will be taken.
     pub branch: Option<(BranchKind, bool)>,
@@ -39,7 +39,7 @@ pub struct Decoded {
     pub pushes_flags: bool,
 }
 
-/// Who carries an instruction out.
+/// The part that carries an instruction out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The processor.
@@ -61,7 +61,7 @@ pub struct StateAccess {
     pub image: u64,
     /// Its mask.
     pub requested: u64,
-    /// How it saves; `None` if it restores.
+    /// The way in which it saves; `None` if it restores.
     pub save: Option<Save>,
 }
 
@@ -82,8 +82,8 @@ impl StateAccess {
 }
 
 impl Decoded {
-    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with. The vector registers are asked for
-    /// where the instruction finds operands by them.
+    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with. The vector registers
+    /// are asked for where the instruction finds operands by them.
     pub fn new(code: &[u8], regs: &Raw, vectors: impl FnOnce() -> Option<Vectors>) -> Self {
         let mut decoder = Decoder::with_ip(64, code, regs.rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
@@ -184,8 +184,8 @@ fn crosses_privilege(instruction: &iced_x86::Instruction) -> bool {
     )
 }
 
-/// Whether a branch is going to be taken. Looking at where it went would not do: both ways of a
-/// conditional jump may lead to the same place.
+/// Returns whether a branch is going to be taken. Looking at where it went would not do: both ways
+/// of a conditional jump may lead to the same place.
 fn taken(instruction: &iced_x86::Instruction, regs: &Raw) -> bool {
     let zero = regs.eflags & ZERO_FLAG != 0;
     let count = address_width(instruction, regs.rcx);

@@ -29,7 +29,7 @@ impl TraceeMemory {
         Self { tid, reads: Vec::new(), mappings: None }
     }
 
-    /// Whether exactly these bytes were read at once.
+    /// Returns whether exactly these bytes were read at once.
     pub fn has_read(&self, address: LinearAddr, length: usize) -> bool {
         self.reads.contains(&(address, length))
     }

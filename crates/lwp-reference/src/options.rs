@@ -16,11 +16,12 @@ pub struct Options {
     #[arg(long, value_name = "CPU", default_value = "full", value_parser = known_cpu)]
     pub cpu: String,
 
-    /// Which of the two published forms of LWP
+    /// One of the two published forms of LWP
     #[arg(long, value_enum, default_value = "final")]
     pub revision: Form,
 
-    /// The modelled data caches: family15h, zen4, generic, or `SIZE/WAYS/LINE[@CYCLES]` for each level
+    /// The modelled data caches: family15h, zen4, generic, or `SIZE/WAYS/LINE[@CYCLES]` for each
+    /// level
     #[arg(long, value_name = "CACHES", default_value = "generic")]
     pub cache: Caches,
 
@@ -32,7 +33,8 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = event)]
     pub events: Option<Vec<EventFlags>>,
 
-    /// The modelled machine whose branch predictor is there; without, records say that nothing is known
+    /// The modelled machine whose branch predictor is there; without, records say that nothing is
+    /// known
     #[arg(long, value_name = "PRESET", value_parser = preset)]
     pub predictor: Option<&'static Preset>,
 
@@ -40,7 +42,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u32,
 
-    /// The signal that stands for the threshold interrupt, by number; sent if the program handles it
+    /// The signal that stands for the threshold interrupt, by number; sent if the program handles
+    /// it
     #[arg(long, value_name = "N", default_value_t = libc::SIGPWR)]
     pub threshold_signal: i32,
 

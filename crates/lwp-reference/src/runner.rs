@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::state;
 use crate::thread::{InFlight, Thread};
 
-/// How the program ended.
+/// The end of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// With this code.
@@ -211,8 +211,8 @@ impl Runner {
         Ok(interrupted)
     }
 
-    /// The instruction at which a thread stands. LWPINS and LWPVAL are not ours in the form of 2007: the processor,
-    /// which lacks them too, raises #UD.
+    /// The instruction at which a thread stands. LWPINS and LWPVAL are not ours in the form of
+    /// 2007: the processor, which lacks them too, raises #UD.
     fn decode(&self, tid: Tid, regs: &Regs) -> Decoded {
         let code = read_code(tid, regs.0.rip);
         let mut decoded = Decoded::new(&code, &regs.0, || Vectors::of(tid).ok());
@@ -246,7 +246,8 @@ impl Runner {
         }
     }
 
-    /// Carries out an instruction that is not the processor's. Returns whether it was one, and done.
+    /// Carries out an instruction that is not the processor's. Returns whether it was one, and
+    /// done.
     fn carry_out(&mut self, tid: Tid, decoded: &Decoded, regs: &mut Regs) -> Result<bool, Errno> {
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
         let mut memory = TraceeMemory::of(tid);
@@ -350,15 +351,15 @@ fn read_code(tid: Tid, pc: u64) -> Vec<u8> {
     bytes
 }
 
-/// Whether a signal that the thread does not block waits for it: the kernel delivers it before it lets
-/// the thread execute anything, so nothing may be carried out either.
+/// Returns whether a signal that the thread does not block waits for it: the kernel delivers it
+/// before it lets the thread execute anything, so nothing may be carried out either.
 fn signal_is_due(tid: Tid) -> bool {
     let text = status(tid);
     let set = |name| signal_set(&text, name);
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
 }
 
-/// Whether the program has a handler for `signal`.
+/// Returns whether the program has a handler for `signal`.
 fn is_caught(tid: Tid, signal: i32) -> bool {
     (1..=64).contains(&signal) && signal_set(&status(tid), "SigCgt:") >> (signal - 1) & 1 != 0
 }

@@ -5,7 +5,7 @@ use lwp_ptrace::{Errno, Regs, Tid, memory, sys};
 
 use crate::decode::Decoded;
 
-/// What an instruction may change.
+/// The state that an instruction may change.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     regs: Regs,

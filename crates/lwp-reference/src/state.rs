@@ -14,8 +14,8 @@ use crate::thread::Thread;
 /// An image must begin at a multiple of this.
 const ALIGNMENT: u64 = 64;
 
-/// The processor is about to execute the instruction. True if it has been done here: an XRSTOR of an image
-/// that names LWP, which the processor refuses.
+/// The processor is about to execute the instruction. True if it has been done here: an XRSTOR of
+/// an image that names LWP, which the processor refuses.
 ///
 /// # Errors
 ///
@@ -104,8 +104,8 @@ fn header(access: &StateAccess, memory: &mut TraceeMemory) -> Result<Header, Pag
     Ok(Header::from_bytes(bytes))
 }
 
-/// Restores the component, and what it does not hold from the control block. After a fault the unit is as
-/// before.
+/// Restores the component, and what it does not hold from the control block. After a fault the unit
+/// is as before.
 fn load(
     thread: &mut Thread,
     component: Option<&LwpXsave>,

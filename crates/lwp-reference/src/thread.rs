@@ -36,7 +36,7 @@ impl Signals for Surroundings {
     }
 }
 
-/// What a retired instruction looked like to the models, kept until the unit has taken it.
+/// A retired instruction as the models saw it, kept until the unit has taken it.
 #[derive(Clone, Debug)]
 struct Seen {
     ip: u64,
@@ -49,7 +49,7 @@ struct Seen {
 /// An instruction that the processor is executing.
 #[derive(Clone, Debug)]
 pub struct InFlight {
-    /// What it is.
+    /// The decoded instruction.
     pub decoded: Decoded,
     /// The registers before it.
     pub before: Regs,
@@ -62,7 +62,7 @@ pub struct InFlight {
 pub struct Thread {
     /// Its LWP unit.
     pub unit: LwpUnit,
-    /// What the unit sees of the rest of the processor.
+    /// The rest of the processor as the unit sees it.
     pub surroundings: Surroundings,
     /// The instruction being executed.
     pub in_flight: Option<InFlight>,
@@ -119,8 +119,8 @@ impl Thread {
     ///
     /// # Errors
     ///
-    /// A record met a page fault: the instruction is to be taken back. Reported again, it is the same
-    /// to the models.
+    /// A record met a page fault: the instruction is to be taken back. Reported again, it is the
+    /// same to the models.
     pub fn retired(
         &mut self,
         decoded: &Decoded,
@@ -156,7 +156,7 @@ impl Thread {
         }
     }
 
-    /// Whether an instruction at `ip` passes the filter of the profile.
+    /// Returns whether an instruction at `ip` passes the filter of the profile.
     fn admits(&self, ip: u64) -> bool {
         let range = self.unit.watched().and_then(|watched| watched.ip);
         range.is_none_or(|range| (range.base <= ip && ip <= range.limit) != range.inverted)
@@ -166,8 +166,8 @@ impl Thread {
         let so_far = self.iterations.take().filter(|(ip, _)| *ip == decoded.ip);
         let mut operands = so_far.map_or_else(Vec::new, |(_, operands)| operands);
         operands.extend(&decoded.operands);
-        // Memory takes time where its misses are counted, and time passes with the instructions that the
-        // profile looks at: DEV-36.
+        // Memory takes time where its misses are counted, and time passes with the instructions
+        // that the profile looks at: DEV-36.
         if !self.unit.watched().is_some_and(|watched| watched.dcache) {
             operands.clear();
         }

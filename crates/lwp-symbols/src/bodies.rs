@@ -1,4 +1,4 @@
-//! What functions do, wherever they lie: their executed instructions without addresses.
+//! The bodies of functions, wherever they lie: their executed instructions without addresses.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,8 @@ impl Bodies {
         Self { all: known.filter(|(.., body)| body.len() >= LEAST).collect() }
     }
 
-    /// Pairs of functions with the same body in the same module. A body that several functions have tells nothing.
+    /// Pairs of functions with the same body in the same module. A body that several functions have
+    /// tells nothing.
     pub fn same_as(&self, other: &Self) -> Vec<(FunctionId, FunctionId)> {
         let (old, new) = (self.by_body(), other.by_body());
         let pairs = old.iter().filter_map(|(body, from)| match (&from[..], &new.get(body)?[..]) {
@@ -62,11 +63,11 @@ impl Bodies {
 /// Addresses below this are of files that lie where they please.
 const FIRST_FIXED: u64 = 0x40_0000;
 
-/// How far a fixed address may be from the code that has it.
+/// The largest distance of a fixed address from the code that has it.
 const NEAR: u64 = 64 << 20;
 
-/// The bytes of an instruction without what depends on the place of its function: distances to other functions and
-/// to data, and in code with a fixed place what looks like an address near it.
+/// The bytes of an instruction without what depends on the place of its function: distances to
+/// other functions and to data, and in code with a fixed place what looks like an address near it.
 fn blanked(location: &Location, within: impl Fn(u64) -> bool) -> Vec<u8> {
     let mut decoder = Decoder::with_ip(64, &location.bytes, location.address, DecoderOptions::NONE);
     let instruction = decoder.decode();
@@ -94,7 +95,7 @@ fn blanked(location: &Location, within: impl Fn(u64) -> bool) -> Vec<u8> {
     bytes
 }
 
-/// Whether an instruction's constant is an address outside its function.
+/// Returns whether an instruction's constant is an address outside its function.
 fn leads_out(
     instruction: &Instruction,
     within: &impl Fn(u64) -> bool,
@@ -121,7 +122,8 @@ mod tests {
 
     #[test]
     fn what_depends_on_the_place_is_blanked() {
-        // call somewhere, at two places; jump within, which stays; lea 0x10(%rip); mov $5, %eax; mov 8(%rdi).
+        // call somewhere, at two places; jump within, which stays; lea 0x10(%rip); mov $5, %eax;
+        // mov 8(%rdi).
         assert_eq!(blank(0x1000, &[0xe8, 1, 2, 3, 4]), [0xe8, 0, 0, 0, 0]);
         assert_eq!(blank(0x1000, &[0xeb, 4]), [0xeb, 4]);
         assert_eq!(blank(0x1000, &[0x48, 0x8d, 5, 16, 0, 0, 0]), [0x48, 0x8d, 5, 0, 0, 0, 0]);

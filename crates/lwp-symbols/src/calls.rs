@@ -1,11 +1,12 @@
-//! Who called whom, from the executions of blocks.
+//! Callers and callees, from the executions of blocks.
 //!
-//! Exact are: the calls made by a direct call, those made by an indirect call, by where they led, how often
-//! a function's first instruction was executed, direct jumps from one function to the start of another. A
-//! jump through an imported word goes to the function that the dynamic linker put there, which recordings
-//! know since format 1.2; in older ones, and where the process was gone, it is looked up by name in the linker's
-//! order, and so it is for calls in recordings before format 1.1. What remains of a function's executions came
-//! by other indirect jumps, which the counts do not tell, or from the kernel.
+//! Exact are: the calls made by a direct call, those made by an indirect call, by where they led,
+//! how often a function's first instruction was executed, direct jumps from one function to the
+//! start of another. A jump through an imported word goes to the function that the dynamic linker
+//! put there, which recordings know since format 1.2; in older ones, and where the process was
+//! gone, it is looked up by name in the linker's order, and so it is for calls in recordings before
+//! format 1.1. What remains of a function's executions came by other indirect jumps, which the
+//! counts do not tell, or from the kernel.
 
 use lwp_profile::{Block, BlockEnd, CallKind, FunctionId, LocationId, RecordedJump};
 use rustc_hash::FxHashMap;
@@ -13,7 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::elf::branch_through;
 use crate::resolve::Resolver;
 
-/// What is known about the start of a function.
+/// The start of a function, as far as it is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Start {
     /// Executions of its first instruction.
@@ -63,9 +64,10 @@ struct Calls<'r, 'a> {
     starts: FxHashMap<Key, (FunctionId, Start)>,
     /// Executions of instructions that start a function, by module and address.
     executed: FxHashMap<Key, u64>,
-    /// Indirect calls of blocks of which it is known where they led, and that no block has been found for.
+    /// Indirect calls of blocks of which it is known where they led, and that no block has been
+    /// found for.
     led: FxHashMap<Place, u64>,
-    /// Where the words that jumps go through led when the recording was made.
+    /// The targets of the words that jumps go through, when the recording was made.
     words: FxHashMap<Place, Place>,
 }
 
@@ -205,7 +207,8 @@ impl<'a> Calls<'_, 'a> {
         self.fall(block, site, falls);
     }
 
-    /// How many of the `runs` of a block that ends in an indirect call led to where is not known.
+    /// Returns the number of the `runs` of a block that ends in an indirect call whose target is
+    /// not known.
     fn not_led(&mut self, block: &Block, runs: u64) -> u64 {
         let before: u64 = block.lengths.iter().rev().skip(1).map(|len| u64::from(*len)).sum();
         let place = (block.module, block.address.wrapping_add(before));
@@ -310,7 +313,7 @@ impl<'a> Calls<'_, 'a> {
         }
     }
 
-    /// What is left came by indirect jumps, or from the kernel.
+    /// Ascribes the rest to indirect jumps, or to the kernel.
     fn unexplained(&mut self) {
         for (function, start) in self.starts.values() {
             let left = start.executed.saturating_sub(start.explained);

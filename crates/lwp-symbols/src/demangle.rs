@@ -48,7 +48,8 @@ pub fn short_name(symbol: &str) -> String {
     }
 }
 
-/// What stays of a name from build to build: without hashes and the compiler's numbering.
+/// Returns the part of a name that stays from build to build: without hashes and the compiler's
+/// numbering.
 pub fn stable_name(symbol: &str) -> String {
     let (base, suffix) = split_suffix(symbol);
     let name = demangle(base);

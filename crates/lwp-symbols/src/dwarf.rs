@@ -33,9 +33,9 @@ pub struct SourceFrame {
 /// A file with debug information.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What is in it.
+    /// Its content.
     pub bytes: Bytes,
     /// The program or library that it tells about.
     pub program: PathBuf,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Dwarf {
 }
 
 impl Dwarf {
-    /// Whether `bytes` have debug information.
+    /// Returns whether `bytes` have debug information.
     pub fn is_in(bytes: &[u8]) -> bool {
         let Ok(file) = Elf64::parse(bytes) else { return false };
         file.section_by_name(".debug_info").is_some_and(|section| section.size() > 0)
@@ -81,7 +81,7 @@ impl Dwarf {
         Some(Self { context, split, unshared, files: RefCell::default() })
     }
 
-    /// What is missing, in words.
+    /// Returns the missing parts, in words.
     pub fn warnings(&self) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(name) = &self.unshared {
@@ -157,8 +157,8 @@ impl<'data> Sections<'data> {
         Some(Self { file, whole: Reader::new(Arc::clone(bytes), LittleEndian) })
     }
 
-    /// The section called `name`, empty where it is missing or damaged. Its bytes are the file's own, unless it is
-    /// compressed.
+    /// The section called `name`, empty where it is missing or damaged. Its bytes are the file's
+    /// own, unless it is compressed.
     pub fn section(&self, name: Option<&str>) -> Result<Reader, gimli::Error> {
         let section = name.and_then(|name| self.file.section_by_name(name));
         Ok(section.and_then(|section| self.bytes(&section)).unwrap_or_else(Self::empty))
@@ -180,7 +180,8 @@ impl<'data> Sections<'data> {
         Reader::new(Arc::from([]), LittleEndian)
     }
 
-    /// The file that several debug files share entries in, as `dwz` makes it: its name and build id.
+    /// The file that several debug files share entries in, as `dwz` makes it: its name and build
+    /// id.
     fn shared(&self) -> Option<(PathBuf, &'data [u8])> {
         use std::os::unix::ffi::OsStrExt;
         let (name, id) = self.file.gnu_debugaltlink().ok()??;

@@ -47,7 +47,7 @@ pub enum ElfError {
     Malformed(String),
 }
 
-/// What is needed of an ELF file's tables.
+/// An ELF file's tables, as far as they are needed.
 #[derive(Clone, Debug, Default)]
 pub struct Elf {
     /// Build id, empty where there is none.
@@ -64,7 +64,8 @@ pub struct Elf {
     segments: Vec<(u64, u64, u64)>,
     /// Imported symbols by the address of the word that holds their address.
     imports: FxHashMap<u64, String>,
-    /// Functions that other modules can import: name, address, and whether it is that of a resolver.
+    /// Functions that other modules can import: name, address, and whether it is that of a
+    /// resolver.
     exports: Vec<(Range<u32>, u64, bool)>,
     /// Their order by name, once somebody has asked for one.
     exports_by_name: OnceCell<Vec<u32>>,
@@ -164,7 +165,8 @@ impl Elf {
         }
     }
 
-    /// Nothing but the names of functions in a file, several of one function too, and sizes as they stand.
+    /// Nothing but the names of functions in a file, several of one function too, and sizes as they
+    /// stand.
     pub fn names_in(bytes: &[u8]) -> Self {
         let mut names = Self::default();
         if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
@@ -195,7 +197,7 @@ impl Elf {
         Some(start..end)
     }
 
-    /// Whether the file names its own functions beyond what it exports.
+    /// Returns whether the file names its own functions beyond what it exports.
     pub fn is_stripped(bytes: &[u8]) -> bool {
         ElfFile64::<LittleEndian>::parse(bytes).is_ok_and(|file| {
             file.symbol_table().is_none_or(|table| {
@@ -248,8 +250,9 @@ impl Elf {
         }
     }
 
-    /// Words that hold the address of a variant of a function, chosen when the program starts. They are called
-    /// by the name of the function that chooses, which is that of what is chosen for everybody else.
+    /// Words that hold the address of a variant of a function, chosen when the program starts. They
+    /// are called by the name of the function that chooses, which is that of what is chosen for
+    /// everybody else.
     fn read_chosen(&mut self, file: &ElfFile64<'_, LittleEndian>) {
         let choosers = self.functions.iter().filter(|symbol| symbol.indirect);
         let mut names: Vec<(u64, &str)> =
@@ -366,7 +369,7 @@ impl Elf {
         Some(address.wrapping_add(offset - start))
     }
 
-    /// Where in the file the byte at `address` lies.
+    /// Returns the offset in the file of the byte at `address`.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let (start, _, begin) = self
             .segments
@@ -375,8 +378,8 @@ impl Elf {
         Some(start.wrapping_add(address - begin))
     }
 
-    /// The code of the `size` bytes from `address` on, in pieces that start at an instruction: one of a file, and of
-    /// what a recording keeps as many as there are.
+    /// The code of the `size` bytes from `address` on, in pieces that start at an instruction: one
+    /// of a file, and of what a recording keeps as many as there are.
     pub fn code_in(&self, address: u64, size: u64) -> Vec<(u64, &[u8])> {
         let end = address.saturating_add(size);
         let piece = |(start, bytes): &'_ (u64, Vec<u8>)| -> Option<(u64, Range<usize>)> {
@@ -420,7 +423,7 @@ fn in_code(
     kind == elf::STT_NOTYPE && section.is_some_and(|section| code(section.flags()))
 }
 
-/// Which of several names for one address is shown: functions before labels, public names before
+/// Ranks several names for one address: functions before labels, public names before
 /// private ones.
 fn rank(symbol: &Symbol<'_>) -> (bool, bool, usize, usize) {
     let underscores = symbol.name.bytes().take_while(|byte| *byte == b'_').count();

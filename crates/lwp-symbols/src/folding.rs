@@ -1,8 +1,9 @@
 //! Frames of interpreters that stacks go without.
 //!
-//! In the stacks of interpreted languages, the evaluator's frame is called by the functions that it executes (see
-//! `docs/recording-format.md`). Whoever looks at the program and not at its interpreter wants neither that nor
-//! the stub that CPython calls a function through so that perf has a name for it: both stand for the function.
+//! In the stacks of interpreted languages, the evaluator's frame is called by the functions that it
+//! executes (see `docs/recording-format.md`). Whoever looks at the program and not at its
+//! interpreter wants neither that nor the stub that CPython calls a function through so that perf
+//! has a name for it: both stand for the function.
 
 use lwp_profile::Recording;
 
@@ -11,7 +12,7 @@ use crate::generated::Generated;
 /// The prefix of the stubs that CPython makes for perf.
 const STUB: &str = "py::";
 
-/// Which frames are left out, by index; of a recording without interpreted functions, none.
+/// The frames that are left out, by index; of a recording without interpreted functions, none.
 #[derive(Clone, Debug, Default)]
 pub struct Folded(Vec<bool>);
 

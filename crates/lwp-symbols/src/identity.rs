@@ -9,7 +9,7 @@ use object::{LittleEndian, read::elf::ElfFile};
 pub struct Identity {
     /// The name that programs link it by, empty where it has none.
     pub soname: String,
-    /// Whether it is a program and no library.
+    /// True if it is a program and no library.
     pub program: bool,
 }
 

@@ -10,11 +10,11 @@ const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
 const CODE_DEBUG_INFO: u32 = 2;
 
-/// Bytes of the ELF header that `perf inject` puts before a function's code. Some writers add it to the addresses
-/// of lines, V8 among them.
+/// Bytes of the ELF header that `perf inject` puts before a function's code. Some writers add it to
+/// the addresses of lines, V8 among them.
 const ELF_HEADER: u64 = 0x40;
 
-/// What a jitdump file says.
+/// The content of a jitdump file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JitDump {
     /// Functions, in the order in which they were loaded.
@@ -26,8 +26,8 @@ pub struct JitDump {
 /// Addresses with their file and line, in order.
 type Lines = Vec<(u64, Arc<str>, u32)>;
 
-/// Reads the functions that a jitdump file names, and their lines. Of several loaded at one address the last one
-/// counts. A damaged file is read up to the damage.
+/// Reads the functions that a jitdump file names, and their lines. Of several loaded at one address
+/// the last one counts. A damaged file is read up to the damage.
 pub fn parse(bytes: &[u8]) -> JitDump {
     let mut dump = JitDump::default();
     let Some((header_bytes, pid)) = header(bytes) else { return dump };
@@ -113,7 +113,8 @@ fn ranges(functions: BTreeMap<u64, (u64, Lines)>, shift: u64) -> Vec<NamedRange>
     out
 }
 
-/// Code address; entries: address, line, column, file, which is that of the entry before where it is 0xff.
+/// Code address; entries: address, line, column, file, which is that of the entry before where it
+/// is 0xff.
 fn lines(record: &[u8]) -> Option<(u64, Lines)> {
     let (address, count) = (long(record, 16)?, long(record, 24)?);
     let mut lines = Lines::new();

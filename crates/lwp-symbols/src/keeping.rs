@@ -1,4 +1,5 @@
-//! Collecting the names that a recording keeps: every answer that was needed to make a profile of it.
+//! Collecting the names that a recording keeps: every answer that was needed to make a profile of
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +11,12 @@ use rustc_hash::FxHashSet;
 
 use crate::resolve::{Detail, Options, Resolver, looked_up};
 
-/// The largest function, in bytes, of which all code and lines are kept: of a larger one, those of its samples.
+/// The largest function, in bytes, of which all code and lines are kept: of a larger one, those of
+/// its samples.
 const LARGEST: u64 = 64 << 10;
 
-/// The names of everything in `recording`, from this machine's files. A profile that is made with them is the same
-/// as one made with the files.
+/// The names of everything in `recording`, from this machine's files. A profile that is made with
+/// them is the same as one made with the files.
 pub fn names(recording: &Recording, options: &Options) -> Vec<RecordedNames> {
     let sampled = !recording.events.is_empty();
     let options = Options {

@@ -41,7 +41,7 @@ impl KeptLines {
         Self { ranges, declared, debug: names.iter().any(|it| it.debug) }
     }
 
-    /// Whether there was debug information.
+    /// Returns whether there was debug information.
     pub fn has_debug(&self) -> bool {
         self.debug
     }

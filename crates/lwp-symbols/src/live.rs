@@ -11,7 +11,7 @@ use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
 
-/// What a function has executed.
+/// The executions of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveFunction {
     /// The name of its file, without directories; `[generated]` where there is none.
@@ -66,7 +66,7 @@ impl Live {
         }
     }
 
-    /// What generated code is called from here on. Blocks keep the names that they have.
+    /// Names generated code from here on. Blocks keep the names that they have.
     pub fn generated(&mut self, symbols: &[RecordedSymbol]) {
         self.generated = Generated::new(symbols);
     }
@@ -93,7 +93,7 @@ impl Live {
         shares.into()
     }
 
-    /// What a thread has executed since it started; replaces what it reported before.
+    /// Takes the executions of a thread since it started; they replace its former report.
     pub fn thread(&mut self, thread: &ThreadExecutions) {
         let mut sums = self.threads.remove(&thread.serial).unwrap_or_default();
         sums.clear();
@@ -165,7 +165,7 @@ impl Live {
         number
     }
 
-    /// What stands for code without a symbol: the name that its generator gave it, or 4 KiB.
+    /// Returns the name for code without a symbol: the name that its generator gave it, or 4 KiB.
     fn nameless<'a>(&'a self, code: Option<&Code>, address: u64) -> (u64, Option<&'a str>) {
         let generated = code.is_none_or(|code| code.module.is_anonymous());
         match self.generated.at(address).filter(|_| generated) {
@@ -175,7 +175,7 @@ impl Live {
     }
 }
 
-/// What a module is called in a table.
+/// Returns a module's name in a table.
 fn file_name(module: &RecordedModule) -> String {
     if module.is_anonymous() && module.path != "[vdso]" {
         return "[generated]".into();

@@ -1,4 +1,5 @@
-//! MiniDebugInfo: the symbol table of a stripped program, compressed in its section `.gnu_debugdata`.
+//! MiniDebugInfo: the symbol table of a stripped program, compressed in its section
+//! `.gnu_debugdata`.
 
 use std::io::Read;
 
@@ -12,8 +13,8 @@ const LARGEST_BYTES: u64 = 1 << 30;
 /// Memory for the dictionary: `xz -9` asks for 64 MiB.
 const DICTIONARY_KIB: u32 = 256 << 10;
 
-/// The ELF file within `bytes` that has the symbols of functions which the program itself has lost; `None`
-/// where there is none or it is damaged.
+/// The ELF file within `bytes` that has the symbols of functions which the program itself has lost;
+/// `None` where there is none or it is damaged.
 pub fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
     let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
     let packed = file.section_by_name(".gnu_debugdata")?.data().ok()?;

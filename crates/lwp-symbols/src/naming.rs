@@ -1,10 +1,10 @@
-//! What functions of a profile are called.
+//! The names of a profile's functions.
 
 use lwp_profile::{FunctionId, Origin, Profile};
 
 use crate::demangle::demangle;
 
-/// What a function is called in reports.
+/// Returns a function's name in reports.
 pub fn function_name(profile: &Profile, id: FunctionId, demangled: bool) -> String {
     let function = profile.function(id);
     match function.origin {

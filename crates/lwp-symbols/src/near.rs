@@ -1,4 +1,5 @@
-//! What may have been meant by a name that no function has: one that was inlined everywhere, or a similar one.
+//! Guesses at a name that no function has: one that was inlined everywhere, or a
+//! similar one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -22,8 +23,8 @@ pub struct Inlined {
     pub into: Vec<String>,
 }
 
-/// The functions called `name`, or whose last part is, of which the file at `path` has nothing but copies in
-/// others. None where the file has no debug information.
+/// The functions called `name`, or whose last part is, of which the file at `path` has nothing but
+/// copies in others. None where the file has no debug information.
 pub fn inlined_named(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]) -> Vec<Inlined> {
     let files = Files::new(&[], debug_roots);
     let Ok(bytes) = files.read(path) else { return Vec::new() };
@@ -39,7 +40,8 @@ pub fn inlined_named(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]
     names.into_iter().map(row).collect()
 }
 
-/// Names that are spelled much like `name`, of functions of the file at `path`, the most similar first.
+/// Names that are spelled much like `name`, of functions of the file at `path`, the most similar
+/// first.
 pub fn similar_names(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]) -> Vec<String> {
     // From here on, two names are taken for one with a mistake in it.
     const SIMILAR: f64 = 0.85;
@@ -70,7 +72,7 @@ fn last_part(name: &str) -> &str {
     name[..end].rsplit("::").next().unwrap_or(name)
 }
 
-/// Whether the function with this linker's or plain name answers to `wanted`.
+/// Returns whether the function with this linker's or plain name answers to `wanted`.
 fn fits(symbol: &str, wanted: &str) -> bool {
     let full = demangle(symbol);
     full == wanted
@@ -127,7 +129,7 @@ impl Search {
         Ok(found)
     }
 
-    /// What the copies of those functions are in.
+    /// Returns the functions that hold copies of those functions.
     fn copies(
         &self,
         fitting: &HashMap<usize, String>,

@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use crate::module::ModuleNames;
 use crate::resolve::{Detail, Instruction, Resolver};
 
-/// Functions that are inlined into each other, outermost first, by module, address in the process, and whether
-/// the address is that of a sampled instruction.
+/// Functions that are inlined into each other, outermost first, by module, address in the process,
+/// and whether the address is that of a sampled instruction.
 type InlinedAt = FxHashMap<(u32, u64, bool), Box<[FunctionId]>>;
 
 impl Resolver<'_> {
@@ -64,7 +64,7 @@ impl Resolver<'_> {
         Some(thread)
     }
 
-    /// What samples stand for.
+    /// Returns the values that samples stand for.
     fn values<'s>(&self, samples: impl Iterator<Item = &'s (RecordedSample, u64)>) -> Values {
         let events = &self.recording.events;
         let mut values = Values::zero(events.len());

@@ -24,7 +24,7 @@ pub struct NamedFunction {
     pub indirect: bool,
 }
 
-/// How a name fits, best first.
+/// The ways in which a name fits, best first.
 const FITS: [fn(&str, &str) -> bool; 4] = [
     |symbol, name| symbol == name,
     |symbol, name| demangle(symbol) == name,
@@ -32,10 +32,11 @@ const FITS: [fn(&str, &str) -> bool; 4] = [
     |symbol, name| short_name(symbol).rsplit("::").next() == Some(name),
 ];
 
-/// The functions of the file at `path` that answer best to `name`: a symbol, a name as a programmer writes
-/// it, that without parameters, or its last part. Several names of one function are one.
+/// The functions of the file at `path` that answer best to `name`: a symbol, a name as a programmer
+/// writes it, that without parameters, or its last part. Several names of one function are one.
 ///
-/// Names come from the file, its debug file, or its MiniDebugInfo. Stubs of linkage tables are left out.
+/// Names come from the file, its debug file, or its MiniDebugInfo. Stubs of linkage tables are left
+/// out.
 ///
 /// # Errors
 ///
@@ -62,8 +63,8 @@ pub fn functions_named(
     Ok(Vec::new())
 }
 
-/// The functions of the file at `path` of whose names, as symbols and demangled, `fits` holds, by address. Stubs of
-/// linkage tables are left out.
+/// The functions of the file at `path` of whose names, as symbols and demangled, `fits` holds, by
+/// address. Stubs of linkage tables are left out.
 ///
 /// # Errors
 ///
@@ -109,7 +110,7 @@ fn tables(path: &Path, debug_roots: &[PathBuf]) -> io::Result<Option<(Elf, Vec<E
     Ok(Some((elf, names)))
 }
 
-/// Where a function lies in its file; `None` where it has no byte there.
+/// Returns the place of a function in its file; `None` where it has no byte there.
 fn place(elf: &Elf, symbol: &Symbol<'_>) -> Option<NamedFunction> {
     let size = match symbol.size {
         // Assemblers know nothing of sizes.

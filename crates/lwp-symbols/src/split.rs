@@ -1,5 +1,6 @@
-//! Split DWARF: the linked file has lines and addresses, the names and inlined functions of each compilation
-//! unit lie in a `.dwo` file beside its object, or all of them in a `.dwp` package beside the program.
+//! Split DWARF: the linked file has lines and addresses, the names and inlined functions of each
+//! compilation unit lie in a `.dwo` file beside its object, or all of them in a `.dwp` package
+//! beside the program.
 //!
 //! Spec: DWARF 5, 7.3.2 and appendix F; the GNU extension to DWARF 4 is read too.
 
@@ -24,7 +25,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// What belongs to the file at `path`, which has the debug information of `program`.
+    /// Returns the split files of the file at `path`, which has the debug information of `program`.
     pub fn of(path: &Path, program: &Path) -> Self {
         let mut places = vec![path.to_owned()];
         if program != path {
@@ -81,7 +82,7 @@ impl Split {
         })
     }
 
-    /// Where a package may be.
+    /// Returns the places where a package may be.
     fn packages(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
         let mut out = Vec::new();
         for path in &self.places {
@@ -98,8 +99,8 @@ impl Split {
         out
     }
 
-    /// Where the unit called `path` may be, which was compiled in `dir`: there, or where the program has been
-    /// taken to together with it.
+    /// Returns the places of the unit called `path`, which was compiled in `dir`: there, or where
+    /// the program has been taken to together with it.
     fn objects(&self, dir: &Path, path: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
         let there = dir.join(path);
         let inside = there.strip_prefix("/").unwrap_or(&there).to_owned();

@@ -6,8 +6,8 @@ use std::fmt::Write;
 /// The character that stands for one that is not shown.
 const REPLACED: char = '\u{fffd}';
 
-/// `text` for a terminal or a line-oriented file: control characters and what would reorder the line
-/// are replaced.
+/// `text` for a terminal or a line-oriented file: control characters and what would reorder the
+/// line are replaced.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_hostile(c) { REPLACED } else { c }).collect()
 }
@@ -20,8 +20,8 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if is_hostile_in_lines(c) { REPLACED } else { c }).collect())
 }
 
-/// The same for text of several lines with colours: sequences that choose colours and weights (`ESC [ … m`, digits
-/// and semicolons between) are kept too.
+/// The same for text of several lines with colours: sequences that choose colours and weights
+/// (`ESC [ … m`, digits and semicolons between) are kept too.
 pub fn colored(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let mut out = lines(parts.next().unwrap_or_default()).into_owned();
@@ -36,8 +36,8 @@ pub fn colored(text: &str) -> String {
     out
 }
 
-/// A JSON document, whose hostile characters can only be parts of strings, with those characters written as
-/// escapes: whoever reads it gets the same strings.
+/// A JSON document, whose hostile characters can only be parts of strings, with those characters
+/// written as escapes: whoever reads it gets the same strings.
 pub fn json(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.chars() {
@@ -51,11 +51,13 @@ pub fn json(document: &str) -> String {
     out
 }
 
-/// Whether a terminal would obey `c`, or show a line that has it in another order or as two.
+/// Returns whether a terminal would obey `c`, or show a line that has it in another order or as
+/// two.
 pub fn is_hostile(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            // Marks, embeddings, overrides and isolates make a line read differently from what it says.
+            // Marks, embeddings, overrides and isolates make a line read differently from what it
+            // says.
             '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
             // Separators of lines and paragraphs.
             | '\u{2028}' | '\u{2029}')

@@ -6,8 +6,8 @@ use crate::escape::lines;
 
 /// A writer of text that replaces control characters, line ends and tabs left alone.
 ///
-/// Each call of `write` must be given whole characters, as `write!` and `write_all` of a string do. Bytes that are
-/// no UTF-8 are replaced too.
+/// Each call of `write` must be given whole characters, as `write!` and `write_all` of a string do.
+/// Bytes that are no UTF-8 are replaced too.
 #[derive(Debug)]
 pub struct Plain<W: Write>(W);
 

@@ -13,8 +13,8 @@ pub fn say_line(line: Arguments<'_>) {
     let _ = say_text(&text);
 }
 
-/// Writes text of several lines to standard error, without control characters. A reader that has gone is no
-/// error.
+/// Writes text of several lines to standard error, without control characters. A reader that has
+/// gone is no error.
 pub fn say_text(text: &str) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
     match stderr.write_all(lines(text).as_bytes()).and_then(|()| stderr.flush()) {

@@ -1,5 +1,5 @@
-//! What the tests of a library for C programs have in common: the dialects its headers are compiled in, what
-//! readelf says of it, how clients find it, and whether its manual pages hang together.
+//! The common parts of the tests of a library for C programs: the dialects its headers are compiled
+//! in, what readelf says of it, how clients find it, and whether its manual pages hang together.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ pub const DIALECTS: [(&str, &str); 5] = [
     ("c++", "-std=c++17"),
 ];
 
-/// What readelf says of `file` under `option`.
+/// Returns the output of readelf for `file` under `option`.
 ///
 /// # Panics
 ///
@@ -25,8 +25,9 @@ pub fn readelf(option: &str, file: &Path) -> String {
     String::from_utf8(output.expect("readelf runs").stdout).expect("readelf writes text")
 }
 
-/// Every page in section 3 of `man` is one, or leads to one, groff has nothing to say against it, and every page that
-/// it names is there: `ours` finds in a page's text the file names of those that should be.
+/// Every page in section 3 of `man` is one, or leads to one, groff has nothing to say against it,
+/// and every page that it names is there: `ours` finds in a page's text the file names of those
+/// that should be.
 ///
 /// # Panics
 ///
@@ -52,7 +53,8 @@ pub fn pages_are_sound(man: &Path, ours: impl Fn(&str) -> Vec<String>) {
     }
 }
 
-/// Makes `folder` anew, with `library` in it as it is installed: under `name` and a version, which a link leads to.
+/// Makes `folder` anew, with `library` in it as it is installed: under `name` and a version, which
+/// a link leads to.
 ///
 /// # Panics
 ///
@@ -65,8 +67,8 @@ pub fn lay_out(folder: &Path, library: &Path, name: &str) {
     symlink(&versioned, folder.join(name)).expect("a link to it");
 }
 
-/// Compiles `source` to `program` as a client of `package`, installed in `prefix`, with what pkg-config says of it. False
-/// where there is no pkg-config.
+/// Compiles `source` to `program` as a client of `package`, installed in `prefix`, with what
+/// pkg-config says of it. False where there is no pkg-config.
 ///
 /// # Panics
 ///
@@ -86,11 +88,11 @@ pub fn build_installed(package: &str, prefix: &Path, source: &Path, program: &Pa
     true
 }
 
-/// How memcheck ends what it has found a fault in.
+/// The exit status of memcheck where it has found a fault.
 const FAULTS: &str = "99";
 
-/// Runs `program` with `words` under valgrind's memcheck, which must have nothing to report; `None`, said on standard
-/// error, where there is no valgrind.
+/// Runs `program` with `words` under valgrind's memcheck, which must have nothing to report;
+/// `None`, said on standard error, where there is no valgrind.
 ///
 /// # Panics
 ///
@@ -116,7 +118,8 @@ pub fn memcheck(program: &Path, words: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// Whether everything is to be checked that can be, as `cargo xtask stress --checkers` wants.
+/// Returns whether everything is to be checked that can be, as `cargo xtask stress --checkers`
+/// wants.
 pub fn all_checks() -> bool {
     std::env::var_os("LWP_CHECKERS").is_some_and(|value| value == "all")
 }

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Writes `program` to `path`, in place where there is a file already, and lets everyone execute it.
+/// Writes `program` to `path`, in place where there is a file already, and lets everyone execute
+/// it.
 ///
-/// A process of its own writes the file. A descriptor of this process would be inherited by whatever
-/// child another thread happens to fork, and until that child reaches its own `execve` the kernel
-/// refuses to execute the file: `ETXTBSY`.
+/// A process of its own writes the file. A descriptor of this process would be inherited by
+/// whatever child another thread happens to fork, and until that child reaches its own `execve` the
+/// kernel refuses to execute the file: `ETXTBSY`.
 ///
 /// # Panics
 ///

@@ -9,7 +9,7 @@ use iced_x86::{
 
 use crate::Rng;
 
-/// Where generated code finds its data, and what the registers must hold for that.
+/// The data of generated code, and what the registers must hold for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
     /// Start of the memory that may be read and written.
@@ -20,7 +20,7 @@ impl Data {
     /// Bytes of the memory.
     pub const BYTES: u64 = 0x1_0000;
 
-    /// What rbx and the other base registers point to.
+    /// Returns the address that rbx and the other base registers hold.
     pub fn base(self) -> u64 {
         self.start + 0x4000
     }
@@ -58,7 +58,7 @@ impl Data {
 /// Makes instructions.
 #[derive(Debug)]
 pub struct Generator {
-    /// Where its numbers come from.
+    /// The source of its numbers.
     pub rng: Rng,
     data: Data,
     codes: Vec<Code>,

@@ -1,6 +1,7 @@
 //! For tests only: random application code, and a machine that runs code and shows what it did.
 //!
-//! [`c_library`] looks at libraries for C programs. [`files`] writes programs that tests execute. [`generate`] makes valid instructions from the encoder's own tables, so that no kind of operand
+//! [`c_library`] looks at libraries for C programs. [`files`] writes programs that tests execute.
+//! [`generate`] makes valid instructions from the encoder's own tables, so that no kind of operand
 //! is forgotten. [`native`] runs code at fixed addresses in a forked child, with every register
 //! given and every register reported.
 

@@ -1,16 +1,16 @@
 //! Running code with every register given.
 //!
-//! Memory is mapped once, at fixed addresses; every run happens in a forked child, which starts from
-//! the same memory, may crash, and reports through a shared page.
+//! Memory is mapped once, at fixed addresses; every run happens in a forked child, which starts
+//! from the same memory, may crash, and reports through a shared page.
 
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, edx, gpr64, qword_ptr, rcx, rdi, rsp};
 
-/// Where the shared pages lie.
+/// The address of the shared pages.
 const SHARED: u64 = 0x4000_0000;
 const SHARED_BYTES: usize = 0x40_0000;
-/// Where the code that enters and leaves lies.
+/// The address of the code that enters and leaves.
 const TRAMPOLINE: u64 = 0x4100_0000;
 const TRAMPOLINE_BYTES: usize = 0x2_0000;
 const IN_GENERAL: u64 = SHARED;
@@ -44,22 +44,22 @@ pub struct State {
     pub gs: u64,
 }
 
-/// What is to be run.
+/// The code to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Where execution starts. It must end at [`Machine::LANDING`].
+    /// The address at which execution starts. It must end at [`Machine::LANDING`].
     pub entry: u64,
     /// Registers at the start.
     pub state: &'a State,
     /// gs base at the start.
     pub gs: u64,
-    /// What is written to memory before.
+    /// The bytes that are written to memory before.
     pub memory: &'a [(u64, Vec<u8>)],
     /// Address and length of what is reported after.
     pub observed: &'a [(u64, usize)],
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// At the landing.

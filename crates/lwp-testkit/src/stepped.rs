@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: a child that is traced from its beginning can only be made by fork, ptrace and exec. Between fork and
-//! exec the child calls nothing but those two.
+//! JUSTIFICATION: a child that is traced from its beginning can only be made by fork, ptrace and
+//! exec. Between fork and exec the child calls nothing but those two.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -20,8 +20,9 @@ pub struct Step {
     pub bytes: [u8; 8],
 }
 
-/// Runs `program`, which has one thread, natively and tells `each` of every instruction that retires: a repeated string
-/// instruction once, system calls too. `None` where the kernel does not let it.
+/// Runs `program`, which has one thread, natively and tells `each` of every instruction that
+/// retires: a repeated string instruction once, system calls too. `None` where the kernel does not
+/// let it.
 pub fn each_instruction(program: &Path, mut each: impl FnMut(&Step)) -> Option<i32> {
     let path = CString::new(program.as_os_str().as_bytes()).ok()?;
     let arguments = [path.as_ptr(), std::ptr::null()];
@@ -31,7 +32,8 @@ pub fn each_instruction(program: &Path, mut each: impl FnMut(&Step)) -> Option<i
     match child {
         -1 => return None,
         0 => {
-            // SAFETY: the vectors end with null pointers and their strings live; _exit does not return.
+            // SAFETY: the vectors end with null pointers and their strings live; _exit does not
+            // return.
             unsafe {
                 libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
                 libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
@@ -62,7 +64,7 @@ pub fn each_instruction(program: &Path, mut each: impl FnMut(&Step)) -> Option<i
     }
 }
 
-/// What a stopped child is about to execute.
+/// Returns the step that a stopped child is about to execute.
 fn step_of(child: i32) -> Step {
     // SAFETY: the structure is plain numbers, for which zero is a value.
     let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };

@@ -8,7 +8,7 @@ use lwp_arch::retired::BranchKind;
 pub struct PredictorShape {
     /// Base-2 logarithm of the number of two-bit counters for conditional branches, at most 24.
     pub direction_log2: u32,
-    /// How many outcomes of conditional branches choose among the counters, at most 32.
+    /// The number of outcomes of conditional branches that choose among the counters, at most 32.
     pub history_bits: u32,
     /// Base-2 logarithm of the number of remembered targets of indirect branches, at most 24.
     pub indirect_log2: u32,
@@ -18,9 +18,11 @@ pub struct PredictorShape {
 
 /// A predictor of the classic kind.
 ///
-/// - Conditional branches: two-bit counters, chosen by the address xor the recent outcomes (gshare).
-///   Counters start at "weakly not taken". Only the direction can be wrong; the target is in the code.
-/// - Indirect jumps and calls, far transfers: the last target seen at this address with this history.
+/// - Conditional branches: two-bit counters, chosen by the address xor the recent outcomes
+///   (gshare). Counters start at "weakly not taken". Only the direction can be wrong; the target is
+///   in the code.
+/// - Indirect jumps and calls, far transfers: the last target seen at this address with this
+///   history.
 /// - Returns: a stack of return addresses that forgets its oldest entry when it is full.
 /// - Direct jumps and calls: always right.
 ///
@@ -59,8 +61,9 @@ impl Predictor {
         }
     }
 
-    /// Judges a branch at `ip` that went to `next_ip`, and learns from it. `fall_through` is the address
-    /// after the branch, which a call leaves on the stack. Returns whether the prediction was right.
+    /// Judges a branch at `ip` that went to `next_ip`, and learns from it. `fall_through` is the
+    /// address after the branch, which a call leaves on the stack. Returns whether the prediction
+    /// was right.
     pub fn retire(
         &mut self,
         ip: AppPc,

@@ -20,7 +20,7 @@ impl CacheShape {
         }
     }
 
-    /// Whether lines and sets are powers of two and fill the capacity.
+    /// Returns whether lines and sets are powers of two and fill the capacity.
     pub const fn is_regular(&self) -> bool {
         self.line_bytes.is_power_of_two()
             && self.sets().is_power_of_two()
@@ -40,21 +40,23 @@ impl CacheShape {
 
 /// A cache. It knows which lines it holds and not what is in them.
 ///
-/// Each set is a list with the line used last in front. That makes one thing cheap that emitted code
-/// needs: if the front of the set is the line wanted, the access is a hit *and* leaves the cache as it
-/// is, so a compare with [`Self::most_recent`] decides it exactly, without running the model.
+/// Each set is a list with the line used last in front. That makes one thing cheap that emitted
+/// code needs: if the front of the set is the line wanted, the access is a hit *and* leaves the
+/// cache as it is, so a compare with [`Self::most_recent`] decides it exactly, without running the
+/// model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     shape: CacheShape,
     /// The bits of a line's number that choose its set.
     set_mask: u64,
-    /// The lines of one set after the other, each number plus one, so that fresh memory is an empty cache.
+    /// The lines of one set after the other, each number plus one, so that fresh memory is an empty
+    /// cache.
     lines: Vec<u64>,
 }
 
 impl Cache {
-    /// An empty cache. An irregular shape (see [`CacheShape::is_regular`]) is made regular by rounding
-    /// the number of sets down to a power of two, at least one.
+    /// An empty cache. An irregular shape (see [`CacheShape::is_regular`]) is made regular by
+    /// rounding the number of sets down to a power of two, at least one.
     pub fn new(shape: CacheShape) -> Self {
         let line_bytes = shape.line_bytes.max(1).next_power_of_two();
         let ways = shape.ways.max(1);
@@ -70,14 +72,15 @@ impl Cache {
         &self.shape
     }
 
-    /// Where the lines of a set are.
+    /// Returns the places of a set's lines.
     fn places(&self, set: usize) -> std::ops::Range<usize> {
         let ways = self.shape.ways as usize;
         set * ways..(set + 1) * ways
     }
 
-    /// Uses line number `line` (see [`CacheShape::line_of`]). Returns whether it was there. Afterwards
-    /// it is, as the most recent of its set; the least recent one left if the set was full.
+    /// Uses line number `line` (see [`CacheShape::line_of`]). Returns whether it was there.
+    /// Afterwards it is, as the most recent of its set; the least recent one left if the set was
+    /// full.
     #[inline]
     pub fn access(&mut self, line: u64) -> bool {
         let places = self.places((line & self.set_mask) as usize);
@@ -91,7 +94,7 @@ impl Cache {
         false
     }
 
-    /// Whether the line is there; changes nothing.
+    /// Returns whether the line is there; changes nothing.
     pub fn contains(&self, line: u64) -> bool {
         self.lines[self.places(self.shape.set_of(line))].contains(&(line + 1))
     }
@@ -177,7 +180,8 @@ mod tests {
             }
         }
 
-        /// What emitted code relies on: a match with the most recent line is a hit that changes nothing.
+        /// What emitted code relies on: a match with the most recent line is a hit that changes
+        /// nothing.
         ///
         /// Spec: LWP §11
         #[test]

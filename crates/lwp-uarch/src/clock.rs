@@ -5,7 +5,7 @@ use lwp_arch::retired::{Access, AccessKind};
 /// Fractions of a cycle are kept in units of 1/256.
 const ONE: u64 = 256;
 
-/// How time passes on a machine.
+/// The rates at which time passes on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRates {
     /// Instructions that retire per cycle when nothing stalls, in units of 1/256.
@@ -26,8 +26,8 @@ pub struct ClockRates {
 ///          + mispredictions × penalty
 /// ```
 ///
-/// Stores and prefetches do not stall. Fractions are carried from one instruction to the next, so the
-/// sum is exact to a cycle: DEV-36.
+/// Stores and prefetches do not stall. Fractions are carried from one instruction to the next, so
+/// the sum is exact to a cycle: DEV-36.
 ///
 /// Spec: LWP §4.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ impl CoreClock {
         u32::try_from(time_256 / ONE).unwrap_or(u32::MAX)
     }
 
-    /// Passes the time of `count` instructions that neither miss nor mispredict, and returns its whole
-    /// cycles: the sum of what [`Self::retire`] would have returned.
+    /// Passes the time of `count` instructions that neither miss nor mispredict, and returns its
+    /// whole cycles: the sum of what [`Self::retire`] would have returned.
     ///
     /// Spec: LWP §4.2.
     pub fn retire_many(&mut self, count: u64) -> u64 {
@@ -76,7 +76,7 @@ impl CoreClock {
         time_256 / ONE
     }
 
-    /// How long the program waits for `access`, in units of 1/256 of a cycle.
+    /// Returns the time that the program waits for `access`, in units of 1/256 of a cycle.
     ///
     /// Spec: LWP §4.2.
     pub fn stall_256(&self, access: &Access) -> u64 {
@@ -86,14 +86,14 @@ impl CoreClock {
         }
     }
 
-    /// How long the program waits after a misprediction, in units of 1/256 of a cycle.
+    /// Returns the time that the program waits after a misprediction, in units of 1/256 of a cycle.
     ///
     /// Spec: LWP §4.2.
     pub fn misprediction_256(&self) -> u64 {
         u64::from(self.rates.mispredict_cycles) * ONE
     }
 
-    /// How long the program waits for a load of this latency.
+    /// Returns the time that the program waits for a load of this latency.
     ///
     /// Spec: LWP §4.2.
     pub fn longest_stall_256(&self, latency_cycles: u32) -> u64 {
@@ -101,8 +101,8 @@ impl CoreClock {
         u64::from(beyond) * u64::from(self.rates.exposed_256)
     }
 
-    /// Passes the time of waits that add up to `time_256`, of instructions whose own time passes apart, and
-    /// returns its whole cycles.
+    /// Passes the time of waits that add up to `time_256`, of instructions whose own time passes
+    /// apart, and returns its whole cycles.
     ///
     /// Spec: LWP §4.2.
     pub fn wait(&mut self, time_256: u64) -> u64 {
@@ -111,7 +111,8 @@ impl CoreClock {
         time_256 / ONE
     }
 
-    /// How many waits of `longest_256` fit into half of `cycles`; one, if it fits into all of them.
+    /// Returns the number of waits of `longest_256` that fit into half of `cycles`; one, if it fits
+    /// into all of them.
     ///
     /// Spec: LWP §4.2.
     pub fn waits_within(&self, cycles: u64, longest_256: u64) -> u64 {
@@ -120,7 +121,7 @@ impl CoreClock {
         half_256.checked_div(longest_256).map_or(u64::MAX, |waits| waits.max(one))
     }
 
-    /// How many such instructions retire before more than `cycles` have passed.
+    /// Returns the number of such instructions that retire before more than `cycles` have passed.
     ///
     /// Spec: LWP §4.2.
     pub fn instructions_within(&self, cycles: u64) -> u64 {
@@ -129,8 +130,8 @@ impl CoreClock {
         limit / (ONE * ONE)
     }
 
-    /// What [`Self::retire_many`] computes, as one division: when `n` more instructions have retired,
-    /// `(65536 n + offset) / divisor` cycles have passed. Returns offset and divisor.
+    /// Returns the result of [`Self::retire_many`] as one division: when `n` more instructions have
+    /// retired, `(65536 n + offset) / divisor` cycles have passed. Returns offset and divisor.
     pub fn division(&self) -> (u64, u64) {
         (self.carry_256 * self.width() + self.remainder, ONE * self.width())
     }
@@ -146,8 +147,8 @@ impl CoreClock {
 
 /// The reference clock: time of the thread on a processor, times a constant rate.
 ///
-/// Time comes from outside, as nanoseconds of CPU time or, for runs that must repeat exactly, as core
-/// cycles of the model at their nominal rate. Fractions are carried on.
+/// Time comes from outside, as nanoseconds of CPU time or, for runs that must repeat exactly, as
+/// core cycles of the model at their nominal rate. Fractions are carried on.
 ///
 /// Spec: LWP §4.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,12 +181,12 @@ impl ReferenceClock {
         u64::try_from(product / u128::from(self.per)).unwrap_or(u64::MAX)
     }
 
-    /// What [`Self::advance`] computes: `(rate units + remainder) / per`.
+    /// The terms of [`Self::advance`], which computes `(rate units + remainder) / per`.
     pub const fn division(&self) -> (u64, u64, u64) {
         (self.rate, self.remainder, self.per)
     }
 
-    /// How many units of time may pass before more than `counts` have.
+    /// Returns the number of units of time that may pass before more than `counts` have.
     ///
     /// Spec: LWP §4.2.
     pub fn units_within(&self, counts: u64) -> u64 {
@@ -225,7 +226,8 @@ mod tests {
         let mut clock = CoreClock::new(RATES);
         let four: Vec<u32> = (0..4).map(|_| clock.retire(&[], false)).collect();
         assert_eq!(four, [0, 0, 0, 1], "four instructions a cycle");
-        // (104 − 4) / 2 = 50 for the load; stores and prefetches are free; 13 for the misprediction.
+        // (104 − 4) / 2 = 50 for the load; stores and prefetches are free; 13 for the
+        // misprediction.
         let accesses =
             [AccessKind::Load, AccessKind::Store, AccessKind::Prefetch].map(|kind| miss(kind, 104));
         assert_eq!(clock.retire(&accesses, false), 50);
@@ -249,7 +251,8 @@ mod tests {
     }
 
     proptest! {
-        /// Misses that are waited for together, apart from their instructions, take the time of each.
+        /// Misses that are waited for together, apart from their instructions, take the time of
+        /// each.
         ///
         /// Spec: LWP §4.2. DEV-36
         #[test]

@@ -13,7 +13,7 @@ pub struct Level {
     pub shape: CacheShape,
     /// Time from load to use if the data is here, in core cycles.
     pub latency_cycles: u32,
-    /// What a DCache record calls this level. The first level's is never shown.
+    /// This level's name in a DCache record. The first level's is never shown.
     pub source: DataSource,
 }
 
@@ -22,15 +22,15 @@ pub struct Level {
 pub struct Memory {
     /// Time from load to use, in core cycles.
     pub latency_cycles: u32,
-    /// What a DCache record calls it.
+    /// Its name in a DCache record.
     pub source: DataSource,
 }
 
 /// A first-level data cache with what lies behind it.
 ///
-/// An access looks into the levels in order and is answered by the first that has the line. All levels
-/// before that one receive it. No level forces lines out of another, stores allocate as loads do, and
-/// software prefetches fill all levels: DEV-34.
+/// An access looks into the levels in order and is answered by the first that has the line. All
+/// levels before that one receive it. No level forces lines out of another, stores allocate as
+/// loads do, and software prefetches fill all levels: DEV-34.
 ///
 /// Spec: P07 §4.3; LWP §4.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Hierarchy {
     line_bytes: u32,
 }
 
-/// What answered for one line.
+/// The answer for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answer {
     /// The first level had it.

@@ -1,14 +1,14 @@
 //! Models of the microarchitecture: data cache, branch predictor, clocks.
 //!
-//! Instructions and branches are facts of a run; cache misses, mispredictions and cycles are not, unless
-//! a processor counts them. Where none does, this crate says what a stated, simple machine would have
-//! done. The same program with the same input gives the same numbers everywhere. They are **modelled**:
-//! whoever shows them must say so.
+//! Instructions and branches are facts of a run; cache misses, mispredictions and cycles are not,
+//! unless a processor counts them. Where none does, this crate says what a stated, simple machine
+//! would have done. The same program with the same input gives the same numbers everywhere. They
+//! are **modelled**: whoever shows them must say so.
 //!
-//! [`Model`] takes what an instruction did ([`Step`]) and returns what a Lightweight Profiling unit wants
-//! to hear ([`lwp_arch::Retired`]). Its parts can be used alone: [`Hierarchy`] answers loads and stores,
-//! [`Predictor`] judges branches, [`CoreClock`] adds up time. [`presets`] has the numbers, one row per
-//! machine, each with its source.
+//! [`Model`] takes what an instruction did ([`Step`]) and returns what a Lightweight Profiling unit
+//! wants to hear ([`lwp_arch::Retired`]). Its parts can be used alone: [`Hierarchy`] answers loads
+//! and stores, [`Predictor`] judges branches, [`CoreClock`] adds up time. [`presets`] has the
+//! numbers, one row per machine, each with its source.
 //!
 //! ```
 //! use lwp_arch::retired::AccessKind;
@@ -24,8 +24,8 @@
 //!
 //! # What is not modelled
 //!
-//! Hardware prefetching, TLBs, store buffers, other cores, memory-mapped devices, instruction fetch,
-//! dependencies between instructions. See DEV-34 to DEV-36 in `docs/deviations.md`.
+//! Hardware prefetching, TLBs, store buffers, other cores, memory-mapped devices, instruction
+//! fetch, dependencies between instructions. See DEV-34 to DEV-36 in `docs/deviations.md`.
 
 #![forbid(unsafe_code)]
 

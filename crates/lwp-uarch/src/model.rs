@@ -20,7 +20,7 @@ pub struct Operand {
     pub bytes: u32,
 }
 
-/// What an instruction did, as anyone who executes it knows without a model.
+/// The effect of an instruction, as anyone who executes it knows without a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
     /// Linear address of the instruction.
@@ -64,8 +64,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// A machine of this kind, with cold caches, clocks at zero and **no** branch predictor: records say
-    /// that nothing is known of predictions, and mispredictions cost no time.
+    /// A machine of this kind, with cold caches, clocks at zero and **no** branch predictor:
+    /// records say that nothing is known of predictions, and mispredictions cost no time.
     pub fn new(preset: &Preset) -> Self {
         Self::with(preset, &Caches::of(preset), None)
     }
@@ -128,8 +128,8 @@ impl Model {
         }
     }
 
-    /// Lets an instruction retire. Reference clocks follow the core clock at the nominal rates of the
-    /// preset; whoever has a real clock replaces [`Retired::reference_cycles`].
+    /// Lets an instruction retire. Reference clocks follow the core clock at the nominal rates of
+    /// the preset; whoever has a real clock replaces [`Retired::reference_cycles`].
     ///
     /// Spec: LWP §4.2.
     pub fn retire(&mut self, step: &Step<'_>) -> Retired<'_> {

@@ -2,17 +2,17 @@
 //!
 //! Sources, by the letter in the tables:
 //!
-//! - **A**: AMD's software optimization guide of the family (47414 for 15h, 57647 for Zen 4), as quoted
-//!   with its section numbers in LLVM's scheduling models `X86ScheduleBdVer2.td` and
+//! - **A**: AMD's software optimization guide of the family (47414 for 15h, 57647 for Zen 4), as
+//!   quoted with its section numbers in LLVM's scheduling models `X86ScheduleBdVer2.td` and
 //!   `X86ScheduleZnver4.td`.
 //! - **L**: measurements of the FX-8150 by Lost Circuits, October 2011.
-//! - **P**: descriptions of the parts at their launch (cache sizes, associativity, Zen 4's L2 and L3
-//!   latency).
+//! - **P**: descriptions of the parts at their launch (cache sizes, associativity, Zen 4's L2 and
+//!   L3 latency).
 //! - **M**: a measured 63.6 ns to DDR5-6000, at 5 GHz.
 //! - **O**: ours; a round figure, with no measurement behind it.
 //!
-//! Latencies of the third level and of memory differ with clock ratio and modules from one machine to
-//! the next; take them as the right size, not as the right number.
+//! Latencies of the third level and of memory differ with clock ratio and modules from one machine
+//! to the next; take them as the right size, not as the right number.
 
 use lwp_arch::record::DataSource;
 
@@ -28,11 +28,11 @@ pub struct Preset {
     pub name: &'static str,
     /// The data caches, from the core outwards.
     pub levels: [Level; 3],
-    /// What is behind them.
+    /// The memory behind them.
     pub memory: Memory,
     /// Sizes of the branch predictor, which is only there when asked for.
     pub predictor: PredictorShape,
-    /// How time passes.
+    /// The rates at which time passes.
     pub clock: ClockRates,
     /// Nominal core clock in Hz.
     pub core_hz: u64,

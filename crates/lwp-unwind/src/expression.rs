@@ -8,7 +8,8 @@ const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, 
 /// Steps after which an expression is given up.
 const LONGEST: u32 = 1000;
 
-/// The value of `code` with `initial` on its stack, as far as registers and memory have what it needs.
+/// The value of `code` with `initial` on its stack, as far as registers and memory have what it
+/// needs.
 pub fn evaluate(
     code: &[u8],
     initial: Option<u64>,

@@ -1,8 +1,9 @@
 //! The way out of a function that no table describes: its own instructions, up to its return.
 //!
-//! Trampolines and stubs that are made at run time keep no frame pointer, and soon return. From where such a
-//! frame stands, its instructions are followed without branches to `ret`, and what they do to the stack pointer
-//! is what a table's row would say. Calls on the way are taken to leave the stack as they found it.
+//! Trampolines and stubs that are made at run time keep no frame pointer, and soon return. From
+//! where such a frame stands, its instructions are followed without branches to `ret`, and what
+//! they do to the stack pointer is what a table's row would say. Calls on the way are taken to
+//! leave the stack as they found it.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -12,7 +13,8 @@ use iced_x86::{
 use crate::row::{RIP, RSP};
 use crate::walk::{Memory, Registers};
 
-/// Most instructions that are followed: stubs have fewer, and in longer code a frame pointer is likelier.
+/// Most instructions that are followed: stubs have fewer, and in longer code a frame pointer is
+/// likelier.
 const MOST: usize = 12;
 /// Bytes of code that are looked at: at most as many as so many instructions have.
 const WINDOW: usize = MOST * 8;
@@ -20,7 +22,8 @@ const WINDOW: usize = MOST * 8;
 /// DWARF's numbers of the general registers, by the processor's.
 const DWARF: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// The caller's registers, where the function returns within a few instructions of `registers`' own.
+/// The caller's registers, where the function returns within a few instructions of `registers`'
+/// own.
 pub fn by_instructions(registers: &Registers, memory: &mut dyn Memory) -> Option<Registers> {
     let pc = registers.get(RIP)?;
     let code = window(pc, memory);
@@ -48,7 +51,7 @@ fn window(pc: u64, memory: &mut dyn Memory) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// What the instructions have done so far.
+/// The effect of the instructions so far.
 struct State {
     registers: Registers,
     /// Words that they have pushed: where, and what, if that is known.

@@ -1,13 +1,14 @@
 //! Call stacks of another process, unwound from outside.
 //!
-//! A stack is walked with the unwind tables of the files that are mapped (`.eh_frame`, `.debug_frame`),
-//! read by [`gimli`]. All sixteen general registers take part, because hand-written code and functions
-//! that align their stack keep the frame's address in others than rsp and rbp: the dynamic linker's
-//! resolver in rbx, the prologues of realigned functions in r10. What an instruction's table row says is
-//! kept per file and address, so that a walk over known code is a few memory look-ups a frame.
+//! A stack is walked with the unwind tables of the files that are mapped (`.eh_frame`,
+//! `.debug_frame`), read by [`gimli`]. All sixteen general registers take part, because
+//! hand-written code and functions that align their stack keep the frame's address in others than
+//! rsp and rbp: the dynamic linker's resolver in rbx, the prologues of realigned functions in r10.
+//! What an instruction's table row says is kept per file and address, so that a walk over known
+//! code is a few memory look-ups a frame.
 //!
-//! Code without tables, such as a compiler at run time makes, is walked by the frame pointer; stubs that return
-//! within a few instructions are left as these say.
+//! Code without tables, such as a compiler at run time makes, is walked by the frame pointer; stubs
+//! that return within a few instructions are left as these say.
 //!
 //! The crate reads neither processes nor mappings: it is given both ([`Memory`], [`CodeRange`]).
 #![forbid(unsafe_code)]

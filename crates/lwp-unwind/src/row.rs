@@ -1,4 +1,4 @@
-//! What the unwind table says at one instruction, in a form that outlives the table's bytes.
+//! The unwind table's row for one instruction, in a form that outlives the table's bytes.
 
 use gimli::{CfaRule, EndianSlice, LittleEndian, Register, RegisterRule, UnwindSection};
 
@@ -10,19 +10,19 @@ pub const RBP: u16 = 6;
 pub const RSP: u16 = 7;
 /// DWARF's number of the return address, which stands for rip.
 pub const RIP: u16 = 16;
-/// How many registers take part.
+/// The number of registers that take part.
 pub const REGISTERS: usize = 17;
 
-/// Where the frame is.
+/// The place of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cfa {
     /// At a register's value plus an offset.
     Register(u16, i64),
-    /// Where an expression says.
+    /// The value of an expression.
     Expression(Box<[u8]>),
 }
 
-/// How a register of the caller is had back.
+/// The way to restore a register of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// It is lost.
@@ -46,7 +46,7 @@ pub enum Rule {
 /// A row of an unwind table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where the frame is.
+    /// The place of the frame.
     pub cfa: Cfa,
     /// Rules that the table states, by register.
     pub rules: Vec<(u16, Rule)>,

@@ -11,8 +11,8 @@ pub trait Memory {
     fn word(&mut self, address: u64) -> Option<u64>;
 }
 
-/// General registers by DWARF's numbers, as far as they are known: rax, rdx, rcx, rbx, rsi, rdi, rbp,
-/// rsp, r8 to r15, and rip.
+/// General registers by DWARF's numbers, as far as they are known: rax, rdx, rcx, rbx, rsi, rdi,
+/// rbp, rsp, r8 to r15, and rip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     values: [u64; REGISTERS],
@@ -59,7 +59,7 @@ pub struct CodeRange {
     pub end: u64,
     /// The file's tables, as [`Unwinder::add`] has numbered them; `None` for generated code.
     pub image: Option<u32>,
-    /// What has to be taken from an address to have the file's own.
+    /// The difference between an address and the file's own.
     pub bias: u64,
     /// The caller's number for what is mapped here.
     pub tag: u32,
@@ -68,8 +68,8 @@ pub struct CodeRange {
 /// One frame of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The instruction in this frame: the sampled one, one that a signal has interrupted, or the last
-    /// byte of the call that has not returned.
+    /// The instruction in this frame: the sampled one, one that a signal has interrupted, or the
+    /// last byte of the call that has not returned.
     pub place: u64,
     /// The tag of the range that it lies in.
     pub tag: Option<u32>,
@@ -82,7 +82,7 @@ pub struct Frame {
 pub enum Ending {
     /// At the stack's bottom, which the tables mark.
     Bottom,
-    /// Where nothing says how to go on: no table, and no frame pointer that leads to code.
+    /// Nothing says how to go on: no table, and no frame pointer that leads to code.
     Lost,
     /// At the given depth.
     Deep,
@@ -109,8 +109,8 @@ impl Unwinder {
         self.images.get(number as usize)
     }
 
-    /// Walks the stack that `registers` stand on: `frames` becomes what is found, innermost first, at
-    /// most `deepest` of them. `code` is in order and does not overlap.
+    /// Walks the stack that `registers` stand on: `frames` becomes what is found, innermost first,
+    /// at most `deepest` of them. `code` is in order and does not overlap.
     pub fn walk(
         &mut self,
         code: &[CodeRange],
@@ -231,8 +231,8 @@ fn value(
     }
 }
 
-/// The caller's registers where there is no table: a stub says by its instructions how it is left, other code
-/// has a frame pointer.
+/// The caller's registers where there is no table: a stub says by its instructions how it is left,
+/// other code has a frame pointer.
 fn without_table(code: &[CodeRange], registers: &Registers, memory: &mut dyn Memory) -> Next {
     let leads_to_code = |caller: &Registers| {
         let to = caller.get(RIP).map(|to| to.wrapping_sub(1));
@@ -244,8 +244,8 @@ fn without_table(code: &[CodeRange], registers: &Registers, memory: &mut dyn Mem
     }
 }
 
-/// The caller's registers where the frame has a pointer to it: rbp points to the caller's rbp, and the return
-/// address lies above that. It must lead to code, or else rbp was something else.
+/// The caller's registers where the frame has a pointer to it: rbp points to the caller's rbp, and
+/// the return address lies above that. It must lead to code, or else rbp was something else.
 fn by_frame_pointer(code: &[CodeRange], registers: &Registers, memory: &mut dyn Memory) -> Next {
     let (Some(sp), Some(bp)) = (registers.get(RSP), registers.get(RBP)) else { return Next::Lost };
     if bp == 0 {

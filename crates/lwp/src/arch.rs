@@ -1,9 +1,10 @@
 //! LWP as the processor has it: detection, control block, ring, instructions.
 //!
-//! [`Lwp::detect`] asks the processor; everything else starts from what it returns. A [`Profile`] owns a
-//! control block and its ring; [`Profile::start`] makes it the one of the calling thread. A [`Reader`]
-//! takes the records out, on any thread, while the profile runs or after. Threads do not share profiles:
-//! a profile runs on the thread that started it, a thread runs one profile at a time.
+//! [`Lwp::detect`] asks the processor; everything else starts from what it returns. A [`Profile`]
+//! owns a control block and its ring; [`Profile::start`] makes it the one of the calling thread. A
+//! [`Reader`] takes the records out, on any thread, while the profile runs or after. Threads do not
+//! share profiles: a profile runs on the thread that started it, a thread runs one profile at a
+//! time.
 //!
 //! [`Active`] is below that: a control block of the caller's own making.
 //!

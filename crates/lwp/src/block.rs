@@ -20,7 +20,7 @@ const MAX_RING_BYTES: u32 = 0x0FFF_FFFF;
 /// Readable records of a ring nobody gave a size.
 const DEFAULT_RECORDS: u32 = 4096;
 
-/// What a profile records, and where it puts it.
+/// The events that a profile records, and the ring that it puts them in.
 ///
 /// Spec: LWP §3.1.
 #[derive(Clone, Debug)]
@@ -89,8 +89,8 @@ impl ProfileBuilder {
         self
     }
 
-    /// Lets the low `bits` bits, at most 15, of every reloaded counter be random, so that samples do
-    /// not keep step with a loop.
+    /// Lets the low `bits` bits, at most 15, of every reloaded counter be random, so that samples
+    /// do not keep step with a loop.
     ///
     /// Spec: LWP §3.1.
     #[must_use]
@@ -133,8 +133,8 @@ impl ProfileBuilder {
         self.filter_addresses(range, Filters::IPF)
     }
 
-    /// Counts only instructions at other addresses than these, value samples and LWPINS excepted. The
-    /// last call of this and [`Self::ip_range`] holds.
+    /// Counts only instructions at other addresses than these, value samples and LWPINS excepted.
+    /// The last call of this and [`Self::ip_range`] holds.
     ///
     /// Spec: LWP §3.3.
     #[must_use]
@@ -186,10 +186,10 @@ impl ProfileBuilder {
         Ok(self.finish(region))
     }
 
-    /// As [`Self::build`], in memory that other processes can read records from: give one of them the
-    /// descriptor, and it calls [`Reader::attach`]. There must be one reader at a time; drop the one
-    /// returned here if another process is to be it. Whoever has the descriptor can change the control
-    /// block, so it is for processes that trust each other.
+    /// As [`Self::build`], in memory that other processes can read records from: give one of them
+    /// the descriptor, and it calls [`Reader::attach`]. There must be one reader at a time; drop
+    /// the one returned here if another process is to be it. Whoever has the descriptor can change
+    /// the control block, so it is for processes that trust each other.
     ///
     /// # Errors
     ///

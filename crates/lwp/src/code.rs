@@ -1,7 +1,7 @@
 //! Names for code that a program generates while it runs.
 //!
-//! [`register`] adds a line to the *perf map* of the process, `/tmp/perf-PID.map`: the list in which `perf`
-//! and `lwp record` look for the names of code that is in no file. It needs no LWP.
+//! [`register`] adds a line to the *perf map* of the process, `/tmp/perf-PID.map`: the list in
+//! which `perf` and `lwp record` look for the names of code that is in no file. It needs no LWP.
 //!
 //! ```no_run
 //! # fn compile() -> &'static [u8] { &[] }
@@ -11,8 +11,8 @@
 //! # Ok::<(), lwp::code::Error>(())
 //! ```
 //!
-//! A profiler reads the list when the program has ended, or when it looks. There is no way to take a name
-//! back; where the same address is named again, the later name is taken.
+//! A profiler reads the list when the program has ended, or when it looks. There is no way to take
+//! a name back; where the same address is named again, the later name is taken.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -34,8 +34,8 @@ pub enum Error {
     /// There is no byte from start to end.
     #[error("the code has no bytes")]
     Empty,
-    /// The file belongs to another user, has another name too, or is no regular file: somebody else has put
-    /// it there.
+    /// The file belongs to another user, has another name too, or is no regular file: somebody else
+    /// has put it there.
     #[error("the list of generated code in /tmp is not this user's own file")]
     NotOurs,
     /// The system's refusal to open or write the file.
@@ -44,8 +44,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The number that C calls this by, one of `errno`: EINVAL for name and code, EPERM for somebody
-    /// else's file, and the system's own.
+    /// The number that C calls this by, one of `errno`: EINVAL for name and code, EPERM for
+    /// somebody else's file, and the system's own.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::Name | Self::Empty => Errno::INVAL,
@@ -65,16 +65,18 @@ impl From<Errno> for Error {
 /// The process that has added to its list. A child has another number, and so a list of its own.
 static ADDED: AtomicI32 = AtomicI32::new(0);
 
-/// Makes generated code known by `name` to profilers. `code` is the addresses of its bytes in this process.
+/// Makes generated code known by `name` to profilers. `code` is the addresses of its bytes in this
+/// process.
 ///
 /// Any thread may call this at any time, also in a child of `fork`, which has a list of its own: it
-/// begins empty. Each call opens, writes and closes the file: a name is there when the call returns, and
-/// no descriptor stays behind. What an earlier process of the same number has left is dropped.
+/// begins empty. Each call opens, writes and closes the file: a name is there when the call
+/// returns, and no descriptor stays behind. What an earlier process of the same number has left is
+/// dropped.
 ///
 /// # Errors
 ///
-/// [`Error::Name`], [`Error::Empty`], [`Error::NotOurs`], and [`Error::File`] where the file cannot be
-/// written; then nothing has changed, save that a full disk may leave the beginning of the line.
+/// [`Error::Name`], [`Error::Empty`], [`Error::NotOurs`], and [`Error::File`] where the file cannot
+/// be written; then nothing has changed, save that a full disk may leave the beginning of the line.
 pub fn register(code: Range<usize>, name: impl AsRef<[u8]>) -> Result<(), Error> {
     let line = line(&code, name.as_ref())?;
     let pid = rustix::process::getpid().as_raw_nonzero().get();
@@ -101,8 +103,8 @@ fn line(code: &Range<usize>, name: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(line)
 }
 
-/// Opens the list, and says what it is. Everybody can write where it lies, so what is no file of this user
-/// is not touched: no link is followed, and a pipe is not waited for.
+/// Opens the list, and says what it is. Everybody can write where it lies, so what is no file of
+/// this user is not touched: no link is followed, and a pipe is not waited for.
 fn open(path: &Path) -> Result<(OwnedFd, Stat), Error> {
     let flags = OFlags::WRONLY
         | OFlags::CREATE
@@ -134,8 +136,8 @@ fn append(file: &OwnedFd, line: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Adds the process's first line, after what is older than the process has been dropped. Threads that do
-/// this at the same time wait for each other; the second finds a file that is new.
+/// Adds the process's first line, after what is older than the process has been dropped. Threads
+/// that do this at the same time wait for each other; the second finds a file that is new.
 fn append_first(path: &Path, line: &[u8], birth: Option<birth::Time>) -> Result<(), Error> {
     let (file, _) = open(path)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive)?;

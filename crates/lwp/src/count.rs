@@ -1,8 +1,9 @@
-//! Markers for exact counting: a program says from where to where `lwp stat --marked` and `lwp record --marked`
-//! count, or reads its own counts.
+//! Markers for exact counting: a program says from where to where `lwp stat --marked` and
+//! `lwp record --marked` count, or reads its own counts.
 //!
-//! A marker is one instruction that does nothing on a processor. Under `lwp` it stops the thread for a moment, with
-//! every count exact: what is executed between two markers is counted to the instruction, and the markers are not.
+//! A marker is one instruction that does nothing on a processor. Under `lwp` it stops the thread
+//! for a moment, with every count exact: what is executed between two markers is counted to the
+//! instruction, and the markers are not.
 //!
 //! ```
 //! let (sum, instructions) = lwp::count::of(|| (0..1000u64).sum::<u64>());
@@ -14,8 +15,9 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: a marker exists in assembly only. It is a no-operation with a memory operand that no processor
-//! accesses; the virtual CPU writes to rax and rdx, which the assembly declares, and to nothing else.
+//! JUSTIFICATION: a marker exists in assembly only. It is a no-operation with a memory operand that
+//! no processor accesses; the virtual CPU writes to rax and rdx, which the assembly declares, and
+//! to nothing else.
 #![allow(unsafe_code, reason = "inline assembly; see the module's safety section")]
 
 use std::arch::asm;
@@ -43,10 +45,12 @@ pub enum Event {
     IndirectBranches = 7,
 }
 
-/// A marker that answers nothing: `nop dword ptr [rax + disp32]`, with `LWP` and a code in its displacement.
+/// A marker that answers nothing: `nop dword ptr [rax + disp32]`, with `LWP` and a code in its
+/// displacement.
 macro_rules! marker {
     ($code:literal) => {
-        // SAFETY: the instruction does nothing. Without `nomem`, so that nothing is moved across it.
+        // SAFETY: the instruction does nothing. Without `nomem`, so that nothing is moved across
+        // it.
         unsafe {
             asm!(
                 concat!(".byte 0x0f, 0x1f, 0x80, 0x4c, 0x57, 0x50, ", $code),
@@ -93,16 +97,17 @@ pub fn stop() {
     marker!("2");
 }
 
-/// The number of `event`s this thread has executed since it began, where `lwp stat` and `lwp record` count; `None` where
-/// nothing is counted exactly: natively, under `lwp run`, and in sampled recordings.
+/// The number of `event`s this thread has executed since it began, where `lwp stat` and
+/// `lwp record` count; `None` where nothing is counted exactly: natively, under `lwp run`, and in
+/// sampled recordings.
 #[inline(always)]
 pub fn read(event: Event) -> Option<u64> {
     let set_up = if matches!(event, Event::Instructions) { SET_UP } else { 0 };
     reading!("3", event).map(|count: u64| count.saturating_sub(set_up))
 }
 
-/// The result of `work`, and the instructions that it took in this thread; `None` where nothing is counted, see
-/// [`read`].
+/// The result of `work`, and the instructions that it took in this thread; `None` where nothing is
+/// counted, see [`read`].
 ///
 /// `work` must not call this function, nor [`events_of`].
 #[inline(always)]

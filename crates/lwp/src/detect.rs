@@ -10,8 +10,8 @@ use lwp_arch::xsave::COMPONENT;
 use crate::block::ProfileBuilder;
 use crate::error::Error;
 
-/// The LWP of this processor, switched on by the system. Having one is proof that the instructions can
-/// be executed.
+/// The LWP of this processor, switched on by the system. Having one is proof that the instructions
+/// can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lwp {
     capabilities: Capabilities,
@@ -56,7 +56,7 @@ impl Lwp {
         Ok(Self { capabilities, enabled })
     }
 
-    /// What the processor has.
+    /// The processor's capabilities.
     pub const fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -78,7 +78,7 @@ impl Lwp {
         ProfileBuilder::new(self)
     }
 
-    /// Whether a profile runs on this thread. Flushes it.
+    /// Returns whether a profile runs on this thread. Flushes it.
     pub fn is_active(self) -> bool {
         self.slwpcb() != 0
     }

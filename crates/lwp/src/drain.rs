@@ -1,10 +1,10 @@
 //! Taking records out of a live ring.
 //!
-//! The processor owns the head, the reader owns the tail. The processor writes a record and then the
-//! head; the reader reads the head, then records, then moves the tail past what it has copied. So a
-//! record between tail and head is complete, and the processor does not touch it before the tail has
-//! passed it. (The processor's stores become visible in order; the reader's acquire and release pair with
-//! them.)
+//! The processor owns the head, the reader owns the tail. The processor writes a record and then
+//! the head; the reader reads the head, then records, then moves the tail past what it has copied.
+//! So a record between tail and head is complete, and the processor does not touch it before the
+//! tail has passed it. (The processor's stores become visible in order; the reader's acquire and
+//! release pair with them.)
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const SOFTWARE: usize = 0x48 / 4;
 /// Marks a block that this library made; the next word holds the length of a record.
 const MARK: [u8; 8] = *b"lwp-ring";
 
-/// Where things lie in a region.
+/// The places of things in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     ring: Ring,
@@ -110,8 +110,8 @@ impl Geometry {
     }
 }
 
-/// The one that takes records out of a ring. It may do so on any thread, also while the profile runs,
-/// and outlives the profile.
+/// The one that takes records out of a ring. It may do so on any thread, also while the profile
+/// runs, and outlives the profile.
 #[derive(Debug)]
 pub struct Reader {
     region: Arc<Region>,
@@ -127,8 +127,8 @@ impl Reader {
     }
 
     /// The reader of a profile of another process, or of this one, through the descriptor that
-    /// [`crate::arch::ProfileBuilder::build_shared`] returned. This process needs no LWP. One reader at
-    /// a time: two would each take some of the records.
+    /// [`crate::arch::ProfileBuilder::build_shared`] returned. This process needs no LWP. One
+    /// reader at a time: two would each take some of the records.
     ///
     /// # Errors
     ///
@@ -142,8 +142,8 @@ impl Reader {
         Ok(Self::new(Arc::new(region), geometry))
     }
 
-    /// The records that are there now, oldest first. Each is taken out when it is returned; those that
-    /// arrive meanwhile are left for the next call.
+    /// The records that are there now, oldest first. Each is taken out when it is returned; those
+    /// that arrive meanwhile are left for the next call.
     ///
     /// Spec: LWP §7.
     pub fn drain(&mut self) -> Drain<'_> {

@@ -6,8 +6,8 @@ use super::*;
 use crate::detect::tests::part;
 use lwp_arch::cpuid::presets;
 
-/// A block and a ring of two or more slots in loom's memory. Of a record only the first and the last
-/// word are kept apart; the rest would only make the search longer.
+/// A block and a ring of two or more slots in loom's memory. Of a record only the first and the
+/// last word are kept apart; the rest would only make the search longer.
 struct Modelled {
     head: AtomicU32,
     tail: AtomicU32,
@@ -97,9 +97,9 @@ fn drain(words: &Modelled, mut at: RingOffset, seen: &mut Vec<u32>) -> RingOffse
     at
 }
 
-/// A processor delivers `records` into a ring of `slots` while a thread drains `times`. Nothing is torn,
-/// nothing is read twice, the order is kept, and what was not read was counted as missed. Returns in how
-/// many orders the two could run.
+/// A processor delivers `records` into a ring of `slots` while a thread drains `times`. Nothing is
+/// torn, nothing is read twice, the order is kept, and what was not read was counted as missed.
+/// Returns in how many orders the two could run.
 fn check_interleavings(slots: usize, records: u32, times: usize) -> u32 {
     let runs = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     let counter = std::sync::Arc::clone(&runs);

@@ -56,10 +56,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// The number that C calls this by, one of `errno`: ENODEV without LWP, ENOSYS where the system has
-    /// not enabled it, ENOTSUP for what this LWP lacks, ERANGE for numbers out of range, EBUSY for a
-    /// thread that runs another profile, EIO for a processor that contradicts itself, EINVAL for a file
-    /// without a profile, and the system's own for memory.
+    /// The number that C calls this by, one of `errno`: ENODEV without LWP, ENOSYS where the system
+    /// has not enabled it, ENOTSUP for what this LWP lacks, ERANGE for numbers out of range, EBUSY
+    /// for a thread that runs another profile, EIO for a processor that contradicts itself, EINVAL
+    /// for a file without a profile, and the system's own for memory.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NoLwp => Errno::NODEV,

@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: the instructions exist in assembly only. All four raise an invalid opcode exception
-//! where LWP is missing or not enabled, so the functions here want a [`Lwp`], which only detection makes.
-//! LLWPCB lets the processor write memory on its own; [`Active`] keeps that memory alive for as long.
+//! JUSTIFICATION: the instructions exist in assembly only. All four raise an invalid opcode
+//! exception where LWP is missing or not enabled, so the functions here want a [`Lwp`], which only
+//! detection makes. LLWPCB lets the processor write memory on its own; [`Active`] keeps that memory
+//! alive for as long.
 #![allow(unsafe_code, reason = "inline assembly; see the module's safety section")]
 
 use std::arch::asm;
@@ -29,23 +30,23 @@ unsafe fn llwpcb(address: u64) {
 ///
 /// # Safety
 ///
-/// At [`Self::address`] is a control block whose ring lies in the same memory. As long as the value lives
-/// the memory stays where it is, and is accessed by atomics only.
+/// At [`Self::address`] is a control block whose ring lies in the same memory. As long as the value
+/// lives the memory stays where it is, and is accessed by atomics only.
 pub unsafe trait Shared {
     /// Address of the control block.
     fn address(&self) -> u64;
 }
 
-// SAFETY: a region begins with a block whose ring lies in the region (`Region::write_block` sees to that),
-// gives out atomics only, and is mapped as long as it lives.
+// SAFETY: a region begins with a block whose ring lies in the region (`Region::write_block` sees to
+// that), gives out atomics only, and is mapped as long as it lives.
 unsafe impl Shared for Region {
     fn address(&self) -> u64 {
         self.address()
     }
 }
 
-/// A control block that is active on this thread. Dropping it ends profiling; forgetting it leaves the
-/// processor writing to memory that is then never freed.
+/// A control block that is active on this thread. Dropping it ends profiling; forgetting it leaves
+/// the processor writing to memory that is then never freed.
 #[derive(Debug)]
 pub struct Active<M: Shared = Region> {
     lwp: Lwp,
@@ -59,7 +60,8 @@ impl<M: Shared> Active<M> {
     ///
     /// Spec: LWP §5.3.
     pub fn load(lwp: Lwp, memory: Arc<M>) -> Self {
-        // SAFETY: `lwp` is proof of LWP. The memory is what `Shared` promises, and lives while `self` does.
+        // SAFETY: `lwp` is proof of LWP. The memory is what `Shared` promises, and lives while
+        // `self` does.
         unsafe { llwpcb(memory.address()) };
         Self { lwp, memory, _bound_to_thread: PhantomData }
     }
@@ -81,26 +83,27 @@ impl<M: Shared> Drop for Active<M> {
 }
 
 impl Lwp {
-    /// Flushes the active profile to memory and returns the address of its control block; 0 if none is
-    /// active on this thread.
+    /// Flushes the active profile to memory and returns the address of its control block; 0 if none
+    /// is active on this thread.
     ///
     /// Spec: LWP §5.4.
     pub fn slwpcb(self) -> u64 {
         let address;
-        // SAFETY: `self` is proof of LWP. The processor writes to the active block and its ring, which
-        // whoever activated them keeps for it.
+        // SAFETY: `self` is proof of LWP. The processor writes to the active block and its ring,
+        // which whoever activated them keeps for it.
         unsafe { asm!("slwpcb {}", out(reg) address, options(nostack, preserves_flags)) };
         address
     }
 
-    /// Inserts a record with EventId 255: `FLAGS` in Flags, `data1` in Data1, `data2` in Data2. Does
-    /// nothing if no profile is active on this thread. Returns whether the ring was full, in which case
-    /// the record is lost.
+    /// Inserts a record with EventId 255: `FLAGS` in Flags, `data1` in Data1, `data2` in Data2.
+    /// Does nothing if no profile is active on this thread. Returns whether the ring was full, in
+    /// which case the record is lost.
     ///
     /// Spec: LWP §5.5.
     pub fn lwpins<const FLAGS: u16>(self, data2: u64, data1: u32) -> bool {
         let full: u8;
-        // SAFETY: `self` is proof of LWP; the operands are registers. Of the flags only carry changes.
+        // SAFETY: `self` is proof of LWP; the operands are registers. Of the flags only carry
+        // changes.
         unsafe {
             asm!(
                 "lwpins {data2}, {data1:e}, {flags}",
@@ -115,9 +118,9 @@ impl Lwp {
         full != 0
     }
 
-    /// Counts a value sample. Where the counter of EventId 1 expires a record is made of it: `FLAGS` in
-    /// Flags, `data1` in Data1, `data2` in Data2. Does nothing unless the active profile asked for the
-    /// event.
+    /// Counts a value sample. Where the counter of EventId 1 expires a record is made of it:
+    /// `FLAGS` in Flags, `data1` in Data1, `data2` in Data2. Does nothing unless the active profile
+    /// asked for the event.
     ///
     /// Spec: LWP §5.6.
     pub fn lwpval<const FLAGS: u16>(self, data2: u64, data1: u32) {

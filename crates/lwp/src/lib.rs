@@ -1,8 +1,8 @@
 //! A program that profiles itself, with AMD's Lightweight Profiling (LWP).
 //!
-//! The processor writes a record for every so many instructions, branches or other events into a ring in
-//! the program's own memory. No system call, no signal and no copy is involved. Processors that have LWP
-//! are rare; `lwp run` gives every x86-64 Linux machine one.
+//! The processor writes a record for every so many instructions, branches or other events into a
+//! ring in the program's own memory. No system call, no signal and no copy is involved. Processors
+//! that have LWP are rare; `lwp run` gives every x86-64 Linux machine one.
 //!
 //! ```no_run
 //! use lwp::arch::{Error, EventKind, Lwp, Revision};
@@ -27,8 +27,8 @@
 //! [`arch`] is the raw layer: the four instructions, the control block and the ring, made safe and
 //! nothing else. It never executes an LWP instruction before CPUID has said that there is one.
 //!
-//! [`code`] stands beside it: names for generated code, which needs no LWP; and so does [`count`]: markers that say from
-//! where to where `lwp stat --marked` counts, and the counts themselves.
+//! [`code`] stands beside it: names for generated code, which needs no LWP; and so does [`count`]:
+//! markers that say from where to where `lwp stat --marked` counts, and the counts themselves.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 pub mod arch;

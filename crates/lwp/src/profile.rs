@@ -35,22 +35,23 @@ impl Profile {
         &self.region
     }
 
-    /// Runs the profile on the calling thread until what is returned is dropped. Counters and ring go
-    /// on from where they were when it last ran.
+    /// Runs the profile on the calling thread until what is returned is dropped. Counters and ring
+    /// go on from where they were when it last ran.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if this thread runs a profile already. [`Error::NotGranted`] if the processor
-    /// does not grant what it listed when the profile was made, or leaves LWP off; it does not run then.
+    /// [`Error::Busy`] if this thread runs a profile already. [`Error::NotGranted`] if the
+    /// processor does not grant what it listed when the profile was made, or leaves LWP off; it
+    /// does not run then.
     ///
     /// Spec: LWP §5.3.
     pub fn start(&mut self) -> Result<Running<'_>, Error> {
         Ok(Running { active: self.activate()?, profile: self })
     }
 
-    /// As [`Self::start`], for callers that keep the profile and what runs of it in one place. Nothing is
-    /// allocated. Nobody but the caller sees to it that a profile runs on one thread at a time: two
-    /// would overwrite each other's records.
+    /// As [`Self::start`], for callers that keep the profile and what runs of it in one place.
+    /// Nothing is allocated. Nobody but the caller sees to it that a profile runs on one thread at
+    /// a time: two would overwrite each other's records.
     ///
     /// # Errors
     ///

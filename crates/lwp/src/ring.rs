@@ -9,10 +9,11 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: the processor writes block and ring at any time, so the memory must not be reachable
-//! by plain references. A [`Region`] hands out 32-bit atomics only, whatever writes the memory: a racing
-//! write gives an old or a new value and never undefined behaviour. It is mapped once, at its final
-//! length, and unmapped when the last owner goes. Files behind it are sealed against shrinking.
+//! JUSTIFICATION: the processor writes block and ring at any time, so the memory must not be
+//! reachable by plain references. A [`Region`] hands out 32-bit atomics only, whatever writes the
+//! memory: a racing write gives an old or a new value and never undefined behaviour. It is mapped
+//! once, at its final length, and unmapped when the last owner goes. Files behind it are sealed
+//! against shrinking.
 #![allow(unsafe_code, reason = "memory mapping; see the module's safety section")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +25,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// Where the ring begins: one page after the block.
+/// The ring's offset: one page after the block.
 pub const RING_AT: usize = 4096;
 
 /// The words of a control block and its ring, as whoever reads records uses them.
@@ -98,8 +99,8 @@ impl Region {
             return Err(Errno::INVAL);
         }
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice overlays nothing; the file cannot
-        // become shorter.
+        // SAFETY: a new mapping at an address of the kernel's choice overlays nothing; the file
+        // cannot become shorter.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, rights, flags, file, 0)? };
         Self::at(start, bytes)
     }
@@ -119,8 +120,8 @@ impl Region {
         self.bytes - RING_AT
     }
 
-    /// Writes the control block, with its event slots at `event_offset`. Base and size of the ring are
-    /// set here, so that no block leads the processor out of the region.
+    /// Writes the control block, with its event slots at `event_offset`. Base and size of the ring
+    /// are set here, so that no block leads the processor out of the region.
     pub fn write_block(&self, block: &Lwpcb, event_offset: usize, slots: &[EventSlot]) {
         let mut block = *block;
         block.buffer_base = (self.address() + RING_AT as u64).into();
@@ -136,8 +137,8 @@ impl Region {
     }
 
     fn words(&self) -> &[AtomicU32] {
-        // SAFETY: the mapping is that long, page-aligned, readable and writable, and lives as long as
-        // `self`; every bit pattern is a number, and nobody has a plain reference to it.
+        // SAFETY: the mapping is that long, page-aligned, readable and writable, and lives as long
+        // as `self`; every bit pattern is a number, and nobody has a plain reference to it.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.bytes / 4) }
     }
 }
@@ -154,8 +155,9 @@ impl Words for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this region's own, and the processor no longer writes to it: whoever
-        // activated it held the region until it was deactivated. A failure leaves it mapped.
+        // SAFETY: the mapping is this region's own, and the processor no longer writes to it:
+        // whoever activated it held the region until it was deactivated. A failure leaves it
+        // mapped.
         let _ = unsafe { munmap(self.words.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,11 +1,11 @@
 //! Following a child: handing it over to a copy of the controller.
 //!
-//! A tracee has one tracer, and a fork's child is born with its parent's. To follow it in a process of
-//! its own, the controller forks; the child must be let go by the original and taken by the copy, and
-//! may execute nothing of its own in between. So it is made to sleep: it stands right behind the system
-//! call that made it, whose instruction it executes again, as pause(2) and with every signal blocked.
-//! The copy interrupts the pause and puts registers and mask back. Nothing of it can be seen by the
-//! program; a stop signal would be, by its parent.
+//! A tracee has one tracer, and a fork's child is born with its parent's. To follow it in a process
+//! of its own, the controller forks; the child must be let go by the original and taken by the
+//! copy, and may execute nothing of its own in between. So it is made to sleep: it stands right
+//! behind the system call that made it, whose instruction it executes again, as pause(2) and with
+//! every signal blocked. The copy interrupts the pause and puts registers and mask back. Nothing of
+//! it can be seen by the program; a stop signal would be, by its parent.
 
 use std::fs;
 use std::io::{Read, Write, pipe};
@@ -14,7 +14,7 @@ use lwp_ptrace::{Errno, Regs, Tracee, sys};
 
 use crate::{Error, Pctx, Pid};
 
-/// What the copy must put back.
+/// The state that the copy must put back.
 struct Sleeper {
     regs: Regs,
     mask: u64,
@@ -89,8 +89,8 @@ fn wake_up(tracee: Tracee, sleeper: &Sleeper) -> Result<(), Errno> {
     sys::set_sigmask(tracee.0, sleeper.mask)
 }
 
-/// Under Yama only an ancestor may trace, and the copy is none: the child has to allow it. Where Yama
-/// does not apply, or allows it anyway, nothing is done.
+/// Under Yama only an ancestor may trace, and the copy is none: the child has to allow it. Where
+/// Yama does not apply, or allows it anyway, nothing is done.
 fn allow_tracing(tracee: Tracee, sleeper: &Sleeper, copy: Pid) {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     if scope.trim() != "1" {
@@ -115,7 +115,7 @@ fn take(child: Pid, created: bool, sleeper: &Sleeper) -> Result<Pctx, Error> {
     Ok(pctx)
 }
 
-/// Whether `tid` is a thread of process `pid`.
+/// Returns whether `tid` is a thread of process `pid`.
 pub(crate) fn is_thread(pid: Pid, tid: Pid) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
 }

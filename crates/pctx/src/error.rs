@@ -40,7 +40,7 @@ pub enum Error {
     Traced {
         /// The process.
         pid: Pid,
-        /// Who traces it.
+        /// The process that traces it.
         tracer: Pid,
     },
     /// The process is another user's, privileged, or protected by the system.
@@ -75,7 +75,7 @@ impl Error {
         }
     }
 
-    /// What the refusal of a seizure means, by what the process says about itself.
+    /// Returns the meaning of a refused seizure, by what the process says about itself.
     pub(crate) fn from_attach(pid: Pid, error: Errno) -> Self {
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
             return Self::NoProcess(pid);

@@ -1,8 +1,9 @@
 //! Process contexts after Solaris' libpctx: a process under control, and what happens to it.
 //!
-//! [`Pctx::create`] starts a program, [`Pctx::capture`] takes over a live process. [`Pctx::run`] lets it
-//! run and calls [`Handlers`] when a thread starts or ends, when the process forks, executes another
-//! program or exits, and at regular ticks. Threads are known as LWPs: small numbers from 1.
+//! [`Pctx::create`] starts a program, [`Pctx::capture`] takes over a live process. [`Pctx::run`]
+//! lets it run and calls [`Handlers`] when a thread starts or ends, when the process forks,
+//! executes another program or exits, and at regular ticks. Threads are known as LWPs: small
+//! numbers from 1.
 //!
 //! # Order of the calls
 //!
@@ -18,8 +19,8 @@
 //!
 //! # What differs from Solaris
 //!
-//! * The process is not stopped for a tick. Counters of another thread can be read while it runs, and a
-//!   stop would make some system calls of the program return EINTR.
+//! * The process is not stopped for a tick. Counters of another thread can be read while it runs,
+//!   and a stop would make some system calls of the program return EINTR.
 //! * A stop by job control does not end the run; the process stays stopped until it is continued.
 //! * `exec` comes when the new image is loaded: a failed exec is not seen.
 //! * A process that a signal kills is reported by `exit` as well; the status says which signal.
@@ -56,11 +57,11 @@ pub type Pid = i32;
 #[derive(Debug)]
 pub struct Pctx {
     pid: Pid,
-    /// Whether it dies with us.
+    /// True if it dies with us.
     created: Cell<bool>,
     lwps: RefCell<Lwps>,
     gone: Cell<bool>,
-    /// What the leader ended with, where it ended before others.
+    /// The leader's exit status, where it ended before others.
     leader_status: Cell<Option<i32>>,
     wake: Arc<Wake>,
     /// Copies of this controller that follow children.
@@ -71,7 +72,7 @@ pub struct Pctx {
     thread: PhantomData<*const ()>,
 }
 
-/// How others wake a run.
+/// The means by which others wake a run.
 #[derive(Debug)]
 struct Wake {
     fd: OwnedFd,
@@ -91,8 +92,9 @@ impl Terminator {
 }
 
 impl Pctx {
-    /// Starts `program`, searched for in `PATH` unless its name has a slash, with the whole argument
-    /// vector `argv`. It stands before its first instruction, and is killed if this process dies.
+    /// Starts `program`, searched for in `PATH` unless its name has a slash, with the whole
+    /// argument vector `argv`. It stands before its first instruction, and is killed if this
+    /// process dies.
     pub fn create(program: &OsStr, argv: &[OsString]) -> Result<Self, Error> {
         let file = error::search(program)?;
         let tracee = spawn::spawn(file.as_os_str(), argv, None, false, 0)
@@ -100,8 +102,8 @@ impl Pctx {
         Self::new(tracee.0, true, &[tracee.0])
     }
 
-    /// Takes over the live process `pid`, which stands still afterwards. It lives on if this process
-    /// dies.
+    /// Takes over the live process `pid`, which stands still afterwards. It lives on if this
+    /// process dies.
     pub fn capture(pid: Pid) -> Result<Self, Error> {
         if pid == std::process::id().cast_signed() {
             return Err(Error::Ourselves);
@@ -146,17 +148,18 @@ impl Pctx {
         self.lwps.borrow().ids()
     }
 
-    /// Whether the calling thread is the one that made this. Only a C library can get it wrong.
+    /// Returns whether the calling thread is the one that made this. Only a C library can get it
+    /// wrong.
     pub fn is_ours(&self) -> bool {
         self.owner == thread::current().id()
     }
 
-    /// Whether the process has ended.
+    /// Returns whether the process has ended.
     pub fn is_gone(&self) -> bool {
         self.gone.get()
     }
 
-    /// What ends a run from elsewhere.
+    /// Returns a handle that ends a run from elsewhere.
     pub fn terminator(&self) -> Terminator {
         Terminator(Arc::clone(&self.wake))
     }

@@ -2,12 +2,12 @@
 
 use crate::Pid;
 
-/// Number of a thread in its process: 1, 2, 3, … in the order in which they started. Never reused while
-/// a program image lives; an exec starts again at 1.
+/// Number of a thread in its process: 1, 2, 3, … in the order in which they started. Never reused
+/// while a program image lives; an exec starts again at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LwpId(pub i32);
 
-/// What a thread is doing, as far as ptrace is concerned.
+/// The state of a thread, as far as ptrace is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Announced, but it has not stopped for the first time.
@@ -84,7 +84,7 @@ impl Lwps {
         self.living().map(|lwp| lwp.id).collect()
     }
 
-    /// Whether any thread is alive or about to start.
+    /// Returns whether any thread is alive or about to start.
     pub(crate) fn any_alive(&self) -> bool {
         self.all.iter().any(|lwp| lwp.state != State::Exiting)
     }

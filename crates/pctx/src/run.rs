@@ -11,7 +11,7 @@ use crate::lwps::{Lwp, Lwps, State};
 use crate::{Error, LwpId, Pctx, Pid};
 use std::sync::atomic::Ordering;
 
-/// What a handler wants.
+/// The wish of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Go on.
@@ -52,7 +52,7 @@ pub enum End {
     Handler,
 }
 
-/// What to do when something happens. Every method has a default: nothing.
+/// Handlers of events. Every method has a default: nothing.
 #[allow(unused_variables, reason = "the defaults ignore what happened")]
 pub trait Handlers {
     /// LWP `lwp` is there, before its first instruction or when the run begins.
@@ -75,7 +75,7 @@ pub trait Handlers {
         Flow::Continue
     }
 
-    /// Whether the run goes on when another program is executed.
+    /// Returns whether the run goes on when another program is executed.
     fn follows_exec(&self) -> bool {
         false
     }
@@ -85,16 +85,16 @@ pub trait Handlers {
         Flow::Continue
     }
 
-    /// Whether children are taken over. Those that are not run on by themselves.
+    /// Returns whether children are taken over. Those that are not run on by themselves.
     fn follows_forks(&self) -> bool {
         false
     }
 
     /// LWP `lwp` of process `parent` made the process that `child` controls.
     ///
-    /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When it
-    /// returns, the copy ends, and the child runs on by itself. Only the calling thread exists in the
-    /// copy, and nothing that the original registered for its own end is run there.
+    /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When
+    /// it returns, the copy ends, and the child runs on by itself. Only the calling thread exists
+    /// in the copy, and nothing that the original registered for its own end is run there.
     fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {}
 
     /// Process `child` was to be followed and could not be; it runs on by itself.
@@ -103,19 +103,19 @@ pub trait Handlers {
     /// The process ends; LWP `lwp` is its last.
     fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: Status) {}
 
-    /// Whether the run is to end, as by [`crate::Terminator`]. Asked whenever anything has happened, a
-    /// signal to this process included, and once a second.
+    /// Returns whether the run is to end, as by [`crate::Terminator`]. Asked whenever anything has
+    /// happened, a signal to this process included, and once a second.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// What the run is to wait for besides its own events; when it is readable, [`Handlers::attend`] is
-    /// called.
+    /// Returns the descriptor that the run waits for besides its own events; when it is readable,
+    /// [`Handlers::attend`] is called.
     fn attention(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// What [`Handlers::attention`] names may be readable.
+    /// Called when the descriptor of [`Handlers::attention`] may be readable.
     fn attend(&mut self) {}
 
     /// Another period has passed. The process runs meanwhile.
@@ -129,7 +129,7 @@ struct Ignore;
 
 impl Handlers for Ignore {}
 
-/// How long a thread that is being let go may take to stop.
+/// The time that a thread that is being let go may take to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A wait is never longer, whatever became of its wake-up.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -158,8 +158,8 @@ impl Ticks {
 }
 
 impl Pctx {
-    /// Lets the process run, with a tick every `period`, at most `ticks` of them, until something ends
-    /// the run; see [`End`].
+    /// Lets the process run, with a tick every `period`, at most `ticks` of them, until something
+    /// ends the run; see [`End`].
     ///
     /// SIGCHLD's disposition is changed for the duration of the run.
     pub fn run(
@@ -468,7 +468,7 @@ impl Pctx {
     }
 }
 
-/// Whether thread `tid` sleeps where no interruption reaches it.
+/// Returns whether thread `tid` sleeps where no interruption reaches it.
 ///
 /// Spec: proc_pid_stat(5), field 3, which follows the name in parentheses.
 fn is_unreachable(pid: Pid, tid: Pid) -> bool {

@@ -1,4 +1,5 @@
-//! What an indirect branch costs through the indirect table, and through a cache of one target at its site.
+//! The cost of an indirect branch through the indirect table, and through a cache of one target at
+//! its site.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,9 @@
-//! What the host needs: its own memory, and what it shares with the program.
+//! The host's memory: its own memory, and what it shares with the program.
 //!
-//! The kernel counts both for the `lwp` process: anonymous pages are the host's own; shared ones are
-//! arenas, contexts and the indirect tables' templates, as far as the host has touched them. The largest
-//! value seen counts, looking every few milliseconds: what is needed for less long is not seen.
+//! The kernel counts both for the `lwp` process: anonymous pages are the host's own; shared ones
+//! are arenas, contexts and the indirect tables' templates, as far as the host has touched them.
+//! The largest value seen counts, looking every few milliseconds: what is needed for less long is
+//! not seen.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use super::ways::Way;
 use super::workloads::Workload;
 
-/// How often to look.
+/// The time between two looks.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// The most seen of a run, in KiB.

@@ -1,4 +1,4 @@
-//! What reads recordings: how long it takes beside the recording itself, and on very big ones.
+//! Readers of recordings: their time beside the recording itself, and on very big ones.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use super::memory;
 use super::ways::find;
 use crate::workspace;
 
-/// How often to look at the memory.
+/// The time between two looks at the memory.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Programs of some hundred megabytes with their symbols, and what they are to do.
@@ -26,7 +26,7 @@ const BIG: &[(&str, [&str; 2], &[&str])] = &[
     ("a million stacks", ["1000000", "1"], &["flamegraph", "-i", "big.data", "-o", "big.svg"]),
 ];
 
-/// What one command took.
+/// The time and memory of one command.
 #[derive(Clone, Copy, Debug)]
 struct Took {
     time: Duration,

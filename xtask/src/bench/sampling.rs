@@ -1,4 +1,5 @@
-//! What a sample of libcpc costs: the C program of crate `lwp-cpc`, natively and on the virtual CPU.
+//! The cost of a sample of libcpc: the C program of crate `lwp-cpc`, natively and on the virtual
+//! CPU.
 
 use std::fmt::Write;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,5 @@
-//! How a program of several threads scales: work that threads do independently, by one and by four.
+//! The scaling of a program of several threads: work that threads do independently, by one and by
+//! four.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -47,8 +48,8 @@ int main(int argc, char **argv)
 
 const MANY: u32 = 4;
 
-/// Measures, and returns a table: times with one and with four threads, and how much more work was done
-/// in the same time.
+/// Measures, and returns a table: times with one and with four threads, and how much more work was
+/// done in the same time.
 pub fn measure(ways: &[Way], rounds: u32, dir: &Path, limit: Duration) -> Result<String> {
     let program = build(dir)?;
     let workload = |threads: u32| Workload {

@@ -17,15 +17,15 @@ const FIRST_CACHE: &str = "first-cache";
 pub struct Way {
     /// The heading of its column.
     pub name: &'static str,
-    /// What stands before the program.
+    /// The words before the program.
     prefix: Vec<OsString>,
-    /// What its environment has besides.
+    /// Additional variables of its environment.
     environment: Vec<(&'static str, OsString)>,
-    /// Whether it stays with the program's children.
+    /// True if it stays with the program's children.
     pub follows_children: bool,
-    /// Whether it starts with an empty cache every time.
+    /// True if it starts with an empty cache every time.
     pub first: bool,
-    /// Whether short programs are left out: what they would show is how it starts.
+    /// True if short programs are left out: what they would show is how it starts.
     pub long_only: bool,
 }
 
@@ -41,8 +41,8 @@ impl Way {
         Self { first: true, ..Self::new(name, prefix) }
     }
 
-    /// Whether this way can and should measure `workload`: what long programs do first is lost in what
-    /// they do.
+    /// Returns whether this way can and should measure `workload`: what long programs do first is
+    /// lost in what they do.
     pub fn measures(&self, workload: &Workload) -> bool {
         (self.follows_children || !workload.many_processes)
             && (!self.first || workload.short)
@@ -123,8 +123,8 @@ const PEERS: &[(&str, &str, &[&str])] = &[
     ("qemu-user",     "qemu-x86_64", &[]),
 ];
 
-/// Recording in one way and another: heading, options. The last counts down like the ones before it, and
-/// no sample is ever due: what they take beyond it are their samples with their stacks.
+/// Recording in one way and another: heading, options. The last counts down like the ones before
+/// it, and no sample is ever due: what they take beyond it are their samples with their stacks.
 const RECORDINGS: &[(&str, &[&str])] = &[
     ("record", &[]),
     ("record -c 1,000,003", &["-c", "1000003"]),

@@ -16,9 +16,9 @@ use crate::workspace;
 pub struct Workload {
     /// Its name in the table.
     pub name: &'static str,
-    /// Whether it measures starting rather than running.
+    /// True if it measures starting rather than running.
     pub short: bool,
-    /// Whether most of it happens in child processes.
+    /// True if most of it happens in child processes.
     pub many_processes: bool,
     /// The command.
     pub command: Vec<OsString>,
@@ -102,7 +102,7 @@ fn python_file() -> Option<PathBuf> {
     Some(PathBuf::from(ask("python3", &["-c", "import sys; print(sys.executable)"])?))
 }
 
-/// What `program` prints, without the last newline.
+/// Returns the output of `program`, without the last newline.
 fn ask(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(find(program)?);
     command.args(arguments);

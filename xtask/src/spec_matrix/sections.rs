@@ -50,7 +50,8 @@ const UNTESTED: &[(&str, &str)] = &[
     ("12", "sources"),
 ];
 
-/// All sections: those of the text of `docs/lwp.md` that are not divided further, then the proposal's.
+/// All sections: those of the text of `docs/lwp.md` that are not divided further, then the
+/// proposal's.
 pub fn all(lwp: &str) -> Vec<Section> {
     let headings: Vec<(&str, &str)> = lwp.lines().filter_map(heading).collect();
     let divided = |number: &str| {

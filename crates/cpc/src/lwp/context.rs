@@ -29,7 +29,7 @@ struct Running {
     queue: Vec<Record>,
     /// Records for which `queue` had no room.
     dropped: u64,
-    /// Where the counter started.
+    /// The value at which the counter started.
     preset: u64,
 }
 
@@ -66,8 +66,8 @@ impl Running {
 }
 
 impl Running {
-    /// Whether the request signals, and the counter has passed 2^64 since it was started, or three
-    /// quarters of the room for records are used up.
+    /// Returns whether the request signals, and the counter has passed 2^64 since it was started,
+    /// or three quarters of the room for records are used up.
     fn overflowed(&self, memory: &Memory) -> bool {
         if let Some(room) = self.programmed.records {
             return self.programmed.notifies && self.queue.len() >= room - room / 4;
@@ -174,7 +174,8 @@ impl LwpContext {
         Ok(())
     }
 
-    /// Whether a record that is inserted is signalled. Otherwise the thread would wait for ever.
+    /// Returns whether a record that is inserted is signalled. Otherwise the thread would wait for
+    /// ever.
     fn check_interrupt(&self) -> Result<()> {
         let unheard = "the threshold interrupt does not reach this thread as SIGPWR: the signal has a \
                        handler or is blocked, or lwp was told --interrupt something else";

@@ -36,7 +36,7 @@ pub(super) fn by_name(name: &str) -> Option<EventId> {
     TABLE.iter().find(|row| row.names.iter().any(is)).map(|row| row.id)
 }
 
-/// Whether the unit lets a program use the event.
+/// Returns whether the unit lets a program use the event.
 pub(super) fn has(enabled: Features, id: EventId) -> bool {
     TABLE.iter().any(|row| row.id == id && enabled.contains(row.feature))
 }

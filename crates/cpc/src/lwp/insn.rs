@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: [`Memory`] promises that a processor may write to it. The instructions themselves are the
-//! crate `lwp`'s.
+//! JUSTIFICATION: [`Memory`] promises that a processor may write to it. The instructions themselves
+//! are the crate `lwp`'s.
 #![allow(unsafe_code, reason = "see JUSTIFICATION")]
 
 use std::cell::RefCell;
@@ -17,8 +17,8 @@ use super::memory::Memory;
 use super::unit::Unit;
 use crate::sys;
 
-// SAFETY: the block lies in front of its ring in words that are atomics throughout, and that are freed
-// when the value is dropped.
+// SAFETY: the block lies in front of its ring in words that are atomics throughout, and that are
+// freed when the value is dropped.
 unsafe impl Shared for Memory {
     fn address(&self) -> u64 {
         self.address()
@@ -30,7 +30,8 @@ unsafe impl Shared for Memory {
 pub(super) struct Hardware(Lwp);
 
 thread_local! {
-    /// What the thread has loaded, kept alive for as long as the processor may write to it.
+    /// The block that the thread has loaded, kept alive for as long as the processor may write to
+    /// it.
     static LOADED: RefCell<Option<Active<Memory>>> = const { RefCell::new(None) };
 }
 

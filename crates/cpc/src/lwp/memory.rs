@@ -10,7 +10,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 const LINE: usize = 64;
 const WORD: usize = 8;
 
-/// A control block with its ring behind it. Every access is atomic, because the processor writes too.
+/// A control block with its ring behind it. Every access is atomic, because the processor writes
+/// too.
 ///
 /// The memory starts as zeros that the system has not yet provided: a large ring costs what is used
 /// of it.

@@ -17,11 +17,11 @@ const COUNTING_RECORDS: usize = 1 << 18;
 /// Most records a ring is made for; BufferSize has 28 bits.
 const MOST_RECORDS: usize = (1 << 28) / Record::SIZE - 1;
 
-/// What one request becomes.
+/// A request as it is programmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Programmed {
     pub(super) id: EventId,
-    /// Where its slot is in the block; LWPINS has none.
+    /// The offset of its slot in the block; LWPINS has none.
     pub(super) slot: Option<u64>,
     /// EventInterval.
     pub(super) interval: i32,
@@ -31,7 +31,7 @@ pub(super) struct Programmed {
     pub(super) notifies: bool,
 }
 
-/// What a set becomes.
+/// A set as it is programmed.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) requests: Vec<Programmed>,
@@ -42,17 +42,17 @@ pub(super) struct Program {
     pub(super) random: u32,
     pub(super) ring_records: usize,
     pub(super) block_bytes: usize,
-    /// What the threshold interrupt is for.
+    /// The purpose of the threshold interrupt.
     pub(super) interrupt: Interrupt,
 }
 
-/// What the threshold interrupt of a set is for.
+/// The purpose of a set's threshold interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interrupt {
     /// Nothing.
     Unused,
-    /// To empty the ring while nobody samples, where that is possible: what counts loses its records
-    /// in no other way than by a full ring.
+    /// To empty the ring while nobody samples, where that is possible: what counts loses its
+    /// records in no other way than by a full ring.
     Drain,
     /// Every so many records: a request asks for a signal.
     Notify(usize),
@@ -67,7 +67,7 @@ enum Class {
     Records,
 }
 
-/// What an attribute sets.
+/// The field that an attribute sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     /// Bits of Filters, set by 1.
@@ -240,7 +240,8 @@ fn check_flags(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// With random intervals the occurrences between two records are not known, so nothing can be counted.
+/// With random intervals the occurrences between two records are not known, so nothing can be
+/// counted.
 fn check_random(shared: &Shared, plan: &[Planned]) -> Result<()> {
     let counts = plan.iter().any(|planned| !planned.request.is_smpl());
     if counts && shared.random.unwrap_or(0) > 0 {
@@ -335,8 +336,8 @@ fn assemble(capabilities: &Capabilities, requests: Vec<Programmed>, shared: &Sha
     }
 }
 
-/// A counter that signals interrupts at each record. Records are looked at often enough to see the room
-/// of a request fill before it overflows.
+/// A counter that signals interrupts at each record. Records are looked at often enough to see the
+/// room of a request fill before it overflows.
 fn interrupt(requests: &[Programmed]) -> Interrupt {
     let notifying = requests.iter().filter(|request| request.notifies);
     let every = notifying.map(|request| request.records.map_or(1, |room| (room / 4).max(1)));
@@ -349,8 +350,8 @@ fn interrupt(requests: &[Programmed]) -> Interrupt {
 }
 
 impl Programmed {
-    /// Where EventCounter starts if the counter starts at `preset`: a request that signals its overflow
-    /// has a record made exactly there, any other one after each whole interval.
+    /// Returns the start of EventCounter if the counter starts at `preset`: a request that signals
+    /// its overflow has a record made exactly there, any other one after each whole interval.
     pub(super) fn first(&self, preset: u64) -> i32 {
         if !self.notifies || self.records.is_some() {
             return self.interval;

@@ -96,8 +96,8 @@ impl Modelled {
         self.raised.fetch_add(signals.interrupts.len(), SeqCst);
     }
 
-    /// Retires an instruction and delivers the interrupt, if there is one, as the handler does. Returns
-    /// whether the application is signalled.
+    /// Retires an instruction and delivers the interrupt, if there is one, as the handler does.
+    /// Returns whether the application is signalled.
     fn retire_interrupted(&self, retired: &Retired<'_>) -> bool {
         self.raised.store(0, SeqCst);
         self.retire(retired);

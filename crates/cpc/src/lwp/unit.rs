@@ -1,4 +1,4 @@
-//! What counts: an LWP unit, real or modelled.
+//! The counting unit: LWP, real or modelled.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ pub(crate) trait Unit: Debug + Send + Sync {
     /// The static half of its CPUID leaf.
     fn capabilities(&self) -> Capabilities;
 
-    /// What a program may use.
+    /// Returns the features that a program may use.
     fn enabled(&self) -> Features;
 
-    /// Whether the unit has a threshold interrupt that the program may hear of.
+    /// Returns whether the unit has a threshold interrupt that the program may hear of.
     fn interrupts(&self) -> bool;
 
     /// Has the calling thread hear of threshold interrupts. Returns whether it can.
     fn hear(&self) -> bool;
 
-    /// LLWPCB: the calling thread's events go to `memory`, which lives at least until they no longer do.
+    /// LLWPCB: the calling thread's events go to `memory`, which lives at least until they no
+    /// longer do.
     fn load(&self, memory: &Arc<Memory>);
 
     /// LLWPCB of 0, if `memory` is the active block of the calling thread: counters and head are

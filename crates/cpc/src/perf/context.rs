@@ -54,10 +54,10 @@ struct Counters {
     group: Group,
     /// Index in the plan of each member.
     plan: Vec<usize>,
-    /// Which members signal their overflow.
+    /// The members that signal their overflow.
     notifies: Vec<bool>,
     reading: Reading,
-    /// Where values go that are read without a system call.
+    /// The destination of values that are read without a system call.
     values: Vec<u64>,
     /// The leader stops the group by itself at its next overflow.
     stops: bool,
@@ -75,7 +75,7 @@ pub(super) struct Counted {
     pub(super) member: lwp_perf::Request,
 }
 
-/// What the kernel counts for one binding.
+/// The kernel's counters for one binding.
 #[derive(Debug)]
 pub(super) struct PerfContext {
     /// One group, or one for each kind of core. A request's count is the sum.
@@ -83,8 +83,8 @@ pub(super) struct PerfContext {
     rings: Vec<Ring>,
 }
 
-/// The distance to the overflow that the kernel is asked for. It takes 63 bits; what is farther away
-/// never comes.
+/// The distance to the overflow that the kernel is asked for. It takes 63 bits; what is farther
+/// away never comes.
 pub(super) fn period(preset: u64) -> u64 {
     const MOST: u64 = i64::MAX as u64;
     match preset.wrapping_neg() {
@@ -244,8 +244,9 @@ impl Ring {
         Ok(())
     }
 
-    /// Hands every record to `sink`. Returns how many intervals have passed without a record that it took:
-    /// the kernel tells of lost records only when it writes the next one, so the events are asked.
+    /// Hands every record to `sink`. Returns how many intervals have passed without a record that
+    /// it took: the kernel tells of lost records only when it writes the next one, so the events
+    /// are asked.
     fn drain(&mut self, sink: &mut dyn FnMut(&Record) -> bool) -> std::result::Result<u64, Errno> {
         // Before the ring is read: an interval that ends meanwhile belongs to the next sample.
         let passed = self.sampler.count()?.checked_div(self.period).unwrap_or(0);

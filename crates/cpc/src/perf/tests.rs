@@ -72,8 +72,8 @@ fn a_set_is_one_pinned_group() {
     assert_eq!((buf.get(0), buf.get(1)), (Ok(57), Ok(60)));
 }
 
-/// A metadata page of an event that is on counter 0, 48 bits wide, with `offset` counted before and a
-/// clock of one cycle a nanosecond.
+/// A metadata page of an event that is on counter 0, 48 bits wide, with `offset` counted before and
+/// a clock of one cycle a nanosecond.
 fn page(offset: u64, counter: u64) -> Memory {
     let memory = Memory::new(0);
     memory.set(field::CAPABILITIES, &(1u64 << 1 | 1 << 2 | 1 << 3).to_le_bytes());
@@ -205,15 +205,16 @@ fn a_processor_is_counted_by_its_own_kind() {
     }
 }
 
-/// A sample of instruction `pc` as the kernel writes it: identifier, address, thread, time, processor.
+/// A sample of instruction `pc` as the kernel writes it: identifier, address, thread, time,
+/// processor.
 fn sample_of(pc: u64) -> Vec<u8> {
     let header = [9u16.to_le_bytes(), [0; 2], [2, 0], 48u16.to_le_bytes()].concat();
     let body = [1, pc, 7, 8, 0].map(u64::to_le_bytes).concat();
     [header, body].concat()
 }
 
-/// What passed between two samples is in the buffer or counted as lost, whether the ring was larger than
-/// what was asked for, or full without the kernel having said so.
+/// What passed between two samples is in the buffer or counted as lost, whether the ring was larger
+/// than what was asked for, or full without the kernel having said so.
 #[test]
 fn every_interval_is_a_record_or_is_lost() {
     let script = machine();

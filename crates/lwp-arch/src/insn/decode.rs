@@ -51,7 +51,7 @@ impl Cursor<'_> {
     }
 }
 
-/// What stood before the `8F` byte.
+/// The prefixes before the `8F` byte.
 #[derive(Default)]
 struct Prefixes {
     segment: Option<Segment>,
@@ -134,12 +134,13 @@ impl Xop {
 ///
 /// # Errors
 ///
-/// [`DecodeError::Undefined`] for what the processor answers with `#UD`: L or pp not 0; ModRM.reg above
-/// 1; for LLWPCB and SLWPCB a memory operand or vvvv not 1111; a 66, F2, F3, LOCK or REX prefix.
-/// [`DecodeError::Other`] for any other instruction, including POP, which shares the `8F` byte.
+/// [`DecodeError::Undefined`] for what the processor answers with `#UD`: L or pp not 0; ModRM.reg
+/// above 1; for LLWPCB and SLWPCB a memory operand or vvvv not 1111; a 66, F2, F3, LOCK or REX
+/// prefix. [`DecodeError::Other`] for any other instruction, including POP, which shares the `8F`
+/// byte.
 ///
-/// Modes without LWP (real, virtual-8086) are the caller's business, as is everything else that depends
-/// on the state of the processor.
+/// Modes without LWP (real, virtual-8086) are the caller's business, as is everything else that
+/// depends on the state of the processor.
 ///
 /// Spec: LWP §5.1, §5.2.
 pub fn decode(bytes: &[u8], code: CodeSize) -> Result<Instruction, DecodeError> {

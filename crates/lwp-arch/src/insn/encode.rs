@@ -35,8 +35,9 @@ impl Encoded {
     }
 
     fn push(&mut self, byte: u8) {
-        // Two prefixes, five bytes up to ModRM, SIB, displacement and immediate make 16 at most; but a
-        // 16th would need both prefixes and a SIB with full displacement, which is 7 + 1 + 4 + 4.
+        // Two prefixes, five bytes up to ModRM, SIB, displacement and immediate make 16 at most;
+        // but a 16th would need both prefixes and a SIB with full displacement, which is 7 + 1 + 4
+        // + 4.
         if let Some(place) = self.bytes.get_mut(usize::from(self.length)) {
             *place = byte;
         }
@@ -50,7 +51,7 @@ impl Encoded {
     }
 }
 
-/// How an operand goes into ModRM: mod and rm, the extension bits, SIB and displacement.
+/// An operand as ModRM has it: mod and rm, the extension bits, SIB and displacement.
 #[derive(Default)]
 struct ModRm {
     mode: u8,
@@ -152,7 +153,8 @@ impl ModRm {
     }
 }
 
-/// Whether this address size needs the `67` prefix, or an error if the mode does not offer it.
+/// Returns whether this address size needs the `67` prefix, or an error if the mode does not offer
+/// it.
 fn address_prefix(memory: &Memory, code: CodeSize) -> Result<bool, EncodeError> {
     match (code, memory.address_size) {
         (CodeSize::Bits64, AddressSize::Bits64)
@@ -165,8 +167,8 @@ fn address_prefix(memory: &Memory, code: CodeSize) -> Result<bool, EncodeError> 
 }
 
 impl Instruction {
-    /// The shortest encoding of this instruction in a code segment of size `code`. The `length` field
-    /// is not looked at.
+    /// The shortest encoding of this instruction in a code segment of size `code`. The `length`
+    /// field is not looked at.
     ///
     /// # Errors
     ///
@@ -295,7 +297,8 @@ mod tests {
         assert_eq!(mixed.encode(CodeSize::Bits64), Err(EncodeError::Operands));
     }
 
-    /// Both prefixes, SIB, full displacement and immediate make 16 bytes, which no instruction may have.
+    /// Both prefixes, SIB, full displacement and immediate make 16 bytes, which no instruction may
+    /// have.
     ///
     /// Spec: LWP §5.1
     #[test]

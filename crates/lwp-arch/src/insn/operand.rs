@@ -1,7 +1,7 @@
 //! Registers and memory operands.
 
-/// A general register by hardware number: 0 rAX, 1 rCX, 2 rDX, 3 rBX, 4 rSP, 5 rBP, 6 rSI, 7 rDI, 8 to
-/// 15 the registers of the same number.
+/// A general register by hardware number: 0 rAX, 1 rCX, 2 rDX, 3 rBX, 4 rSP, 5 rBP, 6 rSI, 7 rDI, 8
+/// to 15 the registers of the same number.
 ///
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,8 +143,8 @@ pub struct Memory {
 impl Memory {
     /// The effective address, before the segment base is added.
     ///
-    /// `register` returns the 64-bit content of a register, `next_ip` is the effective address of the
-    /// instruction that follows.
+    /// `register` returns the 64-bit content of a register, `next_ip` is the effective address of
+    /// the instruction that follows.
     ///
     /// Spec: LWP §5.1.
     pub fn effective_address(&self, register: impl Fn(Gpr) -> u64, next_ip: u64) -> u64 {
@@ -158,7 +158,8 @@ impl Memory {
         self.address_size.truncate(sum)
     }
 
-    /// The segment the address is relative to: the override, or SS if the base is rSP or rBP, or DS.
+    /// The segment the address is relative to: the override, or SS if the base is rSP or rBP, or
+    /// DS.
     pub const fn effective_segment(&self) -> Segment {
         match (self.segment, self.base) {
             (Some(segment), _) => segment,

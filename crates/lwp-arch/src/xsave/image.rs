@@ -1,5 +1,5 @@
-//! XSAVE images that hold the LWP component, for whoever lays it over a processor that has none: where it
-//! lies, what the header says of it, and what a restore makes of the rest.
+//! XSAVE images that hold the LWP component, for whoever lays it over a processor that has none:
+//! where it lies, what the header says of it, and what a restore makes of the rest.
 
 use super::{COMPONENT, Component, LwpXsave, XCR0_LWP, compacted_offset};
 
@@ -7,18 +7,18 @@ use super::{COMPONENT, Component, LwpXsave, XCR0_LWP, compacted_offset};
 pub const HEADER_AT: usize = 512;
 /// Bit 63 of XCOMP_BV: the image is compacted.
 const COMPACTED: u64 = 1 << 63;
-/// What XCR0 calls x87, SSE and AVX state.
+/// The bits of XCR0 for x87, SSE and AVX state.
 const X87: u64 = 1;
 const SSE: u64 = 1 << 1;
 const AVX: u64 = 1 << 2;
-/// Where x87 state, MXCSR and the XMM registers lie in the legacy region.
+/// The places of x87 state, MXCSR and the XMM registers in the legacy region.
 const X87_AT: [(usize, usize); 2] = [(0, 24), (32, 160)];
 const MXCSR_AT: (usize, usize) = (24, 28);
 const XMM_AT: (usize, usize) = (160, 416);
 /// MXCSR after reset.
 const MXCSR_INITIAL: [u8; 4] = 0x1F80_u32.to_le_bytes();
 
-/// Which instruction saves.
+/// The instruction that saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Save {
     /// XSAVE: every requested component is written.
@@ -53,18 +53,19 @@ impl Header {
         (u128::from(self.xstate_bv) | u128::from(self.xcomp_bv) << 64).to_le_bytes()
     }
 
-    /// Whether the image says anything of LWP: a processor without it refuses to restore it.
+    /// Returns whether the image says anything of LWP: a processor without it refuses to restore
+    /// it.
     pub const fn names_lwp(self) -> bool {
         (self.xstate_bv | self.xcomp_bv) & XCR0_LWP != 0
     }
 
-    /// Whether the image holds LWP state.
+    /// Returns whether the image holds LWP state.
     pub const fn holds_lwp(self) -> bool {
         self.xstate_bv & XCR0_LWP != 0
     }
 
-    /// What becomes of the header that a processor without LWP has written, when LWP was requested too and
-    /// is `on` or off.
+    /// Returns the fate of the header that a processor without LWP has written, when LWP was
+    /// requested too and is `on` or off.
     ///
     /// Spec: LWP §6.1.
     pub const fn with_lwp(self, how: Save, on: bool) -> Self {
@@ -73,8 +74,8 @@ impl Header {
         Self { xstate_bv: self.xstate_bv & !XCR0_LWP | bit, xcomp_bv: self.xcomp_bv | room }
     }
 
-    /// Where component `number` lies in the image. `components` are those of the processor in ascending
-    /// order, LWP the last.
+    /// Returns the offset of component `number` in the image. `components` are those of the
+    /// processor in ascending order, LWP the last.
     pub fn offset_of(self, components: &[Component], number: u32) -> Option<u32> {
         if self.xcomp_bv & COMPACTED != 0 {
             return compacted_offset(components, self.xcomp_bv & !COMPACTED, number);
@@ -82,14 +83,14 @@ impl Header {
         components.iter().find(|component| component.number == number).map(|c| c.offset)
     }
 
-    /// Where LWP state lies in the image.
+    /// Returns the offset of LWP state in the image.
     pub fn lwp_offset(self, components: &[Component]) -> Option<u32> {
         self.offset_of(components, COMPONENT)
     }
 }
 
-/// Where the LWP component lies in the standard format beside `others`: where the part that is shown has it,
-/// or else, where something else lies there, behind everything.
+/// Returns the place of the LWP component in the standard format beside `others`: where the part
+/// that is shown has it, or else, where something else lies there, behind everything.
 ///
 /// Spec: LWP §1.4.
 pub fn placed(preferred: u32, others: &[Component]) -> u32 {
@@ -101,10 +102,10 @@ pub fn placed(preferred: u32, others: &[Component]) -> u32 {
     }
 }
 
-/// Lays `image` over `state`, an image in the standard format of everything that the processor holds, as
-/// XRSTOR with `requested` would change it, LWP apart. `components` are those from number 2 on, LWP the
-/// last. False, and nothing is of use in `state`, where XRSTOR would raise `#GP(0)`; a bad MXCSR is left to
-/// whoever loads `state`.
+/// Lays `image` over `state`, an image in the standard format of everything that the processor
+/// holds, as XRSTOR with `requested` would change it, LWP apart. `components` are those from number
+/// 2 on, LWP the last. False, and nothing is of use in `state`, where XRSTOR would raise `#GP(0)`;
+/// a bad MXCSR is left to whoever loads `state`.
 ///
 /// Spec: LWP §6.1.
 pub fn restored(state: &mut [u8], image: &[u8], requested: u64, components: &[Component]) -> bool {
@@ -158,7 +159,7 @@ fn header(image: &[u8]) -> Option<Header> {
     bytes.try_into().ok().map(Header::from_bytes)
 }
 
-/// Whether XRSTOR accepts the header, the image being aligned.
+/// Returns whether XRSTOR accepts the header, the image being aligned.
 fn is_valid(header: Header, image: &[u8], components: &[Component]) -> bool {
     let known = components.iter().fold(X87 | SSE, |known, one| known | 1 << one.number);
     let zero = |from: usize, to: usize| {
@@ -201,7 +202,7 @@ fn lay(
     }
 }
 
-/// How many bytes of an image XRSTOR may read.
+/// Returns the number of bytes of an image that XRSTOR may read.
 pub fn extent(header: Header, components: &[Component]) -> u32 {
     let mask = match header.xcomp_bv & COMPACTED != 0 {
         true => header.xcomp_bv & !COMPACTED,

@@ -1,7 +1,7 @@
 //! AMD's instruction-based sampling: one op, watched from fetch to retirement.
 //!
-//! perf hands the registers out as raw data of samples of the PMU `ibs_op`: a word of capabilities, then
-//! the registers in the order of their numbers.
+//! perf hands the registers out as raw data of samples of the PMU `ibs_op`: a word of capabilities,
+//! then the registers in the order of their numbers.
 //!
 //! Spec: PPR, "Instruction Based Sampling", MSRC001_1033 to MSRC001_103B; perf-amd-ibs(1).
 
@@ -103,11 +103,11 @@ impl Op {
         (self.data3 >> 32 & 0xffff) as u32
     }
 
-    /// Who delivered the data of a load that missed the L2.
+    /// Returns the source of the data of a load that missed the L2.
     ///
-    /// DataSrc is IBS_OP_DATA2 bits 7:6 and 2:0; RmtNode is bit 4. Codes of Family 19h: 1 local L3 or
-    /// another L1/L2 of the complex, 2 another complex nearby, 3 DRAM, 5 another complex far away, 6
-    /// memory of long latency, 7 MMIO, configuration, PCI, APIC, 8 extension memory.
+    /// DataSrc is IBS_OP_DATA2 bits 7:6 and 2:0; RmtNode is bit 4. Codes of Family 19h: 1 local L3
+    /// or another L1/L2 of the complex, 2 another complex nearby, 3 DRAM, 5 another complex far
+    /// away, 6 memory of long latency, 7 MMIO, configuration, PCI, APIC, 8 extension memory.
     pub fn data_source(&self) -> DataSource {
         if !self.missed_l2() {
             return DataSource::NoStatus;
@@ -131,8 +131,8 @@ impl Op {
 }
 
 /// The LWP record of `sample`, of the PMU `ibs_op`: a branch, a load that missed, or the retired
-/// instruction (the clock, where the period was in cycles). `None` where the address is not valid, or
-/// a taken branch's target is not known.
+/// instruction (the clock, where the period was in cycles). `None` where the address is not valid,
+/// or a taken branch's target is not known.
 pub fn lwp_record(sample: &Sample) -> Option<LwpRecord> {
     let op = Op::parse(&sample.raw)?;
     if !op.rip_is_valid() {

@@ -1,7 +1,7 @@
 //! A kernel that answers from a script.
 //!
-//! A test says which files exist, what each perf_event_open shall answer and what the events count; it
-//! then sees every call that was made.
+//! A test says which files exist, what each perf_event_open shall answer and what the events count;
+//! it then sees every call that was made.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::page::{Pages, UserCount, field, read_user};
 /// One perf_event_open that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// What was asked for.
+    /// The attributes that were asked for.
     pub attr: Attr,
     /// For which process or thread.
     pub pid: i32,
@@ -186,7 +186,7 @@ impl Kernel for Script {
     }
 }
 
-/// What happens to a scripted page between two reads of it: `(reads so far, metadata)`.
+/// The change of a scripted page between two reads of it: `(reads so far, metadata)`.
 type Disturb = Arc<dyn Fn(u64, &mut [u8]) + Send + Sync>;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Where a profile has what a sampled recording numbers in its own way.
+//! A profile's places for the numbers of a sampled recording.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ pub struct Places {
     pub stacks: FxHashMap<u32, StackId>,
 }
 
-/// Finds the names for everything in a sampled `recording`, and where its threads and stacks are in the profile.
+/// Finds the names for everything in a sampled `recording`, and where its threads and stacks are in
+/// the profile.
 pub fn profile_with_places(recording: &Recording, options: &Options) -> (Resolved, Places) {
     let events = sampled_events(recording);
     let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);

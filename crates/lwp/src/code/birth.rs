@@ -1,4 +1,4 @@
-//! When this process began.
+//! The start time of this process.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -8,7 +8,8 @@ pub type Time = (i64, i64);
 /// Units of the kernel's times of processes in a second: USER_HZ of x86-64.
 const TICKS: i64 = 100;
 const NANOSECONDS: i64 = 1_000_000_000;
-/// Both the time of birth and the times of files are noted by a clock that stands still between ticks.
+/// Both the time of birth and the times of files are noted by a clock that stands still between
+/// ticks.
 const SLACK: i64 = 2 * NANOSECONDS / TICKS;
 
 /// A time before which this process had certainly not begun; `None` where the system does not say.
@@ -18,15 +19,16 @@ pub fn of_this_process() -> Option<Time> {
         let now = clock_gettime(clock);
         now.tv_sec.checked_mul(NANOSECONDS)?.checked_add(now.tv_nsec)
     };
-    // Both clocks go on alike. What passes between the two calls makes the birth earlier: the other way round a
-    // thread that was put off between them would take what another one has just written for old.
+    // Both clocks go on alike. What passes between the two calls makes the birth earlier: the other
+    // way round a thread that was put off between them would take what another one has just written
+    // for old.
     let now = nanoseconds(ClockId::Realtime)?;
     let birth = now - nanoseconds(ClockId::Boottime)? + start(&stat)? - SLACK;
     Some((birth.div_euclid(NANOSECONDS), birth.rem_euclid(NANOSECONDS)))
 }
 
-/// The time from boot to start in nanoseconds: the 22nd field. The second is a name in parentheses, which
-/// may itself have spaces and parentheses.
+/// The time from boot to start in nanoseconds: the 22nd field. The second is a name in parentheses,
+/// which may itself have spaces and parentheses.
 fn start(stat: &str) -> Option<i64> {
     let after_name = &stat[stat.rfind(')')? + 1..];
     let ticks: i64 = after_name.split_ascii_whitespace().nth(19)?.parse().ok()?;
