@@ -1,9 +1,11 @@
 //! The command line, as clap sees it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lwp_query::{Budget, Filter, Format, Session};
+use lwp_import::Format;
+use lwp_query::{Budget, Filter, Format as TextFormat, Session};
 use lwp_store::{Location, Store};
 
 use crate::failure::Failure;
@@ -18,7 +20,7 @@ use crate::failure::Failure;
     after_help = "The exit status is 0, or 125 if lwp-fleet failed, 75 if trying again may help, 3 if a limit is exceeded."
 )]
 pub struct CommandLine {
-    /// What to do.
+    /// The task.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -30,6 +32,8 @@ pub enum Command {
     Init(StoreArgs),
     /// Add recordings; what is there already stays as it is
     Add(AddArgs),
+    /// Send recordings to a server of a fleet, or their profiles to one of OpenTelemetry's
+    Push(PushArgs),
     /// Say that a step at a commit is expected
     Note(NoteArgs),
     /// List recordings, the latest first
@@ -46,6 +50,11 @@ pub enum Command {
     Flamegraph(FlamegraphArgs),
     /// Answer a question in SQL
     Sql(SqlArgs),
+    /// Take recordings in and show pages, for a store that others reach over the network
+    Serve(ServeArgs),
+    /// Make, list and remove the tokens that open a server
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Print statements that show the store to another engine
     Views(ViewsArgs),
     /// Make few large files of many small ones
@@ -77,7 +86,7 @@ impl StoreArgs {
     }
 }
 
-/// What a question may take.
+/// The limits of a question.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct BudgetArgs {
     /// Memory for sorting and joining, in MiB; more goes to temporary files
@@ -132,7 +141,7 @@ pub enum FormatArg {
     Json,
 }
 
-impl From<FormatArg> for Format {
+impl From<FormatArg> for TextFormat {
     fn from(arg: FormatArg) -> Self {
         match arg {
             FormatArg::Table => Self::Table,
@@ -151,7 +160,8 @@ pub struct AddArgs {
     #[command(flatten)]
     pub filing: FilingArgs,
 
-    /// Recordings: lwp.data, or facts as `lwp export -f facts` writes them; - is standard input
+    /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof, OpenTelemetry and callgrind, folded
+    /// stacks, measurements of criterion, Bencher and CodSpeed; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -160,7 +170,7 @@ pub struct AddArgs {
     pub strict: bool,
 }
 
-/// Where recordings are filed.
+/// The names that recordings are filed under.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilingArgs {
     /// The project [default: the recording's tag project, its CI repository, or "default"]
@@ -182,6 +192,46 @@ pub struct FilingArgs {
     /// A label; more than one may be given
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
+
+    /// The other tool's format, where its file does not tell
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub from: Option<FromArg>,
+}
+
+/// A format of another tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FromArg {
+    /// pprof's protocol buffer
+    Pprof,
+    /// OpenTelemetry's profiles
+    Otlp,
+    /// The text that perf script prints
+    PerfScript,
+    /// Folded stacks
+    Folded,
+    /// Callgrind's output, as CodSpeed makes it too
+    Callgrind,
+    /// Criterion's estimates.json, or the messages of cargo criterion
+    Criterion,
+    /// Bencher's metric format
+    Bencher,
+    /// CodSpeed's results of wall time
+    Codspeed,
+}
+
+impl From<FromArg> for Format {
+    fn from(arg: FromArg) -> Self {
+        match arg {
+            FromArg::Pprof => Self::Pprof,
+            FromArg::Otlp => Self::Otlp,
+            FromArg::PerfScript => Self::PerfScript,
+            FromArg::Folded => Self::Folded,
+            FromArg::Callgrind => Self::Callgrind,
+            FromArg::Criterion => Self::Criterion,
+            FromArg::Bencher => Self::Bencher,
+            FromArg::Codspeed => Self::Codspeed,
+        }
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -226,7 +276,7 @@ pub struct ListArgs {
     pub format: FormatArg,
 }
 
-/// What rows of a report stand for.
+/// The subject of a report's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ByArg {
     /// Functions
@@ -250,11 +300,11 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
-    /// What it is counted by
+    /// The things that it is counted by
     #[arg(short, long, value_enum, default_value_t)]
     pub sort: ByArg,
 
@@ -273,7 +323,7 @@ pub struct HistoryArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -286,7 +336,7 @@ pub struct HistoryArgs {
     pub format: FormatArg,
 }
 
-/// How comparisons are shown.
+/// The form of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CompareFormat {
     /// For people
@@ -311,7 +361,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -338,7 +388,7 @@ pub struct StepsArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -357,7 +407,7 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -461,4 +511,124 @@ pub struct CheckArgs {
     /// Read every byte, and count and add up every recording's rows
     #[arg(long)]
     pub deep: bool,
+}
+
+/// `lwp fleet serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The address to listen at; other machines reach it only if the store has tokens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
+    pub listen: SocketAddr,
+
+    /// Keep recordings in DIR while the store does not answer
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<PathBuf>,
+
+    /// Memory of all questions together, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: usize,
+
+    /// Seconds until an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u64,
+
+    /// MiB that a recording may have as it is sent
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pub largest: usize,
+}
+
+/// `lwp fleet token`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token and print it, this once
+    Add(TokenAddArgs),
+    /// List tokens, without their secrets
+    List(StoreArgs),
+    /// Remove a token; what knows it is refused within seconds
+    Remove(TokenRemoveArgs),
+}
+
+/// A scope of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// Questions and pages
+    Read,
+    /// Adding recordings and notes
+    Write,
+}
+
+/// `lwp fleet token add`.
+#[derive(Args, Clone, Debug)]
+pub struct TokenAddArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Its name
+    pub name: String,
+
+    /// The requests that it opens; more than one may be given
+    #[arg(long = "scope", value_enum, required = true)]
+    pub scopes: Vec<ScopeArg>,
+
+    /// Only recordings of this project; * stands for any letters. For tokens that write and do not read
+    #[arg(long)]
+    pub project: Option<String>,
+
+    /// Refuse it after DAYS
+    #[arg(long, value_name = "DAYS")]
+    pub days: Option<u16>,
+}
+
+/// `lwp fleet token remove`.
+#[derive(Args, Clone, Debug)]
+pub struct TokenRemoveArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Its name
+    pub name: String,
+}
+
+/// The form in which recordings are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SentArg {
+    /// Facts, to a server of a fleet
+    #[default]
+    Facts,
+    /// OpenTelemetry's profiles, to whatever takes them: Pyroscope, a collector
+    Otlp,
+}
+
+/// `lwp fleet push`.
+#[derive(Args, Clone, Debug)]
+pub struct PushArgs {
+    /// The server: http://HOST:PORT, https://HOST
+    #[arg(long, env = "LWP_FLEET_SERVER", value_name = "URL")]
+    pub to: String,
+
+    /// The file with the token that opens it [default: the variable LWP_FLEET_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// The form in which they are sent
+    #[arg(long = "as", value_enum, default_value_t, value_name = "FORM")]
+    pub form: SentArg,
+
+    #[command(flatten)]
+    pub filing: FilingArgs,
+
+    /// Recordings, as lwp fleet add takes them
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Refuse recordings that were cut off
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Seconds for which a server that is busy or does not answer is asked again
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub patience: u64,
 }

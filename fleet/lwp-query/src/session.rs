@@ -84,8 +84,8 @@ impl Session {
             let table = KindTable::new(kind, snapshot.files_of(kind));
             context.register_table(views::table_name(kind), Arc::new(table))?;
         }
-        for (_, text) in views::VIEWS {
-            context.sql(text).await?;
+        for (_, text) in views::views() {
+            context.sql(&text).await?;
         }
         Ok(Self { context, snapshot, budget })
     }
@@ -177,7 +177,7 @@ impl Rows {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
