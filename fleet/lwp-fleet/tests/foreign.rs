@@ -58,6 +58,10 @@ impl Place {
     fn fleet(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lwp-fleet"));
         command.args(words).env("LWP_FLEET_STORE", self.file("store")).current_dir(self.0.path());
+        if let Some(folder) = lwp().as_ref().and_then(|lwp| lwp.parent()) {
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{path}", folder.display()));
+        }
         let output = command.stdin(Stdio::null()).output().expect("lwp-fleet starts");
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{words:?}: {error}");

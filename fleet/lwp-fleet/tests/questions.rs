@@ -1,6 +1,7 @@
 //! The canned questions: what expires, what is compared, what a limit refuses, which ancestor is the base, what is drawn.
 
 #[path = "shared/facts.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod facts;
 
 use std::path::{Path, PathBuf};

@@ -151,7 +151,7 @@ fn other_machines_are_not_served_without_tokens() {
 
 #[test]
 fn hostile_recordings_are_refused_and_nothing_of_them_is_stored() {
-    let (_dir, store, server) = served(&["--largest", "1"]);
+    let (_dir, store, server) = served(&["--largest", "8"]);
     let post = |path: &str, body: &[u8]| server.ask("POST", path, body);
     let whole = facts(1, 1);
     let cut = &whole.as_bytes()[..whole.len() / 2];
@@ -159,20 +159,18 @@ fn hostile_recordings_are_refused_and_nothing_of_them_is_stored() {
     assert_eq!((status, body.contains("line ")), (400, true), "{body}");
     assert_eq!(post("/v1/recordings", b"\x00\x01\x02").0, 415);
     assert_eq!(post("/v1/recordings?projct=x", whole.as_bytes()).0, 400);
-    assert_eq!(post("/v1/recordings", &vec![b' '; (1 << 20) + 1]).0, 413);
-    // A gigabyte and more in a few hundred kilobytes.
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    assert_eq!(post("/v1/recordings", &vec![b' '; (8 << 20) + 1]).0, 413);
+    // Three hundred megabytes in a few.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let zeros = vec![0_u8; 1 << 20];
-    (0..1100).for_each(|_| packed.write_all(&zeros).unwrap());
-    let bomb = packed.finish().unwrap();
-    assert!(bomb.len() > 100_000);
+    (0..300).for_each(|_| packed.write_all(&zeros).unwrap());
+    let (status, _, body) = post("/v1/recordings", &packed.finish().unwrap());
+    assert_eq!(status, 413, "{body}");
     // More than may be sent is refused by what it says, and whatever it says.
-    let (status, _, body) = post("/v1/recordings", &bomb[..1 << 20]);
-    assert!(matches!(status, 400 | 413), "{status} {body}");
     let chunked = b"POST /v1/recordings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n";
     let mut chunked = chunked.to_vec();
     chunked.extend(format!("Authorization: Bearer {}\r\n\r\n", server.secret).bytes());
-    for _ in 0..40 {
+    for _ in 0..160 {
         chunked.extend(format!("{:x}\r\n", 1 << 16).bytes());
         chunked.extend(vec![b'x'; 1 << 16]);
         chunked.extend(b"\r\n");

@@ -212,7 +212,6 @@ fn infer(making: &mut Making<'_>) -> Result<()> {
     let mut builder = Builder::new("", Mode::Exact, facts.events.clone());
     let module = builder.module(Module::default());
     let mut places: Vec<LocationId> = Vec::new();
-    let mut indexes: HashMap<FunctionId, u32> = HashMap::new();
     let thread = builder.thread(lwp_profile::Thread::default());
     for (index, fact) in facts.functions.iter().enumerate() {
         let address = index as u64 + 1;
@@ -220,7 +219,6 @@ fn infer(making: &mut Making<'_>) -> Result<()> {
         let function =
             Function { module, name, address, origin: Origin::Symbol, ..Function::default() };
         let function = builder.function(function);
-        indexes.insert(function, index as u32);
         let frames = vec![Frame { function, ..Frame::default() }].into();
         let place = builder.location(Location { module, address, frames, ..Location::default() });
         places.push(place);
@@ -234,8 +232,9 @@ fn infer(making: &mut Making<'_>) -> Result<()> {
     }
     let profile = builder.finish();
     for stack in Inferred::of(&profile, 0).stacks {
-        let frames: Option<Vec<u32>> =
-            stack.functions.iter().map(|id| indexes.get(id).copied()).collect();
+        // A profile has numbers of its own; names are those of the facts.
+        let index = |id: &FunctionId| profile.function(*id).name.parse::<u32>().ok();
+        let frames: Option<Vec<u32>> = stack.functions.iter().map(index).collect();
         if let Some(frames) = frames.filter(|frames| !frames.is_empty()) {
             making.stack(&frames, &stack.values.0)?;
         }

@@ -96,7 +96,7 @@ pub fn read(
     if bytes.len() as u64 > most {
         return Err(Error::Limit { most, of: "bytes" });
     }
-    match format {
+    let all = match format {
         Format::Pprof => pprof::read(bytes, run, limits),
         Format::Otlp => otlp::read(bytes, run, limits),
         Format::PerfScript => perf_script::read(text(bytes)?, run, limits),
@@ -105,7 +105,8 @@ pub fn read(
         Format::Criterion => bench::criterion(text(bytes)?, run),
         Format::Bencher => bench::bencher(text(bytes)?, run),
         Format::Codspeed => bench::codspeed(text(bytes)?, run),
-    }
+    }?;
+    if all.is_empty() { Err(Error::Empty) } else { Ok(all) }
 }
 
 /// The first bytes, unpacked.

@@ -149,7 +149,12 @@ impl Session {
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
-        Ok(self.context.sql_with_options(sql, options).await?)
+        // Nothing is read before there is a plan: what is wrong is the question.
+        let frame = self.context.sql_with_options(sql, options).await;
+        frame.map_err(|error| match Error::from(error) {
+            Error::Engine(why) if !why.starts_with("damaged") => Error::Question(why),
+            error => error,
+        })
     }
 }
 

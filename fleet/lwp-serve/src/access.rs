@@ -15,11 +15,12 @@ pub async fn allow(site: &Site, headers: &HeaderMap, scope: Scope) -> Result<Tok
     let shown = match bearer(headers) {
         Some(secret) => secret,
         None => {
+            let secret = cookie(headers).ok_or_else(denied)?;
             // Another site's page can make a browser send its cookie, but not hide where it is from.
             if !is_from_here(headers) {
                 return Err(Refusal::new(StatusCode::FORBIDDEN, "not from this page"));
             }
-            cookie(headers).ok_or_else(denied)?
+            secret
         }
     };
     let tokens = site.tokens().await?;

@@ -145,6 +145,7 @@ pub async fn enter() -> Html<String> {
     let body = html! {
         h1 { "A token is wanted" }
         form.controls method="post" action="/enter" {
+            input.sr type="text" name="name" value="token" autocomplete="username" tabindex="-1" aria-hidden="true";
             label { "Token " input type="password" name="token" autocomplete="current-password" autofocus; }
             button type="submit" { "Enter" }
         }

@@ -61,6 +61,9 @@ async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
         response = Redirect::to("/enter").into_response();
     }
     lwp_page::protect(response.headers_mut());
+    // Forms say where they are from, which a page that refers to nothing would hide.
+    let own = HeaderValue::from_static("same-origin");
+    response.headers_mut().insert(header::REFERRER_POLICY, own);
     site.metrics.answered(response.status().as_u16());
     response
 }

@@ -144,7 +144,7 @@ impl Server {
             let writer = Arc::clone(&writer);
             tokio::spawn(async move { spool.drain(&writer).await })
         });
-        let site = Site::new(store, writer, metrics, settings.limits, (spool, token));
+        let site = Site::new(store, writer, metrics, settings.limits, (spool, (tokens, token)));
         let router = routes::router(Arc::new(site));
         let limits = settings.limits;
         Ok(Self { listener, address, router, limits, secret: own, writing, draining })

@@ -20,6 +20,8 @@ use crate::writer::Writer;
 const FRESH: Duration = Duration::from_secs(1);
 /// The greatest age of tokens: one that was taken away opens nothing after that.
 const TOKENS_FRESH: Duration = Duration::from_secs(5);
+/// The greatest age of tokens while the store does not answer.
+const TOKENS_KEPT: Duration = Duration::from_secs(900);
 /// Subjects that are kept.
 const SUBJECTS: usize = 8;
 
@@ -50,8 +52,10 @@ impl Site {
         writer: Arc<Writer>,
         metrics: Arc<Metrics>,
         limits: Limits,
-        (spool, own): (Option<Spool>, Option<Token>),
+        (spool, tokens): (Option<Spool>, (Tokens, Option<Token>)),
     ) -> Self {
+        let (mut known, own) = tokens;
+        known.token.extend(own.clone());
         Self {
             store,
             writer,
@@ -62,7 +66,7 @@ impl Site {
             questions: Arc::new(Semaphore::new(limits.questions)),
             limits,
             own,
-            tokens: tokio::sync::Mutex::default(),
+            tokens: tokio::sync::Mutex::new(Some((Instant::now(), Arc::new(known)))),
             session: tokio::sync::Mutex::default(),
             subjects: Mutex::default(),
         }
@@ -74,10 +78,16 @@ impl Site {
         if let Some((_, tokens)) = kept.as_ref().filter(|(at, _)| at.elapsed() < TOKENS_FRESH) {
             return Ok(Arc::clone(tokens));
         }
-        let mut tokens = Tokens::of(&self.store).await.map_err(|error| {
-            lwp_terminal::say!("lwp-fleet: {error}");
-            Refusal::unavailable("the store does not answer")
-        })?;
+        let mut tokens = match Tokens::of(&self.store).await {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                lwp_terminal::say!("lwp-fleet: {error}");
+                // What is taken in now goes to the spool.
+                let last = kept.as_ref().filter(|(at, _)| at.elapsed() < TOKENS_KEPT);
+                let none = || Refusal::unavailable("the store does not answer");
+                return last.map(|(_, tokens)| Arc::clone(tokens)).ok_or_else(none);
+            }
+        };
         tokens.token.extend(self.own.clone());
         let tokens = Arc::new(tokens);
         *kept = Some((Instant::now(), Arc::clone(&tokens)));
