@@ -38,7 +38,7 @@ pub fn of(n: u64, scale: u64, benchmark: &str, branch: &str) -> String {
             project: "p".into(),
             benchmark: benchmark.into(),
             branch: branch.into(),
-            commit: format!("{n:08x}{:032x}", n),
+            commit: format!("{n:08x}{n:032x}"),
             started: 1_700_000_000 + n as i64,
             deterministic: true,
             complete: true,
@@ -58,5 +58,5 @@ pub fn of(n: u64, scale: u64, benchmark: &str, branch: &str) -> String {
 
 /// The commit of `n`.
 pub fn commit(n: u64) -> String {
-    format!("{n:08x}{:032x}", n)
+    format!("{n:08x}{n:032x}")
 }
