@@ -23,6 +23,8 @@ npm install --no-audit --no-fund --prefix "$dir/npm" \
 python3 -m venv "$dir/python"
 "$dir/python/bin/pip" install --quiet opentelemetry-proto==1.45.2 junitparser==5.0.3 sarif-tools==3.0.5 \
     pyyaml==6.0.3
+# For the fleet: a server of S3's protocol, and another engine that reads its files.
+"$dir/python/bin/pip" install --quiet 'moto[s3,server]==5.2.5' duckdb==2.0.0
 
 cargo install --locked --root "$dir/cargo" flamegraph
 cargo install --locked --root "$dir/cargo" --version 0.20.0 gungraun-runner

@@ -23,7 +23,7 @@ while IFS= read -r line || [ -n "$line" ]; do
     echo "recording $name"
     # The words of the command as a shell has them, without a shell in the recording.
     eval "set -- ${line#*:}"
-    lwp record -q --deterministic -o "$file" -- "$@" </dev/null >"$LWP_DIRECTORY/output" 2>&1 || {
+    lwp record -q --deterministic --tag "benchmark=$name" -o "$file" -- "$@" </dev/null >"$LWP_DIRECTORY/output" 2>&1 || {
         code=$?
         cat "$LWP_DIRECTORY/output"
         echo "::error title=lwp gate::$name ended with $code"

@@ -1,6 +1,7 @@
 //! `cargo xtask fleet`: the checks of the workspace in `fleet/`, which has a lock file and a target
 //! directory of its own.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -40,6 +41,16 @@ pub fn check() -> Result<()> {
             tests.env("LWP", lwp);
         }
         false => eprintln!("skipped: the walk of docs/fleet.md: there is no target/debug/lwp"),
+    }
+    // As tests/viewers.sh installs them.
+    let viewers = std::env::var_os("LWP_VIEWERS").map(PathBuf::from);
+    let python =
+        viewers.unwrap_or_else(|| workspace::root().join("target/viewers")).join("python/bin");
+    for (variable, program) in [("LWP_MOTO_SERVER", "moto_server"), ("LWP_PYTHON", "python")] {
+        let program = python.join(program);
+        if program.is_file() && std::env::var_os(variable).is_none() {
+            tests.env(variable, program);
+        }
     }
     workspace::run(tests)?;
     let lints = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];

@@ -19,9 +19,10 @@ const LEVELS: &[(u8, &[&str])] = &[
     (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report"]),          // engine, real and virtual
     (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench"]),            // product libraries, pages
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
-    (7,   &["lwp-store"]),                                            // recordings of a fleet: where they are kept
+    (7,   &["lwp-store", "lwp-import"]),                              // recordings of a fleet: where they are kept, where they come from
     (8,   &["lwp-query"]),                                            // questions to them
-    (9,   &["lwp-fleet"]),                                            // the edge of the other workspace
+    (9,   &["lwp-serve"]),                                            // the same over the network
+    (10,  &["lwp-fleet"]),                                            // the edge of the other workspace
     (DEV, &["lwp-fuzz", "lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 

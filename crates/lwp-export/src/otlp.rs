@@ -18,7 +18,7 @@ use crate::strings::Strings;
 use proto::any_value::Value;
 
 /// Messages of `profiles.proto`, `common.proto` and `resource.proto`, as far as they are used.
-mod proto {
+pub mod proto {
     #![allow(
         missing_docs,
         clippy::doc_markdown,
@@ -113,6 +113,8 @@ mod proto {
         pub attribute_indices: Vec<i32>,
         #[prost(int64, repeated, tag = "4")]
         pub values: Vec<i64>,
+        #[prost(fixed64, repeated, tag = "5")]
+        pub timestamps_unix_nano: Vec<u64>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -324,6 +326,7 @@ fn profiles(facts: &Facts<'_>, tables: &mut Tables) -> Vec<proto::Profile> {
             stack_index: *number,
             attribute_indices: threads[stack.thread.index()].clone(),
             values: vec![clamp(stack.values.get(index))],
+            timestamps_unix_nano: Vec::new(),
         };
         proto::Profile {
             sample_type: Some(kind),

@@ -16,7 +16,7 @@ use crate::INFERRED;
 use crate::strings::Strings;
 
 /// Messages of `profile.proto`, field by field.
-mod proto {
+pub mod proto {
     #![allow(
         missing_docs,
         clippy::doc_markdown,

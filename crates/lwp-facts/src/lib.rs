@@ -14,6 +14,7 @@ mod writer;
 
 pub use hash::{Id, func_key, stack_key};
 pub use limits::Limits;
+pub use of_profile::{clean_name, without_cargo_hash};
 pub use reader::{ReadError, Reason};
 pub use run::{Run, Source};
 

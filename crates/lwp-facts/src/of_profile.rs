@@ -45,7 +45,7 @@ impl<'a> Making<'a> {
             total: profile.total().0,
             ..Facts::default()
         };
-        facts.run.change(clean);
+        facts.run.change(clean_name);
         // A program that was run under two paths is one module for whoever compares.
         let mut by_name: BTreeMap<String, u32> = BTreeMap::new();
         let mut modules = Vec::new();
@@ -54,7 +54,7 @@ impl<'a> Making<'a> {
             let next = facts.modules.len() as u32;
             let index = *by_name.entry(name.clone()).or_insert(next);
             if index == next {
-                let (path, build_id) = (clean(&module.path), module.build_id_hex());
+                let (path, build_id) = (clean_name(&module.path), module.build_id_hex());
                 facts.modules.push(ModuleFact { name, path, build_id });
             }
             modules.push(index);
@@ -76,7 +76,7 @@ impl<'a> Making<'a> {
         let index = *self.by_name.entry((module, name.clone())).or_insert(next);
         if index == next {
             let own = vec![0; self.facts.events.len()];
-            let (file, line) = (clean(&function.file), function.line);
+            let (file, line) = (clean_name(&function.file), function.line);
             self.facts.functions.push(FunctionFact { module, name, file, line, entered: 0, own });
         }
         self.known[id.index()] = Some(index);
@@ -95,7 +95,7 @@ impl<'a> Making<'a> {
             Origin::Stub => format!("{} [stub]", (self.stable)(&function.name)),
             _ => (self.stable)(&function.name),
         };
-        clean(&name)
+        clean_name(&name)
     }
 
     fn functions(&mut self) {
@@ -119,7 +119,7 @@ impl<'a> Making<'a> {
         for (location, values) in self.profile.locations.iter().zip(by_location) {
             let frame = location.frames.first().filter(|frame| frame.line != 0);
             let Some(frame) = frame.filter(|_| !values.is_zero()) else { continue };
-            let key = (self.function(location.function()), clean(&frame.file), frame.line);
+            let key = (self.function(location.function()), clean_name(&frame.file), frame.line);
             sums.entry(key).or_insert_with(|| Values::zero(values.0.len())).add(&values);
         }
         let line = |((function, file, line), values): (_, Values)| LineFact {
@@ -174,11 +174,11 @@ fn module_name(module: &lwp_profile::Module) -> String {
         true => without_cargo_hash(module.name()),
         false => &module.soname,
     };
-    clean(if name.is_empty() { "[unknown]" } else { name })
+    clean_name(if name.is_empty() { "[unknown]" } else { name })
 }
 
 /// `parse` of `parse-0123456789abcdef`: cargo names programs of tests and benchmarks by a hash of how they were built.
-fn without_cargo_hash(name: &str) -> &str {
+pub fn without_cargo_hash(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((stem, hash))
             if hash.len() == 16
@@ -192,7 +192,7 @@ fn without_cargo_hash(name: &str) -> &str {
 }
 
 /// A name without control characters, no longer than readers take; names that differ stay different.
-fn clean(name: &str) -> String {
+pub fn clean_name(name: &str) -> String {
     let most = Limits::default().name_bytes;
     let name: String = name.chars().map(|c| if is_hostile(c) { '\u{fffd}' } else { c }).collect();
     if name.len() <= most {
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn long_names_stay_different() {
         let (a, b) = ("é".repeat(5000), format!("{}x", "é".repeat(4999)));
-        assert_ne!(clean(&a), clean(&b));
-        assert!(clean(&a).len() <= 4096);
-        assert_eq!(clean("a\u{1b}b"), "a\u{fffd}b");
+        assert_ne!(clean_name(&a), clean_name(&b));
+        assert!(clean_name(&a).len() <= 4096);
+        assert_eq!(clean_name("a\u{1b}b"), "a\u{fffd}b");
     }
 }

@@ -27,5 +27,6 @@ pub use loaded::load;
 pub use picked::{By, Picked, Shape, Shaped};
 pub use request::{Query, Request, Shelf, View};
 pub use selection::{Selection, Who};
-pub use server::{POLICY, Pages, Server, router, token};
+pub use server::{POLICY, Pages, Reply, Server, answer, fixed, protect, router, token};
+pub use shell::Frame;
 pub use subject::{Label, Lane, Material, Subject};

@@ -17,6 +17,11 @@ pub trait Shelf: Send + Sync {
 
     /// The subject with this number in the list.
     fn subject(&self, number: usize) -> Option<Arc<Subject>>;
+
+    /// The name and address of the page that leads to these, where there is one.
+    fn home(&self) -> Option<(String, String)> {
+        None
+    }
 }
 
 impl Shelf for Vec<Arc<Subject>> {
@@ -141,6 +146,8 @@ pub struct Request {
     pub picked: Arc<Picked>,
     /// The subject that it is compared with.
     pub base: Option<Base>,
+    /// The name and address of the page that leads here.
+    pub home: Option<(String, String)>,
 }
 
 impl Request {
@@ -155,7 +162,8 @@ impl Request {
         let base =
             base.and_then(|base: usize| compared(&subject, &selection, shelf.subject(base)?));
         let picked = subject.pick(&selection);
-        Some(Self { view, query, names, number, subject, picked, base })
+        let home = shelf.home();
+        Some(Self { view, query, names, number, subject, picked, base, home })
     }
 
     /// The index of the event.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, Request as HttpRequest, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -131,7 +131,12 @@ async fn guard(State(pages): State<Arc<Pages>>, request: HttpRequest, next: Next
         true => next.run(request).await,
         false => Answer::FORBIDDEN.into_response(),
     };
-    let headers = response.headers_mut();
+    protect(response.headers_mut());
+    response
+}
+
+/// Says what browsers may do with an answer.
+pub fn protect(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
@@ -144,7 +149,6 @@ async fn guard(State(pages): State<Arc<Pages>>, request: HttpRequest, next: Next
     let own = HeaderValue::from_static("same-origin");
     headers.insert("cross-origin-resource-policy", own.clone());
     headers.insert("cross-origin-opener-policy", own);
-    response
 }
 
 /// Whether two texts are equal; how long it takes does not tell where they differ.
@@ -154,7 +158,7 @@ fn same(given: &str, token: &str) -> bool {
 }
 
 async fn front(State(pages): State<Arc<Pages>>, RawQuery(query): RawQuery) -> Response {
-    page(pages, View::Summary, query).await
+    reply(pages, View::Summary.word().to_owned(), query).await
 }
 
 async fn file(
@@ -162,54 +166,74 @@ async fn file(
     Path((_, file)): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let typed = |kind: &'static str, text: &'static str| {
-        ([(header::CONTENT_TYPE, kind)], text).into_response()
-    };
-    match file.as_str() {
-        "page.css" => typed("text/css; charset=utf-8", shell::STYLE),
-        "page.js" => typed("text/javascript; charset=utf-8", shell::SCRIPT),
-        "icon.svg" => typed("image/svg+xml", shell::ICON),
-        "export" => exported(pages, query).await,
-        word => match View::of_word(word) {
-            Some(view) => page(pages, view, query).await,
-            None => Answer::NOT_FOUND.into_response(),
-        },
-    }
+    reply(pages, file, query).await
 }
 
-/// Makes a page beside the threads that talk to browsers.
-async fn page(pages: Arc<Pages>, view: View, query: Option<String>) -> Response {
+/// Makes an answer beside the threads that talk to browsers.
+async fn reply(pages: Arc<Pages>, file: String, query: Option<String>) -> Response {
     let made = tokio::task::spawn_blocking(move || {
-        let query = Query::parse(&query.unwrap_or_default());
-        let request = Request::new(&*pages.shelf, view, query)?;
-        Some(shell::page(&request, views::body(&request)).into_string())
+        answer(&*pages.shelf, &file, &query.unwrap_or_default())
     });
     match made.await {
-        Ok(Some(text)) => {
-            ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
-        }
+        Ok(Some(reply)) => reply.into_response(),
         Ok(None) => Answer::NOT_FOUND.into_response(),
         Err(_) => Answer::FAILED.into_response(),
     }
 }
 
-async fn exported(pages: Arc<Pages>, query: Option<String>) -> Response {
-    let made = tokio::task::spawn_blocking(move || {
-        let query = Query::parse(&query.unwrap_or_default());
+/// What a browser gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Its media type.
+    pub kind: &'static str,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The name to keep it under, where it is not to be shown.
+    pub keep: Option<String>,
+}
+
+impl Reply {
+    fn shown(kind: &'static str, text: impl Into<String>) -> Self {
+        Self { kind, bytes: text.into().into_bytes(), keep: None }
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        let mut response = ([(header::CONTENT_TYPE, self.kind)], self.bytes).into_response();
+        let disposition = self.keep.map(|name| format!("attachment; filename=\"{name}\""));
+        if let Some(value) = disposition.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            response.headers_mut().insert(header::CONTENT_DISPOSITION, value);
+        }
+        response
+    }
+}
+
+/// The style, the script or the picture of all pages, by its name.
+pub fn fixed(file: &str) -> Option<Reply> {
+    Some(match file {
+        "page.css" => Reply::shown("text/css; charset=utf-8", shell::STYLE),
+        "page.js" => Reply::shown("text/javascript; charset=utf-8", shell::SCRIPT),
+        "icon.svg" => Reply::shown("image/svg+xml", shell::ICON),
+        _ => return None,
+    })
+}
+
+/// The page, or what belongs to pages, whose address ends in `file` and `query`; `None` if there is no such page. It is
+/// made in this thread, which may take a while.
+pub fn answer(shelf: &dyn Shelf, file: &str, query: &str) -> Option<Reply> {
+    if let Some(reply) = fixed(file) {
+        return Some(reply);
+    }
+    let query = Query::parse(query);
+    if file == "export" {
         let format = query.get("format").to_owned();
-        let request = Request::new(&*pages.shelf, View::Summary, query)?;
-        export::file(&request, &format)
-    });
-    match made.await {
-        Ok(Some(file)) => {
-            let disposition = format!("attachment; filename=\"{}\"", file.name);
-            let headers = [
-                (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-                (header::CONTENT_DISPOSITION, disposition),
-            ];
-            (headers, file.bytes).into_response()
-        }
-        Ok(None) => Answer::NOT_FOUND.into_response(),
-        Err(_) => Answer::FAILED.into_response(),
+        let request = Request::new(shelf, View::Summary, query)?;
+        let file = export::file(&request, &format)?;
+        let kind = "application/octet-stream";
+        return Some(Reply { kind, bytes: file.bytes, keep: Some(file.name) });
     }
+    let request = Request::new(shelf, View::of_word(file)?, query)?;
+    let page = shell::page(&request, views::body(&request));
+    Some(Reply::shown("text/html; charset=utf-8", page.into_string()))
 }

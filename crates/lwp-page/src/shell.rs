@@ -17,40 +17,81 @@ pub const ICON: &str = include_str!("icon.svg");
 /// Most threads that a list offers.
 const OFFERED: usize = 200;
 
+/// A page before it has a shell.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// The title, in front of the program's name.
+    pub title: &'a str,
+    /// The word of the view, which the script looks at.
+    pub view: &'a str,
+    /// The line beside the logo.
+    pub line: Markup,
+    /// The address that the logo leads to.
+    pub front: &'a str,
+    /// The path of the style, the script and the picture, up to their names.
+    pub files: &'a str,
+    /// Tabs and forms below the line.
+    pub top: Markup,
+    /// The content.
+    pub body: Markup,
+    /// Keys and what they do.
+    pub keys: &'a [(&'a str, &'a str)],
+}
+
+impl Frame<'_> {
+    /// The whole page.
+    pub fn page(&self) -> Markup {
+        let file = |name: &str| format!("{}{name}", self.files);
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · lwp" }
+                    link rel="icon" href=(file("icon.svg"));
+                    link rel="stylesheet" href=(file("page.css"));
+                    script src=(file("page.js")) defer {}
+                }
+                body data-view=(self.view) {
+                    a.skip href="#main" { "Skip to the view" }
+                    header {
+                        div.title {
+                            a.logo href=(self.front) { "lwp" }
+                            (self.line)
+                            button.key type="button" data-help hidden title="Keys (?)" { "?" }
+                        }
+                        (self.top)
+                    }
+                    main id="main" tabindex="-1" { (self.body) }
+                    (help(self.keys))
+                }
+            }
+        }
+    }
+}
+
 /// The whole page around a view's content.
 pub fn page(request: &Request, body: Markup) -> Markup {
     let (_, word, title) =
         View::ALL[View::ALL.iter().position(|row| row.0 == request.view).unwrap_or(0)];
     let command = text(&request.subject.profile().command);
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) " · " (command) " · lwp" }
-                link rel="icon" href="icon.svg";
-                link rel="stylesheet" href="page.css";
-                script src="page.js" defer {}
-            }
-            body data-view=(word) {
-                a.skip href="#main" { "Skip to the view" }
-                header {
-                    div.title {
-                        a.logo href=(request.link(View::Summary, &[])) { "lwp" }
-                        span.command title=(command) { (command) }
-                        span.total { (grouped(request.picked.total())) " " (text(request.event_name())) " " (badge(own_is(request))) }
-                        button.key type="button" data-help hidden title="Keys (?)" { "?" }
-                    }
-                    (tabs(request))
-                    (controls(request))
-                }
-                main id="main" tabindex="-1" { (body) }
-                (help())
-            }
-        }
+    Frame {
+        title: &format!("{title} · {command}"),
+        view: word,
+        line: html! {
+            @if let Some((name, address)) = &request.home { a.home href=(address) { "← " (text(name)) } }
+            span.command title=(command) { (command) }
+            span.total { (grouped(request.picked.total())) " " (text(request.event_name())) " " (badge(own_is(request))) }
+        },
+        front: &request.link(View::Summary, &[]),
+        files: "",
+        top: html! { (tabs(request)) (controls(request)) },
+        body,
+        keys: &KEYS,
     }
+    .page()
 }
 
 fn tabs(request: &Request) -> Markup {
@@ -139,21 +180,23 @@ fn who(request: &Request) -> Markup {
     }
 }
 
-/// The keys; the script shows them.
-fn help() -> Markup {
-    let keys = [
-        ("1 … 7", "the views, in the order of the tabs"),
-        ("/", "search; Enter shows what was found, Esc leaves the field"),
-        ("j k ↓ ↑", "next and previous row"),
-        ("Enter", "open the row: callers and callees, or the branch of a tree"),
-        ("c", "the code of the row's function"),
-        ("f", "the flame graph from the box or branch in focus"),
-        ("n p", "in code: the next hottest line, and the one before"),
-        ("← →", "in a tree: close and open a branch"),
-        ("Backspace", "the page before"),
-        ("Esc", "out of a zoom, a search, this list"),
-        ("?", "this list"),
-    ];
+/// Keys and what they do.
+const KEYS: [(&str, &str); 11] = [
+    ("1 … 7", "the views, in the order of the tabs"),
+    ("/", "search; Enter shows what was found, Esc leaves the field"),
+    ("j k ↓ ↑", "next and previous row"),
+    ("Enter", "open the row: callers and callees, or the branch of a tree"),
+    ("c", "the code of the row's function"),
+    ("f", "the flame graph from the box or branch in focus"),
+    ("n p", "in code: the next hottest line, and the one before"),
+    ("← →", "in a tree: close and open a branch"),
+    ("Backspace", "the page before"),
+    ("Esc", "out of a zoom, a search, this list"),
+    ("?", "this list"),
+];
+
+/// The list of keys; the script shows it.
+fn help(keys: &[(&str, &str)]) -> Markup {
     html! {
         dialog id="help" aria-labelledby="help-title" {
             h2 id="help-title" { "Keys" }

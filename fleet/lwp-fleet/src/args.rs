@@ -1,9 +1,16 @@
 //! The command line, as clap sees it.
 
+mod server;
+
+pub use server::{
+    PushArgs, ScopeArg, SentArg, ServeArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
+};
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lwp_query::{Budget, Filter, Format, Session};
+use lwp_import::Format;
+use lwp_query::{Budget, Filter, Format as TextFormat, Session};
 use lwp_store::{Location, Store};
 
 use crate::failure::Failure;
@@ -18,7 +25,7 @@ use crate::failure::Failure;
     after_help = "The exit status is 0, or 125 if lwp-fleet failed, 75 if trying again may help, 3 if a limit is exceeded."
 )]
 pub struct CommandLine {
-    /// What to do.
+    /// The task.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -30,6 +37,8 @@ pub enum Command {
     Init(StoreArgs),
     /// Add recordings; what is there already stays as it is
     Add(AddArgs),
+    /// Send recordings to a server of a fleet, or their profiles to one of OpenTelemetry's
+    Push(PushArgs),
     /// Say that a step at a commit is expected
     Note(NoteArgs),
     /// List recordings, the latest first
@@ -46,6 +55,11 @@ pub enum Command {
     Flamegraph(FlamegraphArgs),
     /// Answer a question in SQL
     Sql(SqlArgs),
+    /// Take recordings in and show pages, for a store that others reach over the network
+    Serve(ServeArgs),
+    /// Make, list and remove the tokens that open a server
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Print statements that show the store to another engine
     Views(ViewsArgs),
     /// Make few large files of many small ones
@@ -77,7 +91,7 @@ impl StoreArgs {
     }
 }
 
-/// What a question may take.
+/// The limits of a question.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct BudgetArgs {
     /// Memory for sorting and joining, in MiB; more goes to temporary files
@@ -132,7 +146,7 @@ pub enum FormatArg {
     Json,
 }
 
-impl From<FormatArg> for Format {
+impl From<FormatArg> for TextFormat {
     fn from(arg: FormatArg) -> Self {
         match arg {
             FormatArg::Table => Self::Table,
@@ -151,7 +165,8 @@ pub struct AddArgs {
     #[command(flatten)]
     pub filing: FilingArgs,
 
-    /// Recordings: lwp.data, or facts as `lwp export -f facts` writes them; - is standard input
+    /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof, OpenTelemetry and callgrind, folded
+    /// stacks, measurements of criterion, Bencher and CodSpeed; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -160,7 +175,7 @@ pub struct AddArgs {
     pub strict: bool,
 }
 
-/// Where recordings are filed.
+/// The names that recordings are filed under.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilingArgs {
     /// The project [default: the recording's tag project, its CI repository, or "default"]
@@ -182,6 +197,46 @@ pub struct FilingArgs {
     /// A label; more than one may be given
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
+
+    /// The other tool's format, where its file does not tell
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub from: Option<FromArg>,
+}
+
+/// A format of another tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FromArg {
+    /// pprof's protocol buffer
+    Pprof,
+    /// OpenTelemetry's profiles
+    Otlp,
+    /// The text that perf script prints
+    PerfScript,
+    /// Folded stacks
+    Folded,
+    /// Callgrind's output, as CodSpeed makes it too
+    Callgrind,
+    /// Criterion's estimates.json, or the messages of cargo criterion
+    Criterion,
+    /// Bencher's metric format
+    Bencher,
+    /// CodSpeed's results of wall time
+    Codspeed,
+}
+
+impl From<FromArg> for Format {
+    fn from(arg: FromArg) -> Self {
+        match arg {
+            FromArg::Pprof => Self::Pprof,
+            FromArg::Otlp => Self::Otlp,
+            FromArg::PerfScript => Self::PerfScript,
+            FromArg::Folded => Self::Folded,
+            FromArg::Callgrind => Self::Callgrind,
+            FromArg::Criterion => Self::Criterion,
+            FromArg::Bencher => Self::Bencher,
+            FromArg::Codspeed => Self::Codspeed,
+        }
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -226,7 +281,7 @@ pub struct ListArgs {
     pub format: FormatArg,
 }
 
-/// What rows of a report stand for.
+/// The subject of a report's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ByArg {
     /// Functions
@@ -250,11 +305,11 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
-    /// What it is counted by
+    /// The things that it is counted by
     #[arg(short, long, value_enum, default_value_t)]
     pub sort: ByArg,
 
@@ -273,7 +328,7 @@ pub struct HistoryArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -286,7 +341,7 @@ pub struct HistoryArgs {
     pub format: FormatArg,
 }
 
-/// How comparisons are shown.
+/// The form of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CompareFormat {
     /// For people
@@ -311,7 +366,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -338,7 +393,7 @@ pub struct StepsArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -357,7 +412,7 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// What is counted
+    /// The event that is counted
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 

@@ -5,8 +5,11 @@ mod compare;
 mod flamegraph;
 mod history;
 mod maintain;
+mod push;
 mod question;
+mod serve;
 mod steps;
+mod token;
 
 use std::io::Write;
 use std::path::Path;
@@ -22,6 +25,7 @@ pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
     match line.command {
         Command::Init(args) => maintain::init(&args).await?,
         Command::Add(args) => add::execute(&args).await?,
+        Command::Push(args) => push::execute(&args).await?,
         Command::Note(args) => maintain::note(&args).await?,
         Command::List(args) => question::list(&args).await?,
         Command::Report(args) => question::report(&args).await?,
@@ -30,6 +34,8 @@ pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
         Command::Steps(args) => steps::execute(&args).await?,
         Command::Flamegraph(args) => flamegraph::execute(&args).await?,
         Command::Sql(args) => question::sql(&args).await?,
+        Command::Serve(args) => serve::execute(&args).await?,
+        Command::Token(command) => token::execute(&command).await?,
         Command::Views(args) => question::views(&args).await?,
         Command::Compact(args) => maintain::compact(&args).await?,
         Command::Retention(args) => maintain::retention(&args).await?,

@@ -40,6 +40,12 @@ impl Failure {
         self
     }
 
+    /// Says that another attempt later may succeed.
+    pub fn temporary(mut self) -> Self {
+        self.code = TEMPORARY;
+        self
+    }
+
     /// Prints the failure and returns the exit code to end with.
     pub fn report(&self) -> ExitCode {
         let mut text = format!("lwp-fleet: {}\n", self.cause);

@@ -1,4 +1,4 @@
-//! What git knows about commits, where there is a working tree around.
+//! Commits as git knows them, where there is a working tree around.
 
 use std::process::{Command, Stdio};
 

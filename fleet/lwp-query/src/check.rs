@@ -11,7 +11,7 @@ use crate::expire::{Expired, remove_recordings};
 use crate::session::{Budget, Session};
 use crate::views::{quoted, table_name};
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// The version that was checked.

@@ -16,7 +16,7 @@ const FULL: usize = 64 << 20;
 /// Compacted files of a day that are left alone.
 const FEW: usize = 4;
 
-/// What compaction did.
+/// The result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Files before.
@@ -55,7 +55,7 @@ pub async fn compact(store: &Store, budget: Budget) -> Result<Compacted> {
     Ok(done)
 }
 
-/// Whether files of a day are to become fewer.
+/// Returns true if files of a day are to become fewer.
 fn pays(files: &[&DataFile]) -> bool {
     let small = files.iter().filter(|file| file.size < FULL as u64 / 2).count();
     let fresh = files.iter().any(|file| file.level == 0);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::history::{note_of, notes};
 use crate::measure::Measure;
 use crate::session::{Rows, Session};
 use crate::views::quoted;
@@ -65,7 +66,7 @@ pub struct Side {
     pub tool: String,
     /// The processor that the program saw.
     pub cpu: String,
-    /// Whether its environment was fixed.
+    /// `true` if its environment was fixed.
     pub deterministic: String,
 }
 
@@ -104,10 +105,12 @@ pub struct Pair {
     pub functions: Vec<Change>,
     /// Modules that are other builds.
     pub rebuilt: Vec<String>,
+    /// The notes about the commit of the other side: the change is expected.
+    pub note: String,
 }
 
 impl Pair {
-    /// Whether everything that was counted is equal.
+    /// Returns true if everything that was counted is equal.
     pub fn is_identical(&self) -> bool {
         self.before.content == self.after.content
     }
@@ -118,7 +121,7 @@ impl Pair {
         if before == 0.0 { f64::INFINITY } else { 100.0 * (after - before) / before }
     }
 
-    /// What makes the two hard to compare, in words.
+    /// The differences that make the two hard to compare, in words.
     pub fn caveats(&self) -> Vec<String> {
         let of = |what: &str, before: &str, after: &str| {
             (before != after).then(|| format!("{what} was {}, is {}", named(before), named(after)))
@@ -170,12 +173,14 @@ pub async fn compare(
     let before = latest(session, sides.0, filter, &measure).await?;
     let mut after = latest(session, sides.1, filter, &measure).await?;
     let mut out = Comparison { event: event.to_owned(), ..Comparison::default() };
+    let notes = notes(session).await?;
     for ((project, benchmark), before) in before {
         let Some(after) = after.remove(&(project.clone(), benchmark.clone())) else {
             out.only_before.push(format!("{project} {benchmark}"));
             continue;
         };
-        let mut pair = Pair { project, benchmark, before, after, ..Pair::default() };
+        let note = note_of(&notes, &after.commit, &project, &benchmark);
+        let mut pair = Pair { project, benchmark, before, after, note, ..Pair::default() };
         if !pair.is_identical() {
             let of =
                 |side: &Side| Filter::default().and(&format!("recording = {}", side.recording));

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::filter::Filter;
 use crate::session::{Budget, Session};
 
-/// What was removed.
+/// The rows that were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
     /// Rows.
@@ -103,7 +103,7 @@ pub(crate) async fn remove_recordings(
     Ok(done)
 }
 
-/// Whether a file may have rows of one of the recordings, as far as the log tells.
+/// Returns true if a file may have rows of one of the recordings, as far as the log tells.
 fn may_have(file: &DataFile, recordings: &BTreeSet<i64>) -> bool {
     let bound = |of: &serde_json::Value| of["recording"].as_i64();
     match (bound(&file.least), bound(&file.greatest)) {

@@ -94,7 +94,7 @@ impl Filter {
         }
     }
 
-    /// Whether sampled recordings are asked for, and not exact ones.
+    /// Returns true if sampled recordings are asked for, and not exact ones.
     pub fn is_sampled(&self) -> bool {
         self.sampled
     }
@@ -123,7 +123,7 @@ fn any(value: &str, one: impl Fn(&str) -> String) -> String {
     }
 }
 
-/// Whether a column matches a pattern.
+/// The condition that a column matches a pattern.
 pub fn like(column: &str, pattern: &str) -> String {
     if pattern == "*" {
         return "true".to_owned();

@@ -10,6 +10,7 @@ use lwp_profile::{
     ModuleId, Origin, Profile, StackKey, Thread, Tree, Values,
 };
 use lwp_report::flame::{self, Before, Graph, Style};
+use lwp_store::COUNTS;
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
@@ -22,13 +23,13 @@ const MOST: usize = 200_000;
 /// A picture to draw.
 #[derive(Clone, Debug)]
 pub struct Picture<'a> {
-    /// What it shows.
+    /// The recordings that it shows.
     pub filter: &'a Filter,
-    /// What its colours compare with.
+    /// The recordings that its colours compare with.
     pub baseline: Option<&'a Filter>,
     /// The event that widths stand for.
     pub event: &'a str,
-    /// Whether it is a page, and not an SVG picture.
+    /// True for a page, false for an SVG picture.
     pub page: bool,
 }
 
@@ -80,17 +81,58 @@ fn same(before: &Profile, after: &Profile) -> Vec<Option<FunctionId>> {
 async fn profile(session: &Session, filter: &Filter, event: &str) -> Result<Profile> {
     let measure = Measure::new(event, filter);
     let mode = if measure.is_exact() { Mode::Exact } else { Mode::Sampled };
-    let events = vec![Event { name: event.to_owned(), ..Event::default() }];
-    let mut making = Making::new(Builder::new(named(filter), mode, events));
-    match mode {
-        Mode::Exact => {
-            making.functions(session, filter, &measure).await?;
-            making.calls(session, filter).await?;
+    made(session, filter, mode, &[event.to_owned()]).await
+}
+
+/// The sums of all recordings that a filter chooses, as one profile of all their events. Exact recordings and sampled ones are
+/// never added up: sampled ones are taken where the filter asks for them, or chooses no others.
+///
+/// # Errors
+///
+/// If the store cannot be read, or no recording is chosen.
+pub async fn sums(session: &Session, filter: &Filter) -> Result<Profile> {
+    let has = |table: &str, column: &str| {
+        format!("select distinct {column} as e from {table} where {}", filter.sql())
+    };
+    let exact = session.ask(&has("recordings", "mode")).await?.texts("e").contains(&"exact".into());
+    if exact && !filter.is_sampled() {
+        let events: Vec<String> = COUNTS.iter().map(|column| column.replace('_', "-")).collect();
+        return made(session, filter, Mode::Exact, &events).await;
+    }
+    let mut events = session.ask(&has("totals", "event")).await?.texts("e");
+    events.sort_unstable();
+    if events.is_empty() {
+        return Err(crate::report::nothing(session, filter, "any").await?);
+    }
+    made(session, filter, Mode::Sampled, &events).await
+}
+
+async fn made(
+    session: &Session,
+    filter: &Filter,
+    mode: Mode,
+    events: &[String],
+) -> Result<Profile> {
+    let event = |name: &String| Event {
+        name: name.clone(),
+        interval: (mode == Mode::Sampled).then_some(1),
+        ..Event::default()
+    };
+    let builder = Builder::new(named(filter), mode, events.iter().map(event).collect());
+    let mut making = Making::new(builder, events.len());
+    for (index, event) in events.iter().enumerate() {
+        let measure = Measure::new(event, filter);
+        match mode {
+            Mode::Exact => making.functions(session, filter, (&measure, index)).await?,
+            Mode::Sampled => making.stacks(session, filter, (&measure, index)).await?,
         }
-        Mode::Sampled => making.stacks(session, filter, &measure).await?,
+    }
+    if mode == Mode::Exact {
+        making.calls(session, filter).await?;
     }
     if making.is_empty {
-        return Err(crate::report::nothing(session, filter, event).await?);
+        let first = events.first().map_or("", String::as_str);
+        return Err(crate::report::nothing(session, filter, first).await?);
     }
     Ok(making.builder.finish())
 }
@@ -100,12 +142,14 @@ struct Making {
     builder: Builder,
     modules: HashMap<String, ModuleId>,
     places: HashMap<i64, LocationId>,
+    events: usize,
     is_empty: bool,
 }
 
 impl Making {
-    fn new(builder: Builder) -> Self {
-        Self { builder, modules: HashMap::new(), places: HashMap::new(), is_empty: true }
+    fn new(builder: Builder, events: usize) -> Self {
+        let (modules, places) = (HashMap::new(), HashMap::new());
+        Self { builder, modules, places, events, is_empty: true }
     }
 
     fn place(&mut self, key: i64, module: &str, name: &str) -> LocationId {
@@ -137,11 +181,12 @@ impl Making {
         place
     }
 
-    fn sample(&mut self, stack: StackKey, value: i64) {
+    fn sample(&mut self, stack: StackKey, event: usize, value: i64) {
         let thread = self.builder.thread(Thread::default());
         let stack = self.builder.stack(stack);
-        let value = u64::try_from(value).unwrap_or(0);
-        self.builder.sample(thread, stack, &Values(vec![value]));
+        let mut values = Values::zero(self.events);
+        values.0[event] = u64::try_from(value).unwrap_or(0);
+        self.builder.sample(thread, stack, &values);
         self.is_empty = false;
     }
 
@@ -149,7 +194,7 @@ impl Making {
         &mut self,
         session: &Session,
         filter: &Filter,
-        measure: &Measure,
+        (measure, event): (&Measure, usize),
     ) -> Result<()> {
         let sql = format!(
             "select func, max(module) as module, max(function) as function, sum({}) as v \
@@ -163,7 +208,7 @@ impl Making {
         let (modules, names) = (rows.texts("module"), rows.texts("function"));
         for row in 0..rows.len() {
             let place = self.place(keys[row].unwrap_or(0), &modules[row], &names[row]);
-            self.sample([place].into_iter().collect(), values[row].unwrap_or(0));
+            self.sample([place].into_iter().collect(), event, values[row].unwrap_or(0));
         }
         Ok(())
     }
@@ -196,7 +241,7 @@ impl Making {
         &mut self,
         session: &Session,
         filter: &Filter,
-        measure: &Measure,
+        (measure, event): (&Measure, usize),
     ) -> Result<()> {
         let sql = format!(
             "select func, max(module) as module, max(function) as function from functions where {} group by func",
@@ -224,7 +269,7 @@ impl Making {
             if places.is_empty() {
                 return Err(Error::Engine("a stack has no frames".to_owned()));
             }
-            self.sample(places, value.unwrap_or(0));
+            self.sample(places, event, value.unwrap_or(0));
         }
         Ok(())
     }

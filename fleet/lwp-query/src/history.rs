@@ -17,9 +17,9 @@ pub struct Point {
     pub started: String,
     /// The least value of its recordings.
     pub value: i64,
-    /// How many recordings there are.
+    /// The number of its recordings.
     pub runs: i64,
-    /// What somebody has noted about the commit.
+    /// The notes about the commit.
     pub note: String,
 }
 
@@ -30,7 +30,7 @@ pub struct Series {
     pub project: String,
     /// The benchmark.
     pub benchmark: String,
-    /// Whether its runs had a fixed environment.
+    /// True if its runs had a fixed environment.
     pub deterministic: bool,
     /// Points, in order of time.
     pub points: Vec<Point>,
@@ -133,14 +133,16 @@ pub(crate) fn moment(micros: i64) -> String {
     format!("{at:.0}")
 }
 
-struct Noted {
+/// A note as the store has it.
+pub(crate) struct Noted {
     commit: String,
     project: String,
     benchmark: String,
     text: String,
 }
 
-async fn notes(session: &Session) -> Result<Vec<Noted>> {
+/// All notes.
+pub(crate) async fn notes(session: &Session) -> Result<Vec<Noted>> {
     let rows = session
         .ask("select \"commit\", project, benchmark, \"text\" from notes order by started")
         .await?;
@@ -155,7 +157,8 @@ async fn notes(session: &Session) -> Result<Vec<Noted>> {
     Ok((0..rows.len()).map(note).collect())
 }
 
-fn note_of(notes: &[Noted], commit: &str, project: &str, benchmark: &str) -> String {
+/// The notes about a commit of a benchmark, as one text.
+pub(crate) fn note_of(notes: &[Noted], commit: &str, project: &str, benchmark: &str) -> String {
     let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
     let all: Vec<&str> = notes
         .iter()

@@ -12,6 +12,7 @@ pub mod expire;
 mod filter;
 pub mod flame;
 pub mod history;
+pub mod json;
 mod measure;
 mod output;
 pub mod report;

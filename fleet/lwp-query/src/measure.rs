@@ -1,4 +1,4 @@
-//! What is asked for: the counts of one event.
+//! The measure of a question: the counts of one event.
 
 use crate::filter::Filter;
 use crate::views::{count_column, quoted};
@@ -18,7 +18,7 @@ impl Measure {
         Self { event: event.to_owned(), column }
     }
 
-    /// Whether counts are exact.
+    /// Returns true if counts are exact.
     pub fn is_exact(&self) -> bool {
         self.column.is_some()
     }

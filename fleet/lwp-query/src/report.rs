@@ -5,7 +5,7 @@ use crate::filter::Filter;
 use crate::measure::Measure;
 use crate::session::{Rows, Session};
 
-/// What rows of a report stand for.
+/// The subject of a report's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// Functions.
@@ -53,7 +53,7 @@ impl By {
     }
 }
 
-/// What is executed most.
+/// Counts what is executed most.
 ///
 /// # Errors
 ///

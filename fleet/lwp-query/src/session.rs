@@ -84,8 +84,8 @@ impl Session {
             let table = KindTable::new(kind, snapshot.files_of(kind));
             context.register_table(views::table_name(kind), Arc::new(table))?;
         }
-        for (_, text) in views::VIEWS {
-            context.sql(text).await?;
+        for (_, text) in views::views() {
+            context.sql(&text).await?;
         }
         Ok(Self { context, snapshot, budget })
     }
@@ -149,7 +149,12 @@ impl Session {
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
-        Ok(self.context.sql_with_options(sql, options).await?)
+        // Nothing is read before there is a plan: what is wrong is the question.
+        let frame = self.context.sql_with_options(sql, options).await;
+        frame.map_err(|error| match Error::from(error) {
+            Error::Engine(why) if !why.starts_with("damaged") => Error::Question(why),
+            error => error,
+        })
     }
 }
 
@@ -177,7 +182,7 @@ impl Rows {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -17,7 +17,7 @@ const WINDOW: usize = 8;
 const EXACT: (f64, f64) = (0.001, 1000.0);
 /// The least change of a jittery series, as a part of the value.
 const JITTERY: f64 = 0.005;
-/// How many times the spread of the values a change of a jittery series must be.
+/// The least change of a jittery series, in spreads of its values.
 const SPREADS: f64 = 3.0;
 
 /// The steps in `values`, which are in order of time.

@@ -24,7 +24,7 @@ pub struct Found {
     pub started: String,
     /// The values.
     pub step: Step,
-    /// What somebody has noted about the commit: the step is expected.
+    /// The notes about the commit: the step is expected.
     pub note: String,
     /// The functions that changed most.
     pub functions: Vec<Change>,

@@ -1,5 +1,8 @@
 //! Tables and views, the same for every engine that reads the files.
 
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
 use lwp_store::{COUNTS, Kind};
 
 /// The name of a kind's table.
@@ -16,11 +19,40 @@ pub fn table_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Views in standard SQL, beside the tables. Counts are rows here, so that exact and sampled ones are asked alike.
-pub const VIEWS: &[(&str, &str)] = &[
-    ("recording_values", include_str!("views/recording_values.sql")),
-    ("function_values", include_str!("views/function_values.sql")),
+/// The views, beside the tables: name, columns that tell whose values they are, table of exact counts, table of other values.
+const VIEWS: [(&str, &str, &str, &str); 2] = [
+    (
+        "recording_values",
+        "recording, started, project, benchmark, branch, \"commit\", host",
+        "recordings",
+        "totals",
+    ),
+    (
+        "function_values",
+        "recording, started, project, benchmark, branch, \"commit\", host, func, module, function",
+        "functions",
+        "functions",
+    ),
 ];
+
+/// The name and the text of each view, in standard SQL. Counts are rows here, so that exact and sampled ones are asked alike.
+pub fn views() -> Vec<(&'static str, String)> {
+    let view = |(name, columns, exact, other): (&'static str, _, _, _)| {
+        let of_column = |column: &str| {
+            let event = column.replace('_', "-");
+            format!(
+                "select {columns}, '{event}' as event, \"{column}\" as \"value\", \
+                 cast(null as bigint) as \"interval\", \"date\" from {exact} where \"{column}\" is not null"
+            )
+        };
+        let long = format!(
+            "select {columns}, event, \"value\", \"interval\", \"date\" from {other} where event is not null"
+        );
+        let all: Vec<String> = COUNTS.into_iter().map(of_column).chain([long]).collect();
+        (name, format!("create view {name} as\n{}", all.join("\nunion all\n")))
+    };
+    VIEWS.map(view).into()
+}
 
 /// An engine that can read the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +81,7 @@ pub fn statements(engine: Engine, url: &str, files: &dyn Fn(Kind) -> Vec<String>
             Engine::Duckdb => {
                 let files: Vec<String> = files(kind).iter().map(|file| quoted(file)).collect();
                 if files.is_empty() {
+                    out += &format!("create or replace view {name} as {};\n", nothing(kind));
                     continue;
                 }
                 let list = files.join(", ");
@@ -71,22 +104,35 @@ pub fn statements(engine: Engine, url: &str, files: &dyn Fn(Kind) -> Vec<String>
             }
         }
     }
-    for (name, text) in VIEWS {
+    for (_, text) in views() {
         let text = match engine {
             Engine::Spark => {
                 text.replace('"', "`").replace("create view", "create or replace temporary view")
             }
             _ => text.replace("create view", "create or replace view"),
         };
-        let is_there = engine != Engine::Duckdb
-            || !files(Kind::Function).is_empty()
-            || *name == "recording_values";
-        if is_there {
-            out += text.trim_end();
-            out += ";\n";
-        }
+        out += &format!("{text};\n");
     }
     out
+}
+
+/// A question of DuckDB's that has the columns of a kind and no rows.
+fn nothing(kind: Kind) -> String {
+    let column = |field: &Arc<Field>| {
+        let of = match field.data_type() {
+            DataType::Int32 => "integer",
+            DataType::Int64 => "bigint",
+            DataType::Boolean => "boolean",
+            DataType::Timestamp(..) => "timestamptz",
+            DataType::List(_) => "bigint[]",
+            DataType::Map(..) => "map(varchar, varchar)",
+            _ => "varchar",
+        };
+        format!("cast(null as {of}) as \"{}\"", field.name())
+    };
+    let schema = lwp_store::arrow_schema(kind);
+    let columns: Vec<String> = schema.fields().iter().map(column).collect();
+    format!("select {}, cast(null as date) as \"date\" where false", columns.join(", "))
 }
 
 /// A text as a literal of SQL.

@@ -19,12 +19,12 @@ use crate::rows::Rows;
 use crate::snapshot::{DataFile, Snapshot};
 use crate::store::{Store, day};
 
-/// What became of a recording.
+/// The fate of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Added {
     /// Its id.
     pub id: Id,
-    /// Whether it was not there before.
+    /// True if it was not there before.
     pub new: bool,
     /// A version of the store that has it.
     pub version: u64,

@@ -24,12 +24,12 @@ const ATTEMPTS: u32 = 200;
 /// Commits from one checkpoint to the next.
 const CHECKPOINTS: u64 = 50;
 
-/// What a commit does.
+/// The content of a commit.
 #[derive(Debug, Default)]
 pub struct Change {
     /// Actions of the log.
     pub actions: Vec<Action>,
-    /// Whether rows came or went, and not only moved to other files.
+    /// True if rows came or went, and did not only move to other files.
     pub of_data: bool,
 }
 

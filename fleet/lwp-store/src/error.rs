@@ -43,7 +43,7 @@ pub enum Error {
     File {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// The store was written by a newer version.
@@ -52,12 +52,12 @@ pub enum Error {
     /// Others committed again and again.
     #[error("gave up after {0} attempts: others write all the time")]
     Contention(u32),
-    /// What an operation was planned with is no more.
+    /// A file that an operation was planned with is no more.
     #[error("{0} is not in the store any more")]
     Gone(String),
-    /// The rules of retention cannot be read.
-    #[error("_lwp/store.toml: {0}")]
-    Settings(String),
+    /// A file of settings cannot be read: its name, and why.
+    #[error("_lwp/{0}: {1}")]
+    Settings(String, String),
     /// A day that is none.
     #[error("{0} is no second of a day that has a date")]
     Date(i64),
@@ -104,7 +104,7 @@ fn plain(error: &DeltaTableError) -> String {
 }
 
 impl Error {
-    /// Whether another attempt later may succeed without anybody doing anything.
+    /// Returns true if another attempt later may succeed without anybody doing anything.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Contention(_))
     }

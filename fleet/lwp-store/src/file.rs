@@ -60,7 +60,7 @@ pub struct Written {
     pub bytes: Vec<u8>,
     /// Its rows.
     pub rows: usize,
-    /// What the log says about its rows.
+    /// The statistics that the log keeps of its rows.
     pub(crate) stats: String,
 }
 

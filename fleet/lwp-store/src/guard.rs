@@ -30,7 +30,7 @@ pub struct Guard {
     whole: Mutex<HashMap<Path, Bytes>>,
 }
 
-/// What a file of the log is.
+/// The kind of a file of the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Commit,
@@ -81,7 +81,7 @@ impl Guard {
     }
 }
 
-/// Whether a commit is as it was written.
+/// Returns true if a commit is as it was written.
 fn is_whole(commit: &[u8]) -> bool {
     let end = commit.iter().position(|byte| *byte == b'\n').unwrap_or(commit.len());
     let first: Value = serde_json::from_slice(&commit[..end]).unwrap_or_default();

@@ -22,6 +22,7 @@ mod notes;
 mod retention;
 mod rows;
 mod schema;
+mod settings;
 mod snapshot;
 mod store;
 mod vacuum;

@@ -1,7 +1,5 @@
 //! Rules of retention: what goes when.
 
-use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutPayload};
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
@@ -9,7 +7,7 @@ use crate::kind::Kind;
 use crate::store::Store;
 
 /// The file that has the rules.
-const FILE: &str = "_lwp/store.toml";
+const FILE: &str = "store.toml";
 
 /// Rules of retention. Totals of recordings are kept unless a rule names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -33,6 +31,10 @@ pub struct Rule {
     pub filter: Vec<String>,
 }
 
+fn wrong(why: &str) -> Error {
+    Error::Settings(FILE.to_owned(), why.to_owned())
+}
+
 impl Rule {
     /// The kinds that go. With a recording, everything of it goes.
     ///
@@ -44,7 +46,7 @@ impl Rule {
         for word in &self.kinds {
             match Kind::of_word(word) {
                 Some(Kind::Note) | None => {
-                    return Err(Error::Settings(format!("no rows of kind '{word}' can go")));
+                    return Err(wrong(&format!("no rows of kind '{word}' can go")));
                 }
                 Some(Kind::Recording) => {
                     kinds.push(Kind::Recording);
@@ -66,7 +68,7 @@ impl Retention {
     ///
     /// If it is none, or a key is unknown.
     pub fn parse(text: &str) -> Result<Self> {
-        let rules: Self = toml::from_str(text).map_err(|e| Error::Settings(e.to_string()))?;
+        let rules: Self = toml::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         rules.retention.iter().try_for_each(|rule| rule.of_kinds().map(drop))?;
         Ok(rules)
     }
@@ -79,15 +81,9 @@ impl Store {
     ///
     /// If the file cannot be read.
     pub async fn retention(&self) -> Result<Retention> {
-        match self.files.get(&Path::from(FILE)).await {
-            Ok(found) => {
-                let bytes = found.bytes().await?;
-                let text =
-                    std::str::from_utf8(&bytes).map_err(|e| Error::Settings(e.to_string()))?;
-                Retention::parse(text)
-            }
-            Err(object_store::Error::NotFound { .. }) => Ok(Retention::default()),
-            Err(error) => Err(error.into()),
+        match self.settings(FILE).await? {
+            Some(text) => Retention::parse(&text),
+            None => Ok(Retention::default()),
         }
     }
 
@@ -98,8 +94,7 @@ impl Store {
     /// If they are none, or the storage fails.
     pub async fn set_retention(&self, text: &str) -> Result<()> {
         Retention::parse(text)?;
-        self.files.put(&Path::from(FILE), PutPayload::from(text.to_owned())).await?;
-        self.settle(FILE)
+        self.set_settings(FILE, text).await
     }
 }
 

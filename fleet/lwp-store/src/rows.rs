@@ -118,7 +118,7 @@ impl<'a> Rows<'a> {
             .or_else(|| self.value_column(kind, name, places))
     }
 
-    /// What every row of a recording has.
+    /// The columns that every row of a recording has.
     fn run_column(&self, name: &str, rows: usize) -> Option<ArrayRef> {
         let run = &self.facts.run;
         let text = match name {

@@ -39,7 +39,7 @@ pub struct DataFile {
     pub size: u64,
     /// Its rows.
     pub rows: u64,
-    /// How often its rows were compacted: 0 for what was added.
+    /// The number of times that its rows were compacted: 0 for what was added.
     pub level: u32,
     /// Least values of some columns, as JSON.
     pub least: Value,

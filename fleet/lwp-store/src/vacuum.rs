@@ -10,7 +10,7 @@ use object_store::path::Path;
 use crate::error::Result;
 use crate::store::{Store, now_millis};
 
-/// What was deleted, or would be.
+/// The files that were deleted, or would be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vacuumed {
     /// Files.

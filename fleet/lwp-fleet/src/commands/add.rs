@@ -1,14 +1,16 @@
 //! `lwp fleet add`.
 
-use std::io::{BufReader, Read, Write};
-use std::path::Path;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use lwp_facts::{Facts, Limits};
+use lwp_facts::{Facts, Id, Limits, Run};
+use lwp_import::Format;
 use lwp_profile::chunk;
 use lwp_terminal::escape::printable;
 
-use crate::args::{AddArgs, FilingArgs};
+use crate::args::{AddArgs, FilingArgs, FromArg};
 use crate::failure::Failure;
 
 /// The most that a file may have.
@@ -21,63 +23,132 @@ pub async fn execute(args: &AddArgs) -> Result<(), Failure> {
     let store = args.store.open().await?;
     let (mut new, mut known) = (0, 0);
     for files in args.files.chunks(BATCH) {
-        let mut facts = Vec::new();
+        let mut all = Vec::new();
         for file in files {
             // Nothing of a batch is added when a file of it is refused.
-            facts.push(read(file, args)?);
+            let facts = read(file, &args.filing, args.strict)?;
+            all.extend(facts.into_iter().map(|facts| (file, facts)));
         }
-        for (added, (file, facts)) in store.add(&facts).await?.iter().zip(files.iter().zip(&facts))
+        let (places, facts): (Vec<&PathBuf>, Vec<Facts>) = all.into_iter().unzip();
+        for (added, (file, facts)) in store.add(&facts).await?.iter().zip(places.iter().zip(&facts))
         {
-            let run = &facts.run;
-            let what = if added.new { "added" } else { "already there" };
-            let (benchmark, commit) =
-                (printable(&run.benchmark), run.commit.get(..10).unwrap_or(&run.commit));
-            let file = printable(&file.display().to_string());
-            super::print(&format!("{} {what}: {benchmark} {commit} from {file}\n", added.id))?;
+            super::print(&line(added.id, added.new, facts, file))?;
             if added.new { new += 1 } else { known += 1 }
         }
     }
-    if args.files.len() > 1 {
+    if new + known > 1 {
         lwp_terminal::say!("lwp-fleet: {new} added, {known} already there");
     }
     Ok(())
 }
 
+/// The fate of a recording.
+pub fn line(id: Id, new: bool, facts: &Facts, file: &Path) -> String {
+    let run = &facts.run;
+    let what = if new { "added" } else { "already there" };
+    let (benchmark, commit) =
+        (printable(&run.benchmark), run.commit.get(..10).unwrap_or(&run.commit));
+    format!("{id} {what}: {benchmark} {commit} from {}\n", printable(&file.display().to_string()))
+}
+
 /// The facts of a file.
-fn read(path: &Path, args: &AddArgs) -> Result<Facts, Failure> {
+pub fn read(path: &Path, filing: &FilingArgs, strict: bool) -> Result<Vec<Facts>, Failure> {
     let place = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let named =
         |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let file = std::fs::File::open(place).map_err(|error| named(&error))?;
+    let modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
     let mut bytes = Vec::new();
     let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
     if read.map_err(|error| named(&error))? as u64 > LARGEST {
         return Err(named(&"larger than 8 GiB"));
     }
-    let mut facts = match bytes.starts_with(&chunk::MAGIC) {
-        true => of_recording(path, &bytes)?,
-        false => {
-            Facts::read(BufReader::new(bytes.as_slice()), &Limits::default()).map_err(|error| {
-                named(&error)
-                    .with_remedy("recordings are made by lwp record, facts by lwp export -f facts")
-            })?
-        }
+    let mut all = match bytes.starts_with(&chunk::MAGIC) {
+        true => vec![of_recording(path, &bytes)?],
+        false => foreign(path, bytes, (filing.from, modified))?,
     };
-    if args.strict && !facts.run.complete {
-        return Err(named(&"the recording was cut off"));
+    for facts in &mut all {
+        if strict && !facts.run.complete {
+            return Err(named(&"the recording was cut off"));
+        }
+        file_as(facts, filing);
+        if facts.run.started <= 0 {
+            return Err(named(&"the recording does not say when it was made"));
+        }
     }
-    file_as(&mut facts, &args.filing);
-    if facts.run.started <= 0 {
-        return Err(named(&"the recording does not say when it was made"));
+    Ok(all)
+}
+
+/// The facts of another tool's profile. What it does not say of its run is taken from the file: its name is the benchmark, and the time at
+/// which it was written the run's.
+fn foreign(
+    path: &Path,
+    bytes: Vec<u8>,
+    (from, modified): (Option<FromArg>, Option<SystemTime>),
+) -> Result<Vec<Facts>, Failure> {
+    let named = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("{}: {error}", path.display())).with_remedy(
+            "recordings are made by lwp record, facts by lwp export -f facts; --from names another tool's format",
+        )
+    };
+    let bytes = match bytes.starts_with(b"PERFILE2") {
+        true => perf_script(path).map_err(|error| named(&error))?,
+        false => bytes,
+    };
+    let modified = modified.unwrap_or_else(SystemTime::now).duration_since(UNIX_EPOCH);
+    let run = Run {
+        project: "default".to_owned(),
+        started: modified.map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(0)),
+        ..Run::default()
+    };
+    let format = from.map(Format::from);
+    let all = lwp_import::read(&bytes, format, &run, &Limits::default());
+    let mut all = all.map_err(|error| named(&error))?;
+    for facts in all.iter_mut().filter(|facts| facts.run.benchmark.is_empty()) {
+        facts.run.benchmark = benchmark_of(path);
     }
-    Ok(facts)
+    Ok(all)
+}
+
+/// The benchmark's name that a file's name says; criterion has it in a file beside.
+fn benchmark_of(path: &Path) -> String {
+    if path.file_name().is_some_and(|name| name == "estimates.json") {
+        let beside = std::fs::read(path.with_file_name("benchmark.json")).ok();
+        let value =
+            beside.and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
+        if let Some(name) = value.as_ref().and_then(|value| value["full_id"].as_str()) {
+            return name.to_owned();
+        }
+    }
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    stem.filter(|stem| stem != "-").unwrap_or_else(|| "standard input".to_owned())
+}
+
+/// The text that perf makes of its own recording.
+fn perf_script(path: &Path) -> std::io::Result<Vec<u8>> {
+    let fields = "comm,pid,tid,time,period,event,ip,sym,dso";
+    let output = Command::new("perf")
+        .args(["script", "-F", fields, "-i"])
+        .arg(path)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => std::io::Error::other(
+                "perf is not on the path, and only it knows names: add what perf script prints",
+            ),
+            _ => error,
+        })?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(std::io::Error::other("perf could not read it")),
+    }
 }
 
 /// The facts of a recording, whose names lwp finds.
 fn of_recording(path: &Path, bytes: &[u8]) -> Result<Facts, Failure> {
     let named =
         |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
-    let text = exported(bytes).map_err(|error| match error.kind() {
+    let text = exported(bytes, "facts").map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => named(&"lwp is neither beside lwp-fleet nor on the path")
             .with_remedy("make facts of it where lwp is: lwp export -f facts"),
         _ => named(&error),
@@ -86,12 +157,12 @@ fn of_recording(path: &Path, bytes: &[u8]) -> Result<Facts, Failure> {
     Facts::read(text.as_slice(), &limits).map_err(|error| named(&error.reason))
 }
 
-/// What `lwp export -f facts` makes of a recording.
-fn exported(recording: &[u8]) -> std::io::Result<Vec<u8>> {
+/// The bytes that `lwp export` makes of a recording.
+pub fn exported(recording: &[u8], format: &str) -> std::io::Result<Vec<u8>> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("lwp"));
     let program = beside.filter(|lwp| lwp.is_file()).unwrap_or_else(|| "lwp".into());
     let mut lwp = Command::new(program)
-        .args(["export", "-f", "facts", "-i", "-"])
+        .args(["export", "-f", format, "-i", "-", "-o", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use lwp_query::compare::{Comparison, Pair, Selector, compare};
+use lwp_query::json;
 use lwp_query::views::quoted;
 use lwp_query::{Filter, Session};
 use lwp_terminal::escape::markdown;
-use serde_json::json;
 
 use super::print;
-use super::steps::{change_json, line};
+use super::steps::line;
 use crate::args::{CompareArgs, CompareFormat};
 use crate::failure::{EXCEEDED, Failure};
 use crate::git;
@@ -43,14 +43,18 @@ pub async fn execute(args: &CompareArgs) -> Result<ExitCode, Failure> {
     };
     let compared = compare(&session, (&before, &after), &filter, &args.event).await?;
     let over: Vec<&Pair> = match &limit {
-        Some(limit) => compared.pairs.iter().filter(|pair| limit.is_exceeded(pair)).collect(),
+        // Somebody has said that a noted change is meant.
+        Some(limit) => {
+            let over = |pair: &&Pair| limit.is_exceeded(pair) && pair.note.is_empty();
+            compared.pairs.iter().filter(over).collect()
+        }
         None => Vec::new(),
     };
     let names = (before.text.as_str(), after.text.as_str());
     match args.format {
         CompareFormat::Text => print(&text(&compared, names, args.functions))?,
         CompareFormat::Markdown => print(&comment(&compared, names, &over, args.functions))?,
-        CompareFormat::Json => print(&format!("{}\n", json_of(&compared, names)))?,
+        CompareFormat::Json => print(&format!("{}\n", json::comparison(&compared, names)))?,
     }
     for pair in &over {
         let change = percent(pair.before.value as f64, pair.after.value as f64);
@@ -132,6 +136,9 @@ fn text(compared: &Comparison, names: (&str, &str), functions: usize) -> String 
             signed(i128::from(after) - i128::from(before)),
             percent(before as f64, after as f64),
         );
+        if !pair.note.is_empty() {
+            out += &format!("    noted: {}\n", pair.note);
+        }
         for caveat in pair.caveats() {
             out += &format!("    note: {caveat}\n");
         }
@@ -171,11 +178,16 @@ fn comment(compared: &Comparison, names: (&str, &str), over: &[&Pair], functions
     }
     for pair in &changed {
         out += &format!(
-            "| {} | {} | {} | {} |\n",
+            "| {} | {} | {} | {}{} |\n",
             markdown(&pair.benchmark),
             grouped(pair.before.value.into()),
             grouped(pair.after.value.into()),
-            percent(pair.before.value as f64, pair.after.value as f64)
+            percent(pair.before.value as f64, pair.after.value as f64),
+            if pair.note.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", markdown(&pair.note))
+            }
         );
     }
     for pair in changed.iter().filter(|pair| !pair.functions.is_empty()) {
@@ -198,22 +210,4 @@ fn comment(compared: &Comparison, names: (&str, &str), over: &[&Pair], functions
     }
     out += &format!("\n{identical} of {} benchmarks are identical.\n", compared.pairs.len());
     out
-}
-
-fn json_of(compared: &Comparison, names: (&str, &str)) -> serde_json::Value {
-    let pair = |pair: &Pair| {
-        json!({
-            "project": pair.project, "benchmark": pair.benchmark,
-            "identical": pair.is_identical(),
-            "before": { "id": pair.before.id, "commit": pair.before.commit, "value": pair.before.value },
-            "after": { "id": pair.after.id, "commit": pair.after.commit, "value": pair.after.value },
-            "rebuilt": pair.rebuilt, "caveats": pair.caveats(),
-            "functions": pair.functions.iter().map(change_json).collect::<Vec<_>>(),
-        })
-    };
-    json!({
-        "event": compared.event, "before": names.0, "after": names.1,
-        "pairs": compared.pairs.iter().map(pair).collect::<Vec<_>>(),
-        "only_before": compared.only_before, "only_after": compared.only_after,
-    })
 }

@@ -1,7 +1,7 @@
 //! `lwp fleet history`.
 
 use lwp_query::history::{Asked, Series, history};
-use serde_json::json;
+use lwp_query::json;
 
 use super::print;
 use crate::args::{FormatArg, HistoryArgs};
@@ -18,7 +18,7 @@ pub async fn execute(args: &HistoryArgs) -> Result<(), Failure> {
     match args.format {
         FormatArg::Table => print(&all.iter().map(|series| text(series, args)).collect::<String>()),
         FormatArg::Csv => print(&csv(&all)),
-        FormatArg::Json => print(&(json(&all) + "\n")),
+        FormatArg::Json => print(&format!("{}\n", json::histories(&all))),
     }
 }
 
@@ -70,21 +70,4 @@ fn csv(all: &[Series]) -> String {
         }
     }
     out
-}
-
-fn json(all: &[Series]) -> String {
-    let series = all.iter().map(|series| {
-        let points = series.points.iter().enumerate().map(|(index, point)| {
-            json!({
-                "commit": point.commit, "started": point.started, "value": point.value,
-                "runs": point.runs, "note": point.note,
-                "step": series.steps.iter().any(|step| step.at == index),
-            })
-        });
-        json!({
-            "project": series.project, "benchmark": series.benchmark,
-            "deterministic": series.deterministic, "points": points.collect::<Vec<_>>(),
-        })
-    });
-    json!(series.collect::<Vec<_>>()).to_string()
 }

@@ -1,8 +1,8 @@
 //! `lwp fleet steps`.
 
 use lwp_query::compare::Change;
+use lwp_query::json;
 use lwp_query::steps::{Found, steps};
-use serde_json::json;
 
 use super::print;
 use crate::args::StepsArgs;
@@ -15,8 +15,7 @@ pub async fn execute(args: &StepsArgs) -> Result<(), Failure> {
     let (session, filter) = args.asked.session().await?;
     let found = steps(&session, &filter, &args.event, &git::order(), args.functions).await?;
     if args.json {
-        let all: Vec<_> = found.iter().map(json_of).collect();
-        return print(&format!("{}\n", json!(all)));
+        return print(&format!("{}\n", json::steps(&found)));
     }
     if found.is_empty() {
         return print("no steps\n");
@@ -51,21 +50,4 @@ fn text(found: &Found, event: &str) -> String {
 /// A function that changed.
 pub fn line(change: &Change) -> String {
     format!("    {:>16}  {} [{}]\n", signed(change.difference()), change.function, change.module)
-}
-
-fn json_of(found: &Found) -> serde_json::Value {
-    json!({
-        "project": found.project, "benchmark": found.benchmark, "commit": found.commit,
-        "before_commit": found.before, "started": found.started, "before": found.step.before,
-        "after": found.step.after, "note": found.note,
-        "functions": found.functions.iter().map(change_json).collect::<Vec<_>>(),
-    })
-}
-
-/// A function that changed, as JSON.
-pub fn change_json(change: &Change) -> serde_json::Value {
-    json!({
-        "module": change.module, "function": change.function,
-        "before": change.before, "after": change.after,
-    })
 }

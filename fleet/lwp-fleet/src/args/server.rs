@@ -1,0 +1,128 @@
+//! The command line of a server, and of those that send to one.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{FilingArgs, StoreArgs};
+
+/// `lwp fleet serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The address to listen at; other machines reach it only if the store has tokens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
+    pub listen: SocketAddr,
+
+    /// Keep recordings in DIR while the store does not answer
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<PathBuf>,
+
+    /// Memory of all questions together, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: usize,
+
+    /// Seconds until an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u64,
+
+    /// MiB that a recording may have as it is sent
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pub largest: usize,
+}
+
+/// `lwp fleet token`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token and print it, this once
+    Add(TokenAddArgs),
+    /// List tokens, without their secrets
+    List(StoreArgs),
+    /// Remove a token; what knows it is refused within seconds
+    Remove(TokenRemoveArgs),
+}
+
+/// A scope of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// Questions and pages
+    Read,
+    /// Adding recordings and notes
+    Write,
+}
+
+/// `lwp fleet token add`.
+#[derive(Args, Clone, Debug)]
+pub struct TokenAddArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Its name
+    pub name: String,
+
+    /// The requests that it opens; more than one may be given
+    #[arg(long = "scope", value_enum, required = true)]
+    pub scopes: Vec<ScopeArg>,
+
+    /// Only recordings of this project; * stands for any letters. For tokens that write and do not read
+    #[arg(long)]
+    pub project: Option<String>,
+
+    /// Refuse it after DAYS
+    #[arg(long, value_name = "DAYS")]
+    pub days: Option<u16>,
+}
+
+/// `lwp fleet token remove`.
+#[derive(Args, Clone, Debug)]
+pub struct TokenRemoveArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Its name
+    pub name: String,
+}
+
+/// The form in which recordings are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SentArg {
+    /// Facts, to a server of a fleet
+    #[default]
+    Facts,
+    /// OpenTelemetry's profiles, to whatever takes them: Pyroscope, a collector
+    Otlp,
+}
+
+/// `lwp fleet push`.
+#[derive(Args, Clone, Debug)]
+pub struct PushArgs {
+    /// The server: http://HOST:PORT, https://HOST
+    #[arg(long, env = "LWP_FLEET_SERVER", value_name = "URL")]
+    pub to: String,
+
+    /// The file with the token that opens it [default: the variable LWP_FLEET_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// The form in which they are sent
+    #[arg(long = "as", value_enum, default_value_t, value_name = "FORM")]
+    pub form: SentArg,
+
+    #[command(flatten)]
+    pub filing: FilingArgs,
+
+    /// Recordings, as lwp fleet add takes them
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Refuse recordings that were cut off
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Seconds for which a server that is busy or does not answer is asked again
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub patience: u64,
+}

@@ -1,0 +1,180 @@
+//! The canned questions: what expires, what is compared, what a limit refuses, which ancestor is the base, what is drawn.
+
+#[path = "shared/facts.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod facts;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use facts::{FUNCTIONS, commit, of};
+
+struct Store {
+    dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Store {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let store = Self { dir, path };
+        store.fleet(&["init"]);
+        store
+    }
+
+    fn run_in(&self, directory: &Path, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lwp-fleet"));
+        command.args(words).env("LWP_FLEET_STORE", &self.path).stdin(Stdio::null());
+        command.current_dir(directory).output().expect("lwp-fleet starts")
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.run_in(self.dir.path(), words)
+    }
+
+    #[track_caller]
+    fn fleet(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn add(&self, text: &str) {
+        let file = self.dir.path().join("one.facts");
+        std::fs::write(&file, text).unwrap();
+        self.fleet(&["add", file.to_str().unwrap()]);
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        let text = self.fleet(&["sql", "--format", "csv", sql]);
+        text.lines().nth(1).and_then(|line| line.parse().ok()).expect("a number")
+    }
+}
+
+/// A text of facts that started `days` ago.
+fn aged(text: &str, n: u64, days: i64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let started = now.as_secs() as i64 - days * 86_400;
+    text.replace(&format!("\"started\":{}", 1_700_000_000 + n), &format!("\"started\":{started}"))
+}
+
+#[test]
+fn what_the_rules_name_expires_and_totals_stay() {
+    let store = Store::new();
+    store.add(&aged(&of(1, 1, "b", "main"), 1, 100));
+    store.add(&aged(&of(2, 1, "b", "main"), 2, 5));
+    store.add(&aged(&of(3, 1, "b", "topic/x"), 3, 40));
+    let rules = "[[retention]]\nkinds = ['line', 'call']\ndays = 90\n\n[[retention]]\nkinds = ['recording']\ndays = 30\nfilter = ['branch=topic/*']\n";
+    let file = store.dir.path().join("rules.toml");
+    std::fs::write(&file, rules).unwrap();
+    store.fleet(&["retention", file.to_str().unwrap()]);
+    let functions = FUNCTIONS as i64;
+    let counts = || {
+        ["recordings", "functions", "lines", "calls"]
+            .map(|table| store.number(&format!("select count(*) from {table}")))
+    };
+    assert_eq!(counts(), [3, 3 * functions, 3 * functions, 3 * (functions - 1)]);
+    let before = store.number("select sum(instructions) from recordings where branch = 'main'");
+    store.fleet(&["expire"]);
+    assert_eq!(counts(), [2, 2 * functions, functions, functions - 1]);
+    assert_eq!(store.number("select sum(instructions) from recordings"), before);
+    // It is done once, and the store is whole; files go when nobody can be reading them.
+    assert!(store.fleet(&["expire"]).starts_with("removed 0 rows"));
+    store.fleet(&["check", "--deep"]);
+    store.fleet(&["vacuum", "--hours", "0", "--force"]);
+    store.fleet(&["check", "--deep"]);
+    assert_eq!(counts(), [2, 2 * functions, functions, functions - 1]);
+    // A wrong rule is refused before it is kept.
+    std::fs::write(&file, "[[retention]]\nkinds = ['everything']\ndays = 1\n").unwrap();
+    let refused = store.run(&["retention", file.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no rows of kind 'everything'"));
+}
+
+#[test]
+fn comparisons_name_functions_and_limits_end_with_3() {
+    let store = Store::new();
+    store.add(&of(1, 1000, "b", "main"));
+    store.add(&of(1, 1000, "same", "main"));
+    store.add(&of(2, 1010, "b", "topic"));
+    store.add(&of(2, 1000, "same", "topic"));
+    let (a, b) = (commit(1), commit(2));
+    let text = store.fleet(&["compare", &a, &b]);
+    assert!(text.contains("p b: 210,000,000 to 212,100,000, +2,100,000 (+1.00%)"), "{text}");
+    assert!(text.contains("+200,000  function_19 [m]"), "{text}");
+    assert!(text.contains("1 of 2 benchmarks are identical"), "{text}");
+    assert_eq!(
+        store.fleet(&["compare", "branch:main", "branch:topic"]).lines().count(),
+        text.lines().count()
+    );
+    let code = |limit: &str| store.run(&["compare", &a, &b, "--limit", limit]).status.code();
+    let codes = ["+0.5%", "+1.5%", "+2000000", "+2100000"].map(code);
+    assert_eq!(codes, [Some(3), Some(0), Some(3), Some(0)]);
+    assert_eq!(code("much"), Some(125));
+    // A note says that it was meant.
+    store.fleet(&["note", &b, "the new parser", "--benchmark", "b"]);
+    assert_eq!(code("+0.5%"), Some(0));
+    let comment = store.fleet(&["compare", &a, &b, "--limit", "+0.5%", "--format", "markdown"]);
+    assert!(comment.contains("the new parser") && comment.contains("+1.00%"), "{comment}");
+    let none = store.run(&["compare", "ffffffff", &b]);
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no recording of 'ffffffff'"));
+}
+
+#[test]
+fn the_base_is_the_nearest_ancestor_that_was_recorded() {
+    let store = Store::new();
+    let tree = store.dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(words).current_dir(&tree);
+        let output = command.output().expect("git starts");
+        assert!(output.status.success(), "{words:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    git(&["init", "-q", "-b", "main"]);
+    let made = |message: &str| {
+        git(&["commit", "-q", "--allow-empty", "-m", message]);
+        git(&["rev-parse", "HEAD"])
+    };
+    let (first, second, third) = (made("1"), made("2"), made("3"));
+    git(&["checkout", "-q", "-b", "topic"]);
+    let topic = made("4");
+    let at = |n: u64, scale: u64, hash: &str| {
+        store.add(&of(n, scale, "b", "main").replace(&commit(n), hash))
+    };
+    // The nearest one, the third, has no recording; the first and second have.
+    at(1, 1, &first);
+    at(2, 2, &second);
+    at(4, 3, &topic);
+    let output = store.run_in(&tree, &["compare", "base", "--onto", "main"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains(&format!("{topic} compared with {second}")), "{text}{said}");
+    assert!(said.contains(&second) && said.contains("1 commits before"), "{said}");
+    at(3, 3, &third);
+    let output = store.run_in(&tree, &["compare", "base", "--onto", "main"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&format!("compared with {third}")));
+}
+
+#[test]
+fn flame_graphs_show_a_filter_and_colour_what_changed() {
+    let store = Store::new();
+    store.add(&of(1, 1000, "b", "main"));
+    store.add(&of(2, 1500, "b", "main"));
+    let (a, b) = (commit(1), commit(2));
+    let draw = |words: &[&str]| store.fleet(&[&["flamegraph", "-o", "-"], words].concat());
+    let one = draw(&[&format!("commit={a}")]);
+    assert!(one.contains("<svg") && one.contains("function_19"), "{one}");
+    // All of a function's calls come from function_0, whose box is around the others.
+    assert!(one.contains("210,000,000"), "the whole is the sum of all functions");
+    assert!(draw(&[]).contains("525,000,000"), "two recordings are added up");
+    let changed = draw(&[&format!("commit={b}"), "--baseline", &format!("commit={a}")]);
+    assert!(changed.contains("compared with") && changed != draw(&[&format!("commit={b}")]));
+    let page = store.dir.path().join("x.html");
+    store.fleet(&["flamegraph", "-o", page.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(page).unwrap().starts_with("<!"));
+    let nothing = store.run(&["flamegraph", "-o", "-", "benchmark=none"]);
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("no recording is chosen"));
+}

@@ -1,0 +1,47 @@
+//! Benchmarks: one line each, with its latest count and its steps.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+use lwp_query::history::{Asked, history};
+use maud::html;
+
+use super::{Page, count, direction, links, page, percent, short, text};
+use crate::access::allow;
+use crate::api::Words;
+use crate::site::Site;
+use crate::tokens::Scope;
+
+/// The page.
+pub async fn show(
+    State(site): State<Arc<Site>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Page {
+    allow(&site, &headers, Scope::Read).await?;
+    let words = Words::new(query);
+    let (_place, session) = site.asking().await?;
+    let asked = Asked { event: words.event(), function: None, order: &[] };
+    let all = history(&session, &words.filter()?, &asked).await?;
+    let body = html! {
+        h1 { "Benchmarks" small { (all.len()) } }
+        div.scroll { table.rows {
+            thead { tr { th.name { "Benchmark" } th.num { "Commits" } th.num { "Steps" } th.num { "Latest" } th.num { "Since the first" } th.name { "Latest commit" } } }
+            tbody { @for series in &all {
+                @let first = series.points.first().map_or(0, |point| point.value);
+                @let last = series.points.last();
+                @let value = last.map_or(0, |point| point.value);
+                tr data-row {
+                    td.name { a href=(links::history(&series.project, &series.benchmark, "")) { (text(&series.project)) " " (text(&series.benchmark)) } @if series.deterministic { " " span.badge.exact { "deterministic" } } }
+                    td.num { (series.points.len()) }
+                    td.num { (series.steps.len()) }
+                    td.num { (count(value)) }
+                    td class=(direction(first, value)) { (percent(first, value)) }
+                    td.name { (last.map_or(String::new(), |point| short(&point.commit))) }
+                }
+            } }
+        } }
+    };
+    Ok(page("benchmarks", &words, body))
+}

@@ -1,0 +1,83 @@
+//! Two sides, compared benchmark by benchmark, function by function.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+use lwp_query::compare::{Comparison, Pair, Selector, compare};
+use maud::{Markup, html};
+
+use super::{Page, changes, count, direction, links, page, percent, text};
+use crate::access::allow;
+use crate::api::Words;
+use crate::site::Site;
+use crate::tokens::Scope;
+
+/// Functions of a benchmark.
+const MOST: usize = 40;
+
+/// The page.
+pub async fn show(
+    State(site): State<Arc<Site>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Page {
+    allow(&site, &headers, Scope::Read).await?;
+    let words = Words::new(query);
+    let (a, b) = (words.get("a"), words.get("b"));
+    if a.is_empty() || b.is_empty() {
+        let body = html! {
+            h1 { "Compare" }
+            p.none { "Each side is a commit or a recording's id by its first letters, branch:NAME for the latest of a branch, or label:KEY=VALUE." }
+        };
+        return Ok(page("compare", &words, body));
+    }
+    let (_place, session) = site.asking().await?;
+    let (before, after) = (Selector::parse(a)?, Selector::parse(b)?);
+    let compared = compare(&session, (&before, &after), &words.filter()?, words.event()).await?;
+    Ok(page("compare", &words, body(&compared, &words)))
+}
+
+fn body(compared: &Comparison, words: &Words) -> Markup {
+    let changed: Vec<&Pair> = compared.pairs.iter().filter(|pair| !pair.is_identical()).collect();
+    let identical = compared.pairs.len() - changed.len();
+    html! {
+        h1 { (text(words.get("b"))) " compared with " (text(words.get("a"))) small { (identical) " of " (compared.pairs.len()) " benchmarks are identical" } }
+        @if !changed.is_empty() { (summary(&changed, &compared.event)) }
+        @for pair in &changed {
+            h2 { (text(&pair.project)) " " (text(&pair.benchmark))
+                a.aside href=(flame(pair)) { "differential flame graph" }
+                a.aside href=(between(pair, "functions")) { "all functions" }
+            }
+            @for caveat in pair.caveats() { p.note { (text(&caveat)) } }
+            @if !pair.rebuilt.is_empty() { p.note { "Other builds: " (text(&pair.rebuilt.join(", "))) } }
+            (changes(&pair.functions[..pair.functions.len().min(MOST)], &pair.project, &pair.benchmark))
+        }
+        @for (list, side) in [(&compared.only_before, "before"), (&compared.only_after, "after")] {
+            @if !list.is_empty() { p.note { "Only " (side) ": " (text(&list.join(", "))) } }
+        }
+    }
+}
+
+fn summary(changed: &[&Pair], event: &str) -> Markup {
+    html! {
+        div.scroll { table.rows {
+            thead { tr { th.name { "Benchmark" } th.num { "Before" } th.num { (text(event)) } th.num { "Change" } th.name { "Note" } } }
+            tbody { @for pair in changed { tr data-row {
+                td.name { a href=(links::history(&pair.project, &pair.benchmark, "")) { (text(&pair.project)) " " (text(&pair.benchmark)) } }
+                td.num { (count(pair.before.value)) }
+                td.num { (count(pair.after.value)) }
+                td class=(direction(pair.before.value, pair.after.value)) { (percent(pair.before.value, pair.after.value)) }
+                td.said { (text(&pair.note)) }
+            } } }
+        } }
+    }
+}
+
+fn between(pair: &Pair, view: &str) -> String {
+    links::of(&links::term("id", &pair.before.id), &links::term("id", &pair.after.id), view)
+}
+
+fn flame(pair: &Pair) -> String {
+    between(pair, "flame")
+}

@@ -1,0 +1,50 @@
+//! Steps: commits at which counts changed, and the functions that changed them.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+use lwp_query::steps::{Found, steps};
+use maud::{Markup, html};
+
+use super::{Page, changes, count, links, page, percent, short, text};
+use crate::access::allow;
+use crate::api::Words;
+use crate::site::Site;
+use crate::tokens::Scope;
+
+/// The page.
+pub async fn show(
+    State(site): State<Arc<Site>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Page {
+    allow(&site, &headers, Scope::Read).await?;
+    let words = Words::new(query);
+    let (_place, session) = site.asking().await?;
+    let found = steps(&session, &words.filter()?, words.event(), &[], 5).await?;
+    let body = html! {
+        h1 { "Steps" small { (found.len()) " of " (text(words.event())) } }
+        @if found.is_empty() { p.none { "No count has changed for good." } }
+        @for found in &found { (one(found, words.event())) }
+    };
+    Ok(page("steps", &words, body))
+}
+
+fn one(found: &Found, event: &str) -> Markup {
+    let (before, after) = (found.step.before as i64, found.step.after as i64);
+    let filter = links::benchmark(&found.project, &found.benchmark);
+    let words =
+        [("a", found.before.as_str()), ("b", &found.commit), ("e", event), ("filter", &filter)];
+    html! {
+        section.series {
+            h2 {
+                a href=(links::query("compare", &words)) { (short(&found.commit)) } " "
+                a href=(links::history(&found.project, &found.benchmark, "")) { (text(&found.project)) " " (text(&found.benchmark)) }
+                small { (count(before)) " to " (count(after)) ", " (percent(before, after)) ", first recorded " (found.started) }
+            }
+            @if !found.note.is_empty() { p.note { "Noted: " (text(&found.note)) } }
+            (changes(&found.functions, &found.project, &found.benchmark))
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Addresses and who answers them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+
+use crate::access::{COOKIE, allow};
+use crate::refusal::Refusal;
+use crate::site::Site;
+use crate::tokens::Scope;
+use crate::{api, ingest, pages, subjects};
+
+/// Bytes of a question or a form.
+const SMALL: usize = 1 << 20;
+
+/// The routes of everything.
+pub fn router(site: Arc<Site>) -> Router {
+    Router::new()
+        .route("/v1/recordings", get(api::recordings).post(ingest::recordings))
+        .route("/v1development/profiles", post(ingest::profiles))
+        .route("/v1/history", get(api::histories))
+        .route("/v1/compare", get(api::comparison))
+        .route("/v1/steps", get(api::all_steps))
+        .route("/v1/sql", post(api::sql))
+        .route("/v1/notes", post(api::note))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/metrics", get(metrics))
+        .route("/", get(pages::recordings::show))
+        .route("/benchmarks", get(pages::benchmarks::show))
+        .route("/history", get(pages::history::show))
+        .route("/steps", get(pages::steps::show))
+        .route("/compare", get(pages::compare::show))
+        .route("/top", get(pages::top::show))
+        .route("/sql", get(pages::sql::show))
+        .route("/notes", post(api::note_form))
+        .route("/enter", get(pages::enter).post(enter_form))
+        .route("/enter/{secret}", get(enter))
+        .route("/of/{base}/{set}/{file}", get(subjects::show))
+        .route("/{file}", get(pages::file))
+        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is no such page"))
+        .layer(DefaultBodyLimit::max(SMALL))
+        .layer(middleware::from_fn_with_state(Arc::clone(&site), guard))
+        .with_state(site)
+}
+
+/// Says with every answer what browsers may do with it, and sends browsers without a token where they can show one.
+async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let shows_pages = request.method() == axum::http::Method::GET
+        && request
+            .headers()
+            .get(header::ACCEPT)
+            .is_some_and(|value| value.to_str().is_ok_and(|text| text.contains("text/html")));
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::UNAUTHORIZED && shows_pages {
+        response = Redirect::to("/enter").into_response();
+    }
+    lwp_page::protect(response.headers_mut());
+    // Forms say where they are from, which a page that refers to nothing would hide.
+    let own = HeaderValue::from_static("same-origin");
+    response.headers_mut().insert(header::REFERRER_POLICY, own);
+    site.metrics.answered(response.status().as_u16());
+    response
+}
+
+async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    allow(&site, &headers, Scope::Read).await?;
+    let spooled = site.spool.as_ref().map_or(0, |spool| spool.files().len());
+    let text = site.metrics.text(site.writer.waiting(), spooled);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
+}
+
+/// Opens the pages for a browser that shows a token.
+async fn enter(State(site): State<Arc<Site>>, Path(secret): Path<String>) -> Response {
+    entered(&site, &secret).await
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    token: String,
+}
+
+async fn enter_form(
+    State(site): State<Arc<Site>>,
+    axum::Form(entry): axum::Form<Entry>,
+) -> Response {
+    entered(&site, entry.token.trim()).await
+}
+
+async fn entered(site: &Arc<Site>, secret: &str) -> Response {
+    let known = match site.tokens().await {
+        Ok(tokens) => tokens.find(secret).is_some(),
+        Err(refusal) => return refusal.into_response(),
+    };
+    let cookie = format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000");
+    match HeaderValue::from_str(&cookie) {
+        // A page in between: a browser keeps such a cookie to itself as long as it follows another site's link.
+        Ok(cookie) if known => {
+            let mut response = pages::entered().into_response();
+            response.headers_mut().insert(header::SET_COOKIE, cookie);
+            response
+        }
+        _ => Refusal::new(StatusCode::FORBIDDEN, "no such token").into_response(),
+    }
+}
