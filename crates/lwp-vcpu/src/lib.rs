@@ -47,6 +47,7 @@ pub mod store;
 mod syscalls;
 mod warm;
 mod ways;
+mod written_files;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -44,6 +44,8 @@ enum Kind {
     Status,
     Limits,
     MapFiles,
+    /// Memory itself, which is shown as it is.
+    Mem,
 }
 
 impl Kind {
@@ -58,6 +60,7 @@ impl Kind {
             "status" => Self::Status,
             "limits" => Self::Limits,
             "map_files" => Self::MapFiles,
+            "mem" => Self::Mem,
             _ => return None,
         })
     }
@@ -95,7 +98,12 @@ impl Machine {
     /// Whether the file that a thread has open at `fd` is one that shows what is ours.
     pub fn shows_us(&self, tid: Tid, fd: i32) -> bool {
         let filtered = self.context(tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
-        !filtered && self.proc_file(tid, fd).is_some()
+        !filtered && self.proc_file(tid, fd).is_some_and(|file| file.kind != Kind::Mem)
+    }
+
+    /// The thread or process of the run whose memory a thread has open at `fd`.
+    pub fn memory_at(&self, tid: Tid, fd: i32) -> Option<Tid> {
+        self.proc_file(tid, fd).filter(|file| file.kind == Kind::Mem).map(|file| file.about)
     }
 
     fn proc_file(&self, tid: Tid, fd: i32) -> Option<ProcFile> {
@@ -221,7 +229,7 @@ impl Machine {
                 let limited = maps::read(about).iter().any(is_ours);
                 text::limits(&read("limits")?, limited)
             }
-            Kind::MapFiles => return None,
+            Kind::MapFiles | Kind::Mem => return None,
         })
     }
 }
@@ -250,7 +258,7 @@ fn write(memory: &OwnedFd, text: &[u8]) -> std::io::Result<()> {
 }
 
 /// The flags of a tracee's descriptor.
-fn flags_of(tid: Tid, fd: i32) -> Option<u64> {
+pub fn flags_of(tid: Tid, fd: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).ok()?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
     u64::from_str_radix(flags.trim(), 8).ok()
@@ -267,7 +275,8 @@ mod tests {
         assert_eq!(named("/proc/12/task/13/stat"), Some((Kind::Stat, 13)));
         assert_eq!(named("/mnt/proc/1/smaps_rollup"), Some((Kind::SmapsRollup, 1)));
         assert_eq!(named("/proc/stat"), None);
-        assert_eq!(named("/proc/12/mem"), None);
+        assert_eq!(named("/proc/12/mem"), Some((Kind::Mem, 12)));
+        assert_eq!(named("/proc/12/memory"), None);
         assert_eq!(named("maps"), None);
     }
 }

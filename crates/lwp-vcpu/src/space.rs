@@ -25,6 +25,8 @@ pub struct CodeRange {
     pub unit: UnitId,
     /// Whether notice of writes to it can be had: it is private memory of no file that may be written.
     pub guardable: bool,
+    /// Of which file it is; 0 for memory of none.
+    pub inode: u64,
 }
 
 /// One address space. Threads and vfork children share it; fork copies it.
@@ -48,6 +50,8 @@ pub struct Space {
     private: FxHashMap<(bool, u64), UnitId>,
     /// Ranges whose file content has been or may have been written to.
     written: Vec<(u64, u64)>,
+    /// Its memory has been opened for writing: any of its code may change.
+    patched: bool,
     /// The modules that its program began with, if they are all of files.
     began_with: Option<Vec<UnitId>>,
     /// How many processes live in it.
@@ -91,6 +95,7 @@ impl Space {
             withheld: FxHashSet::default(),
             private: FxHashMap::default(),
             written: Vec::new(),
+            patched: false,
             began_with: None,
             users: 1,
             sides: Vec::new(),
@@ -110,7 +115,7 @@ impl Space {
     /// The same address space on another side: what is known of its code comes along.
     pub fn side(&self, family: usize, arenas: usize) -> Self {
         let (written, notices) = (self.written.clone(), self.notices.clone());
-        Self { written, notices, ..Self::new(family, arenas) }
+        Self { written, notices, patched: self.patched, ..Self::new(family, arenas) }
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
@@ -134,6 +139,8 @@ impl Space {
             withheld: self.withheld.clone(),
             private: FxHashMap::default(),
             written: self.written.clone(),
+            // What was opened is the memory of the original.
+            patched: false,
             began_with: None,
             users: 1,
             sides: Vec::new(),
@@ -346,6 +353,17 @@ impl Space {
         Code { unit: code.unit, range: (start, code.end), notices }
     }
 
+    /// Its memory has been opened for writing: from here on its code compares itself, wherever it lies.
+    pub fn note_patched(&mut self) {
+        self.patched = true;
+    }
+
+    /// Where there is code of a file with this inode, as far as is known.
+    pub fn code_of_file(&self, inode: u64) -> Vec<(u64, u64)> {
+        let of_it = self.code.iter().filter(|(_, code)| code.inode == inode);
+        of_it.map(|(start, code)| (*start, code.end)).collect()
+    }
+
     /// Forgets what is known of `range`: something has been mapped or protected there.
     ///
     /// Returns the units whose translations of it must be looked at.
@@ -471,10 +489,11 @@ impl Space {
     /// that a translation can lie near it. `group` are the mappings of its module.
     fn add_code(&mut self, family: &mut Family, tid: i32, mapping: &Mapping, group: &[Mapping]) {
         self.grown = next_state();
-        let written =
-            mapping.inode != 0 && !mapping.write && !mapping.shared && is_written(tid, mapping);
+        let file = mapping.inode != 0 && !mapping.write && !mapping.shared;
+        let written = self.patched || file && is_written(tid, mapping);
+        let inode = mapping.inode;
         if !written && let Some(unit) = self.shared_unit(family, tid, mapping, group) {
-            let range = CodeRange { end: mapping.end, unit, guardable: false };
+            let range = CodeRange { end: mapping.end, unit, guardable: false, inode };
             self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
@@ -494,7 +513,7 @@ impl Space {
             family.note_code(unit, tid, mapping);
             // It may have been known in pieces.
             self.code.retain(|at, _| !(start..end).contains(at));
-            self.code.insert(start, CodeRange { end, unit, guardable });
+            self.code.insert(start, CodeRange { end, unit, guardable, inode });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
             }

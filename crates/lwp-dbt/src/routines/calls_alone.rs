@@ -4,7 +4,8 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, ecx, edi, edx, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx, rdi, rsi,
+    CodeLabel, byte_ptr, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx, rdi,
+    rsi,
 };
 
 use super::{ALL, Builder, begin_request, restore_flags, save_flags, state};
@@ -37,6 +38,10 @@ const _: () = {
         at += 1;
     }
 };
+/// The bits of open's flags that say whether for writing: O_ACCMODE.
+const ACCESS_MODE: u32 = 3;
+/// O_CREAT and O_EXCL.
+const NEW_FILE: u32 = 0o300;
 /// The bit of [`Slot::Watched`] for all descriptors from it on.
 const LAST_WATCHED: u32 = 63;
 /// Longer paths the kernel does not take.
@@ -48,7 +53,8 @@ const LONGEST_PATH: u32 = 4096;
 /// ```text
 /// all registers and flags saved, as before a request
 /// lseek, pread64, getdents64: the descriptor is watched --> ring;  --> run_and_go
-/// open, openat: the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
+/// open, openat: a file that is there already is opened for writing --> ring
+///     the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
 /// it is none of mmap, munmap, mprotect and madvise --> ring
 /// it makes something executable --> ring
 /// mmap where the kernel chooses the place --> run_and_go
@@ -159,8 +165,23 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.jmp(nobody)?;
     asm.set_label(&mut path_at)?;
     asm.mov(rdi, rsi)?;
+    asm.mov(esi, edx)?;
     asm.set_label(&mut path)?;
+    emit_flags(b, ask)?;
     emit_path(b, ask, nobody)
+}
+
+/// Goes to `ask` where the flags in esi open a file for writing that may be there already: there may be code in it.
+fn emit_flags(b: &mut Builder, ask: CodeLabel) -> super::Emit {
+    let asm = &mut b.asm;
+    let mut path = asm.create_label();
+    asm.test(esi, ACCESS_MODE)?;
+    asm.je(path)?;
+    asm.and(esi, NEW_FILE)?;
+    asm.cmp(esi, NEW_FILE)?;
+    asm.jne(ask)?;
+    asm.set_label(&mut path)?;
+    Ok(())
 }
 
 /// Goes to `ask` where the path at rdi ends with one of [`LOOKED_AT`], or is too long, else to `nobody`.
