@@ -1,6 +1,8 @@
 //! Programs for Windows, under Wine: a PE that profiles itself has Lightweight Profiling under `lwp run`, and ends as
 //! natively where it has not. Skipped, and said so, where Wine or the compiler is missing.
 
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
+
 use lwp_tests::{End, Job, Outcome, TempDir, find_tool, lwp_binary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

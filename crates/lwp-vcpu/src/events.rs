@@ -12,7 +12,7 @@ mod image;
 mod locking;
 mod needs;
 mod renewal;
-mod rest;
+pub mod rest;
 mod signals;
 mod trap_flag;
 

@@ -28,6 +28,7 @@ mod inject;
 mod keep;
 mod lwp;
 mod machine;
+mod mapped_file;
 mod maps;
 mod markers;
 mod memory_map;

@@ -14,6 +14,7 @@ use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode};
 
+use crate::events::rest::sleeps_by_itself;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
 use crate::machine::Machine;
@@ -214,7 +215,12 @@ impl Machine {
             Some(bytes)
         };
         let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
-        let runs = about == reader;
+        // A thread that is stopped for us runs natively, and so does one that waits for us.
+        let runs = |state: &str| match state {
+            "t" => true,
+            "S" => about == reader || !sleeps_by_itself(about),
+            _ => about == reader,
+        };
         Some(match kind {
             Kind::Maps => text::maps(&read("maps")?),
             Kind::Smaps => text::smaps(&read("smaps")?),

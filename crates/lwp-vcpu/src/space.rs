@@ -1,17 +1,15 @@
 //! Address spaces: which code is mapped where, and which entries the indirect table holds.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
-use lwp_ptrace::sys;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
+use crate::mapped_file::{file_version, is_written};
 use crate::maps::{self, Mapping};
 use crate::notices::Source;
 use crate::pagemap;
@@ -572,34 +570,7 @@ fn next_state() -> u64 {
     STATES.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The inode of the file at `path`.
-pub fn inode_of(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|metadata| metadata.ino())
-}
-
 /// Whether two neighbouring mappings belong to one module.
 fn continues(a: &Mapping, b: &Mapping) -> bool {
     a.inode != 0 && a.inode == b.inode && a.device == b.device && b.offset >= a.offset
-}
-
-/// Whether somebody has the mapped file open for writing, or may have: a page of a private mapping shows what is
-/// written to the file until it is copied.
-fn is_written(tid: i32, mapping: &Mapping) -> bool {
-    // A file without a path is one that a program has made for itself, and of a memfd the kernel does not know.
-    if mapping.name.ends_with(" (deleted)") {
-        return true;
-    }
-    let path = format!("/proc/{tid}/root{}", mapping.name);
-    inode_of(Path::new(&path)) == Some(mapping.inode) && sys::is_open_for_writing(&path)
-}
-
-/// The mapped file's version, if its path still leads to it.
-fn file_version(tid: i32, mapping: &Mapping) -> Option<(i128, u64)> {
-    let path = format!("/proc/{tid}/root{}", mapping.name);
-    let metadata = std::fs::metadata(path).ok()?;
-    if metadata.ino() != mapping.inode {
-        return None;
-    }
-    let mtime = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    Some((mtime, metadata.size()))
 }
