@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use lwp_ptrace::Tid;
 
 use crate::machine::Machine;
+use crate::notices::Source;
 use crate::proc_files::flags_of;
 use crate::server::drop_code;
 
@@ -37,12 +38,14 @@ impl Machine {
         }
     }
 
-    /// The memory of `tid` can be written to by a descriptor, whatever protects it.
+    /// The memory of `tid` can be written to by a descriptor, whatever protects it. Such a write cannot wait until notice
+    /// of it has been taken: the kernel refuses it where a page is guarded.
     fn memory_opened(&mut self, tid: Tid) {
         self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.side(side) else { continue };
             space.note_patched();
+            space.notices = Source::Refused;
             for unit in space.forget(EVERYTHING) {
                 drop_code(tid, space, family, unit, EVERYTHING, true);
             }
