@@ -55,6 +55,9 @@ impl Machine {
     /// A file with this inode can be written to by a descriptor. Nothing is lost if it is of another file system than one
     /// with code.
     fn file_opened(&mut self, inode: u64) {
+        if !self.families.iter().flatten().any(|family| family.knows_inode(inode)) {
+            return;
+        }
         let has_code = |index: &usize| {
             self.spaces[*index].as_ref().is_some_and(|it| !it.code_of_file(inode).is_empty())
         };
