@@ -250,6 +250,23 @@ fn lwp_spec_6_2_threads_begin_profiles_together() {
     }
 }
 
+/// Code gigabytes apart, in an address space whose first 2 GiB the program keeps for itself: no profile is lost.
+///
+/// Spec: LWP §5.3
+#[test]
+fn lwp_spec_5_3_profiles_of_code_that_lies_far_apart() {
+    let dir = TempDir::new();
+    let program = compile(
+        "gcc",
+        &["-std=gnu17", "-O2", "-pie", "-fPIE"],
+        "tests/lwp/far_apart.c",
+        dir.path(),
+    );
+    let outcome = on_virtual_cpu(&[], &program, &[], dir.path());
+    let printed = String::from_utf8_lossy(&outcome.stdout);
+    assert_eq!(printed, "10 10 10 10 10 of 50\n", "{outcome:?}");
+}
+
 /// Records say on which processor the thread was, wherever it is moved; where runs are to repeat they say 0.
 ///
 /// Spec: LWP §4.1

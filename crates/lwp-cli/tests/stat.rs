@@ -385,6 +385,47 @@ fn scripts_are_the_kernel_s_to_start() {
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
 }
 
+/// The run ends with the program as natively, and what it leaves in a session of its own lives on.
+#[test]
+fn daemons_are_left_behind_unharmed() {
+    let told = fresh("daemon-told");
+    let pid_file = fresh("daemon-pid");
+    let (told_at, pid_at) = (told.to_str().expect("text"), pid_file.to_str().expect("text"));
+    let daemon = format!(
+        "trap 'i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; (echo told $i) > {told_at}.new; mv {told_at}.new \
+         {told_at}; exit' USR1; echo $$ > {pid_at}.new; mv {pid_at}.new {pid_at}; while :; do sleep 0.05; done"
+    );
+    let script = "setsid sh -c \"$0\" </dev/null >/dev/null 2>&1 & while ! [ -e \"$1\" ]; do sleep 0.02; done; exit 3";
+    let program = ["--", "/bin/sh", "-c", script, &daemon, pid_at];
+    for options in [&["stat", "--no-cache"][..], &["run", "--no-lwp"]] {
+        let _ = (std::fs::remove_file(&told), std::fs::remove_file(&pid_file));
+        let output = lwp(&[options, &program].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("leaves behind"), "{}", stderr(&output));
+        let pid = std::fs::read_to_string(&pid_file).expect("the daemon's number");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
+        assert!(status.expect("a live daemon").contains("TracerPid:\t0\n"));
+        let sent = Command::new("kill").args(["-USR1", pid.trim()]).status().expect("kill");
+        assert!(sent.success());
+        let start = Instant::now();
+        while !told.exists() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(std::fs::read_to_string(&told).expect("a word from the daemon"), "told 2000\n");
+    }
+}
+
+/// Nothing tells those apart that a program has forgotten to wait for.
+#[test]
+fn processes_of_the_program_s_session_are_waited_for() {
+    let file = fresh("waited-for");
+    let path = file.to_str().expect("text");
+    let script = format!("(sleep 0.3; echo done > {path}) >/dev/null 2>&1 & exit 4");
+    let output = lwp(&["stat", "--", "/bin/sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(&file).expect("it is over"), "done\n");
+}
+
 #[test]
 fn a_run_can_be_limited_in_time() {
     let start = Instant::now();

@@ -702,6 +702,12 @@ pub fn kill(pid: i32, signal: i32) -> Result<()> {
     check(i64::from(unsafe { libc::kill(pid, signal) })).map(drop)
 }
 
+/// getsid: the session of a process.
+pub fn session_of(pid: i32) -> Result<i32> {
+    // SAFETY: a number.
+    check(i64::from(unsafe { libc::getsid(pid) })).map(|session| session as i32)
+}
+
 /// Wakes one sleeper on a shared futex word.
 pub fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     // SAFETY: FUTEX_WAKE uses the address as a key; it is that of a live word.

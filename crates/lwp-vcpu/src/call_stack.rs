@@ -175,7 +175,7 @@ impl CallStacks {
 /// The file that is mapped. One that has replaced it is another: what it says would mislead.
 fn file_of(tid: Tid, mapping: &Mapping) -> Option<PathBuf> {
     let path = path_in_process(tid, Path::new(&mapping.name));
-    let same = mapping.inode != 0 && crate::space::inode_of(&path) == Some(mapping.inode);
+    let same = mapping.inode != 0 && crate::mapped_file::inode_of(&path) == Some(mapping.inode);
     same.then_some(path)
 }
 

@@ -6,12 +6,13 @@
 mod alone;
 mod birth;
 pub mod calm;
+mod daemons;
 mod departure;
 mod image;
 mod locking;
 mod needs;
 mod renewal;
-mod rest;
+pub mod rest;
 mod signals;
 mod trap_flag;
 
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use lwp_dbt::Slot;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
+use rustc_hash::FxHashSet;
 
 use crate::config::{Control, Request, Target};
 use crate::machine::{Machine, Mode, Process};
@@ -28,6 +30,7 @@ use crate::outcome::ExitStatus;
 use crate::server::lock;
 
 use birth::{Maker, begin, newcomer};
+use daemons::Sessions;
 use departure::{detach_thread, exiting, in_place};
 use image::{new_report, start_image};
 use needs::satisfy;
@@ -66,8 +69,12 @@ pub struct Tracer<'a> {
     checkpointed: Instant,
     /// When to look at the calm threads next.
     calm: Option<Instant>,
-    /// Threads are being let go, because the run that attached to them ends.
+    /// Threads are being let go, because the run that attached to them ends, or the program has left them behind.
     detaching: bool,
+    /// Where processes are waited for once the first is gone.
+    sessions: Sessions,
+    /// When sessions are looked at next.
+    look: Option<Instant>,
     /// The first process has been killed, because it could not be traced any further.
     lost: bool,
 }
@@ -89,6 +96,8 @@ impl<'a> Tracer<'a> {
             checkpointed: Instant::now(),
             calm: None,
             detaching: false,
+            sessions: Sessions::at_first(first),
+            look: None,
             lost: false,
         }
     }
@@ -173,8 +182,39 @@ impl<'a> Tracer<'a> {
         if self.only_thread_is_gone() {
             self.detach_all();
         }
+        self.let_daemons_go();
         // A first process that runs natively is still waited for.
         self.status.is_some() && lock(self.machine).threads.is_empty()
+    }
+
+    /// Once the program is over: lets its daemons go if they are all that is left. Threads that are to be let go and could
+    /// not be, or are new, are asked once more.
+    fn let_daemons_go(&mut self) {
+        let now = Instant::now();
+        let concerned = self.detaching || self.status.is_some();
+        if !concerned || self.look.is_some_and(|at| now < at) {
+            return;
+        }
+        self.look = Some(now + daemons::LOOK);
+        if !self.detaching {
+            if !daemons::are_left_alone(&lock(self.machine), &self.sessions) {
+                return;
+            }
+            self.say_left_behind();
+        }
+        self.detach_all();
+    }
+
+    fn say_left_behind(&self) {
+        let machine = lock(self.machine);
+        let processes: FxHashSet<i32> = machine.threads.values().map(|it| it.pid).collect();
+        let (many, verb) = match processes.len() {
+            1 => ("1 process".to_owned(), "goes"),
+            number => (format!("{number} processes"), "go"),
+        };
+        lwp_terminal::say!(
+            "lwp: {many} that the program leaves behind {verb} on natively, counted up to here"
+        );
     }
 
     /// How long to wait for something to happen, if at all.
@@ -188,7 +228,8 @@ impl<'a> Tracer<'a> {
         let polled = self.control.is_some().then_some(REQUEST_POLL);
         let polled = if self.waiting.is_some() { Some(rest::LOOK) } else { polled };
         let calm = self.calm.map(|at| at.saturating_duration_since(Instant::now()));
-        Some(timeout.into_iter().chain(polled).chain(calm).min())
+        let look = self.look.map(|at| at.saturating_duration_since(Instant::now()));
+        Some(timeout.into_iter().chain(polled).chain(calm).chain(look).min())
     }
 
     /// Stops the threads that the server wants something done for.
@@ -288,7 +329,12 @@ impl<'a> Tracer<'a> {
             _ if !known => newcomer(&mut machine, tid, stop),
             Stop::Exec => self.exec(&mut machine, tid),
             Stop::Child => self.child(&mut machine, tid),
-            Stop::Exiting => exiting(&mut machine, tid),
+            Stop::Exiting => {
+                if tid == self.first {
+                    self.sessions.at_last(tid);
+                }
+                exiting(&mut machine, tid)
+            }
             Stop::Group(_) if renewal::concerns(&machine, tid) => {
                 renewal::park(&mut machine, tid, true)
             }

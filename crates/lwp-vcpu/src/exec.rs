@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use lwp_dbt::{Layout, Lwp, Selection, Slot};
+use lwp_dbt::{Layout, Lwp, Slot};
 use lwp_ptrace::limits::LockedMemory;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
@@ -20,12 +20,13 @@ use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
-    CONTEXTS_AT, FAMILIES, LOW_WINDOWS, is_ours, low_window, mapped_slots, slot_offset,
+    CONTEXTS_AT, FAMILIES, LOW, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
-use places::{Anchors, plan_arenas, plan_side, planned_arena, with_avoided};
+use places::{Anchors, plan_arenas, planned_arena, with_avoided};
 
 mod places;
+mod sides;
 
 const GIB: u64 = 1 << 30;
 const SYS_CLOSE: u64 = 3;
@@ -53,29 +54,6 @@ enum Table {
     Huge,
     /// From the template: an empty one.
     Empty,
-}
-
-/// Why a side could not be mapped.
-#[derive(Debug)]
-enum SideError {
-    /// Something has come to lie where there was room.
-    Taken(String),
-    /// Something else, which would be the same again.
-    Other(String),
-}
-
-impl SideError {
-    fn into_reason(self) -> String {
-        match self {
-            Self::Taken(reason) | Self::Other(reason) => reason,
-        }
-    }
-}
-
-impl From<String> for SideError {
-    fn from(reason: String) -> Self {
-        Self::Other(reason)
-    }
 }
 
 impl Machine {
@@ -137,7 +115,7 @@ impl Machine {
             Some(_) => Lwp::Off,
             None => Lwp::Absent,
         };
-        Basis { plan: self.plan(), lwp, layout: low_window(0) }
+        Basis { plan: self.plan(), lwp, layout: low_window(LOW) }
     }
 
     /// Makes ready what a first program needs and what does not depend on it.
@@ -467,101 +445,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes the side of an address space that threads with profiling on run on, where `selection` is
-    /// counted down. The thread stands in its application state; other threads go on meanwhile, and may map
-    /// something where there was room.
-    pub fn add_side(&mut self, tid: Tid, selection: Selection) -> Result<(), String> {
-        const TRIES: usize = 16;
-        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
-        let base =
-            self.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
-        self.lwp_forget_cuts();
-        let mut mapped = self.map_side(tid, base, selection);
-        for _ in 1..TRIES {
-            if !matches!(mapped, Err(SideError::Taken(_))) {
-                break;
-            }
-            mapped = self.map_side(tid, base, selection);
-        }
-        let family = mapped.map_err(SideError::into_reason)?;
-        let arenas = self.usual_arenas(family);
-        let side = match self.spaces.get(base) {
-            Some(Some(space)) => space.side(family, arenas),
-            _ => return Err("no such address space".into()),
-        };
-        let index = self.add_space(side);
-        if let Some(Some(space)) = self.spaces.get_mut(base) {
-            space.sides.push((selection, index));
-            space.tell_again();
-        }
-        self.tell_code(base);
-        Ok(())
-    }
-
-    /// Maps such a side, and returns its family. Where that fails nothing of it is left.
-    fn map_side(
-        &mut self,
-        tid: Tid,
-        base: usize,
-        selection: Selection,
-    ) -> Result<usize, SideError> {
-        let Some(Some(space)) = self.spaces.get(base) else {
-            return Err("no such address space".to_owned().into());
-        };
-        let window = space.sides.len() + 1;
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings)
-            .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
-        let (lwp, plan) = (Lwp::On(selection), self.plan());
-        let room = plan_side(&mappings).filter(|_| window < LOW_WINDOWS);
-        let (kind, place) = match room {
-            Some(arenas) => {
-                let basis = Basis { plan, lwp, layout: low_window(window) };
-                (Kind { basis, arenas }, MAP_FIXED_NOREPLACE)
-            }
-            None => {
-                let Kind { basis: Basis { layout, .. }, arenas } = self.retire_side(base)?;
-                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED)
-            }
-        };
-        let is_new = !self.layouts.contains_key(&kind);
-        let family = self.family_for(kind)?;
-        let made = self.map_family(tid, site, family, place);
-        if made.is_err() && is_new {
-            self.drop_family(family);
-        }
-        made.map(|()| family)
-    }
-
-    /// Maps a family's low window and arenas into the address space of `tid`, all of them or none.
-    fn map_family(&self, tid: Tid, site: u64, family: usize, place: u64) -> Result<(), SideError> {
-        let maps = self.family_maps(family, Table::Empty, place)?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let fd = self.reopen_memory(&mut injector, family)?;
-        let mut failed = None;
-        for (done, map) in maps.iter().enumerate() {
-            if let Err(reason) = self.map_late(&mut injector, map, fd) {
-                failed = Some((done, reason));
-                break;
-            }
-        }
-        if let (None, Some(Some(of))) = (&failed, self.families.get(family)) {
-            injector.calls(&undumped(of))?;
-        }
-        // What was there before is gone where it was mapped over.
-        if let Some((done, _)) = failed.as_ref().filter(|_| place == MAP_FIXED_NOREPLACE) {
-            for map in &maps[..*done] {
-                injector.call([SYS_MUNMAP, map.address, map.bytes, 0, 0, 0, 0])?;
-            }
-        }
-        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-        match failed {
-            None => Ok(()),
-            Some((_, reason)) if place == MAP_FIXED_NOREPLACE => Err(SideError::Taken(reason)),
-            Some((_, reason)) => Err(SideError::Other(reason)),
-        }
-    }
-
     /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,
     /// one of its threads, stands in its application state; none is in translated code.
     pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
@@ -628,27 +511,6 @@ impl Machine {
         }
         self.layouts.retain(|_, family| *family != index);
         self.families[index] = None;
-    }
-
-    /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over it in
-    /// one step, since a thread may still wait in its routines, which are the same.
-    fn retire_side(&mut self, base: usize) -> Result<Kind, String> {
-        let in_use = |side: usize| self.threads.values().any(|thread| thread.side == Some(side));
-        let idle = self.spaces[base]
-            .as_ref()
-            .and_then(|space| space.sides.iter().position(|(_, side)| !in_use(*side)))
-            .ok_or("too many different ways of profiling at a time in one address space")?;
-        let side = match &mut self.spaces[base] {
-            Some(space) => space.sides.remove(idle).1,
-            None => return Err("no such address space".into()),
-        };
-        let family = self.spaces[side].take().map(|space| space.family);
-        let kind = family.and_then(|index| Some(self.families.get(index)?.as_ref()?.kind.clone()));
-        let kind = kind.ok_or("a side without a family")?;
-        if let Some(family) = family {
-            self.drop_family(family);
-        }
-        Ok(kind)
     }
 
     /// The family of this kind, made if it is new.

@@ -10,7 +10,7 @@ use lwp_dbt::{
     RegionLimits, Role, Translator, Unit,
 };
 use lwp_ptrace::{SharedMemory, memory, sys};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::{Arena, Lot};
 use crate::keep::Kept;
@@ -135,6 +135,8 @@ pub struct Family {
     /// Its modules.
     pub modules: Vec<Module>,
     files: FxHashMap<FileKey, UnitId>,
+    /// Inodes of the files that any of its code was mapped from.
+    inodes: FxHashSet<u64>,
     /// What its address spaces can read and execute, and only the host writes: template, prepared tables, arenas.
     pub memory: Arc<SharedMemory>,
     /// Where units outlive the run.
@@ -182,6 +184,7 @@ impl Family {
             arenas: Vec::new(),
             modules: Vec::new(),
             files: FxHashMap::default(),
+            inodes: FxHashSet::default(),
             memory,
             store: None,
             chain_filled: 0,
@@ -302,9 +305,15 @@ impl Family {
         id
     }
 
+    /// Whether code of a file with this inode has ever been known.
+    pub fn knows_inode(&self, inode: u64) -> bool {
+        self.inodes.contains(&inode)
+    }
+
     /// A unit holds code of `mapping`, one of thread `tid`'s: if that is the code that is sampled, the unit
     /// knows from here on.
     pub fn note_code(&mut self, id: UnitId, tid: i32, mapping: &Mapping) {
+        self.inodes.insert(mapping.inode);
         if let Some(filter) = self.sampled_code.and_then(|code| code.in_mapping(tid, mapping)) {
             self.set_filter(id, filter);
         }

@@ -28,6 +28,7 @@ mod inject;
 mod keep;
 mod lwp;
 mod machine;
+mod mapped_file;
 mod maps;
 mod markers;
 mod memory_map;
@@ -47,6 +48,7 @@ pub mod store;
 mod syscalls;
 mod warm;
 mod ways;
+mod written_files;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

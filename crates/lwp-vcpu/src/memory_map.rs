@@ -47,10 +47,19 @@ pub const LOW: u64 = 0x7000_0000;
 /// Most low windows of an address space: its first, and one for each way of profiling.
 pub const LOW_WINDOWS: usize = 8;
 
-/// Low window `index` of an address space; the first is [`LOW`].
-pub fn low_window(index: usize) -> Layout {
-    let features = TargetFeatures::of_this_processor();
-    Layout { low: LOW + index as u64 * 0x200_0000, features }
+/// Places of low windows: from the first one up to 2 GiB, then below it as far down as a program at a fixed address
+/// leaves room.
+pub fn low_places() -> impl Iterator<Item = u64> {
+    const STEP: usize = 0x200_0000;
+    const LOWEST: u64 = 0x1000_0000;
+    (LOW..0x8000_0000)
+        .step_by(STEP)
+        .chain((LOWEST..LOW).rev().step_by(STEP).map(|end| end + 1 - STEP as u64))
+}
+
+/// The low window at one of those places; the first is [`LOW`].
+pub fn low_window(low: u64) -> Layout {
+    Layout { low, features: TargetFeatures::of_this_processor() }
 }
 const _: () = assert!(Layout::BYTES <= 0x200_0000);
 

@@ -14,6 +14,7 @@ use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode};
 
+use crate::events::rest::sleeps_by_itself;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
 use crate::machine::Machine;
@@ -44,6 +45,8 @@ enum Kind {
     Status,
     Limits,
     MapFiles,
+    /// Memory itself, which is shown as it is.
+    Mem,
 }
 
 impl Kind {
@@ -58,6 +61,7 @@ impl Kind {
             "status" => Self::Status,
             "limits" => Self::Limits,
             "map_files" => Self::MapFiles,
+            "mem" => Self::Mem,
             _ => return None,
         })
     }
@@ -95,7 +99,12 @@ impl Machine {
     /// Whether the file that a thread has open at `fd` is one that shows what is ours.
     pub fn shows_us(&self, tid: Tid, fd: i32) -> bool {
         let filtered = self.context(tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
-        !filtered && self.proc_file(tid, fd).is_some()
+        !filtered && self.proc_file(tid, fd).is_some_and(|file| file.kind != Kind::Mem)
+    }
+
+    /// The thread or process of the run whose memory a thread has open at `fd`.
+    pub fn memory_at(&self, tid: Tid, fd: i32) -> Option<Tid> {
+        self.proc_file(tid, fd).filter(|file| file.kind == Kind::Mem).map(|file| file.about)
     }
 
     fn proc_file(&self, tid: Tid, fd: i32) -> Option<ProcFile> {
@@ -206,7 +215,12 @@ impl Machine {
             Some(bytes)
         };
         let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
-        let runs = about == reader;
+        // A thread that is stopped for us runs natively, and so does one that waits for us.
+        let runs = |state: &str| match state {
+            "t" => true,
+            "S" => about == reader || !sleeps_by_itself(about),
+            _ => about == reader,
+        };
         Some(match kind {
             Kind::Maps => text::maps(&read("maps")?),
             Kind::Smaps => text::smaps(&read("smaps")?),
@@ -221,7 +235,7 @@ impl Machine {
                 let limited = maps::read(about).iter().any(is_ours);
                 text::limits(&read("limits")?, limited)
             }
-            Kind::MapFiles => return None,
+            Kind::MapFiles | Kind::Mem => return None,
         })
     }
 }
@@ -250,7 +264,7 @@ fn write(memory: &OwnedFd, text: &[u8]) -> std::io::Result<()> {
 }
 
 /// The flags of a tracee's descriptor.
-fn flags_of(tid: Tid, fd: i32) -> Option<u64> {
+pub fn flags_of(tid: Tid, fd: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).ok()?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
     u64::from_str_radix(flags.trim(), 8).ok()
@@ -267,7 +281,8 @@ mod tests {
         assert_eq!(named("/proc/12/task/13/stat"), Some((Kind::Stat, 13)));
         assert_eq!(named("/mnt/proc/1/smaps_rollup"), Some((Kind::SmapsRollup, 1)));
         assert_eq!(named("/proc/stat"), None);
-        assert_eq!(named("/proc/12/mem"), None);
+        assert_eq!(named("/proc/12/mem"), Some((Kind::Mem, 12)));
+        assert_eq!(named("/proc/12/memory"), None);
         assert_eq!(named("maps"), None);
     }
 }

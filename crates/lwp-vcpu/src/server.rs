@@ -221,11 +221,12 @@ impl Machine {
                 None
             }
             RequestKind::SyscallDone => {
-                if let Effect::Opened(fd) = self.syscall_done(tid)
-                    && self.shows_us(tid, fd)
-                {
-                    self.ask_tracer(tid, Need::Hide(fd));
-                    return None;
+                if let Effect::Opened(fd) = self.syscall_done(tid) {
+                    self.opened_for_writing(tid, fd);
+                    if self.shows_us(tid, fd) {
+                        self.ask_tracer(tid, Need::Hide(fd));
+                        return None;
+                    }
                 }
                 self.dispatch(tid, slot, pc, false, alone)
             }
@@ -692,7 +693,7 @@ fn translate_ahead(
 }
 
 /// What was translated of `range` is no longer valid, or not where its bytes differ.
-fn drop_code(
+pub fn drop_code(
     tid: Tid,
     space: &mut Space,
     family: &mut Family,

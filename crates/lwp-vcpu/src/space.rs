@@ -1,17 +1,15 @@
 //! Address spaces: which code is mapped where, and which entries the indirect table holds.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
-use lwp_ptrace::sys;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
+use crate::mapped_file::{file_version, is_written};
 use crate::maps::{self, Mapping};
 use crate::notices::Source;
 use crate::pagemap;
@@ -25,6 +23,8 @@ pub struct CodeRange {
     pub unit: UnitId,
     /// Whether notice of writes to it can be had: it is private memory of no file that may be written.
     pub guardable: bool,
+    /// Of which file it is; 0 for memory of none.
+    pub inode: u64,
 }
 
 /// One address space. Threads and vfork children share it; fork copies it.
@@ -48,6 +48,8 @@ pub struct Space {
     private: FxHashMap<(bool, u64), UnitId>,
     /// Ranges whose file content has been or may have been written to.
     written: Vec<(u64, u64)>,
+    /// Its memory has been opened for writing: any of its code may change.
+    patched: bool,
     /// The modules that its program began with, if they are all of files.
     began_with: Option<Vec<UnitId>>,
     /// How many processes live in it.
@@ -91,6 +93,7 @@ impl Space {
             withheld: FxHashSet::default(),
             private: FxHashMap::default(),
             written: Vec::new(),
+            patched: false,
             began_with: None,
             users: 1,
             sides: Vec::new(),
@@ -110,7 +113,7 @@ impl Space {
     /// The same address space on another side: what is known of its code comes along.
     pub fn side(&self, family: usize, arenas: usize) -> Self {
         let (written, notices) = (self.written.clone(), self.notices.clone());
-        Self { written, notices, ..Self::new(family, arenas) }
+        Self { written, notices, patched: self.patched, ..Self::new(family, arenas) }
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
@@ -134,6 +137,8 @@ impl Space {
             withheld: self.withheld.clone(),
             private: FxHashMap::default(),
             written: self.written.clone(),
+            // What was opened is the memory of the original.
+            patched: false,
             began_with: None,
             users: 1,
             sides: Vec::new(),
@@ -346,6 +351,17 @@ impl Space {
         Code { unit: code.unit, range: (start, code.end), notices }
     }
 
+    /// Its memory has been opened for writing: from here on its code compares itself, wherever it lies.
+    pub fn note_patched(&mut self) {
+        self.patched = true;
+    }
+
+    /// Where there is code of a file with this inode, as far as is known.
+    pub fn code_of_file(&self, inode: u64) -> Vec<(u64, u64)> {
+        let of_it = self.code.iter().filter(|(_, code)| code.inode == inode);
+        of_it.map(|(start, code)| (*start, code.end)).collect()
+    }
+
     /// Forgets what is known of `range`: something has been mapped or protected there.
     ///
     /// Returns the units whose translations of it must be looked at.
@@ -471,10 +487,11 @@ impl Space {
     /// that a translation can lie near it. `group` are the mappings of its module.
     fn add_code(&mut self, family: &mut Family, tid: i32, mapping: &Mapping, group: &[Mapping]) {
         self.grown = next_state();
-        let written =
-            mapping.inode != 0 && !mapping.write && !mapping.shared && is_written(tid, mapping);
+        let file = mapping.inode != 0 && !mapping.write && !mapping.shared;
+        let written = self.patched || file && is_written(tid, mapping);
+        let inode = mapping.inode;
         if !written && let Some(unit) = self.shared_unit(family, tid, mapping, group) {
-            let range = CodeRange { end: mapping.end, unit, guardable: false };
+            let range = CodeRange { end: mapping.end, unit, guardable: false, inode };
             self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
@@ -494,7 +511,7 @@ impl Space {
             family.note_code(unit, tid, mapping);
             // It may have been known in pieces.
             self.code.retain(|at, _| !(start..end).contains(at));
-            self.code.insert(start, CodeRange { end, unit, guardable });
+            self.code.insert(start, CodeRange { end, unit, guardable, inode });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
             }
@@ -553,34 +570,7 @@ fn next_state() -> u64 {
     STATES.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The inode of the file at `path`.
-pub fn inode_of(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|metadata| metadata.ino())
-}
-
 /// Whether two neighbouring mappings belong to one module.
 fn continues(a: &Mapping, b: &Mapping) -> bool {
     a.inode != 0 && a.inode == b.inode && a.device == b.device && b.offset >= a.offset
-}
-
-/// Whether somebody has the mapped file open for writing, or may have: a page of a private mapping shows what is
-/// written to the file until it is copied.
-fn is_written(tid: i32, mapping: &Mapping) -> bool {
-    // A file without a path is one that a program has made for itself, and of a memfd the kernel does not know.
-    if mapping.name.ends_with(" (deleted)") {
-        return true;
-    }
-    let path = format!("/proc/{tid}/root{}", mapping.name);
-    inode_of(Path::new(&path)) == Some(mapping.inode) && sys::is_open_for_writing(&path)
-}
-
-/// The mapped file's version, if its path still leads to it.
-fn file_version(tid: i32, mapping: &Mapping) -> Option<(i128, u64)> {
-    let path = format!("/proc/{tid}/root{}", mapping.name);
-    let metadata = std::fs::metadata(path).ok()?;
-    if metadata.ino() != mapping.inode {
-        return None;
-    }
-    let mtime = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    Some((mtime, metadata.size()))
 }

@@ -24,6 +24,7 @@ pub mod nr {
     pub const CLONE: u64 = 56;
     pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
+    pub const CREAT: u64 = 85;
     pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;
     pub const MLOCKALL: u64 = 151;
@@ -90,7 +91,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
-        nr::OPENAT2 => SyscallClass::Host,
+        nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
         nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
         _ => SyscallClass::Native,
     }
@@ -405,7 +406,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         // What was written there is gone.
         nr::MADVISE if discards(a3) => Effect::Protected(range(a1, a2)),
         nr::MREMAP => Effect::Moved(range(a1, a2), range(result, a3)),
-        nr::OPEN | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
+        nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
         nr::GETDENTS64 => Effect::Listed(a1 as i32, a2, result),
         nr::SHMAT => Effect::Mapped(range(result, 4096)),
         _ => Effect::None,

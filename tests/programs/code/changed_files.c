@@ -1,7 +1,7 @@
 //@ variants: pie static
 //@ cflags: -O1
-/* Code that changes where nobody stores to it: in a private mapping of a file that is written to, or cut short, and in
- * memory whose content is taken away. */
+/* Code that changes where nobody stores to it: in a private mapping of a file that is written to, or cut short, in
+ * memory whose content is taken away, and wherever /proc/PID/mem reaches. */
 #include "check.h"
 
 typedef int function(void);
@@ -59,6 +59,62 @@ static void written_by_path(void)
     CHECK_EQ(result_of(at), 7, "after pwrite");
     munmap(at, 8192);
     close(fd);
+    unlink(path);
+}
+
+/* A file that nobody has open for writing when it is mapped. */
+static int closed_file(char *path, void **at)
+{
+    int fd = mkstemp(path);
+    MUST(fd >= 0 && ftruncate(fd, 8192) == 0 && pwrite(fd, code, sizeof code, 0) == sizeof code);
+    close(fd);
+    fd = open(path, O_RDONLY);
+    MUST(fd >= 0);
+    *at = map_code(fd);
+    close(fd);
+    return open(path, O_RDWR);
+}
+
+static void opened_later(void)
+{
+    char path[] = "changed-XXXXXX", other[] = "changed-XXXXXX";
+    void *at;
+    int fd = closed_file(path, &at);
+    MUST(fd >= 0 && pwrite(fd, "\7", 1, 1) == 1);
+    CHECK_EQ(result_of(at), 7, "after pwrite");
+    close(fd);
+    munmap(at, 8192);
+    unlink(path);
+
+    fd = closed_file(other, &at);
+    unsigned char *shared = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    MUST(fd >= 0 && shared != MAP_FAILED);
+    close(fd);
+    for (int i = 8; i < 20; i++) {
+        shared[1] = i;
+        CHECK_EQ(result_of(at), i, "after a store to another mapping");
+    }
+    munmap(shared, 8192), munmap(at, 8192);
+    unlink(other);
+}
+
+static void opened_by_child(void)
+{
+    char path[] = "changed-XXXXXX";
+    void *at;
+    int fd = closed_file(path, &at);
+    MUST(fd >= 0);
+    close(fd);
+    CHECK_EQ(result_of(at), 1, "before");
+    pid_t pid = fork();
+    if (pid == 0) {
+        fd = creat(path, 0600);
+        _exit(fd < 0 || write(fd, "\xb8\5\0\0\0\xc3", 6) != 6);
+    }
+    int status;
+    MUST(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK_EQ(result_of(at), 5, "after a child's write");
+    munmap(at, 8192);
     unlink(path);
 }
 
@@ -122,13 +178,98 @@ static void thrown_away(void)
     close(fd);
 }
 
+/* In the program itself, which is the kernel's to protect. */
+__attribute__((noinline, noclone)) static int one(void)
+{
+    int value;
+    __asm__ volatile("movl $1, %0" : "=a"(value));
+    return value;
+}
+
+/* Where the operand of `one`'s instruction is. */
+static off_t operand_of(void)
+{
+    const unsigned char *at = (const unsigned char *)one;
+    for (int i = 0; i < 32; i++)
+        if (at[i] == 0xb8 && memcmp(at + i + 2, "\0\0\0", 3) == 0)
+            return (off_t)(uintptr_t)(at + i + 1);
+    return 0;
+}
+
+static int memory_of(const char *path)
+{
+    int fd = open(path, O_RDWR);
+    MUST(fd >= 0);
+    return fd;
+}
+
+static void own_memory(void)
+{
+    off_t at = operand_of();
+    MUST(at != 0);
+    unsigned char *page = map_pages(8192, PROT_READ | PROT_WRITE);
+    memcpy(page, code, sizeof code);
+    MUST(mprotect(page, 8192, PROT_READ | PROT_EXEC) == 0);
+    CHECK_EQ(result_of(page), 1, "before");
+    CHECK_EQ(one(), 1, "before");
+    const char *paths[] = {"/proc/self/mem", "/proc/thread-self/mem"};
+    for (int p = 0; p < 2; p++) {
+        int fd = memory_of(paths[p]);
+        for (unsigned char i = 20 * p + 2; i < 20 * p + 12; i++) {
+            MUST(pwrite(fd, &i, 1, at) == 1);
+            CHECK_EQ(one(), i, "the program's own code");
+            MUST(lseek(fd, (off_t)(uintptr_t)page + 1, SEEK_SET) > 0 && write(fd, &i, 1) == 1);
+            CHECK_EQ(result_of(page), i, "code in memory of no file");
+        }
+        close(fd);
+    }
+    munmap(page, 8192);
+}
+
+static void memory_of_child(void)
+{
+    int ask[2], tell[2], value;
+    char path[64], byte;
+    off_t at = operand_of();
+    MUST(at != 0 && pipe(ask) == 0 && pipe(tell) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ask[1]);
+        while (read(ask[0], &byte, 1) == 1) {
+            value = one();
+            if (write(tell[1], &value, sizeof value) != sizeof value)
+                _exit(1);
+        }
+        _exit(0);
+    }
+    MUST(write(ask[1], "", 1) == 1 && read(tell[0], &value, sizeof value) == sizeof value);
+    snprintf(path, sizeof path, "/proc/%d/mem", pid);
+    int fd = memory_of(path);
+    for (unsigned char i = 51; i < 60; i++) {
+        MUST(pwrite(fd, &i, 1, at) == 1);
+        MUST(write(ask[1], "", 1) == 1 && read(tell[0], &value, sizeof value) == sizeof value);
+        CHECK_EQ(value, i, "a child's code");
+    }
+    CHECK(one() != 59, "only the child's");
+    close(fd);
+    close(ask[1]);
+    int status;
+    MUST(waitpid(pid, &status, 0) == pid);
+    CHECK_EQ(status, 0, "the child");
+    close(ask[0]), close(tell[0]), close(tell[1]);
+}
+
 int main(void)
 {
     RUN(written);
     RUN(written_by_path);
+    RUN(opened_later);
+    RUN(opened_by_child);
     RUN(stored);
     RUN(by_child);
     RUN(cut_short);
     RUN(thrown_away);
+    RUN(own_memory);
+    RUN(memory_of_child);
     return done();
 }

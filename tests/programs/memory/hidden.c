@@ -187,6 +187,37 @@ static void again(void)
     close(file);
 }
 
+static volatile int asked_for_long;
+static volatile pid_t busy;
+
+/* Always in a system call or about to make one, and never asleep. */
+static void *is_busy(void *unused)
+{
+    char name[16];
+    busy = gettid();
+    while (!asked_for_long)
+        prctl(PR_GET_NAME, name);
+    return unused;
+}
+
+static void states(void)
+{
+    pthread_t thread;
+    char path[64], state;
+    int asleep = 0;
+    MUST(pthread_create(&thread, NULL, is_busy, NULL) == 0);
+    while (busy == 0)
+        sched_yield();
+    sprintf(path, "/proc/self/task/%d/stat", busy);
+    for (int i = 0; i < 300; i++) {
+        MUST(sscanf(contents_of(path), "%*d %*s %c", &state) == 1);
+        asleep += state != 'R';
+    }
+    asked_for_long = 1;
+    MUST(pthread_join(thread, NULL) == 0);
+    say("a busy thread: asleep %d times", asleep);
+}
+
 static void *in_thread(void *unused)
 {
     (void)unused;
@@ -275,6 +306,7 @@ int main(void)
     RUN(by_any_way);
     RUN(sizes);
     RUN(others);
+    RUN(states);
     RUN(again);
     RUN(threads);
     RUN(entries);

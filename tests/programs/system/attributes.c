@@ -49,8 +49,10 @@ static void no_time_stamps(void)
 
 static void scheduling(void)
 {
-    CHECK_EQ(getpriority(PRIO_PROCESS, 0), 0, "nice value");
-    CHECK_EQ(nice(3), 3, "nice");
+    /* Whoever runs the tests may be nice. */
+    int before = getpriority(PRIO_PROCESS, 0), wanted = before + 3 < 19 ? before + 3 : 19;
+    CHECK_EQ(nice(3), wanted, "nice");
+    CHECK_EQ(getpriority(PRIO_PROCESS, 0), wanted, "nice value");
     CHECK_EQ(sched_getscheduler(0), SCHED_OTHER, "scheduler");
     cpu_set_t all, one;
     CHECK_EQ(sched_getaffinity(0, sizeof all, &all), 0, "affinity");

@@ -96,6 +96,7 @@ pub enum SyscallClass {
     Protect = 7,
     /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see [`Slot::Watched`].
     Watched = 9,
-    /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows what is the virtual CPU's.
+    /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows what is the virtual CPU's,
+    /// or is opened for writing and may hold code.
     Open = 8,
 }

@@ -1,10 +1,11 @@
 //! System calls that concern the host only by their arguments. Programs make them by the thousand, and nearly always about
 //! something else: mmap, munmap, mprotect and madvise, where they touch code or what is ours; open and openat, where the file may be one of
-//! `/proc` that shows what is the virtual CPU's; lseek and the like, where it is.
+//! `/proc` that shows what is the virtual CPU's, or one with code that is opened for writing; lseek and the like, where it is.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, ecx, edi, edx, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx, rdi, rsi,
+    CodeLabel, byte_ptr, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx, rdi,
+    rsi, word_ptr,
 };
 
 use super::{ALL, Builder, begin_request, restore_flags, save_flags, state};
@@ -37,6 +38,10 @@ const _: () = {
         at += 1;
     }
 };
+/// The bits of open's flags that say whether for writing: O_ACCMODE.
+const ACCESS_MODE: u32 = 3;
+/// O_CREAT and O_EXCL.
+const NEW_FILE: u32 = 0o300;
 /// The bit of [`Slot::Watched`] for all descriptors from it on.
 const LAST_WATCHED: u32 = 63;
 /// Longer paths the kernel does not take.
@@ -48,7 +53,8 @@ const LONGEST_PATH: u32 = 4096;
 /// ```text
 /// all registers and flags saved, as before a request
 /// lseek, pread64, getdents64: the descriptor is watched --> ring;  --> run_and_go
-/// open, openat: the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
+/// open, openat: a file that is there already is opened for writing --> ring
+///     the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
 /// it is none of mmap, munmap, mprotect and madvise --> ring
 /// it makes something executable --> ring
 /// mmap where the kernel chooses the place --> run_and_go
@@ -159,20 +165,27 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.jmp(nobody)?;
     asm.set_label(&mut path_at)?;
     asm.mov(rdi, rsi)?;
+    asm.mov(esi, edx)?;
     asm.set_label(&mut path)?;
     emit_path(b, ask, nobody)
 }
 
-/// Goes to `ask` where the path at rdi ends with one of [`LOOKED_AT`], or is too long, else to `nobody`.
+/// Goes to `ask` where the path at rdi ends with one of [`LOOKED_AT`], or is too long, or is opened for writing by the
+/// flags in esi and may be there already, because there may be code in it; else to `nobody`.
 ///
 /// ```text
 /// rax := "/";  for each byte of the path, and the zero behind it: rax := rax << 8 | it
+/// for writing, and not only if it is new: it is /dev/null --> nobody;  --> ask
 /// for each end: the last bytes in rax are those, and a zero --> ask
 /// --> nobody
 /// ```
 fn emit_path(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emit {
+    /// The last eight bytes of `/dev/null`, its zero included, as they stand in rax, and the others in memory.
+    const NULL: (u64, i32) = (u64::from_be_bytes(*b"ev/null\0"), i16::from_le_bytes(*b"/d") as i32);
     let asm = &mut b.asm;
     let mut next = asm.create_label();
+    let mut looked_at = asm.create_label();
+    asm.mov(r9, rdi)?;
     asm.mov(rax, u64::from(b'/'))?;
     asm.mov(r10d, LONGEST_PATH)?;
     asm.set_label(&mut next)?;
@@ -184,6 +197,20 @@ fn emit_path(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emit 
     asm.or(rax, rcx)?;
     asm.test(ecx, ecx)?;
     asm.jne(next)?;
+    asm.test(esi, ACCESS_MODE)?;
+    asm.je(looked_at)?;
+    asm.and(esi, NEW_FILE)?;
+    asm.cmp(esi, NEW_FILE)?;
+    asm.je(looked_at)?;
+    asm.mov(rcx, NULL.0)?;
+    asm.cmp(rax, rcx)?;
+    asm.jne(ask)?;
+    asm.cmp(r10d, LONGEST_PATH - b"/dev/null\0".len() as u32)?;
+    asm.jne(ask)?;
+    asm.cmp(word_ptr(r9), NULL.1)?;
+    asm.jne(ask)?;
+    asm.jmp(nobody)?;
+    asm.set_label(&mut looked_at)?;
     for end in LOOKED_AT {
         let word = end.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)) << 8;
         let above = 64 - 8 * (end.len() as u32 + 1);

@@ -29,9 +29,13 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     Tracee(tid).cont(0)
 }
 
-/// Whether a thread stands where it can be let go: in translated code.
+/// Whether a thread stands where it can be let go: in translated code, and in an address space that no other process
+/// needs.
 pub fn in_place(machine: &Machine, tid: Tid) -> bool {
-    machine.threads.get(&tid).is_some_and(|thread| matches!(thread.mode, Mode::Running))
+    let Some(thread) = machine.threads.get(&tid) else { return false };
+    let process = machine.processes.get(&thread.pid);
+    let space = process.and_then(|process| machine.spaces.get(process.space)?.as_ref());
+    matches!(thread.mode, Mode::Running) && space.is_none_or(|space| space.users == 1)
 }
 
 /// Puts a thread back into its own code and lets it go, counted up to here.

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use lwp_ptrace::Tid;
+
 use crate::machine::Machine;
 use crate::memory_map::{CONTEXTS_AT, SLOTS, slot_offset};
 
@@ -16,13 +18,12 @@ pub const LOOK: Duration = Duration::from_micros(100);
 
 /// Whether every thread of the program sleeps in a system call of its own.
 pub fn is_reached(machine: &Machine) -> bool {
-    machine.threads.keys().all(|tid| {
-        match std::fs::read_to_string(format!("/proc/{tid}/syscall")) {
-            Ok(text) => sleeps(&text),
-            // There is nothing to wait for.
-            Err(_) => true,
-        }
-    })
+    machine.threads.keys().all(|tid| sleeps_by_itself(*tid))
+}
+
+/// Whether a thread sleeps in a system call of its own, or is gone: then there is nothing to wait for.
+pub fn sleeps_by_itself(tid: Tid) -> bool {
+    std::fs::read_to_string(format!("/proc/{tid}/syscall")).map_or(true, |text| sleeps(&text))
 }
 
 /// Whether this, as the kernel describes it, is a thread's own system call, and not that by which it waits for us.

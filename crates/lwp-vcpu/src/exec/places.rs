@@ -1,12 +1,13 @@
 //! Where arenas go in an address space.
 
+use lwp_dbt::Layout;
 use lwp_ptrace::Tid;
 
 use super::{AT_BASE, AT_ENTRY, AT_SYSINFO_EHDR, GIB};
 use crate::arena::Arena;
 use crate::family::Family;
 use crate::maps::{self, Mapping};
-use crate::memory_map::{LOW, REACH, is_ours};
+use crate::memory_map::{LOW, REACH, is_ours, low_places, low_window};
 
 /// An arena to be: address, bytes, offset in its family's memory.
 pub type ArenaPlan = (u64, u64, u64);
@@ -102,25 +103,37 @@ pub fn with_avoided(mappings: &[Mapping], avoided: &[(u64, u64)]) -> Vec<Mapping
     out
 }
 
-/// Where the arenas of a side go: near the libraries, and near the program. `None` where there is no
-/// more room.
-pub fn plan_side(mappings: &[Mapping]) -> Option<Vec<ArenaPlan>> {
+/// Where the first arenas of a side go: near the libraries, and near the program. What lies far from both, or has no room
+/// near it, gets an arena when it runs.
+pub fn plan_side(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
+    let near = |m: &Mapping, anchor: u64| anchor != 0 && m.start.abs_diff(anchor) < GIB / 2;
     let code = |m: &&Mapping| m.execute && m.inode != 0 && !is_ours(m) && m.start < 1 << 47;
-    let extent = |high: bool| {
-        let group =
-            || mappings.iter().filter(code).filter(|m| (m.start >= 0x7000_0000_0000) == high);
+    let extent = |anchor: u64| {
+        let group = || mappings.iter().filter(code).filter(|m| near(m, anchor));
         Some((group().map(|m| m.start).min()?, group().map(|m| m.end).max()?))
     };
+    let library = extent(anchors.library);
+    let program = extent(anchors.program)
+        .filter(|_| library.is_none() || anchors.program.abs_diff(anchors.library) >= GIB / 2);
     let mut taken = mappings.to_vec();
     let mut out = Vec::new();
-    for (place, extent) in [extent(true), extent(false)].into_iter().flatten().enumerate() {
+    for (place, extent) in [library, program].into_iter().flatten().enumerate() {
         let gap = |bytes| Some((gap_near(&taken, extent, bytes)?, bytes));
-        let (at, bytes) = ARENAS_SIDE.into_iter().find_map(gap)?;
+        let Some((at, bytes)) = ARENAS_SIDE.into_iter().find_map(gap) else { continue };
         out.push((at, bytes, (place as u64 + 1) * GIB));
         taken.push(Mapping { start: at, end: at + bytes, ..mappings[0].clone() });
         taken.sort_by_key(|mapping| mapping.start);
     }
-    Some(out)
+    out
+}
+
+/// The low window of a side: the first place for one where nothing lies. `None` where there is none.
+pub fn low_for_side(mappings: &[Mapping]) -> Option<Layout> {
+    let free = |low: &u64| {
+        let end = low + Layout::BYTES;
+        !mappings.iter().any(|m| m.start < end && *low < m.end)
+    };
+    low_places().find(free).map(low_window)
 }
 
 /// Where another arena of a family can go: in a gap of these mappings near `extent`.

@@ -153,8 +153,8 @@ pub fn statm(text: &[u8], ours: &Ours) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// One line of everything. `runs` says that the thread it tells of is the one that reads it.
-pub fn stat(text: &[u8], ours: &Ours, runs: bool) -> Vec<u8> {
+/// One line of everything. `runs` says of a state's letter whether the thread runs natively.
+pub fn stat(text: &[u8], ours: &Ours, runs: impl Fn(&str) -> bool) -> Vec<u8> {
     /// Places behind the name, which may hold blanks and parentheses.
     const STATE: usize = 0;
     const VSIZE: usize = 20;
@@ -165,7 +165,7 @@ pub fn stat(text: &[u8], ours: &Ours, runs: bool) -> Vec<u8> {
         word.parse().map_or(word.to_owned(), |value: u64| value.saturating_sub(less).to_string())
     };
     let words = rest.split_whitespace().enumerate().map(|(place, word)| match place {
-        STATE if runs || word == "t" => "R".to_owned(),
+        STATE if runs(word) => "R".to_owned(),
         VSIZE => less(word, ours.bytes),
         RSS => less(word, ours.resident / PAGE),
         _ => word.to_owned(),
@@ -180,11 +180,11 @@ pub fn stat(text: &[u8], ours: &Ours, runs: bool) -> Vec<u8> {
 }
 
 /// The same by lines; `traced` leaves its tracer in place.
-pub fn status(text: &[u8], ours: &Ours, runs: bool, traced: bool) -> Vec<u8> {
+pub fn status(text: &[u8], ours: &Ours, runs: impl Fn(&str) -> bool, traced: bool) -> Vec<u8> {
     each_line(text, |line| {
         let (name, value) = line.split_once(':')?;
         let less = match name {
-            "State" if runs || value.trim().starts_with('t') => {
+            "State" if value.trim().get(..1).is_some_and(&runs) => {
                 return Some("State:\tR (running)\n".to_owned());
             }
             "TracerPid" if !traced => return Some("TracerPid:\t0\n".to_owned()),
@@ -266,6 +266,10 @@ fn with_number(line: &str, number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stopped(state: &str) -> bool {
+        state == "t"
+    }
     use crate::memory_map::LOW;
 
     /// A mapping like that of a table in a huge page, and one of the program.
@@ -301,7 +305,7 @@ mod tests {
         let text = "Name:\ta\nState:\tt (tracing stop)\nTracerPid:\t77\nVmSize:\t    4000 kB\nVmLib:\t 5 kB\n";
         let want =
             "Name:\ta\nState:\tR (running)\nTracerPid:\t0\nVmSize:\t    2976 kB\nVmLib:\t 5 kB\n";
-        assert_eq!(String::from_utf8_lossy(&status(text.as_bytes(), &ours, false, false)), want);
+        assert_eq!(String::from_utf8_lossy(&status(text.as_bytes(), &ours, stopped, false)), want);
         let sums = "00100000-7fff00000000 ---p 00000000 00:00 0    [rollup]\nRss:                 612 kB\n";
         let want = "00100000-7fff00000000 ---p 00000000 00:00 0    [rollup]\nRss:                 100 kB\n";
         assert_eq!(String::from_utf8_lossy(&rollup(sums.as_bytes(), &ours)), want);
@@ -314,9 +318,9 @@ mod tests {
             let middle = "1 ".repeat(19);
             format!("7 (a) b (c) {state} {middle}{vsize} {rss} 9\n")
         };
-        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, true);
+        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, |_| true);
         assert_eq!(String::from_utf8_lossy(&out), fields("R", 4096, 4));
-        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, false);
+        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, stopped);
         assert_eq!(String::from_utf8_lossy(&out), fields("S", 4096, 4));
     }
 

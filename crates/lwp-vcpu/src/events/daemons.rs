@@ -1,0 +1,46 @@
+//! Processes that the program leaves behind: daemons, which live in sessions of their own.
+//!
+//! Natively a command is over when its program is, whatever it has left behind. What still runs in the program's session
+//! belongs to it and is waited for. Daemons go on natively once there is nothing else; not where they have been shown a
+//! processor with Lightweight Profiling, which they would lose.
+
+use std::time::Duration;
+
+use lwp_ptrace::sys;
+
+use crate::machine::Machine;
+
+/// How often sessions are looked at once the program is over: nothing tells of a new one.
+pub const LOOK: Duration = Duration::from_millis(20);
+
+/// The sessions that a program has been in, in one of which its processes are waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sessions {
+    first: Option<i32>,
+    last: Option<i32>,
+}
+
+impl Sessions {
+    /// Those of a program that begins as `pid`.
+    pub fn at_first(pid: i32) -> Self {
+        let first = sys::session_of(pid).ok();
+        Self { first, last: first }
+    }
+
+    /// The program is about to end as `pid`.
+    pub fn at_last(&mut self, pid: i32) {
+        self.last = sys::session_of(pid).ok();
+    }
+
+    fn have(&self, pid: i32) -> bool {
+        // One that is gone is reported by itself.
+        sys::session_of(pid).is_ok_and(|session| [self.first, self.last].contains(&Some(session)))
+    }
+}
+
+/// Whether the processes that are left are all daemons, which can be let go.
+pub fn are_left_alone(machine: &Machine, sessions: &Sessions) -> bool {
+    (machine.config.lwp.is_none() || machine.samples())
+        && !machine.threads.is_empty()
+        && !machine.threads.values().any(|thread| sessions.have(thread.pid))
+}

@@ -1,0 +1,169 @@
+//! Sides of an address space: what threads with a profile of Lightweight Profiling run on.
+
+use lwp_dbt::{Lwp, Selection};
+use lwp_ptrace::Tid;
+
+use super::places::{Anchors, low_for_side, plan_side};
+use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall, undumped};
+use crate::family::{Basis, Kind};
+use crate::inject::Injector;
+use crate::machine::Machine;
+use crate::maps::{self, Status};
+use crate::memory_map::LOW_WINDOWS;
+
+/// Address and bytes.
+type Range = (u64, u64);
+
+/// Why a side could not be mapped.
+#[derive(Debug)]
+enum SideError {
+    /// Something has come to lie where there was room.
+    Taken(String),
+    /// Something else, which would be the same again.
+    Other(String),
+}
+
+impl SideError {
+    fn into_reason(self) -> String {
+        match self {
+            Self::Taken(reason) | Self::Other(reason) => reason,
+        }
+    }
+}
+
+impl From<String> for SideError {
+    fn from(reason: String) -> Self {
+        Self::Other(reason)
+    }
+}
+
+impl Machine {
+    /// Makes the side of an address space that threads with profiling on run on, where `selection` is
+    /// counted down. The thread stands in its application state; other threads go on meanwhile, and may map
+    /// something where there was room.
+    pub fn add_side(&mut self, tid: Tid, selection: Selection) -> Result<(), String> {
+        const TRIES: usize = 16;
+        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        let base =
+            self.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
+        self.lwp_forget_cuts();
+        let mut mapped = self.map_side(tid, base, selection);
+        for _ in 1..TRIES {
+            if !matches!(mapped, Err(SideError::Taken(_))) {
+                break;
+            }
+            mapped = self.map_side(tid, base, selection);
+        }
+        let family = mapped.map_err(SideError::into_reason)?;
+        let arenas = self.usual_arenas(family);
+        let side = match self.spaces.get(base) {
+            Some(Some(space)) => space.side(family, arenas),
+            _ => return Err("no such address space".into()),
+        };
+        let index = self.add_space(side);
+        if let Some(Some(space)) = self.spaces.get_mut(base) {
+            space.sides.push((selection, index));
+            space.tell_again();
+        }
+        self.tell_code(base);
+        Ok(())
+    }
+
+    /// Maps such a side, and returns its family. Where that fails nothing of it is left.
+    fn map_side(
+        &mut self,
+        tid: Tid,
+        base: usize,
+        selection: Selection,
+    ) -> Result<usize, SideError> {
+        let Some(Some(space)) = self.spaces.get(base) else {
+            return Err("no such address space".to_owned().into());
+        };
+        let windows = space.sides.len() + 1;
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings)
+            .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
+        let (lwp, plan) = (Lwp::On(selection), self.plan());
+        let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
+        let mut surplus = Vec::new();
+        let (kind, place) = match room {
+            Some(layout) => {
+                let arenas = plan_side(&mappings, Anchors::of(tid));
+                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED_NOREPLACE)
+            }
+            None => {
+                let (retired, later) = self.retire_side(base)?;
+                surplus = later;
+                let Kind { basis: Basis { layout, .. }, arenas } = retired;
+                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED)
+            }
+        };
+        let is_new = !self.layouts.contains_key(&kind);
+        let family = self.family_for(kind)?;
+        let made = self.map_family(tid, site, family, place);
+        if !surplus.is_empty() {
+            let mut injector = Injector::new(tid, site, &Status::read(tid));
+            for (address, bytes) in surplus {
+                injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
+            }
+        }
+        if made.is_err() && is_new {
+            self.drop_family(family);
+        }
+        made.map(|()| family)
+    }
+
+    /// Maps a family's low window and arenas into the address space of `tid`, all of them or none.
+    fn map_family(&self, tid: Tid, site: u64, family: usize, place: u64) -> Result<(), SideError> {
+        let maps = self.family_maps(family, Table::Empty, place)?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let fd = self.reopen_memory(&mut injector, family)?;
+        let mut failed = None;
+        for (done, map) in maps.iter().enumerate() {
+            if let Err(reason) = self.map_late(&mut injector, map, fd) {
+                failed = Some((done, reason));
+                break;
+            }
+        }
+        if let (None, Some(Some(of))) = (&failed, self.families.get(family)) {
+            injector.calls(&undumped(of))?;
+        }
+        // What was there before is gone where it was mapped over.
+        if let Some((done, _)) = failed.as_ref().filter(|_| place == MAP_FIXED_NOREPLACE) {
+            for map in &maps[..*done] {
+                injector.call([SYS_MUNMAP, map.address, map.bytes, 0, 0, 0, 0])?;
+            }
+        }
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        match failed {
+            None => Ok(()),
+            Some((_, reason)) if place == MAP_FIXED_NOREPLACE => Err(SideError::Taken(reason)),
+            Some((_, reason)) => Err(SideError::Other(reason)),
+        }
+    }
+
+    /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over it in
+    /// one step, since a thread may still wait in its routines, which are the same. Returns where it has other arenas
+    /// than its first, which nothing is mapped over.
+    fn retire_side(&mut self, base: usize) -> Result<(Kind, Vec<Range>), String> {
+        let in_use = |side: usize| self.threads.values().any(|thread| thread.side == Some(side));
+        let Some(space) = &self.spaces[base] else { return Err("no such address space".into()) };
+        let idle = space.sides.iter().position(|(_, side)| !in_use(*side));
+        let idle = idle.ok_or(match space.sides.len() + 1 < LOW_WINDOWS {
+            true => "no room below 2 GiB for the translations of code with a profile",
+            false => "too many different ways of profiling at a time in one address space",
+        })?;
+        let side = match &mut self.spaces[base] {
+            Some(space) => space.sides.remove(idle).1,
+            None => return Err("no such address space".into()),
+        };
+        let (space, family) = self.side(side).ok_or("a side without a family")?;
+        let (index, kind) = (family.index, family.kind.clone());
+        let later = family.arenas.iter().enumerate().skip(kind.arenas.len());
+        let later = later.filter(|(at, _)| space.has_arena(*at));
+        let later = later.map(|(_, arena)| (arena.address, arena.bytes)).collect();
+        self.spaces[side] = None;
+        self.drop_family(index);
+        Ok((kind, later))
+    }
+}
