@@ -182,6 +182,10 @@ pub struct StatArgs {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub interval_print: Option<u64>,
 
+    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate cycles
+    #[arg(long, conflicts_with = "interval_print")]
+    pub model: bool,
+
     /// Print large numbers with thousands separators, as is done anyway
     #[arg(long, overrides_with = "no_big_num")]
     pub big_num: bool,
@@ -414,6 +418,22 @@ impl MachineArgs {
         config.native_fallback = self.fallback == Fallback::Native;
         config.timeout = self.timeout();
         config
+    }
+}
+
+impl MachineArgs {
+    /// Has the misses of `--cache` counted instruction by instruction.
+    pub fn add_model(&self, config: &mut Config) -> Result<(), Failure> {
+        if !lwp_vcpu::can_watch_caches() {
+            return Err(usage_error(
+                "this processor cannot watch a modelled data cache: it lacks BMI2 or FSGSBASE",
+                "leave the model out, or run on a processor that has both",
+            ));
+        }
+        // What watches the caches is LWP's countdown.
+        config.lwp = None;
+        config.model = Some(self.lwp.caches());
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::{Event, Profile, Recording, Tree};
+use lwp_profile::{Event, Modelled, Profile, Recording, Tree};
 use lwp_symbols::{Detail, InContext, Options};
 use lwp_terminal::escape::printable;
 
@@ -97,6 +97,7 @@ pub fn open_contexts(
     let recording = read(path)?;
     let options = names.options();
     let events: Vec<&str> = match recording.events.is_empty() {
+        true if recording.is_modelled() => [&Event::EXACT[..], &Modelled::NAMES[..]].concat(),
         true => Event::EXACT.to_vec(),
         false => recording.events.iter().map(|event| event.name.as_str()).collect(),
     };

@@ -8,7 +8,8 @@ use crate::chunk::{self, Batch, Batches, Chunk, Kind, ReadError};
 use crate::names::RecordedNames;
 use crate::recording::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,
-    RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    RecordedMisses, RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent,
+    ThreadExecutions,
 };
 use crate::tally::Tally;
 use crate::wire::{Input, WireError};
@@ -229,6 +230,17 @@ impl Recording {
             let how: u64 = input.number()?;
             let (alone, taken) = (how & 1 != 0, how & 2 != 0);
             thread.jumps.push(RecordedJump { from, to, end, alone, taken, times: input.number()? });
+        }
+        // Recordings before 1.4 end here, and those without a model.
+        let missed = if input.is_empty() { 0 } else { input.number()? };
+        for _ in 0..missed {
+            thread.misses.push(RecordedMisses {
+                at: read_place(&mut input)?,
+                loads: input.number()?,
+                stores: input.number()?,
+                memory_loads: input.number()?,
+                memory_stores: input.number()?,
+            });
         }
         self.threads.insert(thread.serial, thread);
         Ok(())

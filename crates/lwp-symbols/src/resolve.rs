@@ -1,5 +1,6 @@
 //! A recording becomes a profile.
 
+mod modelled;
 mod places;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 
 use lwp_profile::{
     Block, BlockCount, BlockEnd, Builder, Code, Event, Frame, Function, FunctionId, Location,
-    LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedNames, Recording, StackId, Thread,
-    ThreadId, Tree, Values,
+    LocationId, Mode, Modelled, Module, ModuleId, Origin, Profile, RecordedNames, Recording,
+    StackId, Thread, ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
@@ -95,7 +96,7 @@ pub fn profile(recording: &Recording, options: &Options) -> Resolved {
     let sampled = !recording.events.is_empty();
     let (mode, events) = match sampled {
         true => (Mode::Sampled, sampled_events(recording)),
-        false => (Mode::Exact, Event::exact()),
+        false => (Mode::Exact, modelled::events(recording.is_modelled())),
     };
     let mut resolver = Resolver::new(recording, options, mode, events);
     if sampled {
@@ -144,8 +145,8 @@ fn sampled_events(recording: &Recording) -> Vec<Event> {
     recording.events.iter().map(event).collect()
 }
 
-/// Signed sums of the exact events: corrections may come before what they correct.
-type Sums = [i64; Event::EXACT.len()];
+/// Signed sums of the exact events, and of a model's: corrections may come before what they correct.
+type Sums = [i64; Event::EXACT.len() + Modelled::NAMES.len()];
 
 /// The sums of a location.
 fn sums_of(sums: &mut Vec<Sums>, location: LocationId) -> &mut Sums {
@@ -460,11 +461,16 @@ impl<'a> Resolver<'a> {
                 let not_taken = if jump.taken { 0 } else { jump.times };
                 branches(jump.end, jump.times, not_taken, sums_of(&mut sums, location));
             }
+            if recording.is_modelled() {
+                self.model(thread, &mut sums);
+            }
+            let events = self.builder.events();
             let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
             let thread = self.builder.thread(Thread { comm, pid, tid });
             for (index, sums) in sums.iter().enumerate() {
                 let location = LocationId(index as u32);
-                let values = Values(sums.iter().map(|&n| u64::try_from(n).unwrap_or(0)).collect());
+                let values = sums[..events].iter().map(|&n| u64::try_from(n).unwrap_or(0));
+                let values = Values(values.collect());
                 if !values.is_zero() {
                     let stack = self.builder.stack(vec![location]);
                     self.builder.sample(thread, stack, &values);

@@ -105,6 +105,11 @@ pub struct RecordArgs {
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
 
+    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate cycles: events
+    /// of their own in every report
+    #[arg(long)]
+    pub model: bool,
+
     /// Keep no names in the recording: reports then need the programs and libraries as they were
     #[arg(long)]
     pub no_names: bool,
@@ -136,6 +141,15 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     if !sampled.is_empty() {
         // The countdown of LWP is what samples.
         config.lwp = None;
+    }
+    if args.model && !sampled.is_empty() {
+        return Err(usage_error(
+            "--model is for recordings that count everything, and this one samples",
+            "leave -c, -F and -e out, or sample dcache-misses",
+        ));
+    }
+    if args.model {
+        args.counting.machine.add_model(&mut config)?;
     }
     config.languages = !sampled.is_empty() && args.lang.has(Language::Python);
     if !args.counting.machine.deterministic {
@@ -289,6 +303,9 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(String, String)> {
     .to_vec();
     let facts = provenance::facts(&directory, &|name| std::env::var(name).ok());
     info.extend(facts);
+    if args.model {
+        info.push(("model".to_owned(), machine.lwp.caches().to_string()));
+    }
     info.extend(args.tags.iter().map(|(key, value)| (format!("tag.{key}"), value.clone())));
     info
 }
