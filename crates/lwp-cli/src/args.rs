@@ -102,7 +102,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Show or empty the cache of translations, which makes the second run of a program start faster
+    /// Show or empty the cache: translations, which make the second run of a program start faster, and the programs
+    /// and libraries that were recorded
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Check what this machine allows, and say what to do about the rest
@@ -252,7 +253,7 @@ pub struct MachineArgs {
     #[arg(long)]
     pub aslr: bool,
 
-    /// Neither use nor keep translations from run to run (see `lwp cache`)
+    /// Neither use nor keep translations from run to run (see `lwp cache`); nor keep recorded programs and libraries
     #[arg(long)]
     pub no_cache: bool,
 

@@ -31,6 +31,10 @@ pub struct NameArgs {
     #[arg(long = "debug-dir", value_name = "DIR")]
     pub debug_dirs: Vec<PathBuf>,
 
+    /// Do not ask the servers of DEBUGINFOD_URLS for files that are not here
+    #[arg(long)]
+    pub no_debuginfod: bool,
+
     /// Show the evaluators of interpreted languages, as CPython's _PyEval_EvalFrameDefault, beside the functions
     /// that they execute
     #[arg(long)]
@@ -38,11 +42,17 @@ pub struct NameArgs {
 }
 
 impl NameArgs {
+    /// Where nobody is asked who may take long to answer.
+    pub fn offline() -> Self {
+        Self { no_debuginfod: true, ..Self::default() }
+    }
+
     /// How names are to be looked for.
     pub fn options(&self) -> Options {
         let from_files = !self.debug_dirs.is_empty();
         let (debug_roots, no_fold) = (self.debug_dirs.clone(), self.no_fold);
-        Options { debug_roots, from_files, no_fold, ..Options::default() }
+        let builds = crate::builds::store(!self.no_debuginfod);
+        Options { debug_roots, from_files, no_fold, builds, ..Options::default() }
     }
 }
 

@@ -89,6 +89,13 @@ impl Recording {
             };
             return Err(MergeError::Events { left: names(self), right: names(other) });
         }
+        if self.info("model") != other.info("model") {
+            let model = |recording: &Self| match recording.info("model") {
+                "" => "those of no model".to_owned(),
+                model => format!("those of the model {model}"),
+            };
+            return Err(MergeError::Events { left: model(self), right: model(other) });
+        }
         // Names of generated code belong to a process, by its number.
         let generating: BTreeSet<i32> = self.symbols.iter().map(|symbol| symbol.pid).collect();
         if let Some(symbol) = other.symbols.iter().find(|symbol| generating.contains(&symbol.pid)) {

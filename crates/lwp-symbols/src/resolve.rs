@@ -16,6 +16,7 @@ use lwp_profile::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::builds::Builds;
 use crate::calls;
 use crate::dwarf::SourceFrame;
 use crate::files::Files;
@@ -36,6 +37,8 @@ pub struct Options {
     pub whole_functions: Option<u64>,
     /// Look into the files first, and use the names that the recording keeps only of files that are gone.
     pub from_files: bool,
+    /// Where files are looked for that are not where they were, by build id.
+    pub builds: Option<Arc<dyn Builds>>,
     /// Show the evaluators of interpreted languages beside the functions that they execute.
     pub no_fold: bool,
 }
@@ -224,7 +227,8 @@ pub type Instruction = (u64, Vec<u8>);
 
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
-        let files = Files::new(&recording.files, &options.debug_roots);
+        let mut files = Files::new(&recording.files, &options.debug_roots);
+        files.builds = options.builds.as_deref();
         let mut first: FxHashMap<(&str, &[u8]), u32> = FxHashMap::default();
         let mut same = FxHashMap::default();
         for (&id, module) in &recording.modules {
@@ -239,7 +243,10 @@ impl<'a> Resolver<'a> {
             let of_it = |names: &&RecordedNames| same.get(&names.module) == Some(&id);
             let kept: Vec<&RecordedNames> = recording.names.iter().filter(of_it).collect();
             if !kept.is_empty() && !options.from_files {
-                return ModuleNames::kept(module, &kept);
+                let names = ModuleNames::kept(module, &kept);
+                let more = (!names.has_debug() && id == module.id)
+                    .then(|| ModuleNames::with_debug(module, &files, code));
+                return more.flatten().unwrap_or(names);
             }
             let names = ModuleNames::find(module, &files, code);
             match kept.is_empty() || names.elf().is_some() {

@@ -13,6 +13,7 @@ use lwp_terminal::escape::printable;
 use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::usage_error;
+use crate::builds;
 use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
@@ -184,22 +185,28 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let outcome = outcome?;
     recorder.finish(&outcome)?;
     args.counting.say_if_unmarked(&outcome);
-    let recording = keep_names(args, &recorder);
-    if !args.quiet {
-        if args.counting.machine.verbose {
-            let _ = lwp_terminal::say_text(&holds(&args.output, &outcome));
-        }
-        // What follows is a courtesy: the recording is safe whatever becomes of it.
-        match recording.and_then(|recording| summary(&args.output, &recording, &outcome)) {
-            Ok(text) => {
-                let _ = lwp_terminal::say_text(&text);
-            }
-            Err(failure) => drop(failure.report()),
-        }
-    } else if let Err(failure) = recording {
+    // What follows is a courtesy: the recording is safe whatever becomes of it.
+    if let Err(failure) = look_back(args, &recorder, &outcome) {
         let _ = failure.report();
     }
     Ok(args.counting.ending(companion, &outcome))
+}
+
+/// Keeps what reports will want of the files that were executed, and says what was recorded.
+fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Result<(), Failure> {
+    let recording = keep_names(args, recorder)?;
+    if !args.quiet {
+        if args.counting.machine.verbose {
+            let _ = lwp_terminal::say_text(&holds(&args.output, outcome));
+        }
+        let _ = lwp_terminal::say_text(&summary(&args.output, &recording, outcome)?);
+    }
+    if !args.counting.machine.no_cache
+        && let Some(store) = builds::Store::of_user(false)
+    {
+        store.keep_all(&recording);
+    }
+    Ok(())
 }
 
 /// Takes over which instructions are samples, and what is recorded of them.
@@ -322,7 +329,9 @@ fn tag(text: &str) -> Result<(String, String), String> {
 fn keep_names(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
     let mut recording = recorder.read_back()?;
     if !args.no_names {
-        recording.names = lwp_symbols::names(&recording, &args.names.options());
+        // Reports ask for what is missing here, so that nobody waits for a recording.
+        let names = NameArgs { no_debuginfod: true, ..args.names.clone() };
+        recording.names = lwp_symbols::names(&recording, &names.options());
         recorder.names(&recording.names)?;
     }
     Ok(recording)
@@ -333,7 +342,7 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     if recording.events.is_empty() {
         check(recording, outcome)?;
     }
-    let names = profiles::NameArgs::default();
+    let names = profiles::NameArgs::offline();
     let profile = profiles::resolve_to(Detail::Functions, path, recording, &names);
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");
