@@ -161,7 +161,10 @@ impl Store {
                 let _ = self.prune();
                 return self.found(&place).then_some(place);
             }
-            (Answer::Sent, false) => servers.say_wrong(path),
+            (Answer::Sent, false) => {
+                servers.say_wrong(path);
+                let _ = fs::write(&missing, b"");
+            }
             (Answer::Missing, _) => drop(fs::write(&missing, b"")),
             (Answer::Failed, _) => {}
         }

@@ -152,6 +152,7 @@ pub fn event_name(name: &str) -> &str {
         "insn" | "insns" | "inst" => "instructions",
         "branch" | "branch-instructions" => "branches",
         "taken-branches" => "branches-taken",
+        "estimated-cycles" => "modelled-cycles",
         name => name,
     }
 }

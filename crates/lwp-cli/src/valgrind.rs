@@ -174,7 +174,6 @@ pub fn is_called_so(name: Option<&OsStr>) -> bool {
 /// What valgrind's words ask for.
 pub fn request(words: &[OsString]) -> Result<Request, Failure> {
     let mut options = Options::default();
-    let mut tool = None;
     let mut rest = words;
     while let Some((word, more)) = rest.split_first() {
         let text = word.to_string_lossy();
@@ -190,24 +189,31 @@ pub fn request(words: &[OsString]) -> Result<Request, Failure> {
         match option.split_once('=') {
             None if option == "version" => return Ok(Request::Print(version())),
             None if option == "help" || option == "h" => return Ok(Request::Print(help())),
-            Some(("tool", name)) => tool = Some(name.to_owned()),
-            option => options.take(&text, option)?,
+            Some(("tool", _)) => {}
+            // Its options may be another tool's.
+            option => right_tool(words).and_then(|()| options.take(&text, option))?,
         }
     }
-    if tool.as_deref() != Some("callgrind") {
-        return Err(usage_error(
-            format!(
-                "lwp stands in for callgrind, not for {}",
-                tool.as_deref().unwrap_or("memcheck")
-            ),
-            "give --tool=callgrind, or call valgrind itself",
-        ));
-    }
+    right_tool(words)?;
     if rest.is_empty() {
         return Err(usage_error("no program given", "see `lwp valgrind --help`"));
     }
     options.command = rest.to_vec();
     Ok(Request::Run(Box::new(options)))
+}
+
+/// Whether callgrind is asked for: valgrind's tool is memcheck where none is named.
+fn right_tool(words: &[OsString]) -> Result<(), Failure> {
+    let options = words.iter().map(|word| word.to_string_lossy().into_owned());
+    let options = options.take_while(|word| word.starts_with('-') && word != "--");
+    let named = options.filter_map(|word| Some(word.strip_prefix("--tool=")?.to_owned())).last();
+    match named.as_deref().unwrap_or("memcheck") {
+        "callgrind" => Ok(()),
+        other => Err(usage_error(
+            format!("lwp stands in for callgrind, not for {other}"),
+            "give --tool=callgrind, or call valgrind itself",
+        )),
+    }
 }
 
 impl Options {
@@ -366,6 +372,9 @@ mod tests {
         }
         assert!(asked("--tool=memcheck true").is_err_and(|refusal| refusal.contains("memcheck")));
         assert!(asked("true").is_err_and(|refusal| refusal.contains("memcheck")));
+        // As cargo-valgrind calls it.
+        let leaks = asked("--xml=yes --xml-socket=127.0.0.1:1 true");
+        assert!(leaks.is_err_and(|refusal| refusal.contains("memcheck")));
         assert!(asked("--tool=callgrind").is_err());
         assert!(asked("--tool=callgrind --D1=1,2 true").is_err());
         let odd = asked("--tool=callgrind --D1=32768,3,64 true").expect("only modelled if asked");

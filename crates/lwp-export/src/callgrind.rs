@@ -26,12 +26,12 @@ const EVENTS: [(&str, &str, &str); 14] = [
     ("calls",                "Calls",   "Calls"),
     ("returns",              "Rets",    "Returns"),
     ("indirect-branches",    "Bi",      "Indirect branches"),
-    ("dcache-load-misses",   "D1mr",    "Loads that missed the first cache, modelled"),
-    ("dcache-store-misses",  "D1mw",    "Stores that missed the first cache, modelled"),
-    ("llc-load-misses",      "DLmr",    "Loads that missed all caches, modelled"),
-    ("llc-store-misses",     "DLmw",    "Stores that missed all caches, modelled"),
-    ("mispredictions",       "Bcm",     "Conditional branches mispredicted, modelled"),
-    ("estimated-cycles",     "EstCy",   "Estimated cycles, modelled"),
+    ("modelled-load-misses",   "D1mr",    "Loads that missed the first cache, modelled"),
+    ("modelled-store-misses",  "D1mw",    "Stores that missed the first cache, modelled"),
+    ("modelled-llc-load-misses",      "DLmr",    "Loads that missed all caches, modelled"),
+    ("modelled-llc-store-misses",     "DLmw",    "Stores that missed all caches, modelled"),
+    ("modelled-mispredictions",       "Bcm",     "Conditional branches mispredicted, modelled"),
+    ("modelled-cycles",     "EstCy",   "Estimated cycles, modelled"),
 ];
 
 /// The form of a profile, as callgrind's own options choose it.

@@ -31,12 +31,12 @@ pub struct Modelled {
 impl Modelled {
     /// The names of [`Self::values`].
     pub const NAMES: [&'static str; 6] = [
-        "dcache-load-misses",
-        "dcache-store-misses",
-        "llc-load-misses",
-        "llc-store-misses",
-        "mispredictions",
-        "estimated-cycles",
+        "modelled-load-misses",
+        "modelled-store-misses",
+        "modelled-llc-load-misses",
+        "modelled-llc-store-misses",
+        "modelled-mispredictions",
+        "modelled-cycles",
     ];
 
     /// Adds misses of the caches.

@@ -23,7 +23,7 @@ pub fn json(table: &Table) -> String {
                 object.insert(name.to_owned(), json!(inclusive.round() as u64));
             }
             if let Some(cycles) = row.cycles {
-                object.insert("estimated_cycles_modelled".to_owned(), json!(cycles));
+                object.insert("modelled_cycles".to_owned(), json!(cycles));
             }
             if let Some(calls) = row.calls {
                 object.insert("calls".to_owned(), json!(calls));
@@ -55,7 +55,7 @@ pub fn csv(table: &Table) -> String {
     }
     let cycles = table.rows.iter().any(|row| row.cycles.is_some());
     if cycles {
-        heads.push("estimated_cycles_modelled");
+        heads.push("modelled_cycles");
     }
     if calls {
         heads.push("calls");

@@ -185,7 +185,7 @@ impl Table {
             options.sort.iter().all(|key| matches!(key, SortKey::Dso | SortKey::Sym))
                 && options.sort.contains(&SortKey::Sym)
                 && !options.inline;
-        let cycles = profile.event("estimated-cycles").filter(|event| *event != options.event);
+        let cycles = profile.event("modelled-cycles").filter(|event| *event != options.event);
         let mut sums: BTreeMap<(Vec<String>, Option<FunctionId>), [u64; 2]> = BTreeMap::new();
         for sample in &profile.samples {
             let value = sample.values.get(options.event);

@@ -405,6 +405,7 @@ impl Machine {
             let bounds = &mut thread.bounds;
             bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
         }
+        self.collect_misses(tid);
         self.switch_counting(tid);
     }
 

@@ -85,7 +85,7 @@ pub struct GateArgs {
     #[arg(long, value_name = "URL", requires = "flamegraphs")]
     pub flamegraphs_url: Option<String>,
 
-    /// Record PROGRAM with --model, so that its estimated-cycles can have a limit
+    /// Record PROGRAM with --model, so that its modelled-cycles can have a limit
     #[arg(long, requires = "command")]
     pub model: bool,
 

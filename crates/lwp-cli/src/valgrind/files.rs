@@ -176,16 +176,18 @@ fn dumped(
 /// The events that are written, with Valgrind's names for them.
 fn events(options: &Options) -> Vec<(&'static str, &'static str)> {
     const CACHES: [(&str, &str); 4] = [
-        ("dcache-load-misses", "D1mr"),
-        ("dcache-store-misses", "D1mw"),
-        ("llc-load-misses", "DLmr"),
-        ("llc-store-misses", "DLmw"),
+        ("modelled-load-misses", "D1mr"),
+        ("modelled-store-misses", "D1mw"),
+        ("modelled-llc-load-misses", "DLmr"),
+        ("modelled-llc-store-misses", "DLmw"),
     ];
-    const BRANCHES: [(&str, &str); 3] =
-        [("conditional-branches", "Bc"), ("mispredictions", "Bcm"), ("indirect-branches", "Bi")];
+    const BRANCHES: [(&str, &str); 2] =
+        [("conditional-branches", "Bc"), ("indirect-branches", "Bi")];
+    // The order of a profile's events, which is that of the file.
     let mut events = vec![("instructions", "Ir")];
-    events.extend(CACHES.iter().filter(|_| options.models_caches()));
     events.extend(BRANCHES.iter().filter(|_| options.branches));
+    events.extend(CACHES.iter().filter(|_| options.models_caches()));
+    events.extend(options.branches.then_some(("modelled-mispredictions", "Bcm")));
     events
 }
 
@@ -230,8 +232,8 @@ pub fn messages(options: &Options, process: &Process, counted: &Values) -> Strin
     ]);
     if options.models_caches() {
         let sum = |names: [&str; 2]| lwp_report::number::grouped(value(names[0]) + value(names[1]));
-        let first = sum(["dcache-load-misses", "dcache-store-misses"]);
-        let last = sum(["llc-load-misses", "llc-store-misses"]);
+        let first = sum(["modelled-load-misses", "modelled-store-misses"]);
+        let last = sum(["modelled-llc-load-misses", "modelled-llc-store-misses"]);
         lines.push(format!("D1  misses:    {first} (modelled)"));
         lines.push(format!("LLd misses:    {last} (modelled)"));
     }
