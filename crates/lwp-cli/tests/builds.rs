@@ -56,30 +56,30 @@ fn report(dir: &Path, servers: &str, options: &[&str]) -> (String, String) {
 
 #[test]
 fn a_program_that_was_rebuilt_is_read_from_the_store() {
-    let Some(dir) = compiled("rebuilt", "early") else { return };
+    let Some(dir) = compiled("rebuilt", "beforehand") else { return };
     record(&dir, &["--no-names"]);
-    assert!(compile(&dir, "later"));
+    assert!(compile(&dir, "afterwards"));
     let (table, said) = report(&dir, "", &[]);
-    assert!(table.contains("early") && !table.contains("later"), "{table}{said}");
+    assert!(table.contains("beforehand") && !table.contains("afterwards"), "{table}{said}");
     std::fs::remove_file(dir.join("program")).expect("removed");
     let (lines, said) = report(&dir, "", &["-s", "sym,srcline"]);
     assert!(lines.contains("program.c:2"), "{lines}{said}");
     // An archive has the program as it was.
-    assert!(compile(&dir, "later"));
+    assert!(compile(&dir, "afterwards"));
     let archived = lwp(&dir, "", &["archive", "-o", "kept.archive"]);
     assert!(archived.status.success(), "{}", text(&archived.stderr));
     let listed = text(&lwp(&dir, "", &["cache", "list"]).stdout);
     assert!(listed.contains("programs, libraries and their debug information"), "{listed}");
     assert!(lwp(&dir, "", &["cache", "clear"]).status.success());
     let (table, said) = report(&dir, "", &[]);
-    assert!(!table.contains("early") && said.contains("has changed"), "{table}{said}");
+    assert!(!table.contains("beforehand") && said.contains("has changed"), "{table}{said}");
     let (table, said) = report(&dir, "", &["-i", "kept.archive"]);
-    assert!(table.contains("early"), "{table}{said}");
+    assert!(table.contains("beforehand"), "{table}{said}");
 }
 
 #[test]
 fn nothing_is_kept_unless_it_may_be() {
-    let Some(dir) = compiled("unkept", "early") else { return };
+    let Some(dir) = compiled("unkept", "beforehand") else { return };
     let kept = || std::fs::read_dir(dir.join("cache/lwp/builds")).map_or(0, Iterator::count);
     record(&dir, &["--no-cache"]);
     assert_eq!(kept(), 0);
@@ -137,7 +137,7 @@ fn stripped(suite: &str) -> Option<(PathBuf, Vec<u8>, String)> {
     if !has("curl") || !has("strip") {
         return None;
     }
-    let dir = compiled(suite, "early")?;
+    let dir = compiled(suite, "beforehand")?;
     let debug = std::fs::read(dir.join("program")).expect("read");
     let id = lwp_symbols::build_id_of(&dir.join("program"));
     let id = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -160,7 +160,7 @@ fn debug_information_is_fetched_once_and_kept() {
     assert!(!table.contains("program.c") && !said.contains("asking"), "{table}{said}");
     assert_eq!(times(), 0);
     let (table, said) = report(&dir, &url, &lines);
-    assert!(table.contains("early") && table.contains("program.c:2"), "{table}{said}");
+    assert!(table.contains("beforehand") && table.contains("program.c:2"), "{table}{said}");
     assert!(said.contains(&format!("asking {url} for the debug information of program")), "{said}");
     let before = asked.lock().expect("no panic").len();
     let (again, said) = report(&dir, &url, &lines);

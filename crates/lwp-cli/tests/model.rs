@@ -119,8 +119,9 @@ fn misses_between_markers_are_those_of_the_pattern() {
     let (Some(dir), true) = (compiled("passes", PASSES), watches()) else { return };
     const LINES: u64 = (1 << 20) / 64;
     const FEW: u64 = (16 << 10) / 64;
-    // 32 KiB in the first level, 512 KiB in the second, 16 MiB in the third; the stack's line may have gone.
-    let near = |count: u64, expected: u64| (expected..=expected + 4).contains(&count);
+    // 32 KiB in the first level, 512 KiB in the second, 16 MiB in the third; lines of the stack, of
+    // the arguments and of imports may have gone.
+    let near = |count: u64, expected: u64| (expected..=expected + 12).contains(&count);
     for (what, loads, stores, memory) in [
         ("load", LINES - FEW, 0, LINES - FEW),
         ("warm load", LINES, 0, 0),
