@@ -164,7 +164,7 @@ impl Times {
 }
 
 /// Ends the unit of what follows from a modelled event.
-pub const MODELLED: &str = "modelled";
+pub const MODELLED: &str = "(modelled)";
 
 /// Why a modelled event has no value.
 const NO_MODEL: &str = "misses are modelled for whole runs only";
@@ -342,16 +342,16 @@ fn metric(event: Event, counts: &Measured, times: &Times) -> Option<Metric> {
             let (task, elapsed) = (times.task.mean as f64, times.elapsed.mean as f64);
             (elapsed > 0.0).then(|| Metric { value: task / elapsed, unit: "CPUs utilized" })
         }
-        Event::Modelled(4) => share(Event::Conditional, "% of conditional branches, modelled"),
+        Event::Modelled(4) => share(Event::Conditional, "% of conditional branches (modelled)"),
         Event::Modelled(5) => {
             let (cycles, all) = (event.count(counts)?, counts.counts.instructions);
             let value = if all == 0 { 0.0 } else { cycles as f64 / all as f64 };
-            Some(Metric { value, unit: "per instruction, modelled" })
+            Some(Metric { value, unit: "per instruction (modelled)" })
         }
         Event::Modelled(_) => {
             let (misses, all) = (event.count(counts)?, counts.counts.instructions);
             let value = if all == 0 { 0.0 } else { 1000.0 * misses as f64 / all as f64 };
-            Some(Metric { value, unit: "per 1000 instructions, modelled" })
+            Some(Metric { value, unit: "per 1000 instructions (modelled)" })
         }
         Event::Instructions | Event::Duration | Event::UserTime | Event::SystemTime => None,
     }
