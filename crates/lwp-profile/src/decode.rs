@@ -410,6 +410,13 @@ mod tests {
                     times: 1,
                 },
             ],
+            misses: vec![RecordedMisses {
+                at: (Some(0), 0x1010),
+                loads: 5,
+                stores: 1 << 40,
+                memory_loads: 1,
+                memory_stores: 0,
+            }],
         };
         let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };
