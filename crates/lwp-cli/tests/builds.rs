@@ -99,7 +99,7 @@ fn serve(answer: impl Fn(&str) -> Reply + Send + 'static) -> (String, Asked) {
     let asked = Asked::default();
     let log = Arc::clone(&asked);
     // It ends with the test.
-    std::thread::spawn(move || {
+    let answers = move || {
         let mut silent = Vec::new();
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
@@ -122,7 +122,8 @@ fn serve(answer: impl Fn(&str) -> Reply + Send + 'static) -> (String, Asked) {
             );
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
         }
-    });
+    };
+    std::thread::Builder::new().spawn(answers).expect("a thread");
     (url, asked)
 }
 
