@@ -102,7 +102,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Show or empty the cache of translations, which makes the second run of a program start faster
+    /// Show or empty the cache: translations, which make the second run of a program start faster, and the programs
+    /// and libraries that were recorded
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Check what this machine allows, and say what to do about the rest
@@ -182,6 +183,10 @@ pub struct StatArgs {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub interval_print: Option<u64>,
 
+    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate cycles
+    #[arg(long, conflicts_with = "interval_print")]
+    pub model: bool,
+
     /// Print large numbers with thousands separators, as is done anyway
     #[arg(long, overrides_with = "no_big_num")]
     pub big_num: bool,
@@ -248,7 +253,7 @@ pub struct MachineArgs {
     #[arg(long)]
     pub aslr: bool,
 
-    /// Neither use nor keep translations from run to run (see `lwp cache`)
+    /// Neither use nor keep translations from run to run (see `lwp cache`); nor keep recorded programs and libraries
     #[arg(long)]
     pub no_cache: bool,
 
@@ -414,6 +419,22 @@ impl MachineArgs {
         config.native_fallback = self.fallback == Fallback::Native;
         config.timeout = self.timeout();
         config
+    }
+}
+
+impl MachineArgs {
+    /// Has the misses of `--cache` counted instruction by instruction.
+    pub fn add_model(&self, config: &mut Config) -> Result<(), Failure> {
+        if !lwp_vcpu::can_watch_caches() {
+            return Err(usage_error(
+                "this processor cannot watch a modelled data cache: it lacks BMI2 or FSGSBASE",
+                "leave the model out, or run on a processor that has both",
+            ));
+        }
+        // What watches the caches is LWP's countdown.
+        config.lwp = None;
+        config.model = Some(self.lwp.caches());
+        Ok(())
     }
 }
 

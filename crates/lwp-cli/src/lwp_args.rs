@@ -62,6 +62,11 @@ pub enum Revision {
 }
 
 impl LwpArgs {
+    /// The modelled data caches.
+    pub fn caches(&self) -> Caches {
+        self.cache.clone().unwrap_or_else(|| LwpConfig::default().caches)
+    }
+
     /// Whether the processor has the form of 2007.
     pub fn is_of_2007(&self) -> bool {
         self.revision == Revision::Proposal

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod builds;
 mod code_filter;
 mod code_lists;
 mod commands;

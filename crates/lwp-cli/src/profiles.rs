@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::{Event, Profile, Recording, Tree};
+use lwp_profile::{Event, Modelled, Profile, Recording, Tree};
 use lwp_symbols::{Detail, InContext, Options};
 use lwp_terminal::escape::printable;
 
@@ -31,6 +31,10 @@ pub struct NameArgs {
     #[arg(long = "debug-dir", value_name = "DIR")]
     pub debug_dirs: Vec<PathBuf>,
 
+    /// Do not ask the servers of DEBUGINFOD_URLS for files that are not here
+    #[arg(long)]
+    pub no_debuginfod: bool,
+
     /// Show the evaluators of interpreted languages, as CPython's _PyEval_EvalFrameDefault, beside the functions
     /// that they execute
     #[arg(long)]
@@ -38,11 +42,17 @@ pub struct NameArgs {
 }
 
 impl NameArgs {
+    /// Where nobody is asked who may take long to answer.
+    pub fn offline() -> Self {
+        Self { no_debuginfod: true, ..Self::default() }
+    }
+
     /// How names are to be looked for.
     pub fn options(&self) -> Options {
         let from_files = !self.debug_dirs.is_empty();
         let (debug_roots, no_fold) = (self.debug_dirs.clone(), self.no_fold);
-        Options { debug_roots, from_files, no_fold, ..Options::default() }
+        let builds = crate::builds::store(!self.no_debuginfod);
+        Options { debug_roots, from_files, no_fold, builds, ..Options::default() }
     }
 }
 
@@ -97,6 +107,7 @@ pub fn open_contexts(
     let recording = read(path)?;
     let options = names.options();
     let events: Vec<&str> = match recording.events.is_empty() {
+        true if recording.is_modelled() => [&Event::EXACT[..], &Modelled::NAMES[..]].concat(),
         true => Event::EXACT.to_vec(),
         false => recording.events.iter().map(|event| event.name.as_str()).collect(),
     };
@@ -141,6 +152,7 @@ pub fn event_name(name: &str) -> &str {
         "insn" | "insns" | "inst" => "instructions",
         "branch" | "branch-instructions" => "branches",
         "taken-branches" => "branches-taken",
+        "estimated-cycles" => "modelled-cycles",
         name => name,
     }
 }

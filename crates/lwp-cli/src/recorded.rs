@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use lwp_profile::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedJump, RecordedModule,
-    ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedJump, RecordedMisses,
+    RecordedModule, ThreadExecutions,
 };
 use lwp_vcpu::ProcessReport;
 use lwp_vcpu::profile as vcpu;
@@ -95,7 +95,14 @@ pub fn thread(thread: &vcpu::ThreadExecutions) -> ThreadExecutions {
         partial: thread.partial.clone(),
         steps: thread.steps.clone(),
         jumps: thread.jumps.iter().map(jump).collect(),
+        misses: thread.misses.iter().map(misses).collect(),
     }
+}
+
+/// How often an instruction has missed the modelled caches.
+pub fn misses((module, address, misses): &(Option<u32>, u64, vcpu::Misses)) -> RecordedMisses {
+    let vcpu::Misses { loads, stores, memory_loads, memory_stores } = *misses;
+    RecordedMisses { at: (*module, *address), loads, stores, memory_loads, memory_stores }
 }
 
 fn jump(jump: &vcpu::Jump) -> RecordedJump {

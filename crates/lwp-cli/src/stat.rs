@@ -5,6 +5,7 @@ pub mod csv;
 pub mod events;
 pub mod intervals;
 pub mod json;
+pub mod modelled;
 pub mod number;
 pub mod perf_names;
 pub mod report;

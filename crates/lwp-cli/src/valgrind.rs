@@ -7,6 +7,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use lwp_vcpu::{Caches, LwpConfig};
+
 use crate::args::usage_error;
 use crate::failure::Failure;
 
@@ -63,6 +65,10 @@ pub struct Options {
     pub by_thread: bool,
     /// `--branch-sim`.
     pub branches: bool,
+    /// `--cache-sim`.
+    pub caches: bool,
+    /// `--D1` and `--LL`: size, lines in a set, and bytes in a line.
+    pub shapes: [[u64; 3]; 2],
     /// What was asked for and is not to be had, and does not change what is counted.
     pub missing: Vec<String>,
     /// The program and its arguments.
@@ -85,6 +91,8 @@ impl Default for Options {
             combine: false,
             by_thread: false,
             branches: false,
+            caches: false,
+            shapes: [[32 << 10, 8, 64], [8 << 20, 16, 64]],
             missing: Vec::new(),
             command: Vec::new(),
         }
@@ -94,8 +102,6 @@ impl Default for Options {
 /// Options that change neither counts nor files.
 const DROPPED: &[&str] = &[
     "I1",
-    "D1",
-    "LL",
     "allow-mismatched-debuginfo",
     "aspace-minaddr",
     "avg-transtab-entry-size",
@@ -149,11 +155,12 @@ Usage: lwp valgrind --tool=callgrind [OPTIONS] PROGRAM [ARGUMENTS]
   --instr-atstart=no          count nothing before the program starts it
   --trace-children=yes        programs that it starts too
   --dump-instr=yes, --dump-line=no, --compress-strings=no, --combine-dumps=yes, --separate-threads=yes
-  --branch-sim=yes            conditional branches too; mispredictions are not modelled
+  --cache-sim=yes             misses of a modelled data cache, --D1=SIZE,WAYS,LINE, and of one behind it, --LL
+  --branch-sim=yes            branches, and conditional branches that a modelled predictor gets wrong
   --log-file=FILE, --log-fd=N, -q
 
 Runs are deterministic: the processor is an x86-64-v3 one, and addresses, random numbers and time stamps are fixed.
-Caches (--cache-sim) are not modelled: instructions alone are written. Options that tune Valgrind itself are taken and
+There is no model of an instruction cache. Options that tune Valgrind itself are taken and
 dropped; others are refused. Client requests of callgrind's are obeyed.
 "
     .to_owned()
@@ -167,7 +174,6 @@ pub fn is_called_so(name: Option<&OsStr>) -> bool {
 /// What valgrind's words ask for.
 pub fn request(words: &[OsString]) -> Result<Request, Failure> {
     let mut options = Options::default();
-    let mut tool = None;
     let mut rest = words;
     while let Some((word, more)) = rest.split_first() {
         let text = word.to_string_lossy();
@@ -183,24 +189,31 @@ pub fn request(words: &[OsString]) -> Result<Request, Failure> {
         match option.split_once('=') {
             None if option == "version" => return Ok(Request::Print(version())),
             None if option == "help" || option == "h" => return Ok(Request::Print(help())),
-            Some(("tool", name)) => tool = Some(name.to_owned()),
-            option => options.take(&text, option)?,
+            Some(("tool", _)) => {}
+            // Its options may be another tool's.
+            option => right_tool(words).and_then(|()| options.take(&text, option))?,
         }
     }
-    if tool.as_deref() != Some("callgrind") {
-        return Err(usage_error(
-            format!(
-                "lwp stands in for callgrind, not for {}",
-                tool.as_deref().unwrap_or("memcheck")
-            ),
-            "give --tool=callgrind, or call valgrind itself",
-        ));
-    }
+    right_tool(words)?;
     if rest.is_empty() {
         return Err(usage_error("no program given", "see `lwp valgrind --help`"));
     }
     options.command = rest.to_vec();
     Ok(Request::Run(Box::new(options)))
+}
+
+/// Whether callgrind is asked for: valgrind's tool is memcheck where none is named.
+fn right_tool(words: &[OsString]) -> Result<(), Failure> {
+    let options = words.iter().map(|word| word.to_string_lossy().into_owned());
+    let options = options.take_while(|word| word.starts_with('-') && word != "--");
+    let named = options.filter_map(|word| Some(word.strip_prefix("--tool=")?.to_owned())).last();
+    match named.as_deref().unwrap_or("memcheck") {
+        "callgrind" => Ok(()),
+        other => Err(usage_error(
+            format!("lwp stands in for callgrind, not for {other}"),
+            "give --tool=callgrind, or call valgrind itself",
+        )),
+    }
 }
 
 impl Options {
@@ -237,9 +250,13 @@ impl Options {
             "separate-threads" => self.by_thread = yes()?,
             "branch-sim" => {
                 self.branches = yes()?;
-                self.lack(self.branches, "mispredictions (--branch-sim)");
+                self.lack(self.branches, "mispredicted indirect branches (--branch-sim)");
             }
-            "cache-sim" => self.lack(yes()?, "caches (--cache-sim)"),
+            "cache-sim" => {
+                self.caches = yes()?;
+                self.lack(self.caches, "instruction cache and numbers of accesses (--cache-sim)");
+            }
+            "D1" | "LL" => self.shapes[usize::from(name == "LL")] = shape(text, value)?,
             "collect-systime" => {
                 self.lack(value != "no", "times of system calls (--collect-systime)")
             }
@@ -265,10 +282,38 @@ impl Options {
         }
     }
 
+    /// Whether misses are counted: not every processor can watch the caches.
+    pub fn models_caches(&self) -> bool {
+        self.caches && lwp_vcpu::can_watch_caches()
+    }
+
+    /// The caches that are to be modelled.
+    pub fn model(&self) -> Result<Caches, Failure> {
+        let [[size, ways, line], [all, all_ways, all_line]] = self.shapes;
+        let text = format!("{size}/{ways}/{line}@4,{all}/{all_ways}/{all_line}@45");
+        let caches: Result<Caches, String> = text.parse().map_err(|error| format!("{error}"));
+        let fits = caches.and_then(|caches| LwpConfig::fits(&caches).map(|()| caches));
+        fits.map_err(|why| {
+            usage_error(
+                format!("these caches cannot be modelled: {why}"),
+                "choose others by --D1=SIZE,WAYS,LINE and --LL=SIZE,WAYS,LINE, or leave --cache-sim out",
+            )
+        })
+    }
+
     /// Whether threads collect from their beginning.
     pub fn collects(&self) -> bool {
         self.collect.unwrap_or(self.toggle.is_empty())
     }
+}
+
+/// Size, lines in a set, and bytes in a line.
+fn shape(text: &str, value: &str) -> Result<[u64; 3], Failure> {
+    let numbers: Vec<u64> = value.split(',').filter_map(|number| number.parse().ok()).collect();
+    let three = numbers.try_into().ok().filter(|_| value.split(',').count() == 3);
+    three.ok_or_else(|| {
+        usage_error(format!("{text} is no cache"), "give SIZE,WAYS,LINE, as in --D1=32768,8,64")
+    })
 }
 
 fn unknown(text: &str) -> Failure {
@@ -308,7 +353,10 @@ mod tests {
         assert_eq!(options.toggle, ["*::__gungraun_wrapper_mod::*"]);
         assert!(!options.collects() && options.instrument && options.children && options.by_thread);
         assert_eq!(options.log, Log::File("/tmp/a.log.#%p".into()));
-        assert_eq!(options.missing, ["caches (--cache-sim)"]);
+        let missing = ["instruction cache and numbers of accesses (--cache-sim)"];
+        assert_eq!(options.missing, missing);
+        let model = options.model().ok().map(|caches| caches.to_string());
+        assert_eq!(model.as_deref(), Some("32768/8/64@4,8388608/16/64@45,memory@240"));
         assert_eq!(options.command, ["bench", "--gungraun-run", "0"]);
         let options = asked(CODSPEED).expect("understood");
         assert!(options.quiet && options.collects() && !options.instrument && options.combine);
@@ -324,7 +372,13 @@ mod tests {
         }
         assert!(asked("--tool=memcheck true").is_err_and(|refusal| refusal.contains("memcheck")));
         assert!(asked("true").is_err_and(|refusal| refusal.contains("memcheck")));
+        // As cargo-valgrind calls it.
+        let leaks = asked("--xml=yes --xml-socket=127.0.0.1:1 true");
+        assert!(leaks.is_err_and(|refusal| refusal.contains("memcheck")));
         assert!(asked("--tool=callgrind").is_err());
+        assert!(asked("--tool=callgrind --D1=1,2 true").is_err());
+        let odd = asked("--tool=callgrind --D1=32768,3,64 true").expect("only modelled if asked");
+        assert!(odd.model().is_err());
         assert!(asked("--tool=callgrind --dump-instr=perhaps true").is_err());
         assert!(asked("--version").is_err_and(|text| text.starts_with("valgrind-3.19.0")));
     }

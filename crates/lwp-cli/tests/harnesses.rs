@@ -64,6 +64,9 @@ fn rows_of(report: &str, name: &str) -> Vec<u64> {
     rows.filter_map(first).collect()
 }
 
+/// Runs of one benchmark that must all count the same.
+const RUNS: usize = 20;
+
 #[test]
 fn gungraun_counts_and_compares_on_it() {
     let (Some(runner), true) = (harness("gungraun-runner"), has("cargo")) else { return };
@@ -91,21 +94,26 @@ fn gungraun_counts_and_compares_on_it() {
     assert!(first.status.success(), "{}{}", text(&first.stdout), text(&first.stderr));
     let report = text(&first.stdout);
     let &[small, large] = &instructions(&report)[..] else { panic!("{report}") };
-    // Counting is switched on and off while the program goes on to wait for the answer: some of what it
-    // does there is counted in one run and not in another.
-    let close = |a: u64, b: u64| a.abs_diff(b) < 5_000;
+    // A benchmark that does more waits for the harness as the other one does.
     let turn = (large - small + 49_500) / 99_000;
-    assert!(turn >= 3 && close(large - small, turn * 99_000), "{report}");
-    let second = cargo(&dir, &words, &variables);
-    let report = text(&second.stdout);
-    let &[small_again, large_again] = &instructions(&report)[..] else { panic!("{report}") };
-    assert!(close(small, small_again) && close(large, large_again), "{report}");
-    // It compares with the run before.
-    assert!(report.contains(&format!("{small_again}|{small}")), "{report}");
+    assert!(turn >= 3 && (large - small).abs_diff(turn * 99_000) < 100, "{report}");
+    let mut runs = vec![[small, large]];
+    for _ in 1..RUNS {
+        let output = cargo(&dir, &words, &variables);
+        let report = text(&output.stdout);
+        let &[small, large] = &instructions(&report)[..] else { panic!("{report}") };
+        // It compares with the run before.
+        let before = runs[runs.len() - 1][0];
+        assert!(report.contains(&format!("{small}|{before}")), "{report}");
+        runs.push([small, large]);
+    }
+    // A program that comes to wait late, on a machine with other work, is counted on its way there.
+    let times = |counts: &[u64; 2]| runs.iter().filter(|it| *it == counts).count();
+    let usual = *runs.iter().max_by_key(|counts| times(counts)).expect("some");
+    assert!(RUNS - times(&usual) <= RUNS / 10, "{runs:?}");
+    let near = |counts: &[u64; 2]| (0..2).all(|at| counts[at].abs_diff(usual[at]) < 5_000);
+    assert!(runs.iter().all(near), "{runs:?}");
 }
-
-/// Runs of one benchmark that must all count the same.
-const RUNS: usize = 20;
 
 #[test]
 fn gungraun_counts_the_same_every_time_with_lwp_in_callgrind_s_place() {
@@ -148,6 +156,67 @@ fn gungraun_counts_the_same_every_time_with_lwp_in_callgrind_s_place() {
     }
     if has("valgrind") {
         assert_eq!(counts(Path::new("valgrind")), first, "callgrind itself");
+    }
+}
+
+/// The parts that a run of `tool` with the options of CodSpeed's runner leaves: what each is called, and instructions.
+fn codspeed_parts(dir: &Path, tool: &[&str], program: &str) -> Vec<(String, u64)> {
+    let options = "--tool=callgrind -q --trace-children=yes --cache-sim=yes --I1=32768,8,64 --D1=32768,8,64 \
+        --LL=8388608,16,64 --instr-atstart=no --collect-systime=nsec --compress-strings=no --combine-dumps=yes \
+        --dump-line=no --read-inline-info=yes --callgrind-out-file=parts.out";
+    let options: Vec<&str> = options.split_whitespace().collect();
+    let output = limited(dir, &[tool, &options, &[program]].concat())
+        .envs([("CODSPEED_ENV", "runner"), ("CODSPEED_CARGO_WORKSPACE_ROOT", ".")])
+        .output()
+        .expect("timeout starts");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let parts = std::fs::read_to_string(dir.join("parts.out")).expect("a file");
+    let found = |head: &str| -> Vec<String> {
+        parts.lines().filter_map(|line| Some(line.strip_prefix(head)?.trim().to_owned())).collect()
+    };
+    let count = |sums: &String| sums.split(' ').next()?.parse().ok();
+    let counts = found("totals:").iter().filter_map(count).collect::<Vec<u64>>();
+    found("desc: Trigger:").into_iter().zip(counts).collect()
+}
+
+#[test]
+fn benchmarks_for_codspeed_s_runner_have_their_parts() {
+    if !has("cargo") {
+        return;
+    }
+    let dir = package(
+        "codspeed",
+        "[dev-dependencies]\ndivan = { package = \"codspeed-divan-compat\", version = \"4\" }\n\
+         [[bench]]\nname = \"work\"\nharness = false\n",
+    );
+    std::fs::create_dir(dir.join("benches")).unwrap();
+    let bench = "fn main() { divan::main(); }\n\
+        #[divan::bench(args = [1000, 100000])]\n\
+        fn turns(n: u64) -> u64 { counted::work(divan::black_box(n)) }\n";
+    std::fs::write(dir.join("benches/work.rs"), bench).unwrap();
+    if !cargo(&dir, &["fetch"], &[]).status.success() {
+        eprintln!("skipped: CodSpeed's library cannot be fetched");
+        return;
+    }
+    let flags = [("RUSTFLAGS", Path::new("--cfg codspeed"))];
+    let built = cargo(&dir, &["bench", "--no-run"], &flags);
+    let says = text(&built.stderr);
+    assert!(built.status.success(), "{says}");
+    let program = says.lines().find_map(|line| line.split_once("benches/work.rs (")).expect(&says);
+    let program = program.1.trim_end_matches(')');
+    let ours = codspeed_parts(&dir, &[LWP, "valgrind"], program);
+    assert_eq!(codspeed_parts(&dir, &[LWP, "valgrind"], program), ours);
+    let of = |name: &str| ours.iter().find(|(trigger, _)| trigger.ends_with(name)).expect(name).1;
+    let (small, large) = (of("turns[1000]"), of("turns[100000]"));
+    assert!(small > 3000 && (large - small) % 99_000 == 0, "{ours:?}");
+    if has("valgrind") {
+        let theirs = codspeed_parts(&dir, &["valgrind"], program);
+        assert_eq!(theirs.len(), ours.len(), "{theirs:?}");
+        for ((name, count), (their_name, their_count)) in ours.iter().zip(&theirs) {
+            assert_eq!(name, their_name);
+            // The requests at the ends of a part are counted in other ways.
+            assert!(count.abs_diff(*their_count) < 20, "{name}: {count}, callgrind {their_count}");
+        }
     }
 }
 

@@ -171,7 +171,7 @@ fn children_have_files_and_messages_of_their_own() {
     assert_eq!(files.len(), 4, "{files:?}");
     let log = std::fs::read_to_string(&files[1]).expect("text");
     assert!(log.contains("== Command: ") && log.contains("== Collected : "), "{log}");
-    assert!(log.contains("Not counted: caches (--cache-sim)"), "{log}");
+    assert!(log.contains("Not counted: instruction cache"), "{log}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::{INFERRED, one_line};
 
 /// Callgrind's short names for our events, and what they are called in full.
 #[rustfmt::skip] // A table: one event a line.
-const EVENTS: [(&str, &str, &str); 8] = [
+const EVENTS: [(&str, &str, &str); 14] = [
     ("instructions",         "Ir",      "Instructions retired"),
     ("branches",             "Br",      "Branches retired"),
     ("branches-taken",       "BrTaken", "Branches taken"),
@@ -26,6 +26,12 @@ const EVENTS: [(&str, &str, &str); 8] = [
     ("calls",                "Calls",   "Calls"),
     ("returns",              "Rets",    "Returns"),
     ("indirect-branches",    "Bi",      "Indirect branches"),
+    ("modelled-load-misses",   "D1mr",    "Loads that missed the first cache, modelled"),
+    ("modelled-store-misses",  "D1mw",    "Stores that missed the first cache, modelled"),
+    ("modelled-llc-load-misses",      "DLmr",    "Loads that missed all caches, modelled"),
+    ("modelled-llc-store-misses",     "DLmw",    "Stores that missed all caches, modelled"),
+    ("modelled-mispredictions",       "Bcm",     "Conditional branches mispredicted, modelled"),
+    ("modelled-cycles",     "EstCy",   "Estimated cycles, modelled"),
 ];
 
 /// The form of a profile, as callgrind's own options choose it.

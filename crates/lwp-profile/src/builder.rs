@@ -73,6 +73,11 @@ impl Builder {
         Self { command: command.into(), mode, events, ..Self::default() }
     }
 
+    /// How many events the values have.
+    pub fn events(&self) -> usize {
+        self.events.len()
+    }
+
     /// Takes over what is known about the run.
     pub fn info(&mut self, info: BTreeMap<String, String>) {
         self.info = info;

@@ -110,7 +110,12 @@ fn events(profile: &Profile) -> String {
     };
     let mut all: Vec<String> = profile.events.iter().map(event).collect();
     all.sort_unstable();
-    all.join(",")
+    let events = all.join(",");
+    match profile.info("model") {
+        "" => events,
+        // Other caches miss other lines.
+        model => format!("{events} by the model {model}"),
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use crate::chunk::{self, Batch, Batches, Chunk, Kind, ReadError};
 use crate::names::RecordedNames;
 use crate::recording::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,
-    RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    RecordedMisses, RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent,
+    ThreadExecutions,
 };
 use crate::tally::Tally;
 use crate::wire::{Input, WireError};
@@ -230,6 +231,17 @@ impl Recording {
             let (alone, taken) = (how & 1 != 0, how & 2 != 0);
             thread.jumps.push(RecordedJump { from, to, end, alone, taken, times: input.number()? });
         }
+        // Recordings before 1.4 end here, and those without a model.
+        let missed = if input.is_empty() { 0 } else { input.number()? };
+        for _ in 0..missed {
+            thread.misses.push(RecordedMisses {
+                at: read_place(&mut input)?,
+                loads: input.number()?,
+                stores: input.number()?,
+                memory_loads: input.number()?,
+                memory_stores: input.number()?,
+            });
+        }
         self.threads.insert(thread.serial, thread);
         Ok(())
     }
@@ -398,6 +410,13 @@ mod tests {
                     times: 1,
                 },
             ],
+            misses: vec![RecordedMisses {
+                at: (Some(0), 0x1010),
+                loads: 5,
+                stores: 1 << 40,
+                memory_loads: 1,
+                memory_stores: 0,
+            }],
         };
         let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };

@@ -147,6 +147,16 @@ impl<W: Write> Writer<W> {
             output.number(u8::from(jump.alone) | u8::from(jump.taken) << 1);
             output.number(jump.times);
         }
+        if !thread.misses.is_empty() {
+            output.number(thread.misses.len() as u64);
+        }
+        for misses in &thread.misses {
+            let (module, address) = misses.at;
+            output.number(module.map_or(0, |module| u64::from(module) + 1));
+            output.number(address);
+            let counts = [misses.loads, misses.stores, misses.memory_loads, misses.memory_stores];
+            counts.into_iter().for_each(|count| output.number(count));
+        }
         self.chunk(Kind::THREAD, &output)
     }
 

@@ -42,6 +42,7 @@ impl Recording {
             for jump in &mut thread.jumps {
                 (jump.from.0, jump.to.0) = (moved(jump.from.0), moved(jump.to.0));
             }
+            thread.misses.iter_mut().for_each(|misses| misses.at.0 = moved(misses.at.0));
             self.threads.insert(thread.serial, thread);
         }
         for mut frame in other.frames {
@@ -87,6 +88,13 @@ impl Recording {
                 names.join(",")
             };
             return Err(MergeError::Events { left: names(self), right: names(other) });
+        }
+        if self.info("model") != other.info("model") {
+            let model = |recording: &Self| match recording.info("model") {
+                "" => "those of no model".to_owned(),
+                model => format!("those of the model {model}"),
+            };
+            return Err(MergeError::Events { left: model(self), right: model(other) });
         }
         // Names of generated code belong to a process, by its number.
         let generating: BTreeSet<i32> = self.symbols.iter().map(|symbol| symbol.pid).collect();

@@ -21,6 +21,7 @@ mod inclusive;
 mod join;
 mod located;
 mod merge;
+pub mod model;
 mod names;
 mod profile;
 mod recording;
@@ -39,6 +40,7 @@ pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
 pub use located::{Located, LocatedStack};
 pub use merge::MergeError;
+pub use model::Modelled;
 pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
 pub use profile::{
     Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
@@ -46,7 +48,8 @@ pub use profile::{
 };
 pub use recording::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,
-    RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
+    RecordedMisses, RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent,
+    ThreadExecutions,
 };
 pub use stacks::{Inferred, InferredStack};
 pub use tree::{Contexts, Node, Tree};

@@ -142,6 +142,21 @@ pub struct RecordedJump {
     pub times: u64,
 }
 
+/// How often an instruction has missed modelled data caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedMisses {
+    /// Module and address of the instruction.
+    pub at: (Option<u32>, u64),
+    /// Loads of what the first level did not have.
+    pub loads: u64,
+    /// Stores to it.
+    pub stores: u64,
+    /// Loads of what no level had.
+    pub memory_loads: u64,
+    /// Stores to it.
+    pub memory_stores: u64,
+}
+
 /// What a thread has executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadExecutions {
@@ -164,6 +179,8 @@ pub struct ThreadExecutions {
     pub steps: Vec<(Option<u32>, u64, i64)>,
     /// Where branches led, as far as their blocks do not tell.
     pub jumps: Vec<RecordedJump>,
+    /// Instructions that have missed the modelled caches, if there are any.
+    pub misses: Vec<RecordedMisses>,
 }
 
 /// A process image: an exec starts a new one.
@@ -275,6 +292,11 @@ impl Recording {
     /// The value of an info key, empty where there is none.
     pub fn info(&self, key: &str) -> &str {
         self.info.get(key).map_or("", String::as_str)
+    }
+
+    /// Whether a model has added to what was counted.
+    pub fn is_modelled(&self) -> bool {
+        self.info.contains_key("model") && self.events.is_empty()
     }
 
     /// Retired instructions of all threads.

@@ -22,6 +22,9 @@ pub fn json(table: &Table) -> String {
                 let name = if table.inclusive_exact { "total" } else { "total_estimated" };
                 object.insert(name.to_owned(), json!(inclusive.round() as u64));
             }
+            if let Some(cycles) = row.cycles {
+                object.insert("modelled_cycles".to_owned(), json!(cycles));
+            }
             if let Some(calls) = row.calls {
                 object.insert("calls".to_owned(), json!(calls));
             }
@@ -50,6 +53,10 @@ pub fn csv(table: &Table) -> String {
     if inclusive {
         heads.push(if table.inclusive_exact { "total" } else { "total_estimated" });
     }
+    let cycles = table.rows.iter().any(|row| row.cycles.is_some());
+    if cycles {
+        heads.push("modelled_cycles");
+    }
     if calls {
         heads.push("calls");
     }
@@ -59,6 +66,9 @@ pub fn csv(table: &Table) -> String {
         let mut cells = vec![row.own.to_string()];
         if inclusive {
             cells.push(row.inclusive.map_or(String::new(), |n| (n.round() as u64).to_string()));
+        }
+        if cycles {
+            cells.push(row.cycles.map_or(String::new(), |cycles| cycles.to_string()));
         }
         if calls {
             cells.push(row.calls.map_or(String::new(), |calls| calls.to_string()));

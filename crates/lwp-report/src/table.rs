@@ -146,6 +146,8 @@ pub struct Row {
     pub inclusive: Option<f64>,
     /// How often it was called.
     pub calls: Option<u64>,
+    /// Estimated cycles, where a model supplies them beside the event.
+    pub cycles: Option<u64>,
     /// The function, where the row stands for one.
     pub function: Option<FunctionId>,
 }
@@ -183,7 +185,8 @@ impl Table {
             options.sort.iter().all(|key| matches!(key, SortKey::Dso | SortKey::Sym))
                 && options.sort.contains(&SortKey::Sym)
                 && !options.inline;
-        let mut sums: BTreeMap<(Vec<String>, Option<FunctionId>), u64> = BTreeMap::new();
+        let cycles = profile.event("modelled-cycles").filter(|event| *event != options.event);
+        let mut sums: BTreeMap<(Vec<String>, Option<FunctionId>), [u64; 2]> = BTreeMap::new();
         for sample in &profile.samples {
             let value = sample.values.get(options.event);
             let leaf = profile.leaf(sample);
@@ -193,7 +196,8 @@ impl Table {
                 None => names.keys(sample, leaf),
             };
             let sum = sums.entry((keys, function)).or_default();
-            *sum = sum.saturating_add(value);
+            let cycles = cycles.map_or(0, |event| sample.values.get(event));
+            *sum = [sum[0].saturating_add(value), sum[1].saturating_add(cycles)];
         }
         let mut table = Self {
             command: profile.command.clone(),
@@ -201,13 +205,16 @@ impl Table {
             modelled: profile.events.get(options.event).is_some_and(|e| e.modelled),
             interval: profile.events.get(options.event).and_then(|e| e.interval),
             sort: options.sort.clone(),
-            total: sums.values().fold(0, |sum, value| sum.saturating_add(*value)),
+            total: sums.values().fold(0, |sum, [value, _]| sum.saturating_add(*value)),
             by_inclusive: options.children && functions_only,
             ..Self::default()
         };
         table.rows = sums
             .into_iter()
-            .map(|((keys, function), own)| Row { keys, own, function, ..Row::default() })
+            .map(|((keys, function), [own, estimated])| {
+                let cycles = cycles.map(|_| estimated);
+                Row { keys, own, function, cycles, ..Row::default() }
+            })
             .collect();
         if functions_only {
             table.add_calls(profile, options, &mut names);

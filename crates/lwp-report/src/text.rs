@@ -83,6 +83,9 @@ fn columns(table: &Table, rows: &[Row]) -> Vec<Vec<String>> {
         column(heading, &|row| percent(row.inclusive.unwrap_or(0.0), table.total));
     }
     column(&table.event, &|row| grouped(row.own));
+    if rows.iter().any(|row| row.cycles.is_some()) {
+        column("Cycles (modelled)", &|row| row.cycles.map_or(String::new(), grouped));
+    }
     if rows.iter().any(|row| row.calls.is_some()) {
         column("Calls", &|row| row.calls.map_or(String::new(), grouped));
     }

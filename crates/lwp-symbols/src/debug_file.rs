@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::build_id;
+use crate::builds;
 use crate::elf::Elf;
 use crate::files::{Bytes, Files};
 
@@ -15,13 +16,19 @@ pub fn find(elf: &Elf, path: &Path, files: &Files<'_>) -> Option<(PathBuf, Bytes
     let link = elf.debug_link.as_ref();
     let name = link.map(|(name, _)| name.as_str());
     let candidates = candidates(&elf.build_id, name, path, files.debug_roots);
-    files.first(&candidates, |candidate, bytes| {
+    let found = files.first(&candidates, |candidate, bytes| {
         let same = match (elf.build_id.is_empty(), link) {
             (false, _) => build_id::of_bytes(bytes) == elf.build_id,
             (true, Some((_, checksum))) => crc32fast::hash(bytes) == *checksum,
             (true, None) => false,
         };
         same.then(|| (candidate.to_owned(), bytes.clone()))
+    });
+    found.or_else(|| {
+        let found = files.builds?.debug_information(&elf.build_id, path);
+        let (found, bytes) = builds::checked(found, &elf.build_id)?;
+        files.use_file(&found);
+        Some((found, bytes))
     })
 }
 
@@ -37,7 +44,12 @@ pub fn find_shared(name: &Path, id: &[u8], owner: &Path, files: &Files<'_>) -> O
     if let Some(name) = name.file_name() {
         candidates.extend(roots(files.debug_roots).map(|it| it.join(".dwz").join(name)));
     }
-    files.first(&candidates, |_, bytes| (build_id::of_bytes(bytes) == id).then(|| bytes.clone()))
+    let found = files
+        .first(&candidates, |_, bytes| (build_id::of_bytes(bytes) == id).then(|| bytes.clone()));
+    found.or_else(|| {
+        let (_, bytes) = builds::checked(files.builds?.debug_information(id, name), id)?;
+        Some(bytes)
+    })
 }
 
 fn roots(more: &[PathBuf]) -> impl Iterator<Item = &Path> {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use lwp_profile::RecordedFile;
 
+use crate::builds::Builds;
+
 /// A file's bytes. Whoever needs a part of them shares them.
 pub type Bytes = Arc<[u8]>;
 
@@ -19,13 +21,15 @@ pub struct Files<'a> {
     kept: &'a [RecordedFile],
     /// Directories laid out like `/usr/lib/debug`, searched before it.
     pub debug_roots: &'a [PathBuf],
+    /// Where files are that are not where they were.
+    pub builds: Option<&'a dyn Builds>,
     used: RefCell<BTreeSet<PathBuf>>,
 }
 
 impl<'a> Files<'a> {
     /// Those in `kept` come before the ones of the same name on this machine.
     pub fn new(kept: &'a [RecordedFile], debug_roots: &'a [PathBuf]) -> Self {
-        Self { kept, debug_roots, used: RefCell::default() }
+        Self { kept, debug_roots, builds: None, used: RefCell::default() }
     }
 
     /// The bytes of the file at `path`.
@@ -62,6 +66,11 @@ impl<'a> Files<'a> {
                 kept.filter(|(path, _)| path.file_name().is_some_and(|name| names.contains(name)));
             alike.find_map(|(path, file)| attempt(path, file.bytes.as_slice().into()))
         })
+    }
+
+    /// A file has been of use.
+    pub fn use_file(&self, path: &Path) {
+        self.used.borrow_mut().insert(path.to_owned());
     }
 
     /// Files with debug information that were of use so far.

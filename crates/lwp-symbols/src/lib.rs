@@ -9,6 +9,7 @@
 
 mod bodies;
 mod build_id;
+mod builds;
 mod calls;
 mod debug_file;
 mod demangle;
@@ -34,7 +35,8 @@ mod search;
 mod split;
 mod vdso;
 
-pub use build_id::build_id_of;
+pub use build_id::{build_id_of, of_bytes as build_id_of_bytes};
+pub use builds::Builds;
 pub use demangle::{demangle, short_name, stable_name};
 pub use elf::{Elf, ElfError, Symbol};
 pub use files::read as read_file;

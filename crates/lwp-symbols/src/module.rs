@@ -7,10 +7,11 @@ use std::sync::Arc;
 use lwp_profile::{RecordedModule, RecordedNames};
 
 use crate::build_id;
+use crate::builds;
 use crate::debug_file;
 use crate::dwarf::{Dwarf, Source, SourceFrame};
 use crate::elf::{Elf, Symbol};
-use crate::files::{Files, read};
+use crate::files::{Bytes, Files, read};
 use crate::kept::KeptLines;
 use crate::mini_debug;
 use crate::vdso;
@@ -53,11 +54,10 @@ impl ModuleNames {
             Some(bytes) => bytes,
             None => match read(path) {
                 Ok(bytes) if unchanged(module, path, &bytes) => bytes,
-                Ok(_) => {
-                    let why = "has changed since the recording; its names are not used";
-                    return Self::without(module, why);
-                }
-                Err(error) => return Self::without(module, &format!("cannot be read: {error}")),
+                read => match from_builds(module, path, files) {
+                    Some(bytes) => bytes,
+                    None => return Self::without(module, &why_not(read.err())),
+                },
             },
         };
         let mut elf = match Elf::parse(&bytes) {
@@ -92,6 +92,16 @@ impl ModuleNames {
             _ => None,
         };
         Self { elf: Some(elf), debug, path: module.path.clone(), ..Self::default() }
+    }
+
+    /// The names of `module` with debug information that was not there when the recording kept its names, and is to be
+    /// had elsewhere.
+    pub fn with_debug(module: &RecordedModule, files: &Files<'_>, code: bool) -> Option<Self> {
+        let path = Path::new(&module.path);
+        let missing = !module.is_anonymous() && !module.build_id.is_empty();
+        files.builds.filter(|_| missing)?.debug_information(&module.build_id, path)?;
+        Some(Self::find(module, files, code))
+            .filter(|names| names.elf.is_some() && names.has_debug())
     }
 
     /// The names of `module` that recordings have kept.
@@ -165,6 +175,20 @@ impl ModuleNames {
     /// The tables.
     pub fn elf(&self) -> Option<&Elf> {
         self.elf.as_ref()
+    }
+}
+
+/// What is kept elsewhere of the build that was recorded.
+fn from_builds(module: &RecordedModule, path: &Path, files: &Files<'_>) -> Option<Bytes> {
+    let found = files.builds?.executable(&module.build_id, path);
+    builds::checked(found, &module.build_id).map(|(_, bytes)| bytes)
+}
+
+/// Why there are no names of a module that was read, or could not be.
+fn why_not(error: Option<std::io::Error>) -> String {
+    match error {
+        Some(error) => format!("cannot be read: {error}"),
+        None => "has changed since the recording; its names are not used".to_owned(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A recording becomes a profile.
 
+mod modelled;
 mod places;
 
 use std::collections::BTreeMap;
@@ -10,11 +11,12 @@ use std::sync::Arc;
 
 use lwp_profile::{
     Block, BlockCount, BlockEnd, Builder, Code, Event, Frame, Function, FunctionId, Location,
-    LocationId, Mode, Module, ModuleId, Origin, Profile, RecordedNames, Recording, StackId, Thread,
-    ThreadId, Tree, Values,
+    LocationId, Mode, Modelled, Module, ModuleId, Origin, Profile, RecordedNames, Recording,
+    StackId, Thread, ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
+use crate::builds::Builds;
 use crate::calls;
 use crate::dwarf::SourceFrame;
 use crate::files::Files;
@@ -35,6 +37,8 @@ pub struct Options {
     pub whole_functions: Option<u64>,
     /// Look into the files first, and use the names that the recording keeps only of files that are gone.
     pub from_files: bool,
+    /// Where files are looked for that are not where they were, by build id.
+    pub builds: Option<Arc<dyn Builds>>,
     /// Show the evaluators of interpreted languages beside the functions that they execute.
     pub no_fold: bool,
 }
@@ -95,7 +99,7 @@ pub fn profile(recording: &Recording, options: &Options) -> Resolved {
     let sampled = !recording.events.is_empty();
     let (mode, events) = match sampled {
         true => (Mode::Sampled, sampled_events(recording)),
-        false => (Mode::Exact, Event::exact()),
+        false => (Mode::Exact, modelled::events(recording.is_modelled())),
     };
     let mut resolver = Resolver::new(recording, options, mode, events);
     if sampled {
@@ -144,8 +148,8 @@ fn sampled_events(recording: &Recording) -> Vec<Event> {
     recording.events.iter().map(event).collect()
 }
 
-/// Signed sums of the exact events: corrections may come before what they correct.
-type Sums = [i64; Event::EXACT.len()];
+/// Signed sums of the exact events, and of a model's: corrections may come before what they correct.
+type Sums = [i64; Event::EXACT.len() + Modelled::NAMES.len()];
 
 /// The sums of a location.
 fn sums_of(sums: &mut Vec<Sums>, location: LocationId) -> &mut Sums {
@@ -223,7 +227,8 @@ pub type Instruction = (u64, Vec<u8>);
 
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
-        let files = Files::new(&recording.files, &options.debug_roots);
+        let mut files = Files::new(&recording.files, &options.debug_roots);
+        files.builds = options.builds.as_deref();
         let mut first: FxHashMap<(&str, &[u8]), u32> = FxHashMap::default();
         let mut same = FxHashMap::default();
         for (&id, module) in &recording.modules {
@@ -238,7 +243,10 @@ impl<'a> Resolver<'a> {
             let of_it = |names: &&RecordedNames| same.get(&names.module) == Some(&id);
             let kept: Vec<&RecordedNames> = recording.names.iter().filter(of_it).collect();
             if !kept.is_empty() && !options.from_files {
-                return ModuleNames::kept(module, &kept);
+                let names = ModuleNames::kept(module, &kept);
+                let more = (!names.has_debug() && id == module.id)
+                    .then(|| ModuleNames::with_debug(module, &files, code));
+                return more.flatten().unwrap_or(names);
             }
             let names = ModuleNames::find(module, &files, code);
             match kept.is_empty() || names.elf().is_some() {
@@ -460,11 +468,16 @@ impl<'a> Resolver<'a> {
                 let not_taken = if jump.taken { 0 } else { jump.times };
                 branches(jump.end, jump.times, not_taken, sums_of(&mut sums, location));
             }
+            if recording.is_modelled() {
+                self.model(thread, &mut sums);
+            }
+            let events = self.builder.events();
             let (comm, pid, tid) = (thread.comm.clone(), thread.pid, thread.tid);
             let thread = self.builder.thread(Thread { comm, pid, tid });
             for (index, sums) in sums.iter().enumerate() {
                 let location = LocationId(index as u32);
-                let values = Values(sums.iter().map(|&n| u64::try_from(n).unwrap_or(0)).collect());
+                let values = sums[..events].iter().map(|&n| u64::try_from(n).unwrap_or(0));
+                let values = Values(values.collect());
                 if !values.is_zero() {
                     let stack = self.builder.stack(vec![location]);
                     self.builder.sample(thread, stack, &values);

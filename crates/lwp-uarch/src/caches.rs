@@ -1,5 +1,6 @@
 //! A hierarchy of caches as data: that of a preset, or one written down by a user.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::cache::CacheShape;
@@ -88,6 +89,17 @@ impl Caches {
     }
 }
 
+impl fmt::Display for Caches {
+    /// The text that [`FromStr`] reads, latencies included.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for level in &self.levels {
+            let CacheShape { bytes, ways, line_bytes } = level.shape;
+            write!(f, "{bytes}/{ways}/{line_bytes}@{},", level.latency_cycles)?;
+        }
+        write!(f, "memory@{}", self.memory.latency_cycles)
+    }
+}
+
 impl FromStr for Caches {
     type Err = CachesError;
 
@@ -165,6 +177,10 @@ mod tests {
     fn lwp_spec_4_2_caches_are_presets_or_written_level_by_level() {
         for preset in presets::ALL {
             assert_eq!(preset.name.parse(), Ok(Caches::of(preset)));
+            let Ok(again) = Caches::of(preset).to_string().parse::<Caches>() else {
+                panic!("{}", preset.name)
+            };
+            assert_eq!(again.to_string(), Caches::of(preset).to_string());
         }
         let written = "32k/8/64,512K/8/64,16M/16/64";
         assert_eq!(written.parse(), Ok(Caches::of(&presets::GENERIC)));

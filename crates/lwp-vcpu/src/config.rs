@@ -270,6 +270,10 @@ pub struct Config {
     /// Events that are sampled, with call stacks: at most instructions, one kind of branches, and cache
     /// misses. The processor has no LWP then, because its countdown is used for this. Needs [`Plan::Plain`] and a sink.
     pub sampling: Vec<Sampling>,
+    /// Data caches whose misses are counted, instruction by instruction. The processor has no LWP then, because what
+    /// watches the caches is used for this. Needs [`Plan::Exact`], a sink, [`can_watch_caches`] and caches that
+    /// [fit](LwpConfig::fits); excludes `sampling`.
+    pub model: Option<Caches>,
     /// Only this code's events are counted and sampled, if it says so.
     pub sampled_code: Option<SampledCode>,
     /// Bounds by markers.
@@ -343,6 +347,7 @@ impl Config {
             // Counts are those of the machine's own processor, which has no LWP to be detected.
             lwp: (plan == Plan::Plain).then(LwpConfig::default),
             sampling: Vec::new(),
+            model: None,
             sampled_code: None,
             markers: None,
             within: Vec::new(),

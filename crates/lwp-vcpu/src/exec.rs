@@ -10,7 +10,7 @@ use lwp_ptrace::{Tid, Tracee, handover, limits, shm, sys};
 
 use crate::addition;
 use crate::arena::Arena;
-use crate::config::{CpuModel, LwpConfig, Target};
+use crate::config::{CpuModel, Target};
 use crate::contexts::{ContextFile, FileId};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
 use crate::first_stack;
@@ -111,7 +111,7 @@ impl Machine {
     /// What the code of a new program's family depends on.
     pub fn first_basis(&self) -> Basis {
         let lwp = match self.config.lwp {
-            _ if self.samples() => Lwp::On(sampled_selection(&self.config)),
+            _ if self.watches() => Lwp::On(sampled_selection(&self.config)),
             Some(_) => Lwp::Off,
             None => Lwp::Absent,
         };
@@ -536,8 +536,8 @@ impl Machine {
             family.add_arena(address, bytes, offset);
         }
         family.kind = kind.clone();
-        let sampled = self.samples().then(LwpConfig::default);
-        if let Some(lwp) = self.config.lwp.as_ref().or(sampled.as_ref()) {
+        let watched = self.watches().then(|| crate::lwp::watched_config(&self.config));
+        if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
         family.store = self.store.clone();

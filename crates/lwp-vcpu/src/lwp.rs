@@ -17,6 +17,7 @@ mod interrupt;
 mod known;
 mod leave;
 mod memory;
+mod modelled;
 mod noted;
 mod predictor;
 mod sampler;
@@ -40,6 +41,8 @@ pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks}
 pub use known::{KnownCuts, finish_record};
 pub use leave::set_result;
 use memory::TraceeMemory;
+use modelled::Tally;
+pub use modelled::watched_config;
 use predictor::Judge;
 pub use sampler::selection as sampled_selection;
 use sampler::{Sampler, generator};
@@ -78,6 +81,8 @@ pub struct ThreadLwp {
     overdue: Vec<(u32, u64)>,
     /// What is counted instead of the unit's events: the unit is off and takes no part.
     sampler: Option<Sampler>,
+    /// Misses by instruction, where they are wanted: there is a sampler then, which samples nothing.
+    tally: Option<Box<Tally>>,
 }
 
 /// A cut fragment on its way.
@@ -184,13 +189,14 @@ impl ThreadLwp {
             waiting: Vec::new(),
             overdue: Vec::new(),
             sampler: None,
+            tally: None,
         }
     }
 
     /// Samples as `run` says from the thread's first instruction on; `serial` is the thread's number, and
-    /// nothing is sampled of it unless it is `wanted`.
+    /// nothing is sampled of it unless it is `wanted`. Or counts misses, if `run` says that.
     pub fn sampling(run: &Config, serial: u32, wanted: bool) -> Self {
-        let (config, selection) = (LwpConfig::default(), sampled_selection(run));
+        let (config, selection) = (watched_config(run), sampled_selection(run));
         // Everything outside until the place of an instruction is known.
         let ip = run.sampled_code.map(|code| code.elsewhere());
         let sampler = match wanted {
@@ -201,6 +207,7 @@ impl ThreadLwp {
             selection: Selection { ip, ..selection },
             dcache: selection.dcache.then(|| Box::new(DataCache::new(&config.caches))),
             sampler: Some(sampler),
+            tally: run.model.as_ref().map(|caches| Box::new(Tally::new(caches))),
             ..Self::new(&config, Xorshift32::new(0))
         }
     }
@@ -345,6 +352,9 @@ impl ThreadLwp {
             let waiting = std::mem::take(&mut self.waiting);
             if !self.selection.admits(executed.ip) {
                 return Ok(());
+            }
+            if let Some(tally) = &mut self.tally {
+                waiting.iter().for_each(|access| tally.add(executed.ip, access));
             }
             let loads = waiting.iter().filter(|access| access.kind == AccessKind::Load);
             sampler.retire(executed, loads.count() as u64, &mut self.overdue);

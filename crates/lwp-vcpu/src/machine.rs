@@ -450,7 +450,7 @@ impl Machine {
         let wanted = self.is_reported(tid);
         let bounds = self.first_bounds();
         let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
-        let lwp = self.samples().then(sampling);
+        let lwp = self.watches().then(sampling);
         let thread = Thread {
             pid,
             slot,

@@ -160,6 +160,7 @@ impl Machine {
             Marker::Valgrind => memory::read_u64(tid, rax).ok()?,
         };
         self.config.markers?;
+        self.collect_misses(tid);
         match request {
             request::START_INSTRUMENTATION | request::CACHEGRIND_START => {
                 self.start_counting(tid, &here, true);
@@ -278,6 +279,7 @@ impl Machine {
             let Some(thread) = self.threads.get_mut(&tid) else { continue };
             (thread.kept, thread.mark) = (Sum::default(), total);
             thread.profile.forget_kept();
+            self.forget_misses(tid);
         }
     }
 
@@ -298,6 +300,7 @@ impl Machine {
         }
         for tid in threads {
             self.mark_executions(tid, false);
+            self.forget_misses(tid);
             let fresh = self.profiler.as_mut().map(Profiler::new_thread);
             if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
                 thread.profile.forget_kept();
@@ -402,6 +405,7 @@ impl Machine {
             let bounds = &mut thread.bounds;
             bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
         }
+        self.collect_misses(tid);
         self.switch_counting(tid);
     }
 

@@ -23,8 +23,8 @@ mod words;
 
 pub use jumps::Jump;
 pub use sink::{
-    Block, BlockCount, BlockEnd, LanguageFunction, Module, ModuleMapping, Place, Sample, Sink,
-    ThreadExecutions,
+    Block, BlockCount, BlockEnd, LanguageFunction, Misses, Module, ModuleMapping, Place, Sample,
+    Sink, ThreadExecutions,
 };
 use words::Words;
 
@@ -267,6 +267,10 @@ impl Profiler {
                 thread.steps.push((module, pc, count));
             }
         }
+        for (module, pc, _) in &mut thread.misses {
+            let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, *pc));
+            *module = unit.map(|unit| self.module(family, thread.pid, unit));
+        }
         thread.jumps = self.jumps(family, thread.pid, executions);
         thread.blocks.sort_unstable_by_key(|count| count.block);
         thread.partial.sort_unstable();
@@ -474,6 +478,7 @@ impl Machine {
             tid,
             comm: self.reports[image].comm.clone(),
             sampled: self.sampled_totals(thread),
+            misses: thread.lwp.as_ref().map(|lwp| lwp.misses(thread.counting)).unwrap_or_default(),
             ..ThreadExecutions::default()
         })
     }
@@ -489,6 +494,7 @@ impl Machine {
         // Without a sink nothing was reported: the thread's own report has all of it in the end.
         if self.profiler.is_some() {
             self.restart_sampling(tid);
+            self.forget_misses(tid);
         }
     }
 

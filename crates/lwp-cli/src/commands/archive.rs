@@ -1,7 +1,7 @@
 //! `lwp archive`: a recording with everything that is needed to look at it elsewhere.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::{RecordedFile, Recording, Writer};
@@ -45,7 +45,9 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let (mut kept, mut sources) = (0, Files::new(Vec::new(), &[]));
     for path in paths(args, &recording, &resolved) {
         // What cannot be read is missing here as it would be there.
-        if let Some(bytes) = sources.read(&path) {
+        let bytes = sources.read(&path);
+        if let Some(bytes) = as_recorded(&path, bytes, &recording, &options) {
+            let path = installed(path);
             writer.file(&RecordedFile { path, bytes }).map_err(failed)?;
             kept += 1;
         }
@@ -54,6 +56,33 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let output = printable(&args.output.display().to_string());
     lwp_terminal::say!("lwp: wrote {output} with {kept} files");
     Ok(Ending::SUCCESS)
+}
+
+/// The bytes of a file; of a module that has changed since, those of the store of builds, if it has them.
+fn as_recorded(
+    path: &str,
+    bytes: Option<Vec<u8>>,
+    recording: &Recording,
+    options: &Options,
+) -> Option<Vec<u8>> {
+    let named = recording.modules.values().filter(|module| !module.build_id.is_empty());
+    let mut named = named.filter(|module| module.path == path);
+    let Some(module) = named.next() else { return bytes };
+    let is_it = |bytes: &[u8]| lwp_symbols::build_id_of_bytes(bytes) == module.build_id;
+    if bytes.as_deref().is_some_and(is_it) {
+        return bytes;
+    }
+    let kept = options.builds.as_ref()?.executable(&module.build_id, Path::new(path))?;
+    std::fs::read(kept).ok().filter(|bytes| is_it(bytes)).or(bytes)
+}
+
+/// Where debug information that the store of builds had would be installed.
+fn installed(path: String) -> String {
+    let name = Path::new(&path).file_name().and_then(|name| name.to_str());
+    match name.and_then(|name| name.strip_suffix(".debuginfo")?.split_at_checked(2)) {
+        Some((first, rest)) => format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"),
+        None => path,
+    }
 }
 
 /// The files to keep: modules as they were recorded, their debug files, and sources.

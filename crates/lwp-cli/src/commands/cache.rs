@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::print;
 use crate::args::CacheCommand;
+use crate::builds;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::program;
@@ -20,13 +21,20 @@ use crate::program;
 /// Carries out one of the cache's commands.
 pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     let store = open()?;
+    let builds = builds::Store::of_user(false);
     // Runs that have just ended may still be writing.
     store.settle();
     match command {
-        CacheCommand::List => print(&list(&items(&store)?))?,
+        CacheCommand::List => print(&(list(&items(&store)?) + &list_of_builds(builds.as_ref())?))?,
         CacheCommand::Verify => return verify(&store),
-        CacheCommand::Prune => removed(store.prune().map_err(failed)?)?,
-        CacheCommand::Clear => removed(store.clear().map_err(failed)?)?,
+        CacheCommand::Prune => {
+            let more = builds.map_or(Ok((0, 0)), |builds| builds.prune()).map_err(failed)?;
+            removed(store.prune().map_err(failed)?, more)?;
+        }
+        CacheCommand::Clear => {
+            let more = builds.map_or(Ok((0, 0)), |builds| builds.clear()).map_err(failed)?;
+            removed(store.clear().map_err(failed)?, more)?;
+        }
         CacheCommand::Warm { files, from } => {
             let what = from.as_deref().map_or(Ok(Warm::Functions), executed_in)?;
             for file in files {
@@ -160,8 +168,20 @@ fn executed_in(recording: &Path) -> Result<Warm, Failure> {
     Ok(Warm::Executed(files.into_iter().collect()))
 }
 
-fn removed((files, bytes): (usize, u64)) -> Result<(), Failure> {
+fn removed(units: (usize, u64), builds: (usize, u64)) -> Result<(), Failure> {
+    let (files, bytes) = (units.0 + builds.0, units.1 + builds.1);
     print(&format!("{files} files removed, {}\n", size(bytes)))
+}
+
+/// A sum of what is kept of programs and libraries themselves.
+fn list_of_builds(store: Option<&builds::Store>) -> Result<String, Failure> {
+    let items = store.map_or(Ok(Vec::new()), builds::Store::items).map_err(failed)?;
+    let bytes = items.iter().map(|(_, bytes, _)| bytes).sum();
+    Ok(format!(
+        "{:>9}  in {} programs, libraries and their debug information\n",
+        size(bytes),
+        items.len()
+    ))
 }
 
 fn size(bytes: u64) -> String {

@@ -85,6 +85,10 @@ pub struct GateArgs {
     #[arg(long, value_name = "URL", requires = "flamegraphs")]
     pub flamegraphs_url: Option<String>,
 
+    /// Record PROGRAM with --model, so that its modelled-cycles can have a limit
+    #[arg(long, requires = "command")]
+    pub model: bool,
+
     /// Record PROGRAM without --deterministic
     #[arg(long, requires = "command")]
     pub no_deterministic: bool,
@@ -159,6 +163,9 @@ fn record(args: &GateArgs) -> Result<Ending, Failure> {
     words.push(args.input.input.clone().into());
     if !args.no_deterministic {
         words.push("--deterministic".into());
+    }
+    if args.model {
+        words.push("--model".into());
     }
     words.push("--".into());
     words.extend(args.command.iter().cloned());

@@ -15,16 +15,21 @@ pub fn execute() -> Result<Ending, Failure> {
 
 fn text() -> String {
     let mut text = String::new();
-    section(&mut text, "Counted by the virtual CPU, exactly, in user mode:", false);
+    let counted = |row: &Row| !row.event.is_time() && !row.event.is_modelled();
+    section(&mut text, "Counted by the virtual CPU, exactly, in user mode:", counted);
     text.push('\n');
-    section(&mut text, "Measured by the clock:", true);
+    section(&mut text, "Modelled, with --model (docs/benchmarks.md):", |row| {
+        row.event.is_modelled()
+    });
+    text.push('\n');
+    section(&mut text, "Measured by the clock:", |row| row.event.is_time());
     text
 }
 
-/// Writes the events that are times, or those that are not.
-fn section(text: &mut String, heading: &str, times: bool) {
+/// Writes the events that `wanted` chooses.
+fn section(text: &mut String, heading: &str, wanted: impl Fn(&Row) -> bool) {
     let _ = writeln!(text, "{heading}");
-    for row in EVENTS.iter().filter(|row| row.event.is_time() == times) {
+    for row in EVENTS.iter().filter(|row| wanted(row)) {
         let _ = writeln!(text, "  {:<42} {}", names(row), row.summary);
     }
 }

@@ -31,7 +31,7 @@ fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
     let ending = super::dispatch(line)?;
     let recording = profiles::read(&beside)?;
     let profile =
-        profiles::resolve_to(Detail::Instructions, &beside, &recording, &NameArgs::default());
+        profiles::resolve_to(Detail::Instructions, &beside, &recording, &NameArgs::offline());
     profiles::write(output, &Format::PerfData.write(&recording, &profile, 0))?;
     lwp_terminal::say!(
         "[ lwp: {} samples in {}; for lwp's own commands: {} ]",
@@ -44,7 +44,7 @@ fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
 
 /// Prints every sample as `perf script` does.
 fn script(input: &Path, inline: bool) -> Result<Ending, Failure> {
-    let profile = profiles::open(&perf::recording_of(input), &NameArgs::default())?;
+    let profile = profiles::open(&perf::recording_of(input), &NameArgs::offline())?;
     super::print_with(|out| samples(out, &profile, inline))
 }
 

@@ -13,6 +13,7 @@ use lwp_terminal::escape::printable;
 use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::usage_error;
+use crate::builds;
 use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
@@ -105,6 +106,11 @@ pub struct RecordArgs {
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
 
+    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate cycles: events
+    /// of their own in every report
+    #[arg(long)]
+    pub model: bool,
+
     /// Keep no names in the recording: reports then need the programs and libraries as they were
     #[arg(long)]
     pub no_names: bool,
@@ -136,6 +142,15 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     if !sampled.is_empty() {
         // The countdown of LWP is what samples.
         config.lwp = None;
+    }
+    if args.model && !sampled.is_empty() {
+        return Err(usage_error(
+            "--model is for recordings that count everything, and this one samples",
+            "leave -c, -F and -e out, or sample dcache-misses",
+        ));
+    }
+    if args.model {
+        args.counting.machine.add_model(&mut config)?;
     }
     config.languages = !sampled.is_empty() && args.lang.has(Language::Python);
     if !args.counting.machine.deterministic {
@@ -170,22 +185,28 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let outcome = outcome?;
     recorder.finish(&outcome)?;
     args.counting.say_if_unmarked(&outcome);
-    let recording = keep_names(args, &recorder);
-    if !args.quiet {
-        if args.counting.machine.verbose {
-            let _ = lwp_terminal::say_text(&holds(&args.output, &outcome));
-        }
-        // What follows is a courtesy: the recording is safe whatever becomes of it.
-        match recording.and_then(|recording| summary(&args.output, &recording, &outcome)) {
-            Ok(text) => {
-                let _ = lwp_terminal::say_text(&text);
-            }
-            Err(failure) => drop(failure.report()),
-        }
-    } else if let Err(failure) = recording {
+    // What follows is a courtesy: the recording is safe whatever becomes of it.
+    if let Err(failure) = look_back(args, &recorder, &outcome) {
         let _ = failure.report();
     }
     Ok(args.counting.ending(companion, &outcome))
+}
+
+/// Keeps what reports will want of the files that were executed, and says what was recorded.
+fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Result<(), Failure> {
+    let recording = keep_names(args, recorder)?;
+    if !args.quiet {
+        if args.counting.machine.verbose {
+            let _ = lwp_terminal::say_text(&holds(&args.output, outcome));
+        }
+        let _ = lwp_terminal::say_text(&summary(&args.output, &recording, outcome)?);
+    }
+    if !args.counting.machine.no_cache
+        && let Some(store) = builds::Store::of_user(false)
+    {
+        store.keep_all(&recording);
+    }
+    Ok(())
 }
 
 /// Takes over which instructions are samples, and what is recorded of them.
@@ -289,6 +310,9 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(String, String)> {
     .to_vec();
     let facts = provenance::facts(&directory, &|name| std::env::var(name).ok());
     info.extend(facts);
+    if args.model {
+        info.push(("model".to_owned(), machine.lwp.caches().to_string()));
+    }
     info.extend(args.tags.iter().map(|(key, value)| (format!("tag.{key}"), value.clone())));
     info
 }
@@ -305,7 +329,9 @@ fn tag(text: &str) -> Result<(String, String), String> {
 fn keep_names(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
     let mut recording = recorder.read_back()?;
     if !args.no_names {
-        recording.names = lwp_symbols::names(&recording, &args.names.options());
+        // Reports ask for what is missing here, so that nobody waits for a recording.
+        let names = NameArgs { no_debuginfod: true, ..args.names.clone() };
+        recording.names = lwp_symbols::names(&recording, &names.options());
         recorder.names(&recording.names)?;
     }
     Ok(recording)
@@ -316,7 +342,7 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     if recording.events.is_empty() {
         check(recording, outcome)?;
     }
-    let names = profiles::NameArgs::default();
+    let names = profiles::NameArgs::offline();
     let profile = profiles::resolve_to(Detail::Functions, path, recording, &names);
     let table = Table::new(&profile, &Options::default());
     let mut text = String::from("\n");

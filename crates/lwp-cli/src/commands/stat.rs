@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lwp_terminal::Plain;
+use lwp_vcpu::profile::Sink;
 use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::StatArgs;
@@ -15,7 +16,8 @@ use crate::failure::Failure;
 use crate::requests::Requests;
 use crate::signals::{self, Interrupted};
 use crate::stat::intervals::Intervals;
-use crate::stat::report::{Report, Scope};
+use crate::stat::modelled::{Modelling, Models};
+use crate::stat::report::{MODELLED, Report, Scope};
 use crate::stat::{control, csv, events, json, text};
 use crate::threads;
 
@@ -24,10 +26,16 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     let requested = match (&args.events[..], args.interval_print) {
         // The kernel tells times when a process has ended.
         ([], Some(_)) => events::parse(&[events::DEFAULT_COUNTS.to_owned()])?,
+        ([], None) if args.model => events::parse(&[events::with_model(events::DEFAULT)])?,
         (events, _) => events::parse(events)?,
     };
     let mut config = args.counting.configuration(Plan::Exact)?;
-    config.fold = scope(args) == Scope::Total;
+    let wanted = |one: &events::Requested| one.source.as_ref().is_ok_and(|it| it.is_modelled());
+    let models = args.model || requested.iter().any(wanted);
+    if models {
+        args.counting.machine.add_model(&mut config)?;
+    }
+    config.fold = scope(args) == Scope::Total && !models;
     let output = Mutex::new(output(args)?);
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
@@ -53,8 +61,11 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
             write_text(&rendered(args, Report::interval(&requested, scope(args), at, outcome)))
         });
     }
-    let mut write = |outcomes: &[Outcome]| {
-        write_text(&rendered(args, Report::new(title(args), &requested, scope(args), outcomes)))
+    let mut write = |runs: &[Run]| {
+        let outcomes: Vec<Outcome> = runs.iter().map(|run| run.outcome.clone()).collect();
+        let models: Vec<Models> = runs.iter().filter_map(|run| run.models.clone()).collect();
+        let (title, scope) = (title(args), scope(args));
+        write_text(&rendered(args, Report::modelled(title, &requested, scope, &outcomes, &models)))
     };
     match args.repeat {
         0 => session.repeat_for_ever(&mut write),
@@ -74,31 +85,37 @@ struct Session<'a> {
     interrupted: Interrupted,
 }
 
+/// A run, and what a model says of it.
+struct Run {
+    outcome: Outcome,
+    models: Option<Models>,
+}
+
 /// Writes the report on some runs.
-type Writer<'a> = &'a mut dyn FnMut(&[Outcome]) -> Result<(), Failure>;
+type Writer<'a> = &'a mut dyn FnMut(&[Run]) -> Result<(), Failure>;
 
 impl Session<'_> {
     /// Runs `runs` times, fewer if interrupted, and reports the mean.
     fn repeat(&self, runs: u32, write: Writer<'_>) -> Result<Ending, Failure> {
-        let mut outcomes = Vec::new();
+        let mut runs_made = Vec::new();
         let mut ending = Ending::SUCCESS;
         for _ in 0..runs {
-            let (outcome, how) = self.once()?;
-            outcomes.push(outcome);
+            let (run, how) = self.once()?;
+            runs_made.push(run);
             ending = how;
             if self.over(ending) {
                 break;
             }
         }
-        write(&outcomes)?;
+        write(&runs_made)?;
         Ok(ending)
     }
 
     /// Runs and reports until interrupted.
     fn repeat_for_ever(&self, write: Writer<'_>) -> Result<Ending, Failure> {
         loop {
-            let (outcome, ending) = self.once()?;
-            write(&[outcome])?;
+            let (run, ending) = self.once()?;
+            write(&[run])?;
             if self.over(ending) {
                 return Ok(ending);
             }
@@ -145,17 +162,20 @@ impl Session<'_> {
     }
 
     /// One run, and how lwp shall end if it is the last.
-    fn once(&self) -> Result<(Outcome, Ending), Failure> {
+    fn once(&self) -> Result<(Run, Ending), Failure> {
         let control = self.requests.connect();
         let counting = &self.args.counting;
         counting.schedule(&self.requests)?;
         let companion = counting.companion(&self.requests)?;
-        let outcome = lwp_vcpu::run(&self.config, Some(control));
+        let modelling = self.config.model.is_some().then(Modelling::default);
+        let sink = modelling.clone().map(|modelling| Box::new(modelling) as Box<dyn Sink>);
+        let outcome = lwp_vcpu::run_profiled(&self.config, Some(control), sink);
         self.requests.disconnect();
         let outcome = outcome?;
         counting.say_if_unmarked(&outcome);
         let ending = counting.ending(companion, &outcome);
-        Ok((outcome, ending))
+        let models = modelling.map(|modelling| modelling.finish());
+        Ok((Run { outcome, models }, ending))
     }
 }
 
@@ -203,6 +223,8 @@ fn rendered(args: &StatArgs, mut report: Report) -> String {
             .groups
             .iter_mut()
             .flat_map(|group| &mut group.rows)
+            // Whether something is modelled is no number that follows from it.
+            .filter(|row| !row.metric.is_some_and(|metric| metric.unit.ends_with(MODELLED)))
             .for_each(|row| row.metric = None);
     }
     match &args.field_separator {

@@ -37,6 +37,9 @@ fn run(options: &Options) -> Result<Ending, Failure> {
         .map_err(|error| Failure::new(OWN_FAILURE, format!("memory for a recording: {error}")))?;
     let place = PathBuf::from(format!("/proc/self/fd/{}", memory.as_raw_fd()));
     let recorder = Recorder::create(&place)?;
+    if options.caches || options.branches {
+        recorder.info(&[("model".to_owned(), options.model()?.to_string())]);
+    }
     let parted = Parted::new(recorder.clone());
     let requests = Arc::new(Requests::default());
     let connected = requests.connect();
@@ -44,7 +47,7 @@ fn run(options: &Options) -> Result<Ending, Failure> {
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(Box::new(parted.clone())))?;
     recorder.finish(&outcome)?;
     let mut recording = recorder.read_back()?;
-    recording.names = lwp_symbols::names(&recording, &NameArgs::default().options());
+    recording.names = lwp_symbols::names(&recording, &NameArgs::offline().options());
     for process in parted.processes(&recording, &outcome) {
         let counted = files::write(options, &recording, &process)?;
         if !options.quiet {
@@ -75,6 +78,10 @@ fn configuration(options: &Options) -> Result<Config, Failure> {
     config.follow_children = options.children;
     let (collect, instrument) = (options.collects(), options.instrument);
     config.markers = Some(Markers::Callgrind { collect, instrument });
+    if options.models_caches() {
+        config.lwp = None;
+        config.model = Some(options.model()?);
+    }
     for pattern in &options.toggle {
         let found = matching(pattern, &Places::of(&config.target, &[]))?;
         config.within.extend(found);

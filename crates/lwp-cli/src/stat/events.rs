@@ -1,5 +1,6 @@
 //! The events that can be counted, and the syntax in which they are asked for.
 
+use lwp_profile::Modelled;
 use lwp_vcpu::Counts;
 
 use super::perf_names;
@@ -25,6 +26,8 @@ pub enum Event {
     Returns,
     /// Indirect jumps and calls.
     Indirect,
+    /// What a model adds: one of [`Modelled::values`], by its place.
+    Modelled(usize),
     /// CPU time, user and system.
     TaskClock,
     /// Wall-clock time.
@@ -59,6 +62,12 @@ pub const EVENTS: &[Row] = &[
     row(Event::Calls,            "calls",                &[],                      "near calls, direct and indirect"),
     row(Event::Returns,          "returns",              &[],                      "near returns"),
     row(Event::Indirect,         "indirect-branches",    &[],                      "indirect jumps and calls; returns are not included"),
+    row(Event::Modelled(0),      Modelled::NAMES[0],     &[],                      "loads of what the modelled first cache did not have"),
+    row(Event::Modelled(1),      Modelled::NAMES[1],     &[],                      "stores to it"),
+    row(Event::Modelled(2),      Modelled::NAMES[2],     &[],                      "loads of what no modelled cache had"),
+    row(Event::Modelled(3),      Modelled::NAMES[3],     &[],                      "stores to it"),
+    row(Event::Modelled(4),      Modelled::NAMES[4],     &[],                      "conditional branches that went where they go less often"),
+    row(Event::Modelled(5),      Modelled::NAMES[5],     &["estimated-cycles"],   "instructions + 10 a miss + 100 a miss of all caches + 10 a misprediction"),
     row(Event::TaskClock,        "task-clock",           &[],                      "CPU time of the program, user and system"),
     row(Event::Duration,         "duration_time",        &[],                      "wall-clock time of the run"),
     row(Event::UserTime,         "user_time",            &[],                      "CPU time in user mode"),
@@ -82,10 +91,29 @@ pub const DEFAULT: &str = "task-clock,instructions,branches,branches-taken,condi
 pub const DEFAULT_COUNTS: &str = "instructions,branches,branches-taken,conditional-branches,conditional-taken,\
                                   calls,returns,indirect-branches";
 
+/// What is counted when a model is asked for and no `-e` is given.
+pub fn with_model(list: &str) -> String {
+    format!("{list},{}", Modelled::NAMES.join(","))
+}
+
+/// What was counted, and what a model adds to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
+    /// What was counted.
+    pub counts: Counts,
+    /// What is modelled, if that was asked for.
+    pub modelled: Option<Modelled>,
+}
+
 impl Event {
-    /// The event's count, if it is counted by the virtual CPU rather than by the clock.
-    pub fn count(self, counts: &Counts) -> Option<u64> {
+    /// The event's count, if it is counted by the virtual CPU rather than by the clock, or modelled.
+    pub fn count(self, measured: &Measured) -> Option<u64> {
+        let counts = &measured.counts;
         match self {
+            Self::Modelled(place) => {
+                let values = measured.modelled?.values(counts.instructions);
+                values.get(place).copied()
+            }
             Self::Instructions => Some(counts.instructions),
             Self::Branches => Some(counts.branches),
             Self::Conditional => Some(counts.conditional),
@@ -100,7 +128,12 @@ impl Event {
 
     /// Whether this is a time, not a count.
     pub fn is_time(self) -> bool {
-        self.count(&Counts::default()).is_none()
+        matches!(self, Self::TaskClock | Self::Duration | Self::UserTime | Self::SystemTime)
+    }
+
+    /// Whether a model supplies it.
+    pub fn is_modelled(self) -> bool {
+        matches!(self, Self::Modelled(_))
     }
 
     /// The event called `name`.
@@ -332,7 +365,9 @@ mod tests {
             returns: 3,
             indirect: 2,
         };
-        let of = |event: Event| event.count(&counts);
+        let measured = Measured { counts, modelled: None };
+        let of = |event: Event| event.count(&measured);
+        assert_eq!(of(Event::Modelled(0)), None);
         assert_eq!(of(Event::Instructions), Some(100));
         assert_eq!(of(Event::Branches), Some(30));
         assert_eq!(of(Event::Taken), Some(22));

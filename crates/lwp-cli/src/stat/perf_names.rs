@@ -5,8 +5,9 @@
 //! `tools/perf/util/parse-events.l` of Linux 6.1.
 
 const NO_CYCLES: &str = "the virtual CPU has no cycle counter; translated code takes other cycles";
-const NO_CACHES: &str = "the caches are not observed";
-const NO_PREDICTOR: &str = "the branch predictor is not observed";
+const NO_CACHES: &str = "the caches are not observed; --model counts misses of modelled ones";
+const NO_PREDICTOR: &str =
+    "the branch predictor is not observed; --model counts a modelled one's mispredictions";
 const NO_PIPELINE: &str = "the pipeline is not observed";
 const NO_FAULTS: &str = "page faults of the program and of its translation cannot be told apart";
 const NO_SCHEDULER: &str = "the scheduler is not observed";

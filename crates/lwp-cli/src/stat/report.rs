@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use lwp_vcpu::{Counts, Outcome, ProcessReport};
+use lwp_profile::Modelled;
+use lwp_vcpu::{Outcome, ProcessReport, ThreadReport};
 
-use super::events::{Event, Requested};
+use super::events::{Event, Measured, Requested};
+use super::modelled::Models;
 use super::spread::Spread;
 
 /// The result of `lwp stat`.
@@ -161,15 +163,31 @@ impl Times {
     }
 }
 
+/// Ends the unit of what follows from a modelled event.
+pub const MODELLED: &str = "(modelled)";
+
+/// Why a modelled event has no value.
+const NO_MODEL: &str = "misses are modelled for whole runs only";
 /// Why a time has no value.
 const WHOLE_RUN: &str = "times are measured for the whole run only";
 
 impl Report {
     /// Puts the outcomes of one or more runs of the same command together.
     pub fn new(title: String, requested: &[Requested], scope: Scope, outcomes: &[Outcome]) -> Self {
+        Self::modelled(title, requested, scope, outcomes, &[])
+    }
+
+    /// The same with what a model says of each run, if it does.
+    pub fn modelled(
+        title: String,
+        requested: &[Requested],
+        scope: Scope,
+        outcomes: &[Outcome],
+        models: &[Models],
+    ) -> Self {
         let times = Times::of(outcomes);
         let last = outcomes.last().map_or(&[][..], |outcome| &outcome.processes);
-        let groups = parts(scope, outcomes).into_iter();
+        let groups = parts(scope, outcomes, models).into_iter();
         Self {
             title,
             runs: outcomes.len(),
@@ -209,14 +227,21 @@ impl Report {
 /// Counts that belong together: the same thing in every run.
 struct Part {
     label: String,
-    counts: Vec<Counts>,
+    counts: Vec<Measured>,
 }
 
 /// Splits what was counted into the parts that `scope` asks for.
-fn parts(scope: Scope, outcomes: &[Outcome]) -> Vec<Part> {
+fn parts(scope: Scope, outcomes: &[Outcome], models: &[Models]) -> Vec<Part> {
     let counted = || {
-        let processes = outcomes.iter().flat_map(|outcome| &outcome.processes);
-        processes.filter(|process| process.uncounted.is_none())
+        let processes = outcomes.iter().flat_map(|outcome| outcome.processes.iter().enumerate());
+        processes.filter(|(_, process)| process.uncounted.is_none())
+    };
+    // Only totals are of more than one run.
+    let model = |run: usize, of: &dyn Fn(usize, i32) -> bool| {
+        let mut sum = Modelled::default();
+        let all = models.get(run)?.iter().filter(|((image, tid), _)| of(*image, *tid));
+        all.for_each(|(_, modelled)| sum.add(modelled));
+        Some(sum)
     };
     match scope {
         Scope::Total => {
@@ -225,31 +250,46 @@ fn parts(scope: Scope, outcomes: &[Outcome]) -> Vec<Part> {
                 let mut processes = outcome.processes.iter();
                 !outcome.processes.is_empty() && processes.all(|one| one.uncounted.is_some())
             };
-            let counted = outcomes.iter().filter(|outcome| !none(outcome));
-            vec![Part { label: String::new(), counts: counted.map(Outcome::counts).collect() }]
+            let counted = outcomes.iter().enumerate().filter(|(_, outcome)| !none(outcome));
+            let measured = |(run, outcome): (usize, &Outcome)| Measured {
+                counts: outcome.counts(),
+                modelled: model(run, &|_, _| true),
+            };
+            vec![Part { label: String::new(), counts: counted.map(measured).collect() }]
         }
         Scope::Process => {
-            let part = |process: &ProcessReport| Part {
+            let part = |(index, process): (usize, &ProcessReport)| Part {
                 label: format!("{}-{}", process.comm, process.pid),
-                counts: vec![process.counts()],
+                counts: vec![Measured {
+                    counts: process.counts(),
+                    modelled: model(0, &|image, _| image == index),
+                }],
             };
             counted().map(part).collect()
         }
         Scope::Thread => {
-            let threads = counted().flat_map(|process| &process.threads);
-            let parts = threads.map(|thread| Part {
-                label: format!("{}-{}", thread.comm, thread.tid),
-                counts: vec![thread.counts],
-            });
-            parts.collect()
+            let of = |(index, process): (usize, &ProcessReport)| -> Vec<Part> {
+                let part = |thread: &ThreadReport| Part {
+                    label: format!("{}-{}", thread.comm, thread.tid),
+                    counts: vec![Measured {
+                        counts: thread.counts,
+                        modelled: model(0, &|image, tid| (image, tid) == (index, thread.tid)),
+                    }],
+                };
+                process.threads.iter().map(part).collect()
+            };
+            counted().flat_map(of).collect()
         }
     }
 }
 
 fn group(part: Part, requested: &[Requested], scope: Scope, times: &Times) -> Group {
-    let mut sum = Counts::default();
-    for counts in &part.counts {
-        sum += *counts;
+    let mut sum = Measured::default();
+    for one in &part.counts {
+        sum.counts += one.counts;
+        if let Some(modelled) = &one.modelled {
+            sum.modelled.get_or_insert_default().add(modelled);
+        }
     }
     let row = |requested: &Requested| {
         let (value, unit) = value(requested, &part.counts, scope, times);
@@ -264,7 +304,7 @@ fn group(part: Part, requested: &[Requested], scope: Scope, times: &Times) -> Gr
 /// The value of one event over the runs, and its unit.
 fn value(
     requested: &Requested,
-    runs: &[Counts],
+    runs: &[Measured],
     scope: Scope,
     times: &Times,
 ) -> (Result<Spread, Missing>, Unit) {
@@ -276,6 +316,9 @@ fn value(
         Some((time, unit)) if scope == Scope::Total => (Ok(time), unit),
         Some((_, unit)) => (Err(Missing::Unsupported(WHOLE_RUN.into())), unit),
         None if runs.is_empty() => (Err(Missing::NotCounted), Unit::Count),
+        None if event.is_modelled() && runs.iter().any(|run| run.modelled.is_none()) => {
+            (Err(Missing::Unsupported(NO_MODEL.into())), Unit::Count)
+        }
         None => {
             let counts = runs.iter().filter_map(|counts| event.count(counts));
             (Ok(Spread::of(counts)), Unit::Count)
@@ -284,7 +327,7 @@ fn value(
 }
 
 /// What can be derived from an event: its share in the event that contains it.
-fn metric(event: Event, counts: &Counts, times: &Times) -> Option<Metric> {
+fn metric(event: Event, counts: &Measured, times: &Times) -> Option<Metric> {
     let share = |of: Event, unit| {
         let (part, whole) = (event.count(counts)?, of.count(counts)?);
         (whole > 0).then(|| Metric { value: 100.0 * part as f64 / whole as f64, unit })
@@ -298,6 +341,17 @@ fn metric(event: Event, counts: &Counts, times: &Times) -> Option<Metric> {
         Event::TaskClock => {
             let (task, elapsed) = (times.task.mean as f64, times.elapsed.mean as f64);
             (elapsed > 0.0).then(|| Metric { value: task / elapsed, unit: "CPUs utilized" })
+        }
+        Event::Modelled(4) => share(Event::Conditional, "% of conditional branches (modelled)"),
+        Event::Modelled(5) => {
+            let (cycles, all) = (event.count(counts)?, counts.counts.instructions);
+            let value = if all == 0 { 0.0 } else { cycles as f64 / all as f64 };
+            Some(Metric { value, unit: "per instruction (modelled)" })
+        }
+        Event::Modelled(_) => {
+            let (misses, all) = (event.count(counts)?, counts.counts.instructions);
+            let value = if all == 0 { 0.0 } else { 1000.0 * misses as f64 / all as f64 };
+            Some(Metric { value, unit: "per 1000 instructions (modelled)" })
         }
         Event::Instructions | Event::Duration | Event::UserTime | Event::SystemTime => None,
     }
@@ -319,7 +373,7 @@ pub mod samples {
 
     use std::time::Instant;
 
-    use lwp_vcpu::{Alone, ExitStatus, ThreadReport};
+    use lwp_vcpu::{Alone, Counts, ExitStatus, ThreadReport};
 
     use super::*;
     use crate::stat::events;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use lwp_export::callgrind::{Form, render_as};
-use lwp_profile::{Event, Profile, Recording, Values};
+use lwp_profile::{Event, Modelled, Profile, Recording, Values};
 use lwp_terminal::escape::printable;
 
 use super::parts::{End, Part, Process};
@@ -64,7 +64,7 @@ pub fn write(
     process: &Process,
 ) -> Result<Values, Failure> {
     let main = expanded(&options.output, process.pid)?;
-    let mut sum = Values::zero(Event::EXACT.len());
+    let mut sum = Values::zero(Event::EXACT.len() + Modelled::NAMES.len());
     let mut combined = String::new();
     let last = process.parts.len();
     for part in &process.parts {
@@ -117,7 +117,7 @@ fn profile_of(
 ) -> Profile {
     let threads = threads.into_iter().map(|thread| (thread.serial, thread)).collect();
     let recording = Recording { threads, ..all.clone() };
-    profiles::resolve(path, &recording, &NameArgs::default())
+    profiles::resolve(path, &recording, &NameArgs::offline())
 }
 
 /// A profile as callgrind dumps it.
@@ -141,6 +141,14 @@ fn dumped(
     header.push('\n');
     for missing in &options.missing {
         let _ = writeln!(header, "desc: Not counted: {missing}");
+    }
+    if options.models_caches() {
+        let [first, last] = options.shapes;
+        let (first, last) = (cache("D1", first), cache("LL", last));
+        let _ = writeln!(header, "desc: {first}\ndesc: {last}");
+    }
+    if options.branches {
+        header.push_str("desc: Bcm is modelled: branches that went where they go less often\n");
     }
     let trigger = match &part.end {
         End::Program => "Program termination".to_owned(),
@@ -166,9 +174,26 @@ fn dumped(
 }
 
 /// The events that are written, with Valgrind's names for them.
-fn events(options: &Options) -> &'static [(&'static str, &'static str)] {
-    const ALL: [(&str, &str); 2] = [("instructions", "Ir"), ("conditional-branches", "Bc")];
-    if options.branches { &ALL } else { &ALL[..1] }
+fn events(options: &Options) -> Vec<(&'static str, &'static str)> {
+    const CACHES: [(&str, &str); 4] = [
+        ("modelled-load-misses", "D1mr"),
+        ("modelled-store-misses", "D1mw"),
+        ("modelled-llc-load-misses", "DLmr"),
+        ("modelled-llc-store-misses", "DLmw"),
+    ];
+    const BRANCHES: [(&str, &str); 2] =
+        [("conditional-branches", "Bc"), ("indirect-branches", "Bi")];
+    // The order of a profile's events, which is that of the file.
+    let mut events = vec![("instructions", "Ir")];
+    events.extend(BRANCHES.iter().filter(|_| options.branches));
+    events.extend(CACHES.iter().filter(|_| options.models_caches()));
+    events.extend(options.branches.then_some(("modelled-mispredictions", "Bcm")));
+    events
+}
+
+/// What is said of a cache, in callgrind's words.
+fn cache(name: &str, [size, ways, line]: [u64; 3]) -> String {
+    format!("{name} cache: {size} B, {line} B, {ways}-way associative, modelled")
 }
 
 fn one_line(text: &str) -> String {
@@ -178,7 +203,8 @@ fn one_line(text: &str) -> String {
 /// What callgrind says of a process.
 pub fn messages(options: &Options, process: &Process, counted: &Values) -> String {
     let value = |name: &str| {
-        Event::EXACT.iter().position(|event| *event == name).map_or(0, |event| counted.get(event))
+        let mut all = Event::EXACT.iter().chain(&Modelled::NAMES);
+        all.position(|event| *event == name).map_or(0, |event| counted.get(event))
     };
     let events = events(options);
     let names: Vec<&str> = events.iter().map(|(_, short)| *short).collect();
@@ -204,6 +230,13 @@ pub fn messages(options: &Options, process: &Process, counted: &Values) -> Strin
         String::new(),
         format!("I   refs:      {instructions}"),
     ]);
+    if options.models_caches() {
+        let sum = |names: [&str; 2]| lwp_report::number::grouped(value(names[0]) + value(names[1]));
+        let first = sum(["modelled-load-misses", "modelled-store-misses"]);
+        let last = sum(["modelled-llc-load-misses", "modelled-llc-store-misses"]);
+        lines.push(format!("D1  misses:    {first} (modelled)"));
+        lines.push(format!("LLd misses:    {last} (modelled)"));
+    }
     let pid = process.pid;
     lines.iter().map(|line| format!("=={pid}== {line}\n")).collect()
 }

@@ -228,7 +228,7 @@ impl ThreadLwp {
         }
         let Some(mut cache) = self.dcache.take() else { return };
         // Samples do not say where the line came from.
-        let outer = self.sampler.is_none();
+        let outer = self.sampler.is_none() || self.tally.is_some();
         for [address, what] in context.lwp_notes() {
             let miss = outer.then(|| cache.outer.fetch(LinearAddr(address)));
             if what & NOTE_GOES_ON != 0 {
@@ -241,7 +241,7 @@ impl ThreadLwp {
             if but == Some(ip) {
                 self.waiting.push(access);
             } else if counts {
-                self.miss_passes(&access);
+                self.miss_passes(ip, &access);
             }
         }
         self.dcache = Some(cache);
@@ -259,6 +259,7 @@ impl ThreadLwp {
 
     /// Publishes how many misses may be noted.
     pub(super) fn write_cache(&mut self, context: Context<'_>) {
+        let outer_matters = self.sampler.is_none() || self.tally.is_some();
         let room = match &self.sampler {
             Some(sampler) => sampler.room_for_misses(),
             None => self.misses_within(&self.unit.headroom()),
@@ -268,7 +269,7 @@ impl ThreadLwp {
             let begun = cache.begun.as_ref().is_some_and(|(_, touched)| !touched.is_empty());
             context.set(Slot::LwpRepeatBegun, u64::from(begun));
             // A sample needs no more than their number, unless not all count.
-            let keeps = self.sampler.is_none() || self.selection.ip.is_some();
+            let keeps = outer_matters || self.selection.ip.is_some();
             let most = if keeps { u64::from(MOST_NOTES) } else { MOST_COUNTED };
             context.set(Slot::LwpKeeps, u64::from(keeps));
             context.set(Slot::LwpMostNotes, room.min(most));
@@ -377,11 +378,14 @@ impl ThreadLwp {
         self.dcache = Some(cache);
         // There was room for all of them, so no event expires on one.
         let counts = self.admits(pc);
-        misses.iter().filter(|_| counts).for_each(|access| self.miss_passes(access));
+        misses.iter().filter(|_| counts).for_each(|access| self.miss_passes(pc, access));
     }
 
     /// A miss of an instruction that passes the IP filter has passed.
-    fn miss_passes(&mut self, access: &Access) {
+    fn miss_passes(&mut self, ip: u64, access: &Access) {
+        if let Some(tally) = &mut self.tally {
+            return tally.add(ip, access);
+        }
         self.passed_misses += u64::from(self.counts_miss(access));
         self.waits_256 += self.core.stall_256(access);
     }
@@ -536,7 +540,7 @@ impl Machine {
         if meta & u64::from(META_REPEATS) != 0 {
             return self.lwp_due(tid, slot, pc, alone);
         }
-        match self.samples() {
+        match self.watches() {
             true => self.sample_miss(tid, slot, pc, alone),
             false => self.lwp_due(tid, slot, pc, alone),
         }

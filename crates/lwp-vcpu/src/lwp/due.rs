@@ -27,7 +27,7 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
-        if self.samples() {
+        if self.watches() {
             return self.sample_due(tid, slot, pc, &block, alone);
         }
         let repeats =

@@ -280,7 +280,7 @@ fn bit_of(kind: BranchKind) -> u8 {
 /// What has to be counted down for the samples of a run.
 pub fn selection(run: &Config) -> Selection {
     let ip = run.sampled_code.and_then(|code| code.everywhere());
-    let mut selection = Selection { ip, ..Selection::default() };
+    let mut selection = Selection { ip, dcache: run.model.is_some(), ..Selection::default() };
     for event in &run.sampling {
         match event.what {
             Sampled::Instructions => selection.instructions = true,

@@ -13,6 +13,7 @@ use crate::outcome::{ProcessReport, ThreadReport};
 impl Machine {
     /// Takes a thread out, its counts into its process's report.
     pub fn remove_thread(&mut self, tid: Tid) {
+        self.collect_misses(tid);
         self.report_thread(tid);
         let total = self.thread_sum(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
@@ -159,6 +160,7 @@ impl Machine {
         }
         self.mark_executions(tid, !on);
         self.switch_sampling(tid, !on);
+        self.switch_misses(tid, !on);
         let total = self.thread_sum(tid);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         if !on {

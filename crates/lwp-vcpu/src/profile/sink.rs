@@ -153,6 +153,19 @@ pub struct BlockCount {
     pub not_taken: u64,
 }
 
+/// How often an instruction has missed the modelled data caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// Loads of what the first level did not have.
+    pub loads: u64,
+    /// Stores to it.
+    pub stores: u64,
+    /// Loads of what no level had.
+    pub memory_loads: u64,
+    /// Stores to it.
+    pub memory_stores: u64,
+}
+
 /// What a thread has executed.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadExecutions {
@@ -177,6 +190,8 @@ pub struct ThreadExecutions {
     /// Where indirect calls led, if that is wanted, and all branches that were executed alone; also, as
     /// indirect jumps that were not, where the words lead that stubs of linkage tables jump through.
     pub jumps: Vec<Jump>,
+    /// Instructions that have missed the modelled caches, if there are any: module, address, how often.
+    pub misses: Vec<(Option<u32>, u64, Misses)>,
     /// Where events are sampled: how many there were of each.
     pub sampled: Vec<u64>,
 }

@@ -1,0 +1,129 @@
+//! Misses of modelled data caches, by instruction: what estimates of time are made of.
+//!
+//! A thread that counts them has a sampler without events, so that translated code keeps the first level and notes its
+//! misses, and nothing else of LWP is at work. The outer levels see the notes in the order in which they were made.
+
+use lwp_arch::retired::{Access, AccessKind};
+use lwp_ptrace::Tid;
+use lwp_uarch::Caches;
+use rustc_hash::FxHashMap;
+
+use super::ThreadLwp;
+use crate::config::{Config, LwpConfig};
+use crate::machine::Machine;
+use crate::profile::Misses;
+
+/// The misses of a thread.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    /// The latency of what no level has.
+    memory_cycles: u32,
+    /// Since counting was last switched, by address.
+    fresh: FxHashMap<u64, Misses>,
+    /// What was counted before.
+    kept: FxHashMap<u64, Misses>,
+}
+
+impl Tally {
+    /// Of caches like these.
+    pub fn new(caches: &Caches) -> Self {
+        let memory_cycles = caches.memory.latency_cycles;
+        Self { memory_cycles, fresh: FxHashMap::default(), kept: FxHashMap::default() }
+    }
+
+    /// An access of the instruction at `ip`.
+    pub fn add(&mut self, ip: u64, access: &Access) {
+        let Some(miss) = access.miss else { return };
+        let memory = u64::from(miss.latency_cycles >= self.memory_cycles);
+        let misses = self.fresh.entry(ip).or_default();
+        match access.kind {
+            AccessKind::Load => {
+                misses.loads += 1;
+                misses.memory_loads += memory;
+            }
+            AccessKind::Store => {
+                misses.stores += 1;
+                misses.memory_stores += memory;
+            }
+            // Nobody waits for a prefetch.
+            AccessKind::Prefetch => {}
+        }
+    }
+
+    /// Counting is being switched.
+    fn switch(&mut self, off: bool) {
+        let fresh = std::mem::take(&mut self.fresh);
+        if off {
+            fresh
+                .into_iter()
+                .for_each(|(ip, misses)| add(self.kept.entry(ip).or_default(), misses));
+        }
+    }
+}
+
+fn add(sum: &mut Misses, more: Misses) {
+    sum.loads += more.loads;
+    sum.stores += more.stores;
+    sum.memory_loads += more.memory_loads;
+    sum.memory_stores += more.memory_stores;
+}
+
+/// What watches the caches for a run that samples or models.
+pub fn watched_config(run: &Config) -> LwpConfig {
+    let mut config = LwpConfig::default();
+    if let Some(caches) = &run.model {
+        config.caches = caches.clone();
+    }
+    config
+}
+
+impl ThreadLwp {
+    /// Misses by address, in order; `counting` says whether what has passed since the last switch counts.
+    pub fn misses(&self, counting: bool) -> Vec<(Option<u32>, u64, Misses)> {
+        let Some(tally) = &self.tally else { return Vec::new() };
+        let mut sums = tally.kept.clone();
+        if counting {
+            tally.fresh.iter().for_each(|(ip, misses)| add(sums.entry(*ip).or_default(), *misses));
+        }
+        let missed = sums.into_iter().filter(|(_, misses)| *misses != Misses::default());
+        let mut missed: Vec<_> = missed.map(|(ip, misses)| (None, ip, misses)).collect();
+        missed.sort_unstable_by_key(|(_, ip, _)| *ip);
+        missed
+    }
+}
+
+impl Machine {
+    /// Whether translated code works for the host from the first instruction on: samples are wanted, or misses.
+    pub fn watches(&self) -> bool {
+        self.samples() || self.config.model.is_some()
+    }
+
+    /// Takes in the misses that a thread has noted. It executes no translated code at this moment.
+    pub fn collect_misses(&mut self, tid: Tid) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(lwp) = thread.lwp.as_mut().filter(|lwp| lwp.tally.is_some())
+        {
+            lwp.take_notes(self.contexts.context(thread.slot), None);
+        }
+    }
+
+    /// Counting of misses is being switched. What a running thread has noted and nobody has taken in comes after
+    /// the switch.
+    pub fn switch_misses(&mut self, tid: Tid, off: bool) {
+        if let Some(tally) = self.tally(tid) {
+            tally.switch(off);
+        }
+    }
+
+    /// What a thread has missed has been reported for good, or is not wanted.
+    pub fn forget_misses(&mut self, tid: Tid) {
+        if let Some(tally) = self.tally(tid) {
+            tally.fresh.clear();
+            tally.kept.clear();
+        }
+    }
+
+    fn tally(&mut self, tid: Tid) -> Option<&mut Tally> {
+        self.threads.get_mut(&tid)?.lwp.as_mut()?.tally.as_deref_mut()
+    }
+}
