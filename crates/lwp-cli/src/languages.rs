@@ -1,7 +1,7 @@
 //! Runtimes that name the code that they generate if they are asked to, and how they are asked.
 
 use lwp_profile::{Mode, Origin, Profile, Recording};
-use lwp_vcpu::Addition;
+use lwp_vcpu::{Addition, Language as Interpreted};
 
 /// A language whose runtime is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +14,26 @@ pub enum Language {
     Java,
     /// .NET, started by `dotnet`.
     Dotnet,
+    /// Ruby. Samples read its memory.
+    Ruby,
+    /// PHP. Samples read its memory.
+    Php,
+    /// Perl. Samples read its memory.
+    Perl,
+    /// Lua. Samples read its memory.
+    Lua,
 }
 
 /// Names on the command line.
-const NAMES: [(&str, Language); 4] = [
+const NAMES: [(&str, Language); 8] = [
     ("python", Language::Python),
     ("node", Language::Node),
     ("java", Language::Java),
     ("dotnet", Language::Dotnet),
+    ("ruby", Language::Ruby),
+    ("php", Language::Php),
+    ("perl", Language::Perl),
+    ("lua", Language::Lua),
 ];
 
 /// Which languages are looked at.
@@ -73,6 +85,21 @@ impl Languages {
             Self::None => false,
             Self::Chosen(chosen) => chosen.contains(&language),
         }
+    }
+
+    /// The languages whose functions samples read from their interpreters.
+    pub fn read(&self) -> Vec<Interpreted> {
+        let all = Interpreted::ALL.into_iter();
+        let wanted = |language: &Interpreted| {
+            self.has(match language {
+                Interpreted::Python => Language::Python,
+                Interpreted::Ruby => Language::Ruby,
+                Interpreted::Php => Language::Php,
+                Interpreted::Perl => Language::Perl,
+                Interpreted::Lua => Language::Lua,
+            })
+        };
+        all.filter(wanted).collect()
     }
 
     /// What programs begin with for their code to have names, in an exact recording or one of samples.
@@ -196,7 +223,7 @@ mod tests {
         let chosen = Languages::parse("node,python").unwrap();
         assert_eq!(chosen.text(), "python,node");
         assert!(chosen.has(Language::Node) && !chosen.has(Language::Java));
-        assert!(Languages::parse("cobol").is_err_and(|says| says.contains("java, dotnet")));
+        assert!(Languages::parse("cobol").is_err_and(|says| says.contains("java, dotnet, ruby")));
         assert!(Languages::parse("").is_err());
     }
 

@@ -17,7 +17,7 @@ use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
-use crate::languages::{self, Language, Languages};
+use crate::languages::{self, Languages};
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::progress::Progress;
 use crate::provenance;
@@ -137,7 +137,9 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         // The countdown of LWP is what samples.
         config.lwp = None;
     }
-    config.languages = !sampled.is_empty() && args.lang.has(Language::Python);
+    if !sampled.is_empty() {
+        config.languages = args.lang.read();
+    }
     if !args.counting.machine.deterministic {
         config.additions = args.lang.additions(sampled.is_empty());
     }

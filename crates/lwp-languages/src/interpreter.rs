@@ -1,0 +1,164 @@
+//! The interpreters that are known, behind one face.
+
+use std::fs::File as SystemFile;
+use std::path::Path;
+
+use object::read::{ReadCache, ReadRef};
+
+use crate::file::File;
+use crate::functions::{Frame, Functions, Language};
+use crate::merge::{Activation, Native};
+use crate::{Memory, lua, perl, php, python, ruby};
+
+/// A file that has an interpreter in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interpreter {
+    /// CPython.
+    Python(python::Interpreter),
+    /// Ruby's virtual machine.
+    Ruby(ruby::Interpreter),
+    /// PHP's engine.
+    Php(php::Interpreter),
+    /// Perl.
+    Perl(perl::Interpreter),
+    /// Lua.
+    Lua(lua::Interpreter),
+}
+
+impl Interpreter {
+    /// The interpreter in the file at `path`, of one of these `languages`.
+    pub fn open(path: &Path, languages: &[Language]) -> Option<Self> {
+        let file = SystemFile::open(path).ok()?;
+        Self::of(&ReadCache::new(file), languages)
+    }
+
+    /// The interpreter in an ELF file; `None` where there is none, or one that is not known.
+    pub fn of<'a>(data: impl ReadRef<'a>, languages: &[Language]) -> Option<Self> {
+        let names = [&python::NAMES[..], &ruby::NAMES, &php::NAMES, &perl::NAMES, &lua::NAMES];
+        let file = File::parse(data, &names)?;
+        languages.iter().find_map(|language| match language {
+            Language::Python => python::Interpreter::of(&file).map(Self::Python),
+            Language::Ruby => ruby::Interpreter::of(&file).map(Self::Ruby),
+            Language::Php => php::Interpreter::of(&file).map(Self::Php),
+            Language::Perl => perl::Interpreter::of(&file).map(Self::Perl),
+            Language::Lua => lua::Interpreter::of(&file).map(Self::Lua),
+        })
+    }
+
+    /// Whether the evaluator is at a file's `address`.
+    pub fn evaluates(&self, address: u64) -> bool {
+        let parts = match self {
+            Self::Python(it) => &it.evaluator,
+            Self::Ruby(it) => &it.evaluator,
+            Self::Php(it) => &it.evaluator,
+            Self::Perl(it) => &it.evaluator,
+            Self::Lua(it) => &it.evaluator,
+        };
+        parts.iter().any(|part| part.contains(&address))
+    }
+}
+
+/// A thread, as the interpreter may know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// The kernel's number, as the process itself sees it.
+    pub number: i32,
+    /// It is the one that the process began with.
+    pub first: bool,
+}
+
+/// A thread that stands still.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread<'a> {
+    /// The thread.
+    pub who: Who,
+    /// Its native frames, innermost first.
+    pub native: &'a [Native],
+}
+
+/// The interpreter of a process.
+#[derive(Debug)]
+pub struct Process {
+    interpreter: Interpreter,
+    bias: u64,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Python(Box<python::Process>),
+    Ruby(ruby::Process),
+    Php(php::Process),
+    Perl(perl::Process),
+    Lua(lua::Process),
+}
+
+impl Process {
+    /// The interpreter of a file whose addresses are `bias` less than those of the process.
+    pub fn new(interpreter: Interpreter, bias: u64) -> Self {
+        let reader = match &interpreter {
+            Interpreter::Python(it) => Reader::Python(Box::new(python::Process::new(it, bias))),
+            Interpreter::Ruby(it) => Reader::Ruby(ruby::Process::new(it, bias)),
+            Interpreter::Php(it) => Reader::Php(php::Process::new(it, bias)),
+            Interpreter::Perl(it) => Reader::Perl(perl::Process::new(it, bias)),
+            Interpreter::Lua(it) => Reader::Lua(lua::Process::new(it)),
+        };
+        Self { interpreter, bias, reader }
+    }
+
+    /// Whether this is the interpreter of a file that is mapped so.
+    pub fn is(&self, interpreter: &Interpreter, bias: u64) -> bool {
+        self.bias == bias && self.interpreter == *interpreter
+    }
+
+    /// Reads the frames of a thread, innermost first, and which of them each activation of the
+    /// evaluator executes. There are none where the thread executes nothing, or the interpreter is not understood.
+    pub fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        match &mut self.reader {
+            Reader::Python(it) => it.stack(&thread.who, functions, memory),
+            Reader::Ruby(it) => it.stack(&thread.who, functions, memory),
+            Reader::Php(it) => it.stack(thread, functions, memory),
+            Reader::Perl(it) => it.stack(&thread.who, functions, memory),
+            Reader::Lua(it) => it.stack(thread, functions, memory),
+        }
+    }
+}
+
+/// Most frames of a thread; those further out are left out.
+pub const DEEPEST: usize = 1024;
+
+/// The frames of a thread while they are read.
+#[derive(Debug, Default)]
+pub struct Frames {
+    frames: Vec<Frame>,
+    activations: Vec<Activation>,
+    first: usize,
+}
+
+impl Frames {
+    /// Takes the next frame outwards in. Returns whether there is room for more.
+    pub fn push(&mut self, frame: Frame) -> bool {
+        self.frames.push(frame);
+        self.frames.len() < DEEPEST
+    }
+
+    /// Ends what an activation of the evaluator executes.
+    pub fn end(&mut self) {
+        let frames = self.first..self.frames.len();
+        self.first = frames.end;
+        if !frames.is_empty() {
+            self.activations.push(Activation { anchor: None, frames });
+        }
+    }
+
+    /// Frames, innermost first, and activations.
+    pub fn finish(mut self) -> (Vec<Frame>, Vec<Activation>) {
+        self.end();
+        (self.frames, self.activations)
+    }
+}
