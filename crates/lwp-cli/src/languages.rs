@@ -141,7 +141,7 @@ impl Languages {
 }
 
 /// Files of runtimes that generate code, and how each is made to name it. A file's name begins so.
-const REMEDIES: [(&str, &str, &str); 9] = [
+const REMEDIES: [(&str, &str, &str); 11] = [
     (
         "libjvm.so",
         "Java",
@@ -152,6 +152,8 @@ const REMEDIES: [(&str, &str, &str); 9] = [
     ("libcoreclr.so", ".NET", "set DOTNET_PerfMapEnabled=1"),
     ("libmonosgen", "Mono", "run `mono --jitmap`"),
     ("libruby", "Ruby", "run `ruby --yjit-perf` (3.3 or later)"),
+    ("luajit", "LuaJIT", "run `luajit -jp`, its own profiler"),
+    ("libluajit", "LuaJIT", "run `luajit -jp`, its own profiler"),
     ("libpython", "Python", "set PYTHONPERFSUPPORT=1 (3.12 or later)"),
     ("php", "PHP", "run `php -d opcache.jit_debug=0x10`"),
     ("beam.smp", "Erlang", "run `erl +JPperf true`"),

@@ -7,6 +7,7 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An ELF file. Addresses are the file's own.
+#[derive(Debug)]
 pub struct File<'d, R: ReadRef<'d>> {
     object: object::File<'d, R>,
     exported: FxHashMap<String, (u64, u64)>,

@@ -1,6 +1,7 @@
 //! The interpreters that are known, behind one face.
 
 use std::fs::File as SystemFile;
+use std::ops::Range;
 use std::path::Path;
 
 use object::read::{ReadCache, ReadRef};
@@ -47,14 +48,18 @@ impl Interpreter {
 
     /// Whether the evaluator is at a file's `address`.
     pub fn evaluates(&self, address: u64) -> bool {
-        let parts = match self {
+        self.evaluator().iter().any(|part| part.contains(&address))
+    }
+
+    /// The evaluator's parts, as far as they are known.
+    pub fn evaluator(&self) -> &[Range<u64>] {
+        match self {
             Self::Python(it) => &it.evaluator,
             Self::Ruby(it) => &it.evaluator,
             Self::Php(it) => &it.evaluator,
             Self::Perl(it) => &it.evaluator,
             Self::Lua(it) => &it.evaluator,
-        };
-        parts.iter().any(|part| part.contains(&address))
+        }
     }
 }
 
@@ -74,6 +79,8 @@ pub struct Thread<'a> {
     pub who: Who,
     /// Its native frames, innermost first.
     pub native: &'a [Native],
+    /// They lead to where the thread began.
+    pub complete: bool,
 }
 
 /// The interpreter of a process.
@@ -119,6 +126,11 @@ impl Process {
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> (Vec<Frame>, Vec<Activation>) {
+        // Without an evaluator on the stack nothing is executed, whatever is prepared for it.
+        let idle = thread.complete && !thread.native.iter().any(|frame| frame.evaluator);
+        if idle && !self.interpreter.evaluator().is_empty() {
+            return Default::default();
+        }
         match &mut self.reader {
             Reader::Python(it) => it.stack(&thread.who, functions, memory),
             Reader::Ruby(it) => it.stack(&thread.who, functions, memory),

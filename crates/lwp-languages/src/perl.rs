@@ -49,7 +49,8 @@ mod at {
     pub const CONTEXTS: u64 = 8;
     pub const BEFORE: u64 = 16;
     pub const INDEX: u64 = 32;
-    /// `PERL_CONTEXT`: the statement it was entered from, the operation to return to, the subroutine, the whole.
+    /// `PERL_CONTEXT`: in its upper half, the operation it was entered by, shifted; the statement it was entered from, the operation to return to, the subroutine, the whole.
+    pub const OLD_OPERATION: u64 = 0;
     pub const FROM: u64 = 16;
     pub const RETURN: u64 = 48;
     pub const CODE: u64 = 72;
@@ -85,6 +86,8 @@ const EVAL: u8 = 11;
 const BLOCK: u8 = 0x40 | 0x80;
 /// `OP_NEXTSTATE` and `OP_DBSTATE`: statements.
 const STATEMENTS: [u16; 2] = [195, 196];
+/// `OP_ENTEREVAL`: a text is evaluated, and no file.
+const ENTER_EVAL: u32 = 345;
 /// `SVt_PVCV`, `SVt_PVGV` and `SVt_PVHV`, in the lowest bits of flags.
 const TYPE: u32 = 0xff;
 const TYPE_GLOB: u32 = 9;
@@ -155,18 +158,30 @@ impl Process {
             for index in (0..count).rev() {
                 let context = contexts.checked_add(index * at::CONTEXT_SIZE)?;
                 let kind = memory.byte(context)?;
-                let name = match kind & 0xf {
-                    SUB | FORMAT => memory.pointer(context.checked_add(at::CODE)?)?,
-                    EVAL if kind & BLOCK == 0 => 0,
+                let place = match kind & 0xf {
+                    SUB | FORMAT => self.place(statement, memory)?,
+                    EVAL if kind & BLOCK == 0 => self.place(statement, memory)?,
                     _ => continue,
                 };
-                let place = self.place(statement, memory)?;
-                let number = self.function(name, &place, functions, memory)?;
-                let room = frames.push(Frame { function: number, line: place.line });
+                let number = match kind & 0xf {
+                    EVAL => {
+                        let by = memory.half(context.checked_add(at::OLD_OPERATION)?)? >> 23;
+                        functions.number(text_of(by, &place))
+                    }
+                    _ => {
+                        let code = memory.pointer(context.checked_add(at::CODE)?)?;
+                        self.function(code, &place, functions, memory)?
+                    }
+                };
+                // A function that has only just been called has not begun its first statement.
+                let from = memory.pointer(context.checked_add(at::FROM)?)?;
+                let begun = from != statement;
+                let line = if begun { place.line } else { functions.get(number)?.line };
+                let room = frames.push(Frame { function: number, line });
                 if memory.word(context.checked_add(at::RETURN)?)? == 0 {
                     frames.end();
                 }
-                statement = memory.pointer(context.checked_add(at::FROM)?).filter(|_| room)?;
+                statement = Some(from).filter(|_| room)?;
             }
             match memory.pointer(stack.checked_add(at::BEFORE)?) {
                 Some(before) => stack = before,
@@ -175,9 +190,8 @@ impl Process {
             frames.end();
         }
         let place = self.place(statement, memory)?;
-        let (name, file) = (Arc::from("(main)"), Arc::clone(&place.file));
-        let main = Function { language: Language::Perl, name, file, line: 1 };
-        frames.push(Frame { function: functions.number(main), line: place.line });
+        let function = functions.number(text_function("(main)", &place));
+        frames.push(Frame { function, line: place.line });
         Some(())
     }
 
@@ -196,7 +210,7 @@ impl Process {
         Some(Place { file, line })
     }
 
-    /// The function of a subroutine, or of an evaluated text or file where `code` is none, which executes `place`.
+    /// The function of a subroutine, which executes `place`.
     fn function(
         &mut self,
         code: u64,
@@ -204,18 +218,14 @@ impl Process {
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> Option<u32> {
-        let file = Arc::clone(&place.file);
-        if code == 0 {
-            let name = Arc::from("(eval)");
-            return Some(functions.number(Function { language: Language::Perl, name, file, line: 1 }));
-        }
         let (name, start) = described(code, memory)?;
         // A subroutine's name and first statement tell that it is still the same.
         let identity = (code, name, start);
         if let Some(&number) = self.known.get(&identity) {
             return Some(number);
         }
-        let line = self.first_line(start, memory).unwrap_or(place.line);
+        let file = Arc::clone(&place.file);
+        let line = first_line(start, memory).unwrap_or(place.line);
         let name = name_of(code, memory).unwrap_or_else(|| "__ANON__".to_owned()).into();
         let number = functions.number(Function { language: Language::Perl, name, file, line });
         if self.known.len() >= MOST {
@@ -224,19 +234,29 @@ impl Process {
         self.known.insert(identity, number);
         Some(number)
     }
+}
 
-    /// The line of the first statement from an operation on.
-    fn first_line(&self, start: u64, memory: &mut dyn Memory) -> Option<u32> {
-        let mut at = start;
-        for _ in 0..8 {
-            let kind = memory.half(at.checked_add(at::OPERATION)?)? as u16 & 0x1ff;
-            if STATEMENTS.contains(&kind) {
-                return memory.half(at.checked_add(at::LINE)?);
-            }
-            at = memory.pointer(at)?;
+/// The function that stands for the statements of a text or file, entered by this operation.
+fn text_of(operation: u32, place: &Place) -> Function {
+    text_function(if operation == ENTER_EVAL { "(eval)" } else { "(require)" }, place)
+}
+
+fn text_function(name: &str, place: &Place) -> Function {
+    let file = Arc::clone(&place.file);
+    Function { language: Language::Perl, name: name.into(), file, line: 1 }
+}
+
+/// The line of the first statement from an operation on.
+fn first_line(start: u64, memory: &mut dyn Memory) -> Option<u32> {
+    let mut at = start;
+    for _ in 0..8 {
+        let kind = memory.half(at.checked_add(at::OPERATION)?)? as u16 & 0x1ff;
+        if STATEMENTS.contains(&kind) {
+            return memory.half(at.checked_add(at::LINE)?);
         }
-        None
+        at = memory.pointer(at)?;
     }
+    None
 }
 
 /// The body of what is at `address`, which must be of this type.

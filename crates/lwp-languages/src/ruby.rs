@@ -115,6 +115,9 @@ mod at {
 
 /// Marks a frame that the evaluator was called for, `VM_FRAME_FLAG_FINISH`.
 const FINISH: u64 = 0x20;
+/// The kind of a frame, and that of the one which a thread begins with: it executes nothing.
+const KIND: u64 = 0x7fff_0001;
+const DUMMY: u64 = 0x7999_0001;
 /// Types of objects, in the lowest bits of their flags.
 const TYPE: u64 = 0x1f;
 const STRING: u64 = 0x05;
@@ -222,7 +225,7 @@ impl Process {
             let environment = memory.pointer(frame.checked_add(at::ENVIRONMENT)?)?;
             let flags = memory.word(environment)?;
             let mut room = true;
-            if code != 0 {
+            if code != 0 && flags & KIND != DUMMY {
                 let instruction = memory.word(frame.checked_add(at::INSTRUCTION)?)?;
                 if let Some(frame) = self.frame(code, instruction, functions, memory) {
                     room = frames.push(frame);

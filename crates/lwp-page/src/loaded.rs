@@ -10,6 +10,7 @@ use lwp_profile::{Course, ReadError, RecordedFile, Recording};
 use lwp_report::annotate::Sources;
 use lwp_symbols::Options;
 
+use crate::selection::Selection;
 use crate::subject::{Material, Subject, facts, lanes};
 
 /// Prepares `recording`, which was read from `path`. Its names are looked for as `options` say; a source file whose
@@ -46,7 +47,7 @@ pub fn load(
             notes.push(format!("{}-{} was not counted: {reason}", image.comm, image.pid));
         }
     }
-    Ok(Subject::new(Material {
+    let subject = Subject::new(Material {
         name: path.display().to_string(),
         profile: resolved.profile,
         facts: facts(&recording),
@@ -54,7 +55,10 @@ pub fn load(
         lanes,
         sources: Mutex::new(Some(Box::new(SourceFiles::new(maps, &recording.files)))),
         recording: Some(recording),
-    }))
+    });
+    // What the first page shows of a large recording takes longer than a page should.
+    subject.pick(&Selection::default());
+    Ok(subject)
 }
 
 /// Lines of a file, shared with whoever shows them.

@@ -87,7 +87,7 @@ pub struct RecordArgs {
     pub events: Vec<String>,
 
     /// Tell functions of interpreted languages and of generated code apart: auto for all languages that are known,
-    /// none for no help from their runtimes, or some of python, node, java and dotnet. A runtime that names its code
+    /// none for no help from their runtimes, or some of python, node, java, dotnet, ruby, php, perl and lua. A runtime that names its code
     /// only if it is asked is asked, by a variable or an option that lwp adds to its own; never under
     /// --deterministic
     #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]

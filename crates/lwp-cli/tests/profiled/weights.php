@@ -10,7 +10,8 @@ function light($n)
 function heavy($n)
 {
     $total = 0;
-    for ($i = 0; $i < 3 * $n; $i++)
+    $n *= 3;
+    for ($i = 0; $i < $n; $i++)
         $total += $i & 7;
     return $total;
 }

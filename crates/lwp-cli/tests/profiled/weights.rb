@@ -11,7 +11,8 @@ end
 def heavy(n)
   total = 0
   i = 0
-  while i < 3 * n
+  n *= 3
+  while i < n
     total += i & 7
     i += 1
   end

@@ -90,9 +90,9 @@ impl Languages {
         let who = *self.threads.entry(tid).or_insert_with(|| who(tid, pid));
         self.memory.begin(tid);
         for image in images {
-            let (found, activations) = self.read(who, pid, image, frames);
+            let complete = ending == Ending::Bottom;
+            let (found, activations) = self.read(who, pid, image, (frames, complete));
             if !found.is_empty() {
-                let complete = ending == Ending::Bottom;
                 self.put(places, pid, (&found, &activations, complete), profiler);
                 return;
             }
@@ -105,7 +105,7 @@ impl Languages {
         who: Who,
         pid: i32,
         (image, bias): (u32, u64),
-        frames: &[Frame],
+        (frames, complete): (&[Frame], bool),
     ) -> (Vec<LanguageFrame>, Vec<Activation>) {
         let Some(interpreter) = self.interpreters.get(&image) else { return Default::default() };
         if self.processes.len() >= MOST {
@@ -122,7 +122,7 @@ impl Languages {
             evaluator: interpreter.evaluates(frame.place.wrapping_sub(bias)),
             preserved: [RBX, RBP, 12, 13, 14, 15].map(|register| frame.registers.get(register)),
         }));
-        let thread = Thread { who, native: &self.native };
+        let thread = Thread { who, native: &self.native, complete };
         process.stack(&thread, &mut self.functions, &mut self.memory)
     }
 
