@@ -134,7 +134,9 @@ impl Languages {
             all.push(addition(&["java"], &[], &options));
         }
         if self.has(Language::Dotnet) {
-            all.push(addition(&["dotnet"], &[("DOTNET_PerfMapEnabled", "3")], &[]));
+            // Releases before 6 know the other name only, and there every number turns it on.
+            let variables = [("DOTNET_PerfMapEnabled", "3"), ("COMPlus_PerfMapEnabled", "3")];
+            all.push(addition(&["dotnet"], &variables, &[]));
         }
         all
     }

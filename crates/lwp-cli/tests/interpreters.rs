@@ -2,8 +2,10 @@
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]
+#[allow(dead_code, reason = "no program of `profiled` is compiled here")]
 mod recorded;
 #[path = "shared/stacks.rs"]
+#[allow(dead_code, reason = "names are qualified in another way than Python's")]
 mod stacks;
 #[path = "shared/tools.rs"]
 mod tools;
@@ -66,7 +68,12 @@ fn weights_are_right(language: &str, stacks: &[Stack], weights: &[Weight<'_>]) {
 }
 
 /// The lines of `function` are these.
-fn lines_are(language: &str, stacks: &[Stack], function: &str, lines: std::ops::RangeInclusive<u32>) {
+fn lines_are(
+    language: &str,
+    stacks: &[Stack],
+    function: &str,
+    lines: std::ops::RangeInclusive<u32>,
+) {
     let its = |name: &str| name.rsplit("::").next() == Some(function);
     let mut seen = false;
     for frame in stacks.iter().flat_map(|stack| &stack.frames) {

@@ -84,7 +84,8 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
                 let called = self.called(caller).into_iter().filter(|to| seen.insert(*to));
                 next.extend(called.filter_map(function));
             }
-            largest = largest.into_iter().chain(next.iter().cloned()).max_by_key(|it| it.end - it.start);
+            largest =
+                largest.into_iter().chain(next.iter().cloned()).max_by_key(|it| it.end - it.start);
             level = next;
         }
         largest

@@ -156,7 +156,12 @@ impl Process {
         let mut tried: Vec<u64> = Vec::new();
         let mut look = |address: u64, found: &mut Vec<u64>, memory: &mut dyn Memory| {
             // Objects are aligned, and nothing useful is at the bottom.
-            if found.len() == STATES || address & 7 != 0 || address < 0x1_0000 || address >> 47 != 0 || tried.contains(&address) {
+            if found.len() == STATES
+                || address & 7 != 0
+                || address < 0x1_0000
+                || address >> 47 != 0
+                || tried.contains(&address)
+            {
                 return;
             }
             tried.push(address);

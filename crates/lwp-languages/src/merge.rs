@@ -93,7 +93,10 @@ mod tests {
     use super::*;
 
     fn native(frames: &[(u64, bool)]) -> Vec<Native> {
-        frames.iter().map(|&(sp, evaluator)| Native { sp, evaluator, preserved: [None; 6] }).collect()
+        frames
+            .iter()
+            .map(|&(sp, evaluator)| Native { sp, evaluator, preserved: [None; 6] })
+            .collect()
     }
 
     fn activation(anchor: Option<u64>, frames: Range<usize>) -> Activation {

@@ -256,7 +256,8 @@ impl Process {
             let file = self.path(file, memory)?.into();
             // Before 3.2 it is a number of Ruby's, whose lowest bit is set.
             let line = if self.layout.embedded == 16 { line as u32 >> 1 } else { line as u32 };
-            let function = functions.number(Function { language: Language::Ruby, name, file, line });
+            let function =
+                functions.number(Function { language: Language::Ruby, name, file, line });
             let table = body.checked_add(self.layout.lines)?;
             let words = memory.half(body.checked_add(at::WORDS)?)?;
             let lines = Lines::read(table, self.layout.line, words, memory).unwrap_or_default();

@@ -13,8 +13,16 @@ use lwp_symbols::Options;
 use crate::selection::Selection;
 use crate::subject::{Material, Subject, facts, lanes};
 
-/// Prepares `recording`, which was read from `path`. Its names are looked for as `options` say; a source file whose
-/// name starts with the first of a pair in `maps` is looked for below the second.
+/// Names that stand for others.
+#[derive(Clone, Debug, Default)]
+pub struct Maps {
+    /// A source file whose name starts with the first of a pair is looked for below the second.
+    pub sources: Vec<(String, PathBuf)>,
+    /// A module that the first of a pair is the path of, or the end of it, is compared with that of the second.
+    pub modules: Vec<(String, String)>,
+}
+
+/// Prepares `recording`, which was read from `path`. Its names are looked for as `options` say.
 ///
 /// # Errors
 ///
@@ -23,7 +31,7 @@ pub fn load(
     path: &Path,
     recording: Recording,
     options: &Options,
-    maps: Vec<(String, PathBuf)>,
+    maps: Maps,
 ) -> Result<Subject, ReadError> {
     let options = Options { whole_functions: Some(u64::MAX), ..options.clone() };
     let mut notes = Vec::new();
@@ -53,7 +61,8 @@ pub fn load(
         facts: facts(&recording),
         notes,
         lanes,
-        sources: Mutex::new(Some(Box::new(SourceFiles::new(maps, &recording.files)))),
+        sources: Mutex::new(Some(Box::new(SourceFiles::new(maps.sources, &recording.files)))),
+        modules: maps.modules,
         recording: Some(recording),
     });
     // What the first page shows of a large recording takes longer than a page should.

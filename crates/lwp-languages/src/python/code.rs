@@ -62,7 +62,8 @@ impl Known {
             }
             let name = text(layout, name, NAME, memory)?.into();
             let file = text(layout, file, PATH, memory)?.into();
-            let function = functions.number(Function { language: Language::Python, name, file, line: first });
+            let function =
+                functions.number(Function { language: Language::Python, name, file, line: first });
             let lines = bytes(layout, lines, TABLE, memory).unwrap_or_default();
             self.0.insert(at, Code { fields, function, lines });
         }

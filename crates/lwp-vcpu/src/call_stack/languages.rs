@@ -170,7 +170,8 @@ impl Languages {
         let file = match self.modules.get_mut(&key) {
             Some(file) => file,
             None => {
-                let path = PathBuf::from(format!("[{}]{}", function.language.word(), function.file));
+                let path =
+                    PathBuf::from(format!("[{}]{}", function.language.word(), function.file));
                 let mappings = Vec::new();
                 let module = Module { id: 0, pid, path, changing: false, mappings };
                 let module = profiler.add_module(module, None);
