@@ -174,3 +174,79 @@ impl Frames {
         (self.frames, self.activations)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in which every word leads somewhere else, and nothing ends.
+    struct Maze(u64);
+
+    impl Memory for Maze {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            for (at, byte) in (address..).zip(bytes.iter_mut()) {
+                let mixed = (at >> 3 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                // Small addresses, so that chains meet again; of Lua's, none is so small.
+                let low = (mixed >> (8 * (at & 1) + 24)) as u8;
+                *byte = match at & 7 {
+                    0 => low & !7,
+                    1 => low,
+                    2 if self.0.is_multiple_of(3) => 1,
+                    _ => 0,
+                };
+            }
+            address % 7 != self.0 % 7
+        }
+    }
+
+    /// Every byte is the same.
+    struct Loop(u8);
+
+    impl Memory for Loop {
+        fn read(&mut self, _: u64, bytes: &mut [u8]) -> bool {
+            bytes.fill(self.0);
+            true
+        }
+    }
+
+    fn all() -> Vec<Interpreter> {
+        let mut all = vec![
+            Interpreter::Php(php::Interpreter::nowhere()),
+            Interpreter::Perl(perl::Interpreter::nowhere()),
+            Interpreter::Lua(lua::Interpreter::nowhere()),
+        ];
+        let versions = [b"3.0.", b"3.1.", b"3.2.", b"3.4.", b"4.0."];
+        all.extend(versions.map(|it| Interpreter::Ruby(ruby::Interpreter::nowhere(it))));
+        all
+    }
+
+    fn read(interpreter: Interpreter, seed: u64, memory: &mut dyn Memory) {
+        let mut process = Process::new(interpreter, 0);
+        let mut functions = Functions::default();
+        let frame = |at: u64| Native {
+            sp: 0x1_0000 + 0x800 * at,
+            evaluator: at.is_multiple_of(2),
+            preserved: [Some(0x1_0000 + 8 * seed), None, Some(seed), None, Some(8 * at), Some(16)],
+        };
+        let native: Vec<Native> = (0..40).map(frame).collect();
+        let who = Who { number: (seed % 5) as i32, first: true };
+        let thread = Thread { who, native: &native, complete: seed.is_multiple_of(2) };
+        let (frames, activations) = process.stack(&thread, &mut functions, memory);
+        // Lua's states have their own frames each.
+        assert!(frames.len() <= 16 * DEEPEST);
+        assert!(frames.iter().all(|frame| functions.get(frame.function).is_some()));
+        assert!(activations.iter().all(|it| it.frames.end <= frames.len()));
+    }
+
+    #[test]
+    fn no_memory_makes_it_hang_or_panic() {
+        for interpreter in all() {
+            for seed in 0..200 {
+                read(interpreter.clone(), seed, &mut Maze(seed));
+            }
+            for byte in [0, 1, 2, 4, 8, 9, 10, 0x46, 0xff] {
+                read(interpreter.clone(), u64::from(byte), &mut Loop(byte));
+            }
+        }
+    }
+}

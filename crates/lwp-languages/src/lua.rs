@@ -95,6 +95,8 @@ const FRESH: u16 = 1 << 2;
 /// Bytes of an evaluator's native stack that are searched for its state, and most states of a thread.
 const SEARCHED: u64 = 1 << 10;
 const STATES: usize = 16;
+/// Most addresses of a stack that are taken for a state's.
+const TRIED: usize = 1 << 12;
 /// Most bytes of instructions and of a table that are read.
 const TABLE: u64 = 1 << 20;
 /// Functions that are remembered.
@@ -157,6 +159,7 @@ impl Process {
         let mut look = |address: u64, found: &mut Vec<u64>, memory: &mut dyn Memory| {
             // Objects are aligned, and nothing useful is at the bottom.
             if found.len() == STATES
+                || tried.len() == TRIED
                 || address & 7 != 0
                 || address < 0x1_0000
                 || address >> 47 != 0
@@ -342,4 +345,12 @@ fn string(address: u64, memory: &mut dyn Memory) -> Option<String> {
         _ => return None,
     };
     text(address.checked_add(at::TEXT)?, length, memory)
+}
+
+#[cfg(test)]
+impl Interpreter {
+    /// One that is in no file.
+    pub fn nowhere() -> Self {
+        Self { evaluator: Vec::new() }
+    }
 }

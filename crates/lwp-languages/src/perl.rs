@@ -311,3 +311,11 @@ fn key(address: u64, memory: &mut dyn Memory) -> Option<String> {
     let length = memory.half(address.checked_add(at::LENGTH)?)?;
     text(address.checked_add(at::TEXT)?, u64::from(length), memory)
 }
+
+#[cfg(test)]
+impl Interpreter {
+    /// One that is in no file.
+    pub fn nowhere() -> Self {
+        Self { current: 0x100, evaluator: Vec::new() }
+    }
+}

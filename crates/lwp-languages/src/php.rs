@@ -208,3 +208,11 @@ fn string(address: u64, memory: &mut dyn Memory) -> Option<String> {
     let length = memory.word(address.checked_add(at::LENGTH)?)?;
     text(address.checked_add(at::TEXT)?, length, memory)
 }
+
+#[cfg(test)]
+impl Interpreter {
+    /// One that is in no file.
+    pub fn nowhere() -> Self {
+        Self { globals: 0x100, evaluator: Vec::new() }
+    }
+}

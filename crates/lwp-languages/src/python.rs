@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn no_memory_makes_it_hang_or_panic() {
         for minor in 8..=14 {
-            let mut process = Process::new(interpreter(minor), 0);
+            let mut process = Process::new(&interpreter(minor), 0);
             let mut functions = Functions::default();
             for seed in 0..300 {
                 let who = Who { number: (seed % 5) as i32, first: seed % 2 == 0 };
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_evaluator_is_known_by_its_parts() {
-        let interpreter = interpreter(11);
+        let interpreter = crate::interpreter::Interpreter::Python(interpreter(11));
         let known = [15, 16, 31, 32, 64].map(|address| interpreter.evaluates(address));
         assert_eq!(known, [false, true, true, false, true]);
         assert!(is_evaluator("_PyEval_EvalFrameDefault.cold"));
@@ -200,9 +200,11 @@ mod tests {
 
     #[test]
     fn other_programs_have_none() {
+        use crate::functions::Language;
+        use crate::interpreter::Interpreter;
         let own = std::env::current_exe().expect("a path");
-        assert_eq!(Interpreter::open(&own), None);
-        assert_eq!(Interpreter::open(Path::new("/etc/passwd")), None);
-        assert_eq!(Interpreter::of(&b"\x7fELF"[..]), None);
+        assert_eq!(Interpreter::open(&own, &Language::ALL), None);
+        assert_eq!(Interpreter::open(std::path::Path::new("/etc/passwd"), &Language::ALL), None);
+        assert_eq!(Interpreter::of(&b"\x7fELF"[..], &Language::ALL), None);
     }
 }

@@ -309,3 +309,12 @@ impl Process {
         element(1).or_else(|| element(0))
     }
 }
+
+#[cfg(test)]
+impl Interpreter {
+    /// One of this release that is in no file.
+    pub fn nowhere(version: &[u8]) -> Self {
+        let layout = Layout::of(version).expect("a known release");
+        Self { machine: 0x100, layout, evaluator: Vec::new() }
+    }
+}
