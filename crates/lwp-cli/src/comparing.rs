@@ -22,7 +22,7 @@ pub struct MapArgs {
 
 impl MapArgs {
     /// The pairs that were asked for.
-    fn pairs(&self) -> Result<Vec<ModulePair>, Failure> {
+    pub fn pairs(&self) -> Result<Vec<ModulePair>, Failure> {
         let pair = |text: &String| {
             let (old, new) =
                 text.split_once('=').filter(|(a, b)| !a.is_empty() && !b.is_empty())?;

@@ -1,7 +1,7 @@
 //! Runtimes that name the code that they generate if they are asked to, and how they are asked.
 
 use lwp_profile::{Mode, Origin, Profile, Recording};
-use lwp_vcpu::Addition;
+use lwp_vcpu::{Addition, Language as Interpreted};
 
 /// A language whose runtime is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +14,26 @@ pub enum Language {
     Java,
     /// .NET, started by `dotnet`.
     Dotnet,
+    /// Ruby. Samples read its memory.
+    Ruby,
+    /// PHP. Samples read its memory.
+    Php,
+    /// Perl. Samples read its memory.
+    Perl,
+    /// Lua. Samples read its memory.
+    Lua,
 }
 
 /// Names on the command line.
-const NAMES: [(&str, Language); 4] = [
+const NAMES: [(&str, Language); 8] = [
     ("python", Language::Python),
     ("node", Language::Node),
     ("java", Language::Java),
     ("dotnet", Language::Dotnet),
+    ("ruby", Language::Ruby),
+    ("php", Language::Php),
+    ("perl", Language::Perl),
+    ("lua", Language::Lua),
 ];
 
 /// Which languages are looked at.
@@ -75,6 +87,21 @@ impl Languages {
         }
     }
 
+    /// The languages whose functions samples read from their interpreters.
+    pub fn read(&self) -> Vec<Interpreted> {
+        let all = Interpreted::ALL.into_iter();
+        let wanted = |language: &Interpreted| {
+            self.has(match language {
+                Interpreted::Python => Language::Python,
+                Interpreted::Ruby => Language::Ruby,
+                Interpreted::Php => Language::Php,
+                Interpreted::Perl => Language::Perl,
+                Interpreted::Lua => Language::Lua,
+            })
+        };
+        all.filter(wanted).collect()
+    }
+
     /// What programs begin with for their code to have names, in an exact recording or one of samples.
     pub fn additions(&self, exact: bool) -> Vec<Addition> {
         let addition =
@@ -107,14 +134,16 @@ impl Languages {
             all.push(addition(&["java"], &[], &options));
         }
         if self.has(Language::Dotnet) {
-            all.push(addition(&["dotnet"], &[("DOTNET_PerfMapEnabled", "3")], &[]));
+            // Releases before 6 know the other name only, and there every number turns it on.
+            let variables = [("DOTNET_PerfMapEnabled", "3"), ("COMPlus_PerfMapEnabled", "3")];
+            all.push(addition(&["dotnet"], &variables, &[]));
         }
         all
     }
 }
 
 /// Files of runtimes that generate code, and how each is made to name it. A file's name begins so.
-const REMEDIES: [(&str, &str, &str); 9] = [
+const REMEDIES: [(&str, &str, &str); 11] = [
     (
         "libjvm.so",
         "Java",
@@ -125,6 +154,8 @@ const REMEDIES: [(&str, &str, &str); 9] = [
     ("libcoreclr.so", ".NET", "set DOTNET_PerfMapEnabled=1"),
     ("libmonosgen", "Mono", "run `mono --jitmap`"),
     ("libruby", "Ruby", "run `ruby --yjit-perf` (3.3 or later)"),
+    ("luajit", "LuaJIT", "run `luajit -jp`, its own profiler"),
+    ("libluajit", "LuaJIT", "run `luajit -jp`, its own profiler"),
     ("libpython", "Python", "set PYTHONPERFSUPPORT=1 (3.12 or later)"),
     ("php", "PHP", "run `php -d opcache.jit_debug=0x10`"),
     ("beam.smp", "Erlang", "run `erl +JPperf true`"),
@@ -196,7 +227,7 @@ mod tests {
         let chosen = Languages::parse("node,python").unwrap();
         assert_eq!(chosen.text(), "python,node");
         assert!(chosen.has(Language::Node) && !chosen.has(Language::Java));
-        assert!(Languages::parse("cobol").is_err_and(|says| says.contains("java, dotnet")));
+        assert!(Languages::parse("cobol").is_err_and(|says| says.contains("java, dotnet, ruby")));
         assert!(Languages::parse("").is_err());
     }
 

@@ -253,6 +253,39 @@ fn java_names_its_methods_without_being_told_to() {
     assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
 }
 
+/// Mono's compiler makes what .NET executes.
+#[test]
+fn dotnet_names_its_methods_without_being_told_to() {
+    if !has("dotnet") || !has("mcs") {
+        return;
+    }
+    let dir = fresh("languages", "dotnet");
+    let runtimes = text(&run(&dir, &["dotnet", "--list-runtimes"]).stdout).to_owned();
+    let version = |line: &str| {
+        line.strip_prefix("Microsoft.NETCore.App ")?.split(' ').next().map(str::to_owned)
+    };
+    let Some(version) = runtimes.lines().filter_map(version).next_back() else {
+        eprintln!("skipped: dotnet has no runtime: {runtimes}");
+        return;
+    };
+    assert!(run(&dir, &["mcs", "-out:Counted.dll", &program("Counted.cs")]).status.success());
+    let framework = serde_json::json!({ "name": "Microsoft.NETCore.App", "version": version });
+    let options = serde_json::json!({ "runtimeOptions": { "framework": framework,
+        "configProperties": { "System.Globalization.Invariant": true } } });
+    std::fs::write(dir.join("Counted.runtimeconfig.json"), options.to_string()).expect("a file");
+    record(&dir, &["-c", "10007"], &["dotnet", "Counted.dll"]);
+    let all = stacks(&dir, "lwp.data", &[]);
+    let complete = share(&all, Stack::is_complete);
+    assert!(complete >= 0.99, "{complete}");
+    // The compiler has put the others into Main.
+    for method in ["Fib", "Main"] {
+        let name = format!("Counted::{method}(");
+        let is_in = |stack: &Stack| stack.frames.iter().any(|it| it.function.contains(&name));
+        assert!(share(&all, is_in) > 0.001, "{method}");
+    }
+    assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
+}
+
 #[test]
 fn programs_that_are_no_runtime_see_nothing_of_it() {
     let dir = fresh("languages", "unseen");

@@ -12,9 +12,14 @@ use std::ops::Range;
 pub struct Native {
     /// Its memory begins here, and ends where that of the next frame begins.
     pub sp: u64,
-    /// It is the evaluator's, as far as a symbol tells.
+    /// It is the evaluator's, as far as that is known.
     pub evaluator: bool,
+    /// Registers that calls preserve, as far as they are known: rbx, rbp, and r12 to r15.
+    pub preserved: [Option<u64>; 6],
 }
+
+/// The index of r15 among a frame's preserved registers.
+pub const R15: usize = 5;
 
 /// What one activation of the evaluator executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +74,10 @@ fn places(native: &[Native], complete: bool, activations: &[Activation]) -> Vec<
                 .or_else(|| native.last().filter(|it| it.evaluator).map(|_| native.len() - 1)),
             None if complete => {
                 let from_outermost = activations.len() - 1 - at;
-                let at = evaluators.len().checked_sub(1 + from_outermost);
-                at.map(|at| evaluators[at])
+                let known = evaluators.len().checked_sub(1 + from_outermost);
+                // An activation that is prepared has no evaluator yet.
+                let prepared = (!evaluators.is_empty()).then_some(0);
+                known.map(|at| evaluators[at]).or(prepared)
             }
             None => evaluators.get(at).copied(),
         };
@@ -86,7 +93,10 @@ mod tests {
     use super::*;
 
     fn native(frames: &[(u64, bool)]) -> Vec<Native> {
-        frames.iter().map(|&(sp, evaluator)| Native { sp, evaluator }).collect()
+        frames
+            .iter()
+            .map(|&(sp, evaluator)| Native { sp, evaluator, preserved: [None; 6] })
+            .collect()
     }
 
     fn activation(anchor: Option<u64>, frames: Range<usize>) -> Activation {

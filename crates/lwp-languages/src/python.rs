@@ -12,19 +12,16 @@ pub mod lines;
 mod text;
 mod threads;
 
-use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
 
-use object::read::{ReadCache, ReadRef};
-use object::{Object, ObjectSegment, ObjectSymbol};
-use rustc_hash::FxHashMap;
+use object::read::ReadRef;
 
 use crate::Memory;
+use crate::file::File;
+use crate::functions::{Frame, Functions};
+use crate::interpreter::Who;
 use crate::merge::Activation;
-pub use code::{Function, Functions};
 use layout::{Layout, Version};
-pub use threads::Who;
 
 /// A file that has the interpreter in it. Addresses are the file's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,61 +33,35 @@ pub struct Interpreter {
     /// `PyCode_Type`.
     code_type: u64,
     /// `_PyEval_EvalFrameDefault`, and what the compiler has moved out of it.
-    evaluator: Vec<Range<u64>>,
+    pub evaluator: Vec<Range<u64>>,
 }
 
 /// The evaluator's name.
 const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
 
 impl Interpreter {
-    /// The interpreter in the file at `path`, likewise.
-    pub fn open(path: &Path) -> Option<Self> {
-        let file = File::open(path).ok()?;
-        Self::of(&ReadCache::new(file))
-    }
-
-    /// The interpreter in an ELF file; `None` where there is none, or one that is not known.
-    pub fn of<'a>(data: impl ReadRef<'a>) -> Option<Self> {
-        let file = object::File::parse(data).ok()?;
-        let mut exported: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
-        for symbol in file.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
-            // Versions are no part of these names.
-            let name = symbol.name().ok().filter(|name| NAMES.contains(name));
-            exported.extend(name.map(|name| (name, (symbol.address(), symbol.size()))));
-        }
-        let at = |name: &str| exported.get(name).map(|(address, _)| *address);
-        let (runtime, code_type) = (at("_PyRuntime")?, at("PyCode_Type")?);
-        let told = || {
-            let bytes =
-                file.segments().find_map(|it| it.data_range(at("Py_Version")?, 4).ok()?)?;
-            let number = u32::from_le_bytes(bytes.try_into().ok()?);
+    /// The interpreter in `file`; `None` where there is none, or one that is not known.
+    pub fn of<'d, R: ReadRef<'d>>(file: &File<'d, R>) -> Option<Self> {
+        let (runtime, code_type) = (file.at("_PyRuntime")?, file.at("PyCode_Type")?);
+        let told = |address: u64| {
+            let number = u32::from_le_bytes(file.bytes(address, 4)?.try_into().ok()?);
             Some(Version { major: (number >> 24) as u8, minor: (number >> 16) as u8 })
         };
         // Before 3.11 the interpreter does not export its version, but every release new functions.
-        let version = match at("Py_Version") {
-            Some(_) => told()?,
-            None if at("Py_NewRef").is_some() => Version::three(10),
-            None if at("PyFrame_GetCode").is_some() => Version::three(9),
-            None => at("PyCode_NewWithPosOnlyArgs").map(|_| Version::three(8))?,
+        let version = match file.at("Py_Version") {
+            Some(address) => told(address)?,
+            None if file.at("Py_NewRef").is_some() => Version::three(10),
+            None if file.at("PyFrame_GetCode").is_some() => Version::three(9),
+            None => file.at("PyCode_NewWithPosOnlyArgs").map(|_| Version::three(8))?,
         };
-        let symbols = file.symbols().chain(file.dynamic_symbols());
-        let parts = symbols.filter(|it| it.name().is_ok_and(is_evaluator));
-        let mut evaluator: Vec<_> =
-            parts.map(|it| it.address()..it.address().saturating_add(it.size())).collect();
-        evaluator.sort_unstable_by_key(|part| (part.start, part.end));
-        evaluator.dedup();
         let known = version.major == 3 && version.minor >= 8;
+        let evaluator = file.functions(is_evaluator);
         known.then_some(Self { version, runtime, code_type, evaluator })
-    }
-
-    /// Whether the evaluator is at a file's `address`.
-    pub fn evaluates(&self, address: u64) -> bool {
-        self.evaluator.iter().any(|part| part.contains(&address))
     }
 }
 
 /// Symbols that are looked for.
-const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 6] = [
     "_PyRuntime",
     "PyCode_Type",
     "Py_Version",
@@ -104,20 +75,12 @@ fn is_evaluator(name: &str) -> bool {
     name.strip_prefix(EVALUATOR).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// A function at a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Its number among [`Functions`].
-    pub function: u32,
-    /// The line; that of the declaration where it is not known.
-    pub line: u32,
-}
-
 /// The interpreter of a process.
 #[derive(Debug)]
 pub struct Process {
-    interpreter: Interpreter,
-    bias: u64,
+    version: Version,
+    runtime: u64,
+    code_type: u64,
     layout: Option<Layout>,
     threads: threads::Known,
     code: code::Known,
@@ -125,34 +88,29 @@ pub struct Process {
 
 impl Process {
     /// The interpreter of a file whose addresses are `bias` less than those of the process.
-    pub fn new(interpreter: Interpreter, bias: u64) -> Self {
+    pub fn new(interpreter: &Interpreter, bias: u64) -> Self {
         let (threads, code) = (threads::Known::default(), code::Known::default());
-        let layout = Layout::of(interpreter.version);
-        Self { interpreter, bias, layout, threads, code }
+        let version = interpreter.version;
+        let [runtime, code_type] =
+            [interpreter.runtime, interpreter.code_type].map(|at| at.wrapping_add(bias));
+        Self { version, runtime, code_type, layout: Layout::of(version), threads, code }
     }
 
-    /// Whether this is the interpreter of a file that is mapped so.
-    pub fn is(&self, interpreter: &Interpreter, bias: u64) -> bool {
-        self.bias == bias && self.interpreter == *interpreter
-    }
-
-    /// Reads the frames of a thread that stands still, innermost first, and which of them each activation of the
-    /// evaluator executes. There are none where the thread executes nothing, or the interpreter is not understood.
+    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
     pub fn stack(
         &mut self,
         who: &Who,
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> (Vec<Frame>, Vec<Activation>) {
-        let runtime = self.interpreter.runtime.wrapping_add(self.bias);
+        let (runtime, code_type) = (self.runtime, self.code_type);
         if self.layout.is_none() {
-            self.layout = Layout::told(runtime, self.interpreter.version, memory);
+            self.layout = Layout::told(runtime, self.version, memory);
         }
         let Some(layout) = self.layout else { return Default::default() };
         let Some(thread) = self.threads.find(&layout, runtime, who, memory) else {
             return Default::default();
         };
-        let code_type = self.interpreter.code_type.wrapping_add(self.bias);
         let mut reader = frames::Reader::new(&layout, memory);
         reader.read(thread);
         let (raw, mut activations) = reader.finish();
@@ -199,7 +157,7 @@ mod tests {
     #[test]
     fn no_memory_makes_it_hang_or_panic() {
         for minor in 8..=14 {
-            let mut process = Process::new(interpreter(minor), 0);
+            let mut process = Process::new(&interpreter(minor), 0);
             let mut functions = Functions::default();
             for seed in 0..300 {
                 let who = Who { number: (seed % 5) as i32, first: seed % 2 == 0 };
@@ -233,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_evaluator_is_known_by_its_parts() {
-        let interpreter = interpreter(11);
+        let interpreter = crate::interpreter::Interpreter::Python(interpreter(11));
         let known = [15, 16, 31, 32, 64].map(|address| interpreter.evaluates(address));
         assert_eq!(known, [false, true, true, false, true]);
         assert!(is_evaluator("_PyEval_EvalFrameDefault.cold"));
@@ -242,9 +200,11 @@ mod tests {
 
     #[test]
     fn other_programs_have_none() {
+        use crate::functions::Language;
+        use crate::interpreter::Interpreter;
         let own = std::env::current_exe().expect("a path");
-        assert_eq!(Interpreter::open(&own), None);
-        assert_eq!(Interpreter::open(Path::new("/etc/passwd")), None);
-        assert_eq!(Interpreter::of(&b"\x7fELF"[..]), None);
+        assert_eq!(Interpreter::open(&own, &Language::ALL), None);
+        assert_eq!(Interpreter::open(std::path::Path::new("/etc/passwd"), &Language::ALL), None);
+        assert_eq!(Interpreter::of(&b"\x7fELF"[..], &Language::ALL), None);
     }
 }

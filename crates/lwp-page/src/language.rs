@@ -15,6 +15,14 @@ pub enum Language {
     Go,
     /// Python functions that the interpreter names.
     Python,
+    /// Ruby methods and blocks.
+    Ruby,
+    /// PHP functions.
+    Php,
+    /// Perl subroutines.
+    Perl,
+    /// Lua functions.
+    Lua,
     /// JavaScript functions that the engine names.
     JavaScript,
     /// Java methods that the virtual machine names.
@@ -27,12 +35,16 @@ pub enum Language {
 
 impl Language {
     /// All languages.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::C,
         Self::Cpp,
         Self::Rust,
         Self::Go,
         Self::Python,
+        Self::Ruby,
+        Self::Php,
+        Self::Perl,
+        Self::Lua,
         Self::JavaScript,
         Self::Java,
         Self::Generated,
@@ -47,6 +59,10 @@ impl Language {
             Self::Rust => "Rust",
             Self::Go => "Go",
             Self::Python => "Python",
+            Self::Ruby => "Ruby",
+            Self::Php => "PHP",
+            Self::Perl => "Perl",
+            Self::Lua => "Lua",
             Self::JavaScript => "JavaScript",
             Self::Java => "Java",
             Self::Generated => "generated code",
@@ -62,6 +78,10 @@ impl Language {
             Self::Rust => "rust",
             Self::Go => "go",
             Self::Python => "python",
+            Self::Ruby => "ruby",
+            Self::Php => "php",
+            Self::Perl => "perl",
+            Self::Lua => "lua",
             Self::JavaScript => "js",
             Self::Java => "java",
             Self::Generated => "generated",
@@ -77,8 +97,11 @@ impl Language {
     /// The language of `function`, by the form of its name: compilers mangle names each in its own way.
     pub fn of(function: &Function, module: &Module) -> Self {
         let name = function.name.as_str();
-        if module.path.starts_with("[python]") {
-            return Self::Python;
+        let interpreted = [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua];
+        if let Some((word, _)) = module.path.strip_prefix('[').and_then(|it| it.split_once(']'))
+            && let Some(language) = interpreted.into_iter().find(|it| it.word() == word)
+        {
+            return language;
         }
         match function.origin {
             Origin::Unknown => Self::Unknown,
@@ -143,6 +166,8 @@ mod tests {
         let function =
             Function { name: "main".into(), origin: Origin::Symbol, ..Function::default() };
         assert_eq!(Language::of(&function, &source), Language::Python);
+        let source = Module { path: "[lua]/srv/app.lua".into(), ..Module::default() };
+        assert_eq!(Language::of(&function, &source), Language::Lua);
         let symbols = [
             ("main", Language::C),
             ("sort.constprop.0", Language::C),

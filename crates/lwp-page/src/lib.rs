@@ -23,7 +23,7 @@ mod views;
 
 pub use key::Key;
 pub use language::Language;
-pub use loaded::load;
+pub use loaded::{Maps, load};
 pub use picked::{By, Picked, Shape, Shaped};
 pub use request::{Query, Request, Shelf, View};
 pub use selection::{Selection, Who};

@@ -10,10 +10,19 @@ use lwp_profile::{Course, ReadError, RecordedFile, Recording};
 use lwp_report::annotate::Sources;
 use lwp_symbols::Options;
 
+use crate::selection::Selection;
 use crate::subject::{Material, Subject, facts, lanes};
 
-/// Prepares `recording`, which was read from `path`. Its names are looked for as `options` say; a source file whose
-/// name starts with the first of a pair in `maps` is looked for below the second.
+/// Names that stand for others.
+#[derive(Clone, Debug, Default)]
+pub struct Maps {
+    /// A source file whose name starts with the first of a pair is looked for below the second.
+    pub sources: Vec<(String, PathBuf)>,
+    /// A module that the first of a pair is the path of, or the end of it, is compared with that of the second.
+    pub modules: Vec<(String, String)>,
+}
+
+/// Prepares `recording`, which was read from `path`. Its names are looked for as `options` say.
 ///
 /// # Errors
 ///
@@ -22,7 +31,7 @@ pub fn load(
     path: &Path,
     recording: Recording,
     options: &Options,
-    maps: Vec<(String, PathBuf)>,
+    maps: Maps,
 ) -> Result<Subject, ReadError> {
     let options = Options { whole_functions: Some(u64::MAX), ..options.clone() };
     let mut notes = Vec::new();
@@ -46,15 +55,19 @@ pub fn load(
             notes.push(format!("{}-{} was not counted: {reason}", image.comm, image.pid));
         }
     }
-    Ok(Subject::new(Material {
+    let subject = Subject::new(Material {
         name: path.display().to_string(),
         profile: resolved.profile,
         facts: facts(&recording),
         notes,
         lanes,
-        sources: Mutex::new(Some(Box::new(SourceFiles::new(maps, &recording.files)))),
+        sources: Mutex::new(Some(Box::new(SourceFiles::new(maps.sources, &recording.files)))),
+        modules: maps.modules,
         recording: Some(recording),
-    }))
+    });
+    // What the first page shows of a large recording takes longer than a page should.
+    subject.pick(&Selection::default());
+    Ok(subject)
 }
 
 /// Lines of a file, shared with whoever shows them.

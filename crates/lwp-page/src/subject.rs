@@ -52,6 +52,8 @@ pub struct Material {
     pub notes: Vec<String>,
     /// When things were sampled, if that is known.
     pub lanes: Vec<Lane>,
+    /// Modules that go by the name of another one in comparisons: the path, or the end of one, and that name.
+    pub modules: Vec<(String, String)>,
     /// Where source code is read, if it can be.
     pub sources: Mutex<Option<Box<dyn Sources + Send>>>,
     /// The recording, for other formats.
@@ -93,7 +95,7 @@ impl Subject {
     pub fn new(of: Material) -> Self {
         let profile = &of.profile;
         let labels = labels(profile);
-        let keys = keys(profile, &labels);
+        let keys = keys(profile, &labels, &of.modules);
         let functions = keys.iter().enumerate().map(|(at, key)| (*key, FunctionId(at as u32)));
         let functions = functions.collect();
         let contexts = (profile.mode == Mode::Sampled).then(|| contexts(profile));
@@ -159,14 +161,23 @@ fn leaves(profile: &Profile, lane: &Lane) -> Vec<Leaves> {
 }
 
 /// Functions that go by one name in one module are numbered by their addresses.
-fn keys(profile: &Profile, labels: &[Label]) -> Vec<Key> {
+fn keys(profile: &Profile, labels: &[Label], modules: &[(String, String)]) -> Vec<Key> {
+    let common: Vec<Option<&str>> = profile
+        .modules
+        .iter()
+        .map(|module| {
+            let pair = modules.iter().find(|(old, _)| lwp_symbols::is_called(module, old))?;
+            Some(pair.1.rsplit('/').next().unwrap_or_default())
+        })
+        .collect();
     let mut taken: FxHashMap<Key, u64> = FxHashMap::default();
     let mut order: Vec<usize> = (0..labels.len()).collect();
     order.sort_by_key(|index| profile.functions[*index].address);
     let mut keys = vec![Key::default(); labels.len()];
     for index in order {
         let function = &profile.functions[index];
-        let key = Key::of(&[&stable_name(&function.name), &labels[index].module]);
+        let module = common[function.module.index()].unwrap_or(&labels[index].module);
+        let key = Key::of(&[&stable_name(&function.name), module]);
         let before = taken.entry(key).or_default();
         keys[index] = key.numbered(*before);
         *before += 1;

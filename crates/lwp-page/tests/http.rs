@@ -213,6 +213,19 @@ fn differences_have_signs_and_what_is_gone_is_said() {
 }
 
 #[test]
+fn modules_are_compared_with_those_that_they_are_mapped_to() {
+    let compared = |modules: &[(&str, &str)]| {
+        let mut old = subjects::exact("inner").of;
+        old.modules = modules.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
+        get(vec![Subject::new(old), subjects::exact("other")], "functions?r=1&base=0").1
+    };
+    // The programs are two: main is gone from one and new in the other.
+    assert!(compared(&[]).contains("class=\"gone\">main<"));
+    assert!(!compared(&[("bin/inner", "bin/other")]).contains("class=\"gone\">main<"));
+    assert!(compared(&[("ner", "bin/other")]).contains("class=\"gone\">main<"));
+}
+
+#[test]
 fn files_have_names_that_are_safe_and_content_that_is_lwp_s() {
     for (format, start) in
         [("csv", "self,"), ("svg", "<?xml"), ("json", "{"), ("text", "#"), ("html", "<!DOCTYPE")]

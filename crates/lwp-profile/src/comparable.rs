@@ -21,6 +21,13 @@ pub enum Difference {
         /// Those of the other.
         after: String,
     },
+    /// Runtimes were asked in another way to name their code, which they do with instructions that count.
+    Naming {
+        /// What was added to programs before.
+        before: String,
+        /// What was added in the other.
+        after: String,
+    },
     /// Other events, or other intervals between samples.
     Events {
         /// Those from before.
@@ -32,7 +39,7 @@ pub enum Difference {
 
 impl Difference {
     /// The names of all kinds.
-    pub const NAMES: [&'static str; 4] = ["mode", "determinism", "arguments", "events"];
+    pub const NAMES: [&'static str; 5] = ["mode", "determinism", "arguments", "naming", "events"];
 
     /// The name of its kind.
     pub fn name(&self) -> &'static str {
@@ -40,6 +47,7 @@ impl Difference {
             Self::Mode => "mode",
             Self::Determinism { .. } => "determinism",
             Self::Arguments { .. } => "arguments",
+            Self::Naming { .. } => "naming",
             Self::Events { .. } => "events",
         }
     }
@@ -58,6 +66,12 @@ impl Difference {
         let (old, new) = (arguments(before), arguments(after));
         if old != new {
             all.push(Self::Arguments { before: old, after: new });
+        }
+        let added = |profile: &Profile| profile.info("added").to_owned();
+        let (old, new) = (added(before), added(after));
+        // Deterministic runs have no additions: one difference is enough.
+        if old != new && fixed(before) == fixed(after) {
+            all.push(Self::Naming { before: old, after: new });
         }
         let (old, new) = (events(before), events(after));
         // Counts and samples never have the same ones.
@@ -87,6 +101,12 @@ impl fmt::Display for Difference {
                     named(after)
                 )
             }
+            Self::Naming { before, after } => write!(
+                f,
+                "runtimes were asked for names in another way, which counts too (--lang): {}, now {}",
+                named(before),
+                named(after)
+            ),
             Self::Events { before, after } => {
                 write!(f, "the recordings have other events: {before}, now {after}")
             }
@@ -140,6 +160,10 @@ mod tests {
         assert_eq!(kinds(&one, &profile("./a x 2", &[])), ["arguments"]);
         let kept = profile("'a b' x 1", &[("arguments", "x 1"), ("deterministic", "false")]);
         assert_eq!(kinds(&one, &kept), ["determinism"]);
+        let asked = [("arguments", "x 1"), ("added", "python3: PYTHONPERFSUPPORT=1")];
+        let asked = profile("./a x 1", &asked);
+        assert_eq!(kinds(&profile("./a x 1", &[]), &asked), ["naming"]);
+        assert_eq!(kinds(&asked, &asked), [""; 0]);
         let sampled = |interval| Profile {
             mode: Mode::Sampled,
             events: vec![Event { name: "a".into(), interval: Some(interval), modelled: false }],

@@ -43,7 +43,7 @@ pub use files::read as read_file;
 pub use jitdump::{JitDump, parse as parse_jitdump};
 pub use keeping::names;
 pub use live::{Live, LiveFunction};
-pub use matching::{ModulePair, counterparts, has_module, matched};
+pub use matching::{ModulePair, counterparts, has_module, is_called, matched};
 pub use naming::function_name;
 pub use near::{Inlined, inlined_named, similar_names};
 pub use perf_map::parse as parse_perf_map;

@@ -82,7 +82,7 @@ pub fn has_module(profile: &Profile, text: &str) -> bool {
 }
 
 /// Whether `text` is a module's path, or the end of it.
-fn is_called(module: &Module, text: &str) -> bool {
+pub fn is_called(module: &Module, text: &str) -> bool {
     let rest = module.path.strip_suffix(text.trim_start_matches("./"));
     !text.is_empty()
         && rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/') || text.starts_with('/'))

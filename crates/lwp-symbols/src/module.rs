@@ -62,6 +62,10 @@ impl ModuleNames {
         };
         let mut elf = match Elf::parse(&bytes) {
             Ok(elf) => elf,
+            // Assemblies of .NET are in files of Windows' form; the runtime names their code.
+            Err(_) if bytes.starts_with(b"MZ") => {
+                return Self { path: module.path.clone(), ..Self::default() };
+            }
             Err(error) => return Self::without(module, &error.to_string()),
         };
         if code {

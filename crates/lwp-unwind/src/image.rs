@@ -24,6 +24,8 @@ pub struct Image {
     index: Vec<(u64, u64, usize, bool)>,
     /// Loadable segments: offset in the file, bytes, address.
     segments: Vec<(u64, u64, u64)>,
+    /// Those that are executable.
+    code: Vec<(u64, u64, u64)>,
     /// Index of the row of an address. `None` where the tables say nothing.
     known: FxHashMap<u64, Option<u32>>,
     rows: Vec<Row>,
@@ -72,18 +74,30 @@ impl Image {
             image.debug_frame = bytes;
         }
         image.bases = bases;
+        /// The flag of segments that may be executed.
+        const PF_X: u32 = 1;
         for segment in file.segments() {
+            let executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & PF_X != 0);
             let (offset, bytes) = segment.file_range();
             if matches!(segment.flags(), SegmentFlags::Elf { .. }) && bytes > 0 {
-                image.segments.push((offset, bytes, segment.address()));
+                let segment = (offset, bytes, segment.address());
+                image.segments.push(segment);
+                if executable {
+                    image.code.push(segment);
+                }
             }
         }
         image.build_index();
         image
     }
 
-    /// The file's own address of what lies at `offset` in it.
+    /// The file's own address of what lies at `offset` in it, where that is mapped to be executed: a page of the file
+    /// may be part of two segments, with an address in each.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let starts = |(at, ..): &&(u64, u64, u64)| at & !0xfff == offset & !0xfff && offset <= *at;
+        if let Some((at, _, address)) = self.code.iter().find(starts) {
+            return Some(offset.wrapping_add(*address).wrapping_sub(*at));
+        }
         // A mapping starts on a page, which may begin before the segment's bytes do.
         let page = |(at, bytes, address): &(u64, u64, u64)| {
             let slack = at & 0xfff;
@@ -227,5 +241,15 @@ mod tests {
         // Before the segment's first byte, on its page.
         assert_eq!(image.address_of(0x1f00), Some(0x3f00));
         assert_eq!(image.address_of(0x9000), None);
+    }
+
+    /// As lld lays files out.
+    #[test]
+    fn a_page_of_two_segments_is_that_of_the_code() {
+        let code = (0x140a0, 0x40c00, 0x150a0);
+        let segments = vec![(0, 0x140a0, 0), code];
+        let image = Image { segments, code: vec![code], ..Image::default() };
+        assert_eq!(image.address_of(0x14000), Some(0x15000));
+        assert_eq!(image.address_of(0x150a0), Some(0x160a0));
     }
 }

@@ -20,5 +20,5 @@ mod row;
 mod walk;
 
 pub use image::Image;
-pub use row::{RIP, RSP};
+pub use row::{RBP, RBX, RIP, RSP};
 pub use walk::{CodeRange, Ending, Frame, Memory, Registers, Unwinder};

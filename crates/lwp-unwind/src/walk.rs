@@ -75,6 +75,8 @@ pub struct Frame {
     pub tag: Option<u32>,
     /// The stack pointer there. The frame's memory ends where that of its caller begins.
     pub sp: u64,
+    /// The registers there, as far as they are known.
+    pub registers: Registers,
 }
 
 /// Why a walk ended.
@@ -134,7 +136,7 @@ impl Unwinder {
                 return Ending::Lost;
             }
             let sp = registers.get(RSP).unwrap_or(0);
-            frames.push(Frame { place, tag: range.map(|range| range.tag), sp });
+            frames.push(Frame { place, tag: range.map(|range| range.tag), sp, registers });
             let row = range.and_then(|range| self.row(range, place));
             let next = match row {
                 Some(row) => by_table(row, &registers, memory),

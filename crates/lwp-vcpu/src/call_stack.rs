@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lwp_languages::functions::Language;
 use lwp_ptrace::{Tid, sys};
 use lwp_unwind::{CodeRange, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
 use rustc_hash::FxHashMap;
@@ -56,6 +57,11 @@ enum ModuleKey {
 }
 
 impl CallStacks {
+    /// Nothing is known yet. Functions of `languages` are told apart from their interpreters.
+    pub fn new(languages: &[Language]) -> Self {
+        Self { languages: Languages::new(languages), ..Self::default() }
+    }
+
     /// The code that is mapped for thread `tid`, whose address space is in the state `changes`.
     fn layout(
         &mut self,
@@ -304,7 +310,7 @@ impl Machine {
         let places = &mut stacks.places;
         places.clear();
         places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
-        if self.config.languages {
+        if !self.config.languages.is_empty() {
             stacks.languages.merge_into(places, (tid, pid), (&code, &frames, ending), profiler);
         }
         for event in (0..32).filter(|event| events >> event & 1 != 0) {

@@ -10,6 +10,7 @@ use lwp_arch::cpuid::fn8000_001c::Features;
 use lwp_arch::cpuid::{Capabilities, Capabilities2007, Edx2007, presets};
 use lwp_dbt::context::{MOST_SETS, MOST_WAYS};
 use lwp_dbt::plan::branch_bit;
+use lwp_languages::functions::Language;
 use lwp_model::{Processor, Proposal};
 use lwp_uarch::presets::Preset;
 use lwp_uarch::{Caches, PredictorShape};
@@ -288,8 +289,8 @@ pub struct Config {
     pub random_bits: u8,
     /// Samples have call stacks; without them they have the sampled instruction alone.
     pub stacks: bool,
-    /// Samples' call stacks have the functions of interpreted languages too, read from the interpreter's memory.
-    pub languages: bool,
+    /// Samples' call stacks have the functions of these interpreted languages too, read from the interpreter's memory.
+    pub languages: Vec<Language>,
     /// Only this thread is reported. When it ends, an attached process is left to itself.
     pub only_thread: Option<i32>,
     /// Processes are reported as one, the first, with the sum of all that were counted; those that were not are
@@ -353,7 +354,7 @@ impl Config {
             within: Vec::new(),
             random_bits: 0,
             stacks: true,
-            languages: false,
+            languages: Vec::new(),
             only_thread: None,
             fold: false,
             thread_times: false,

@@ -63,6 +63,7 @@ pub use config::{
     Sampling, Target, Warm, can_watch_caches,
 };
 pub use lwp_arch::EventFlags;
+pub use lwp_languages::functions::Language;
 pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;

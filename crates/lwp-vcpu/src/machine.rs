@@ -293,7 +293,7 @@ impl Machine {
             store: None,
             saving: Saving::default(),
             profiler: None,
-            call_stacks: CallStacks::default(),
+            call_stacks: CallStacks::new(&config.languages),
             pace: Pace::new(spin),
             filtered: false,
             alone: Alone::default(),

@@ -18,7 +18,7 @@ use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
-use crate::languages::{self, Language, Languages};
+use crate::languages::{self, Languages};
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::progress::Progress;
 use crate::provenance;
@@ -88,7 +88,7 @@ pub struct RecordArgs {
     pub events: Vec<String>,
 
     /// Tell functions of interpreted languages and of generated code apart: auto for all languages that are known,
-    /// none for no help from their runtimes, or some of python, node, java and dotnet. A runtime that names its code
+    /// none for no help from their runtimes, or some of python, node, java, dotnet, ruby, php, perl and lua. A runtime that names its code
     /// only if it is asked is asked, by a variable or an option that lwp adds to its own; never under
     /// --deterministic
     #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]
@@ -152,7 +152,9 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     if args.model {
         args.counting.machine.add_model(&mut config)?;
     }
-    config.languages = !sampled.is_empty() && args.lang.has(Language::Python);
+    if !sampled.is_empty() {
+        config.languages = args.lang.read();
+    }
     if !args.counting.machine.deterministic {
         config.additions = args.lang.additions(sampled.is_empty());
     }

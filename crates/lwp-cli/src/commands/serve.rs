@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use clap::Args;
-use lwp_page::{Pages, Server, Subject};
+use lwp_page::{Maps, Pages, Server, Subject};
 
 use super::annotate::prefix_maps;
+use crate::comparing::MapArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
@@ -31,6 +32,10 @@ pub struct ServeArgs {
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
 
+    /// What is compared with what.
+    #[command(flatten)]
+    pub maps: MapArgs,
+
     /// Where names come from.
     #[command(flatten)]
     pub names: NameArgs,
@@ -38,7 +43,7 @@ pub struct ServeArgs {
 
 /// Serves until it is interrupted.
 pub fn execute(args: &ServeArgs) -> Result<Ending, Failure> {
-    let maps = prefix_maps(&args.sources)?;
+    let maps = Maps { sources: prefix_maps(&args.sources)?, modules: args.maps.pairs()? };
     let default = [PathBuf::from(DEFAULT_FILE)];
     let paths = if args.recordings.is_empty() { &default[..] } else { &args.recordings };
     let bound = |error: std::io::Error| {
@@ -65,11 +70,7 @@ pub fn execute(args: &ServeArgs) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
-fn subject(
-    path: &Path,
-    args: &ServeArgs,
-    maps: Vec<(String, PathBuf)>,
-) -> Result<Subject, Failure> {
+fn subject(path: &Path, args: &ServeArgs, maps: Maps) -> Result<Subject, Failure> {
     let recording = profiles::read(path)?;
     profiles::say(path, &recording, &[]);
     lwp_page::load(path, recording, &args.names.options(), maps)

@@ -1,49 +1,13 @@
 //! Code objects and the functions that they are of.
 
-use std::sync::Arc;
-
 use rustc_hash::FxHashMap;
 
 use crate::Memory;
-use crate::python::Frame;
+use crate::functions::{Frame, Function, Functions, Language};
 use crate::python::frames::Raw;
 use crate::python::layout::{Chain, Layout};
 use crate::python::lines::line_at;
 use crate::python::text::{bytes, text};
-
-/// A function.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Function {
-    /// Its name, qualified as far as the interpreter knows that.
-    pub name: Arc<str>,
-    /// Its source file, or what stands for one, as `<string>`.
-    pub file: Arc<str>,
-    /// The line of its declaration.
-    pub line: u32,
-}
-
-/// Functions of all processes, each once.
-#[derive(Debug, Default)]
-pub struct Functions {
-    all: Vec<Function>,
-    numbers: FxHashMap<Function, u32>,
-}
-
-impl Functions {
-    /// The function with this number.
-    pub fn get(&self, number: u32) -> Option<&Function> {
-        self.all.get(number as usize)
-    }
-
-    fn number(&mut self, function: Function) -> u32 {
-        let next = self.all.len() as u32;
-        let number = *self.numbers.entry(function.clone()).or_insert(next);
-        if number == next {
-            self.all.push(function);
-        }
-        number
-    }
-}
 
 /// Most characters of a name and of a path, and most bytes of a line table.
 const NAME: u64 = 1 << 12;
@@ -98,7 +62,8 @@ impl Known {
             }
             let name = text(layout, name, NAME, memory)?.into();
             let file = text(layout, file, PATH, memory)?.into();
-            let function = functions.number(Function { name, file, line: first });
+            let function =
+                functions.number(Function { language: Language::Python, name, file, line: first });
             let lines = bytes(layout, lines, TABLE, memory).unwrap_or_default();
             self.0.insert(at, Code { fields, function, lines });
         }

@@ -3,16 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::Memory;
+use crate::interpreter::Who;
 use crate::python::layout::Layout;
-
-/// A thread, as the interpreter may know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who {
-    /// The kernel's number, as the process itself sees it.
-    pub number: i32,
-    /// It is the one that the process began with.
-    pub first: bool,
-}
 
 /// Most interpreters of a process, and most threads of each.
 const INTERPRETERS: usize = 256;

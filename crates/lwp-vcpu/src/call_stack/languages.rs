@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lwp_languages::merge::{self, Merged, Native};
-use lwp_languages::python::{self, Functions, Interpreter, Who};
+use lwp_languages::functions::{Frame as LanguageFrame, Functions, Language};
+use lwp_languages::interpreter::{Interpreter, Process, Thread, Who};
+use lwp_languages::merge::{self, Activation, Merged, Native};
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Ending, Frame};
+use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX};
 use rustc_hash::FxHashMap;
 
 use crate::maps::Status;
@@ -18,14 +19,17 @@ use crate::profile::{LanguageFunction, Module, Place, Profiler};
 /// Interpreters, and what has been read of them.
 #[derive(Debug, Default)]
 pub struct Languages {
+    /// Languages that are looked for.
+    wanted: Vec<Language>,
     /// Files with an interpreter, by the number of their unwind tables.
     interpreters: FxHashMap<u32, Interpreter>,
-    processes: FxHashMap<i32, python::Process>,
+    /// By process and file.
+    processes: FxHashMap<(i32, u32), Process>,
     threads: FxHashMap<Tid, Who>,
     functions: Functions,
     /// Module and first address of each function.
     reported: Vec<(u32, u64)>,
-    modules: FxHashMap<Arc<str>, SourceFile>,
+    modules: FxHashMap<(Language, Arc<str>), SourceFile>,
     memory: Pages,
     // Kept for the next sample, for their room.
     native: Vec<Native>,
@@ -49,9 +53,17 @@ const LINES: u64 = 1 << 20;
 const MOST: usize = 1 << 10;
 
 impl Languages {
+    /// Nothing has been read yet; `wanted` languages will be.
+    pub fn new(wanted: &[Language]) -> Self {
+        Self { wanted: wanted.to_vec(), ..Self::default() }
+    }
+
     /// Looks for an interpreter in the file whose unwind tables have the number `image`.
     pub fn learn(&mut self, image: u32, path: &Path) {
-        if let Some(interpreter) = Interpreter::open(path) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        if let Some(interpreter) = Interpreter::open(path, &self.wanted) {
             self.interpreters.insert(image, interpreter);
         }
     }
@@ -67,33 +79,63 @@ impl Languages {
         if self.interpreters.is_empty() {
             return;
         }
-        let has =
-            |range: &CodeRange| self.interpreters.get(&range.image?).map(|it| (it, range.bias));
-        let Some((interpreter, bias)) = code.iter().find_map(has) else { return };
-        if self.processes.len() >= MOST {
-            self.processes.clear();
-        }
-        let fresh = || python::Process::new(interpreter.clone(), bias);
-        let process = self.processes.entry(pid).or_insert_with(fresh);
-        if !process.is(interpreter, bias) {
-            *process = fresh();
-        }
+        let has = |range: &CodeRange| {
+            range.image.filter(|it| self.interpreters.contains_key(it)).map(|it| (it, range.bias))
+        };
+        let mut images: Vec<(u32, u64)> = code.iter().filter_map(has).collect();
+        images.dedup();
         if self.threads.len() >= MOST {
             self.threads.clear();
         }
-        let who = self.threads.entry(tid).or_insert_with(|| who(tid, pid));
+        let who = *self.threads.entry(tid).or_insert_with(|| who(tid, pid));
         self.memory.begin(tid);
-        let (found, activations) = process.stack(who, &mut self.functions, &mut self.memory);
-        if found.is_empty() {
-            return;
+        for image in images {
+            let complete = ending == Ending::Bottom;
+            let (found, activations) = self.read(who, pid, image, (frames, complete));
+            if !found.is_empty() {
+                self.put(places, pid, (&found, &activations, complete), profiler);
+                return;
+            }
+        }
+    }
+
+    /// The frames that an interpreter executes, and its activations. The native frames become those of `frames`.
+    fn read(
+        &mut self,
+        who: Who,
+        pid: i32,
+        (image, bias): (u32, u64),
+        (frames, complete): (&[Frame], bool),
+    ) -> (Vec<LanguageFrame>, Vec<Activation>) {
+        let Some(interpreter) = self.interpreters.get(&image) else { return Default::default() };
+        if self.processes.len() >= MOST {
+            self.processes.clear();
+        }
+        let fresh = || Process::new(interpreter.clone(), bias);
+        let process = self.processes.entry((pid, image)).or_insert_with(fresh);
+        if !process.is(interpreter, bias) {
+            *process = fresh();
         }
         self.native.clear();
         self.native.extend(frames.iter().map(|frame| Native {
             sp: frame.sp,
             evaluator: interpreter.evaluates(frame.place.wrapping_sub(bias)),
+            preserved: [RBX, RBP, 12, 13, 14, 15].map(|register| frame.registers.get(register)),
         }));
+        let thread = Thread { who, native: &self.native, complete };
+        process.stack(&thread, &mut self.functions, &mut self.memory)
+    }
+
+    /// Puts the frames that were found between the places of the native ones.
+    fn put(
+        &mut self,
+        places: &mut Vec<Place>,
+        pid: i32,
+        (found, activations, complete): (&[LanguageFrame], &[Activation], bool),
+        profiler: &mut Profiler,
+    ) {
         let mut merged = std::mem::take(&mut self.merged);
-        merge::merge(&self.native, ending == Ending::Bottom, &activations, &mut merged);
+        merge::merge(&self.native, complete, activations, &mut merged);
         let mut out = std::mem::take(&mut self.places);
         out.clear();
         for frame in &merged {
@@ -109,7 +151,7 @@ impl Languages {
     }
 
     /// Where a frame stands, its function reported if it is new.
-    fn place(&mut self, frame: python::Frame, pid: i32, profiler: &mut Profiler) -> Option<Place> {
+    fn place(&mut self, frame: LanguageFrame, pid: i32, profiler: &mut Profiler) -> Option<Place> {
         while self.reported.len() <= frame.function as usize {
             let number = self.reported.len() as u32;
             let place = self.report(number, pid, profiler)?;
@@ -124,15 +166,17 @@ impl Languages {
 
     fn report(&mut self, number: u32, pid: i32, profiler: &mut Profiler) -> Option<(u32, u64)> {
         let function = self.functions.get(number)?;
-        let file = match self.modules.get_mut(&function.file) {
+        let key = (function.language, Arc::clone(&function.file));
+        let file = match self.modules.get_mut(&key) {
             Some(file) => file,
             None => {
-                let path = PathBuf::from(format!("[python]{}", function.file));
+                let path =
+                    PathBuf::from(format!("[{}]{}", function.language.word(), function.file));
                 let mappings = Vec::new();
                 let module = Module { id: 0, pid, path, changing: false, mappings };
                 let module = profiler.add_module(module, None);
                 let file = SourceFile { module, functions: 0 };
-                self.modules.entry(Arc::clone(&function.file)).or_insert(file)
+                self.modules.entry(key).or_insert(file)
             }
         };
         let (module, address) = (file.module, FIRST + file.functions * LINES);

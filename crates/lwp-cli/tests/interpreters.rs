@@ -1,0 +1,173 @@
+//! Functions of interpreted languages other than Python, with the real interpreters.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
+
+#[path = "shared/recorded.rs"]
+#[allow(dead_code, reason = "no program of `profiled` is compiled here")]
+mod recorded;
+#[path = "shared/stacks.rs"]
+#[allow(dead_code, reason = "names are qualified in another way than Python's")]
+mod stacks;
+#[path = "shared/tools.rs"]
+mod tools;
+
+use std::path::Path;
+use std::process::Command;
+
+use recorded::{LWP, run};
+use stacks::{Stack, share, stacks};
+use tools::{fresh, has, text};
+
+/// A program of `tests/profiled`.
+fn program(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(name);
+    path.to_str().expect("path is text").to_owned()
+}
+
+/// The samples of a program that prints what it prints alone.
+fn recorded(test: &str, command: &[&str]) -> Vec<Stack> {
+    let dir = fresh("interpreters", test);
+    let alone = run(&dir, command);
+    let words = [&[LWP, "record", "-q", "-c", "10007", "--"], command].concat();
+    let recorded = run(&dir, &words);
+    assert!(recorded.status.success(), "{command:?}: {}", text(&recorded.stderr));
+    assert_eq!(text(&recorded.stdout), text(&alone.stdout), "{command:?}");
+    assert_eq!(text(&recorded.stderr), text(&alone.stderr), "{command:?}");
+    stacks(&dir, "lwp.data", &[])
+}
+
+/// Functions of `language`, outermost first, without their classes and packages.
+fn chain<'s>(stack: &'s Stack, language: &str) -> Vec<&'s str> {
+    let of_it = stack.frames.iter().rev().filter(|frame| frame.is_of(language));
+    of_it.map(|frame| frame.function.rsplit("::").next().unwrap_or_default()).collect()
+}
+
+/// A chain of functions that stacks end with, and how many times the rounds of `light` called once it has.
+type Weight<'a> = (&'a [&'a str], f64);
+
+/// What must hold of the samples of `weights.*`: heavy has three times the rounds of light.
+fn weights_are_right(language: &str, stacks: &[Stack], weights: &[Weight<'_>]) {
+    let complete = share(stacks, Stack::is_complete);
+    assert!(complete >= 0.99, "{language}: {:.2} % of the stacks are complete", 100.0 * complete);
+    let of = |wanted: &[&str]| share(stacks, |stack| chain(stack, language).ends_with(wanted));
+    let base = of(&["area", "heavy"]) / 3.0;
+    assert!(base > 0.01, "{language}: {base}");
+    for (wanted, worth) in weights {
+        let ratio = of(wanted) / base;
+        assert!(
+            (ratio / worth - 1.0).abs() < 0.12,
+            "{language}: {wanted:?} is worth {ratio:.2}, not {worth}"
+        );
+    }
+    // The evaluator stands for what it executes.
+    let evaluators = ["execute_ex", "Perl_runops_standard", "luaV_execute", "vm_exec_core"];
+    let folded = |stack: &Stack| {
+        let mut pairs = stack.frames.windows(2);
+        pairs.any(|pair| evaluators.contains(&&*pair[0].function) && pair[1].is_of(language))
+    };
+    assert_eq!(share(stacks, folded), 0.0, "{language}");
+}
+
+/// The lines of `function` are these.
+fn lines_are(
+    language: &str,
+    stacks: &[Stack],
+    function: &str,
+    lines: std::ops::RangeInclusive<u32>,
+) {
+    let its = |name: &str| name.rsplit("::").next() == Some(function);
+    let mut seen = false;
+    for frame in stacks.iter().flat_map(|stack| &stack.frames) {
+        if frame.is_of(language) && frame.module.contains("weights.") && its(&frame.function) {
+            assert!(lines.contains(&frame.line), "{language}: {frame:?}");
+            seen = true;
+        }
+    }
+    assert!(seen, "{language}: {function} was not met");
+}
+
+/// The release that `command` says it is; says that the test is skipped where it is not one of `known`.
+fn is_known(command: &[&str], known: &[&str]) -> bool {
+    let output = Command::new(command[0]).args(&command[1..]).output();
+    let says = output.map(|output| text(&output.stdout).to_owned()).unwrap_or_default();
+    let is = known.iter().any(|known| says.contains(known));
+    if !is {
+        eprintln!("skipped: {command:?} says {says:.60?}, and not one of {known:?}");
+    }
+    is
+}
+
+#[test]
+fn ruby_s_methods_and_blocks_are_in_the_stacks_of_samples() {
+    let known = ["ruby 3.0.", "ruby 3.1.", "ruby 3.2.", "ruby 3.3.", "ruby 3.4.", "ruby 4.0."];
+    if !has("ruby") || !is_known(&["ruby", "--version"], &known) {
+        return;
+    }
+    let stacks = recorded("ruby", &["ruby", &program("weights.rb")]);
+    let weights: [Weight<'_>; 4] = [
+        (&["block in main", "area", "light"], 1.0),
+        (&["block in main", "twice", "block in twice", "light"], 2.0),
+        (&["main", "block in main", "block (2 levels) in main", "heavy"], 6.0),
+        (&["worker", "block in worker", "heavy"], 3.0),
+    ];
+    weights_are_right("ruby", &stacks, &weights);
+    for (function, lines) in [("light", 1..=9), ("heavy", 11..=20), ("area", 23..=26)] {
+        lines_are("ruby", &stacks, function, lines);
+    }
+}
+
+#[test]
+fn php_s_functions_are_in_the_stacks_of_samples() {
+    if !has("php") || !is_known(&["php", "--version"], &["PHP 8.2."]) {
+        return;
+    }
+    let stacks = recorded("php", &["php", &program("weights.php"), "word"]);
+    let weights: [Weight<'_>; 4] = [
+        (&["{main}", "main", "area", "light"], 1.0),
+        (&["{main}", "main", "twice", "array_map", "light"], 2.0),
+        (&["{main}", "main", "each", "light"], 3.0),
+        (&["{main}", "main", "usort", "{closure}", "heavy"], 3.0),
+    ];
+    weights_are_right("php", &stacks, &weights);
+    for (function, lines) in [("light", 4..=8), ("heavy", 10..=17), ("area", 21..=25)] {
+        lines_are("php", &stacks, function, lines);
+    }
+}
+
+#[test]
+fn perl_s_subroutines_are_in_the_stacks_of_samples() {
+    let threads = ["-e", "use Config; print $Config{usethreads} ? 'threads' : 'none', \" $]\""];
+    if !has("perl") || !is_known(&[&["perl"], &threads[..]].concat(), &["threads 5.036"]) {
+        return;
+    }
+    let stacks = recorded("perl", &["perl", &program("weights.pl"), "word"]);
+    let weights: [Weight<'_>; 4] = [
+        (&["(main)", "main", "area", "light"], 1.0),
+        (&["(main)", "main", "twice", "light"], 2.0),
+        (&["(main)", "main", "heavy"], 3.0),
+        (&["(main)", "main", "light"], 1.0),
+    ];
+    weights_are_right("perl", &stacks, &weights);
+    for (function, lines) in [("light", 5..=10), ("heavy", 14..=19), ("area", 25..=27)] {
+        lines_are("perl", &stacks, function, lines);
+    }
+}
+
+#[test]
+fn lua_s_functions_are_in_the_stacks_of_samples_by_the_names_they_are_called_by() {
+    if !has("lua5.4") {
+        return;
+    }
+    let script = program("weights.lua");
+    let stacks = recorded("lua", &["lua5.4", &script, "word"]);
+    let (each, less) = (format!("function <{script}:29>"), format!("function <{script}:46>"));
+    let weights: [Weight<'_>; 4] = [
+        (&["main chunk", "main", "area", "light"], 1.0),
+        (&["main chunk", "main", "twice", "light"], 2.0),
+        (&["main chunk", "main", &each, "light"], 3.0),
+        (&["main chunk", "main", &less, "heavy"], 3.0),
+    ];
+    weights_are_right("lua", &stacks, &weights);
+    for (function, lines) in [("light", 1..=7), ("heavy", 9..=15), ("area", 19..=22)] {
+        lines_are("lua", &stacks, function, lines);
+    }
+}

@@ -1,0 +1,128 @@
+//! An interpreter's file: its symbols, and the places of its functions.
+
+use std::ops::Range;
+
+use object::read::ReadRef;
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// An ELF file. Addresses are the file's own.
+#[derive(Debug)]
+pub struct File<'d, R: ReadRef<'d>> {
+    object: object::File<'d, R>,
+    exported: FxHashMap<String, (u64, u64)>,
+}
+
+impl<'d, R: ReadRef<'d>> File<'d, R> {
+    /// The file in `data`, with what it exports of `names`; `None` where it exports none of them.
+    pub fn parse(data: R, names: &[&[&str]]) -> Option<Self> {
+        let object = object::File::parse(data).ok()?;
+        let mut exported = FxHashMap::default();
+        for symbol in object.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
+            let Ok(name) = symbol.name() else { continue };
+            // The version of a symbol is no part of its name.
+            if names.iter().any(|names| names.contains(&name)) {
+                exported.insert(name.to_owned(), (symbol.address(), symbol.size()));
+            }
+        }
+        (!exported.is_empty()).then_some(Self { object, exported })
+    }
+
+    /// The address of what is exported by this name.
+    pub fn at(&self, name: &str) -> Option<u64> {
+        self.exported.get(name).map(|(address, _)| *address)
+    }
+
+    /// The addresses of the function that is exported by this name.
+    pub fn range(&self, name: &str) -> Option<Range<u64>> {
+        self.exported.get(name).map(|(address, size)| *address..address.saturating_add(*size))
+    }
+
+    /// What the file has at an address.
+    pub fn bytes(&self, address: u64, len: u64) -> Option<&'d [u8]> {
+        self.object.segments().find_map(|it| it.data_range(address, len).ok()?)
+    }
+
+    /// The byte that is exported by this name.
+    pub fn byte(&self, name: &str) -> Option<u8> {
+        self.bytes(self.at(name)?, 1)?.first().copied()
+    }
+
+    /// The functions, and parts of functions, whose names, exported or not, answer to `is`.
+    pub fn functions(&self, is: impl Fn(&str) -> bool) -> Vec<Range<u64>> {
+        let symbols = self.object.symbols().chain(self.object.dynamic_symbols());
+        let found = symbols.filter(|it| it.is_definition() && it.name().is_ok_and(&is));
+        let mut ranges: Vec<Range<u64>> =
+            found.map(|it| it.address()..it.address().saturating_add(it.size())).collect();
+        ranges.sort_unstable_by_key(|range| (range.start, range.end));
+        ranges.dedup();
+        ranges
+    }
+
+    /// What stands behind `text` in the constants of the file, `len` bytes of it.
+    pub fn behind(&self, text: &[u8], len: usize) -> Option<&'d [u8]> {
+        let constants = self.object.section_by_name(".rodata")?.data().ok()?;
+        let at = constants.windows(text.len()).position(|window| window == text)?;
+        constants.get(at + text.len()..)?.get(..len)
+    }
+
+    /// The largest function that the functions at `from` call, directly or through at most `depth` others, told
+    /// by the table of unwind information: it needs no symbols.
+    pub fn largest_called(&self, from: &[u64], depth: usize) -> Option<Range<u64>> {
+        let starts = self.starts()?;
+        let function = |address: u64| {
+            let at = starts.binary_search(&address).ok()?;
+            let end = starts.get(at + 1).copied().unwrap_or(address);
+            (end - address < LARGEST).then_some(address..end)
+        };
+        let mut seen: FxHashSet<u64> = from.iter().copied().collect();
+        let mut level: Vec<Range<u64>> = from.iter().filter_map(|at| function(*at)).collect();
+        let mut largest: Option<Range<u64>> = None;
+        for _ in 0..=depth {
+            let mut next = Vec::new();
+            for caller in &level {
+                let called = self.called(caller).into_iter().filter(|to| seen.insert(*to));
+                next.extend(called.filter_map(function));
+            }
+            largest =
+                largest.into_iter().chain(next.iter().cloned()).max_by_key(|it| it.end - it.start);
+            level = next;
+        }
+        largest
+    }
+
+    /// Where direct calls and jumps in a function may lead: whatever looks like one is taken for it.
+    fn called(&self, function: &Range<u64>) -> Vec<u64> {
+        let Some(code) = self.bytes(function.start, function.end - function.start) else {
+            return Vec::new();
+        };
+        let branches = code.windows(5).zip(function.start..);
+        let branches = branches.filter(|(bytes, _)| matches!(bytes[0], 0xe8 | 0xe9));
+        let to = |(bytes, at): (&[u8], u64)| {
+            let distance = i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+            at.wrapping_add(5).wrapping_add_signed(i64::from(distance))
+        };
+        branches.map(to).collect()
+    }
+
+    /// Where functions begin, in order: the search table of `.eh_frame_hdr`, in the form that linkers give it.
+    fn starts(&self) -> Option<Vec<u64>> {
+        /// Pairs of 32 bits relative to the section, behind a word and a count.
+        const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+        let section = self.object.section_by_name(".eh_frame_hdr")?;
+        let (bytes, base) = (section.data().ok()?, section.address());
+        if bytes.get(..4)? != FORM {
+            return None;
+        }
+        let first = |pair: &[u8]| {
+            let distance = i32::from_le_bytes([pair[0], pair[1], pair[2], pair[3]]);
+            base.wrapping_add_signed(i64::from(distance))
+        };
+        let mut starts: Vec<u64> = bytes.get(12..)?.chunks_exact(8).map(first).collect();
+        starts.sort_unstable();
+        Some(starts)
+    }
+}
+
+/// No function is larger.
+const LARGEST: u64 = 1 << 20;

@@ -1,0 +1,252 @@
+//! The interpreters that are known, behind one face.
+
+use std::fs::File as SystemFile;
+use std::ops::Range;
+use std::path::Path;
+
+use object::read::{ReadCache, ReadRef};
+
+use crate::file::File;
+use crate::functions::{Frame, Functions, Language};
+use crate::merge::{Activation, Native};
+use crate::{Memory, lua, perl, php, python, ruby};
+
+/// A file that has an interpreter in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interpreter {
+    /// CPython.
+    Python(python::Interpreter),
+    /// Ruby's virtual machine.
+    Ruby(ruby::Interpreter),
+    /// PHP's engine.
+    Php(php::Interpreter),
+    /// Perl.
+    Perl(perl::Interpreter),
+    /// Lua.
+    Lua(lua::Interpreter),
+}
+
+impl Interpreter {
+    /// The interpreter in the file at `path`, of one of these `languages`.
+    pub fn open(path: &Path, languages: &[Language]) -> Option<Self> {
+        let file = SystemFile::open(path).ok()?;
+        Self::of(&ReadCache::new(file), languages)
+    }
+
+    /// The interpreter in an ELF file; `None` where there is none, or one that is not known.
+    pub fn of<'a>(data: impl ReadRef<'a>, languages: &[Language]) -> Option<Self> {
+        let names = [&python::NAMES[..], &ruby::NAMES, &php::NAMES, &perl::NAMES, &lua::NAMES];
+        let file = File::parse(data, &names)?;
+        languages.iter().find_map(|language| match language {
+            Language::Python => python::Interpreter::of(&file).map(Self::Python),
+            Language::Ruby => ruby::Interpreter::of(&file).map(Self::Ruby),
+            Language::Php => php::Interpreter::of(&file).map(Self::Php),
+            Language::Perl => perl::Interpreter::of(&file).map(Self::Perl),
+            Language::Lua => lua::Interpreter::of(&file).map(Self::Lua),
+        })
+    }
+
+    /// Whether the evaluator is at a file's `address`.
+    pub fn evaluates(&self, address: u64) -> bool {
+        self.evaluator().iter().any(|part| part.contains(&address))
+    }
+
+    /// The evaluator's parts, as far as they are known.
+    pub fn evaluator(&self) -> &[Range<u64>] {
+        match self {
+            Self::Python(it) => &it.evaluator,
+            Self::Ruby(it) => &it.evaluator,
+            Self::Php(it) => &it.evaluator,
+            Self::Perl(it) => &it.evaluator,
+            Self::Lua(it) => &it.evaluator,
+        }
+    }
+}
+
+/// A thread, as the interpreter may know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// The kernel's number, as the process itself sees it.
+    pub number: i32,
+    /// It is the one that the process began with.
+    pub first: bool,
+}
+
+/// A thread that stands still.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread<'a> {
+    /// The thread.
+    pub who: Who,
+    /// Its native frames, innermost first.
+    pub native: &'a [Native],
+    /// They lead to where the thread began.
+    pub complete: bool,
+}
+
+/// The interpreter of a process.
+#[derive(Debug)]
+pub struct Process {
+    interpreter: Interpreter,
+    bias: u64,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Python(Box<python::Process>),
+    Ruby(ruby::Process),
+    Php(php::Process),
+    Perl(perl::Process),
+    Lua(lua::Process),
+}
+
+impl Process {
+    /// The interpreter of a file whose addresses are `bias` less than those of the process.
+    pub fn new(interpreter: Interpreter, bias: u64) -> Self {
+        let reader = match &interpreter {
+            Interpreter::Python(it) => Reader::Python(Box::new(python::Process::new(it, bias))),
+            Interpreter::Ruby(it) => Reader::Ruby(ruby::Process::new(it, bias)),
+            Interpreter::Php(it) => Reader::Php(php::Process::new(it, bias)),
+            Interpreter::Perl(it) => Reader::Perl(perl::Process::new(it, bias)),
+            Interpreter::Lua(it) => Reader::Lua(lua::Process::new(it)),
+        };
+        Self { interpreter, bias, reader }
+    }
+
+    /// Whether this is the interpreter of a file that is mapped so.
+    pub fn is(&self, interpreter: &Interpreter, bias: u64) -> bool {
+        self.bias == bias && self.interpreter == *interpreter
+    }
+
+    /// Reads the frames of a thread, innermost first, and which of them each activation of the
+    /// evaluator executes. There are none where the thread executes nothing, or the interpreter is not understood.
+    pub fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        // Without an evaluator on the stack nothing is executed, whatever is prepared for it.
+        let idle = thread.complete && !thread.native.iter().any(|frame| frame.evaluator);
+        if idle && !self.interpreter.evaluator().is_empty() {
+            return Default::default();
+        }
+        match &mut self.reader {
+            Reader::Python(it) => it.stack(&thread.who, functions, memory),
+            Reader::Ruby(it) => it.stack(&thread.who, functions, memory),
+            Reader::Php(it) => it.stack(thread, functions, memory),
+            Reader::Perl(it) => it.stack(&thread.who, functions, memory),
+            Reader::Lua(it) => it.stack(thread, functions, memory),
+        }
+    }
+}
+
+/// Most frames of a thread; those further out are left out.
+pub const DEEPEST: usize = 1024;
+
+/// The frames of a thread while they are read.
+#[derive(Debug, Default)]
+pub struct Frames {
+    frames: Vec<Frame>,
+    activations: Vec<Activation>,
+    first: usize,
+}
+
+impl Frames {
+    /// Takes the next frame outwards in. Returns whether there is room for more.
+    pub fn push(&mut self, frame: Frame) -> bool {
+        self.frames.push(frame);
+        self.frames.len() < DEEPEST
+    }
+
+    /// Ends what an activation of the evaluator executes.
+    pub fn end(&mut self) {
+        let frames = self.first..self.frames.len();
+        self.first = frames.end;
+        if !frames.is_empty() {
+            self.activations.push(Activation { anchor: None, frames });
+        }
+    }
+
+    /// Frames, innermost first, and activations.
+    pub fn finish(mut self) -> (Vec<Frame>, Vec<Activation>) {
+        self.end();
+        (self.frames, self.activations)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in which every word leads somewhere else, and nothing ends.
+    struct Maze(u64);
+
+    impl Memory for Maze {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            for (at, byte) in (address..).zip(bytes.iter_mut()) {
+                let mixed = (at >> 3 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                // Small addresses, so that chains meet again; of Lua's, none is so small.
+                let low = (mixed >> (8 * (at & 1) + 24)) as u8;
+                *byte = match at & 7 {
+                    0 => low & !7,
+                    1 => low,
+                    2 if self.0.is_multiple_of(3) => 1,
+                    _ => 0,
+                };
+            }
+            address % 7 != self.0 % 7
+        }
+    }
+
+    /// Every byte is the same.
+    struct Loop(u8);
+
+    impl Memory for Loop {
+        fn read(&mut self, _: u64, bytes: &mut [u8]) -> bool {
+            bytes.fill(self.0);
+            true
+        }
+    }
+
+    fn all() -> Vec<Interpreter> {
+        let mut all = vec![
+            Interpreter::Php(php::Interpreter::nowhere()),
+            Interpreter::Perl(perl::Interpreter::nowhere()),
+            Interpreter::Lua(lua::Interpreter::nowhere()),
+        ];
+        let versions = [b"3.0.", b"3.1.", b"3.2.", b"3.4.", b"4.0."];
+        all.extend(versions.map(|it| Interpreter::Ruby(ruby::Interpreter::nowhere(it))));
+        all
+    }
+
+    fn read(interpreter: Interpreter, seed: u64, memory: &mut dyn Memory) {
+        let mut process = Process::new(interpreter, 0);
+        let mut functions = Functions::default();
+        let frame = |at: u64| Native {
+            sp: 0x1_0000 + 0x800 * at,
+            evaluator: at.is_multiple_of(2),
+            preserved: [Some(0x1_0000 + 8 * seed), None, Some(seed), None, Some(8 * at), Some(16)],
+        };
+        let native: Vec<Native> = (0..40).map(frame).collect();
+        let who = Who { number: (seed % 5) as i32, first: true };
+        let thread = Thread { who, native: &native, complete: seed.is_multiple_of(2) };
+        let (frames, activations) = process.stack(&thread, &mut functions, memory);
+        // Lua's states have their own frames each.
+        assert!(frames.len() <= 16 * DEEPEST);
+        assert!(frames.iter().all(|frame| functions.get(frame.function).is_some()));
+        assert!(activations.iter().all(|it| it.frames.end <= frames.len()));
+    }
+
+    #[test]
+    fn no_memory_makes_it_hang_or_panic() {
+        for interpreter in all() {
+            for seed in 0..200 {
+                read(interpreter.clone(), seed, &mut Maze(seed));
+            }
+            for byte in [0, 1, 2, 4, 8, 9, 10, 0x46, 0xff] {
+                read(interpreter.clone(), u64::from(byte), &mut Loop(byte));
+            }
+        }
+    }
+}
