@@ -161,10 +161,13 @@ fn names_kept_are_those_of_the_files() {
             let of = |file| lwp(&dir, &[&["report", "-i", file], report].concat());
             assert_eq!(of("kept"), of("bare"), "{options:?} {report:?}");
         }
-        // Where a recording without names is concerned, the binary must be there.
+        // Where a recording without names is concerned, the binary must be there, or in the store of builds.
         let gone = dir.join("gone");
         std::fs::rename(dir.join("program"), &gone).expect("program");
-        let (bare, complaints) = done(&dir, &[LWP, "report", "-i", "bare"]);
+        assert!(lwp(&dir, &["report", "-i", "bare"]).contains(" work"));
+        let elsewhere = format!("XDG_CACHE_HOME={}", dir.join("elsewhere").display());
+        let elsewhere = ["env", &elsewhere, LWP, "report", "-i", "bare"];
+        let (bare, complaints) = done(&dir, &elsewhere);
         assert!(!bare.contains(" work"), "{bare}");
         assert!(complaints.contains("cannot be read"), "{complaints}");
         std::fs::rename(&gone, dir.join("program")).expect("program");

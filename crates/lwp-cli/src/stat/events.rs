@@ -67,7 +67,7 @@ pub const EVENTS: &[Row] = &[
     row(Event::Modelled(2),      Modelled::NAMES[2],     &[],                      "loads of what no modelled cache had"),
     row(Event::Modelled(3),      Modelled::NAMES[3],     &[],                      "stores to it"),
     row(Event::Modelled(4),      Modelled::NAMES[4],     &[],                      "conditional branches that went where they go less often"),
-    row(Event::Modelled(5),      Modelled::NAMES[5],     &["estimated-cycles"],   "instructions + 10 a miss + 100 a miss of all caches + 10 a misprediction"),
+    row(Event::Modelled(5),      Modelled::NAMES[5],     &["estimated-cycles"],   "instructions, 10 a miss, 100 a miss of all caches, 10 a misprediction"),
     row(Event::TaskClock,        "task-clock",           &[],                      "CPU time of the program, user and system"),
     row(Event::Duration,         "duration_time",        &[],                      "wall-clock time of the run"),
     row(Event::UserTime,         "user_time",            &[],                      "CPU time in user mode"),
