@@ -74,7 +74,7 @@ context_page! {
         0x48 => R9,
         /// The application pc that the request is about.
         0x50 => Pc,
-        /// What is asked of the host: a [`RequestKind`].
+        /// What is asked of the host: a [`RequestKind`](super::RequestKind).
         0x58 => Kind,
         /// Address of the tail that carries out the host's answer; 0 while there is none.
         0x60 => Resp,
@@ -243,7 +243,7 @@ context_page! {
         /// of instructions are taken ([`crate::routines::SAMPLES`]); [`crate::routines::PREDICTED`] where branches
         /// are written down for the predictor; 0 where the host does everything.
         0x900 => LwpEvents,
-        /// Address of the [known cut](CUTS_AT) that the thread has led itself to; 0 where the host has.
+        /// Address of the [known cut](super::CUTS_AT) that the thread has led itself to; 0 where the host has.
         0x908 => LwpCut,
         /// What the high part of the countdown was when it was published or reloaded last.
         0x910 => LwpHighBase,
@@ -279,7 +279,7 @@ context_page! {
         0x978 => LwpReferenceClocksAt,
         /// Where the indirect call leads that is being counted.
         0x980 => CallTarget,
-        /// Which call it is: see [`calls::call_site`].
+        /// Which call it is: see [`call_site`](super::calls::call_site).
         0x988 => CallSite,
         /// Where translated code goes on when it has been counted.
         0x990 => CallAfter,

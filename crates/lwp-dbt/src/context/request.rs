@@ -66,7 +66,7 @@ kinds! {
         /// POPF at `Pc` is about to set the trap flag.
         TrapFlag = 19,
         /// There is no free slot to count an indirect call in, or it has led where it leads very often;
-        /// [`Slot::CallAfter`] says which call it is.
+        /// [`Slot::CallAfter`](super::Slot::CallAfter) says which call it is.
         Calls = 20,
         /// XSAVE or a relative at `Pc` may request the state of Lightweight Profiling.
         StateSave = 21,
@@ -94,7 +94,7 @@ pub enum SyscallClass {
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,
-    /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see [`Slot::Watched`].
+    /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see [`Slot::Watched`](super::Slot::Watched).
     Watched = 9,
     /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows what is the virtual CPU's,
     /// or is opened for writing and may hold code.
