@@ -2,10 +2,10 @@
 
 use super::TargetFeatures;
 
-/// Displacement of the indirect calls that led elsewhere than where their site led first, counted by site
-/// and target: [`CALL_SLOTS`] of [`CALL_BYTES`], and room for [`CALL_PROBES`] more. The words of each: the
-/// complement of the target, 0 where the slot is free; the complement of what [`call_site`] says, 32 bits;
-/// how often.
+/// Displacement of the indirect calls that led elsewhere than where their site led first, counted
+/// by site and target: [`CALL_SLOTS`] of [`CALL_BYTES`], and room for [`CALL_PROBES`] more. The
+/// words of each: the complement of the target, 0 where the slot is free; the complement of what
+/// [`call_site`] says, 32 bits; how often.
 pub const CALLS_AT: u32 = 0x140_0000;
 /// Bytes of a slot.
 pub const CALL_BYTES: u32 = 32;
@@ -31,8 +31,8 @@ pub fn call_slot(features: TargetFeatures, site: u32, target: u64) -> u32 {
     }
 }
 
-/// How a call site is named in [`crate::Slot::CallSite`] and in the slots: by the counter that holds its first
-/// target, spread over 32 bits.
+/// How a call site is named in [`crate::Slot::CallSite`] and in the slots: by the counter that
+/// holds its first target, spread over 32 bits.
 pub fn call_site(counter: u32) -> u32 {
     counter.wrapping_mul(CALL_FACTOR)
 }

@@ -1,7 +1,7 @@
 //! The fields at the beginning of a thread's context.
 
-/// Declares the fields of a page, in the order of their offsets; a field has eight bytes, or as many as stand behind
-/// its offset.
+/// Declares the fields of a page, in the order of their offsets; a field has eight bytes, or as
+/// many as stand behind its offset.
 ///
 /// Input shape, which is also the documentation of the page:
 ///
@@ -17,8 +17,8 @@
 /// }
 /// ```
 ///
-/// Output: the enum `Field`, whose discriminants are the offsets, the table `Field::ALL` of fields, names and lengths, and
-/// a constant assertion that no field overlaps another or the page's end.
+/// Output: the enum `Field`, whose discriminants are the offsets, the table `Field::ALL` of fields,
+/// names and lengths, and a constant assertion that no field overlaps another or the page's end.
 macro_rules! context_page {
     ($(#[$meta:meta])* $vis:vis enum $Field:ident: $size:literal {
         $( $(#[$fmeta:meta])* $offset:literal $([$bytes:literal])? => $name:ident, )*
@@ -90,7 +90,8 @@ context_page! {
         0x88 => SigPc,
         /// Address of this thread's door flag, one byte.
         0x90 => DoorFlag,
-        /// Address of the sleep word of this thread's address space, 4 bytes: 1 while the host sleeps.
+        /// Address of the sleep word of this thread's address space, 4 bytes: 1 while the host
+        /// sleeps.
         0x98 => DoorSleep,
         /// Linear address of this context.
         0xa0 => This,
@@ -112,7 +113,8 @@ context_page! {
         0xe0 => SysRet,
         /// How many entries of the insertion list are still to be applied.
         0xe8 => ApplyCount,
-        /// Non-zero forbids the mailbox to make system calls of its own (a seccomp filter is in force).
+        /// Non-zero forbids the mailbox to make system calls of its own (a seccomp filter is in
+        /// force).
         0xf0 => NoSyscalls,
         /// The application pc after the system call that the run tail executes.
         0xf8 => Next,
@@ -120,8 +122,8 @@ context_page! {
         0x100 => StateMask,
         /// Where that signal frame lies, to put its rip back.
         0x108 => SigFrame,
-        /// Application rsp when the request was made. This and the following five are for the host to look
-        /// at; the registers themselves stay the application's.
+        /// Application rsp when the request was made. This and the following five are for the host
+        /// to look at; the registers themselves stay the application's.
         0x110 => Rsp,
         /// Application rbp.
         0x118 => Rbp,
@@ -133,10 +135,11 @@ context_page! {
         0x130 => R14,
         /// Application r15.
         0x138 => R15,
-        /// Which processor the thread was on when it made the request: the limit of [`PROCESSOR_SEGMENT`].
+        /// Which processor the thread was on when it made the request: the limit of
+        /// [`PROCESSOR_SEGMENT`].
         0x140 => Processor,
-        /// Descriptors that the host wants to know of when they are read from somewhere: a bit each, and the last one for all
-        /// above.
+        /// Descriptors that the host wants to know of when they are read from somewhere: a bit
+        /// each, and the last one for all above.
         0x148 => Watched,
         /// The sum of the words when they were dealt out last.
         0x180 => LwpGiven,
@@ -148,7 +151,8 @@ context_page! {
         0x198 => LwpNewHigh,
         /// What the low part is about to become.
         0x1a0 => LwpNewLow,
-        /// What the block that ran out of its word counts: high part from bit 24 up, low part below.
+        /// What the block that ran out of its word counts: high part from bit 24 up, low part
+        /// below.
         0x1a8 => LwpWeight,
         /// The word that ran out, as displacement from the gs base.
         0x1b0 => LwpWord,
@@ -164,16 +168,18 @@ context_page! {
         0x1d8 => LwpTouch,
         /// The application's flags while the routines use them: AH as LAHF gives it, AL from SETO.
         0x1e0 => LwpFlags,
-        /// What an LWP instruction that the host has executed leaves to be set from `LwpData`: 0 nothing,
-        /// 1 the carry flag, 2 its register.
+        /// What an LWP instruction that the host has executed leaves to be set from `LwpData`: 0
+        /// nothing, 1 the carry flag, 2 its register.
         0x1e8 => LwpPending,
         /// Address of the insertion list.
         0x1f0 => ApplyAt,
         /// The access being noted: its first byte in the line that is being looked for.
         0x1f8 => LwpLine,
-        /// A short insertion list: triples of table slot address, chain slot address, entry address.
+        /// A short insertion list: triples of table slot address, chain slot address, entry
+        /// address.
         0x200[0x600] => ApplyList,
-        /// Address of the LWP ring where translated code stores records itself; 0 where the host does.
+        /// Address of the LWP ring where translated code stores records itself; 0 where the host
+        /// does.
         0x800 => LwpRing,
         /// Bytes of it.
         0x808 => LwpRingSize,
@@ -189,9 +195,11 @@ context_page! {
         0x830 => LwpThreshold,
         /// First dword of the record of an LWPINS or LWPVAL, but for the core's number.
         0x838 => LwpRecord,
-        /// Selector of the segment whose limit says which core this is; 0 where records are to say 0.
+        /// Selector of the segment whose limit says which core this is; 0 where records are to say
+        /// 0.
         0x840 => LwpCore,
-        /// Address of the control block where translated code executes SLWPCB itself; 0 where the host does.
+        /// Address of the control block where translated code executes SLWPCB itself; 0 where the
+        /// host does.
         0x848 => LwpBlock,
         /// Address of the EventCounter that the high part is; 0 where there is none.
         0x850 => LwpHighAt,
@@ -215,7 +223,8 @@ context_page! {
         0x898 => LwpRegister,
         /// Non-zero in continuous mode: a full ring is nothing special.
         0x8a0 => LwpContinuous,
-        /// How many misses have been noted, in its low half; in the high one how many of these count and are loads.
+        /// How many misses have been noted, in its low half; in the high one how many of these
+        /// count and are loads.
         0x8a8 => LwpNotes,
         /// How many may be noted before the host is asked: less than half of what 32 bits hold.
         0x8b0 => LwpMostNotes,
@@ -227,8 +236,8 @@ context_page! {
         0x8c8 => LwpFragment,
         /// How many of its instructions have been executed.
         0x8d0 => LwpIndex,
-        /// A repeated string instruction has begun, and what it has accessed has not been worked out: 1 in a cut
-        /// fragment, else its pc.
+        /// A repeated string instruction has begun, and what it has accessed has not been worked
+        /// out: 1 in a cut fragment, else its pc.
         0x8d8 => LwpRepeats,
         /// rcx as it was then.
         0x8e0 => LwpRepeatCount,
@@ -238,12 +247,14 @@ context_page! {
         0x8f0 => LwpRepeatTo,
         /// How many changes of the data cache there have been.
         0x8f8 => LwpUndos,
-        /// Where translated code stores the records of instructions and branches itself: 1 where the high
-        /// part is instructions and the low one branches, 2 where the high part is branches; 3 where samples
-        /// of instructions are taken ([`crate::routines::SAMPLES`]); [`crate::routines::PREDICTED`] where branches
-        /// are written down for the predictor; 0 where the host does everything.
+        /// Where translated code stores the records of instructions and branches itself: 1 where
+        /// the high part is instructions and the low one branches, 2 where the high part is
+        /// branches; 3 where samples of instructions are taken ([`crate::routines::SAMPLES`]);
+        /// [`crate::routines::PREDICTED`] where branches are written down for the predictor; 0
+        /// where the host does everything.
         0x900 => LwpEvents,
-        /// Address of the [known cut](super::CUTS_AT) that the thread has led itself to; 0 where the host has.
+        /// Address of the [known cut](super::CUTS_AT) that the thread has led itself to; 0 where
+        /// the host has.
         0x908 => LwpCut,
         /// What the high part of the countdown was when it was published or reloaded last.
         0x910 => LwpHighBase,
@@ -259,19 +270,19 @@ context_page! {
         0x938 => LwpLowInterval,
         /// Address of the last line that the access being noted touches.
         0x940 => LwpLastLine,
-        /// Core clocks are `(65536 n + offset) / divisor` of the n instructions that were taken from the high
-        /// part since it was published: the offset.
+        /// Core clocks are `(65536 n + offset) / divisor` of the n instructions that were taken
+        /// from the high part since it was published: the offset.
         0x948 => LwpCoreOffset,
         /// The divisor; 0 where no clock is counted.
         0x950 => LwpCoreDivisor,
-        /// Reference clocks are `(rate c + remainder) / per` of the c core clocks: the rate, and `per` in the
-        /// upper half.
+        /// Reference clocks are `(rate c + remainder) / per` of the c core clocks: the rate, and
+        /// `per` in the upper half.
         0x958 => LwpReferenceRate,
-        /// How much more than the high part the counter of instructions is, signed, and the remainder in the
-        /// upper half.
+        /// How much more than the high part the counter of instructions is, signed, and the
+        /// remainder in the upper half.
         0x960 => LwpClockRest,
-        /// What the counter of core clocks was when the high part was published, and that of reference clocks in
-        /// the upper half.
+        /// What the counter of core clocks was when the high part was published, and that of
+        /// reference clocks in the upper half.
         0x968 => LwpClockBase,
         /// Address of the EventCounter of core clocks; 0 where there is none.
         0x970 => LwpCoreClocksAt,
@@ -283,11 +294,11 @@ context_page! {
         0x988 => CallSite,
         /// Where translated code goes on when it has been counted.
         0x990 => CallAfter,
-        /// Address of the [instruction table](crate::routines::NOTES) of the block that ran out of its word; 0 where
-        /// an event in it cannot be noted.
+        /// Address of the [instruction table](crate::routines::NOTES) of the block that ran out of
+        /// its word; 0 where an event in it cannot be noted.
         0x9a0 => LwpTable,
-        /// Which event of the block at [`Slot::LwpNoteBlock`] is to be recorded when the next block begins
-        /// ([`crate::routines::NOTES`]); 0 where there is none.
+        /// Which event of the block at [`Slot::LwpNoteBlock`] is to be recorded when the next block
+        /// begins ([`crate::routines::NOTES`]); 0 where there is none.
         0x9a8 => LwpNote,
         /// Address of that block.
         0x9b0 => LwpNoteBlock,
@@ -303,9 +314,11 @@ context_page! {
         0x9d8 => LwpFirst,
         /// Of a branch: not taken, and taken in the upper half.
         0x9e0 => LwpFirstOfBranch,
-        /// How many bytes of a repeated string instruction have been gone through, counted from where it started.
+        /// How many bytes of a repeated string instruction have been gone through, counted from
+        /// where it started.
         0xa80 => LwpRepeatDone,
-        /// Non-zero where one has been interrupted: the host keeps what it had accessed, and wants the rest.
+        /// Non-zero where one has been interrupted: the host keeps what it had accessed, and wants
+        /// the rest.
         0xa88 => LwpRepeatBegun,
         /// Non-zero where notes are kept, else misses are only counted.
         0xa90 => LwpKeeps,
@@ -318,11 +331,13 @@ context_page! {
     }
 }
 
-/// Selector of the segment whose limit Linux sets to the number of the processor (and of its node): what
-/// getcpu(2) reads in the vdso of processors without RDPID, and what a thread can read that makes no system call.
+/// Selector of the segment whose limit Linux sets to the number of the processor (and of its node):
+/// what getcpu(2) reads in the vdso of processors without RDPID, and what a thread can read that
+/// makes no system call.
 pub const PROCESSOR_SEGMENT: u32 = 0x7b;
 /// What [`Slot::Processor`] is where there is no such segment.
 pub const NO_PROCESSOR: u64 = u64::MAX;
 
-/// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest cleared.
+/// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest
+/// cleared.
 pub const RESULT_NARROW: u32 = 0x10;

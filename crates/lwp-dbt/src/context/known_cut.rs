@@ -2,7 +2,8 @@
 
 use super::KNOWN_CUTS;
 
-/// A cut fragment that ends with the instruction on which an event expires, as emitted code finds it.
+/// A cut fragment that ends with the instruction on which an event expires, as emitted code finds
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownCut {
     /// [`KnownCut::key`] of it.
@@ -45,8 +46,8 @@ impl KnownCut {
     /// Position in a key of the number of instructions.
     pub(crate) const COUNT_SHIFT: u32 = 48;
 
-    /// The key of a cut of the block at `pc`: its first `instructions`, or all of them (0) for the branch
-    /// that ends it.
+    /// The key of a cut of the block at `pc`: its first `instructions`, or all of them (0) for the
+    /// branch that ends it.
     pub fn key(pc: u64, instructions: u32) -> u64 {
         pc | u64::from(instructions) << Self::COUNT_SHIFT
     }

@@ -3,16 +3,16 @@
 /// Number of slots in the indirect table.
 pub const TABLE_SLOTS: u64 = 0x4_0000;
 
-/// Which bits of a pc choose its slot, where PEXT is there and fast. The lowest ones are left out so
-/// that what lies close together shares a cache line of the table.
+/// Which bits of a pc choose its slot, where PEXT is there and fast. The lowest ones are left out
+/// so that what lies close together shares a cache line of the table.
 pub const INDEX_MASK: u32 = (TABLE_SLOTS as u32 - 1) << INDEX_SHIFT;
 const INDEX_SHIFT: u32 = 3;
 
 /// Facts about the processor that emitted code and its tables depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TargetFeatures {
-    /// Emitted code finds a pc's slot by PEXT with [`INDEX_MASK`], which no flag sees. Without it, the low 16 bits choose
-    /// among the first 64 Ki slots.
+    /// Emitted code finds a pc's slot by PEXT with [`INDEX_MASK`], which no flag sees. Without it,
+    /// the low 16 bits choose among the first 64 Ki slots.
     pub wide_index: bool,
     /// Emitted code can take bits out of an address without touching the flags.
     pub bit_extract: bool,
@@ -21,7 +21,8 @@ pub struct TargetFeatures {
 impl TargetFeatures {
     /// The features of the processor that this runs on.
     ///
-    /// Zen 1 and 2 have PEXT in microcode: of AMD's processors, those with vector AES have it in hardware.
+    /// Zen 1 and 2 have PEXT in microcode: of AMD's processors, those with vector AES have it in
+    /// hardware.
     pub fn of_this_processor() -> Self {
         let bit_extract = is_x86_feature_detected!("bmi2");
         let fast = !is_x86_feature_detected!("sse4a") || is_x86_feature_detected!("vaes");
@@ -36,7 +37,8 @@ pub struct KnownCpuid {
     pub leaf: u32,
     /// The subleaf, where the answer depends on it.
     pub subleaf: Option<u32>,
-    /// eax, ebx, ecx, edx; `None` where it is the real processor's, and depends on which one that is.
+    /// eax, ebx, ecx, edx; `None` where it is the real processor's, and depends on which one that
+    /// is.
     pub answer: Option<[u32; 4]>,
 }
 
@@ -49,7 +51,8 @@ impl KnownCpuid {
     pub const MOST: u64 = 64;
     /// Offset of the leaf, negated.
     pub(crate) const MINUS_LEAF: i32 = 0;
-    /// Offset of a word that is 0 where the subleaf does not matter, 2 where the processor itself answers.
+    /// Offset of a word that is 0 where the subleaf does not matter, 2 where the processor itself
+    /// answers.
     pub(crate) const BY_SUBLEAF: i32 = 8;
     /// Offset of the subleaf, negated.
     pub(crate) const MINUS_SUBLEAF: i32 = 16;

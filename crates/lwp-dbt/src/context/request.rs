@@ -65,8 +65,8 @@ kinds! {
         LwpNotes = 18,
         /// POPF at `Pc` is about to set the trap flag.
         TrapFlag = 19,
-        /// There is no free slot to count an indirect call in, or it has led where it leads very often;
-        /// [`Slot::CallAfter`](super::Slot::CallAfter) says which call it is.
+        /// There is no free slot to count an indirect call in, or it has led where it leads very
+        /// often; [`Slot::CallAfter`](super::Slot::CallAfter) says which call it is.
         Calls = 20,
         /// XSAVE or a relative at `Pc` may request the state of Lightweight Profiling.
         StateSave = 21,
@@ -83,20 +83,22 @@ pub enum SyscallClass {
     Native = 0,
     /// The host is asked first.
     Host = 1,
-    /// mmap(2): the host is asked where there is to be code, or where a place is asked for at which there may be code or
-    /// something of the virtual CPU's; see [`ranges`](super::ranges).
+    /// mmap(2): the host is asked where there is to be code, or where a place is asked for at which
+    /// there may be code or something of the virtual CPU's; see [`ranges`](super::ranges).
     Map = 2,
     /// arch_prctl(2): the host is asked, unless fs is set.
     SetFs = 4,
     /// prlimit64(2): the host is asked where address space is limited.
     Limit = 5,
-    /// munmap(2): the host is asked where there may be code, or something of the virtual CPU's; see [`ranges`](super::ranges).
+    /// munmap(2): the host is asked where there may be code, or something of the virtual CPU's; see
+    /// [`ranges`](super::ranges).
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,
-    /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see [`Slot::Watched`](super::Slot::Watched).
+    /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see
+    /// [`Slot::Watched`](super::Slot::Watched).
     Watched = 9,
-    /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows what is the virtual CPU's,
-    /// or is opened for writing and may hold code.
+    /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows
+    /// what is the virtual CPU's, or is opened for writing and may hold code.
     Open = 8,
 }
