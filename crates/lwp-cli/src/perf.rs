@@ -1,8 +1,9 @@
 //! Standing in for `perf`: `lwp perf …`, or lwp called by that name.
 //!
-//! Harnesses and viewers call perf with a handful of options. What has a meaning here is handed to lwp's
-//! own commands; what only tunes perf is taken and dropped; what asks for something else is refused with
-//! the reason, because a harness must not take another number for the one it asked for.
+//! Harnesses and viewers call perf with a handful of options. What has a meaning here is handed to
+//! lwp's own commands; what only tunes perf is taken and dropped; what asks for something else is
+//! refused with the reason, because a harness must not take another number for the one it asked
+//! for.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -245,8 +246,8 @@ fn record(mut options: Options) -> Result<Request, Failure> {
     Ok(Request::Record { output, recording })
 }
 
-/// Takes the events out that can be sampled. Those that stand for time become instructions, which is
-/// said.
+/// Takes the events out that can be sampled. Those that stand for time become instructions, which
+/// is said.
 fn sampled_events(options: &mut Options) -> Vec<String> {
     let mut out = Vec::new();
     while let Some(texts) = options.take("--event") {

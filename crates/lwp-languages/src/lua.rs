@@ -3,7 +3,7 @@
 //! No symbol leads to a state: programs hold theirs where they like. But whoever executes Lua has its address in
 //! a register or on the native stack, and a state can be told from everything else: the chain of its calls leads
 //! back to a place in the state itself. Lua's functions have no names of their own either. As in Lua's own
-//! tracebacks, they have those that they are called by ([`names`]).
+//! tracebacks, they have those that they are called by (`names`).
 
 mod names;
 
