@@ -19,9 +19,9 @@ use debuginfod::{Answer, Servers};
 
 /// Unless `LWP_BUILDS_LIMIT` says otherwise, the files together are kept below this.
 const DEFAULT_LIMIT: u64 = 2 << 30;
-/// How exact the time of last use is.
+/// Resolution of the time of last use.
 const USE_AGE: Duration = Duration::from_secs(60);
-/// How long a server is believed that has not had a file.
+/// Time for which a server that did not have a file is not asked for it again.
 const MISSING_AGE: Duration = Duration::from_secs(600);
 /// Older unfinished files were left behind by a crash.
 const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
@@ -50,7 +50,7 @@ impl Kind {
 pub struct Store {
     dir: PathBuf,
     limit: u64,
-    /// Who is asked for what is not there.
+    /// Servers to ask for files that are not there.
     servers: Option<Servers>,
 }
 
@@ -121,14 +121,14 @@ impl Store {
         }
     }
 
-    /// Where a file of a build is, or would be; `None` for what no build is called.
+    /// Path of a file of a build, whether it is there or not; `None` where `id` names no build.
     fn place(&self, id: &[u8], kind: Kind) -> Option<PathBuf> {
         // Linkers make 8 to 32 bytes.
         let hex = (2..=64).contains(&id.len()).then(|| hex(id))?;
         Some(self.dir.join(format!("{hex}.{}", kind.name())))
     }
 
-    /// Whether a file is there; it is being used then.
+    /// Returns whether a file is there, and marks it as used.
     fn found(&self, place: &Path) -> bool {
         let Ok(file) = File::open(place) else { return false };
         let modified = file.metadata().and_then(|metadata| metadata.modified());

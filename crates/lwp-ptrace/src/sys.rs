@@ -790,8 +790,18 @@ pub fn event_clear(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
 }
 
-/// Which signal tells of a lease that is to be given back; libc has no name for it.
-const F_SETSIG: i32 = 10;
+/// Takes a lease on an open file and gives it back: whether the kernel lets it be had.
+fn try_lease(fd: RawFd, kind: i32) -> Result<()> {
+    /// Which signal tells of a lease that is to be given back; libc has no name for it.
+    const F_SETSIG: i32 = 10;
+    // SAFETY: numbers only. Whoever opens the file meanwhile makes the kernel send SIGURG, which is ignored, instead of
+    // SIGIO, and waits until the lease is given back.
+    unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
+        check(libc::fcntl(fd, libc::F_SETLEASE, kind).into())?;
+        check(libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK).into()).map(drop)
+    }
+}
 
 /// Whether anybody has a file open for writing: then no read lease is to be had. Who does not own the file cannot
 /// find that out; false then.
@@ -799,30 +809,13 @@ pub fn is_open_for_writing(path: &str) -> bool {
     let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) else {
         return false;
     };
-    let fd = file.as_raw_fd();
-    // SAFETY: numbers only. Whoever opens the file for writing meanwhile makes the kernel send SIGURG, which is
-    // ignored, instead of SIGIO, and waits until the lease is given back.
-    unsafe {
-        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
-        match check(libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK).into()) {
-            Ok(_) => {
-                libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
-                false
-            }
-            Err(error) => error == Errno(libc::EAGAIN),
-        }
-    }
+    try_lease(file.as_raw_fd(), libc::F_RDLCK) == Err(Errno(libc::EAGAIN))
 }
 
 /// Whether a file is open or mapped by nothing but descriptor `fd`, its copies, and mappings by them: whether the kernel
 /// gives a lease to write. False where that cannot be found out.
 pub fn has_no_other_user(fd: RawFd) -> bool {
-    // SAFETY: numbers only. The lease is given back at once; see `is_open_for_writing` for the signal.
-    unsafe {
-        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
-        libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
-            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
-    }
+    try_lease(fd, libc::F_WRLCK).is_ok()
 }
 
 /// Where the next data of a sparse file are, at or after `from`, if there are any.

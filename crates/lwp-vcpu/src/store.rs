@@ -34,7 +34,7 @@ const LARGEST: u64 = 1 << 30;
 pub const DEFAULT_LIMIT: u64 = 2 << 30;
 /// Older unfinished files were left behind by a crash.
 const UNFINISHED_AGE: Duration = Duration::from_secs(600);
-/// How exact the time of last use is.
+/// Resolution of the time of last use.
 const USE_AGE: Duration = Duration::from_secs(600);
 
 /// Why a file of the store is not used.

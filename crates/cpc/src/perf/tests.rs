@@ -213,8 +213,8 @@ fn sample_of(pc: u64) -> Vec<u8> {
     [header, body].concat()
 }
 
-/// What passed between two samples is in the buffer or counted as lost, whether the ring was larger
-/// than what was asked for, or full without the kernel having said so.
+/// Every interval between two samples is in the buffer or counted as lost, also if the ring was
+/// larger than requested, or full without the kernel having said so.
 #[test]
 fn every_interval_is_a_record_or_is_lost() {
     let script = machine();

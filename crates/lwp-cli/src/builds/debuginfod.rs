@@ -23,7 +23,7 @@ pub struct Servers {
     failed: Mutex<BTreeSet<String>>,
 }
 
-/// What became of a question.
+/// Outcome of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The file was written.
@@ -94,7 +94,8 @@ impl Servers {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server has the file, which is then written to `to`; or why it could not be asked.
+    /// Writes the file to `to` and returns true if the server has it; the error says why it could not
+    /// be asked.
     fn ask(&self, url: &str, to: &Path) -> Result<bool, String> {
         const HTTP: &str = "=http,https";
         let mut curl = Command::new("curl");

@@ -53,25 +53,25 @@ pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) ->
     if let Some(waits) = waits {
         machine.newborn.swap_remove(waits);
     }
-    let adopted = adopt(machine, maker, child, regs);
-    let declined = !adopted && is_thread_of(maker.pid, child);
-    let result = match waits {
-        _ if !adopted && !declined => Err("there are too many processes".to_owned()),
-        None if declined => {
-            machine.unwanted.push(child);
-            Ok(())
+    if adopt(machine, maker, child, regs) {
+        if waits.is_some()
+            && let Err(error) = begin(machine, child)
+            && error != Errno::ESRCH
+        {
+            kill_without_contexts(child, &error.to_string());
         }
-        None => Ok(()),
-        Some(_) if declined => end_unseen(child).map_err(|error| error.to_string()),
-        Some(_) => match begin(machine, child) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        },
-    };
-    if let Err(reason) = result {
-        kill_without_contexts(child, &reason);
+        return true;
     }
-    !declined
+    if !is_thread_of(maker.pid, child) {
+        kill_without_contexts(child, "there are too many processes");
+        return true;
+    }
+    if waits.is_none() {
+        machine.unwanted.push(child);
+    } else if let Err(error) = end_unseen(child) {
+        kill_without_contexts(child, &error.to_string());
+    }
+    false
 }
 
 fn is_thread_of(pid: i32, tid: Tid) -> bool {
