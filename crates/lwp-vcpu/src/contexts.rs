@@ -119,6 +119,7 @@ impl Contexts {
         }
         if file.is_small() {
             self.spare.push(id);
+            self.doors.expect(id);
         } else {
             self.drop_file(id);
         }
@@ -161,6 +162,9 @@ impl Contexts {
         place.doors.flag(place.local).store(0, Ordering::SeqCst);
         if let Some(file) = self.files.get_mut(&place.file) {
             file.give_back(place.local);
+            if file.is_stale() {
+                self.doors.rest(place.file);
+            }
         }
         self.free.push(slot);
     }

@@ -47,6 +47,11 @@ impl ContextFile {
         self.file.is_sole()
     }
 
+    /// Whether no thread has a slot, and some have had.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
     /// Whether it is as large as one of a process with few threads.
     pub(super) fn is_small(&self) -> bool {
         self.chunks.len() == 1
