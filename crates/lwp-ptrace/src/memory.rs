@@ -18,6 +18,11 @@ pub fn read_exact(tid: i32, address: u64, buffer: &mut [u8]) -> Result<()> {
     }
 }
 
+/// Reads up to the first page that is not there, or until `buffer` is full: how many bytes it has read.
+pub fn read_some(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
+    sys::read_memory(tid, address, buffer)
+}
+
 /// Reads a 64-bit number.
 pub fn read_u64(tid: i32, address: u64) -> Result<u64> {
     read_array(tid, address).map(u64::from_le_bytes)

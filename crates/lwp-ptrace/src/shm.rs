@@ -103,6 +103,7 @@ impl SharedFile {
         // The kernel does not count the descriptor that memfd_create(2) gives among those that are open for writing.
         if let Ok(counted) = open_again(file.fd()) {
             file.fd = counted;
+            sys::announce_quietly(file.fd());
         }
         Ok(file)
     }
@@ -314,7 +315,7 @@ impl SharedMemory {
 
     /// Copies bytes in where nobody has touched the pages yet: has them made all at once.
     pub fn write_new(&self, offset: u64, bytes: &[u8]) {
-        self.make_pages(offset, bytes.len() as u64);
+        self.make_several_pages(offset, bytes.len() as u64);
         self.write(offset, bytes);
     }
 
@@ -324,7 +325,7 @@ impl SharedMemory {
         const PAGE: u64 = 4096;
         let first = offset & !(PAGE - 1);
         let end = (offset + len).next_multiple_of(PAGE).min(self.len);
-        if end <= first + PAGE {
+        if end <= first {
             return;
         }
         let at = self.at(first, end - first);
@@ -332,11 +333,19 @@ impl SharedMemory {
         unsafe { libc::madvise(at.cast(), (end - first) as usize, libc::MADV_POPULATE_WRITE) };
     }
 
+    /// The same where it saves something: a single page is made as quickly when it is touched.
+    fn make_several_pages(&self, offset: u64, len: u64) {
+        const PAGE: u64 = 4096;
+        if offset / PAGE != (offset + len).saturating_sub(1) / PAGE {
+            self.make_pages(offset, len);
+        }
+    }
+
     /// Fills `len` bytes, a multiple of eight, with `word`, likewise.
     pub fn fill_new(&self, offset: u64, len: u64, word: u64) {
         const PIECE: u64 = 16 << 10;
         let piece = word.to_le_bytes().repeat(len.min(PIECE) as usize / 8);
-        self.make_pages(offset, len);
+        self.make_several_pages(offset, len);
         for at in (0..len).step_by(PIECE as usize) {
             let bytes = &piece[..(len - at).min(PIECE) as usize];
             self.write(offset + at, bytes);

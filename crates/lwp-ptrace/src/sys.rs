@@ -280,24 +280,18 @@ pub fn wait_stop(tid: i32) -> Result<i32> {
     };
     let started = Instant::now();
     loop {
-        match wait(libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT) {
+        match wait(libc::WSTOPPED) {
             Ok((_, 0, _)) if started.elapsed() > PATIENCE => return Err(Errno(libc::ETIMEDOUT)),
-            Ok((_, 0, _)) => {
-                // The end of a process's first thread is not reported before that of its others.
-                if !await_child_event() && has_ended(tid) {
-                    return Err(Errno::ESRCH);
-                }
-                continue;
-            }
-            Ok((libc::CLD_TRAPPED | libc::CLD_STOPPED, ..)) => {}
-            Ok(_) => return Err(Errno::ESRCH),
+            Ok((_, 0, _)) => {}
+            Ok((.., status)) => return Ok(status << 8 | STOPPED),
+            // It has ended, or is not a tracee.
+            Err(Errno(libc::ECHILD)) => return Err(Errno::ESRCH),
             Err(Errno(libc::EINTR)) => continue,
             Err(error) => return Err(error),
         }
-        // Killed in between, it is not stopped any more.
-        let (_, pid, status) = wait(libc::WSTOPPED)?;
-        if pid == tid {
-            return Ok(status << 8 | STOPPED);
+        // The end of a process's first thread is not reported before that of its others.
+        if !await_child_event() && has_ended(tid) {
+            return Err(Errno::ESRCH);
         }
     }
 }
@@ -790,30 +784,43 @@ pub fn event_clear(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
 }
 
-/// Takes a lease on an open file and gives it back: whether the kernel lets it be had.
-fn try_lease(fd: RawFd, kind: i32) -> Result<()> {
-    /// Which signal tells of a lease that is to be given back; libc has no name for it.
+/// Has the kernel tell of leases on an open file that are to be given back by SIGURG, which is ignored, and not by SIGIO.
+pub fn announce_quietly(fd: RawFd) {
+    /// Libc has no name for it.
     const F_SETSIG: i32 = 10;
-    // SAFETY: numbers only. Whoever opens the file meanwhile makes the kernel send SIGURG, which is ignored, instead of
-    // SIGIO, and waits until the lease is given back.
+    // SAFETY: numbers only.
+    unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) };
+}
+
+/// Takes a lease on an open file and gives it back: whether the kernel lets it be had.
+///
+/// Whoever opens the file meanwhile waits until the lease is given back; see [`announce_quietly`].
+fn try_lease(fd: RawFd, kind: i32) -> Result<()> {
+    // SAFETY: numbers only.
     unsafe {
-        libc::fcntl(fd, F_SETSIG, libc::SIGURG);
         check(libc::fcntl(fd, libc::F_SETLEASE, kind).into())?;
         check(libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK).into()).map(drop)
     }
 }
 
-/// Whether anybody has a file open for writing: then no read lease is to be had. Who does not own the file cannot
-/// find that out; false then.
-pub fn is_open_for_writing(path: &str) -> bool {
-    let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) else {
-        return false;
-    };
+/// Opens a file for reading, whatever it is, without waiting for anybody.
+///
+/// # Errors
+///
+/// Those of open(2).
+pub fn open_to_read(path: &str) -> std::io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// Whether anybody has a file that is open here for reading open for writing: then no read lease is to be had. Who does
+/// not own the file cannot find that out; false then.
+pub fn is_open_for_writing(file: &File) -> bool {
+    announce_quietly(file.as_raw_fd());
     try_lease(file.as_raw_fd(), libc::F_RDLCK) == Err(Errno(libc::EAGAIN))
 }
 
 /// Whether a file is open or mapped by nothing but descriptor `fd`, its copies, and mappings by them: whether the kernel
-/// gives a lease to write. False where that cannot be found out.
+/// gives a lease to write. False where that cannot be found out. [`announce_quietly`] comes before.
 pub fn has_no_other_user(fd: RawFd) -> bool {
     try_lease(fd, libc::F_WRLCK).is_ok()
 }

@@ -30,12 +30,15 @@ const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
 
 /// How many files of address spaces that are gone are kept for new ones.
 const MOST_SPARE: usize = 4;
+/// How many of them there are before one is used that is not ready: one is made ready while another is in use.
+const ENOUGH_SPARE: usize = 2;
 
 /// The contexts of all threads, by numbers that are theirs as long as they live.
 #[derive(Debug)]
 pub struct Contexts {
     files: FxHashMap<FileId, ContextFile>,
-    /// Those of address spaces that are gone, for new ones: longest left first.
+    /// Those of address spaces that are gone, for new ones: longest left first. The host goes on listening for their
+    /// threads.
     spare: Vec<FileId>,
     made: u64,
     slots: Vec<Option<Place>>,
@@ -78,9 +81,11 @@ impl Contexts {
     ///
     /// Those of [`lwp_ptrace::SharedFile::new`].
     pub fn new_file(&mut self) -> sys::Result<FileId> {
-        let files = &self.files;
-        let is_free = |id: &FileId| files.get(id).is_some_and(ContextFile::can_be_used_again);
-        if let Some(place) = self.spare.iter().position(is_free) {
+        // One that is ready takes no time, and while it is in use another is made ready.
+        let ready = self.spare.iter().position(|id| self.is_spare(*id, true));
+        let any = || self.spare.iter().position(|id| self.is_spare(*id, false));
+        let enough = self.spare.len() >= ENOUGH_SPARE;
+        if let Some(place) = ready.or_else(|| any().filter(|_| enough)) {
             let id = self.spare.remove(place);
             self.enter_file(id);
             return Ok(id);
@@ -117,15 +122,34 @@ impl Contexts {
         if file.users > 0 {
             return;
         }
-        if file.is_small() {
-            self.spare.push(id);
-            self.doors.expect(id);
-        } else {
-            self.drop_file(id);
+        if !file.is_small() {
+            return self.drop_file(id);
         }
+        self.spare.push(id);
         if self.spare.len() > MOST_SPARE {
             let oldest = self.spare.remove(0);
             self.drop_file(oldest);
+        }
+    }
+
+    /// Whether a file that is ready, or not, can be used for a new address space.
+    fn is_spare(&self, id: FileId, ready: bool) -> bool {
+        let file = self.files.get(&id);
+        file.is_some_and(|file| file.is_ready() == ready && file.can_be_used_again())
+    }
+
+    /// Whether nothing but the host has the file of an address space open or mapped.
+    pub fn is_unreached(&self, id: FileId) -> bool {
+        self.files.get(&id).is_some_and(ContextFile::can_be_used_again)
+    }
+
+    /// Makes a file ready for a new address space that nobody reaches any more, if there is one.
+    pub fn prepare_spare(&mut self) {
+        for id in &self.spare {
+            let file = self.files.get_mut(id);
+            if let Some(file) = file.filter(|file| !file.is_ready() && file.can_be_used_again()) {
+                return file.clean();
+            }
         }
     }
 
@@ -162,9 +186,6 @@ impl Contexts {
         place.doors.flag(place.local).store(0, Ordering::SeqCst);
         if let Some(file) = self.files.get_mut(&place.file) {
             file.give_back(place.local);
-            if file.is_stale() {
-                self.doors.rest(place.file);
-            }
         }
         self.free.push(slot);
     }

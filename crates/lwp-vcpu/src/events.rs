@@ -154,6 +154,9 @@ impl<'a> Tracer<'a> {
             if self.is_over() {
                 break;
             }
+            if quiet {
+                lock(self.machine).contexts.prepare_spare();
+            }
             // Whatever has happened since it was looked for ends this at once.
             if let Some(timeout) = self.patience()
                 && quiet

@@ -18,6 +18,9 @@ use crate::huge_table;
 use crate::inject::{Call, Injector, Map, RECEIVE_BYTES};
 use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
+use crate::auxiliary::{
+    AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary,
+};
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, is_ours, low_window, mapped_slots, slot_offset,
@@ -64,7 +67,12 @@ impl Machine {
             return Err("32-bit program: only x86-64 programs can be translated".into());
         }
         let mappings = maps::read(tid);
-        let mut arenas = plan_arenas(&mappings, Anchors::of(tid));
+        let launched = match self.config.target {
+            Target::Launch { .. } => Auxiliary::at_start(tid, regs.0.rsp),
+            _ => None,
+        };
+        let anchors = launched.as_ref().map_or_else(|| Anchors::of(tid), Anchors::among);
+        let mut arenas = plan_arenas(&mappings, anchors);
         for (_, bytes, _) in &mut arenas {
             *bytes = self.arena_bytes.unwrap_or(*bytes).min(*bytes);
         }
@@ -73,8 +81,8 @@ impl Machine {
         let kind = Kind { basis: self.first_basis(), arenas };
         let family = self.family_for(kind)?;
         self.lwp_forget_cuts();
-        if matches!(self.config.target, Target::Launch { .. }) {
-            self.adjust_auxv(tid, regs.0.rsp);
+        if let Some(auxiliary) = &launched {
+            self.adjust_auxv(tid, auxiliary);
         }
         let mut space = Space::new(family, self.usual_arenas(family));
         let table = match self.families.get_mut(family) {
@@ -157,12 +165,12 @@ impl Machine {
 
     /// Shows the virtual processor in a new program's auxiliary vector, and under determinism takes
     /// what differs from run to run out of it: the random bytes and the vdso.
-    fn adjust_auxv(&mut self, tid: Tid, stack: u64) {
+    fn adjust_auxv(&mut self, tid: Tid, auxiliary: &Auxiliary) {
         let fixed = self.config.cpu != CpuModel::Host;
         if !fixed && !self.config.deterministic {
             return;
         }
-        for (at, [kind, value]) in read_auxv(tid, stack) {
+        for (at, [kind, value]) in auxiliary.entries() {
             let new = match kind {
                 AT_HWCAP if fixed => [kind, u64::from(self.cpu.cpuid(1, 0)[3])],
                 AT_HWCAP2 if fixed => [kind, 0],
@@ -671,36 +679,6 @@ pub fn keep_base(cache: &mut Regs) {
     if !sys::bases_are_apart() {
         cache.0.gs = 0;
     }
-}
-
-const AT_IGNORE: u64 = 1;
-const AT_BASE: u64 = 7;
-const AT_ENTRY: u64 = 9;
-const AT_HWCAP: u64 = 16;
-const AT_RANDOM: u64 = 25;
-const AT_HWCAP2: u64 = 26;
-const AT_SYSINFO_EHDR: u64 = 33;
-
-/// The auxiliary vector of a program that stands at its first instruction: address, type and value
-/// of each entry.
-fn read_auxv(tid: Tid, stack: u64) -> Vec<(u64, [u64; 2])> {
-    let mut at = stack + 8;
-    // Arguments and environment, each list ended by a null pointer.
-    for _ in 0..2 {
-        while memory::read_u64(tid, at).is_ok_and(|pointer| pointer != 0) {
-            at += 8;
-        }
-        at += 8;
-    }
-    let mut out = Vec::new();
-    while let (Ok(kind), Ok(value)) = (memory::read_u64(tid, at), memory::read_u64(tid, at + 8)) {
-        if kind == 0 {
-            break;
-        }
-        out.push((at, [kind, value]));
-        at += 16;
-    }
-    out
 }
 
 /// The mappings that make a family's indirect table.

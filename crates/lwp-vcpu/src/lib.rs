@@ -10,6 +10,7 @@
 
 mod addition;
 mod arena;
+mod auxiliary;
 mod call_stack;
 pub mod config;
 mod contexts;

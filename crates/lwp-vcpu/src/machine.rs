@@ -538,8 +538,12 @@ impl Machine {
 
     /// Keeps an ended process's address space for a while: a child that it made just before it was
     /// killed may still report.
-    pub fn remember(&mut self, pid: i32, process: Process) {
+    pub fn remember(&mut self, pid: i32, mut process: Process) {
         const KEPT: usize = 32;
+        // Such a child still has the contexts mapped.
+        if self.contexts.is_unreached(process.contexts) {
+            self.contexts.leave_file(std::mem::replace(&mut process.contexts, FileId::NONE));
+        }
         self.limbo.insert(pid, process);
         self.limbo_order.push_back(pid);
         if self.limbo_order.len() > KEPT

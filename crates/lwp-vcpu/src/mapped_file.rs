@@ -12,24 +12,37 @@ pub fn inode_of(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().map(|metadata| metadata.ino())
 }
 
-/// Whether somebody has the mapped file open for writing, or may have: a page of a private mapping shows what is
-/// written to the file until it is copied.
-pub fn is_written(tid: i32, mapping: &Mapping) -> bool {
-    // A file without a path is one that a program has made for itself, and of a memfd the kernel does not know.
-    if mapping.name.ends_with(" (deleted)") {
-        return true;
-    }
-    let path = format!("/proc/{tid}/root{}", mapping.name);
-    inode_of(Path::new(&path)) == Some(mapping.inode) && sys::is_open_for_writing(&path)
+/// The file of a mapping, as it is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Time of the last change, in nanoseconds, and size in bytes; none where the path does not lead to it any more.
+    pub version: Option<(i128, u64)>,
+    /// Somebody has it open for writing, or may have: a page of a private mapping shows what is written to the file until
+    /// it is copied.
+    pub is_written: bool,
 }
 
-/// The mapped file's version, if its path still leads to it.
-pub fn file_version(tid: i32, mapping: &Mapping) -> Option<(i128, u64)> {
-    let path = format!("/proc/{tid}/root{}", mapping.name);
-    let metadata = std::fs::metadata(path).ok()?;
-    if metadata.ino() != mapping.inode {
-        return None;
+impl MappedFile {
+    /// The one of this mapping.
+    pub fn of(tid: i32, mapping: &Mapping) -> Self {
+        // A file without a path is one that a program has made for itself, and of a memfd the kernel does not know.
+        if mapping.name.ends_with(" (deleted)") {
+            return Self { version: None, is_written: true };
+        }
+        let path = format!("/proc/{tid}/root{}", mapping.name);
+        let opened = sys::open_to_read(&path);
+        // Who may execute a file need not be able to read it.
+        let metadata = match &opened {
+            Ok(file) => file.metadata(),
+            Err(_) => std::fs::metadata(&path),
+        };
+        let Some(metadata) = metadata.ok().filter(|metadata| metadata.ino() == mapping.inode) else {
+            return Self { version: None, is_written: false };
+        };
+        let changed = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+        Self {
+            version: Some((changed, metadata.size())),
+            is_written: opened.is_ok_and(|file| sys::is_open_for_writing(&file)),
+        }
     }
-    let mtime = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    Some((mtime, metadata.size()))
 }

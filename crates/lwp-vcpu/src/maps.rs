@@ -55,7 +55,7 @@ pub fn parse(line: &str) -> Option<Mapping> {
 }
 
 /// Reads a file of `/proc`, whose size is not known beforehand, with as few calls as there can be.
-fn read_whole(path: &str) -> Option<Vec<u8>> {
+pub fn read_whole(path: &str) -> Option<Vec<u8>> {
     let mut file = fs::File::open(path).ok()?;
     let mut text = Vec::with_capacity(16 << 10);
     loop {
@@ -69,13 +69,6 @@ fn read_whole(path: &str) -> Option<Vec<u8>> {
             _ => {}
         }
     }
-}
-
-/// The auxiliary vector of a thread's program: types and values. Empty where it cannot be had.
-pub fn auxiliary_vector(tid: i32) -> Vec<[u64; 2]> {
-    let bytes = read_whole(&format!("/proc/{tid}/auxv")).unwrap_or_default();
-    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-    bytes.chunks_exact(16).map(|pair| [word(&pair[..8]), word(&pair[8..])]).collect()
 }
 
 /// `/proc/TID/status` at one moment.

@@ -3,6 +3,7 @@
 //! A page that was written to, by a debugger, by text relocations or through `/proc/PID/mem`, is a copy
 //! of the process's own, and what is in it is not what the file says.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -11,25 +12,40 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
 
-/// Whether any page in `range`, a private file mapping, is the process's own. Unknown counts as no:
-/// the file is there to be read in any case.
-pub fn has_private_pages(tid: i32, range: (u64, u64)) -> bool {
-    let Ok(pagemap) = File::open(format!("/proc/{tid}/pagemap")) else { return false };
-    let mut buffer = [0u8; 8192];
-    let mut page = range.0 / PAGE;
-    let end = range.1.div_ceil(PAGE);
-    while page < end {
-        let want = buffer.len().min((end - page) as usize * 8);
-        let got = match pagemap.read_at(&mut buffer[..want], page * 8) {
-            Ok(got) if got >= 8 => got / 8,
-            _ => return false,
-        };
-        if buffer[..got * 8].chunks_exact(8).any(is_private) {
-            return true;
-        }
-        page += got as u64;
+/// The pages of one process, opened when they are asked for.
+#[derive(Debug)]
+pub struct Pagemap {
+    tid: i32,
+    file: OnceCell<Option<File>>,
+}
+
+impl Pagemap {
+    /// Those of a thread's process.
+    pub fn of(tid: i32) -> Self {
+        Self { tid, file: OnceCell::new() }
     }
-    false
+
+    /// Whether any page in `range`, a private file mapping, is the process's own. Unknown counts as no:
+    /// the file is there to be read in any case.
+    pub fn has_private_pages(&self, range: (u64, u64)) -> bool {
+        let open = || File::open(format!("/proc/{}/pagemap", self.tid)).ok();
+        let Some(file) = self.file.get_or_init(open) else { return false };
+        let mut buffer = [0u8; 8192];
+        let mut page = range.0 / PAGE;
+        let end = range.1.div_ceil(PAGE);
+        while page < end {
+            let want = buffer.len().min((end - page) as usize * 8);
+            let got = match file.read_at(&mut buffer[..want], page * 8) {
+                Ok(got) if got >= 8 => got / 8,
+                _ => return false,
+            };
+            if buffer[..got * 8].chunks_exact(8).any(is_private) {
+                return true;
+            }
+            page += got as u64;
+        }
+        false
+    }
 }
 
 fn is_private(entry: &[u8]) -> bool {
@@ -51,8 +67,9 @@ mod tests {
             let found = maps.iter().find(|m| (m.start..m.end).contains(&address)).unwrap();
             (found.start, found.end)
         };
-        assert!(!has_private_pages(pid, around(code)));
-        assert!(has_private_pages(pid, around(stack)));
+        let pages = Pagemap::of(pid);
+        assert!(!pages.has_private_pages(around(code)));
+        assert!(pages.has_private_pages(around(stack)));
     }
 
     #[test]

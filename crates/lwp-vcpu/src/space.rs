@@ -9,10 +9,10 @@ use lwp_dbt::{Checks, EntryId, Selection};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
-use crate::mapped_file::{file_version, is_written};
+use crate::mapped_file::MappedFile;
 use crate::maps::{self, Mapping};
 use crate::notices::Source;
-use crate::pagemap;
+use crate::pagemap::Pagemap;
 
 /// An executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,16 @@ pub struct CodeRange {
     pub guardable: bool,
     /// Of which file it is; 0 for memory of none.
     pub inode: u64,
+}
+
+/// An executable mapping that an address space does not know yet.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    tid: i32,
+    mapping: &'a Mapping,
+    /// Those of its module.
+    group: &'a [Mapping],
+    pagemap: &'a Pagemap,
 }
 
 /// One address space. Threads and vfork children share it; fork copies it.
@@ -457,6 +467,7 @@ impl Space {
     }
 
     fn take_in(&mut self, family: &mut Family, tid: i32, mappings: &[Mapping]) {
+        let pagemap = Pagemap::of(tid);
         let mut group_start = 0;
         for (index, mapping) in mappings.iter().enumerate() {
             if index == 0 || !continues(&mappings[index - 1], mapping) {
@@ -479,18 +490,23 @@ impl Space {
             let group_end =
                 index + mappings[index..].iter().take_while(|other| other.end <= end).count();
             let group = &mappings[group_start..group_end];
-            self.add_code(family, tid, mapping, group);
+            self.add_code(family, &Found { tid, mapping, group, pagemap: &pagemap });
         }
     }
 
     /// Takes an executable mapping in: a file's as a whole, anonymous memory by 1 GiB of address, so
-    /// that a translation can lie near it. `group` are the mappings of its module.
-    fn add_code(&mut self, family: &mut Family, tid: i32, mapping: &Mapping, group: &[Mapping]) {
+    /// that a translation can lie near it.
+    fn add_code(&mut self, family: &mut Family, found: &Found<'_>) {
+        let Found { tid, mapping, .. } = *found;
         self.grown = next_state();
-        let file = mapping.inode != 0 && !mapping.write && !mapping.shared;
-        let written = self.patched || file && is_written(tid, mapping);
+        let is_file = mapping.inode != 0 && !mapping.write && !mapping.shared;
+        let file = is_file.then(|| MappedFile::of(tid, mapping));
+        let written = self.patched || file.is_some_and(|file| file.is_written);
+        let version = file.and_then(|file| file.version);
         let inode = mapping.inode;
-        if !written && let Some(unit) = self.shared_unit(family, tid, mapping, group) {
+        if !written
+            && let Some(unit) = self.shared_unit(family, found, version)
+        {
             let range = CodeRange { end: mapping.end, unit, guardable: false, inode };
             self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {
@@ -523,10 +539,10 @@ impl Space {
     fn shared_unit(
         &mut self,
         family: &mut Family,
-        tid: i32,
-        mapping: &Mapping,
-        group: &[Mapping],
+        found: &Found<'_>,
+        version: Option<(i128, u64)>,
     ) -> Option<UnitId> {
+        let Found { tid, mapping, group, pagemap } = *found;
         let first = group.first()?;
         let touched =
             self.written.iter().any(|written| written.0 < mapping.end && mapping.start < written.1);
@@ -534,10 +550,10 @@ impl Space {
         if mapping.write || mapping.shared || touched || (mapping.inode == 0 && !vdso) {
             return None;
         }
-        if !vdso && pagemap::has_private_pages(tid, (mapping.start, mapping.end)) {
+        if !vdso && pagemap.has_private_pages((mapping.start, mapping.end)) {
             return None;
         }
-        let version = if vdso { (0, 0) } else { file_version(tid, mapping)? };
+        let version = if vdso { (0, 0) } else { version? };
         let key = FileKey {
             file: (mapping.device, mapping.inode),
             version,

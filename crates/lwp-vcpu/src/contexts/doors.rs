@@ -3,7 +3,7 @@
 //! A thread has a flag of its own in its address space's contexts, beside those of the threads before and after it, and
 //! a word there says whether the host sleeps. The host goes through the flags without the machine's lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lwp_ptrace::{SharedMemory, sys};
@@ -23,18 +23,9 @@ pub struct DoorGroup {
     used: AtomicUsize,
     /// The start of the contexts, with the sleep word.
     start: Arc<SharedMemory>,
-    /// Its address space has no thread and gets none soon: the host does not look.
-    idle: AtomicBool,
-    /// The number of the host's nap in which, or before which, it was not idle any more.
-    since: AtomicU64,
 }
 
 impl DoorGroup {
-    /// Whether the host need not look here.
-    pub fn is_idle(&self) -> bool {
-        self.idle.load(Ordering::SeqCst)
-    }
-
     /// Whether it is the first of its address space.
     pub fn leads(&self) -> bool {
         self.first == 0
@@ -92,8 +83,6 @@ pub struct Doors {
     changes: AtomicU64,
     /// What the host sleeps on besides: 1 while it does.
     sleep: AtomicU32,
-    /// How often the host has begun to sleep.
-    naps: AtomicU64,
 }
 
 impl Doors {
@@ -103,56 +92,23 @@ impl Doors {
         let first = local & !(DOORS - 1);
         let known = groups.iter().find(|group| (group.file, group.first) == (id, first));
         if let Some(group) = known {
-            self.attend_to(group);
             group.used.fetch_max(local - first + 1, Ordering::SeqCst);
+            // The host may be asleep on its word, which is zero after an earlier address space.
             if self.sleep.load(Ordering::SeqCst) != 0 {
-                // The host sleeps on its word, which is zero after an earlier address space, or does not.
                 group.sleep_word().store(1, Ordering::SeqCst);
-                if group.since.load(Ordering::SeqCst) >= self.naps.load(Ordering::SeqCst) {
-                    self.wake();
-                }
             }
             return group.clone();
         }
         let place = |local| file.place(local).expect("what is in use is mapped");
         let [(memory, at), (start, _)] = [first, 0].map(place);
         let (at, used) = (at + DOORS_AT, AtomicUsize::new(local - first + 1));
-        let (idle, since) = (AtomicBool::new(false), AtomicU64::new(0));
-        let group = Arc::new(DoorGroup { file: id, first, memory, at, used, start, idle, since });
+        let group = Arc::new(DoorGroup { file: id, first, memory, at, used, start });
         groups.push(group.clone());
         self.changes.fetch_add(1, Ordering::SeqCst);
         drop(groups);
         // The host may be about to sleep, and not on this address space's word.
         self.wake();
         group
-    }
-
-    /// An address space has no threads any more.
-    pub(super) fn rest(&self, id: FileId) {
-        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        for group in groups.iter().filter(|group| group.file == id) {
-            group.idle.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// The file of an address space that is gone is going to serve another.
-    pub(super) fn expect(&self, id: FileId) {
-        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        for group in groups.iter().filter(|group| group.file == id) {
-            self.attend_to(group);
-        }
-    }
-
-    fn attend_to(&self, group: &DoorGroup) {
-        if group.is_idle() {
-            group.since.store(self.naps.load(Ordering::SeqCst), Ordering::SeqCst);
-            group.idle.store(false, Ordering::SeqCst);
-        }
-    }
-
-    /// The host is about to sleep on the words of all that are not idle from now on.
-    pub fn begin_nap(&self) {
-        self.naps.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Forgets those of an address space.

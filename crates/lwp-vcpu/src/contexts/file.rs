@@ -8,9 +8,16 @@ use lwp_ptrace::{SharedFile, SharedMemory, sys};
 
 use crate::memory_map::{CONTEXTS_BYTES, SLOT_BYTES, SLOTS, STEPS, mapped_slots, slot_offset};
 
+const PAGE: u64 = 4096;
+
 /// Names the contexts of one address space. No other has the name at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(pub(super) u64);
+
+impl FileId {
+    /// Names no contexts.
+    pub const NONE: Self = Self(0);
+}
 
 /// The contexts of one address space.
 #[derive(Debug)]
@@ -47,9 +54,9 @@ impl ContextFile {
         self.file.is_sole()
     }
 
-    /// Whether no thread has a slot, and some have had.
-    pub(super) fn is_stale(&self) -> bool {
-        self.stale
+    /// Whether nothing is left in it of threads that have ended.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.stale
     }
 
     /// Whether it is as large as one of a process with few threads.
@@ -109,7 +116,6 @@ impl ContextFile {
     /// Takes a slot back, and sets it to zero before another thread gets it. In the first one of a group other threads'
     /// doors stay as they are.
     pub(super) fn give_back(&mut self, local: usize) {
-        const PAGE: u64 = 4096;
         self.slots[local] = None;
         self.free.push_back(local);
         if self.slots.iter().all(Option::is_none) {
@@ -123,8 +129,8 @@ impl ContextFile {
     }
 
     /// Sets everything to zero that earlier threads have left. Their pages are thrown away, so that nothing which still
-    /// holds one of them reaches what comes next.
-    fn clean(&mut self) {
+    /// holds one of them reaches what comes next; the one that every thread needs is made anew.
+    pub(super) fn clean(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;
         }
@@ -137,5 +143,6 @@ impl ContextFile {
         }
         self.slots.clear();
         self.free.clear();
+        self.chunks[0].make_pages(0, PAGE);
     }
 }

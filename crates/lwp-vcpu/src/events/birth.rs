@@ -181,6 +181,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
     }
     if !is_thread {
+        // It asks for something soon, as a rule, and finds the server awake.
+        machine.contexts.doors.wake();
         // Those that it is made with are its own, or are kept until it has its own.
         machine.contexts.enter_file(makers);
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };

@@ -3,10 +3,11 @@
 use lwp_dbt::Layout;
 use lwp_ptrace::Tid;
 
-use super::{AT_BASE, AT_ENTRY, AT_SYSINFO_EHDR, GIB};
+use super::GIB;
 use crate::arena::Arena;
+use crate::auxiliary::{AT_BASE, AT_ENTRY, AT_SYSINFO_EHDR, Auxiliary};
 use crate::family::Family;
-use crate::maps::{self, Mapping};
+use crate::maps::Mapping;
 use crate::memory_map::{LOW, REACH, is_ours, low_places, low_window};
 
 /// An arena to be: address, bytes, offset in its family's memory.
@@ -31,8 +32,12 @@ pub struct Anchors {
 impl Anchors {
     /// Those of a thread's program.
     pub fn of(tid: Tid) -> Self {
-        let words = maps::auxiliary_vector(tid);
-        let value = |kind| words.iter().find(|[it, _]| *it == kind).map_or(0, |[_, value]| *value);
+        Self::among(&Auxiliary::of(tid))
+    }
+
+    /// Those that an auxiliary vector names.
+    pub fn among(auxiliary: &Auxiliary) -> Self {
+        let value = |kind| auxiliary.value(kind).unwrap_or(0);
         let linker = value(AT_BASE);
         let library = if linker == 0 { value(AT_SYSINFO_EHDR) } else { linker };
         Self { program: value(AT_ENTRY), library }

@@ -31,7 +31,7 @@ impl Bells {
     /// The groups in which somebody has rung.
     pub fn ringing(&mut self) -> impl Iterator<Item = &DoorGroup> {
         self.refresh();
-        self.awake().filter(|group| group.has_rung(Ordering::Acquire))
+        self.groups.iter().map(AsRef::as_ref).filter(|group| group.has_rung(Ordering::Acquire))
     }
 
     fn refresh(&mut self) -> bool {
@@ -45,7 +45,6 @@ impl Bells {
 
     /// Asks every thread that rings from now on to wake the server.
     pub fn about_to_sleep(&mut self) {
-        self.doors.begin_nap();
         self.refresh();
         for word in self.words() {
             word.store(1, Ordering::SeqCst);
@@ -55,7 +54,7 @@ impl Bells {
     /// Sleeps until a thread rings, or has rung since it was asked to wake the server; at most for `nap`.
     pub fn sleep(&mut self, nap: Duration) {
         let new = self.refresh();
-        if !new && !self.awake().any(|group| group.has_rung(Ordering::SeqCst)) {
+        if !new && !self.groups.iter().any(|group| group.has_rung(Ordering::SeqCst)) {
             let words: Vec<_> = self.words().collect();
             let most = words.len().min(sys::FUTEX_WAITV_MAX);
             let all = if most < words.len() { nap.min(SHORT_NAP) } else { nap };
@@ -75,11 +74,7 @@ impl Bells {
     /// What the server sleeps on: a word of its own, and one of each address space.
     fn words(&self) -> impl Iterator<Item = &AtomicU32> {
         let own = std::iter::once(self.doors.sleep_word());
-        own.chain(self.awake().filter(|group| group.leads()).map(DoorGroup::sleep_word))
-    }
-
-    /// The groups of address spaces that have threads, or may get some.
-    fn awake(&self) -> impl Iterator<Item = &DoorGroup> {
-        self.groups.iter().map(AsRef::as_ref).filter(|group| !group.is_idle())
+        let leaders = self.groups.iter().filter(|group| group.leads());
+        own.chain(leaders.map(|group| group.sleep_word()))
     }
 }
