@@ -7,6 +7,7 @@
 
 mod cache;
 mod drive;
+mod mailbox;
 mod mutate;
 mod names;
 mod recording;
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "jitdump",   body: names::jitdump },        // jit-PID.dump
     Target { name: "control",   body: settings::control },     // lines of --control
     Target { name: "gate",      body: settings::gate },        // lwp.toml
+    Target { name: "mailbox",   body: mailbox::mailbox },      // requests of a hostile thread, its context
 ];
 
 /// The target called `name`.

@@ -18,7 +18,7 @@ pub fn read_exact(tid: i32, address: u64, buffer: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Reads up to the first page that is not there, or until `buffer` is full: how many bytes it has read.
+/// Reads until `buffer` is full or a page is missing. Returns the number of bytes read.
 pub fn read_some(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
     sys::read_memory(tid, address, buffer)
 }

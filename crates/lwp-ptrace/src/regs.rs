@@ -9,6 +9,41 @@ pub type Raw = libc::user_regs_struct;
 #[derive(Clone, Copy, Debug)]
 pub struct Regs(pub libc::user_regs_struct);
 
+impl Default for Regs {
+    /// Registers that are all zero.
+    fn default() -> Self {
+        Self(Raw {
+            r15: 0,
+            r14: 0,
+            r13: 0,
+            r12: 0,
+            rbp: 0,
+            rbx: 0,
+            r11: 0,
+            r10: 0,
+            r9: 0,
+            r8: 0,
+            rax: 0,
+            rcx: 0,
+            rdx: 0,
+            rsi: 0,
+            rdi: 0,
+            orig_rax: 0,
+            rip: 0,
+            cs: 0,
+            eflags: 0,
+            rsp: 0,
+            ss: 0,
+            fs_base: 0,
+            gs_base: 0,
+            ds: 0,
+            es: 0,
+            fs: 0,
+            gs: 0,
+        })
+    }
+}
+
 impl PartialEq for Regs {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);

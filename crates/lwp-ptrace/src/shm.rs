@@ -333,7 +333,7 @@ impl SharedMemory {
         unsafe { libc::madvise(at.cast(), (end - first) as usize, libc::MADV_POPULATE_WRITE) };
     }
 
-    /// The same where it saves something: a single page is made as quickly when it is touched.
+    /// Makes the pages of a range if there are several; a single page is made as quickly by touching it.
     fn make_several_pages(&self, offset: u64, len: u64) {
         const PAGE: u64 = 4096;
         if offset / PAGE != (offset + len).saturating_sub(1) / PAGE {

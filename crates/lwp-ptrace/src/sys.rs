@@ -784,9 +784,10 @@ pub fn event_clear(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
 }
 
-/// Has the kernel tell of leases on an open file that are to be given back by SIGURG, which is ignored, and not by SIGIO.
+/// Has the kernel announce the breaking of leases on an open file by SIGURG, which is ignored, instead
+/// of SIGIO.
 pub fn announce_quietly(fd: RawFd) {
-    /// Libc has no name for it.
+    /// Number of the request; libc has no name for it.
     const F_SETSIG: i32 = 10;
     // SAFETY: numbers only.
     unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) };
@@ -803,7 +804,7 @@ fn try_lease(fd: RawFd, kind: i32) -> Result<()> {
     }
 }
 
-/// Opens a file for reading, whatever it is, without waiting for anybody.
+/// Opens a file of any type for reading, without waiting for a writer.
 ///
 /// # Errors
 ///
@@ -812,8 +813,10 @@ pub fn open_to_read(path: &str) -> std::io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// Whether anybody has a file that is open here for reading open for writing: then no read lease is to be had. Who does
-/// not own the file cannot find that out; false then.
+/// Returns whether any process has a file open for writing: the kernel grants no read lease then.
+/// False if this process does not own the file, because it is granted no lease either.
+///
+/// `file` must be open for reading only.
 pub fn is_open_for_writing(file: &File) -> bool {
     announce_quietly(file.as_raw_fd());
     try_lease(file.as_raw_fd(), libc::F_RDLCK) == Err(Errno(libc::EAGAIN))

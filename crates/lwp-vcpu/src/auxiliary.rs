@@ -1,41 +1,41 @@
-//! The auxiliary vector: what the kernel tells a new program of itself.
+//! The auxiliary vector, by which the kernel tells a new program of itself.
 
 use lwp_ptrace::{Tid, memory};
 
 use crate::maps::read_whole;
 
-/// To be passed over.
+/// Type of an entry without meaning.
 pub const AT_IGNORE: u64 = 1;
-/// Where the dynamic linker lies.
+/// Type of the dynamic linker's address.
 pub const AT_BASE: u64 = 7;
-/// The program's first instruction.
+/// Type of the address of the program's first instruction.
 pub const AT_ENTRY: u64 = 9;
-/// Properties of the processor.
+/// Type of a word of processor features.
 pub const AT_HWCAP: u64 = 16;
-/// Where sixteen random bytes lie.
+/// Type of the address of sixteen random bytes.
 pub const AT_RANDOM: u64 = 25;
-/// More properties of the processor.
+/// Type of a second word of processor features.
 pub const AT_HWCAP2: u64 = 26;
-/// Where the vdso lies.
+/// Type of the vdso's address.
 pub const AT_SYSINFO_EHDR: u64 = 33;
 
 /// An auxiliary vector: types and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auxiliary {
-    /// Where it lies on the stack of a new program.
+    /// Its address on the stack of a new program.
     at: u64,
     entries: Vec<[u64; 2]>,
 }
 
 impl Auxiliary {
-    /// The one that a thread's program was given. Empty where it cannot be had.
+    /// Reads the vector of a thread's program from `/proc`. Empty if that is not possible.
     pub fn of(tid: Tid) -> Self {
         let bytes = read_whole(&format!("/proc/{tid}/auxv")).unwrap_or_default();
         Self { at: 0, entries: entries(&words(&bytes)).unwrap_or_default() }
     }
 
-    /// The one on the stack of a program that stands at its first instruction, with its stack pointer: behind the arguments
-    /// and the environment.
+    /// Reads the vector of a program that stands at its first instruction from its stack, behind
+    /// arguments and environment.
     pub fn at_start(tid: Tid, stack: u64) -> Option<Self> {
         // All of it, as a rule; and the most that a kernel takes by default, with its pointers.
         const LENGTHS: [usize; 2] = [8 << 10, 2 << 20];
@@ -48,7 +48,7 @@ impl Auxiliary {
         })
     }
 
-    /// The value of a type.
+    /// Returns the value of the first entry of a type.
     pub fn value(&self, kind: u64) -> Option<u64> {
         self.entries.iter().find(|[it, _]| *it == kind).map(|[_, value]| *value)
     }
@@ -63,14 +63,14 @@ fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// The entries up to the last one, if that is there.
+/// Returns the entries before the null entry, or nothing if there is no null entry.
 fn entries(words: &[u64]) -> Option<Vec<[u64; 2]>> {
     let pairs = words.as_chunks().0;
     let end = pairs.iter().position(|[kind, _]| *kind == 0)?;
     Some(pairs[..end].to_vec())
 }
 
-/// The place and the entries of the vector on a stack that begins with the number of arguments.
+/// Finds the vector on a stack that begins with the number of arguments: its index and its entries.
 fn on_stack(stack: &[u64]) -> Option<(usize, Vec<[u64; 2]>)> {
     let arguments = usize::try_from(*stack.first()?).ok()?;
     let environment = arguments.checked_add(2)?;

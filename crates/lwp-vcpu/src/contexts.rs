@@ -12,8 +12,6 @@ use lwp_dbt::context::{
 use lwp_dbt::{Counters, RequestKind, Slot, Weights};
 use lwp_ptrace::{SharedMemory, sys};
 
-use rustc_hash::FxHashMap;
-
 use crate::memory_map::{
     APPLY_LIST, DOORS, DOORS_AT, MAX_COUNTERS, SLEEP_AT, SLOT_BYTES, slot_address,
 };
@@ -21,26 +19,20 @@ use crate::outcome::Counts;
 
 mod doors;
 mod file;
+mod files;
 
 pub use doors::{DoorGroup, Doors};
 pub use file::{ContextFile, FileId};
+pub use files::Files;
 
 /// Offset in a context of room for a path, behind all fields.
 const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
 
-/// How many files of address spaces that are gone are kept for new ones.
-const MOST_SPARE: usize = 4;
-/// How many of them there are before one is used that is not ready: one is made ready while another is in use.
-const ENOUGH_SPARE: usize = 2;
-
 /// The contexts of all threads, by numbers that are theirs as long as they live.
 #[derive(Debug)]
 pub struct Contexts {
-    files: FxHashMap<FileId, ContextFile>,
-    /// Those of address spaces that are gone, for new ones: longest left first. The host goes on listening for their
-    /// threads.
-    spare: Vec<FileId>,
-    made: u64,
+    /// The files that they lie in.
+    pub files: Files,
     slots: Vec<Option<Place>>,
     free: Vec<usize>,
     /// Where the threads ring.
@@ -63,106 +55,21 @@ struct Place {
 impl Contexts {
     /// None yet.
     pub fn new(state_mask: u64) -> Self {
+        let doors = Arc::<Doors>::default();
         Self {
-            files: FxHashMap::default(),
-            spare: Vec::new(),
-            made: 0,
+            files: Files::new(doors.clone()),
             slots: Vec::new(),
             free: Vec::new(),
-            doors: Arc::default(),
+            doors,
             state_mask,
         }
-    }
-
-    /// The file of a new address space, which one process uses: one that an earlier address space has left, and nobody
-    /// reaches any more, or a new one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`lwp_ptrace::SharedFile::new`].
-    pub fn new_file(&mut self) -> sys::Result<FileId> {
-        // One that is ready takes no time, and while it is in use another is made ready.
-        let ready = self.spare.iter().position(|id| self.is_spare(*id, true));
-        let any = || self.spare.iter().position(|id| self.is_spare(*id, false));
-        let enough = self.spare.len() >= ENOUGH_SPARE;
-        if let Some(place) = ready.or_else(|| any().filter(|_| enough)) {
-            let id = self.spare.remove(place);
-            self.enter_file(id);
-            return Ok(id);
-        }
-        let file = ContextFile::new()?;
-        self.made += 1;
-        let id = FileId(self.made);
-        self.files.insert(id, file);
-        Ok(id)
-    }
-
-    /// The file of an address space.
-    pub fn file(&self, id: FileId) -> Option<&ContextFile> {
-        self.files.get(&id)
-    }
-
-    /// The address space whose file has this inode.
-    pub fn file_of_inode(&self, inode: u64) -> Option<FileId> {
-        let found = self.files.iter().find(|(_, file)| file.inode() == Some(inode));
-        found.map(|(id, _)| *id)
-    }
-
-    /// One more process has its context in this file, or keeps it.
-    pub fn enter_file(&mut self, id: FileId) {
-        if let Some(file) = self.files.get_mut(&id) {
-            file.users += 1;
-        }
-    }
-
-    /// One process less in an address space; after the last one its file is for another.
-    pub fn leave_file(&mut self, id: FileId) {
-        let Some(file) = self.files.get_mut(&id) else { return };
-        file.users -= 1;
-        if file.users > 0 {
-            return;
-        }
-        if !file.is_small() {
-            return self.drop_file(id);
-        }
-        self.spare.push(id);
-        if self.spare.len() > MOST_SPARE {
-            let oldest = self.spare.remove(0);
-            self.drop_file(oldest);
-        }
-    }
-
-    /// Whether a file that is ready, or not, can be used for a new address space.
-    fn is_spare(&self, id: FileId, ready: bool) -> bool {
-        let file = self.files.get(&id);
-        file.is_some_and(|file| file.is_ready() == ready && file.can_be_used_again())
-    }
-
-    /// Whether nothing but the host has the file of an address space open or mapped.
-    pub fn is_unreached(&self, id: FileId) -> bool {
-        self.files.get(&id).is_some_and(ContextFile::can_be_used_again)
-    }
-
-    /// Makes a file ready for a new address space that nobody reaches any more, if there is one.
-    pub fn prepare_spare(&mut self) {
-        for id in &self.spare {
-            let file = self.files.get_mut(id);
-            if let Some(file) = file.filter(|file| !file.is_ready() && file.can_be_used_again()) {
-                return file.clean();
-            }
-        }
-    }
-
-    fn drop_file(&mut self, id: FileId) {
-        self.files.remove(&id);
-        self.doors.remove(id);
     }
 
     /// A fresh context in an address space, for a thread that spins for `spin` pauses at first; `None` when there
     /// is none to be had.
     pub fn allocate(&mut self, id: FileId, spin: u64) -> Option<usize> {
         let slot = self.free.pop().unwrap_or(self.slots.len());
-        let file = self.files.get_mut(&id)?;
+        let file = self.files.get_mut(id)?;
         let Some((local, memory, at)) = file.take(slot) else {
             self.free.extend((slot < self.slots.len()).then_some(slot));
             return None;
@@ -184,7 +91,7 @@ impl Contexts {
     pub fn release(&mut self, slot: usize) {
         let Some(place) = self.slots.get_mut(slot).and_then(Option::take) else { return };
         place.doors.flag(place.local).store(0, Ordering::SeqCst);
-        if let Some(file) = self.files.get_mut(&place.file) {
+        if let Some(file) = self.files.get_mut(place.file) {
             file.give_back(place.local);
         }
         self.free.push(slot);
@@ -192,7 +99,7 @@ impl Contexts {
 
     /// The slot of an address space's `local`th thread.
     pub fn slot_of(&self, id: FileId, local: usize) -> Option<usize> {
-        self.files.get(&id)?.slot(local)
+        self.files.get(id)?.slot(local)
     }
 
     /// The context of a thread that has this slot.
@@ -244,6 +151,12 @@ impl Context<'_> {
     /// Writes a field.
     pub fn set(&self, field: Slot, value: u64) {
         self.memory().store(self.base() + u64::from(field as u32), value);
+    }
+
+    /// Writes a word anywhere, as its thread can.
+    #[cfg(feature = "attack")]
+    pub fn forge(&self, offset: u64, value: u64) {
+        self.memory().store(self.base() + offset % SLOT_BYTES, value);
     }
 
     /// What is being asked; `None` for a number that translated code cannot have written.

@@ -113,7 +113,7 @@ impl<'a> Tracer<'a> {
         let leader = threads.iter().find(|thread| thread.0 == pid).or(threads.first());
         let leader = *leader.ok_or("the process has no threads")?;
         let report = new_report(&mut machine, pid, 0);
-        let contexts = machine.contexts.new_file().map_err(|error| error.to_string())?;
+        let contexts = machine.contexts.files.add().map_err(|error| error.to_string())?;
         machine.processes.insert(pid, Process { space: usize::MAX, report, contexts });
         let text = |error: Errno| error.to_string();
         let regs = leader.regs().map_err(text)?;
@@ -155,7 +155,7 @@ impl<'a> Tracer<'a> {
                 break;
             }
             if quiet {
-                lock(self.machine).contexts.prepare_spare();
+                lock(self.machine).contexts.files.prepare_spare();
             }
             // Whatever has happened since it was looked for ends this at once.
             if let Some(timeout) = self.patience()

@@ -10,6 +10,7 @@ use lwp_ptrace::{Tid, Tracee, handover, limits, shm, sys};
 
 use crate::addition;
 use crate::arena::Arena;
+use crate::auxiliary::{AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary};
 use crate::config::{CpuModel, Target};
 use crate::contexts::{ContextFile, FileId};
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
@@ -18,15 +19,13 @@ use crate::huge_table;
 use crate::inject::{Call, Injector, Map, RECEIVE_BYTES};
 use crate::lwp::sampled_selection;
 use crate::machine::{Machine, Mode};
-use crate::auxiliary::{
-    AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary,
-};
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
-use places::{Anchors, plan_arenas, planned_arena, with_avoided};
+pub use places::Anchors;
+use places::{plan_arenas, planned_arena, with_avoided};
 
 mod places;
 mod sides;
@@ -50,7 +49,7 @@ const MADV_DONTDUMP: u64 = 16;
 
 /// Where an indirect table comes from.
 #[derive(Clone, Copy, Debug)]
-enum Table {
+pub enum Table {
     /// From a prepared one: its offset in the family's memory, and the bytes of its chain slots.
     Prepared((u64, u64)),
     /// From nowhere: it is an empty one in a huge page, and made by other calls than mappings.
@@ -72,38 +71,24 @@ impl Machine {
             _ => None,
         };
         let anchors = launched.as_ref().map_or_else(|| Anchors::of(tid), Anchors::among);
-        let mut arenas = plan_arenas(&mappings, anchors);
-        for (_, bytes, _) in &mut arenas {
-            *bytes = self.arena_bytes.unwrap_or(*bytes).min(*bytes);
-        }
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let kind = Kind { basis: self.first_basis(), arenas };
-        let family = self.family_for(kind)?;
-        self.lwp_forget_cuts();
+        let (mut space, family, table) = self.new_space(tid, &mappings, anchors)?;
         if let Some(auxiliary) = &launched {
             self.adjust_auxv(tid, auxiliary);
         }
-        let mut space = Space::new(family, self.usual_arenas(family));
-        let table = match self.families.get_mut(family) {
-            Some(Some(family)) => {
-                space.begin(family, tid, &mappings).map(|it| (it.offset, it.chain_bytes))
-            }
-            _ => None,
-        };
         let status = Status::read(tid);
         let filtered = status.number("Seccomp:").is_some_and(|mode| mode != 0);
         let table = match table {
-            Some(prepared) => Table::Prepared(prepared),
             // A filter may kill for calls that it does not expect.
-            None if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,
-            None => Table::Empty,
+            Table::Empty if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,
+            table => table,
         };
         let mut injector = Injector::new(tid, site, &status);
         let contexts = self.contexts_of(tid).ok_or("no such process")?;
         self.map_into(&mut injector, family, table, contexts, regs)?;
         drop(injector);
-        space.contexts = self.contexts.file(contexts).map_or(0, ContextFile::wanted);
+        space.contexts = self.contexts.files.get(contexts).map_or(0, ContextFile::wanted);
         if filtered && let Some(context) = self.context(tid) {
             context.set(Slot::NoSyscalls, 1);
             self.filtered = true;
@@ -114,6 +99,30 @@ impl Machine {
             process.space = index;
         }
         Ok(())
+    }
+
+    /// Makes the address space of a program that has just begun, without mapping anything. Returns it
+    /// with the number of its family and its first table.
+    pub fn new_space(
+        &mut self,
+        tid: Tid,
+        mappings: &[Mapping],
+        anchors: Anchors,
+    ) -> Result<(Space, usize, Table), String> {
+        let mut arenas = plan_arenas(mappings, anchors);
+        for (_, bytes, _) in &mut arenas {
+            *bytes = self.arena_bytes.unwrap_or(*bytes).min(*bytes);
+        }
+        let kind = Kind { basis: self.first_basis(), arenas };
+        let family = self.family_for(kind)?;
+        self.lwp_forget_cuts();
+        let mut space = Space::new(family, self.usual_arenas(family));
+        let table = match self.families.get_mut(family) {
+            Some(Some(family)) => space.begin(family, tid, mappings),
+            _ => None,
+        };
+        let table = table.map(|it| Table::Prepared((it.offset, it.chain_bytes)));
+        Ok((space, family, table.unwrap_or(Table::Empty)))
     }
 
     /// What the code of a new program's family depends on.
@@ -230,7 +239,7 @@ impl Machine {
         regs: &Regs,
     ) -> Result<(), String> {
         let Some(Some(of)) = self.families.get(family) else { return Err("no such family".into()) };
-        let contexts = self.contexts.file(contexts).ok_or("no contexts")?;
+        let contexts = self.contexts.files.get(contexts).ok_or("no contexts")?;
         let fd = open_on_stack(injector, regs, of.memory.fd(), READ_ONLY)?;
         let maps = self.family_maps(family, table, MAP_FIXED_NOREPLACE)?;
         // The routines come first: with them the rest takes a single stop.
@@ -302,7 +311,7 @@ impl Machine {
     /// thread has executed nothing but what has left `left_open`, a descriptor.
     pub fn move_in(&mut self, tid: Tid, regs: &Regs, left_open: Option<u64>) -> Result<(), String> {
         let contexts = self.contexts_of(tid).ok_or("no such process")?;
-        let file = self.contexts.file(contexts).ok_or("no contexts")?;
+        let file = self.contexts.files.get(contexts).ok_or("no contexts")?;
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));

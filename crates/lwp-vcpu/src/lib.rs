@@ -10,6 +10,8 @@
 
 mod addition;
 mod arena;
+#[cfg(feature = "attack")]
+pub mod attack;
 mod auxiliary;
 mod call_stack;
 pub mod config;

@@ -494,10 +494,10 @@ impl Machine {
         }
         self.slots[slot] = std::mem::take(&mut self.slots[old]);
         self.contexts.release(old);
-        self.contexts.enter_file(file);
+        self.contexts.files.enter(file);
         let pid = self.threads.get(&tid)?.pid;
         let own = std::mem::replace(&mut self.processes.get_mut(&pid)?.contexts, file);
-        self.contexts.leave_file(own);
+        self.contexts.files.leave(own);
         Some(())
     }
 
@@ -541,8 +541,8 @@ impl Machine {
     pub fn remember(&mut self, pid: i32, mut process: Process) {
         const KEPT: usize = 32;
         // Such a child still has the contexts mapped.
-        if self.contexts.is_unreached(process.contexts) {
-            self.contexts.leave_file(std::mem::replace(&mut process.contexts, FileId::NONE));
+        if self.contexts.files.is_unreached(process.contexts) {
+            self.contexts.files.leave(std::mem::replace(&mut process.contexts, FileId::NONE));
         }
         self.limbo.insert(pid, process);
         self.limbo_order.push_back(pid);
@@ -559,7 +559,7 @@ impl Machine {
     /// A process is gone from its address space.
     pub fn depart(&mut self, process: Process) {
         self.leave_space(process.space);
-        self.contexts.leave_file(process.contexts);
+        self.contexts.files.leave(process.contexts);
     }
 
     /// The only process that lives in an address space is about to leave it.

@@ -15,17 +15,19 @@ pub fn inode_of(path: &Path) -> Option<u64> {
 /// The file of a mapping, as it is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Time of the last change, in nanoseconds, and size in bytes; none where the path does not lead to it any more.
+    /// Time of the last change, in nanoseconds, and size in bytes. None if the path leads to
+    /// another file by now.
     pub version: Option<(i128, u64)>,
-    /// Somebody has it open for writing, or may have: a page of a private mapping shows what is written to the file until
-    /// it is copied.
+    /// Somebody has the file open for writing, or may have. Until a page of a private mapping is
+    /// copied, it shows every write to the file.
     pub is_written: bool,
 }
 
 impl MappedFile {
-    /// The one of this mapping.
+    /// Looks at the file of a mapping.
     pub fn of(tid: i32, mapping: &Mapping) -> Self {
-        // A file without a path is one that a program has made for itself, and of a memfd the kernel does not know.
+        // A file without a path is one that a program has made for itself; the kernel keeps no count
+        // of a memfd's writers.
         if mapping.name.ends_with(" (deleted)") {
             return Self { version: None, is_written: true };
         }
@@ -36,10 +38,12 @@ impl MappedFile {
             Ok(file) => file.metadata(),
             Err(_) => std::fs::metadata(&path),
         };
-        let Some(metadata) = metadata.ok().filter(|metadata| metadata.ino() == mapping.inode) else {
+        let Some(metadata) = metadata.ok().filter(|metadata| metadata.ino() == mapping.inode)
+        else {
             return Self { version: None, is_written: false };
         };
-        let changed = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+        let changed =
+            i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
         Self {
             version: Some((changed, metadata.size())),
             is_written: opened.is_ok_and(|file| sys::is_open_for_writing(&file)),

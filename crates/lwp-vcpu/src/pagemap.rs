@@ -12,7 +12,7 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
 
-/// The pages of one process, opened when they are asked for.
+/// The page table of one process, opened on first use.
 #[derive(Debug)]
 pub struct Pagemap {
     tid: i32,
@@ -20,13 +20,13 @@ pub struct Pagemap {
 }
 
 impl Pagemap {
-    /// Those of a thread's process.
+    /// The page table of a thread's process.
     pub fn of(tid: i32) -> Self {
         Self { tid, file: OnceCell::new() }
     }
 
-    /// Whether any page in `range`, a private file mapping, is the process's own. Unknown counts as no:
-    /// the file is there to be read in any case.
+    /// Returns whether the process has a copy of any page in `range`, a private file mapping. Unknown
+    /// counts as no, because the file can be read in any case.
     pub fn has_private_pages(&self, range: (u64, u64)) -> bool {
         let open = || File::open(format!("/proc/{}/pagemap", self.tid)).ok();
         let Some(file) = self.file.get_or_init(open) else { return false };

@@ -186,7 +186,7 @@ pub fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
 
 impl Machine {
     /// Answers the request in `slot`.
-    fn answer(&mut self, slot: usize, alone: bool) -> Option<Backlog> {
+    pub fn answer(&mut self, slot: usize, alone: bool) -> Option<Backlog> {
         let tid = *self.slots.get(slot)?;
         let thread = self.threads.get_mut(&tid)?;
         if thread.need.is_some() {
@@ -556,7 +556,7 @@ impl Machine {
             thread.pending = Some(pending);
         }
         let context = self.contexts.context(slot);
-        context.set(Slot::Next, context.get(Slot::Pc) + 2);
+        context.set(Slot::Next, context.get(Slot::Pc).wrapping_add(2));
         Some(tail)
     }
 
@@ -571,7 +571,7 @@ impl Machine {
             return false;
         }
         let tail = family.routine(family.translator.routines().run_and_go);
-        let next = AppPc(self.contexts.context(slot).get(Slot::Pc) + 2);
+        let next = AppPc(self.contexts.context(slot).get(Slot::Pc).wrapping_add(2));
         let limits = RegionLimits::fragments(FIRST);
         let Some((head, _)) = self.translation(tid, next, false, limits) else { return false };
         let context = self.contexts.context(slot);

@@ -32,7 +32,7 @@ pub struct CodeRange {
 struct Found<'a> {
     tid: i32,
     mapping: &'a Mapping,
-    /// Those of its module.
+    /// The mappings of its module.
     group: &'a [Mapping],
     pagemap: &'a Pagemap,
 }
@@ -504,9 +504,7 @@ impl Space {
         let written = self.patched || file.is_some_and(|file| file.is_written);
         let version = file.and_then(|file| file.version);
         let inode = mapping.inode;
-        if !written
-            && let Some(unit) = self.shared_unit(family, found, version)
-        {
+        if !written && let Some(unit) = self.shared_unit(family, found, version) {
             let range = CodeRange { end: mapping.end, unit, guardable: false, inode };
             self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {

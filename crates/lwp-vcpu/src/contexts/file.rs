@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 pub struct FileId(pub(super) u64);
 
 impl FileId {
-    /// Names no contexts.
+    /// The name of no contexts.
     pub const NONE: Self = Self(0);
 }
 
@@ -54,7 +54,7 @@ impl ContextFile {
         self.file.is_sole()
     }
 
-    /// Whether nothing is left in it of threads that have ended.
+    /// Returns whether no ended thread has left anything in the file.
     pub(super) fn is_ready(&self) -> bool {
         !self.stale
     }

@@ -54,6 +54,8 @@ pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) ->
         machine.newborn.swap_remove(waits);
     }
     if adopt(machine, maker, child, regs) {
+        // As a rule it asks for something soon, and finds the server awake.
+        machine.contexts.doors.wake();
         if waits.is_some()
             && let Err(error) = begin(machine, child)
             && error != Errno::ESRCH
@@ -122,7 +124,7 @@ fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
     let contexts = mappings
         .iter()
         .find(|mapping| (mapping.start..mapping.end).contains(&gs) && gs >= CONTEXTS_AT)
-        .and_then(|mapping| machine.contexts.file_of_inode(mapping.inode));
+        .and_then(|mapping| machine.contexts.files.of_inode(mapping.inode));
     let local = gs.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES;
     let owner = contexts
         .and_then(|file| machine.contexts.slot_of(file, local as usize))
@@ -171,7 +173,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     let shares_contexts = is_thread || shares_memory || machine.filtered && is_filtered(child);
     let contexts = match shares_contexts {
         true => makers,
-        false => match machine.contexts.new_file() {
+        false => match machine.contexts.files.add() {
             Ok(contexts) => contexts,
             Err(_) => return false,
         },
@@ -181,10 +183,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
     }
     if !is_thread {
-        // It asks for something soon, as a rule, and finds the server awake.
-        machine.contexts.doors.wake();
         // Those that it is made with are its own, or are kept until it has its own.
-        machine.contexts.enter_file(makers);
+        machine.contexts.files.enter(makers);
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
         let (comm, command) =
             (machine.reports[report].comm.clone(), machine.reports[report].command.clone());
@@ -271,7 +271,7 @@ pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
 
 /// The path by which `tid` opens its contexts, if it is one that [`lwp_dbt::routines::MoveIn`] takes.
 fn short_path(machine: &Machine, tid: Tid) -> Option<[u64; 3]> {
-    let file = machine.contexts.file(machine.contexts_of(tid)?)?;
+    let file = machine.contexts.files.get(machine.contexts_of(tid)?)?;
     let path = path_of(file.fd());
     let mut words = [0; 3];
     if path.len() > Layout::PATH_BYTES {
@@ -290,7 +290,7 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
     let start = family.routine(family.translator.routines().move_in.start);
     let contexts = machine.contexts_of(tid).ok_or(Errno::ESRCH)?;
-    let wanted = machine.contexts.file(contexts).ok_or(Errno::ESRCH)?.wanted();
+    let wanted = machine.contexts.files.get(contexts).ok_or(Errno::ESRCH)?.wanted();
     // All that it was made with is replaced.
     let mapped = machine.threads.get(&tid).and_then(|thread| thread.moving).map_or(0, |it| it.1);
     let mapped = mapped.max(wanted);
@@ -361,7 +361,7 @@ pub fn finish_moving(machine: &mut Machine, tid: Tid) -> bool {
 fn has_moved(machine: &mut Machine, tid: Tid) {
     let thread = machine.threads.get_mut(&tid);
     if let Some((makers, _)) = thread.and_then(|thread| thread.moving.take()) {
-        machine.contexts.leave_file(makers);
+        machine.contexts.files.leave(makers);
     }
 }
 

@@ -68,7 +68,7 @@ pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
     if let Some(thread) = machine.threads.remove(&tid) {
         machine.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {
-            machine.contexts.leave_file(makers);
+            machine.contexts.files.leave(makers);
         }
         machine.contexts.release(thread.slot);
     }

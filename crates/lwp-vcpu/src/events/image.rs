@@ -12,7 +12,7 @@ use crate::machine::{Machine, Process};
 /// instruction.
 pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     let report = new_report(machine, tid, parent);
-    let contexts = match machine.contexts.new_file() {
+    let contexts = match machine.contexts.files.add() {
         Ok(contexts) => contexts,
         Err(error) => {
             machine.reports[report].uncounted =

@@ -35,7 +35,7 @@ impl Anchors {
         Self::among(&Auxiliary::of(tid))
     }
 
-    /// Those that an auxiliary vector names.
+    /// Takes the anchors from an auxiliary vector.
     pub fn among(auxiliary: &Auxiliary) -> Self {
         let value = |kind| auxiliary.value(kind).unwrap_or(0);
         let linker = value(AT_BASE);

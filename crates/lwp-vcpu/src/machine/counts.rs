@@ -35,7 +35,7 @@ impl Machine {
         }
         self.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {
-            self.contexts.leave_file(makers);
+            self.contexts.files.leave(makers);
         }
         self.contexts.release(thread.slot);
     }
