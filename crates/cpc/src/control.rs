@@ -129,7 +129,7 @@ pub(crate) fn ask(running: bool) -> Result<()> {
     let controller = match tracer {
         // It is a thread that traces; it is its process that listens.
         Some(tracer) => status(tracer, "Tgid"),
-        None => wards::guardian(),
+        None => wards::guardian(0),
     };
     let controller = controller.ok_or(none.clone())?;
     let tid = sys::thread_id();

@@ -13,7 +13,7 @@
 //! | [`NEXT`] | ward; four words of memory | 1, and the next event there; 0 where there is none |
 //! | [`GIVE`] | ward or new process, and its next guardian | |
 //! | [`DROP`] | ward | it has no guardian any more and goes on |
-//! | [`GUARDIAN`] | | the process whose ward the caller's is; 0 without one |
+//! | [`GUARDIAN`] | process; 0 for the caller's | the process whose ward it is; 0 without one |
 //!
 //! An event is four words: [`kind`], thread, and two that depend on the kind.
 
@@ -158,9 +158,9 @@ pub fn release(pid: i32) -> Result<()> {
     sys::ptrace_request(DROP, pid, 0, 0).map(drop)
 }
 
-/// The guardian of this process.
-pub fn guardian() -> Option<i32> {
-    let pid = sys::ptrace_request(GUARDIAN, 0, 0, 0).ok()?;
+/// The guardian of a process; with 0, of this one.
+pub fn guardian(pid: i32) -> Option<i32> {
+    let pid = sys::ptrace_request(GUARDIAN, pid, 0, 0).ok()?;
     i32::try_from(pid).ok().filter(|pid| *pid > 0)
 }
 
@@ -246,7 +246,9 @@ pub fn capture(pid: i32, bell: &OwnedFd) -> Result<Vec<i32>> {
     let mut tids = Vec::new();
     loop {
         match next(pid)? {
-            Some(Event::Stopped(tid) | Event::Thread(tid)) => tids.push(tid),
+            Some(Event::Stopped(tid) | Event::Thread(tid)) if !tids.contains(&tid) => {
+                tids.push(tid);
+            }
             Some(Event::Standing) => return Ok(tids),
             Some(Event::Exiting { tid, .. }) => {
                 tids.retain(|known| *known != tid);

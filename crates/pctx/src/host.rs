@@ -53,6 +53,9 @@ impl Means {
 pub(crate) fn capture(pid: Pid, bell: &OwnedFd) -> Result<Vec<Pid>, Error> {
     wards::capture(pid, bell).map_err(|error| match Error::from_attach(pid, error) {
         Error::System(Errno::ESRCH) => Error::Outside(pid),
+        Error::System(Errno(libc::EBUSY)) => {
+            Error::Traced { pid, tracer: wards::guardian(pid).unwrap_or_default() }
+        }
         other => other,
     })
 }

@@ -48,8 +48,12 @@ struct Ward {
     guardian: i32,
     /// The guardian's eventfd.
     bell: Option<i32>,
+    /// The guardian has taken it, as opposed to having been given it.
+    taken: bool,
     /// It dies with its guardian.
     created: bool,
+    /// It has ended: what there is to tell is still kept.
+    over: bool,
     /// All threads are to stand still, and have not been said to.
     settling: bool,
     events: VecDeque<[u64; 4]>,
@@ -147,7 +151,10 @@ fn answer(
             let_go(machine, pid);
             sys::event_signal(&machine.wake_tracer);
         }
-        _ => return Ok(machine.wards.all.get(&me).map_or(0, |ward| ward.guardian.into())),
+        _ => {
+            let ward = if pid == 0 { me } else { pid };
+            return Ok(machine.wards.all.get(&ward).map_or(0, |ward| ward.guardian.into()));
+        }
     }
     Ok(0)
 }
@@ -163,7 +170,8 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
     if !machine.processes.contains_key(&pid) || pid == me {
         return Err(Errno::ESRCH);
     }
-    if machine.wards.all.get(&pid).is_some_and(|ward| ward.guardian != me) {
+    let busy = |ward: &Ward| !ward.over && (ward.taken || ward.guardian != me);
+    if machine.wards.all.get(&pid).is_some_and(busy) {
         return Err(EBUSY);
     }
     if !may_control(me, pid) {
@@ -174,7 +182,9 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
     let ward = Ward {
         guardian: me,
         bell: Some(bell),
+        taken: true,
         created: flags & door::CREATED != 0,
+        over: false,
         settling,
         events: VecDeque::new(),
     };
@@ -219,7 +229,15 @@ fn give(machine: &mut Machine, pid: i32, guardian: i32) -> Result<(), Errno> {
         return Err(Errno::ESRCH);
     }
     machine.wards.offered.remove(&pid);
-    let ward = Ward { guardian, bell: None, created: false, settling: false, events: VecDeque::new() };
+    let ward = Ward {
+        guardian,
+        bell: None,
+        taken: false,
+        created: false,
+        over: false,
+        settling: false,
+        events: VecDeque::new(),
+    };
     machine.wards.all.insert(pid, ward);
     Ok(())
 }
@@ -250,7 +268,9 @@ pub fn attend(machine: &mut Machine) -> Vec<(Tid, Errno)> {
         let (tid, done) = match wish {
             Wish::Go(tid) => (tid, go(machine, tid)),
             Wish::Stop(tid) if machine.wards.held.contains_key(&tid) => {
-                said_to_stand(machine, tid);
+                let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+                machine.wards.tell(pid, [kind::STOPPED, tid as u64, 0, 0]);
+                settle(machine, pid);
                 (tid, Ok(()))
             }
             Wish::Stop(tid) => {
@@ -296,8 +316,7 @@ pub fn holds_new(machine: &mut Machine, tid: Tid) -> bool {
     if tid == pid {
         machine.wards.offered.insert(pid, guardian);
     }
-    machine.wards.held.insert(tid, Hold::New);
-    machine.wards.tell(ward, event);
+    hold(machine, (ward, tid), Hold::New, event);
     true
 }
 
@@ -327,9 +346,16 @@ fn holds(machine: &mut Machine, pid: i32, tid: Tid, event: [u64; 4]) -> bool {
     if !machine.wards.all.contains_key(&pid) {
         return false;
     }
-    machine.wards.held.insert(tid, Hold::Continue);
-    machine.wards.tell(pid, event);
+    hold(machine, (pid, tid), Hold::Continue, event);
     true
+}
+
+/// Holds a thread and tells the guardian of a ward why, and when all that is to stand still does.
+fn hold(machine: &mut Machine, (ward, tid): (i32, Tid), hold: Hold, event: [u64; 4]) {
+    machine.wards.wanted.remove(&tid);
+    machine.wards.held.insert(tid, hold);
+    machine.wards.tell(ward, event);
+    settle(machine, ward);
 }
 
 /// Whether a thread is to stand still where it is.
@@ -339,23 +365,16 @@ pub fn wants(machine: &Machine, tid: Tid) -> bool {
 
 /// Keeps a thread that has been interrupted.
 pub fn keep(machine: &mut Machine, tid: Tid, was_calm: bool, group: bool) {
-    machine.wards.wanted.remove(&tid);
-    let hold = match (group, was_calm) {
+    let how = match (group, was_calm) {
         (true, _) => Hold::Group,
         (false, true) => Hold::Calm,
         (false, false) => Hold::Continue,
     };
-    machine.wards.held.insert(tid, hold);
-    said_to_stand(machine, tid);
+    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    hold(machine, (pid, tid), how, [kind::STOPPED, tid as u64, 0, 0]);
 }
 
-/// Tells the guardian that a thread stands still, and when they all do.
-fn said_to_stand(machine: &mut Machine, tid: Tid) {
-    let Some(pid) = machine.threads.get(&tid).map(|thread| thread.pid) else { return };
-    machine.wards.tell(pid, [kind::STOPPED, tid as u64, 0, 0]);
-    settle(machine, pid);
-}
-
+/// Tells the guardian of a process that all of its threads stand still, once they do.
 fn settle(machine: &mut Machine, pid: i32) {
     let stands = |tid: &Tid| machine.wards.held.contains_key(tid);
     let all = threads_of(machine, pid).iter().all(stands);
@@ -396,6 +415,9 @@ pub fn gone(machine: &mut Machine, pid: i32, tid: Tid, status: i32, last: bool) 
     machine.wards.tell(pid, [kind::GONE, tid as u64, status as u32 as u64, 0]);
     settle(machine, pid);
     if last {
+        if let Some(ward) = machine.wards.all.get_mut(&pid) {
+            ward.over = true;
+        }
         ended(machine, pid, true);
     }
 }
