@@ -4,8 +4,9 @@
 //! its threads, as `cputrack` does) may call `cpc_enable` and `cpc_disable` without having bound
 //! anything. The counters are the controller's, so it is asked: it listens at a datagram socket in
 //! the abstract namespace, named after its process, and whom to ask the kernel says, as the
-//! thread's tracer, or the host of the virtual CPU. Either side believes only the process that the kernel says has written. Where
-//! nobody traces the thread, or the tracer does not listen, there is no controller.
+//! thread's tracer, or the host of the virtual CPU. Either side believes only the process that the
+//! kernel says has written. Where nobody traces the thread, or the tracer does not listen, there is
+//! no controller.
 
 use std::io::Write;
 use std::mem::MaybeUninit;

@@ -1,5 +1,6 @@
 //! libpctx on the virtual CPU, where ptrace is the host's own and the host is asked instead: programs hear the same as
 //! natively. Skipped where `lwp` is not built.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 
 use std::env;
 use std::fs;
@@ -85,8 +86,11 @@ fn clients_hear_the_same() {
     ];
     for words in scenarios {
         let natively = run(&[&[client.to_str().unwrap()], *words].concat());
-        let virtually =
-            run(&[&[lwp.to_str().unwrap(), "run", "--", client.to_str().unwrap()], *words].concat());
+        let virtually = run(&[
+            &[lwp.to_str().unwrap(), "run", "--", client.to_str().unwrap()],
+            *words,
+        ]
+        .concat());
         assert_eq!(printed(&virtually), printed(&natively), "{words:?}");
         assert_eq!(virtually.status, natively.status, "{words:?}: {virtually:?}");
         assert_eq!(virtually.stderr, natively.stderr, "{words:?}");

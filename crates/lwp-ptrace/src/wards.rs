@@ -1,13 +1,14 @@
 //! Control of a process where ptrace is the virtual CPU's own.
 //!
-//! A program on the virtual CPU cannot trace another: the host does. It can ask the host to tell it of another
-//! program's threads, forks, execs and exits, and to hold a thread at each of these, by requests of ptrace(2) that no
-//! kernel has. The process that asks is the *guardian*, the other one its *ward*.
+//! A program on the virtual CPU cannot trace another: the host does. It can ask the host to tell it
+//! of another program's threads, forks, execs and exits, and to hold a thread at each of these, by
+//! requests of ptrace(2) that no kernel has. The process that asks is the *guardian*, the other one
+//! its *ward*.
 //!
 //! | request | argument | result |
 //! | --- | --- | --- |
 //! | [`PROBE`] | | 0 |
-//! | [`TAKE`] | process; an eventfd that every event adds one to; [`CREATED`], [`STAND`] | events of it are kept from now on |
+//! | [`TAKE`] | process; an eventfd that counts events; flags | its events are kept from now on |
 //! | [`GO`] | thread | it goes on, if it is held |
 //! | [`STOP`] | thread | it stands still soon |
 //! | [`NEXT`] | ward; four words of memory | 1, and the next event there; 0 where there is none |
@@ -49,7 +50,8 @@ pub const CREATED: u64 = 1;
 /// Flag of [`TAKE`]: every thread is to stand still.
 pub const STAND: u64 = 2;
 
-/// Kinds of events. The thread is held, but for [`kind::GONE`], [`kind::STANDING`] and [`kind::LEFT`].
+/// Kinds of events. The thread is held, save by [`kind::GONE`], [`kind::STANDING`] and
+/// [`kind::LEFT`].
 pub mod kind {
     /// A new thread.
     pub const THREAD: u64 = 1;
@@ -89,7 +91,7 @@ pub enum Event {
         tid: i32,
         /// Its status, as of wait(2).
         status: i32,
-        /// Whether others of its process go on.
+        /// True if others of its process go on.
         alone: bool,
     },
     /// See [`kind::GONE`].
@@ -124,7 +126,8 @@ impl Event {
     }
 }
 
-/// Whether the host of the virtual CPU takes requests of this process. The kernel knows none of them.
+/// Returns whether the host of the virtual CPU takes requests of this process. The kernel knows
+/// none of them.
 pub fn are_had() -> bool {
     sys::ptrace_request(PROBE, 0, 0, 0) == Ok(0)
 }
@@ -133,7 +136,8 @@ pub fn are_had() -> bool {
 ///
 /// # Errors
 ///
-/// ESRCH if the virtual CPU runs no such process, EBUSY if it is another process's ward, EPERM if it is another user's.
+/// ESRCH if the virtual CPU runs no such process, EBUSY if it is another process's ward, EPERM if
+/// it is another user's.
 pub fn take(pid: i32, bell: &OwnedFd, flags: u64) -> Result<()> {
     sys::ptrace_request(TAKE, pid, bell.as_raw_fd() as u64, flags).map(drop)
 }
@@ -182,7 +186,7 @@ pub fn next(pid: i32) -> Result<Option<Event>> {
     }
 }
 
-/// How often it is looked whether an awaited event has come.
+/// The time between two looks for an awaited event.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// Starts `program` as a ward, held before its first instruction.

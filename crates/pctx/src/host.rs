@@ -1,4 +1,5 @@
-//! Control on the virtual CPU, whose host is the tracer of every process there and is asked instead.
+//! Control on the virtual CPU, whose host is the tracer of every process there and is asked
+//! instead.
 
 use std::os::fd::OwnedFd;
 

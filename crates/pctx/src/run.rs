@@ -417,7 +417,12 @@ impl Pctx {
     }
 
     /// A thread is gone.
-    pub(crate) fn ended(&self, tid: Pid, status: Status, handlers: &mut dyn Handlers) -> Option<End> {
+    pub(crate) fn ended(
+        &self,
+        tid: Pid,
+        status: Status,
+        handlers: &mut dyn Handlers,
+    ) -> Option<End> {
         let mut end = None;
         if tid == self.pid {
             // The leader's status comes last: threads that are still listed vanished unseen.

@@ -3,8 +3,8 @@
 use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, Tracee, sys};
 
-use super::{Handled, wards};
 use super::signals::rearm;
+use super::{Handled, wards};
 use crate::machine::{Machine, Mode};
 
 /// A thread is about to end: where it is decides what its last fragment counts.

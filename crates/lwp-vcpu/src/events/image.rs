@@ -4,8 +4,8 @@ use std::fs;
 
 use lwp_ptrace::{Tid, Tracee, sys};
 
-use super::{Handled, wards};
 use super::departure::release;
+use super::{Handled, wards};
 use crate::machine::{Machine, Process};
 
 /// Starts a process's new image: the process as a whole, with its one thread stopped at the first

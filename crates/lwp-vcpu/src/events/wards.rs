@@ -1,9 +1,10 @@
 //! Processes of the program that others of it control: libpctx on the virtual CPU.
 //!
-//! The host is the tracer of both, so it tells the one (the *guardian*) of the events of the other (its *ward*), and
-//! keeps a thread in the ptrace stop in which it is anyway until the guardian lets it go on. A guardian asks by
-//! requests of ptrace(2) that no kernel has ([`lwp_ptrace::wards`]); the server answers them, and leaves to the tracer
-//! what takes ptrace. Guardians see no registers and no memory: they can do no more than the kernel lets them.
+//! The host is the tracer of both, so it tells the one (the *guardian*) of the events of the other
+//! (its *ward*), and keeps a thread in the ptrace stop in which it is anyway until the guardian
+//! lets it go on. A guardian asks by requests of ptrace(2) that no kernel has
+//! ([`lwp_ptrace::wards`]); the server answers them, and leaves to the tracer the part that takes
+//! ptrace. Guardians see no registers and no memory: they can do no more than the kernel lets them.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -26,10 +27,10 @@ const SYS_EXIT: u64 = 60;
 const EPERM: Errno = Errno(1);
 const EFAULT: Errno = Errno(14);
 const EBUSY: Errno = Errno(16);
-/// Events that are kept for a guardian that does not ask for them. Each but a few belongs to a thread that is held.
+/// Events that are kept for a guardian that does not ask for them. Most belong to held threads.
 const MOST_EVENTS: usize = 1 << 16;
 
-/// How a thread that is held goes on.
+/// The way in which a held thread goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     /// It has not begun yet.
@@ -59,7 +60,7 @@ struct Ward {
     events: VecDeque<[u64; 4]>,
 }
 
-/// What only the tracer can do.
+/// A request that only the tracer can meet.
 #[derive(Clone, Copy, Debug)]
 enum Wish {
     Go(Tid),
@@ -93,22 +94,21 @@ impl Wards {
 
 /// Answers a request of `tid`, if the call is one: `None` for any other.
 pub fn asked(machine: &mut Machine, tid: Tid, call: &Pending) -> Option<i64> {
-    let [request, pid, address, data] = call.args;
-    if call.number != crate::syscalls::nr::PTRACE || !(door::PROBE..=door::GUARDIAN).contains(&request) {
+    if call.number != crate::syscalls::nr::PTRACE
+        || !(door::PROBE..=door::GUARDIAN).contains(&call.args[0])
+    {
         return None;
     }
-    let answered = answer(machine, tid, request, pid as i32, address, data);
+    let answered = answer(machine, tid, call.args);
     Some(answered.unwrap_or_else(|error| -i64::from(error.0)))
 }
 
 fn answer(
     machine: &mut Machine,
     tid: Tid,
-    request: u64,
-    pid: i32,
-    address: u64,
-    data: u64,
+    [request, pid, address, data]: [u64; 4],
 ) -> Result<i64, Errno> {
+    let pid = pid as i32;
     let me = machine.threads.get(&tid).map(|thread| thread.pid).ok_or(Errno::ESRCH)?;
     let mine = |machine: &Machine, pid| match machine.wards.all.get(&pid) {
         Some(ward) if ward.guardian == me => Ok(()),
@@ -159,7 +159,7 @@ fn answer(
     Ok(0)
 }
 
-/// Whether the numbers of processes that a thread knows are not ours.
+/// Returns whether the numbers of processes that a thread knows are not ours.
 fn sees_other_numbers(tid: Tid) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -198,8 +198,8 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
     Ok(())
 }
 
-/// Whether the kernel would let `me` trace `pid`, as far as can be seen from outside: both are one user's and dumpable,
-/// or `me` may trace anything.
+/// Returns whether the kernel would let `me` trace `pid`, as far as can be seen from outside: both
+/// are one user's and dumpable, or `me` may trace anything.
 fn may_control(me: i32, pid: i32) -> bool {
     let (mine, theirs) = (Status::read(me), Status::read(pid));
     if mine.signals("CapEff:").is_some_and(|capabilities| capabilities & CAP_SYS_PTRACE != 0) {
@@ -358,7 +358,7 @@ fn hold(machine: &mut Machine, (ward, tid): (i32, Tid), hold: Hold, event: [u64;
     settle(machine, ward);
 }
 
-/// Whether a thread is to stand still where it is.
+/// Returns whether a thread is to stand still where it is.
 pub fn wants(machine: &Machine, tid: Tid) -> bool {
     machine.wards.wanted.contains(&tid)
 }

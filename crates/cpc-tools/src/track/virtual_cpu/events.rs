@@ -1,5 +1,5 @@
-//! The events of `cputrack --lwp`: exact counts of all that a thread executes, and what a unit of Lightweight
-//! Profiling would count of it.
+//! The events of `cputrack --lwp`: exact counts of all that a thread executes, and those that a
+//! unit of Lightweight Profiling would have of it.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ pub(super) enum Clock {
 }
 
 impl Clock {
-    /// The clocks that so many instructions take while no cache and no predictor is modelled (DEV-36).
+    /// The clocks of so many instructions while no cache and no predictor is modelled (DEV-36).
     fn of(self, instructions: u64) -> u64 {
         let machine = LwpConfig::default().machine;
         let cycles = CoreClock::new(machine.clock).retire_many(instructions);
@@ -95,8 +95,8 @@ pub fn listing() -> String {
     for (names, _) in EVENTS {
         let _ = writeln!(text, "{:>17}{}", "", names.join(" "));
     }
-    text += "\n\tCounted exactly, in user mode, for every thread all the time. Those of lwp_ are what\n\
-             \tLightweight Profiling counts, in a run of their own: lwp_dme misses of a modelled\n\
+    text += "\n\tCounted exactly, in user mode, for every thread all the time. Those of lwp_ are\n\
+             \twhat Lightweight Profiling counts, in a run of their own: lwp_dme misses of a modelled\n\
              \tdata cache, lwp_cnh and lwp_rnh clocks of a modelled processor that waits for\n\
              \tnothing. Misses and clocks take two runs.\n";
     text
@@ -173,7 +173,8 @@ pub(super) fn sampling(specs: &[Columned]) -> Result<Vec<Sampling>, Failure> {
     let misses = |event: &Sampling| event.what == Sampled::DcacheMisses;
     if clocks && sampling.iter().any(misses) {
         return Err(Failure::Usage(
-            "lwp_cnh and lwp_rnh are clocks of a processor that does not wait for memory: count lwp_dme in another run"
+            "lwp_cnh and lwp_rnh are clocks of a processor that does not wait for memory: count \
+             lwp_dme in another run"
                 .into(),
         ));
     }
