@@ -113,6 +113,38 @@ fn lwp_spec_10_the_published_sequence() {
     }
 }
 
+/// A 32-bit program on the reference, which is not on the virtual CPU: nine entries, four and five. Skipped where the
+/// compiler makes none.
+///
+/// Spec: LWP §5.2, §10
+#[test]
+fn lwp_spec_10_the_published_sequence_in_32_bits() {
+    let dir = TempDir::new();
+    let probe = dir.path().join("probe.c");
+    std::fs::write(&probe, "#include <stdio.h>\nint main(void) { return 0; }\n").unwrap();
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-m32", "-o"]).arg(dir.path().join("probe")).arg(&probe);
+    if !compiler.output().is_ok_and(|made| made.status.success()) {
+        eprintln!("skipped: gcc -m32 makes no program; Debian has what it lacks in gcc-multilib");
+        return;
+    }
+    for flags in [["-m32", "-std=c99", "-O1"], ["-m32", "-mlwp", "-O2"]] {
+        let program = compile("gcc", &flags, "tests/lwp/sequence.c", dir.path());
+        let command = [REFERENCE.into(), "--".into(), program.into_os_string()];
+        let outcome = run(command.to_vec(), dir.path());
+        assert_eq!(outcome.end, End::Code(0), "{outcome:?}");
+        let printed = String::from_utf8_lossy(&outcome.stdout);
+        let mut lines = printed.lines();
+        assert_eq!(lines.next(), Some("flags 2 head 192 missed 0 counter 9"));
+        for name in "I0 V0 I7 V10 I14 V20 I21 I28 V30".split(' ') {
+            let rest = if name.starts_with('I') { "4567 deadbeef 0" } else { "cad badf00d 0" };
+            assert_eq!(lines.next(), Some(&*format!("{name} {rest}")));
+        }
+        let summary = ["9 entries in ring buffer", "4 LWPVAL instructions, 5 LWPINS instructions"];
+        assert_eq!(lines.collect::<Vec<_>>(), summary);
+    }
+}
+
 /// Spec: LWP §5.4 to §5.7, §6.4
 #[test]
 fn lwp_spec_5_7_a_record_is_made_once_however_often_signals_interrupt() {

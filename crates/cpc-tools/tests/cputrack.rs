@@ -314,7 +314,8 @@ fn wrong_calls_end_with_2_and_the_usage() {
         &["-T", "never", "-c", "page-faults", "true"],
         &["--lwp", "-c", "cycles", "true"],
         &["--lwp", "-c", "lwp_dme,instructions", "true"],
-        &["--lwp", "-c", "lwp_cnh", "true"],
+        &["--lwp", "-c", "lwp_cnh,lwp_dme", "true"],
+        &["--lwp", "-c", "lwp_rnh,branches", "true"],
     ] {
         let output = cputrack(words);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -473,6 +474,20 @@ fn the_virtual_cpu_counts_as_lightweight_profiling_does() {
     assert!(many[1] > instructions + 2 * 2900 * 2 && many[2] >= branches + 2 * 2900, "{many:?}");
 }
 
+/// Clocks are those of the formula for a processor that waits for nothing: DEV-36.
+#[test]
+fn the_virtual_cpu_counts_modelled_clocks() {
+    let rows = rows(&["--lwp", "-T0", "-c", "lwp_ire,lwp_cnh,lwp_rnh", "true"]);
+    let [instructions, core, reference] = counts(tagged(&rows, "exit")[0], 3)[..] else {
+        panic!("{rows:?}")
+    };
+    let machine = lwp_uarch::presets::by_name("generic").unwrap();
+    let width = u64::from(machine.clock.instructions_per_cycle_256);
+    assert_eq!(core, instructions * 256 / width);
+    let hz = (u128::from(machine.reference_hz), u128::from(machine.core_hz));
+    assert_eq!(u128::from(reference), u128::from(core) * hz.0 / hz.1);
+}
+
 /// So do the children that are followed, each by a controller of its own.
 #[test]
 fn followed_children_switch_their_counters() {
@@ -569,4 +584,15 @@ fn the_virtual_cpu_tells_the_same_story() {
         expected.sort_by_key(|line| &line[..3]);
         assert_eq!(told, expected, "{here:?}");
     }
+    // Beside the program on the virtual CPU, and asking its host. Skipped where `lwp` is not built.
+    let lwp = Path::new(CPUTRACK).with_file_name("lwp");
+    if !lwp.exists() {
+        eprintln!("skipped: {} is not built", lwp.display());
+        return;
+    }
+    let mut command = Command::new("timeout");
+    command.args(["-k", "1", "60"]).arg(lwp).args(["run", "--", CPUTRACK, "-efvn", "-T", "0"]);
+    let output = command.args(["-c", "page-faults", program]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(story(&lines(&output.stdout)), expected, "{output:?}");
 }

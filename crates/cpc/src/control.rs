@@ -4,8 +4,9 @@
 //! its threads, as `cputrack` does) may call `cpc_enable` and `cpc_disable` without having bound
 //! anything. The counters are the controller's, so it is asked: it listens at a datagram socket in
 //! the abstract namespace, named after its process, and whom to ask the kernel says, as the
-//! thread's tracer. Either side believes only the process that the kernel says has written. Where
-//! nobody traces the thread, or the tracer does not listen, there is no controller.
+//! thread's tracer, or the host of the virtual CPU. Either side believes only the process that the
+//! kernel says has written. Where nobody traces the thread, or the tracer does not listen, there is
+//! no controller.
 
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -21,6 +22,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrAny,
     SocketAddrUnix, SocketFlags, SocketType, bind, recvmsg, sendto, socket_with,
 };
+
+use lwp_ptrace::wards;
 
 use crate::error::{Error, Result};
 use crate::{set, sys};
@@ -123,9 +126,13 @@ fn number_in(text: &[u8], field: &str) -> Option<i32> {
 /// controller does not answer.
 pub(crate) fn ask(running: bool) -> Result<()> {
     let none = Error::invalid("the thread has no counters");
-    let tracer = status(0, "TracerPid").filter(|tid| *tid != 0).ok_or(none.clone())?;
-    // It is a thread that traces; it is its process that listens.
-    let controller = status(tracer, "Tgid").ok_or(none.clone())?;
+    let tracer = status(0, "TracerPid").filter(|tid| *tid != 0);
+    let controller = match tracer {
+        // It is a thread that traces; it is its process that listens.
+        Some(tracer) => status(tracer, "Tgid"),
+        None => wards::guardian(0),
+    };
+    let controller = controller.ok_or(none.clone())?;
     let tid = sys::thread_id();
     let silent = Error::new(libc::EAGAIN, "the controlling process does not answer");
     let socket = socket(SocketFlags::empty()).map_err(|_| silent.clone())?;

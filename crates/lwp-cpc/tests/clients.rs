@@ -149,7 +149,7 @@ fn counts_are_those_of_lwp_stat() {
     assert_eq!(libcpc(few), 300_002);
 }
 
-/// A controller in C, where libpctx has been built as well.
+/// A controller in C, where libpctx has been built as well; on the virtual CPU too, as far as that is built.
 #[test]
 fn a_controlled_program_switches_its_counters() {
     let pctx = env::current_exe().unwrap().with_file_name("liblwp_pctx.so");
@@ -167,10 +167,15 @@ fn a_controlled_program_switches_its_counters() {
     compiler.arg("-L").arg(folder).args(["-lcpc", "-lpctx"]);
     compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
     assert!(compiler.status().unwrap().success());
-    let output = Command::new("timeout").args(["-k", "1", "60"]).arg(&program).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{:?}: {errors}", output.status);
-    assert!(output.stdout.is_empty());
+    let lwp = built().join("lwp");
+    let virtually: &[&str] = &[lwp.to_str().unwrap(), "run", "--"];
+    for before in [&[][..], virtually].into_iter().take(1 + usize::from(lwp.exists())) {
+        let mut command = Command::new("timeout");
+        let output = command.args(["-k", "1", "60"]).args(before).arg(&program).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{:?}: {errors}", output.status);
+        assert!(output.stdout.is_empty());
+    }
 }
 
 /// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, as far as it is built.

@@ -22,7 +22,7 @@ mod known_cut;
 mod low_window;
 mod request;
 
-pub use fields::{NO_PROCESSOR, PROCESSOR_SEGMENT, RESULT_NARROW, Slot};
+pub use fields::{CORE_BY_RDPID, NO_PROCESSOR, PROCESSOR_SEGMENT, RESULT_NARROW, Slot};
 pub use known_cut::KnownCut;
 pub use low_window::{INDEX_MASK, KnownCpuid, Layout, TABLE_SLOTS, TargetFeatures};
 pub use request::{RequestKind, SyscallClass};

@@ -16,6 +16,7 @@ pub mod sys;
 pub mod tracee;
 pub mod userfault;
 pub mod vectors;
+pub mod wards;
 
 pub use regs::Regs;
 pub use shm::{FileMap, SharedFile, SharedMemory};

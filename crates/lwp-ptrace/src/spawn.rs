@@ -110,7 +110,7 @@ pub fn untraced(
     Ok(child.done())
 }
 
-fn plan(
+pub(crate) fn plan(
     program: &OsStr,
     argv: &[impl AsRef<OsStr>],
     environment: Option<&[Variable]>,

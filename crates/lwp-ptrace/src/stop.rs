@@ -31,6 +31,15 @@ pub enum Stop {
 }
 
 impl Stop {
+    /// The wait status of an end; 0 for any other stop.
+    pub fn status(self) -> i32 {
+        match self {
+            Self::Exited(code) => code << 8,
+            Self::Killed { signal, core } => signal | if core { 0x80 } else { 0 },
+            _ => 0,
+        }
+    }
+
     /// Classifies a wait status.
     pub fn from_status(status: i32) -> Self {
         if libc::WIFEXITED(status) {

@@ -60,6 +60,18 @@ fn ptrace(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> Result<l
     check(unsafe { libc::ptrace(request, tid, addr, data) })
 }
 
+/// A request that the kernel does not know; see [`crate::wards`].
+pub(crate) fn ptrace_request(request: u64, pid: i32, addr: u64, data: u64) -> Result<i64> {
+    ptrace(request as libc::c_uint, pid, addr as usize, data as usize)
+}
+
+/// The same for one that stores four words. `None` where it says that it has not.
+pub(crate) fn ptrace_words(request: u64, pid: i32) -> Result<Option<[u64; 4]>> {
+    let mut words = [0u64; 4];
+    let stored = ptrace(request as libc::c_uint, pid, (&raw mut words).addr(), 0)?;
+    Ok((stored != 0).then_some(words))
+}
+
 /// PTRACE_SEIZE with options.
 pub fn seize(tid: i32, options: i32) -> Result<()> {
     ptrace(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)

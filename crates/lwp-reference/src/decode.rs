@@ -8,9 +8,13 @@ use lwp_arch::insn::{self, CodeSize, Gpr, Operands};
 use lwp_arch::retired::{AccessKind, BranchKind};
 use lwp_arch::xsave::image::Save;
 use lwp_arch::{AppPc, LinearAddr};
+use lwp_model::Cpu;
 use lwp_ptrace::Vectors;
 use lwp_ptrace::regs::{Raw, general_value};
 use lwp_uarch::{Operand, Step};
+
+/// Code segment of 32-bit programs.
+const CS_32: u64 = 0x23;
 
 /// Longest instruction in bytes.
 pub const LONGEST: usize = 15;
@@ -19,6 +23,8 @@ const ZERO_FLAG: u64 = 1 << 6;
 /// An instruction that is about to be executed with known registers.
 #[derive(Clone, Debug)]
 pub struct Decoded {
+    /// The mode in which it is executed.
+    pub cpu: Cpu,
     /// Its address.
     pub ip: u64,
     /// Address of the byte behind it.
@@ -85,10 +91,14 @@ impl Decoded {
     /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with. The vector registers
     /// are asked for where the instruction finds operands by them.
     pub fn new(code: &[u8], regs: &Raw, vectors: impl FnOnce() -> Option<Vectors>) -> Self {
-        let mut decoder = Decoder::with_ip(64, code, regs.rip, DecoderOptions::NONE);
+        let (cpu, bits, size) = match regs.cs {
+            CS_32 => (Cpu::user_32(), 32, CodeSize::Bits32),
+            _ => (Cpu::user_64(), 64, CodeSize::Bits64),
+        };
+        let mut decoder = Decoder::with_ip(bits, code, regs.rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
         let mnemonic = instruction.mnemonic();
-        let action = match (mnemonic, insn::decode(code, CodeSize::Bits64)) {
+        let action = match (mnemonic, insn::decode(code, size)) {
             (_, Ok(lwp)) => Action::Lwp(lwp),
             (Mnemonic::Cpuid, _) => Action::Cpuid,
             (Mnemonic::Xgetbv, _) => Action::Xgetbv,
@@ -123,6 +133,7 @@ impl Decoded {
         }
         let branch = branch_kind(&instruction).map(|kind| (kind, taken(&instruction, regs)));
         Self {
+            cpu,
             ip: regs.rip,
             fall_through: instruction.next_ip(),
             action,

@@ -2,7 +2,7 @@
 
 use lwp_arch::insn::{Gpr, Instruction, Mnemonic, Segment};
 use lwp_arch::{AppPc, Fault, LinearAddr};
-use lwp_model::{Cpu, LinearMemory, Registers};
+use lwp_model::{LinearMemory, Registers};
 use lwp_ptrace::Regs;
 use lwp_ptrace::regs::{Raw, general};
 
@@ -56,7 +56,7 @@ pub fn execute(
     let (unit, surroundings) = (thread.unit.clone(), thread.surroundings.clone());
     let mut written = Undo::new(memory);
     thread.unit.execute(
-        &Cpu::user_64(),
+        &decoded.cpu,
         instruction,
         AppPc(decoded.ip),
         &mut ThreadRegisters(&mut after.0),

@@ -2,7 +2,7 @@
 
 use lwp_arch::retired::{Access, Branch};
 use lwp_arch::{AppPc, Fault, LinearAddr, Retired};
-use lwp_model::{Cpu, LwpUnit, Signals, Xorshift32};
+use lwp_model::{LwpUnit, Signals, Xorshift32};
 use lwp_ptrace::sys::SigInfo;
 use lwp_ptrace::{Regs, Stop};
 use lwp_uarch::{Model, Operand};
@@ -144,7 +144,7 @@ impl Thread {
             crosses_privilege: false,
         };
         let surroundings = &mut self.surroundings;
-        match self.unit.retire(&Cpu::user_64(), &retired, memory, surroundings) {
+        match self.unit.retire(&decoded.cpu, &retired, memory, surroundings) {
             Ok(_) => {
                 surroundings.ticks += 1;
                 Ok(())

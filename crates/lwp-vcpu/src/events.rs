@@ -15,6 +15,7 @@ mod renewal;
 pub mod rest;
 mod signals;
 mod trap_flag;
+pub mod wards;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -241,6 +242,12 @@ impl<'a> Tracer<'a> {
         for tid in std::mem::take(&mut machine.needy) {
             let _ = sys::interrupt(tid);
         }
+        for (tid, error) in wards::attend(&mut machine) {
+            if error != Errno::ESRCH {
+                let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+                self.end(pid, &format!("thread {tid} was held and cannot go on: {error}"));
+            }
+        }
         for (pid, what) in std::mem::take(&mut machine.forgeries) {
             let reason = format!("it has forged a request to the virtual CPU: {what}");
             if let Some(process) = machine.processes.get(&pid) {
@@ -298,7 +305,9 @@ impl<'a> Tracer<'a> {
     fn detach_all(&mut self) {
         self.detaching = true;
         self.status.get_or_insert(ExitStatus::Detached);
-        for &tid in lock(self.machine).threads.keys() {
+        let mut machine = lock(self.machine);
+        wards::let_all_go(&mut machine);
+        for &tid in machine.threads.keys() {
             let _ = sys::interrupt(tid);
         }
     }
@@ -319,6 +328,7 @@ impl<'a> Tracer<'a> {
         let machine = self.machine;
         let mut machine = lock(machine);
         trace(&machine, tid, stop);
+        wards::stopped(&mut machine, tid);
         let known = machine.threads.contains_key(&tid);
         let was_calm = end_calm(&mut machine, tid, stop);
         if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
@@ -341,6 +351,10 @@ impl<'a> Tracer<'a> {
             Stop::Group(_) if renewal::concerns(&machine, tid) => {
                 renewal::park(&mut machine, tid, true)
             }
+            Stop::Group(_) if wards::wants(&machine, tid) => {
+                wards::keep(&mut machine, tid, false, true);
+                Ok(())
+            }
             Stop::Group(_) => sys::listen(tid),
             Stop::Interrupted if self.detaching && in_place(&machine, tid) => {
                 detach_thread(&mut machine, tid)
@@ -351,6 +365,7 @@ impl<'a> Tracer<'a> {
             Stop::Other(_) => Tracee(tid).cont(0),
         };
         renewal::press(&mut machine, tid);
+        wards::press(&mut machine, tid);
         // A thread that is gone under our hands reports its end by itself.
         if let Err(error) = result
             && error != Errno::ESRCH
@@ -376,6 +391,10 @@ impl<'a> Tracer<'a> {
     fn gone(&mut self, machine: &mut Machine, tid: Tid, stop: Stop) {
         let pid = machine.threads.get(&tid).map(|thread| thread.pid);
         machine.remove_thread(tid);
+        if let Some(pid) = pid {
+            let last = !machine.threads.values().any(|thread| thread.pid == pid);
+            wards::gone(machine, pid, tid, stop.status(), last);
+        }
         if tid == self.first {
             self.status = Some(match stop {
                 Stop::Killed { .. } if self.lost => ExitStatus::Code(LOST),
@@ -524,6 +543,10 @@ fn interrupted(machine: &mut Machine, tid: Tid, was_calm: bool) -> Handled {
         Mode::Running if renewal::concerns(machine, tid) => renewal::park(machine, tid, false),
         Mode::Running => match thread.need {
             Some(need) => satisfy(machine, tid, need),
+            None if wards::wants(machine, tid) => {
+                wards::keep(machine, tid, was_calm, false);
+                Ok(())
+            }
             None if was_calm => calm::looked_at(machine, tid),
             None => Tracee(tid).cont(0),
         },

@@ -317,6 +317,11 @@ fn spawn_error(program: &Path, error: SpawnError) -> Error {
         SpawnError::Nul => {
             Error::NotExecutable { program, cause: "an argument contains a NUL byte".into() }
         }
+        SpawnError::Trace(error) if lwp_ptrace::wards::are_had() => machine_error(
+            "tracing the program",
+            error,
+            "this is the virtual CPU already: run the inner command outside of `lwp`",
+        ),
         SpawnError::Trace(error) => machine_error(
             "tracing the program",
             error,

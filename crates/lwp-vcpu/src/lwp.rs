@@ -13,7 +13,7 @@ mod dcache;
 mod direct;
 mod due;
 mod instruction;
-mod interrupt;
+pub mod interrupt;
 mod known;
 mod leave;
 mod memory;

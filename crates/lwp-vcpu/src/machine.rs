@@ -20,6 +20,7 @@ use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::cpu_clock::CpuClocks;
 use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
+use crate::events::wards::Wards;
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -239,6 +240,8 @@ pub struct Machine {
     pub notices: Board,
     /// Files that processes have got in the place of those of `/proc`.
     pub seen: Seen,
+    /// Processes that others control.
+    pub wards: Wards,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -299,6 +302,7 @@ impl Machine {
             alone: Alone::default(),
             notices: Board::default(),
             seen: Seen::default(),
+            wards: Wards::default(),
             finished: false,
             started: Instant::now(),
             clocks: None,

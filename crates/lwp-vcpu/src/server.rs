@@ -17,6 +17,7 @@ use lwp_ptrace::{Tid, sys};
 
 use crate::AbortOnPanic;
 use crate::elf;
+use crate::events::wards;
 use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Mode, Need};
 use crate::notices::{self, Waiting};
@@ -540,8 +541,11 @@ impl Machine {
         };
         let context = self.contexts.context(slot);
         let file = self.random_file.as_ref().map(|(_, path)| path.as_str());
-        let (action, pending) = syscalls::before(context, tid, &mut stream, file);
+        let (action, mut pending) = syscalls::before(context, tid, &mut stream, file);
         self.random = random;
+        if let Some(result) = wards::asked(self, tid, &pending) {
+            pending.result = Some(result);
+        }
         (action != Before::Step).then_some(pending)
     }
 

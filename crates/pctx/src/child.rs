@@ -10,8 +10,9 @@
 use std::fs;
 use std::io::{Read, Write, pipe};
 
-use lwp_ptrace::{Errno, Regs, Tracee, sys};
+use lwp_ptrace::{Errno, Regs, Tracee, sys, wards};
 
+use crate::host::{self, Means};
 use crate::{Error, Pctx, Pid};
 
 /// The state that the copy must put back.
@@ -33,7 +34,30 @@ pub(crate) enum Followed {
 }
 
 /// Hands `child`, stopped for the first time, over to a copy of this process.
-pub(crate) fn follow(child: Pid, created: bool) -> Result<Followed, Error> {
+pub(crate) fn follow(means: Means, child: Pid, created: bool) -> Result<Followed, Error> {
+    match means {
+        Means::Ptrace => follow_tracee(child, created),
+        Means::Host => follow_ward(child, created),
+    }
+}
+
+/// The same where the host of the virtual CPU holds the child: it is given to the copy.
+fn follow_ward(child: Pid, created: bool) -> Result<Followed, Error> {
+    let (mut ready_out, mut ready_in) = pipe().map_err(system)?;
+    let Some(copy) = sys::fork_controller().map_err(Error::System)? else {
+        drop(ready_in);
+        // Until it has been given.
+        let mut byte = [0];
+        let _ = ready_out.read(&mut byte);
+        return host::adopt(child, created).map(|pctx| Followed::Copy(Box::new(pctx)));
+    };
+    let given = wards::give(child, copy);
+    let _ = ready_in.write_all(&[1]);
+    given.map_err(Error::System)?;
+    Ok(Followed::Original(copy))
+}
+
+fn follow_tracee(child: Pid, created: bool) -> Result<Followed, Error> {
     let tracee = Tracee(child);
     let (mut ready_out, mut ready_in) = pipe().map_err(system)?;
     let sleeper = put_to_sleep(tracee).map_err(Error::System)?;

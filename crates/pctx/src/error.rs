@@ -52,6 +52,12 @@ pub enum Error {
     /// A kernel thread.
     #[error("process {0} is a part of the kernel")]
     KernelThread(Pid),
+    /// A process beside the virtual CPU, asked for on it.
+    #[error(
+        "process {0} is not on the virtual CPU: a program there controls only programs of its own \
+             run; control it from outside"
+    )]
+    Outside(Pid),
     /// A process cannot control itself.
     #[error("a process cannot control itself")]
     Ourselves,
@@ -100,7 +106,7 @@ impl Error {
             Self::Nul(_) | Self::Ourselves | Self::OtherThread(_) => libc::EINVAL,
             Self::NoProcess(_) | Self::Zombie(_) => libc::ESRCH,
             Self::Traced { .. } => libc::EBUSY,
-            Self::Permission(_) | Self::KernelThread(_) => libc::EPERM,
+            Self::Permission(_) | Self::KernelThread(_) | Self::Outside(_) => libc::EPERM,
         }
     }
 }

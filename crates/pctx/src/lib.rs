@@ -30,6 +30,7 @@
 
 mod child;
 mod error;
+mod host;
 mod lwps;
 mod run;
 
@@ -42,12 +43,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 
 use lwp_ptrace::tracee::OPTIONS;
-use lwp_ptrace::{spawn, sys};
+use lwp_ptrace::{spawn, sys, wards};
 
 pub use error::{Error, search};
 pub use lwps::LwpId;
 pub use run::{End, Flow, Handlers, Status};
 
+use host::Means;
 use lwps::Lwps;
 
 /// A process id, a thread id.
@@ -57,6 +59,7 @@ pub type Pid = i32;
 #[derive(Debug)]
 pub struct Pctx {
     pid: Pid,
+    means: Means,
     /// True if it dies with us.
     created: Cell<bool>,
     lwps: RefCell<Lwps>,
@@ -97,9 +100,14 @@ impl Pctx {
     /// process dies.
     pub fn create(program: &OsStr, argv: &[OsString]) -> Result<Self, Error> {
         let file = error::search(program)?;
-        let tracee = spawn::spawn(file.as_os_str(), argv, None, false, 0)
-            .map_err(|error| Error::from_spawn(program, error))?;
-        Self::new(tracee.0, true, &[tracee.0])
+        let fd = sys::event_fd().map_err(Error::System)?;
+        let means = Means::here();
+        let spawned = match means {
+            Means::Ptrace => spawn::spawn(file.as_os_str(), argv, None, false, 0).map(|it| it.0),
+            Means::Host => wards::spawn(file.as_os_str(), argv, &fd),
+        };
+        let pid = spawned.map_err(|error| Error::from_spawn(program, error))?;
+        Ok(Self::with(means, fd, pid, true, &[pid]))
     }
 
     /// Takes over the live process `pid`, which stands still afterwards. It lives on if this
@@ -108,20 +116,21 @@ impl Pctx {
         if pid == std::process::id().cast_signed() {
             return Err(Error::Ourselves);
         }
-        let threads = spawn::attach(pid).map_err(|error| Error::from_attach(pid, error))?;
-        let mut tids: Vec<Pid> = threads.iter().map(|tracee| tracee.0).collect();
+        let fd = sys::event_fd().map_err(Error::System)?;
+        let means = Means::here();
+        let mut tids = match means {
+            Means::Ptrace => seized(pid)?,
+            Means::Host => host::capture(pid, &fd)?,
+        };
         // The leader is LWP 1.
         tids.sort_by_key(|tid| (*tid != pid, *tid));
-        for tid in &tids {
-            let _ = sys::set_options(*tid, OPTIONS & !libc::PTRACE_O_EXITKILL);
-        }
-        Self::new(pid, false, &tids)
+        Ok(Self::with(means, fd, pid, false, &tids))
     }
 
-    fn new(pid: Pid, created: bool, stopped: &[Pid]) -> Result<Self, Error> {
-        let fd = sys::event_fd().map_err(Error::System)?;
-        Ok(Self {
+    fn with(means: Means, fd: OwnedFd, pid: Pid, created: bool, stopped: &[Pid]) -> Self {
+        Self {
             pid,
+            means,
             created: Cell::new(created),
             lwps: RefCell::new(Lwps::stopped(stopped)),
             gone: Cell::new(false),
@@ -130,7 +139,7 @@ impl Pctx {
             copies: RefCell::default(),
             owner: thread::current().id(),
             thread: PhantomData,
-        })
+        }
     }
 
     /// The process's id.
@@ -182,6 +191,16 @@ impl Pctx {
     pub fn release(self) {
         drop(self);
     }
+}
+
+/// Takes over every thread of a live process by ptrace.
+fn seized(pid: Pid) -> Result<Vec<Pid>, Error> {
+    let threads = spawn::attach(pid).map_err(|error| Error::from_attach(pid, error))?;
+    let tids: Vec<Pid> = threads.iter().map(|tracee| tracee.0).collect();
+    for tid in &tids {
+        let _ = sys::set_options(*tid, OPTIONS & !libc::PTRACE_O_EXITKILL);
+    }
+    Ok(tids)
 }
 
 impl Drop for Pctx {

@@ -4,9 +4,10 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::{Errno, Stop, Tracee, sys};
+use lwp_ptrace::{Errno, Stop, Tracee, sys, wards};
 
 use crate::child::{self, Followed};
+use crate::host::Means;
 use crate::lwps::{Lwp, Lwps, State};
 use crate::{Error, LwpId, Pctx, Pid};
 use std::sync::atomic::Ordering;
@@ -231,7 +232,7 @@ impl Pctx {
         for lwp in self.threads() {
             if let State::Stopped(signal) = lwp.state {
                 // Where that fails it was killed meanwhile, and its status comes by itself.
-                let _ = sys::cont(lwp.tid, signal);
+                let _ = self.means.go(lwp.tid, signal);
                 self.lwps.borrow_mut().set(lwp.tid, State::Running);
             }
         }
@@ -244,6 +245,13 @@ impl Pctx {
 
     /// Takes every status there is.
     fn dispatch(&self, handlers: &mut dyn Handlers) -> Option<End> {
+        match self.means {
+            Means::Ptrace => self.dispatch_stops(handlers),
+            Means::Host => self.dispatch_events(handlers),
+        }
+    }
+
+    fn dispatch_stops(&self, handlers: &mut dyn Handlers) -> Option<End> {
         loop {
             let mut progress = false;
             for lwp in self.threads() {
@@ -318,11 +326,16 @@ impl Pctx {
                 }
             }
         }
+        self.made(new, maker, handlers);
+    }
+
+    /// Process `new`, which `maker` has made, stands still for the first time.
+    pub(crate) fn made(&self, new: Pid, maker: LwpId, handlers: &mut dyn Handlers) {
         if !handlers.follows_forks() {
-            let _ = sys::detach(new, 0);
+            self.means.let_new_go(new);
             return;
         }
-        match child::follow(new, self.created.get()) {
+        match child::follow(self.means, new, self.created.get()) {
             Ok(Followed::Original(copy)) => self.copies.borrow_mut().push(copy),
             Ok(Followed::Copy(child)) => {
                 // The parent is the original's to control. Nothing here may touch it again.
@@ -332,14 +345,14 @@ impl Pctx {
                 sys::exit_controller(0);
             }
             Err(error) => {
-                let _ = sys::detach(new, 0);
+                self.means.let_new_go(new);
                 handlers.not_followed(self, new, &error);
             }
         }
     }
 
     /// Another program was loaded, and the thread that asked for it is the only one left.
-    fn executed(&self, handlers: &mut dyn Handlers) -> Option<End> {
+    pub(crate) fn executed(&self, handlers: &mut dyn Handlers) -> Option<End> {
         for lwp in self.lwps() {
             if handlers.fini_lwp(self, lwp) == Flow::Stop {
                 return Some(End::Handler);
@@ -360,12 +373,23 @@ impl Pctx {
         let status = sys::event_message(tid).unwrap_or(0) as i32;
         // exit(2) ends a thread; exit_group(2), a signal or another thread's exec end them all.
         let alone = Tracee(tid).regs().is_ok_and(|regs| regs.0.orig_rax == libc::SYS_exit as u64);
+        self.leaving(tid, status, alone, handlers)
+    }
+
+    /// The same with its status, and whether it ends alone.
+    pub(crate) fn leaving(
+        &self,
+        tid: Pid,
+        status: i32,
+        alone: bool,
+        handlers: &mut dyn Handlers,
+    ) -> Option<End> {
         if alone && tid == self.pid {
             self.leader_status.set(Some(status));
         }
         let status = if alone { self.leader_status.get().unwrap_or(status) } else { status };
         let stop = self.last_words(tid, alone, Status(status), handlers);
-        let _ = sys::cont(tid, 0);
+        let _ = self.means.go(tid, 0);
         stop
     }
 
@@ -393,7 +417,12 @@ impl Pctx {
     }
 
     /// A thread is gone.
-    fn ended(&self, tid: Pid, status: Status, handlers: &mut dyn Handlers) -> Option<End> {
+    pub(crate) fn ended(
+        &self,
+        tid: Pid,
+        status: Status,
+        handlers: &mut dyn Handlers,
+    ) -> Option<End> {
         let mut end = None;
         if tid == self.pid {
             // The leader's status comes last: threads that are still listed vanished unseen.
@@ -420,7 +449,7 @@ impl Pctx {
         let deadline = Instant::now() + patience;
         for lwp in self.threads() {
             if matches!(lwp.state, State::Running | State::Listening) {
-                let _ = sys::interrupt(lwp.tid);
+                let _ = self.means.stop(lwp.tid);
             }
         }
         loop {
@@ -443,6 +472,10 @@ impl Pctx {
 
     /// Detaches from every thread.
     pub(crate) fn let_go(&self) {
+        if self.means == Means::Host {
+            let _ = wards::release(self.pid);
+            return;
+        }
         let _ = self.stop_all(&mut Ignore, PATIENCE);
         // A thread in vfork stops once its child is on its way; detaching takes a stop.
         let deadline = Instant::now() + PATIENCE;

@@ -227,11 +227,12 @@ fn threads_are_small_numbers() {
             expected.push(format!("{call} {lwp}"));
         }
     }
-    for lwp in 5..7 {
-        expected.push(format!("init_lwp {lwp}"));
-        expected.push(format!("lwp_create {lwp}"));
-    }
     assert_eq!(lines[..expected.len()], expected);
+    // Two that are made at once are heard of in any order.
+    let mut both = lines[expected.len()..][..4].to_vec();
+    both.sort();
+    assert_eq!(both, ["init_lwp 5", "init_lwp 6", "lwp_create 5", "lwp_create 6"]);
+    expected.extend(both);
     // All of them end with the process, in any order, and then it does.
     let mut last: Vec<&String> = lines[expected.len()..].iter().collect();
     let exit = last.pop().unwrap();
@@ -374,6 +375,11 @@ fn children_that_nobody_follows_run_on() {
     assert_eq!(lines, ["init_lwp 1", "fini_lwp 1", "exit 1 Some(3) None"]);
 }
 
+/// The state of a process that sleeps but for us: on the virtual CPU, where nobody sees that it is traced, it seems to run.
+fn standing() -> char {
+    if lwp_ptrace::wards::are_had() { 'R' } else { 't' }
+}
+
 #[test]
 fn ticks_come_while_it_runs_and_end_the_run() {
     let _one = alone();
@@ -389,7 +395,7 @@ fn ticks_come_while_it_runs_and_end_the_run() {
     // Deadlines that were missed use up ticks.
     assert!((2..=4).contains(&lines.len()) && lines[0] == "init_lwp 1", "{lines:?}");
     assert!(lines[1..].iter().all(|line| line == "tick 1"), "{lines:?}");
-    assert_eq!(state(pid), Some('t'), "left stopped");
+    assert_eq!(state(pid), Some(standing()), "left stopped");
     pctx.release();
     eventually("it sleeps on", || state(pid) == Some('S'));
     Command::new("kill").arg("-KILL").arg(pid.to_string()).status().unwrap();
@@ -423,7 +429,7 @@ fn a_run_can_be_ended_from_elsewhere() {
     });
     assert_eq!(pctx.run(None, None, &mut log), Ok(End::Terminated));
     thread.join().unwrap();
-    assert_eq!(state(pctx.pid()), Some('t'));
+    assert_eq!(state(pctx.pid()), Some(standing()));
     pctx.kill();
 }
 

@@ -113,8 +113,15 @@ fn lwp_spec_10_sample_program_in_64_bit_mode() {
 /// Spec: LWP §10
 #[test]
 fn lwp_spec_10_sample_program_in_32_bit_mode() {
-    let (_, records) = run(Processor::full(), false, EventFlags::VAL);
-    assert_eq!(order(&records), "I0 V0 I7 V10 I14 V20 I21 I28 V30");
+    for processor in [Processor::full(), Processor::shipped(presets::BULLDOZER)] {
+        let (machine, records) = run(processor, false, EventFlags::VAL);
+        assert_eq!(order(&records), "I0 V0 I7 V10 I14 V20 I21 I28 V30");
+        let samples = records.iter().filter(|record| record.event_id == 1).count();
+        assert_eq!((records.len(), samples, records.len() - samples), (9, 4, 5));
+        let block = machine.read_block();
+        assert_eq!((block.buffer_head_offset.get(), block.missed_events.get()), (192, 0));
+        assert_eq!(machine.counter(EventId::VALUE_SAMPLE), 9);
+    }
 }
 
 /// Without value samples the program falls back to LWPINS alone, with no event selected at all.

@@ -8,7 +8,7 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
 use super::departure::release;
-use super::{Handled, SIGKILL};
+use super::{Handled, SIGKILL, wards};
 use crate::contexts::FileId;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
@@ -237,6 +237,11 @@ fn copy(machine: &mut Machine, child: Tid, space: usize) -> usize {
 
 /// A new tracee's first stop: gives it its own context.
 pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
+    if wards::holds_new(machine, tid) { Ok(()) } else { begin_now(machine, tid) }
+}
+
+/// The same, whoever would like to have it held.
+pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
     let thread = machine.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.mode = Mode::Running;
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);

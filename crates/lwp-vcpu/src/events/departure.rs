@@ -3,8 +3,8 @@
 use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, Tracee, sys};
 
-use super::Handled;
 use super::signals::rearm;
+use super::{Handled, wards};
 use crate::machine::{Machine, Mode};
 
 /// A thread is about to end: where it is decides what its last fragment counts.
@@ -26,7 +26,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     if machine.config.warm.is_some() {
         machine.warm(tid);
     }
-    Tracee(tid).cont(0)
+    if wards::holds_exiting(machine, tid) { Ok(()) } else { Tracee(tid).cont(0) }
 }
 
 /// Whether a thread stands where it can be let go: in translated code, and in an address space that no other process
@@ -56,6 +56,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     machine.stop_clock(tid);
     machine.remove_thread(tid);
     if last && let Some(process) = machine.processes.remove(&pid) {
+        wards::left(machine, pid);
         machine.depart(process);
     }
     sys::detach(tid, 0)
@@ -75,6 +76,7 @@ pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
     if !machine.threads.values().any(|thread| thread.pid == pid)
         && let Some(process) = machine.processes.remove(&pid)
     {
+        wards::left(machine, pid);
         machine.depart(process);
     }
     sys::detach(tid, 0)

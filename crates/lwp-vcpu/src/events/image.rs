@@ -4,8 +4,8 @@ use std::fs;
 
 use lwp_ptrace::{Tid, Tracee, sys};
 
-use super::Handled;
 use super::departure::release;
+use super::{Handled, wards};
 use crate::machine::{Machine, Process};
 
 /// Starts a process's new image: the process as a whole, with its one thread stopped at the first
@@ -37,7 +37,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     match set_up {
         Ok(()) => {
             machine.enter(tid, &regs)?;
-            Tracee(tid).cont(0)
+            if wards::holds_image(machine, tid) { Ok(()) } else { Tracee(tid).cont(0) }
         }
         Err(reason) => {
             say_at_once(machine, report, regs.0.cs, &reason);

@@ -1,9 +1,12 @@
 //! What the routines need to execute LWPINS, LWPVAL and SLWPCB without the host, and what they did.
 
+use std::sync::OnceLock;
+
 use lwp_arch::{EventKind, RingOffset};
 use lwp_dbt::Slot;
-use lwp_dbt::context::PROCESSOR_SEGMENT;
+use lwp_dbt::context::{CORE_BY_RDPID, PROCESSOR_SEGMENT};
 use lwp_model::{Direct, Xorshift32};
+use lwp_ptrace::sys;
 
 use super::ThreadLwp;
 use crate::contexts::Context;
@@ -38,8 +41,8 @@ impl ThreadLwp {
         context.set(Slot::LwpHeadAt, direct.head_at.0);
         context.set(Slot::LwpTailAt, direct.tail_at.0);
         context.set(Slot::LwpThreshold, direct.threshold.map_or(NEVER, u64::from));
-        let segment = if self.surroundings.moves { PROCESSOR_SEGMENT } else { 0 };
-        context.set(Slot::LwpCore, u64::from(segment));
+        let core = if self.surroundings.moves { core_source() } else { 0 };
+        context.set(Slot::LwpCore, u64::from(core));
     }
 
     /// The event counters that are parts of the countdown as they stand.
@@ -110,5 +113,15 @@ impl ThreadLwp {
             self.unit.set_counter(EventKind::ValueSample, values as i32);
         }
         self.surroundings.random = Xorshift32::new(context.get(Slot::LwpRandom) as u32);
+    }
+}
+
+/// The means by which translated code reads its core: RDPID where the processor has it.
+fn core_source() -> u32 {
+    static RDPID: OnceLock<bool> = OnceLock::new();
+    const IN_ECX: u32 = 1 << 22;
+    match RDPID.get_or_init(|| sys::cpuid(7, 0)[2] & IN_ECX != 0) {
+        true => CORE_BY_RDPID,
+        false => PROCESSOR_SEGMENT,
     }
 }

@@ -47,7 +47,7 @@ fn handles(tid: Tid, signal: i32) -> bool {
 
 /// Adds one to the eventfd that a process has as descriptor `number`. It is looked up each time: programs
 /// close descriptors and put others in their place.
-fn add_one(pid: i32, number: i32) -> Result<(), String> {
+pub fn add_one(pid: i32, number: i32) -> Result<(), String> {
     let theirs = descriptor_of(pid, number).map_err(|error| error.to_string())?;
     // Eight bytes written to anything else would be damage.
     let link = format!("/proc/self/fd/{}", theirs.as_raw_fd());

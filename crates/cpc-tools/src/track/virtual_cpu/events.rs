@@ -1,8 +1,10 @@
-//! The events of `cputrack --lwp`: exact counts of all that a thread executes, and what a unit of Lightweight
-//! Profiling would count of it.
+//! The events of `cputrack --lwp`: exact counts of all that a thread executes, and those that a
+//! unit of Lightweight Profiling would have of it.
 
 use std::fmt::Write;
 
+use lwp_uarch::{CoreClock, ReferenceClock};
+use lwp_vcpu::config::LwpConfig;
 use lwp_vcpu::{Counts, Sampled, Sampling, ThreadReport};
 
 use crate::failure::Failure;
@@ -15,6 +17,30 @@ pub(super) enum Count {
     Exact(fn(&Counts) -> u64),
     /// As Lightweight Profiling counts: what enters the kernel does not.
     Lwp(Sampled),
+    /// Modelled clocks of the instructions that Lightweight Profiling counts.
+    Clocks(Clock),
+}
+
+/// A clock of Lightweight Profiling.
+#[derive(Clone, Copy)]
+pub(super) enum Clock {
+    Core,
+    Reference,
+}
+
+impl Clock {
+    /// The clocks of so many instructions while no cache and no predictor is modelled (DEV-36).
+    fn of(self, instructions: u64) -> u64 {
+        let machine = LwpConfig::default().machine;
+        let cycles = CoreClock::new(machine.clock).retire_many(instructions);
+        match self {
+            Self::Core => cycles,
+            Self::Reference => {
+                let (reference, core) = (machine.reference_hz, machine.core_hz);
+                ReferenceClock::of_core_cycles(reference, core).advance(cycles)
+            }
+        }
+    }
 }
 
 impl Count {
@@ -26,11 +52,21 @@ impl Count {
                 let place = sampling.iter().position(|event| event.what == what);
                 place.and_then(|place| thread.sampled.get(place)).copied().unwrap_or(0)
             }
+            Self::Clocks(clock) => clock.of(Lwp(Sampled::Instructions).of(thread, sampling)),
+        }
+    }
+
+    /// The event that the virtual CPU has to count for it beyond what it always counts.
+    fn sampled(self) -> Option<Sampled> {
+        match self {
+            Self::Exact(_) => None,
+            Self::Lwp(what) => Some(what),
+            Self::Clocks(_) => Some(Sampled::Instructions),
         }
     }
 }
 
-use Count::{Exact, Lwp};
+use Count::{Clocks, Exact, Lwp};
 
 /// Names, and how they are counted.
 #[rustfmt::skip] // A table: one event a line.
@@ -48,6 +84,8 @@ const EVENTS: &[(&[&str], Count)] = &[
     (&["lwp_ire"],                                        Lwp(Sampled::Instructions)),
     (&["lwp_bre"],                                        Lwp(Sampled::ALL_BRANCHES)),
     (&["lwp_dme", "L1-dcache-load-misses", "PAPI_l1_ldm"], Lwp(Sampled::DcacheMisses)),
+    (&["lwp_cnh"],                                        Clocks(Clock::Core)),
+    (&["lwp_rnh"],                                        Clocks(Clock::Reference)),
 ];
 
 /// What can be counted here.
@@ -57,9 +95,10 @@ pub fn listing() -> String {
     for (names, _) in EVENTS {
         let _ = writeln!(text, "{:>17}{}", "", names.join(" "));
     }
-    text += "\n\tCounted exactly, in user mode, for every thread all the time. The last three are what\n\
-             \tLightweight Profiling counts, misses of a modelled data cache among them; they are\n\
-             \tcounted together, and in a run of their own.\n";
+    text += "\n\tCounted exactly, in user mode, for every thread all the time. Those of lwp_ are\n\
+             \twhat Lightweight Profiling counts, in a run of their own: lwp_dme misses of a modelled\n\
+             \tdata cache, lwp_cnh and lwp_rnh clocks of a modelled processor that waits for\n\
+             \tnothing. Misses and clocks take two runs.\n";
     text
 }
 
@@ -113,13 +152,15 @@ fn count_named(name: &str) -> Result<Count, Failure> {
 pub(super) fn sampling(specs: &[Columned]) -> Result<Vec<Sampling>, Failure> {
     let mut sampling: Vec<Sampling> = Vec::new();
     let mut exact = false;
+    let mut clocks = false;
     for count in specs.iter().flat_map(|spec| &spec.counts) {
-        match count {
-            Exact(_) => exact = true,
-            Lwp(what) if sampling.iter().all(|event| event.what != *what) => {
-                sampling.push(Sampling { what: *what, interval: u64::MAX });
+        clocks |= matches!(count, Clocks(_));
+        match count.sampled() {
+            None => exact = true,
+            Some(what) if sampling.iter().all(|event| event.what != what) => {
+                sampling.push(Sampling { what, interval: u64::MAX });
             }
-            Lwp(_) => {}
+            Some(_) => {}
         }
     }
     if exact && !sampling.is_empty() {
@@ -130,6 +171,13 @@ pub(super) fn sampling(specs: &[Columned]) -> Result<Vec<Sampling>, Failure> {
         ));
     }
     let misses = |event: &Sampling| event.what == Sampled::DcacheMisses;
+    if clocks && sampling.iter().any(misses) {
+        return Err(Failure::Usage(
+            "lwp_cnh and lwp_rnh are clocks of a processor that does not wait for memory: count \
+             lwp_dme in another run"
+                .into(),
+        ));
+    }
     if sampling.iter().any(misses) && !lwp_vcpu::can_watch_caches() {
         return Err(Failure::new(
             "lwp_dme: watching a data cache takes a processor with BMI2 and FSGSBASE",

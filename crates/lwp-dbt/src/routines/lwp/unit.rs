@@ -11,7 +11,7 @@ use iced_x86::code_asm::{
 };
 
 use super::{PAGE, RECORD_BYTES, count_up, save_rest};
-use crate::context::{RequestKind, Slot, lwp_slot_displacement};
+use crate::context::{CORE_BY_RDPID, RequestKind, Slot, lwp_slot_displacement};
 use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, state};
 use crate::routines::{ALL_AND_FLAGS, restore_flags};
@@ -103,10 +103,8 @@ pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.and(eax, PAGE - 1)?;
     asm.cmp(eax, PAGE - RECORD_BYTES)?;
     asm.ja(slow)?;
-    asm.mov(ecx, Builder::slot32(Slot::LwpCore))?;
-    asm.mov(eax, 0)?;
-    // Does nothing where there is no such segment.
-    asm.lsl(eax, ecx)?;
+    read_core(b)?;
+    let asm = &mut b.asm;
     asm.shl(eax, 8u32)?;
     asm.and(eax, CORE)?;
     asm.or(eax, Builder::slot32(Slot::LwpRecord))?;
@@ -118,6 +116,24 @@ pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.mov(qword_ptr(rdx + DATA2), rax)?;
     asm.mov(qword_ptr(rdx + TIMESTAMP), 0)?;
     see_room(b, slow)
+}
+
+/// eax := the number of this core, as far as records are to say it; ecx is lost.
+fn read_core(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    let mut segment = asm.create_label();
+    let mut known = asm.create_label();
+    asm.mov(ecx, Builder::slot32(Slot::LwpCore))?;
+    asm.mov(eax, 0)?;
+    asm.cmp(ecx, CORE_BY_RDPID as i32)?;
+    asm.jne(segment)?;
+    asm.rdpid(rax)?;
+    asm.jmp(known)?;
+    asm.set_label(&mut segment)?;
+    // Does nothing where there is no such segment.
+    asm.lsl(eax, ecx)?;
+    asm.set_label(&mut known)?;
+    asm.zero_bytes()
 }
 
 /// edi := where the next record goes in the ring, esi := where the one after it does, r9d := the ring's size; eax is

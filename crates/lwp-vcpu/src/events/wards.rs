@@ -1,0 +1,452 @@
+//! Processes of the program that others of it control: libpctx on the virtual CPU.
+//!
+//! The host is the tracer of both, so it tells the one (the *guardian*) of the events of the other
+//! (its *ward*), and keeps a thread in the ptrace stop in which it is anyway until the guardian
+//! lets it go on. A guardian asks by requests of ptrace(2) that no kernel has
+//! ([`lwp_ptrace::wards`]); the server answers them, and leaves to the tracer the part that takes
+//! ptrace. Guardians see no registers and no memory: they can do no more than the kernel lets them.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::wards::{self as door, kind};
+use lwp_ptrace::{Tid, Tracee, memory};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Handled, SIGKILL, birth, calm};
+use crate::lwp::interrupt::add_one;
+use crate::machine::{Machine, Mode};
+use crate::maps::Status;
+use crate::syscalls::Pending;
+
+/// Capability to trace what is not one's own, of capabilities(7).
+const CAP_SYS_PTRACE: u64 = 1 << 19;
+const SYS_EXIT: u64 = 60;
+const EPERM: Errno = Errno(1);
+const EFAULT: Errno = Errno(14);
+const EBUSY: Errno = Errno(16);
+/// Events that are kept for a guardian that does not ask for them. Most belong to held threads.
+const MOST_EVENTS: usize = 1 << 16;
+
+/// The way in which a held thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It has not begun yet.
+    New,
+    /// As it is.
+    Continue,
+    /// In translated code; perhaps its call is over by then.
+    Calm,
+    /// In a stop of job control.
+    Group,
+}
+
+/// A process under control.
+#[derive(Debug)]
+struct Ward {
+    guardian: i32,
+    /// The guardian's eventfd.
+    bell: Option<i32>,
+    /// The guardian has taken it, as opposed to having been given it.
+    taken: bool,
+    /// It dies with its guardian.
+    created: bool,
+    /// It has ended: what there is to tell is still kept.
+    over: bool,
+    /// All threads are to stand still, and have not been said to.
+    settling: bool,
+    events: VecDeque<[u64; 4]>,
+}
+
+/// A request that only the tracer can meet.
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Go(Tid),
+    Stop(Tid),
+}
+
+/// Every ward and every thread that is held.
+#[derive(Debug, Default)]
+pub struct Wards {
+    all: FxHashMap<i32, Ward>,
+    held: FxHashMap<Tid, Hold>,
+    /// New processes that are held until a guardian lets them go, and those guardians.
+    offered: FxHashMap<i32, i32>,
+    /// Threads that are to stand still.
+    wanted: FxHashSet<Tid>,
+    wishes: Vec<Wish>,
+}
+
+impl Wards {
+    fn tell(&mut self, pid: i32, event: [u64; 4]) {
+        let Some(ward) = self.all.get_mut(&pid) else { return };
+        if ward.events.len() < MOST_EVENTS {
+            ward.events.push_back(event);
+        }
+        if let Some(bell) = ward.bell {
+            // One that has closed it is woken by nobody, and asks every now and then.
+            let _ = add_one(ward.guardian, bell);
+        }
+    }
+}
+
+/// Answers a request of `tid`, if the call is one: `None` for any other.
+pub fn asked(machine: &mut Machine, tid: Tid, call: &Pending) -> Option<i64> {
+    if call.number != crate::syscalls::nr::PTRACE
+        || !(door::PROBE..=door::GUARDIAN).contains(&call.args[0])
+    {
+        return None;
+    }
+    let answered = answer(machine, tid, call.args);
+    Some(answered.unwrap_or_else(|error| -i64::from(error.0)))
+}
+
+fn answer(
+    machine: &mut Machine,
+    tid: Tid,
+    [request, pid, address, data]: [u64; 4],
+) -> Result<i64, Errno> {
+    let pid = pid as i32;
+    let me = machine.threads.get(&tid).map(|thread| thread.pid).ok_or(Errno::ESRCH)?;
+    let mine = |machine: &Machine, pid| match machine.wards.all.get(&pid) {
+        Some(ward) if ward.guardian == me => Ok(()),
+        _ if machine.wards.offered.get(&pid) == Some(&me) => Ok(()),
+        _ => Err(Errno::ESRCH),
+    };
+    let process_of = |machine: &Machine, tid| {
+        machine.threads.get(&tid).map(|thread| thread.pid).ok_or(Errno::ESRCH)
+    };
+    match request {
+        door::PROBE if sees_other_numbers(tid) => return Err(EPERM),
+        door::PROBE => {}
+        door::TAKE => take(machine, me, pid, address as i32, data)?,
+        door::GO | door::STOP => {
+            mine(machine, process_of(machine, pid)?)?;
+            let wish = if request == door::GO { Wish::Go(pid) } else { Wish::Stop(pid) };
+            machine.wards.wishes.push(wish);
+            sys::event_signal(&machine.wake_tracer);
+        }
+        door::NEXT => {
+            mine(machine, pid)?;
+            let event = machine.wards.all.get_mut(&pid).and_then(|ward| ward.events.pop_front());
+            let Some(words) = event else { return Ok(0) };
+            if words[..2] == [kind::GONE, pid as u64] {
+                machine.wards.all.remove(&pid);
+            }
+            let mut bytes = [0; 32];
+            for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            memory::write_exact(tid, address, &bytes).map_err(|_| EFAULT)?;
+            return Ok(1);
+        }
+        door::GIVE => {
+            mine(machine, pid)?;
+            give(machine, pid, address as i32)?;
+        }
+        door::DROP => {
+            mine(machine, pid)?;
+            let_go(machine, pid);
+            sys::event_signal(&machine.wake_tracer);
+        }
+        _ => {
+            let ward = if pid == 0 { me } else { pid };
+            return Ok(machine.wards.all.get(&ward).map_or(0, |ward| ward.guardian.into()));
+        }
+    }
+    Ok(0)
+}
+
+/// Returns whether the numbers of processes that a thread knows are not ours.
+fn sees_other_numbers(tid: Tid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.is_none_or(|numbers| numbers.split_whitespace().count() != 1)
+}
+
+fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Result<(), Errno> {
+    if !machine.processes.contains_key(&pid) || pid == me {
+        return Err(Errno::ESRCH);
+    }
+    let busy = |ward: &Ward| !ward.over && (ward.taken || ward.guardian != me);
+    if machine.wards.all.get(&pid).is_some_and(busy) {
+        return Err(EBUSY);
+    }
+    if !may_control(me, pid) {
+        return Err(EPERM);
+    }
+    machine.wards.offered.remove(&pid);
+    let settling = flags & door::STAND != 0;
+    let ward = Ward {
+        guardian: me,
+        bell: Some(bell),
+        taken: true,
+        created: flags & door::CREATED != 0,
+        over: false,
+        settling,
+        events: VecDeque::new(),
+    };
+    machine.wards.all.insert(pid, ward);
+    if settling {
+        for tid in threads_of(machine, pid) {
+            machine.wards.wishes.push(Wish::Stop(tid));
+        }
+        sys::event_signal(&machine.wake_tracer);
+    }
+    Ok(())
+}
+
+/// Returns whether the kernel would let `me` trace `pid`, as far as can be seen from outside: both
+/// are one user's and dumpable, or `me` may trace anything.
+fn may_control(me: i32, pid: i32) -> bool {
+    let (mine, theirs) = (Status::read(me), Status::read(pid));
+    if mine.signals("CapEff:").is_some_and(|capabilities| capabilities & CAP_SYS_PTRACE != 0) {
+        return true;
+    }
+    let ids = |pid: i32, field: &str| -> Option<[u32; 4]> {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+        let ids: Vec<u32> = line.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+        ids.try_into().ok()
+    };
+    let same = |field| match (ids(me, field), ids(pid, field)) {
+        (Some([_, _, _, own]), Some([real, effective, saved, _])) => {
+            [real, effective, saved].iter().all(|id| *id == own)
+        }
+        _ => false,
+    };
+    let held = |status: &Status| status.signals("CapPrm:").unwrap_or(u64::MAX);
+    // The files of one that may not be looked into are root's.
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|it| it.uid()).ok();
+    let dumpable = owner.is_some() && owner == ids(pid, "Uid:").map(|[_, effective, ..]| effective);
+    same("Uid:") && same("Gid:") && held(&theirs) & !held(&mine) == 0 && dumpable
+}
+
+fn give(machine: &mut Machine, pid: i32, guardian: i32) -> Result<(), Errno> {
+    if !machine.processes.contains_key(&guardian) {
+        return Err(Errno::ESRCH);
+    }
+    machine.wards.offered.remove(&pid);
+    let ward = Ward {
+        guardian,
+        bell: None,
+        taken: false,
+        created: false,
+        over: false,
+        settling: false,
+        events: VecDeque::new(),
+    };
+    machine.wards.all.insert(pid, ward);
+    Ok(())
+}
+
+/// Lets a ward, and all of its threads, go.
+fn let_go(machine: &mut Machine, pid: i32) {
+    machine.wards.all.remove(&pid);
+    machine.wards.offered.remove(&pid);
+    for tid in threads_of(machine, pid) {
+        machine.wards.wanted.remove(&tid);
+        machine.wards.wishes.push(Wish::Go(tid));
+    }
+    // Nor does anybody else decide on what it has made.
+    let made = |(child, maker): (&i32, &i32)| (*maker == pid).then_some(*child);
+    let orphans: Vec<i32> = machine.wards.offered.iter().filter_map(made).collect();
+    orphans.into_iter().for_each(|child| let_go(machine, child));
+}
+
+fn threads_of(machine: &Machine, pid: i32) -> Vec<Tid> {
+    let all = machine.threads.iter();
+    all.filter(|(_, thread)| thread.pid == pid).map(|(tid, _)| *tid).collect()
+}
+
+/// Does what guardians have asked for.
+pub fn attend(machine: &mut Machine) -> Vec<(Tid, Errno)> {
+    let mut failed = Vec::new();
+    for wish in std::mem::take(&mut machine.wards.wishes) {
+        let (tid, done) = match wish {
+            Wish::Go(tid) => (tid, go(machine, tid)),
+            Wish::Stop(tid) if machine.wards.held.contains_key(&tid) => {
+                let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+                machine.wards.tell(pid, [kind::STOPPED, tid as u64, 0, 0]);
+                settle(machine, pid);
+                (tid, Ok(()))
+            }
+            Wish::Stop(tid) => {
+                machine.wards.wanted.insert(tid);
+                (tid, sys::interrupt(tid))
+            }
+        };
+        if let Err(error) = done {
+            failed.push((tid, error));
+        }
+    }
+    failed
+}
+
+fn go(machine: &mut Machine, tid: Tid) -> Handled {
+    machine.wards.offered.remove(&tid);
+    match machine.wards.held.remove(&tid) {
+        None => Ok(()),
+        Some(Hold::New) => birth::begin_now(machine, tid),
+        Some(Hold::Continue) => Tracee(tid).cont(0),
+        Some(Hold::Calm) => calm::looked_at(machine, tid),
+        Some(Hold::Group) => sys::listen(tid),
+    }
+}
+
+/// A new thread stands still for the first time. Whether it is held.
+pub fn holds_new(machine: &mut Machine, tid: Tid) -> bool {
+    if machine.wards.all.is_empty() {
+        return false;
+    }
+    let Some(pid) = machine.threads.get(&tid).map(|thread| thread.pid) else { return false };
+    let thread = |what, a| [what, tid as u64, a, 0];
+    let (ward, event) = if tid == pid {
+        let Some(process) = machine.processes.get(&pid) else { return false };
+        let report = &machine.reports[process.report];
+        (report.parent, thread(kind::PROCESS, report.maker as u64))
+    } else {
+        (pid, thread(kind::THREAD, 0))
+    };
+    let Some(guardian) = machine.wards.all.get(&ward).map(|ward| ward.guardian) else {
+        return false;
+    };
+    if tid == pid {
+        machine.wards.offered.insert(pid, guardian);
+    }
+    hold(machine, (ward, tid), Hold::New, event);
+    true
+}
+
+/// A process stands before the first instruction of its program. Whether it is held.
+pub fn holds_image(machine: &mut Machine, pid: i32) -> bool {
+    let Machine { wards, threads, .. } = machine;
+    wards.held.retain(|tid, _| threads.contains_key(tid));
+    wards.wanted.retain(|tid| threads.contains_key(tid));
+    // The program that was a guardian is not there any more.
+    ended(machine, pid, false);
+    holds(machine, pid, pid, [kind::EXEC, pid as u64, 0, 0])
+}
+
+/// A thread is about to end. Whether it is held.
+pub fn holds_exiting(machine: &mut Machine, tid: Tid) -> bool {
+    if machine.wards.all.is_empty() {
+        return false;
+    }
+    let Some(pid) = machine.threads.get(&tid).map(|thread| thread.pid) else { return false };
+    let status = sys::event_message(tid).unwrap_or(0);
+    // exit(2) ends a thread; exit_group(2), a signal or another thread's exec end them all.
+    let alone = Tracee(tid).regs().is_ok_and(|regs| regs.0.orig_rax == SYS_EXIT);
+    holds(machine, pid, tid, [kind::EXITING, tid as u64, status, alone.into()])
+}
+
+fn holds(machine: &mut Machine, pid: i32, tid: Tid, event: [u64; 4]) -> bool {
+    if !machine.wards.all.contains_key(&pid) {
+        return false;
+    }
+    hold(machine, (pid, tid), Hold::Continue, event);
+    true
+}
+
+/// Holds a thread and tells the guardian of a ward why, and when all that is to stand still does.
+fn hold(machine: &mut Machine, (ward, tid): (i32, Tid), hold: Hold, event: [u64; 4]) {
+    machine.wards.wanted.remove(&tid);
+    machine.wards.held.insert(tid, hold);
+    machine.wards.tell(ward, event);
+    settle(machine, ward);
+}
+
+/// Returns whether a thread is to stand still where it is.
+pub fn wants(machine: &Machine, tid: Tid) -> bool {
+    machine.wards.wanted.contains(&tid)
+}
+
+/// Keeps a thread that has been interrupted.
+pub fn keep(machine: &mut Machine, tid: Tid, was_calm: bool, group: bool) {
+    let how = match (group, was_calm) {
+        (true, _) => Hold::Group,
+        (false, true) => Hold::Calm,
+        (false, false) => Hold::Continue,
+    };
+    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    hold(machine, (pid, tid), how, [kind::STOPPED, tid as u64, 0, 0]);
+}
+
+/// Tells the guardian of a process that all of its threads stand still, once they do.
+fn settle(machine: &mut Machine, pid: i32) {
+    let stands = |tid: &Tid| machine.wards.held.contains_key(tid);
+    let all = threads_of(machine, pid).iter().all(stands);
+    if all
+        && let Some(ward) = machine.wards.all.get_mut(&pid)
+        && std::mem::take(&mut ward.settling)
+    {
+        machine.wards.tell(pid, [kind::STANDING, pid as u64, 0, 0]);
+    }
+}
+
+/// A thread has stopped, so it is held no more.
+pub fn stopped(machine: &mut Machine, tid: Tid) {
+    machine.wards.held.remove(&tid);
+}
+
+/// After every stop: what is to stand still and goes on is stopped again.
+pub fn press(machine: &mut Machine, tid: Tid) {
+    if !machine.wards.wanted.contains(&tid) {
+        return;
+    }
+    match machine.threads.get(&tid).map(|thread| thread.mode) {
+        Some(Mode::New) => {}
+        Some(_) => {
+            let _ = sys::interrupt(tid);
+        }
+        None => {
+            machine.wards.wanted.remove(&tid);
+        }
+    }
+}
+
+/// A thread has ended, with this wait status; `last` says whether its process has.
+pub fn gone(machine: &mut Machine, pid: i32, tid: Tid, status: i32, last: bool) {
+    machine.wards.wanted.remove(&tid);
+    machine.wards.held.remove(&tid);
+    machine.wards.offered.remove(&tid);
+    machine.wards.tell(pid, [kind::GONE, tid as u64, status as u32 as u64, 0]);
+    settle(machine, pid);
+    if last {
+        if let Some(ward) = machine.wards.all.get_mut(&pid) {
+            ward.over = true;
+        }
+        ended(machine, pid, true);
+    }
+}
+
+/// A process has ended: nobody controls what it controlled.
+fn ended(machine: &mut Machine, pid: i32, kills: bool) {
+    let wards = machine.wards.all.iter().filter(|(_, ward)| ward.guardian == pid);
+    let wards: Vec<(i32, bool)> = wards.map(|(ward, it)| (*ward, it.created)).collect();
+    for (ward, created) in wards {
+        if kills && created && machine.processes.contains_key(&ward) {
+            let _ = sys::kill(ward, SIGKILL);
+        }
+        let_go(machine, ward);
+    }
+    let offered = machine.wards.offered.iter().filter(|(_, guardian)| **guardian == pid);
+    let offered: Vec<i32> = offered.map(|(child, _)| *child).collect();
+    offered.into_iter().for_each(|child| let_go(machine, child));
+}
+
+/// A process goes on natively.
+pub fn left(machine: &mut Machine, pid: i32) {
+    machine.wards.tell(pid, [kind::LEFT, pid as u64, 0, 0]);
+    ended(machine, pid, false);
+}
+
+/// The run lets everything go: nobody is held for anybody.
+pub fn let_all_go(machine: &mut Machine) {
+    let wards: Vec<i32> = machine.wards.all.keys().copied().collect();
+    for ward in wards {
+        let_go(machine, ward);
+    }
+}
