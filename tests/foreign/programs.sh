@@ -341,6 +341,8 @@ for name in "$@"; do
     for mode in $modes; do
         run "$name" "$mode"
         echo "ends with $?" >> "$work/$name.$mode.out"
+        # `lwp stat` names the daemons that it leaves behind, epmd of Erlang for one.
+        sed -Ei '/^lwp: [0-9]+ process(es)? that the program leaves behind /d' "$work/$name.$mode.out"
         if diff "$work/$name.native.out" "$work/$name.$mode.out" > "$work/differences"; then
             echo "$name: as natively ($mode)"
         else
