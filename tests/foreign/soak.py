@@ -29,6 +29,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 EVENTS = "instructions,branches,calls"
@@ -139,7 +140,7 @@ class Soak:
 
         A counted run during which the numbers of processes began anew or got another digit is repeated.
         """
-        counts = cwd / "counts"
+        counts = written(cwd)
         counts.unlink(missing_ok=True)
         words = self.command(mode, program, cache, counts)
         env = self.env | {"TMPDIR": "."}
@@ -194,7 +195,7 @@ class Soak:
                 shutil.copy(file, place / file.name)
 
     def scratch(self, name):
-        """An empty folder. Names have one length, so that no count depends on it."""
+        """An empty folder, which is a program's working directory: counts of programs that look at it depend on its name."""
         place = self.work / name
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -203,6 +204,11 @@ class Soak:
 
 # The digits are those of the numbers that the run's processes had: shells turn these into text, which takes instructions.
 Result = collections.namedtuple("Result", "out err status counts words digits")
+
+
+def written(cwd):
+    """The file that lwp writes: not in the working directory, where a program may look."""
+    return cwd.with_name(cwd.name + ".counts")
 
 
 def last_process():
@@ -587,14 +593,19 @@ def mix(soak):
 
 def soak_runs(soak, count):
     programs, cache = mix(soak), soak.work / "soak-cache"
-    native = {name: soak.run("native", program, None, soak.scratch("run-00000")) for name, program in programs.items()}
+    native = {name: soak.run("native", program, None, soak.scratch(f"run-{name}")) for name, program in programs.items()}
+    alone = {name: threading.Lock() for name in programs}
     first, modes, tally = {}, ["run", "deterministic", "stat", "record"], collections.Counter()
 
     def one(number):
         name = sorted(programs)[number % len(programs)]
         # Each round over the programs takes another mode for each.
         mode = modes[(number % len(programs) + number // len(programs)) % len(modes)]
-        cwd = soak.scratch(f"run-{number + 1:05}")
+        with alone[name]:
+            one_of(number, name, mode)
+
+    def one_of(number, name, mode):
+        cwd = soak.scratch(f"run-{name}")
         result = soak.run(mode, programs[name], cache, cwd)
         wrong = difference(result, native[name])
         if not wrong and result.err != native[name].err:
@@ -604,13 +615,11 @@ def soak_runs(soak, count):
         if not wrong and mode == "deterministic" and programs[name].repeats:
             wrong = miscounted(result, first.setdefault((name, result.digits), result))
         if not wrong and mode == "record":
-            report = subprocess.run([soak.lwp, "report", "-i", cwd / "counts"], capture_output=True, timeout=LIMIT)
+            report = subprocess.run([soak.lwp, "report", "-i", written(cwd)], capture_output=True, timeout=LIMIT)
             wrong = f"report: {report.stderr!r}" if report.returncode or not report.stdout else ""
         tally[mode, not wrong] += 1
         if wrong:
-            soak.fail(f"run {number}", results=[("run", result), ("native", native[name])], files=[cwd],
-                      text=f"{name}, {mode}: {wrong}")
-        shutil.rmtree(cwd, ignore_errors=True)
+            soak.fail(f"run {number}", results=[("run", result), ("native", native[name])], files=[cwd, written(cwd)], text=f"{name}, {mode}: {wrong}")
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for future in [pool.submit(one, number) for number in range(count)]:
