@@ -416,6 +416,9 @@ def kill_one(soak, number, choice, program, cache):
     if mode == "deterministic":
         at = words.index("--")
         words[at:at] = ["--env", mark]
+    # The run before has perhaps left a process that writes the cache.
+    if gone(mark.encode(), LIMIT):
+        soak.fail(f"kill {number}", text=f"the run before has left a process\n{states(tree(os.getpid())[1:])}")
     with open(errors, "wb") as stderr:
         env = soak.env | dict([mark.split("=", 1)])
         host = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
