@@ -650,6 +650,7 @@ def main():
         parser.error(f"no part {unknown[0]}; there are {', '.join(PARTS)}")
     soak = Soak(options)
     soak.keep.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"soak: seed {options.seed}", flush=True)
     try:
         for name in options.part or PARTS:
@@ -657,6 +658,8 @@ def main():
             count = getattr(options, name)
             part(soak, count if count is not None else short if options.short else usual)
     finally:
+        # Where this ends early, a tree of processes that never ends by itself is perhaps still there.
+        end_marked(f"LWP_SOAK_MARK={os.getpid()}.".encode())
         shutil.rmtree(soak.work, ignore_errors=True)
         if not soak.failures and not os.listdir(soak.keep):
             soak.keep.rmdir()
