@@ -150,6 +150,24 @@ fn gungraun_counts_the_same_every_time_with_lwp_in_callgrind_s_place() {
     }
 }
 
+#[test]
+fn cargo_valgrind_is_told_which_tool_lwp_stands_in_for() {
+    let (Some(tool), true) = (harness("cargo-valgrind"), has("cargo")) else { return };
+    let dir = package("cargo_valgrind", "");
+    std::os::unix::fs::symlink(LWP, dir.join("valgrind")).unwrap();
+    let path = std::env::var("PATH").expect("a path");
+    let output = limited(&dir, &[tool.to_str().expect("path is text"), "valgrind", "run"])
+        .env("PATH", format!("{}:{path}", dir.display()))
+        .env("CARGO_TARGET_DIR", dir.join("target"))
+        .env_remove("CARGO_BUILD_TARGET")
+        .output()
+        .expect("timeout starts");
+    let says = text(&output.stderr);
+    assert!(!output.status.success(), "{says}");
+    assert!(says.contains("lwp stands in for callgrind, not for memcheck"), "{says}");
+    assert!(says.contains("remedy: give --tool=callgrind, or call valgrind itself"), "{says}");
+}
+
 /// The parts that a run of `tool` with the options of CodSpeed's runner leaves: what each is called, and instructions.
 fn codspeed_parts(dir: &Path, tool: &[&str], program: &str) -> Vec<(String, u64)> {
     let options = "--tool=callgrind -q --trace-children=yes --cache-sim=yes --I1=32768,8,64 --D1=32768,8,64 \
