@@ -318,8 +318,8 @@ pub struct Config {
     pub native_fallback: bool,
     /// Count from the start; when false, counting waits for [`Request::Enable`].
     pub start_enabled: bool,
-    /// The pipe on which commands come, from which [`Control`] has its requests. A thread of the program that writes
-    /// one there goes on once it has taken effect.
+    /// The pipe on which commands come, from which [`Control`] has its requests. A thread of the
+    /// program that writes one there goes on once it has taken effect.
     pub control_line: Option<ControlLine>,
     /// Where translations are kept from run to run; see [`crate::store`].
     pub cache: Option<Cache>,
@@ -398,7 +398,7 @@ pub enum Request {
     Disable,
     /// End the run: detach from an attached process, or signal a launched one with SIGTERM.
     Stop,
-    /// Nothing: a command of [`Config::control_line`] has been read, and what it asks for has been requested before.
+    /// A note that a command of [`Config::control_line`] has been read, and its request made.
     Heard,
     /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile: counts
     /// of one moment belong together only to within what it executes while they are read.

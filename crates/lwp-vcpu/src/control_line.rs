@@ -1,8 +1,8 @@
 //! A program that switches its own counting by the control line.
 //!
-//! It writes a command and goes on, up to the answer or, as some do, beyond. Somebody else reads the command, and what
-//! the program has executed by then depends on time. So a thread that has written one stands still until the command
-//! has taken effect: counting is switched at the call that asks for it, in every run.
+//! It writes a command and goes on, up to the answer or, as some do, beyond. The command is read
+//! elsewhere, after an uncertain time. So a thread that has written one stands still until the
+//! command has taken effect: counting is switched at the call that asks for it, in every run.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -12,12 +12,12 @@ use crate::config::ControlLine;
 use crate::machine::{Machine, Need};
 use crate::syscalls::{Pending, nr};
 
-/// More is not read of one call; a command has a few bytes.
+/// The most that is read of one call; a command has a few bytes.
 const MOST_BYTES: usize = 1 << 16;
-/// More than the kernel takes.
+/// The most pieces that the kernel takes.
 const MOST_PIECES: u64 = 1024;
 
-/// What the program has written to the line.
+/// The state of the line behind the program's last write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written {
     /// The last command has no end yet.
@@ -39,7 +39,7 @@ impl Written {
 }
 
 impl Machine {
-    /// Whether a call writes to the control line.
+    /// Returns whether a call writes to the control line.
     pub fn writes_commands(&self, tid: Tid, pending: &Pending) -> bool {
         let Some(line) = self.config.control_line else { return false };
         if !matches!(pending.number, nr::WRITE | nr::WRITEV) {
@@ -50,7 +50,8 @@ impl Machine {
         file.is_ok_and(|it| line == ControlLine { device: it.dev(), inode: it.ino() })
     }
 
-    /// A thread has made a call that has written `bytes`. Whether it stands still until those have been heard.
+    /// Has a thread whose call has written `bytes` stand still until its commands have taken
+    /// effect. Returns false where they have no command.
     pub fn awaits_effect(&mut self, tid: Tid, pending: &Pending, bytes: u64) -> bool {
         if !self.writes_commands(tid, pending) {
             return false;
@@ -64,7 +65,7 @@ impl Machine {
     }
 }
 
-/// The first `bytes` bytes of what a call has written, as far as they can still be read.
+/// The first `bytes` bytes that a call has written, as far as they can still be read.
 fn written(tid: Tid, pending: &Pending, bytes: usize) -> Vec<u8> {
     let [_, address, number, _] = pending.args;
     let mut text = Vec::with_capacity(bytes);

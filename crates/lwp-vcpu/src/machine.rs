@@ -247,6 +247,7 @@ pub struct Machine {
     /// Processes that others control.
     pub wards: Wards,
     /// What the program has written to the control line.
+    /// The control line behind the program's last write.
     pub commands: Written,
     /// Threads that stand still until their commands have taken effect, in order.
     pub held: VecDeque<Held>,

@@ -155,7 +155,7 @@ pub enum Effect {
     Opened(i32),
     /// The thread has got so many bytes of entries of the directory at this descriptor, at this address.
     Listed(i32, u64, u64),
-    /// So many bytes have been written by this call.
+    /// The call has written a number of bytes.
     Written(Pending, u64),
     /// What was in the first range is in the second one, or was there before.
     Moved((u64, u64), (u64, u64)),

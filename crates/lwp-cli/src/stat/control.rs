@@ -33,7 +33,8 @@ struct Place {
     fifo: bool,
 }
 
-/// Opens the control line described by `text` and serves it until lwp ends. Returns the file from which commands come.
+/// Opens the control line described by `text` and serves it until lwp ends. Returns the file from
+/// which commands come.
 pub fn serve(text: &str, requests: Arc<Requests>) -> Result<ControlLine, Failure> {
     let place = parse(text)?;
     let commands = open(&place.commands, place.fifo, false)?;

@@ -1,4 +1,4 @@
-//! Requests to the run, and the threads of the program that stand still until theirs has taken effect.
+//! Requests to the run, and the threads that stand still until theirs has taken effect.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::config::{Request, Target};
 use crate::machine::Machine;
 use crate::server::lock;
 
-/// How long a command may take that a program has written. Who reads the commands has gone or is held up if it takes
-/// longer: then nobody waits any more.
+/// The longest time that a program's command may take. The reader of the commands is gone or held
+/// up if it takes longer: then nobody waits any more.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// A thread that stands still.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     tid: Tid,
-    /// Where it goes on.
+    /// The registers with which it goes on.
     app: Regs,
-    /// So many of its commands have not been heard of.
+    /// The number of its commands that have not been heard of.
     commands: usize,
 }
 

@@ -1,15 +1,16 @@
-//! Whether a thread sleeps of its own accord, as the kernel describes it.
+//! Sleep of a thread's own accord, as the kernel describes it.
 
 use lwp_ptrace::Tid;
 
 use crate::memory_map::{CONTEXTS_AT, SLOTS, slot_offset};
 
-/// Whether a thread sleeps in a system call of its own, or is gone.
+/// Returns whether a thread sleeps in a system call of its own, or is gone.
 pub fn sleeps_by_itself(tid: Tid) -> bool {
     std::fs::read_to_string(format!("/proc/{tid}/syscall")).map_or(true, |text| sleeps(&text))
 }
 
-/// Whether this, as the kernel describes it, is a thread's own system call, and not that by which it waits for us.
+/// Returns whether this, as the kernel describes it, is a thread's own system call, and not that by
+/// which it waits for us.
 fn sleeps(text: &str) -> bool {
     const FUTEX: &str = "202";
     let mut words = text.split_whitespace();
