@@ -112,7 +112,7 @@ pub fn statically(mut command: Command) -> Command {
     without_lines(command)
 }
 
-/// `command` without line tables in what it builds: they are four fifths of a command. Names remain.
+/// `command` without line tables, four fifths of what it would build. Names remain.
 fn without_lines(mut command: Command) -> Command {
     command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     command

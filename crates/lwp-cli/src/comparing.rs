@@ -68,8 +68,8 @@ pub fn warn(before: &Profile, after: &Profile) {
     let random = |it: &Profile| it.mode == Mode::Exact && it.info("deterministic") == "false";
     if random(before) && random(after) && before.total() != after.total() {
         lwp_terminal::say!(
-            "lwp: neither recording is deterministic: random numbers, time and environment may have changed \
-             counts too; `lwp record --deterministic` keeps them the same"
+            "lwp: neither recording is deterministic: random numbers, time and environment may \
+             have changed counts too; `lwp record --deterministic` keeps them the same"
         );
     }
 }

@@ -25,7 +25,8 @@ pub struct Written {
 }
 
 impl Written {
-    /// The number of commands that `bytes` complete. They end with newlines or zero bytes; empty ones are none.
+    /// Returns the number of commands that `bytes` complete. They end with newlines or zero bytes;
+    /// empty ones are none.
     fn complete(&mut self, bytes: &[u8]) -> usize {
         let mut commands = 0;
         for byte in bytes {

@@ -55,7 +55,8 @@ pub enum Need {
     Notices,
     /// Put another text in the place of a file of `/proc` that the thread has just opened at this descriptor.
     Hide(i32),
-    /// Wait until so many commands, which the thread has written to the control line, have taken effect.
+    /// Wait until a number of commands, which the thread has written to the control line, have
+    /// taken effect.
     Obey(usize),
     /// Make the request's system call, mlockall(2), for the program's own mappings.
     Lock,

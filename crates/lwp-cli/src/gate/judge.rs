@@ -236,8 +236,9 @@ fn roots() -> Vec<PathBuf> {
     workspace.map(PathBuf::from).into_iter().chain(root).chain(here).collect()
 }
 
-/// `file` as it is called from the first of `roots` that it is below. A relative name is one of the repository if
-/// there is such a file: the debug information of distributions has relative names too.
+/// `file` as it is called from the first of `roots` that it is below. A relative name is one of the
+/// repository if there is such a file: the debug information of distributions has relative names
+/// too.
 fn below(file: &str, roots: &[PathBuf]) -> Option<String> {
     let path = Path::new(file);
     let mut whole = Cow::Borrowed(path);
