@@ -106,7 +106,7 @@ fn agreeing(old: &Left<'_>, new: &Left<'_>) -> Vec<(FunctionId, FunctionId)> {
     pairs
 }
 
-/// Returns whether two bodies are parts of one: whatever both have is the same, and most is in both.
+/// Returns whether two bodies are parts of one: common places have the same, and most is common.
 fn agree(one: &Body, other: &Body) -> bool {
     let common = one.iter().filter(|(at, bytes)| other.get(at) == Some(bytes)).count();
     let fits = |(at, bytes): (&u64, &Vec<u8>), there: &Body| {
@@ -196,7 +196,7 @@ mod tests {
         assert!(agree(&with(&[]), &with(&[])));
         // One has taken a branch that the other has not.
         assert!(agree(&with(&[(9, &[0xc3])]), &with(&[(6, &[3, 4, 5])])));
-        // Another instruction at the same place, one in the middle of another, and too little in common.
+        // Another instruction at the same place, one in the middle of another, too little in common.
         assert!(!agree(&with(&[(9, &[0xc3])]), &with(&[(9, &[0x90])])));
         assert!(!agree(&with(&[(9, &[1, 2, 3])]), &with(&[(10, &[0x90])])));
         assert!(!agree(&with(&[(10, &[0x90])]), &with(&[(9, &[1, 2, 3])])));
