@@ -4,11 +4,13 @@
 //! elsewhere, after an uncertain time. So a thread that has written one stands still until the
 //! command has taken effect: counting is switched at the call that asks for it, in every run.
 
+use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 
 use lwp_ptrace::{Tid, memory};
 
 use crate::config::ControlLine;
+use crate::events::obeying::Held;
 use crate::machine::{Machine, Need};
 use crate::syscalls::{Pending, nr};
 
@@ -18,13 +20,15 @@ const MOST_BYTES: usize = 1 << 16;
 const MOST_PIECES: u64 = 1024;
 
 /// The state of the line behind the program's last write.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Written {
+#[derive(Clone, Debug, Default)]
+pub struct Line {
     /// The last command has no end yet.
     unfinished: bool,
+    /// Threads that stand still until their commands have taken effect, in order.
+    pub held: VecDeque<Held>,
 }
 
-impl Written {
+impl Line {
     /// Returns the number of commands that `bytes` complete. They end with newlines or zero bytes;
     /// empty ones are none.
     fn complete(&mut self, bytes: &[u8]) -> usize {
@@ -58,7 +62,7 @@ impl Machine {
             return false;
         }
         let text = written(tid, pending, (bytes as usize).min(MOST_BYTES));
-        let commands = self.commands.complete(&text);
+        let commands = self.line.complete(&text);
         if commands > 0 {
             self.ask_tracer(tid, Need::Obey(commands));
         }
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn commands_end_with_newlines_or_zeros_also_in_pieces() {
-        let mut line = Written::default();
+        let mut line = Line::default();
         assert_eq!(line.complete(b"enable\n"), 1);
         assert_eq!(line.complete(b"enable\n\0disable\0\n"), 2);
         assert_eq!(line.complete(b"dis"), 0);

@@ -17,12 +17,11 @@ use lwp_ptrace::{SharedMemory, Tid, sys};
 use crate::call_stack::CallStacks;
 use crate::config::{Config, LwpConfig, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
-use crate::control_line::Written;
+use crate::control_line::Line;
 use crate::cpu_clock::CpuClocks;
 use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
 use crate::events::wards::Wards;
-use crate::events::obeying::Held;
 use crate::family::{Family, Kind};
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -248,10 +247,8 @@ pub struct Machine {
     /// Processes that others control.
     pub wards: Wards,
     /// What the program has written to the control line.
-    /// The control line behind the program's last write.
-    pub commands: Written,
-    /// Threads that stand still until their commands have taken effect, in order.
-    pub held: VecDeque<Held>,
+    /// The state of the control line.
+    pub line: Line,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -314,8 +311,7 @@ impl Machine {
             notices: Board::default(),
             seen: Seen::default(),
             wards: Wards::default(),
-            commands: Written::default(),
-            held: VecDeque::new(),
+            line: Line::default(),
             finished: false,
             started: Instant::now(),
             clocks: None,

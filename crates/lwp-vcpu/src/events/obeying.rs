@@ -30,7 +30,7 @@ pub struct Held {
 /// Leaves a thread, which stands still, so until as many commands have been heard.
 pub fn hold(machine: &mut Machine, tid: Tid, app: &Regs, commands: usize) -> Handled {
     Tracee(tid).set_regs(app)?;
-    machine.held.push_back(Held { tid, app: *app, commands });
+    machine.line.held.push_back(Held { tid, app: *app, commands });
     Ok(())
 }
 
@@ -66,7 +66,7 @@ impl Tracer<'_> {
 
     /// The next request, which is waited for where a thread waits for it.
     fn next_request(&mut self) -> Option<Request> {
-        let waited_for = !lock(self.machine).held.is_empty();
+        let waited_for = !lock(self.machine).line.held.is_empty();
         let control = self.control.as_ref()?;
         if !waited_for {
             return control.requests.try_recv().ok();
@@ -85,7 +85,7 @@ impl Tracer<'_> {
     fn release(&mut self) {
         let mut machine = lock(self.machine);
         let deaf = self.control.is_none() || machine.config.control_line.is_none();
-        while let Some(held) = machine.held.front_mut() {
+        while let Some(held) = machine.line.held.front_mut() {
             let heard = held.commands.min(self.heard);
             self.heard -= heard;
             held.commands -= heard;
@@ -93,7 +93,7 @@ impl Tracer<'_> {
                 break;
             }
             let Held { tid, app, .. } = *held;
-            machine.held.pop_front();
+            machine.line.held.pop_front();
             // One that is gone reports its end by itself.
             if machine.threads.contains_key(&tid) {
                 let _ = go_on(&mut machine, tid, &app);
