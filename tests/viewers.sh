@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the viewers that exports are held against: perf, callgrind_annotate, Chromium, and node with
 # speedscope, pprof-format and the Firefox Profiler's command line; python with OpenTelemetry's messages,
-# junitparser, sarif-tools and PyYAML; cargo-flamegraph and gungraun's runner; valgrind and cargo-deny. Tests that
+# junitparser, sarif-tools and PyYAML; cargo-flamegraph, cargo-valgrind and gungraun's runner; valgrind and cargo-deny. Tests that
 # miss one of them say "skipped".
 #
 #     tests/viewers.sh [DIR]
@@ -28,5 +28,6 @@ python3 -m venv "$dir/python"
 
 cargo install --locked --root "$dir/cargo" flamegraph
 cargo install --locked --root "$dir/cargo" --version 0.20.0 gungraun-runner
+cargo install --locked --root "$dir/cargo" --version 2.4.1 cargo-valgrind
 # For `cargo xtask ci`, which finds it where cargo looks.
 cargo install --locked --version 0.20.2 cargo-deny

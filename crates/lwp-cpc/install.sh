@@ -5,7 +5,8 @@
 #   cargo build --release -p lwp-cpc -p lwp-pctx -p lwp-capi -p cpc-tools
 #   DESTDIR=... PREFIX=/usr/local LIBDIR=... crates/lwp-cpc/install.sh [FOLDER]
 #
-# FOLDER holds the built libraries: target/release if it is not given.
+# FOLDER holds the built libraries: target/release if it is not given. COMMANDS names the commands: both if it is
+# not set.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -84,7 +85,7 @@ if [ -f "$built/liblwp_capi.so" ]; then
     package lwp "Lightweight Profiling, and names for generated code" "-llwp"
     pages "$root"/crates/lwp-capi/man/*.3
 fi
-for command in cputrack cpustat; do
+for command in ${COMMANDS-cputrack cpustat}; do
     if [ -f "$built/$command" ]; then
         install -d "$destdir$prefix/bin" "$destdir$mandir/man1"
         install -m 755 "$built/$command" "$destdir$prefix/bin/$command"

@@ -87,7 +87,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut command = cargo(&[&["build", "--release"], &libraries[..]].concat());
     // Their version symbols must be assembled together with the functions that they name.
     command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
-    workspace::run(command)?;
+    workspace::run(without_lines(command))?;
     check_static(&release.commands.join("lwp"))?;
     stage::tarball(&release)?;
     stage::image(&release)?;
@@ -109,6 +109,12 @@ pub fn run(options: &Options) -> Result<()> {
 /// `command` with the C library linked into what it builds for GNU's target; musl's is by itself.
 pub fn statically(mut command: Command) -> Command {
     command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-C target-feature=+crt-static");
+    without_lines(command)
+}
+
+/// `command` without line tables, four fifths of what it would build. Names remain.
+fn without_lines(mut command: Command) -> Command {
+    command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     command
 }
 

@@ -46,7 +46,10 @@ pub fn run(options: &Options) -> Result<()> {
         }
         names.push(name);
     }
-    workspace::run(cargo(&["package", "--workspace", "--no-verify", "--allow-dirty"]))?;
+    // Packages that are not published need not be fit for it.
+    let mut package = cargo(&["package", "--no-verify", "--allow-dirty"]);
+    package.args(names.iter().flat_map(|name| ["-p", name]));
+    workspace::run(package)?;
     if options.no_install {
         return Ok(());
     }

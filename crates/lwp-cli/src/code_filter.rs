@@ -199,21 +199,9 @@ const OFFERED: usize = 6;
 fn unknown(name: &str, files: &[PathBuf], places: &Places<'_>) -> Failure {
     let printed = printable(name);
     let failure = Failure::new(OWN_FAILURE, format!("no function is called '{printed}'"));
-    let all = |of: &dyn Fn(&Path) -> Vec<Inlined>| files.iter().flat_map(|it| of(it)).next();
-    if let Some(Inlined { name, into }) = all(&|file| inlined_named(file, name, places.debug_roots))
-    {
-        let failure = Failure::new(
-            OWN_FAILURE,
-            format!("'{name}' has no code of its own: the compiler has inlined every copy of it"),
-        );
-        return failure.with_remedy(match into.is_empty() {
-            true => "record without a filter; `lwp report --inline` tells such functions apart".into(),
-            false => format!(
-                "sample what it is inlined into: {}; or record without a filter, and look at it with \
-                 `lwp report --inline` and `lwp annotate`",
-                offered(&into)
-            ),
-        });
+    let inlined = |file: &PathBuf| inlined_named(file, name, places.debug_roots);
+    if let Some(all) = files.iter().map(inlined).find(|all| !all.is_empty()) {
+        return all_inlined(&all);
     }
     let similar: Vec<String> =
         files.iter().flat_map(|file| similar_names(file, name, places.debug_roots)).collect();
@@ -222,6 +210,30 @@ fn unknown(name: &str, files: &[PathBuf], places: &Places<'_>) -> Failure {
     failure.with_remedy(match similar.is_empty() {
         true => searched.to_owned(),
         false => format!("similar names are: {}; {searched}", offered(&similar)),
+    })
+}
+
+/// Says that functions have no code of their own, the likeliest first, and what to sample instead.
+fn all_inlined(all: &[Inlined]) -> Failure {
+    let names: Vec<String> = all.iter().map(|one| format!("'{}'", one.name)).collect();
+    let have = match all {
+        [_] => "has no code of its own: the compiler has inlined every copy of it",
+        _ => "have no code of their own: the compiler has inlined every copy of them",
+    };
+    let mut into: Vec<String> = Vec::new();
+    for one in all.iter().flat_map(|one| &one.into) {
+        if !into.contains(one) {
+            into.push(one.clone());
+        }
+    }
+    let failure = Failure::new(OWN_FAILURE, format!("{} {have}", offered(&names)));
+    failure.with_remedy(match into.is_empty() {
+        true => "record without a filter; `lwp report --inline` tells such functions apart".into(),
+        false => format!(
+            "sample what it is inlined into: {}; or record without a filter, and look at it with \
+             `lwp report --inline` and `lwp annotate`",
+            offered(&into)
+        ),
     })
 }
 

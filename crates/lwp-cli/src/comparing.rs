@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use lwp_profile::diff::Matched;
-use lwp_profile::{Difference, Profile};
+use lwp_profile::{Difference, Mode, Profile};
 use lwp_report::escape::printable;
 use lwp_symbols::ModulePair;
 
@@ -64,6 +64,13 @@ pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
 pub fn warn(before: &Profile, after: &Profile) {
     for difference in Difference::between(before, after) {
         lwp_terminal::say!("lwp: these are different runs: {}", printable(&difference.to_string()));
+    }
+    let random = |it: &Profile| it.mode == Mode::Exact && it.info("deterministic") == "false";
+    if random(before) && random(after) && before.total() != after.total() {
+        lwp_terminal::say!(
+            "lwp: neither recording is deterministic: random numbers, time and environment may \
+             have changed counts too; `lwp record --deterministic` keeps them the same"
+        );
     }
 }
 

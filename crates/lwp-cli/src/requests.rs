@@ -56,8 +56,13 @@ impl Requests {
 
     /// Asks for the end of the run and waits for nothing.
     pub fn stop(&self) {
+        self.send(Request::Stop);
+    }
+
+    /// Asks for `request` and waits for nothing.
+    pub fn send(&self, request: Request) {
         if let Some(sender) = self.current() {
-            let _ = sender.send(Request::Stop);
+            let _ = sender.send(request);
         }
     }
 }

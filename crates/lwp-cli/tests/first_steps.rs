@@ -125,6 +125,24 @@ fn a_filter_offers_what_may_have_been_meant() {
     assert!(record("xqzwvvk").contains("symbols were searched"));
 }
 
+#[test]
+fn a_filter_tells_inlined_functions_of_one_name_apart() {
+    let dir = fresh("filter-paths");
+    let source = "#define IN inline __attribute__((always_inline))\n\
+        namespace far::away { struct Text { IN int parse(int n) { return n * 5; } }; }\n\
+        static IN int parse(int n) { return n * 3 + 1; }\n\
+        __attribute__((noinline)) int eat(int n) { int s = 0; while (n--) s += parse(n); return s; }\n\
+        __attribute__((noinline)) int drink(int n) { far::away::Text t; return t.parse(n); }\n\
+        int main(int argc, char **argv) { return eat(argc * 100) == drink(argc); }\n";
+    if !has("g++") || !compiled(&dir, "a.cc", source, &["-O2"]) {
+        return;
+    }
+    let says = complaint(&dir, &["record", "-c", "10", "--filter", "parse", "./program"]);
+    let both = "'parse', 'far::away::Text::parse(int)' have no code of their own";
+    assert!(says.contains(both), "{says}");
+    assert!(says.contains("inlined into: eat(int), drink(int);"), "{says}");
+}
+
 /// Where the program's own work is a tenth of the C library's.
 const IN_LIBRARY: &str = "#include <stdlib.h>\n#include <string.h>\n\
     __attribute__((noinline)) long own(char *p) { return (long)strlen(p) + 1; }\n\

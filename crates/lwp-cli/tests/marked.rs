@@ -102,6 +102,56 @@ int main(void) {
 }
 "#;
 
+/// Counting switched by commands whose answers nobody waits for, and by markers inside of that.
+const COMMANDED: &str = r#"
+#include <fcntl.h>
+#include <lwp_count.h>
+#include <sys/uio.h>
+#include <unistd.h>
+static void command(int line, const char *text) {
+    size_t bytes = strlen(text);
+#ifdef PIECES
+    struct iovec pieces[2] = {{(void *)text, 3}, {(void *)(text + 3), bytes - 3}};
+    if (writev(line, pieces, 2) < 0) exit(1);
+#else
+    if (write(line, text, bytes) < 0) exit(1);
+#endif
+}
+int main(void) {
+    int line = open("control", O_RDWR);
+    for (int i = 1; i <= 20; i++) {
+        command(line, "enable\n");
+        lwp_count_start();
+        work(PER * i);
+        lwp_count_stop();
+        command(line, "disable\n");
+        work(3000);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn commands_of_the_program_itself_take_effect_where_it_gives_them() {
+    for (pieces, kind) in [(&["-DPIECES"][..], "pieces"), (&[], "whole")] {
+        let both = ["-DPER=10", "-DPER=35"].map(|per| {
+            let name = format!("commanded-{kind}{per}");
+            let program = compiled(&name, COMMANDED, &[&[per], pieces].concat())?;
+            let dir = program.parent().expect("a directory");
+            let fifos = limited(dir, &["mkfifo", "control", "answers"]).status();
+            assert!(fifos.expect("mkfifo starts").success());
+            let options = ["-D", "-1", "--control", "fifo:control,answers"];
+            let counts = [(); 5].map(|()| counted(&program, &options));
+            assert_eq!(counts, [counts[0]; 5], "{name}");
+            Some((counts[0], counted(&program, &["--marked"])))
+        });
+        let [Some((few, few_marked)), Some((many, many_marked))] = both else { return };
+        // What is outside the markers is the same in both.
+        assert_eq!(many - few, many_marked - few_marked, "{kind}");
+        assert!(few > few_marked && few - few_marked < 20 * 100, "{few}, {few_marked}");
+    }
+}
+
 #[test]
 fn what_is_between_markers_is_counted_to_the_instruction() {
     let Some(program) = compiled("between", TWO_REGIONS, &[]) else { return };

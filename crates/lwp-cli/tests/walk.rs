@@ -324,6 +324,15 @@ fn different_runs_are_not_compared_silently() {
     }
     let (_, says) = done(&dir, &[LWP, "diff", "one", "one"]);
     assert_eq!(says, "");
+    // Arguments of the same length, the same program: whatever differs may be chance.
+    lwp(&dir, &["record", "-q", "-o", "more", "--", "/bin/sh", "-c", "for i in 1 2 3; do :; done"]);
+    lwp(&dir, &["record", "-q", "-o", "less", "--", "/bin/sh", "-c", "for i in 1 2; do :; done"]);
+    let (_, says) = done(&dir, &[LWP, "diff", "less", "more"]);
+    assert!(says.contains("neither recording is deterministic"), "{says}");
+    let fixed = ["record", "-q", "--deterministic", "-o"];
+    lwp(&dir, &[&fixed[..], &["fixed2", "--", "/bin/echo", "2"]].concat());
+    let (_, says) = done(&dir, &[LWP, "diff", "fixed", "fixed2"]);
+    assert!(!says.contains("neither"), "{says}");
     let wrong = run(
         &dir,
         &[

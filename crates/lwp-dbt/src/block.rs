@@ -50,6 +50,8 @@ pub struct Emulated {
     pub lwp_state: bool,
     /// The host is asked at markers.
     pub markers: bool,
+    /// The host sees what the program writes by write(2) and writev(2).
+    pub writes: bool,
 }
 
 /// How a block is to be decoded.

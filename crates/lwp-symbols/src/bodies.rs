@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use lwp_profile::{FunctionId, Location, Profile};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Instructions of a function by their distance from its start, addresses blanked out.
 type Body = BTreeMap<u64, Vec<u8>>;
@@ -12,10 +12,21 @@ type Body = BTreeMap<u64, Vec<u8>>;
 /// Fewer instructions are too little to know a function by.
 const LEAST: usize = 4;
 
-/// Bodies of functions, and the modules they are in.
+/// A function whose body is known, as far as it was executed.
+#[derive(Clone, Debug)]
+struct Known {
+    id: FunctionId,
+    /// The module that it is in.
+    module: String,
+    /// Its size in bytes, executed or not; 0 where it is not known.
+    size: u64,
+    body: Body,
+}
+
+/// Bodies of functions.
 #[derive(Clone, Debug, Default)]
 pub struct Bodies {
-    all: Vec<(FunctionId, String, Body)>,
+    all: Vec<Known>,
 }
 
 impl Bodies {
@@ -35,29 +46,82 @@ impl Bodies {
             let within = function.address..function.address.saturating_add(function.size.max(1));
             body.insert(distance, blanked(location, |target| within.contains(&target)));
         }
-        let known = wanted.iter().filter_map(|id| Some((*id, module(*id), bodies.remove(id)?)));
-        Self { all: known.filter(|(.., body)| body.len() >= LEAST).collect() }
+        let known = wanted.iter().filter_map(|&id| {
+            let (size, body) = (profile.function(id).size, bodies.remove(&id)?);
+            Some(Known { id, module: module(id), size, body })
+        });
+        Self { all: known.filter(|known| known.body.len() >= LEAST).collect() }
     }
 
-    /// Pairs of functions with the same body in the same module. A body that several functions have
-    /// tells nothing.
+    /// Pairs of functions with the same body in the same module, also where other parts of it were
+    /// executed. A body that several functions have tells nothing.
     pub fn same_as(&self, other: &Self) -> Vec<(FunctionId, FunctionId)> {
         let (old, new) = (self.by_body(), other.by_body());
         let pairs = old.iter().filter_map(|(body, from)| match (&from[..], &new.get(body)?[..]) {
             ([from], [to]) => Some((*from, *to)),
             _ => None,
         });
-        pairs.collect()
+        let mut pairs: Vec<(FunctionId, FunctionId)> = pairs.collect();
+        let (from, to): (FxHashSet<_>, FxHashSet<_>) = pairs.iter().copied().unzip();
+        pairs.extend(agreeing(&self.without(&from), &other.without(&to)));
+        pairs
     }
 
     /// The functions that have each body in each module.
     fn by_body(&self) -> BTreeMap<(&str, &Body), Vec<FunctionId>> {
         let mut found: BTreeMap<(&str, &Body), Vec<FunctionId>> = BTreeMap::new();
-        for (id, module, body) in &self.all {
-            found.entry((module, body)).or_default().push(*id);
+        for known in &self.all {
+            found.entry((&known.module, &known.body)).or_default().push(known.id);
         }
         found
     }
+
+    /// The functions that are not in `taken`.
+    fn without(&self, taken: &FxHashSet<FunctionId>) -> Left<'_> {
+        let mut left: Left<'_> = BTreeMap::new();
+        let all = self.all.iter().filter(|known| known.size > 0 && !taken.contains(&known.id));
+        for known in all {
+            left.entry((&known.module, known.size)).or_default().push(known);
+        }
+        left
+    }
+}
+
+/// Functions by module and size.
+type Left<'a> = BTreeMap<(&'a str, u64), Vec<&'a Known>>;
+
+/// Pairs of functions of equal size that agree in whatever was executed of both.
+fn agreeing(old: &Left<'_>, new: &Left<'_>) -> Vec<(FunctionId, FunctionId)> {
+    let mut pairs = Vec::new();
+    for (place, from) in old {
+        let Some(to) = new.get(place) else { continue };
+        for one in from {
+            let same = |it: &&&Known| agree(&one.body, &it.body);
+            let [there] = to.iter().filter(same).collect::<Vec<_>>()[..] else { continue };
+            if from.iter().filter(|it| agree(&it.body, &there.body)).count() == 1 {
+                pairs.push((one.id, there.id));
+            }
+        }
+    }
+    pairs
+}
+
+/// Returns whether two bodies are parts of one: common places have the same, and most is common.
+fn agree(one: &Body, other: &Body) -> bool {
+    let common = one.iter().filter(|(at, bytes)| other.get(at) == Some(bytes)).count();
+    let fits = |(at, bytes): (&u64, &Vec<u8>), there: &Body| {
+        let end = at + bytes.len() as u64;
+        let before = there.range(..end).next_back();
+        before.is_none_or(|(start, piece)| start + piece.len() as u64 <= *at)
+    };
+    let apart = |from: &Body, there: &Body| {
+        let only = from.iter().filter(|(at, bytes)| there.get(at) != Some(bytes));
+        only.into_iter().all(|it| fits(it, there))
+    };
+    common >= LEAST
+        && 2 * common >= one.len().max(other.len())
+        && apart(one, other)
+        && apart(other, one)
 }
 
 /// Addresses below this are of files that lie where they please.
@@ -118,6 +182,27 @@ mod tests {
     fn blank(address: u64, bytes: &[u8]) -> Vec<u8> {
         let location = Location { address, bytes: bytes.into(), ..Location::default() };
         blanked(&location, |target| (0x1000..0x1100).contains(&target))
+    }
+
+    fn body(pieces: &[(u64, &[u8])]) -> Body {
+        pieces.iter().map(|(at, bytes)| (*at, bytes.to_vec())).collect()
+    }
+
+    #[test]
+    fn parts_of_one_body_agree() {
+        let start: [(u64, &[u8]); 4] =
+            [(0, &[0x55]), (1, &[0x31, 0xc0]), (3, &[0x90]), (4, &[1, 2])];
+        let with = |more: &[(u64, &'static [u8])]| body(&[&start[..], more].concat());
+        assert!(agree(&with(&[]), &with(&[])));
+        // One has taken a branch that the other has not.
+        assert!(agree(&with(&[(9, &[0xc3])]), &with(&[(6, &[3, 4, 5])])));
+        // Another instruction at the same place, one in the middle of another, too little in common.
+        assert!(!agree(&with(&[(9, &[0xc3])]), &with(&[(9, &[0x90])])));
+        assert!(!agree(&with(&[(9, &[1, 2, 3])]), &with(&[(10, &[0x90])])));
+        assert!(!agree(&with(&[(10, &[0x90])]), &with(&[(9, &[1, 2, 3])])));
+        let five = [(6, &[0x90][..]), (7, &[0x90]), (8, &[0x90]), (9, &[0x90]), (10, &[0x90])];
+        assert!(!agree(&with(&[]), &with(&five)));
+        assert!(!agree(&body(&start[..3]), &body(&start[..3])));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Inlined {
 }
 
 /// The functions called `name`, or whose last part is, of which the file at `path` has nothing but
-/// copies in others. None where the file has no debug information.
+/// copies in others, the shortest name first. None where the file has no debug information.
 pub fn inlined_named(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]) -> Vec<Inlined> {
     let files = Files::new(&[], debug_roots);
     let Ok(bytes) = files.read(path) else { return Vec::new() };
@@ -37,7 +37,9 @@ pub fn inlined_named(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]
     }
     let row =
         |(name, into): (String, BTreeSet<String>)| Inlined { name, into: Vec::from_iter(into) };
-    names.into_iter().map(row).collect()
+    let mut rows: Vec<Inlined> = names.into_iter().map(row).collect();
+    rows.sort_by(|a, b| by_length(&a.name, &b.name));
+    rows
 }
 
 /// Names that are spelled much like `name`, of functions of the file at `path`, the most similar
@@ -58,8 +60,14 @@ pub fn similar_names(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]
         }
     }
     let mut names: Vec<(String, f64)> = names.into_iter().collect();
-    names.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    // Of equally similar ones, a short path is more likely to be meant than a long one.
+    names.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| by_length(&a.0, &b.0)));
     names.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Orders names by length, and equally long ones by spelling.
+fn by_length(one: &str, other: &str) -> std::cmp::Ordering {
+    one.len().cmp(&other.len()).then_with(|| one.cmp(other))
 }
 
 /// The last part of a path, without generic arguments and parameters.

@@ -318,6 +318,9 @@ pub struct Config {
     pub native_fallback: bool,
     /// Count from the start; when false, counting waits for [`Request::Enable`].
     pub start_enabled: bool,
+    /// The pipe on which commands come, from which [`Control`] has its requests. A thread of the
+    /// program that writes one there goes on once it has taken effect.
+    pub control_line: Option<ControlLine>,
     /// Where translations are kept from run to run; see [`crate::store`].
     pub cache: Option<Cache>,
     /// When a process ends, translate code of the files that it has mapped, for the cache.
@@ -367,12 +370,22 @@ impl Config {
             additions: Vec::new(),
             native_fallback: false,
             start_enabled: true,
+            control_line: None,
             cache: None,
             warm: None,
             timeout: None,
             checkpoint: Duration::from_secs(10),
         }
     }
+}
+
+/// A pipe or fifo, by the device and inode of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlLine {
+    /// The device.
+    pub device: u64,
+    /// The inode.
+    pub inode: u64,
 }
 
 /// A request to a run in progress. Counting is switched by taking the difference of the counters,
@@ -385,6 +398,8 @@ pub enum Request {
     Disable,
     /// End the run: detach from an attached process, or signal a launched one with SIGTERM.
     Stop,
+    /// A note that a command of [`Config::control_line`] has been read, and its request made.
+    Heard,
     /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile: counts
     /// of one moment belong together only to within what it executes while they are read.
     Report,

@@ -11,8 +11,8 @@ mod departure;
 mod image;
 mod locking;
 mod needs;
+pub mod obeying;
 mod renewal;
-pub mod rest;
 mod signals;
 mod trap_flag;
 pub mod wards;
@@ -25,7 +25,7 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 use rustc_hash::FxHashSet;
 
-use crate::config::{Control, Request, Target};
+use crate::config::{Control, Target};
 use crate::machine::{Machine, Mode, Process};
 use crate::outcome::ExitStatus;
 use crate::server::lock;
@@ -64,8 +64,8 @@ pub struct Tracer<'a> {
     status: Option<ExitStatus>,
     deadline: Option<Instant>,
     terminated: bool,
-    /// A request that waits for the program to stand still, and since when.
-    waiting: Option<(Request, Instant)>,
+    /// Commands of the control line that have been heard, and that nobody stands still for.
+    heard: usize,
     /// When the profile's sink was last told about the live threads.
     checkpointed: Instant,
     /// When to look at the calm threads next.
@@ -93,7 +93,7 @@ impl<'a> Tracer<'a> {
             status: None,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             terminated: false,
-            waiting: None,
+            heard: 0,
             checkpointed: Instant::now(),
             calm: None,
             detaching: false,
@@ -230,7 +230,6 @@ impl<'a> Tracer<'a> {
         }
         // Requests come over a channel, which cannot be polled together with a descriptor.
         let polled = self.control.is_some().then_some(REQUEST_POLL);
-        let polled = if self.waiting.is_some() { Some(rest::LOOK) } else { polled };
         let calm = self.calm.map(|at| at.saturating_duration_since(Instant::now()));
         let look = self.look.map(|at| at.saturating_duration_since(Instant::now()));
         Some(timeout.into_iter().chain(polled).chain(calm).chain(look).min())
@@ -255,41 +254,6 @@ impl<'a> Tracer<'a> {
                 machine.reports[report].uncounted = Some(reason.clone());
             }
             self.end(pid, &reason);
-        }
-    }
-
-    fn requests(&mut self) {
-        let Some(control) = &self.control else { return };
-        let attached = matches!(lock(self.machine).config.target, Target::Attach { .. });
-        let mut detach = false;
-        loop {
-            let next = self.waiting.take();
-            let next = next.or_else(|| Some((control.requests.try_recv().ok()?, Instant::now())));
-            let Some((request, since)) = next else { break };
-            if matches!(request, Request::Enable | Request::Disable)
-                && since.elapsed() < rest::LONGEST
-                && !rest::is_reached(&lock(self.machine))
-            {
-                self.waiting = Some((request, since));
-                break;
-            }
-            match request {
-                Request::Enable => lock(self.machine).set_enabled(true),
-                Request::Disable => lock(self.machine).set_enabled(false),
-                Request::Stop if attached => detach = true,
-                Request::Stop => {
-                    let _ = sys::kill(self.first, SIGTERM);
-                }
-                Request::Report => {
-                    if let Some(reports) = &control.reports {
-                        let _ = reports.send(lock(self.machine).so_far());
-                    }
-                }
-            }
-            let _ = control.done.send(request);
-        }
-        if detach {
-            self.detach_all();
         }
     }
 

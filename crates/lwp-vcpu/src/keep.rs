@@ -210,6 +210,7 @@ impl Family {
             emulated.fewer_states,
             emulated.lwp_state,
             emulated.markers,
+            emulated.writes,
         ]
         .map(u64::from);
         // A module is kept once, wherever it is mapped.

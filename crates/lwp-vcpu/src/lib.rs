@@ -16,6 +16,7 @@ mod auxiliary;
 mod call_stack;
 pub mod config;
 mod contexts;
+mod control_line;
 mod cpu_clock;
 mod cpuid;
 pub mod doctor;

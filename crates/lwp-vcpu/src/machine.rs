@@ -17,6 +17,7 @@ use lwp_ptrace::{SharedMemory, Tid, sys};
 use crate::call_stack::CallStacks;
 use crate::config::{Config, LwpConfig, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
+use crate::control_line::Line;
 use crate::cpu_clock::CpuClocks;
 use crate::cpuid::VirtualCpu;
 use crate::events::calm::{Calm, Ignored};
@@ -53,6 +54,9 @@ pub enum Need {
     Notices,
     /// Put another text in the place of a file of `/proc` that the thread has just opened at this descriptor.
     Hide(i32),
+    /// Wait until a number of commands, which the thread has written to the control line, have
+    /// taken effect.
+    Obey(usize),
     /// Make the request's system call, mlockall(2), for the program's own mappings.
     Lock,
 }
@@ -242,6 +246,9 @@ pub struct Machine {
     pub seen: Seen,
     /// Processes that others control.
     pub wards: Wards,
+    /// What the program has written to the control line.
+    /// The state of the control line.
+    pub line: Line,
     /// Everything is over: the server ends.
     pub finished: bool,
     /// When the run began.
@@ -263,6 +270,7 @@ impl Machine {
             fewer_states: cpu.real_xcr0() != sys::xcr0(),
             lwp_state: !cpu.components().is_empty(),
             markers: config.plan == Plan::Exact || config.markers.is_some(),
+            writes: config.control_line.is_some(),
         };
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
@@ -303,6 +311,7 @@ impl Machine {
             notices: Board::default(),
             seen: Seen::default(),
             wards: Wards::default(),
+            line: Line::default(),
             finished: false,
             started: Instant::now(),
             clocks: None,

@@ -14,7 +14,6 @@ use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode};
 
-use crate::events::rest::sleeps_by_itself;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
 use crate::machine::Machine;
@@ -22,8 +21,10 @@ use crate::maps::{self, Status};
 use crate::memory_map::is_ours;
 use crate::syscalls::{Pending, nr};
 
+mod sleeping;
 mod text;
 
+use sleeping::sleeps_by_itself;
 use text::Ours;
 
 const SYS_CLOSE: u64 = 3;

@@ -222,12 +222,18 @@ impl Machine {
                 None
             }
             RequestKind::SyscallDone => {
-                if let Effect::Opened(fd) = self.syscall_done(tid) {
-                    self.opened_for_writing(tid, fd);
-                    if self.shows_us(tid, fd) {
-                        self.ask_tracer(tid, Need::Hide(fd));
+                match self.syscall_done(tid) {
+                    Effect::Opened(fd) => {
+                        self.opened_for_writing(tid, fd);
+                        if self.shows_us(tid, fd) {
+                            self.ask_tracer(tid, Need::Hide(fd));
+                            return None;
+                        }
+                    }
+                    Effect::Written(call, bytes) if self.awaits_effect(tid, &call, bytes) => {
                         return None;
                     }
+                    _ => {}
                 }
                 self.dispatch(tid, slot, pc, false, alone)
             }
@@ -513,7 +519,8 @@ impl Machine {
             self.ask_tracer(tid, Need::Renewal);
             return;
         }
-        if pending.result.is_none() && self.run_and_go(tid, slot, &pending) {
+        let alone = pending.result.is_none() && !self.writes_commands(tid, &pending);
+        if alone && self.run_and_go(tid, slot, &pending) {
             return;
         }
         if let Some(tail) = self.reported_call(tid, slot, pending) {
@@ -605,7 +612,7 @@ impl Machine {
         let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
         context.set(Slot::Rax, result);
         match effect {
-            Effect::None | Effect::Opened(_) => {}
+            Effect::None | Effect::Opened(_) | Effect::Written(..) => {}
             Effect::Listed(fd, at, bytes) => {
                 let left = self.without_ours(tid, fd, at, bytes);
                 self.contexts.context(slot).set(Slot::Rax, left);

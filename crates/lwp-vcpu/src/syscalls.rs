@@ -10,6 +10,7 @@ use crate::memory_map::OVERHEAD_BYTES;
 
 /// Numbers of the calls that matter here.
 pub mod nr {
+    pub const WRITE: u64 = 1;
     pub const OPEN: u64 = 2;
     pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
@@ -17,6 +18,7 @@ pub mod nr {
     pub const MUNMAP: u64 = 11;
     pub const RT_SIGRETURN: u64 = 15;
     pub const PREAD64: u64 = 17;
+    pub const WRITEV: u64 = 20;
     pub const MREMAP: u64 = 25;
     pub const SHMAT: u64 = 30;
     pub const MADVISE: u64 = 28;
@@ -93,6 +95,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
         nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
         nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
+        nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
         _ => SyscallClass::Native,
     }
 }
@@ -127,7 +130,7 @@ pub enum Before {
 }
 
 /// What must be put right after a call.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// The call's own number and arguments.
     pub number: u64,
@@ -152,6 +155,8 @@ pub enum Effect {
     Opened(i32),
     /// The thread has got so many bytes of entries of the directory at this descriptor, at this address.
     Listed(i32, u64, u64),
+    /// The call has written a number of bytes.
+    Written(Pending, u64),
     /// What was in the first range is in the second one, or was there before.
     Moved((u64, u64), (u64, u64)),
 }
@@ -315,7 +320,7 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
     let old = (a1, a1.saturating_add(page(a2)));
     match pending.number {
         // They are watched, or else would not have come here.
-        nr::LSEEK | nr::PREAD64 => true,
+        nr::LSEEK | nr::PREAD64 | nr::WRITE | nr::WRITEV => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
         nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),
@@ -409,6 +414,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
         nr::GETDENTS64 => Effect::Listed(a1 as i32, a2, result),
         nr::SHMAT => Effect::Mapped(range(result, 4096)),
+        nr::WRITE | nr::WRITEV => Effect::Written(*pending, result),
         _ => Effect::None,
     };
     (result, effect)

@@ -48,7 +48,7 @@ pub fn install(release: &Release, destination: &Path, prefix: &str, libdir: &str
     let mut script = Command::new("sh");
     script.arg(root().join("crates/lwp-cpc/install.sh")).arg(&release.libraries);
     script.env("DESTDIR", destination).env("PREFIX", prefix);
-    script.env("LIBDIR", format!("{prefix}/{libdir}"));
+    script.env("LIBDIR", format!("{prefix}/{libdir}")).env("COMMANDS", "");
     workspace::run(script)?;
     let papers = place.join("share/doc/lwp");
     fs::create_dir_all(&papers)?;

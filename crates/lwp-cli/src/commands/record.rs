@@ -172,7 +172,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     }
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
-        control::serve(place, Arc::clone(&requests))?;
+        config.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
     let connected = requests.connect();
     signals::answer(Arc::clone(&requests), args.counting.attaches())?;

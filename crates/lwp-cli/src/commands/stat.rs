@@ -39,7 +39,7 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     let output = Mutex::new(output(args)?);
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
-        control::serve(place, Arc::clone(&requests))?;
+        config.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
     let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     let session = Session { args, config, requests, interrupted };

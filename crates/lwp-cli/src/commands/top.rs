@@ -66,7 +66,7 @@ pub fn execute(args: &TopArgs) -> Result<Ending, Failure> {
     config.checkpoint = interval;
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
-        control::serve(place, Arc::clone(&requests))?;
+        config.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
     let connected = requests.connect();
     let (feed, pieces) = Feed::new();

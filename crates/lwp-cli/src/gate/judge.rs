@@ -1,5 +1,6 @@
 //! One recording held against its limits.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -235,15 +236,20 @@ fn roots() -> Vec<PathBuf> {
     workspace.map(PathBuf::from).into_iter().chain(root).chain(here).collect()
 }
 
-/// `file` as it is called from the first of `roots` that it is below; a relative name is one already.
+/// `file` as it is called from the first of `roots` that it is below. A relative name is one of the
+/// repository if there is such a file: the debug information of distributions has relative names
+/// too.
 fn below(file: &str, roots: &[PathBuf]) -> Option<String> {
     let path = Path::new(file);
+    let mut whole = Cow::Borrowed(path);
     if path.is_relative() {
         let steps_out = path.components().any(|part| part == std::path::Component::ParentDir);
-        return (!file.is_empty() && !steps_out).then(|| file.to_owned());
+        let here = roots.iter().map(|root| root.join(path)).find(|path| path.is_file());
+        whole = Cow::Owned(here.filter(|_| !steps_out)?);
     }
-    let found = roots.iter().find_map(|root| path.strip_prefix(root).ok())?;
-    Some(found.display().to_string())
+    let found = roots.iter().find_map(|root| whole.strip_prefix(root).ok())?;
+    // Components leave `.` out.
+    Some(found.components().collect::<PathBuf>().display().to_string())
 }
 
 /// Fails where a limit is relative and there is nothing for it to be relative to.
@@ -269,8 +275,14 @@ mod tests {
         let roots = [PathBuf::from("/checkout/repo"), PathBuf::from("/checkout")];
         assert_eq!(below("/checkout/repo/src/a.rs", &roots), Some("src/a.rs".into()));
         assert_eq!(below("/checkout/b.rs", &roots), Some("b.rs".into()));
-        assert_eq!(below("src/a.rs", &roots), Some("src/a.rs".into()));
         assert_eq!([below("/rustc/x/a.rs", &roots), below("../a.rs", &roots)], [None, None]);
         assert_eq!(below("", &roots), None);
+        // This crate is a folder of the repository; malloc.c is of another one.
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let roots = [crate_root.join("src"), crate_root.to_path_buf()];
+        assert_eq!(below("./gate/judge.rs", &roots), Some("gate/judge.rs".into()));
+        assert_eq!(below("src/gate/judge.rs", &roots), Some("gate/judge.rs".into()));
+        assert_eq!(below("tests/gate.rs", &roots), Some("tests/gate.rs".into()));
+        assert_eq!(below("./malloc/malloc.c", &roots), None);
     }
 }

@@ -6,10 +6,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use lwp_terminal::escape::printable;
+use lwp_vcpu::config::{ControlLine, Request};
 
 mod line;
 
@@ -31,10 +33,13 @@ struct Place {
     fifo: bool,
 }
 
-/// Opens the control line described by `text` and serves it until lwp ends.
-pub fn serve(text: &str, requests: Arc<Requests>) -> Result<(), Failure> {
+/// Opens the control line described by `text` and serves it until lwp ends. Returns the file from
+/// which commands come.
+pub fn serve(text: &str, requests: Arc<Requests>) -> Result<ControlLine, Failure> {
     let place = parse(text)?;
     let commands = open(&place.commands, place.fifo, false)?;
+    let file = commands.metadata();
+    let file = file.map_err(|error| Failure::io(place.commands.display(), &error))?;
     let mut acknowledgements =
         place.acknowledgements.map(|path| open(&path, place.fifo, true)).transpose()?;
     threads::start("lwp-control", move || {
@@ -42,7 +47,7 @@ pub fn serve(text: &str, requests: Arc<Requests>) -> Result<(), Failure> {
             lwp_terminal::say!("lwp: control line: {error}");
         }
     })?;
-    Ok(())
+    Ok(ControlLine { device: file.dev(), inode: file.ino() })
 }
 
 /// Parses `fd:CTL[,ACK]` or `fifo:CTL[,ACK]`.
@@ -95,6 +100,7 @@ fn answer(
     while let Some(line) = next_line(&mut commands)? {
         let Some(command) = understand(&line) else {
             lwp_terminal::say!("lwp: control line: '{}' is not understood", printable(&line));
+            requests.send(Request::Heard);
             continue;
         };
         match command {
@@ -104,6 +110,7 @@ fn answer(
             Command::Ping => {}
             Command::Stop => requests.stop(),
         }
+        requests.send(Request::Heard);
         if let Some(acknowledgements) = acknowledgements {
             acknowledgements.write_all(ACK)?;
             acknowledgements.flush()?;
@@ -114,8 +121,6 @@ fn answer(
 
 #[cfg(test)]
 mod tests {
-    use lwp_vcpu::config::Request;
-
     use super::*;
 
     #[test]
@@ -148,7 +153,10 @@ mod tests {
         let commands = &b"enable\nping\nfly\ndisable\nenable calls\nstop\n"[..];
         answer(commands, &mut acknowledgements, &requests).unwrap();
         requests.disconnect();
-        assert_eq!(machine.join().unwrap(), [Request::Enable, Request::Disable, Request::Stop]);
+        let seen = machine.join().unwrap();
+        assert_eq!(seen.iter().filter(|it| **it == Request::Heard).count(), 6);
+        let others = seen.into_iter().filter(|it| *it != Request::Heard).collect::<Vec<_>>();
+        assert_eq!(others, [Request::Enable, Request::Disable, Request::Stop]);
         assert_eq!(acknowledgements.unwrap(), ACK.repeat(4));
     }
 }

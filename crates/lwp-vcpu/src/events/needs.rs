@@ -12,7 +12,7 @@ use lwp_ptrace::{Tid, Tracee};
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, locking, renewal};
+use super::{alone, locking, obeying, renewal};
 use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
 
@@ -36,6 +36,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
             let _ = machine.hide_us(tid, fd);
             go_on(machine, tid, &view.app)
         }
+        Need::Obey(commands) => obeying::hold(machine, tid, &view.app, commands),
         Need::Lock => locking::lock_all(machine, tid, &view.app),
     }
 }

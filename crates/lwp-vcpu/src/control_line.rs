@@ -1,0 +1,113 @@
+//! A program that switches its own counting by the control line.
+//!
+//! It writes a command and goes on, up to the answer or, as some do, beyond. The command is read
+//! elsewhere, after an uncertain time. So a thread that has written one stands still until the
+//! command has taken effect: counting is switched at the call that asks for it, in every run.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
+
+use lwp_ptrace::{Tid, memory};
+
+use crate::config::ControlLine;
+use crate::events::obeying::Held;
+use crate::machine::{Machine, Need};
+use crate::syscalls::{Pending, nr};
+
+/// The most that is read of one call; a command has a few bytes.
+const MOST_BYTES: usize = 1 << 16;
+/// The most pieces that the kernel takes.
+const MOST_PIECES: u64 = 1024;
+
+/// The state of the line behind the program's last write.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    /// The last command has no end yet.
+    unfinished: bool,
+    /// Threads that stand still until their commands have taken effect, in order.
+    pub held: VecDeque<Held>,
+}
+
+impl Line {
+    /// Returns the number of commands that `bytes` complete. They end with newlines or zero bytes;
+    /// empty ones are none.
+    fn complete(&mut self, bytes: &[u8]) -> usize {
+        let mut commands = 0;
+        for byte in bytes {
+            match byte {
+                b'\n' | 0 => commands += usize::from(std::mem::take(&mut self.unfinished)),
+                _ => self.unfinished = true,
+            }
+        }
+        commands
+    }
+}
+
+impl Machine {
+    /// Returns whether a call writes to the control line.
+    pub fn writes_commands(&self, tid: Tid, pending: &Pending) -> bool {
+        let Some(line) = self.config.control_line else { return false };
+        if !matches!(pending.number, nr::WRITE | nr::WRITEV) {
+            return false;
+        }
+        let path = format!("/proc/{tid}/fd/{}", pending.args[0] as i32);
+        let file = std::fs::metadata(path);
+        file.is_ok_and(|it| line == ControlLine { device: it.dev(), inode: it.ino() })
+    }
+
+    /// Has a thread whose call has written `bytes` stand still until its commands have taken
+    /// effect. Returns false where they have no command.
+    pub fn awaits_effect(&mut self, tid: Tid, pending: &Pending, bytes: u64) -> bool {
+        if !self.writes_commands(tid, pending) {
+            return false;
+        }
+        let text = written(tid, pending, (bytes as usize).min(MOST_BYTES));
+        let commands = self.line.complete(&text);
+        if commands > 0 {
+            self.ask_tracer(tid, Need::Obey(commands));
+        }
+        commands > 0
+    }
+}
+
+/// The first `bytes` bytes that a call has written, as far as they can still be read.
+fn written(tid: Tid, pending: &Pending, bytes: usize) -> Vec<u8> {
+    let [_, address, number, _] = pending.args;
+    let mut text = Vec::with_capacity(bytes);
+    let mut add = |address: u64, most: u64| {
+        let mut piece = vec![0; (bytes - text.len()).min(most as usize)];
+        if memory::read_exact(tid, address, &mut piece).is_ok() {
+            text.append(&mut piece);
+        }
+        text.len() < bytes
+    };
+    if pending.number == nr::WRITE {
+        add(address, bytes as u64);
+        return text;
+    }
+    for piece in 0..number.min(MOST_PIECES) {
+        let at = address.wrapping_add(16 * piece);
+        let word = |at| memory::read_u64(tid, at).unwrap_or(0);
+        if !add(word(at), word(at.wrapping_add(8))) {
+            break;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_end_with_newlines_or_zeros_also_in_pieces() {
+        let mut line = Line::default();
+        assert_eq!(line.complete(b"enable\n"), 1);
+        assert_eq!(line.complete(b"enable\n\0disable\0\n"), 2);
+        assert_eq!(line.complete(b"dis"), 0);
+        assert_eq!(line.complete(b"able"), 0);
+        assert_eq!(line.complete(b"\nping"), 1);
+        assert_eq!(line.complete(b"\n\n"), 1);
+        assert_eq!(line.complete(b""), 0);
+    }
+}
