@@ -259,6 +259,7 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
         no_inserts: false,
         lwp_state,
         markers: false,
+        writes: false,
     };
     let layout = Layout { low: LOW, features };
     let translator = Translator::new(plan, example.lwp, layout, emulated, classes);
