@@ -124,7 +124,7 @@ fn lwp_s_own_limits_are_named() {
             End::Code(0) => assert_eq!(out, "started\n"),
             end => {
                 assert_eq!(end, End::Code(125), "{limit}: {error}");
-                assert!(error.contains("remedy") && error.contains(named), "{limit}: {error}");
+                assert!(error.contains("help") && error.contains(named), "{limit}: {error}");
                 assert_eq!(out, "", "{limit}");
             }
         }
@@ -353,7 +353,7 @@ fn programs_of_32_bits() {
         assert_eq!(text(&outcome.stdout), "32 bits\n7\n", "{command}");
         let errors = text(&outcome.stderr);
         assert_eq!(errors.contains("lwp: narrow runs natively, uncounted: 32-bit program"), said);
-        assert_eq!(errors.contains("\n  remedy: build it for x86-64"), said, "{command}: {errors}");
+        assert_eq!(errors.contains("\n  help: build it for x86-64"), said, "{command}: {errors}");
     }
 }
 

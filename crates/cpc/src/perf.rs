@@ -42,7 +42,7 @@ pub(crate) fn detect(kernel: Arc<dyn Kernel>) -> (Option<PerfBackend>, Option<St
         let options = Options::new(lwp_perf::Target::CurrentThread);
         let opened =
             Group::open(Arc::clone(catalog.kernel()), options, &[lwp_perf::Request::new(event)]);
-        opened.map(drop).map_err(|error| format!("{}: {}", error.cause, error.remedy()))
+        opened.map(drop).map_err(|error| format!("{}: {}", error.cause, error.help()))
     };
     // What the kernel counts itself says whether it lets this process count at all.
     if let Err(reason) = open("task-clock") {

@@ -521,8 +521,8 @@ pub fn definition() -> clap::Command {
 }
 
 /// Fails with a usage error in our own words.
-pub fn usage_error(cause: impl Into<String>, remedy: impl Into<String>) -> Failure {
-    Failure::new(failure::OWN_FAILURE, cause).with_remedy(remedy)
+pub fn usage_error(cause: impl Into<String>, help: impl Into<String>) -> Failure {
+    Failure::new(failure::OWN_FAILURE, cause).with_help(help)
 }
 
 #[cfg(test)]

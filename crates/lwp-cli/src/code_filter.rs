@@ -62,7 +62,7 @@ pub fn functions(
             OWN_FAILURE,
             format!("no function's name is like '{}'", printable(text)),
         )
-        .with_remedy("`lwp record` and `lwp report` show the names of what is executed")),
+        .with_help("`lwp record` and `lwp report` show the names of what is executed")),
         false => Ok(found),
     }
 }
@@ -207,7 +207,7 @@ fn unknown(name: &str, files: &[PathBuf], places: &Places<'_>) -> Failure {
         files.iter().flat_map(|file| similar_names(file, name, places.debug_roots)).collect();
     let searched = "the program's and its libraries' symbols were searched; name a file with NAME@FILE, or give \
                     addresses as in 0x401000..0x4010ff";
-    failure.with_remedy(match similar.is_empty() {
+    failure.with_help(match similar.is_empty() {
         true => searched.to_owned(),
         false => format!("similar names are: {}; {searched}", offered(&similar)),
     })
@@ -227,7 +227,7 @@ fn all_inlined(all: &[Inlined]) -> Failure {
         }
     }
     let failure = Failure::new(OWN_FAILURE, format!("{} {have}", offered(&names)));
-    failure.with_remedy(match into.is_empty() {
+    failure.with_help(match into.is_empty() {
         true => "record without a filter; `lwp report --inline` tells such functions apart".into(),
         false => format!(
             "sample what it is inlined into: {}; or record without a filter, and look at it with \
@@ -264,7 +264,7 @@ fn named_file(file: &str, places: &Places<'_>) -> Result<PathBuf, Failure> {
             .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
             .collect();
         Failure::new(OWN_FAILURE, format!("the program loads no file called '{file}'"))
-            .with_remedy(format!("give its path; it loads: {}", printable(&names.join(", "))))
+            .with_help(format!("give its path; it loads: {}", printable(&names.join(", "))))
     })
 }
 
@@ -296,11 +296,11 @@ fn choose(name: &str, found: &[(PathBuf, NamedFunction)]) -> Result<CodePlace, F
             OWN_FAILURE,
             format!("'{name}' stands for a function that is chosen when the program starts"),
         )
-        .with_remedy("record without a filter: `lwp report` shows which one it is")),
+        .with_help("record without a filter: `lwp report` shows which one it is")),
         [(file, it)] => place_in(file, it),
         several => {
             Err(Failure::new(OWN_FAILURE, format!("'{name}' can mean {} functions", several.len()))
-                .with_remedy(format!("name one by its symbol, or NAME@FILE: {}", listed())))
+                .with_help(format!("name one by its symbol, or NAME@FILE: {}", listed())))
         }
     }
 }

@@ -95,7 +95,7 @@ pub fn refuse(before: &Profile, after: &Profile, allowed: &[String]) -> Result<(
         OWN_FAILURE,
         format!("baseline and recording cannot be compared: {}", causes.join("; ")),
     )
-    .with_remedy(format!(
+    .with_help(format!(
         "record the baseline anew in the same way, or compare all the same: --allow-different {}",
         names.join(",")
     )))

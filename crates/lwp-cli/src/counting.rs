@@ -210,7 +210,7 @@ fn process_of(tid: i32) -> Result<i32, Failure> {
     let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
     leader.ok_or_else(|| {
         Failure::new(NOT_FOUND, format!("thread {tid}: not found"))
-            .with_remedy("`ps -eL` lists threads: the column LWP has their numbers")
+            .with_help("`ps -eL` lists threads: the column LWP has their numbers")
     })
 }
 

@@ -17,13 +17,13 @@ pub const NOT_FOUND: u8 = 127;
 pub struct Failure {
     code: u8,
     cause: String,
-    remedy: String,
+    help: String,
 }
 
 impl Failure {
     /// A failure that ends lwp with `code`. The cause is one line, whatever the names in it hold.
     pub fn new(code: u8, cause: impl Into<String>) -> Self {
-        Self { code, cause: printable(&cause.into()), remedy: String::new() }
+        Self { code, cause: printable(&cause.into()), help: String::new() }
     }
 
     /// A failure of an operation on something named.
@@ -37,21 +37,21 @@ impl Failure {
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let text = lines.join("\n");
         let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        Self { code: OWN_FAILURE, cause, remedy: String::new() }
+        Self { code: OWN_FAILURE, cause, help: String::new() }
     }
 
     /// Adds what the user can do about it.
-    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = remedy.into();
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = help.into();
         self
     }
 
     /// The text for standard error.
     fn text(&self) -> String {
-        if self.remedy.is_empty() {
+        if self.help.is_empty() {
             format!("lwp: {}\n", self.cause)
         } else {
-            format!("lwp: {}\nremedy: {}\n", self.cause, self.remedy)
+            format!("lwp: {}\nhelp: {}\n", self.cause, self.help)
         }
     }
 
@@ -70,11 +70,11 @@ impl From<lwp_vcpu::Error> for Failure {
         match error {
             Error::NotFound { .. } => Self::new(NOT_FOUND, cause),
             Error::NotExecutable { .. } => Self::new(NOT_EXECUTABLE, cause),
-            Error::Machine { remedy, .. } if !remedy.is_empty() => {
-                Self::new(OWN_FAILURE, cause).with_remedy(remedy)
+            Error::Machine { help, .. } if !help.is_empty() => {
+                Self::new(OWN_FAILURE, cause).with_help(help)
             }
             Error::Machine { .. } => Self::new(OWN_FAILURE, cause)
-                .with_remedy("run `lwp doctor` to see what this machine allows"),
+                .with_help("run `lwp doctor` to see what this machine allows"),
             _ => Self::new(OWN_FAILURE, cause),
         }
     }
@@ -94,9 +94,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remedy_has_its_own_line() {
-        let failure = Failure::new(125, "no such event").with_remedy("see `lwp list`");
-        assert_eq!(failure.text(), "lwp: no such event\nremedy: see `lwp list`\n");
+    fn help_has_its_own_line() {
+        let failure = Failure::new(125, "no such event").with_help("see `lwp list`");
+        assert_eq!(failure.text(), "lwp: no such event\nhelp: see `lwp list`\n");
         assert_eq!(Failure::new(125, "odd").text(), "lwp: odd\n");
     }
 

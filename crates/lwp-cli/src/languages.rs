@@ -188,11 +188,11 @@ pub fn advice(recording: &Recording, profile: &Profile) -> Option<String> {
     let names = recording.modules.values().filter_map(|module| module.path.rsplit('/').next());
     let names: Vec<&str> = names.collect();
     let known = |row: &&(&str, &str, &str)| names.iter().any(|name| is_of(name, row.0));
-    let (_, runtime, remedy) = REMEDIES.iter().find(known)?;
+    let (_, runtime, help) = REMEDIES.iter().find(known)?;
     let share = 100 * unnamed / all.max(1);
     let what = if profile.mode == Mode::Exact { "instructions" } else { "samples" };
     Some(format!(
-        "{share} % of the {what} are in code that {runtime} generated without names: {remedy}"
+        "{share} % of the {what} are in code that {runtime} generated without names: {help}"
     ))
 }
 

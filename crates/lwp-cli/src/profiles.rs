@@ -64,14 +64,14 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
         let failure = Failure::io(path.display(), &error);
         match error.kind() {
             std::io::ErrorKind::NotFound => failure
-                .with_remedy("make a recording first: lwp record -- PROGRAM, or name one with -i"),
+                .with_help("make a recording first: lwp record -- PROGRAM, or name one with -i"),
             _ => failure,
         }
     })?;
     let recording =
         Recording::read(std::io::BufReader::with_capacity(1 << 20, file)).map_err(|error| {
             Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
-                .with_remedy("recordings are made by `lwp record`")
+                .with_help("recordings are made by `lwp record`")
         })?;
     Ok(recording)
 }

@@ -155,7 +155,7 @@ impl Recorder {
         }
         let failed = |error| {
             Failure::io(path.display(), &error)
-                .with_remedy("name another place for the recording with -o FILE")
+                .with_help("name another place for the recording with -o FILE")
         };
         let file = File::create(path).map_err(failed)?;
         let writer = Writer::new(Place::new(file)).map_err(failed)?;
@@ -241,7 +241,7 @@ impl Recorder {
                     state.path.display()
                 ),
             )
-            .with_remedy("it has no names: record into a file, or keep the programs as they are")),
+            .with_help("it has no names: record into a file, or keep the programs as they are")),
         }
     }
 
@@ -272,7 +272,7 @@ impl State {
                 OWN_FAILURE,
                 format!("{}: {}", self.path.display(), plain(error)),
             )
-            .with_remedy(
+            .with_help(
                 "what was written before can be read; make room, or choose another place with -o",
             )),
         }

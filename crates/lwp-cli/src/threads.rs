@@ -23,5 +23,5 @@ pub fn start_in<'scope, T: Send + 'scope>(
 
 fn refused(error: &std::io::Error) -> Failure {
     Failure::io("starting a thread", error)
-        .with_remedy("raise the limit on processes (`ulimit -u`), or end some")
+        .with_help("raise the limit on processes (`ulimit -u`), or end some")
 }

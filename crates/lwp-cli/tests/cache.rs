@@ -223,7 +223,7 @@ fn runs_without_a_place_do_without() {
     let mut refused = dir.command(&["cache", "list"]);
     let refused = refused.env("XDG_CACHE_HOME", &open).output().unwrap();
     assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
-    assert!(text(&refused.stderr).contains("remedy:"));
+    assert!(text(&refused.stderr).contains("help:"));
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn programs_are_translated_ahead_of_time_and_not_run() {
     write_program(&program, &tiny(0));
     let refused = dir.lwp(&["cache", "warm", program.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(125));
-    assert!(text(&refused.stderr).contains("remedy:"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("help:"), "{}", text(&refused.stderr));
 }
 
 /// The second column of `lwp cache list`'s numbers: fragments kept of the file that ends so.

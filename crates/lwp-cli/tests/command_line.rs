@@ -86,7 +86,7 @@ fn unknown_events_are_errors_with_suggestions() {
     let output = lwp(&["stat", "-e", "instuctions", "true"]);
     assert_eq!(output.status.code(), Some(125));
     let expected = "lwp: unknown event 'instuctions'\n\
-                    remedy: did you mean 'instructions'? `lwp list` shows all events\n";
+                    help: did you mean 'instructions'? `lwp list` shows all events\n";
     assert_eq!(stderr(&output), expected);
 }
 
@@ -129,7 +129,7 @@ fn output_files_are_opened_before_anything_runs() {
 fn control_lines_are_checked_first() {
     let output = lwp(&["stat", "--control", "pipe:3", "--", "/bin/true"]);
     assert_eq!(output.status.code(), Some(125));
-    assert!(stderr(&output).starts_with("lwp: invalid control line 'pipe:3'\nremedy: "));
+    assert!(stderr(&output).starts_with("lwp: invalid control line 'pipe:3'\nhelp: "));
     let output = lwp(&["stat", "--control", "fd:999", "--", "/bin/true"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).starts_with("lwp: /proc/self/fd/999: "));
@@ -154,7 +154,7 @@ fn doctor_says_ok_or_how_to_get_there() {
     // What was found differs from machine to machine; what was looked at does not.
     let checks: Vec<String> = text
         .lines()
-        .filter(|line| !line.trim_start().starts_with("remedy: "))
+        .filter(|line| !line.trim_start().starts_with("help: "))
         .map(|line| {
             let (status, rest) = line.split_at(6);
             assert!(["OK    ", "warn  ", "FAIL  "].contains(&status), "{line}");
@@ -189,7 +189,7 @@ fn doctor_finds_what_is_wrong() {
             continue;
         }
         assert!(line.starts_with("FAIL") && line.contains(named), "{text}");
-        assert!(text.contains("remedy: raise it"), "{text}");
+        assert!(text.contains("help: raise it"), "{text}");
         assert_eq!(output.status.code(), Some(1), "{text}");
     }
 }

@@ -165,7 +165,7 @@ fn cargo_valgrind_is_told_which_tool_lwp_stands_in_for() {
     let says = text(&output.stderr);
     assert!(!output.status.success(), "{says}");
     assert!(says.contains("lwp stands in for callgrind, not for memcheck"), "{says}");
-    assert!(says.contains("remedy: give --tool=callgrind, or call valgrind itself"), "{says}");
+    assert!(says.contains("help: give --tool=callgrind, or call valgrind itself"), "{says}");
 }
 
 /// The parts that a run of `tool` with the options of CodSpeed's runner leaves: what each is called, and instructions.

@@ -78,7 +78,7 @@ fn what_cannot_be_served_is_said() {
         (vec!["serve", "--port", &port], "without --port any free one is taken"),
         (vec!["serve", "--source", "nothing"], "PREFIX=PATH"),
     ];
-    for (words, remedy) in cases {
+    for (words, help) in cases {
         let output =
             Command::new(LWP).current_dir(&dir.0).args(&words).output().expect("lwp starts");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -86,6 +86,6 @@ fn what_cannot_be_served_is_said() {
             output.status.code() == Some(125) || output.status.code() == Some(2),
             "{words:?}: {error}"
         );
-        assert!(error.contains(remedy), "{words:?}: {error}");
+        assert!(error.contains(help), "{words:?}: {error}");
     }
 }

@@ -27,8 +27,8 @@ pub struct Unavailable {
 
 impl Unavailable {
     /// Returns the advice: one sentence.
-    pub fn remedy(&self) -> String {
-        self.cause.remedy()
+    pub fn help(&self) -> String {
+        self.cause.help()
     }
 }
 
@@ -113,7 +113,7 @@ pub enum Cause {
 
 impl Cause {
     /// Returns the advice: one sentence.
-    pub fn remedy(&self) -> String {
+    pub fn help(&self) -> String {
         let software =
             "count software events such as task-clock, or run the program on the virtual CPU";
         match self {

@@ -127,7 +127,7 @@ fn user_space_reads_agree_with_the_kernel() {
         }
         Err(unavailable) => {
             assert!(!catalog.has_pmu() || unavailable.cause != Cause::NoPmuInVm, "{unavailable}");
-            assert!(!unavailable.remedy().is_empty());
+            assert!(!unavailable.help().is_empty());
         }
     }
 }
@@ -148,7 +148,7 @@ fn what_is_missing_is_named() {
         let hypervisor = Linux.cpuid(1, 0)[2] >> 31 == 1;
         let cause = if hypervisor { Cause::NoPmuInVm } else { Cause::NoPmu };
         assert_eq!(error.cause, cause);
-        assert!(error.remedy().contains("virtual CPU"), "{}", error.remedy());
+        assert!(error.help().contains("virtual CPU"), "{}", error.help());
     }
 }
 

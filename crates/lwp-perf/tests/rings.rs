@@ -282,7 +282,7 @@ fn a_ring_that_may_not_be_locked_says_so() {
     let options = SamplerOptions::new(Event::new("cycles", 0, 0), 1, Target::CurrentThread);
     let error = Sampler::open(Arc::new(script), &options).unwrap_err();
     assert_eq!(error.cause, Cause::Locked);
-    assert!(error.remedy().contains("perf_event_mlock_kb"));
+    assert!(error.help().contains("perf_event_mlock_kb"));
 }
 
 /// `union perf_mem_data_src` from its parts.

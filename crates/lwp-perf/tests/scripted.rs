@@ -47,7 +47,7 @@ fn blamed(script: Script, options: Options, name: &str, errno: Errno) -> Cause {
     let error = open(&script, options, &[name]).unwrap_err();
     assert_eq!(error.errno, Some(errno));
     let text = error.to_string();
-    assert!(text.starts_with(name) && !error.remedy().is_empty(), "{text}");
+    assert!(text.starts_with(name) && !error.help().is_empty(), "{text}");
     error.cause
 }
 
@@ -246,7 +246,7 @@ fn groups_that_do_not_fit() {
     let error = open(&script, here(), &["cycles", "instructions", "branch-misses"]).unwrap_err();
     assert_eq!((error.index, error.event.as_str()), (Some(2), "branch-misses"));
     assert_eq!(error.cause, Cause::TooMany { watchdog: true });
-    assert!(error.remedy().contains("nmi_watchdog=0"));
+    assert!(error.help().contains("nmi_watchdog=0"));
     let wrong = |opened: &lwp_perf::kernel::script::Opened| match opened.attr.config {
         5 => Err(Errno::INVAL),
         _ => Ok(()),

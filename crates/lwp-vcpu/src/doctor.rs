@@ -20,7 +20,7 @@ pub struct Check {
     /// What was found.
     pub detail: String,
     /// What to do about it; empty if nothing is wrong.
-    pub remedy: String,
+    pub help: String,
 }
 
 /// The result of a check.
@@ -36,17 +36,17 @@ pub enum Status {
 
 impl Check {
     fn ok(name: &str, detail: impl Into<String>) -> Self {
-        Self { name: name.into(), status: Status::Ok, detail: detail.into(), remedy: String::new() }
+        Self { name: name.into(), status: Status::Ok, detail: detail.into(), help: String::new() }
     }
 
-    fn warn(name: &str, detail: impl Into<String>, remedy: &str) -> Self {
-        let remedy = remedy.into();
-        Self { name: name.into(), status: Status::Warn, detail: detail.into(), remedy }
+    fn warn(name: &str, detail: impl Into<String>, help: &str) -> Self {
+        let help = help.into();
+        Self { name: name.into(), status: Status::Warn, detail: detail.into(), help }
     }
 
-    fn fail(name: &str, detail: impl Into<String>, remedy: &str) -> Self {
-        let remedy = remedy.into();
-        Self { name: name.into(), status: Status::Fail, detail: detail.into(), remedy }
+    fn fail(name: &str, detail: impl Into<String>, help: &str) -> Self {
+        let help = help.into();
+        Self { name: name.into(), status: Status::Fail, detail: detail.into(), help }
     }
 }
 
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(limits(&text("1024", "unlimited")).status, Status::Ok);
         let files = limits(&text("8", "unlimited"));
         assert_eq!(files.status, Status::Fail);
-        assert!(files.remedy.contains("ulimit -H -n"), "{files:?}");
+        assert!(files.help.contains("ulimit -H -n"), "{files:?}");
         assert!(limits(&text("1024", "4096")).detail.contains("size of files is 4096"));
         assert_eq!(limits("").status, Status::Ok);
     }

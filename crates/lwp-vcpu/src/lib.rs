@@ -222,8 +222,8 @@ impl Start {
                 let threads = spawn::attach(*pid).map_err(|error| match error {
                     sys::Errno::ESRCH => Error::NotFound { program: format!("process {pid}") },
                     error => {
-                        let remedy = refusal::remedy(*pid, error);
-                        machine_error("attaching to the process", error, &remedy)
+                        let help = refusal::help(*pid, error);
+                        machine_error("attaching to the process", error, &help)
                     }
                 })?;
                 Ok(Self::Live(*pid, threads))
@@ -276,30 +276,30 @@ fn trace(
             let mut tracer = Tracer::new(machine, *pid, control);
             tracer.attach(*pid, threads).map_err(|what| Error::Machine {
                 what: format!("taking over process {pid}: {what}"),
-                remedy: "the process goes on natively".into(),
+                help: "the process goes on natively".into(),
             })?;
             Ok(tracer.run())
         }
     }
 }
 
-/// What the machine refused, and what to do about it: `remedy`, unless the error itself says that it is
+/// What the machine refused, and what to do about it: `help`, unless the error itself says that it is
 /// a limit.
-fn machine_error(what: &str, error: sys::Errno, remedy: &str) -> Error {
+fn machine_error(what: &str, error: sys::Errno, help: &str) -> Error {
     const EAGAIN: i32 = 11;
     const ENOMEM: i32 = 12;
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     const EFBIG: i32 = 27;
-    let remedy = match error.0 {
+    let help = match error.0 {
         EAGAIN => "raise the limit on processes (`ulimit -u`), or end some",
         ENOMEM => "raise the hard limit on address space (`ulimit -H -v`)",
         EMFILE => "raise the hard limit on open files (`ulimit -H -n`)",
         ENFILE => "end some programs, or raise fs.file-max",
         EFBIG => "raise the hard limit on the size of files (`ulimit -H -f`)",
-        _ => remedy,
+        _ => help,
     };
-    Error::Machine { what: format!("{what}: {error}"), remedy: remedy.into() }
+    Error::Machine { what: format!("{what}: {error}"), help: help.into() }
 }
 
 fn no_thread(error: &std::io::Error) -> Error {

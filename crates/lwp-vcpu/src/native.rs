@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// starts is its own affair.
 pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Outcome, Error> {
     let Target::Launch { program, argv } = &config.target else {
-        return Err(Error::Machine { what: reason.to_owned(), remedy: String::new() });
+        return Err(Error::Machine { what: reason.to_owned(), help: String::new() });
     };
     let started = Instant::now();
     let before = sys::cpu_times();
@@ -47,7 +47,7 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
         Ok(Stop::Killed { signal, core }) => ExitStatus::Signal { signal, core },
         other => {
             let what = format!("waiting for the program: {other:?}");
-            return Err(Error::Machine { what, remedy: String::new() });
+            return Err(Error::Machine { what, help: String::new() });
         }
     };
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();

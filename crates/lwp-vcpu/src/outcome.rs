@@ -206,7 +206,7 @@ pub enum Error {
         /// What failed.
         what: String,
         /// What to do about it.
-        remedy: String,
+        help: String,
     },
 }
 

@@ -18,7 +18,7 @@ struct Facts {
 }
 
 /// What to do where attaching to `pid` has failed with `error`.
-pub fn remedy(pid: i32, error: Errno) -> String {
+pub fn help(pid: i32, error: Errno) -> String {
     const EPERM: i32 = 1;
     if error.0 != EPERM {
         return "see `lwp doctor`".to_owned();

@@ -16,13 +16,13 @@ const TEMPORARY: u8 = 75;
 pub struct Failure {
     code: u8,
     cause: String,
-    remedy: String,
+    help: String,
 }
 
 impl Failure {
     /// A failure.
     pub fn new(cause: impl Into<String>) -> Self {
-        Self { code: OWN_FAILURE, cause: printable(&cause.into()), remedy: String::new() }
+        Self { code: OWN_FAILURE, cause: printable(&cause.into()), help: String::new() }
     }
 
     /// A refusal by the argument parser.
@@ -31,12 +31,12 @@ impl Failure {
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let text = lines.join("\n");
         let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        Self { code: OWN_FAILURE, cause, remedy: String::new() }
+        Self { code: OWN_FAILURE, cause, help: String::new() }
     }
 
     /// Adds what the user can do about it.
-    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = remedy.into();
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = help.into();
         self
     }
 
@@ -49,8 +49,8 @@ impl Failure {
     /// Prints the failure and returns the exit code to end with.
     pub fn report(&self) -> ExitCode {
         let mut text = format!("lwp-fleet: {}\n", self.cause);
-        if !self.remedy.is_empty() {
-            text += &format!("remedy: {}\n", self.remedy);
+        if !self.help.is_empty() {
+            text += &format!("help: {}\n", self.help);
         }
         // Where it cannot be said, the exit code is what is left.
         let _ = lwp_terminal::say_text(&text);
@@ -65,13 +65,13 @@ impl From<lwp_store::Error> for Failure {
         let code = if error.is_temporary() { TEMPORARY } else { OWN_FAILURE };
         let failure = Self { code, ..Self::new(cause) };
         match error {
-            Error::Missing(_) => failure.with_remedy("make one first: lwp fleet init"),
-            Error::Damaged { .. } | Error::File { .. } => failure.with_remedy(
+            Error::Missing(_) => failure.with_help("make one first: lwp fleet init"),
+            Error::Damaged { .. } | Error::File { .. } => failure.with_help(
                 "lwp fleet check --deep tells what is damaged, lwp fleet repair removes it",
             ),
-            Error::Contention(_) => failure.with_remedy("try again"),
+            Error::Contention(_) => failure.with_help("try again"),
             Error::Unconditional(_) => failure
-                .with_remedy("keep the store on a directory, or on storage that can put if absent"),
+                .with_help("keep the store on a directory, or on storage that can put if absent"),
             _ => failure,
         }
     }
@@ -86,7 +86,7 @@ impl From<lwp_query::Error> for Failure {
                 let damaged = cause.contains("damaged: ");
                 let failure = Self::new(cause);
                 match damaged {
-                    true => failure.with_remedy(
+                    true => failure.with_help(
                         "lwp fleet check --deep tells what is damaged, lwp fleet repair removes it",
                     ),
                     false => failure,

@@ -184,7 +184,7 @@ fn flipped_bits_are_errors_and_never_another_answer() {
             false => {
                 let error = String::from_utf8_lossy(&output.stderr);
                 assert!(error.contains("damaged: kind=function/date=2023-11-14/r-"), "{error}");
-                assert!(error.contains("remedy: "), "{error}");
+                assert!(error.contains("help: "), "{error}");
                 refused += 1;
             }
         }

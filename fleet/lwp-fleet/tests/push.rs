@@ -39,7 +39,7 @@ fn what_is_pushed_is_there_once_and_only_with_a_token() {
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(125), "{error}");
     assert!(
-        error.contains("401") && error.contains("remedy: ") && !error.contains("lwpf_wrong"),
+        error.contains("401") && error.contains("help: ") && !error.contains("lwpf_wrong"),
         "{error}"
     );
     let with = [("LWP_FLEET_TOKEN", server.secret.as_str())];

@@ -146,7 +146,7 @@ fn other_machines_are_not_served_without_tokens() {
     fleet(&store, &["init"]);
     let output = run(&store, &["serve", "--listen", "0.0.0.0:0"]);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("no tokens") && error.contains("remedy: "), "{error}");
+    assert!(error.contains("no tokens") && error.contains("help: "), "{error}");
 }
 
 #[test]

@@ -120,8 +120,8 @@ const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 
 fn failure(error: lwp_vcpu::Error) -> Failure {
     match &error {
-        lwp_vcpu::Error::Machine { remedy, .. } if !remedy.is_empty() => {
-            Failure::new(format!("{error}\n  {remedy}"))
+        lwp_vcpu::Error::Machine { help, .. } if !help.is_empty() => {
+            Failure::new(format!("{error}\n  {help}"))
         }
         _ => Failure::new(error),
     }

@@ -33,7 +33,7 @@ pub(super) fn refused(refusal: Refusal) -> Error {
         Refusal::Other(error) => return error,
         Refusal::Event(unavailable) => unavailable,
     };
-    let reason = format!("{unavailable}: {}", unavailable.remedy());
+    let reason = format!("{unavailable}: {}", unavailable.help());
     let plain = |errno: i32, reason: String| Error::described(errno, reason);
     match unavailable.cause {
         Cause::NoPmu | Cause::NoPmuInVm | Cause::NoSuchPmu { .. } | Cause::NotOnThisProcessor => {

@@ -125,11 +125,11 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
     names.dedup();
     match names.as_slice() {
         [] => Err(Failure::new(OWN_FAILURE, format!("no function like '{name}' was executed"))
-            .with_remedy("`lwp report` lists those that were")),
+            .with_help("`lwp report` lists those that were")),
         [_] => hottest(&found).ok_or_else(|| Failure::new(OWN_FAILURE, "no such function")),
         several => {
             Err(Failure::new(OWN_FAILURE, format!("'{name}' can mean {} functions", several.len()))
-                .with_remedy(format!(
+                .with_help(format!(
                     "name one: {}",
                     printable(&several[..several.len().min(8)].join(", "))
                 )))

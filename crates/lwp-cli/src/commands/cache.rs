@@ -46,13 +46,13 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
 }
 
 fn open() -> Result<Store, Failure> {
-    let remedy = "set XDG_CACHE_HOME to a directory of your own; runs work without a cache";
+    let help = "set XDG_CACHE_HOME to a directory of your own; runs work without a cache";
     let config = crate::args::cache(None).ok_or_else(|| {
         Failure::new(OWN_FAILURE, "there is no place for a cache: neither XDG_CACHE_HOME nor HOME")
-            .with_remedy(remedy)
+            .with_help(help)
     })?;
     Store::open(&config.place, config.limit)
-        .map_err(|error| Failure::new(OWN_FAILURE, error.to_string()).with_remedy(remedy))
+        .map_err(|error| Failure::new(OWN_FAILURE, error.to_string()).with_help(help))
 }
 
 fn failed(error: std::io::Error) -> Failure {
@@ -117,7 +117,7 @@ fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
     let text = program.display().to_string();
     let refused = |why: &str| {
         Failure::new(OWN_FAILURE, format!("{text}: {why}"))
-            .with_remedy("run it once: what it executes is then kept")
+            .with_help("run it once: what it executes is then kept")
     };
     let bytes = std::fs::read(&program).map_err(|error| Failure::io(&text, &error))?;
     let mode = std::fs::metadata(&program).map_err(|error| Failure::io(&text, &error))?.mode();
@@ -163,7 +163,7 @@ fn executed_in(recording: &Path) -> Result<Warm, Failure> {
     if files.is_empty() {
         let why = format!("{}: it says nothing of executed code", recording.display());
         return Err(Failure::new(OWN_FAILURE, why)
-            .with_remedy("an exact recording is wanted: lwp record -- PROGRAM"));
+            .with_help("an exact recording is wanted: lwp record -- PROGRAM"));
     }
     Ok(Warm::Executed(files.into_iter().collect()))
 }

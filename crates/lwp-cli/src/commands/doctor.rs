@@ -25,8 +25,8 @@ fn text(checks: &[Check]) -> String {
             Status::Fail => "FAIL",
         };
         let _ = writeln!(text, "{status}  {:<16} {}", check.name, check.detail);
-        if check.status != Status::Ok && !check.remedy.is_empty() {
-            let _ = writeln!(text, "{:>23}{}", "remedy: ", check.remedy);
+        if check.status != Status::Ok && !check.help.is_empty() {
+            let _ = writeln!(text, "{:>23}{}", "help: ", check.help);
         }
     }
     text
@@ -37,17 +37,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn troubles_have_a_remedy() {
+    fn troubles_have_help() {
         let check = |status| Check {
             name: "ptrace".into(),
             status,
             detail: "as found".into(),
-            remedy: "do this".into(),
+            help: "do this".into(),
         };
         let expected = "\
 OK    ptrace           as found
 FAIL  ptrace           as found
-               remedy: do this
+                 help: do this
 ";
         assert_eq!(text(&[check(Status::Ok), check(Status::Fail)]), expected);
     }

@@ -22,6 +22,6 @@ pub fn execute(words: &[OsString]) -> Result<Ending, Failure> {
         }
     }
     let missing = format!("{PROGRAM} is neither beside lwp nor on the path");
-    let remedy = "install it: cargo install lwp-fleet";
-    Err(Failure::new(OWN_FAILURE, missing).with_remedy(remedy))
+    let help = "install it: cargo install lwp-fleet";
+    Err(Failure::new(OWN_FAILURE, missing).with_help(help))
 }

@@ -143,8 +143,8 @@ fn rules(args: &GateArgs) -> Result<Rules, Failure> {
 fn outputs(args: &GateArgs) -> Result<Vec<(Format, PathBuf)>, Failure> {
     let named = |name: &str| {
         Format::named(name).ok_or_else(|| {
-            let remedy = format!("formats are: {}", Format::NAMES);
-            usage_error(format!("no format is called '{name}'"), remedy)
+            let help = format!("formats are: {}", Format::NAMES);
+            usage_error(format!("no format is called '{name}'"), help)
         })
     };
     let mut outputs = vec![(named(&args.format)?, args.output.clone())];

@@ -450,7 +450,7 @@ fn check(recording: &Recording, outcome: &Outcome) -> Result<(), Failure> {
         OWN_FAILURE,
         format!("the recording has {recorded} instructions, but {counted} were counted"),
     )
-    .with_remedy("this is an error in lwp; `lwp stat` has the true sum"))
+    .with_help("this is an error in lwp; `lwp stat` has the true sum"))
 }
 
 /// `path` as a word of a shell's command line.

@@ -48,7 +48,7 @@ pub fn execute(args: &ServeArgs) -> Result<Ending, Failure> {
     let paths = if args.recordings.is_empty() { &default[..] } else { &args.recordings };
     let bound = |error: std::io::Error| {
         Failure::io(format!("port {} of 127.0.0.1", args.port), &error)
-            .with_remedy("without --port any free one is taken")
+            .with_help("without --port any free one is taken")
     };
     let server = Server::bind(args.port).map_err(bound)?;
     let mut subjects = Vec::with_capacity(paths.len());

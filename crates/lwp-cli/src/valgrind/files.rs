@@ -42,7 +42,7 @@ pub fn expanded(pattern: &str, pid: i32) -> Result<PathBuf, Failure> {
                     OWN_FAILURE,
                     format!("{}: % stands for nothing here", printable(pattern)),
                 )
-                .with_remedy("%p is the process, %q{NAME} a variable, %% a percent sign"));
+                .with_help("%p is the process, %q{NAME} a variable, %% a percent sign"));
             }
         };
     }

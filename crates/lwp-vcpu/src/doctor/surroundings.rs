@@ -90,7 +90,7 @@ pub fn seccomp(status: &str, refused: &[&str], works: bool) -> Check {
             name: name.into(),
             status: Status::Warn,
             detail: format!("a system call filter is active; refused: {list}"),
-            remedy: "in a container: --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined"
+            help: "in a container: --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined"
                 .into(),
         },
         _ if refused.is_empty() => Check::ok(name, "no system call filter"),
@@ -121,12 +121,12 @@ pub fn huge_pages(enabled: &str, shmem: &str) -> Check {
 /// Without a place for translations, every run begins anew.
 pub fn cache() -> Check {
     let name = "cache";
-    let remedy = "name a place: lwp stat --cache-dir DIR, or set XDG_CACHE_HOME";
+    let help = "name a place: lwp stat --cache-dir DIR, or set XDG_CACHE_HOME";
     let Some(place) = crate::store::default_place() else {
         return Check::warn(
             name,
             "no place for translations; they are made anew in each run",
-            remedy,
+            help,
         );
     };
     match crate::store::Store::open(&place, crate::store::DEFAULT_LIMIT) {
@@ -134,7 +134,7 @@ pub fn cache() -> Check {
         Err(error) => Check::warn(
             name,
             format!("no translations can be kept, and they are made anew in each run: {error}"),
-            remedy,
+            help,
         ),
     }
 }

@@ -94,7 +94,7 @@ fn run(program: &Path, outcome: Result<Outcome, Error>) -> Check {
     let title = program.display();
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err(Error::Machine { what, remedy }) => return Check::fail(name, what, &remedy),
+        Err(Error::Machine { what, help }) => return Check::fail(name, what, &help),
         Err(error) => return Check::fail(name, error.to_string(), ""),
     };
     let uncounted = outcome.processes.iter().find_map(|process| process.uncounted.clone());
@@ -144,12 +144,12 @@ mod tests {
     }
 
     #[test]
-    fn failures_have_their_own_remedy() {
-        let error = Error::Machine { what: "no room".into(), remedy: "make some".into() };
+    fn failures_have_their_own_help() {
+        let error = Error::Machine { what: "no room".into(), help: "make some".into() };
         let check = run(Path::new("true"), Err(error));
-        assert_eq!((check.status, check.remedy.as_str()), (Status::Fail, "make some"));
+        assert_eq!((check.status, check.help.as_str()), (Status::Fail, "make some"));
         let refusal = refused(SpawnError::Trace(sys::Errno(1)));
         assert_eq!(refusal.status, Status::Fail);
-        assert!(refusal.remedy.contains("SYS_PTRACE"));
+        assert!(refusal.help.contains("SYS_PTRACE"));
     }
 }

@@ -59,7 +59,7 @@ fn say_at_once(machine: &Machine, report: usize, cs: u64, reason: &str) {
     }
     let name = &machine.reports[report].comm;
     lwp_terminal::say!(
-        "lwp: {name} runs natively, uncounted: {reason}\n  remedy: build it for x86-64, without -m32; a 32-bit program \
+        "lwp: {name} runs natively, uncounted: {reason}\n  help: build it for x86-64, without -m32; a 32-bit program \
          finds no Lightweight Profiling here"
     );
 }

@@ -87,7 +87,7 @@ fn foreign(
     (from, modified): (Option<FromArg>, Option<SystemTime>),
 ) -> Result<Vec<Facts>, Failure> {
     let named = |error: &dyn std::fmt::Display| {
-        Failure::new(format!("{}: {error}", path.display())).with_remedy(
+        Failure::new(format!("{}: {error}", path.display())).with_help(
             "recordings are made by lwp record, facts by lwp export -f facts; --from names another tool's format",
         )
     };
@@ -150,7 +150,7 @@ fn of_recording(path: &Path, bytes: &[u8]) -> Result<Facts, Failure> {
         |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let text = exported(bytes, "facts").map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => named(&"lwp is neither beside lwp-fleet nor on the path")
-            .with_remedy("make facts of it where lwp is: lwp export -f facts"),
+            .with_help("make facts of it where lwp is: lwp export -f facts"),
         _ => named(&error),
     })?;
     let limits = Limits { line_bytes: 64 << 20, ..Limits::default() };

@@ -70,7 +70,7 @@ pub async fn execute(args: &CompareArgs) -> Result<ExitCode, Failure> {
 /// The nearest ancestor that has recordings.
 async fn base(session: &Session, filter: &Filter, onto: &str) -> Result<Selector, Failure> {
     let ancestors = git::ancestors(onto);
-    let none = |why: String| Failure::new(why).with_remedy("name a commit to compare with");
+    let none = |why: String| Failure::new(why).with_help("name a commit to compare with");
     if ancestors.is_empty() {
         return Err(none(format!("git knows no ancestors here: no tree, or no branch {onto}")));
     }

@@ -15,7 +15,7 @@ pub async fn execute(args: &FlamegraphArgs) -> Result<(), Failure> {
         Some("html" | "htm") => true,
         Some(other) => {
             let cause = format!("flame graphs are not drawn as .{other}");
-            return Err(Failure::new(cause).with_remedy("name a file that ends in .svg or .html"));
+            return Err(Failure::new(cause).with_help("name a file that ends in .svg or .html"));
         }
     };
     let (session, filter) = args.asked.session().await?;

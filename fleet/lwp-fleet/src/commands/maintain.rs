@@ -73,7 +73,7 @@ pub async fn expire(args: &MaintainArgs) -> Result<(), Failure> {
 pub async fn vacuum(args: &VacuumArgs) -> Result<(), Failure> {
     if args.hours < 24 && !args.force {
         let cause = "somebody may still be reading or adding what is younger than a day";
-        return Err(Failure::new(cause).with_remedy("use --force if nobody else uses the store"));
+        return Err(Failure::new(cause).with_help("use --force if nobody else uses the store"));
     }
     let done = args.store.open().await?.vacuum(args.hours, args.dry_run).await?;
     let verb = if args.dry_run { "would delete" } else { "deleted" };
@@ -95,7 +95,7 @@ pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     }
     match found.faults.len() {
         0 => Ok(ExitCode::SUCCESS),
-        faults => Err(Failure::new(format!("{faults} faults")).with_remedy("lwp fleet repair")),
+        faults => Err(Failure::new(format!("{faults} faults")).with_help("lwp fleet repair")),
     }
 }
 

@@ -24,7 +24,7 @@ pub async fn execute(args: &PushArgs) -> Result<(), Failure> {
     if !server.starts_with("http://") && !server.starts_with("https://") {
         let cause = format!("'{server}' is no server: http://HOST:PORT is wanted");
         return Err(Failure::new(cause)
-            .with_remedy("lwp fleet add --store writes to directories and buckets directly"));
+            .with_help("lwp fleet add --store writes to directories and buckets directly"));
     }
     let pushing = Pushing {
         client: Client::builder().timeout(ATTEMPT).build().map_err(|error| unsent(&error))?,
@@ -131,7 +131,7 @@ async fn refused(answer: Response) -> Failure {
     let failure = Failure::new(format!("the server answers {status}: {why}"));
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => failure
-            .with_remedy("put a token with scope write into LWP_FLEET_TOKEN: lwp fleet token add"),
+            .with_help("put a token with scope write into LWP_FLEET_TOKEN: lwp fleet token add"),
         _ => failure,
     }
 }

@@ -44,7 +44,7 @@ impl From<ServerError> for Failure {
         match error {
             ServerError::Store(error) => error.into(),
             ServerError::Open(_) => Self::new(error.to_string())
-                .with_remedy("make one: lwp fleet token add NAME --scope read --scope write"),
+                .with_help("make one: lwp fleet token add NAME --scope read --scope write"),
             error => Self::new(error.to_string()),
         }
     }

@@ -20,13 +20,13 @@ async fn add(args: &TokenAddArgs) -> Result<(), Failure> {
     let reads = args.scopes.contains(&ScopeArg::Read);
     if args.project.is_some() && reads {
         let cause = "a token that reads sees all projects";
-        return Err(Failure::new(cause).with_remedy("leave out --project, or --scope read"));
+        return Err(Failure::new(cause).with_help("leave out --project, or --scope read"));
     }
     let store = args.store.open().await?;
     let mut tokens = Tokens::of(&store).await?;
     if tokens.token.iter().any(|token| token.name == args.name) {
         let cause = format!("there is a token named '{}'", args.name);
-        return Err(Failure::new(cause).with_remedy("remove it first: lwp fleet token remove"));
+        return Err(Failure::new(cause).with_help("remove it first: lwp fleet token remove"));
     }
     let secret = secret().map_err(|error| Failure::new(format!("random numbers: {error}")))?;
     let scope = |scope: &ScopeArg| match scope {
