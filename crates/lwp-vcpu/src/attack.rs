@@ -85,19 +85,19 @@ impl Attack {
     fn new(tid: i32, kind: u8) -> io::Result<Self> {
         let errno = |error: sys::Errno| io::Error::from_raw_os_error(error.0);
         let mut machine = Machine::new(config(kind), Arc::new(sys::event_fd().map_err(errno)?));
-        let report = machine.add_report(tid, 0, String::new(), String::new());
+        let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().map_err(errno)?;
-        machine.processes.insert(tid, Process { space: usize::MAX, report, contexts });
+        machine.tasks.processes.insert(tid, Process { space: usize::MAX, report, contexts });
         let slot = machine.add_thread(tid, tid, contexts).ok_or(io::ErrorKind::OutOfMemory)?;
         let mappings = maps::read(tid);
         let made = machine.new_space(tid, &mappings, Anchors::of(tid));
         let (space, family, _) = made.map_err(io::Error::other)?;
-        let space = machine.add_space(space);
-        machine.processes.entry(tid).and_modify(|process| process.space = space);
+        let space = machine.caches.add(space);
+        machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);
         let code = mappings.iter().filter(|mapping| mapping.execute).map(|mapping| mapping.start);
         let mut places: Vec<u64> = code.collect();
         places.extend(machine.context(tid).map(|context| context.address()));
-        let family = machine.families.get(family).and_then(Option::as_ref);
+        let family = machine.caches.families.get(family).and_then(Option::as_ref);
         if let Some(family) = family {
             places.push(family.layout().low);
             places.extend(family.kind.arenas.iter().map(|(address, ..)| *address));
@@ -142,9 +142,9 @@ impl Attack {
     /// Has the server answer, and forgets its errands for the tracer.
     fn answer(&mut self) {
         self.machine.answer(self.slot, true);
-        self.machine.needy.clear();
-        self.machine.forgeries.clear();
-        if let Some(thread) = self.machine.threads.get_mut(&self.tid) {
+        self.machine.errands.needy.clear();
+        self.machine.errands.forgeries.clear();
+        if let Some(thread) = self.machine.tasks.threads.get_mut(&self.tid) {
             (thread.need, thread.mode) = (None, Mode::Running);
         }
     }

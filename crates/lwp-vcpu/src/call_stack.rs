@@ -274,21 +274,22 @@ impl Memory for TraceeStack {
 impl Machine {
     /// Reports the samples `events`, a bit each, of a thread with these registers.
     pub fn report_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
-        let Some(thread) = self.threads.get(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let (pid, serial) = (thread.pid, thread.profile.serial);
         if !thread.profile.announced {
             self.report_thread(tid);
-            if let Some(thread) = self.threads.get_mut(&tid) {
+            if let Some(thread) = self.tasks.threads.get_mut(&tid) {
                 thread.profile.announced = true;
             }
         }
-        let Some(Some(space)) = self.space_index(tid).and_then(|index| self.spaces.get(index))
+        let Some(Some(space)) =
+            self.space_index(tid).and_then(|index| self.caches.spaces.get(index))
         else {
             return;
         };
         let changes = space.changes;
-        let Some(profiler) = &mut self.profiler else { return };
-        let stacks = &mut self.call_stacks;
+        let Some(profiler) = &mut self.observers.profiler else { return };
+        let stacks = &mut self.observers.call_stacks;
         if !self.config.stacks {
             let stack = [stacks.place((tid, pid), changes, profiler, &registers)];
             for event in (0..32).filter(|event| events >> event & 1 != 0) {

@@ -20,30 +20,31 @@ pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> 
     let (prefixes, rex, op) = split(&bytes);
     match op {
         [0x0f, 0xa2, ..] => {
-            let answer = machine.cpu.cpuid(regs.rax as u32, regs.rcx as u32).map(u64::from);
+            let answer =
+                machine.processor.cpu.cpuid(regs.rax as u32, regs.rcx as u32).map(u64::from);
             [regs.rax, regs.rbx, regs.rcx, regs.rdx] = answer;
             regs.rip += prefixes as u64 + 2;
         }
-        [0x0f, 0x01, 0xd0, ..] if machine.emulated.xgetbv && regs.rcx as u32 == 0 => {
-            let value = machine.cpu.xcr0();
+        [0x0f, 0x01, 0xd0, ..] if machine.processor.emulated.xgetbv && regs.rcx as u32 == 0 => {
+            let value = machine.processor.cpu.xcr0();
             (regs.rax, regs.rdx) = (value & 0xffff_ffff, value >> 32);
             regs.rip += prefixes as u64 + 3;
         }
-        [0x0f, 0x31, ..] if machine.emulated.tsc => {
-            let tsc = machine.virtual_tsc(TSC_STEP);
+        [0x0f, 0x31, ..] if machine.processor.emulated.tsc => {
+            let tsc = machine.processor.virtual_tsc(TSC_STEP);
             (regs.rax, regs.rdx) = (tsc & 0xffff_ffff, tsc >> 32);
             regs.rip += prefixes as u64 + 2;
         }
-        [0x0f, 0x01, 0xf9, ..] if machine.emulated.tsc => {
-            let tsc = machine.virtual_tsc(TSC_STEP);
+        [0x0f, 0x01, 0xf9, ..] if machine.processor.emulated.tsc => {
+            let tsc = machine.processor.virtual_tsc(TSC_STEP);
             (regs.rax, regs.rdx, regs.rcx) = (tsc & 0xffff_ffff, tsc >> 32, 0);
             regs.rip += prefixes as u64 + 3;
         }
         // RDRAND is 0F C7 /6, RDSEED 0F C7 /7, register forms only.
         [0x0f, 0xc7, modrm, ..]
-            if machine.emulated.random && modrm >> 6 == 3 && modrm >> 4 & 3 == 3 =>
+            if machine.processor.emulated.random && modrm >> 6 == 3 && modrm >> 4 & 3 == 3 =>
         {
-            let value = machine.next_random();
+            let value = machine.processor.next_random();
             let register = modrm & 7 | (rex & 1) << 3;
             let wide = rex & 8 != 0;
             let half = bytes[..prefixes].contains(&0x66);

@@ -115,7 +115,7 @@ impl<'a> Tracer<'a> {
         let leader = *leader.ok_or("the process has no threads")?;
         let report = new_report(&mut machine, pid, 0);
         let contexts = machine.contexts.files.add().map_err(|error| error.to_string())?;
-        machine.processes.insert(pid, Process { space: usize::MAX, report, contexts });
+        machine.tasks.processes.insert(pid, Process { space: usize::MAX, report, contexts });
         let text = |error: Errno| error.to_string();
         let regs = leader.regs().map_err(text)?;
         for thread in threads {
@@ -139,7 +139,7 @@ impl<'a> Tracer<'a> {
 
     /// Runs until every tracee is gone; returns how the first process ended.
     pub fn run(&mut self) -> ExitStatus {
-        let wake = lock(self.machine).wake_tracer.clone();
+        let wake = lock(self.machine).errands.wake_tracer.clone();
         let held = sys::hold_child_events();
         let pending = held.descriptor().ok();
         loop {
@@ -171,7 +171,9 @@ impl<'a> Tracer<'a> {
     /// Lets the profile's sink know how far the live threads are, every now and then.
     fn checkpoint(&mut self) {
         let mut machine = lock(self.machine);
-        if machine.profiler.is_some() && self.checkpointed.elapsed() >= machine.config.checkpoint {
+        if machine.observers.profiler.is_some()
+            && self.checkpointed.elapsed() >= machine.config.checkpoint
+        {
             machine.checkpoint();
             self.checkpointed = Instant::now();
         }
@@ -188,7 +190,7 @@ impl<'a> Tracer<'a> {
         }
         self.let_daemons_go();
         // A first process that runs natively is still waited for.
-        self.status.is_some() && lock(self.machine).threads.is_empty()
+        self.status.is_some() && lock(self.machine).tasks.threads.is_empty()
     }
 
     /// Once the program is over: lets its daemons go if they are all that is left. Threads that are to be let go and could
@@ -211,7 +213,7 @@ impl<'a> Tracer<'a> {
 
     fn say_left_behind(&self) {
         let machine = lock(self.machine);
-        let processes: FxHashSet<i32> = machine.threads.values().map(|it| it.pid).collect();
+        let processes: FxHashSet<i32> = machine.tasks.threads.values().map(|it| it.pid).collect();
         let (many, verb) = match processes.len() {
             1 => ("1 process".to_owned(), "goes"),
             number => (format!("{number} processes"), "go"),
@@ -238,20 +240,20 @@ impl<'a> Tracer<'a> {
     /// Stops the threads that the server wants something done for.
     fn needs(&mut self) {
         let mut machine = lock(self.machine);
-        for tid in std::mem::take(&mut machine.needy) {
+        for tid in std::mem::take(&mut machine.errands.needy) {
             let _ = sys::interrupt(tid);
         }
         for (tid, error) in wards::attend(&mut machine) {
             if error != Errno::ESRCH {
-                let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+                let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
                 self.end(pid, &format!("thread {tid} was held and cannot go on: {error}"));
             }
         }
-        for (pid, what) in std::mem::take(&mut machine.forgeries) {
+        for (pid, what) in std::mem::take(&mut machine.errands.forgeries) {
             let reason = format!("it has forged a request to the virtual CPU: {what}");
-            if let Some(process) = machine.processes.get(&pid) {
+            if let Some(process) = machine.tasks.processes.get(&pid) {
                 let report = process.report;
-                machine.reports[report].uncounted = Some(reason.clone());
+                machine.observers.reports[report].uncounted = Some(reason.clone());
             }
             self.end(pid, &reason);
         }
@@ -261,7 +263,7 @@ impl<'a> Tracer<'a> {
     fn only_thread_is_gone(&self) -> bool {
         let machine = lock(self.machine);
         let attached = matches!(machine.config.target, Target::Attach { .. });
-        let gone = |tid| !machine.threads.contains_key(&tid);
+        let gone = |tid| !machine.tasks.threads.contains_key(&tid);
         attached && !self.detaching && machine.config.only_thread.is_some_and(gone)
     }
 
@@ -271,7 +273,7 @@ impl<'a> Tracer<'a> {
         self.status.get_or_insert(ExitStatus::Detached);
         let mut machine = lock(self.machine);
         wards::let_all_go(&mut machine);
-        for &tid in machine.threads.keys() {
+        for &tid in machine.tasks.threads.keys() {
             let _ = sys::interrupt(tid);
         }
     }
@@ -293,7 +295,7 @@ impl<'a> Tracer<'a> {
         let mut machine = lock(machine);
         trace(&machine, tid, stop);
         wards::stopped(&mut machine, tid);
-        let known = machine.threads.contains_key(&tid);
+        let known = machine.tasks.threads.contains_key(&tid);
         let was_calm = end_calm(&mut machine, tid, stop);
         if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
             return;
@@ -340,7 +342,7 @@ impl<'a> Tracer<'a> {
 
     /// A thread stands still and cannot be led on: its process ends, and says why.
     fn lose(&mut self, machine: &Machine, tid: Tid, stop: Stop, error: Errno) {
-        let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
         self.end(pid, &format!("thread {tid} cannot go on after {stop:?}: {error}"));
     }
 
@@ -353,10 +355,10 @@ impl<'a> Tracer<'a> {
 
     /// A thread has ended.
     fn gone(&mut self, machine: &mut Machine, tid: Tid, stop: Stop) {
-        let pid = machine.threads.get(&tid).map(|thread| thread.pid);
+        let pid = machine.tasks.threads.get(&tid).map(|thread| thread.pid);
         machine.remove_thread(tid);
         if let Some(pid) = pid {
-            let last = !machine.threads.values().any(|thread| thread.pid == pid);
+            let last = !machine.tasks.threads.values().any(|thread| thread.pid == pid);
             wards::gone(machine, pid, tid, stop.status(), last);
         }
         if tid == self.first {
@@ -368,10 +370,10 @@ impl<'a> Tracer<'a> {
             });
         }
         let Some(pid) = pid else { return };
-        if !machine.threads.values().any(|thread| thread.pid == pid)
-            && let Some(process) = machine.processes.remove(&pid)
+        if !machine.tasks.threads.values().any(|thread| thread.pid == pid)
+            && let Some(process) = machine.tasks.processes.remove(&pid)
         {
-            machine.space_ended(process.space);
+            machine.caches.ended(process.space);
             machine.remember(pid, process);
         }
         birth::orphans(machine);
@@ -382,6 +384,7 @@ impl<'a> Tracer<'a> {
         let pid = tid;
         // exec ends all other threads, and the one that called it takes the leader's id.
         let others: Vec<Tid> = machine
+            .tasks
             .threads
             .iter()
             .filter(|(_, thread)| thread.pid == pid)
@@ -390,13 +393,13 @@ impl<'a> Tracer<'a> {
         for other in others {
             machine.remove_thread(other);
         }
-        let parent = match machine.processes.remove(&pid) {
+        let parent = match machine.tasks.processes.remove(&pid) {
             Some(process) => {
-                machine.space_ended(process.space);
+                machine.caches.ended(process.space);
                 let report = process.report;
                 machine.depart(process);
-                let parent = machine.reports[report].parent;
-                machine.reports.forget(report);
+                let parent = machine.observers.reports[report].parent;
+                machine.observers.reports.forget(report);
                 parent
             }
             None => 0,
@@ -436,15 +439,15 @@ impl<'a> Tracer<'a> {
     fn child(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
         let child = sys::event_message(tid)? as Tid;
         let regs = Tracee(tid).regs()?;
-        if !machine.threads.contains_key(&child)
-            && let Some(thread) = machine.threads.get(&tid)
+        if !machine.tasks.threads.contains_key(&child)
+            && let Some(thread) = machine.tasks.threads.get(&tid)
         {
             let maker = Maker { tid, slot: Some(thread.slot), pid: thread.pid };
             if !birth::reported(machine, maker, child, &regs) {
                 self.decline(machine, tid)?;
             }
         }
-        match machine.threads.get(&tid).map(|thread| thread.mode) {
+        match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
             // By a way into the kernel that is stepped over: INT 0x80.
             Some(Mode::Stepping { .. }) => sys::single_step(tid, 0),
             _ => Tracee(tid).cont(0),
@@ -468,7 +471,7 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
                 regs.0.eflags
             );
         }
-        let mode = machine.threads.get(&tid).map(|thread| thread.mode);
+        let mode = machine.tasks.threads.get(&tid).map(|thread| thread.mode);
         lwp_terminal::say!(
             "lwp: {tid}: {stop:?} {}",
             match mode {
@@ -486,7 +489,7 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
 
 /// A stop ends the calm of a thread, unless it is one at a system call. Whether it was calm.
 fn end_calm(machine: &mut Machine, tid: Tid, stop: Stop) -> bool {
-    let calm = machine.threads.get(&tid).is_some_and(|thread| thread.calm.is_some());
+    let calm = machine.tasks.threads.get(&tid).is_some_and(|thread| thread.calm.is_some());
     if !calm || matches!(stop, Stop::Syscall | Stop::Exited(_) | Stop::Killed { .. }) {
         return false;
     }
@@ -496,7 +499,7 @@ fn end_calm(machine: &mut Machine, tid: Tid, stop: Stop) -> bool {
 
 /// PTRACE_INTERRUPT took effect, or a group stop ended, or a new tracee stands still.
 fn interrupted(machine: &mut Machine, tid: Tid, was_calm: bool) -> Handled {
-    let Some(thread) = machine.threads.get(&tid) else { return Err(Errno::ESRCH) };
+    let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
     match thread.mode {
         Mode::New => begin(machine, tid),
         Mode::Delivering { cache, app } => delivered(machine, tid, cache, app),

@@ -91,11 +91,11 @@ impl Machine {
         space.contexts = self.contexts.files.get(contexts).map_or(0, ContextFile::wanted);
         if filtered && let Some(context) = self.context(tid) {
             context.set(Slot::NoSyscalls, 1);
-            self.filtered = true;
+            self.tasks.filtered = true;
         }
-        let index = self.add_space(space);
-        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
-        if let Some(process) = self.processes.get_mut(&pid) {
+        let index = self.caches.add(space);
+        let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        if let Some(process) = self.tasks.processes.get_mut(&pid) {
             process.space = index;
         }
         Ok(())
@@ -111,13 +111,13 @@ impl Machine {
     ) -> Result<(Space, usize, Table), String> {
         let mut arenas = plan_arenas(mappings, anchors);
         for (_, bytes, _) in &mut arenas {
-            *bytes = self.arena_bytes.unwrap_or(*bytes).min(*bytes);
+            *bytes = self.caches.arena_bytes.unwrap_or(*bytes).min(*bytes);
         }
         let kind = Kind { basis: self.first_basis(), arenas };
         let family = self.family_for(kind)?;
         self.lwp_forget_cuts();
         let mut space = Space::new(family, self.usual_arenas(family));
-        let table = match self.families.get_mut(family) {
+        let table = match self.caches.families.get_mut(family) {
             Some(Some(family)) => space.begin(family, tid, mappings),
             _ => None,
         };
@@ -141,8 +141,8 @@ impl Machine {
     ///
     /// Those of making its memory.
     pub fn prepare(&self) -> sys::Result<Family> {
-        let mut family = Family::new(0, &self.first_basis(), self.emulated)?;
-        for known in self.cpu.asked_at_start() {
+        let mut family = Family::new(0, &self.first_basis(), self.processor.emulated)?;
+        for known in self.processor.cpu.asked_at_start() {
             family.remember_cpuid(known);
         }
         Ok(family)
@@ -166,7 +166,7 @@ impl Machine {
             return None;
         }
         let stack = addition::put(tid, regs.0.rsp, &maps::read(tid), addition)?;
-        if let Some(profiler) = &mut self.profiler {
+        if let Some(profiler) = &mut self.observers.profiler {
             profiler.add_addition(tid, addition);
         }
         Some(stack)
@@ -181,11 +181,12 @@ impl Machine {
         }
         for (at, [kind, value]) in auxiliary.entries() {
             let new = match kind {
-                AT_HWCAP if fixed => [kind, u64::from(self.cpu.cpuid(1, 0)[3])],
+                AT_HWCAP if fixed => [kind, u64::from(self.processor.cpu.cpuid(1, 0)[3])],
                 AT_HWCAP2 if fixed => [kind, 0],
                 AT_SYSINFO_EHDR if self.config.deterministic => [AT_IGNORE, 0],
                 AT_RANDOM if self.config.deterministic => {
-                    let bytes = [self.next_random(), self.next_random()].map(u64::to_le_bytes);
+                    let bytes = [self.processor.next_random(), self.processor.next_random()]
+                        .map(u64::to_le_bytes);
                     let _ = memory::write_exact(tid, value, &bytes.concat());
                     continue;
                 }
@@ -200,7 +201,7 @@ impl Machine {
     pub fn enter(&mut self, tid: Tid, regs: &Regs) -> lwp_ptrace::sys::Result<()> {
         let Some((_, family)) = self.space_of(tid) else { return Err(sys::Errno::ESRCH) };
         let enter = family.routine(family.translator.routines().enter);
-        let Some(thread) = self.threads.get_mut(&tid) else { return Err(sys::Errno::ESRCH) };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Err(sys::Errno::ESRCH) };
         thread.mode = Mode::Running;
         let slot = thread.slot;
         let context = self.contexts.context(slot);
@@ -215,17 +216,18 @@ impl Machine {
 
     /// The contexts of a thread's address space.
     pub fn contexts_of(&self, tid: Tid) -> Option<FileId> {
-        let pid = self.threads.get(&tid)?.pid;
-        Some(self.processes.get(&pid)?.contexts)
+        let pid = self.tasks.threads.get(&tid)?.pid;
+        Some(self.tasks.processes.get(&pid)?.contexts)
     }
 
     /// Notes how many slots of its contexts the address space of `tid` has mapped.
     pub fn note_contexts(&mut self, tid: Tid, mapped: usize) {
-        let Some(process) = self.threads.get(&tid).and_then(|it| self.processes.get(&it.pid))
+        let Some(process) =
+            self.tasks.threads.get(&tid).and_then(|it| self.tasks.processes.get(&it.pid))
         else {
             return;
         };
-        if let Some(Some(space)) = self.spaces.get_mut(process.space) {
+        if let Some(Some(space)) = self.caches.spaces.get_mut(process.space) {
             space.contexts = mapped;
         }
     }
@@ -238,7 +240,9 @@ impl Machine {
         contexts: FileId,
         regs: &Regs,
     ) -> Result<(), String> {
-        let Some(Some(of)) = self.families.get(family) else { return Err("no such family".into()) };
+        let Some(Some(of)) = self.caches.families.get(family) else {
+            return Err("no such family".into());
+        };
         let contexts = self.contexts.files.get(contexts).ok_or("no contexts")?;
         let fd = open_on_stack(injector, regs, of.memory.fd(), READ_ONLY)?;
         let maps = self.family_maps(family, table, MAP_FIXED_NOREPLACE)?;
@@ -273,7 +277,7 @@ impl Machine {
     /// Opens the file of the family with number `family` in a tracee whose context is mapped already.
     fn reopen_memory(&self, injector: &mut Injector, family: usize) -> Result<u64, String> {
         let context = self.context(injector.tracee.0).ok_or("no such thread")?;
-        let Some(Some(family)) = self.families.get(family) else {
+        let Some(Some(family)) = self.caches.families.get(family) else {
             return Err("no such family".into());
         };
         let fd = family.memory.fd();
@@ -284,9 +288,9 @@ impl Machine {
     /// Maps more of the contexts into the address space of `tid`, which stands still, where its own is not among those
     /// that are mapped.
     pub fn grow_contexts(&mut self, tid: Tid) -> Result<(), String> {
-        let pid = self.threads.get(&tid).ok_or("no such thread")?.pid;
-        let space = self.processes.get(&pid).ok_or("no such process")?.space;
-        let Some(Some(space)) = self.spaces.get(space) else {
+        let pid = self.tasks.threads.get(&tid).ok_or("no such thread")?.pid;
+        let space = self.tasks.processes.get(&pid).ok_or("no such process")?.space;
+        let Some(Some(space)) = self.caches.spaces.get(space) else {
             return Err("no such address space".into());
         };
         let own = self.context(tid).ok_or("no such thread")?.local();
@@ -348,13 +352,13 @@ impl Machine {
 
     /// How many arenas every address space of a family has from the start.
     fn usual_arenas(&self, family: usize) -> usize {
-        let family = self.families.get(family).and_then(Option::as_ref);
+        let family = self.caches.families.get(family).and_then(Option::as_ref);
         family.map_or(0, |family| family.kind.arenas.len())
     }
 
     /// The mappings of a family's low window and usual arenas, that of the routines first.
     fn family_maps(&self, family: usize, table: Table, place: u64) -> Result<Vec<Map>, String> {
-        let Some(Some(family)) = self.families.get(family) else {
+        let Some(Some(family)) = self.caches.families.get(family) else {
             return Err("no such family".into());
         };
         let low = family.layout().low;
@@ -449,9 +453,12 @@ impl Machine {
     /// Makes a mapping in a process that may have asked for all its future ones to be locked: ours are not to be, nor are
     /// they to take memory at once. Until the last of the calls nothing can be done with it.
     fn map_late(&self, injector: &mut Injector, map: &Map, fd: u64) -> Result<(), String> {
-        let process =
-            self.threads.get(&injector.tracee.0).and_then(|it| self.processes.get(&it.pid));
-        let space = process.and_then(|process| self.spaces.get(process.space)?.as_ref());
+        let process = self
+            .tasks
+            .threads
+            .get(&injector.tracee.0)
+            .and_then(|it| self.tasks.processes.get(&it.pid));
+        let space = process.and_then(|process| self.caches.spaces.get(process.space)?.as_ref());
         if !space.is_some_and(|space| space.locks_future) {
             return injector.map(std::slice::from_ref(map), fd);
         }
@@ -465,7 +472,7 @@ impl Machine {
     /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,
     /// one of its threads, stands in its application state; none is in translated code.
     pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
-        let Some((space, family)) = self.side(index) else {
+        let Some((space, family)) = self.caches.side(index) else {
             return Err("no such address space".into());
         };
         let (old, mut kind) = (family.index, family.kind.clone());
@@ -490,8 +497,13 @@ impl Machine {
         let usable = |family: &Option<Family>| {
             family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
         };
-        if !self.layouts.get(&kind).is_some_and(|index| usable(&self.families[*index])) {
-            self.layouts.remove(&kind);
+        if !self
+            .caches
+            .layouts
+            .get(&kind)
+            .is_some_and(|index| usable(&self.caches.families[*index]))
+        {
+            self.caches.layouts.remove(&kind);
         }
         let new = self.family_for(kind.clone())?;
         let mut injector = Injector::new(tid, site, &Status::read(tid));
@@ -502,18 +514,18 @@ impl Machine {
         for map in self.family_maps(new, Table::Empty, MAP_FIXED)? {
             self.map_late(&mut injector, &map, fd)?;
         }
-        if let Some(Some(of)) = self.families.get(new) {
+        if let Some(Some(of)) = self.caches.families.get(new) {
             injector.calls(&undumped(of))?;
         }
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-        let all = self.threads.keys().copied();
+        let all = self.tasks.threads.keys().copied();
         let here: Vec<Tid> = all.filter(|tid| self.space_index(*tid) == Some(index)).collect();
         for tid in here {
-            if let Some(slot) = self.threads.get(&tid).map(|thread| thread.slot) {
+            if let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) {
                 self.keep_counts(tid, slot);
             }
         }
-        if let Some(Some(space)) = self.spaces.get_mut(index) {
+        if let Some(Some(space)) = self.caches.spaces.get_mut(index) {
             space.renew(new, kind.arenas.len());
         }
         self.drop_family(old);
@@ -523,30 +535,30 @@ impl Machine {
 
     /// Frees a family that no address space uses any more.
     fn drop_family(&mut self, index: usize) {
-        if self.spaces.iter().flatten().any(|space| space.family == index) {
+        if self.caches.spaces.iter().flatten().any(|space| space.family == index) {
             return;
         }
-        self.layouts.retain(|_, family| *family != index);
-        self.families[index] = None;
+        self.caches.layouts.retain(|_, family| *family != index);
+        self.caches.families[index] = None;
     }
 
     /// The family of this kind, made if it is new.
     fn family_for(&mut self, kind: Kind) -> Result<usize, String> {
-        if let Some(&index) = self.layouts.get(&kind) {
+        if let Some(&index) = self.caches.layouts.get(&kind) {
             return Ok(index);
         }
-        let free = self.families.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.families.len());
+        let free = self.caches.families.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.caches.families.len());
         if index >= FAMILIES {
             return Err("too many different address space layouts at a time".into());
         }
         let prepared = match index == 0 && kind.basis == self.first_basis() {
-            true => self.prepared.take(),
+            true => self.caches.prepared.take(),
             false => None,
         };
         let mut family = match prepared {
             Some(family) => family,
-            None => Family::new(index, &kind.basis, self.emulated)
+            None => Family::new(index, &kind.basis, self.processor.emulated)
                 .map_err(|error| format!("no memory for translated code: {error}"))?,
         };
         for &(address, bytes, offset) in &kind.arenas {
@@ -557,19 +569,19 @@ impl Machine {
         if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
-        family.store = self.store.clone();
+        family.store = self.caches.store.clone();
         family.sampled_code = self.config.sampled_code;
         family.within.clone_from(&self.config.within);
-        let places = self.profiler.is_some() && !self.samples();
+        let places = self.observers.profiler.is_some() && !self.samples();
         if places {
             family.keep_origins();
         }
-        if index == self.families.len() {
-            self.families.push(Some(family));
+        if index == self.caches.families.len() {
+            self.caches.families.push(Some(family));
         } else {
-            self.families[index] = Some(family);
+            self.caches.families[index] = Some(family);
         }
-        self.layouts.insert(kind, index);
+        self.caches.layouts.insert(kind, index);
         Ok(index)
     }
 }

@@ -119,15 +119,15 @@ fn run_virtually(
     let started = Instant::now();
     let before = sys::cpu_times();
     let mut machine = Machine::new(config.clone(), wake);
-    machine.started = started;
-    machine.profiler = sink.map(profile::Profiler::new);
-    machine.store = keep::store_for(&machine.config);
+    machine.observers.started = started;
+    machine.observers.profiler = sink.map(profile::Profiler::new);
+    machine.caches.store = keep::store_for(&machine.config);
     let machine = Mutex::new(machine);
     let status = run_in(&machine, config, control)?;
     let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let after = sys::cpu_times();
     // What was attached to is no child; the children are somebody else's, as the command beside it.
-    let times = machine.clocks.as_ref().map_or_else(
+    let times = machine.observers.clocks.as_ref().map_or_else(
         || CpuTimes {
             user: after[0].0.saturating_sub(before[0].0),
             system: after[0].1.saturating_sub(before[0].1),
@@ -138,8 +138,8 @@ fn run_virtually(
     machine.keep();
     Ok(Outcome {
         status,
-        alone: machine.alone,
-        processes: std::mem::take(&mut machine.reports).into_list(),
+        alone: machine.observers.alone,
+        processes: std::mem::take(&mut machine.observers.reports).into_list(),
         elapsed,
         user: times.user,
         system: times.system,
@@ -176,7 +176,7 @@ fn run_in(
             let _held = sys::hold_child_events();
             let mut guard = server::lock(machine);
             let _ = ready.send(());
-            guard.prepared = guard.prepare().ok();
+            guard.caches.prepared = guard.prepare().ok();
             drop(guard);
             server::serve(machine, scope);
         };
@@ -259,7 +259,7 @@ fn trace(
                 }
                 Target::Attach { .. } => None,
             };
-            machine.reports.add(ProcessReport {
+            machine.observers.reports.add(ProcessReport {
                 pid: 0,
                 parent: 0,
                 maker: 0,

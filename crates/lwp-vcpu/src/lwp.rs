@@ -444,7 +444,7 @@ impl Machine {
 
     /// The same, but for the data cache accesses of the instruction at `but`, which is about to retire.
     fn lwp_collect_but(&mut self, tid: Tid, but: Option<u64>) {
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
             let context = self.contexts.context(thread.slot);
@@ -459,7 +459,7 @@ impl Machine {
 
     /// An instruction of a thread is about to be executed natively.
     pub fn lwp_about_to_step(&mut self, tid: Tid, regs: &Raw) {
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
             lwp.about_to_step(tid, self.contexts.context(thread.slot), regs);
@@ -468,7 +468,7 @@ impl Machine {
 
     /// Publishes a thread's countdown.
     pub fn lwp_publish(&mut self, tid: Tid) {
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
             lwp.publish(self.contexts.context(thread.slot));
@@ -477,7 +477,7 @@ impl Machine {
 
     /// One instruction of a thread has been executed by the host, and not been charged.
     pub fn lwp_executed(&mut self, tid: Tid, pc: u64, next: u64) {
-        if self.threads.get(&tid).is_none_or(|thread| thread.lwp.is_none()) {
+        if self.tasks.threads.get(&tid).is_none_or(|thread| thread.lwp.is_none()) {
             return;
         }
         let executed = instruction::classify(tid, pc, next);
@@ -498,7 +498,7 @@ impl Machine {
     fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
         let timestamp = self.lwp_timestamp();
         self.filter_samples_at(tid, executed.ip);
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
             lwp.surroundings.timestamp = timestamp;
@@ -510,7 +510,7 @@ impl Machine {
 
     /// Notes the processor on which a thread is that has been stopped, and has not said it.
     fn lwp_look_for_core(&mut self, tid: Tid) {
-        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
+        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
             && lwp.surroundings.moves
             && let Some(core) = processor_of(tid)
         {
@@ -521,15 +521,15 @@ impl Machine {
     /// The performance time-stamp counter: 100 MHz since the run began, or the virtual counter.
     fn lwp_timestamp(&self) -> u64 {
         if self.config.deterministic {
-            return self.tsc;
+            return self.processor.tsc;
         }
-        (Instant::now() - self.started).as_nanos() as u64 / 10
+        (Instant::now() - self.observers.started).as_nanos() as u64 / 10
     }
 
     /// Whether the thread must be stopped instead of answered: a signal that has been sent to it would
     /// reach it some instructions later.
     pub fn lwp_take_interrupted(&mut self, tid: Tid) -> bool {
-        let thread = self.threads.get_mut(&tid);
+        let thread = self.tasks.threads.get_mut(&tid);
         let lwp = thread.and_then(|thread| thread.lwp.as_mut());
         lwp.is_some_and(|lwp| std::mem::take(&mut lwp.interrupted))
     }

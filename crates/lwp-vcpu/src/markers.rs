@@ -79,8 +79,8 @@ impl Machine {
 
     /// Whether a thread of `pid` with these bounds counts.
     pub fn wants_counts(&self, pid: i32, bounds: &Bounds) -> bool {
-        let started = self.started_counting.get(&pid).copied();
-        self.enabled
+        let started = self.tasks.started_counting.get(&pid).copied();
+        self.observers.enabled
             && match self.config.markers {
                 None => true,
                 Some(Markers::Between) => bounds.collects || started == Some(true),
@@ -92,14 +92,14 @@ impl Machine {
 
     /// A child of fork goes on as its maker does.
     pub fn inherit_bounds(&mut self, child: Tid, child_pid: i32, maker: Tid) {
-        let Some(thread) = self.threads.get(&maker) else { return };
+        let Some(thread) = self.tasks.threads.get(&maker) else { return };
         let (pid, bounds) = (thread.pid, thread.bounds.clone());
-        match self.started_counting.get(&pid).copied() {
-            Some(started) => self.started_counting.insert(child_pid, started),
-            None => self.started_counting.remove(&child_pid),
+        match self.tasks.started_counting.get(&pid).copied() {
+            Some(started) => self.tasks.started_counting.insert(child_pid, started),
+            None => self.tasks.started_counting.remove(&child_pid),
         };
         let on = self.wants_counts(child_pid, &bounds);
-        if let Some(thread) = self.threads.get_mut(&child) {
+        if let Some(thread) = self.tasks.threads.get_mut(&child) {
             thread.bounds = Bounds { read_from: Sum::default(), ..bounds };
             thread.counting = on;
         }
@@ -125,7 +125,7 @@ impl Machine {
     /// The same where the host is to execute the instruction at the application's pc, which has not been
     /// counted. `None` if it is no marker's.
     pub fn marker_alone(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
-        if !self.emulated.markers {
+        if !self.processor.emulated.markers {
             return None;
         }
         let marker = marker_at(tid, app.0.rip)?;
@@ -169,7 +169,7 @@ impl Machine {
                 self.start_counting(tid, &here, false);
             }
             request::TOGGLE_COLLECT => {
-                if let Some(thread) = self.threads.get_mut(&tid) {
+                if let Some(thread) = self.tasks.threads.get_mut(&tid) {
                     thread.bounds.collects ^= true;
                 }
                 self.switch_at(tid, &here);
@@ -197,7 +197,7 @@ impl Machine {
         if !counted {
             sum.add(instructions(1), 1);
         }
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.bounds.read_from = sum;
         }
     }
@@ -210,7 +210,7 @@ impl Machine {
         }
         let mut sum = self.thread_sum(tid);
         if since {
-            sum = sum.minus(self.threads.get(&tid)?.bounds.read_from);
+            sum = sum.minus(self.tasks.threads.get(&tid)?.bounds.read_from);
         }
         if counted {
             sum.add(instructions(-1), 1);
@@ -232,8 +232,8 @@ impl Machine {
 
     /// Starts or stops counting in the whole process of a thread.
     fn start_counting(&mut self, tid: Tid, here: &Here, on: bool) {
-        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
-        self.started_counting.insert(pid, on);
+        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
+        self.tasks.started_counting.insert(pid, on);
         self.switch_at(tid, here);
         let others: Vec<Tid> = self.threads_of(pid);
         for tid in others {
@@ -242,17 +242,22 @@ impl Machine {
     }
 
     fn threads_of(&self, pid: i32) -> Vec<Tid> {
-        let mut tids: Vec<Tid> =
-            self.threads.iter().filter(|(_, it)| it.pid == pid).map(|(tid, _)| *tid).collect();
+        let mut tids: Vec<Tid> = self
+            .tasks
+            .threads
+            .iter()
+            .filter(|(_, it)| it.pid == pid)
+            .map(|(tid, _)| *tid)
+            .collect();
         tids.sort_unstable();
         tids
     }
 
     /// Brings a thread that stands at a marker to the state that is wanted. The marker itself is not counted.
     fn switch_at(&mut self, tid: Tid, here: &Here) {
-        let before = self.threads.get(&tid).map(|thread| thread.counting);
+        let before = self.tasks.threads.get(&tid).map(|thread| thread.counting);
         self.switch_counting(tid);
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         match (before, thread.counting) {
             (Some(true), false) => {
                 let skip = usize::from(!here.counted);
@@ -272,11 +277,11 @@ impl Machine {
 
     /// Forgets what the process of a thread has counted.
     fn start_over(&mut self, tid: Tid) {
-        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
+        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
         for tid in self.threads_of(pid) {
             self.mark_executions(tid, false);
             let total = self.thread_sum(tid);
-            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            let Some(thread) = self.tasks.threads.get_mut(&tid) else { continue };
             (thread.kept, thread.mark) = (Sum::default(), total);
             thread.profile.forget_kept();
             self.forget_misses(tid);
@@ -285,24 +290,24 @@ impl Machine {
 
     /// What the process of a thread has counted so far is a part of its own, called `label`.
     fn end_part(&mut self, tid: Tid, label: String) {
-        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
-        if self.profiler.is_none() || self.samples() {
+        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
+        if self.observers.profiler.is_none() || self.samples() {
             return;
         }
         let threads = self.threads_of(pid);
         for &tid in &threads {
             self.report_thread(tid);
         }
-        let serial = |tid| self.threads.get(tid).map(|thread| thread.profile.serial);
+        let serial = |tid| self.tasks.threads.get(tid).map(|thread| thread.profile.serial);
         let serials: Vec<u32> = threads.iter().filter_map(serial).collect();
-        if let Some(profiler) = &mut self.profiler {
+        if let Some(profiler) = &mut self.observers.profiler {
             profiler.end_part(pid, &serials, &label);
         }
         for tid in threads {
             self.mark_executions(tid, false);
             self.forget_misses(tid);
-            let fresh = self.profiler.as_mut().map(Profiler::new_thread);
-            if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
+            let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
+            if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
                 thread.profile.forget_kept();
                 (thread.profile.serial, thread.profile.announced) = (fresh.serial, false);
             }
@@ -360,7 +365,7 @@ impl Machine {
         let Ok(to) = memory::read_u64(tid, app.0.rsp) else { return };
         let frame = Frame { stack: app.0.rsp, to };
         self.leave_functions(tid, frame.stack);
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         if thread.bounds.frames.last() == Some(&frame) {
             // A loop that begins with the function.
             return;
@@ -377,11 +382,11 @@ impl Machine {
             return true;
         }
         self.leave_functions(tid, stack);
-        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return true };
+        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return true };
         let waited = |thread: &crate::machine::Thread| {
             thread.pid == pid && thread.bounds.frames.iter().any(|frame| frame.to == pc)
         };
-        let free = !self.threads.values().any(waited);
+        let free = !self.tasks.threads.values().any(waited);
         if free && let Some((space, _)) = self.space_of(tid) {
             space.withheld.remove(&pc);
         }
@@ -390,7 +395,7 @@ impl Machine {
 
     /// A thread's stack ends at `stack`: the functions below are done.
     fn leave_functions(&mut self, tid: Tid, stack: u64) {
-        while let Some(thread) = self.threads.get_mut(&tid)
+        while let Some(thread) = self.tasks.threads.get_mut(&tid)
             && thread.bounds.frames.last().is_some_and(|frame| frame.stack < stack)
         {
             thread.bounds.frames.pop();
@@ -401,7 +406,7 @@ impl Machine {
     /// A thread has entered or left a function.
     fn toggle(&mut self, tid: Tid) {
         let callgrind = matches!(self.config.markers, Some(Markers::Callgrind { .. }));
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             let bounds = &mut thread.bounds;
             bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
         }

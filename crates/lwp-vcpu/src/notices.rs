@@ -275,14 +275,14 @@ impl Machine {
             None => Source::Refused,
         };
         for side in self.all_sides(tid) {
-            if let Some(Some(space)) = self.spaces.get_mut(side) {
+            if let Some(Some(space)) = self.caches.spaces.get_mut(side) {
                 space.notices = source.clone();
             }
         }
     }
 
     fn make_notices(&mut self, tid: Tid) -> Option<Arc<Notices>> {
-        let pid = self.threads.get(&tid)?.pid;
+        let pid = self.tasks.threads.get(&tid)?.pid;
         let status = Status::read(tid);
         // A filter may kill for a call that it does not expect.
         if status.number("Seccomp:").is_some_and(|mode| mode != 0) {
@@ -291,16 +291,16 @@ impl Machine {
         let site = find_syscall(tid, &maps::read(tid))?;
         let mut injector = Injector::new(tid, site, &status);
         let number = injector.call([SYS_USERFAULTFD, FLAGS, 0, 0, 0, 0, 0]).ok()?;
-        let notices = self.notices.add(pid, number as i32);
+        let notices = self.caches.notices.add(pid, number as i32);
         let _ = injector.call([SYS_CLOSE, number, 0, 0, 0, 0, 0]);
         notices
     }
 
     /// Does without notices from now on: nobody can wait for them.
     pub fn withdraw_notices(&mut self) {
-        for place in &mut self.spaces {
+        for place in &mut self.caches.spaces {
             let Some(space) = place.as_mut() else { continue };
-            let Some(Some(family)) = self.families.get_mut(space.family) else { continue };
+            let Some(Some(family)) = self.caches.families.get_mut(space.family) else { continue };
             if matches!(space.notices, Source::Given(_)) {
                 for unit in space.private_units() {
                     family.invalidate_all(unit);
@@ -330,11 +330,11 @@ impl Machine {
     /// Cuts off what was translated of a page of the address space whose notices these are, on all its sides.
     fn cut_off_page(&mut self, key: u64, page: u64) {
         self.lwp_forget_cuts();
-        for place in &mut self.spaces {
+        for place in &mut self.caches.spaces {
             let Some(space) = place.as_mut().filter(|space| space.has_notices(key)) else {
                 continue;
             };
-            let Some(Some(family)) = self.families.get_mut(space.family) else { continue };
+            let Some(Some(family)) = self.caches.families.get_mut(space.family) else { continue };
             for unit in space.private_units() {
                 family.invalidate_page(unit, page);
             }

@@ -120,7 +120,8 @@ impl Machine {
             true => number,
             false => self.thread_known_as(number, tid)?,
         };
-        let ours = self.threads.contains_key(&about) || self.processes.contains_key(&about);
+        let ours =
+            self.tasks.threads.contains_key(&about) || self.tasks.processes.contains_key(&about);
         ours.then_some(ProcFile { kind, about })
     }
 
@@ -129,7 +130,7 @@ impl Machine {
         let depth = Status::read(tid).list("NSpid:").len();
         let is =
             |other: &&Tid| Status::read(**other).list("NSpid:").get(depth - 1) == Some(&number);
-        self.threads.keys().find(is).copied()
+        self.tasks.threads.keys().find(is).copied()
     }
 
     /// Puts the text that a stopped thread would read natively in the place of the file that it has open at `fd`. It
@@ -162,8 +163,8 @@ impl Machine {
     /// Has the threads of a process tell when they read from somewhere in the file at `fd`, or no longer.
     fn watch(&self, tid: Tid, fd: i32, on: bool) {
         let bit = 1 << fd.clamp(0, LAST_WATCHED);
-        let pid = self.threads.get(&tid).map(|thread| thread.pid);
-        for thread in self.threads.values().filter(|thread| Some(thread.pid) == pid) {
+        let pid = self.tasks.threads.get(&tid).map(|thread| thread.pid);
+        for thread in self.tasks.threads.values().filter(|thread| Some(thread.pid) == pid) {
             let context = self.contexts.context(thread.slot);
             let watched = context.get(Slot::Watched);
             context.set(Slot::Watched, if on { watched | bit } else { watched & !bit });

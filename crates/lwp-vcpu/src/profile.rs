@@ -380,9 +380,9 @@ fn positive(count: i64) -> u64 {
 impl Machine {
     /// Notes a correction of a thread's counters by its place, if a profile is wanted.
     pub fn note_place(&mut self, tid: Tid, note: impl FnOnce(&mut Executions)) {
-        if self.profiler.is_some()
+        if self.observers.profiler.is_some()
             && !self.samples()
-            && let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(thread) = self.tasks.threads.get_mut(&tid)
         {
             note(&mut thread.profile.places);
         }
@@ -390,9 +390,9 @@ impl Machine {
 
     /// Everything that a thread has executed, by its counters and corrections.
     fn executions(&self, tid: Tid) -> Option<Executions> {
-        let thread = self.threads.get(&tid)?;
-        let space = self.spaces.get(self.space_index(tid)?)?.as_ref()?;
-        let family = self.families.get(space.family)?.as_ref()?;
+        let thread = self.tasks.threads.get(&tid)?;
+        let space = self.caches.spaces.get(self.space_index(tid)?)?.as_ref()?;
+        let family = self.caches.families.get(space.family)?.as_ref()?;
         let mut sum = thread.profile.places.clone();
         let counters = family.translator.counters();
         let mut heads: FxHashMap<FragmentId, i64> = FxHashMap::default();
@@ -426,11 +426,11 @@ impl Machine {
 
     /// Notes what a thread has executed when counting is switched.
     pub fn mark_executions(&mut self, tid: Tid, off: bool) {
-        if self.profiler.is_none() || self.samples() {
+        if self.observers.profiler.is_none() || self.samples() {
             return;
         }
         let Some(total) = self.executions(tid) else { return };
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let profile = &mut thread.profile;
         if off {
             profile.kept.add(&total, 1);
@@ -441,18 +441,18 @@ impl Machine {
 
     /// Reports what a thread has executed so far to the sink.
     pub fn report_thread(&mut self, tid: Tid) {
-        if self.profiler.is_none() || !self.is_reported(tid) {
+        if self.observers.profiler.is_none() || !self.is_reported(tid) {
             return;
         }
         let Some(who) = self.identity_of(tid) else { return };
         if self.samples() {
-            if let Some(profiler) = &mut self.profiler {
+            if let Some(profiler) = &mut self.observers.profiler {
                 profiler.sink.thread(&who);
             }
             return;
         }
         let Some(total) = self.executions(tid) else { return };
-        let Some(thread) = self.threads.get(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let profile = &thread.profile;
         let mut counted = profile.kept.clone();
         if thread.counting {
@@ -460,23 +460,23 @@ impl Machine {
             counted.add(&profile.mark, -1);
         }
         let Some(space) = self.space_index(tid) else { return };
-        let Some(Some(space)) = self.spaces.get(space) else { return };
-        let Some(Some(family)) = self.families.get_mut(space.family) else { return };
-        if let Some(profiler) = &mut self.profiler {
+        let Some(Some(space)) = self.caches.spaces.get(space) else { return };
+        let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
+        if let Some(profiler) = &mut self.observers.profiler {
             profiler.report(family, who, &counted);
         }
     }
 
     /// Who a thread is, and what it has sampled.
     fn identity_of(&self, tid: Tid) -> Option<ThreadExecutions> {
-        let thread = self.threads.get(&tid)?;
-        let image = self.processes.get(&thread.pid)?.report;
+        let thread = self.tasks.threads.get(&tid)?;
+        let image = self.tasks.processes.get(&thread.pid)?.report;
         Some(ThreadExecutions {
             serial: thread.profile.serial,
             image: u32::try_from(image).unwrap_or(u32::MAX),
             pid: thread.pid,
             tid,
-            comm: self.reports[image].comm.clone(),
+            comm: self.observers.reports[image].comm.clone(),
             sampled: self.sampled_totals(thread),
             misses: thread.lwp.as_ref().map(|lwp| lwp.misses(thread.counting)).unwrap_or_default(),
             ..ThreadExecutions::default()
@@ -487,12 +487,12 @@ impl Machine {
     /// reported, and what follows is another report's.
     pub fn close_report(&mut self, tid: Tid) {
         self.report_thread(tid);
-        let fresh = self.profiler.as_mut().map(Profiler::new_thread);
-        if let (Some(thread), Some(fresh)) = (self.threads.get_mut(&tid), fresh) {
+        let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
+        if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
             thread.profile = fresh;
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.
-        if self.profiler.is_some() {
+        if self.observers.profiler.is_some() {
             self.restart_sampling(tid);
             self.forget_misses(tid);
         }
@@ -500,7 +500,7 @@ impl Machine {
 
     /// Reports all live threads.
     pub fn checkpoint(&mut self) {
-        let mut tids: Vec<Tid> = self.threads.keys().copied().collect();
+        let mut tids: Vec<Tid> = self.tasks.threads.keys().copied().collect();
         tids.sort_unstable();
         for tid in tids {
             self.report_thread(tid);

@@ -87,9 +87,9 @@ impl Machine {
     fn sampled_ip_at(&self, tid: Tid, pc: u64) -> Option<IpFilter> {
         let code = self.config.sampled_code.as_ref()?;
         let of_unit = || {
-            let space = self.spaces.get(self.space_index(tid)?)?.as_ref()?;
+            let space = self.caches.spaces.get(self.space_index(tid)?)?.as_ref()?;
             let (_, range) = space.known_code(pc)?;
-            let family = self.families.get(space.family)?.as_ref()?;
+            let family = self.caches.families.get(space.family)?.as_ref()?;
             family.modules.get(range.unit.0 as usize)?.unit.filter
         };
         code.everywhere().or_else(of_unit).or(Some(code.elsewhere()))
@@ -101,7 +101,7 @@ impl Machine {
             return;
         }
         let ip = self.sampled_ip_at(tid, pc);
-        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
+        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
             lwp.selection.ip = ip;
         }
     }

@@ -50,32 +50,34 @@ impl Machine {
     /// not been translated in vain.
     pub fn keep_meanwhile(&mut self) {
         let now = Instant::now();
-        if self.store.is_none() || now < self.saving.next {
+        if self.caches.store.is_none() || now < self.caches.saving.next {
             return;
         }
-        self.saving.pause *= 2;
-        self.saving.next = now + self.saving.pause;
-        let new = self.families.iter().flatten().flat_map(|family| &family.modules);
+        self.caches.saving.pause *= 2;
+        self.caches.saving.next = now + self.caches.saving.pause;
+        let new = self.caches.families.iter().flatten().flat_map(|family| &family.modules);
         let new: usize = new.map(|module| module.unit.new_fragments()).sum();
-        if new < self.saving.fragments + MUCH / 4 {
+        if new < self.caches.saving.fragments + MUCH / 4 {
             return;
         }
-        self.saving.fragments = new;
+        self.caches.saving.fragments = new;
         self.save_aside(&mut self.unsaved());
     }
 
     fn unsaved(&self) -> Vec<Unsaved> {
-        self.families.iter().flatten().flat_map(crate::family::Family::unsaved).collect()
+        self.caches.families.iter().flatten().flat_map(crate::family::Family::unsaved).collect()
     }
 
     /// Has another process write `work`. False where there cannot be one.
     fn save_aside(&self, work: &mut [Unsaved]) -> bool {
-        let Some(store) = self.store.as_ref().filter(|_| !work.is_empty()) else { return false };
+        let Some(store) = self.caches.store.as_ref().filter(|_| !work.is_empty()) else {
+            return false;
+        };
         // Held by the other process until it ends.
         let Ok(lock) = store.lock_shared() else { return false };
         let Ok((mut copied, copying)) = std::io::pipe() else { return false };
         let files = work.iter().filter_map(|unit| unit.file);
-        let memories = self.families.iter().flatten().map(|family| family.memory.fd());
+        let memories = self.caches.families.iter().flatten().map(|family| family.memory.fd());
         let ours = [store.fd(), lock.as_raw_fd(), copying.as_raw_fd()];
         let kept: Vec<_> = files.chain(memories).chain(ours).collect();
         match sys::leave_behind(&kept) {
@@ -97,7 +99,7 @@ impl Machine {
 
     fn copy_code(&self, work: &mut [Unsaved]) {
         for unit in work {
-            if let Some(family) = self.families.get(unit.family).and_then(Option::as_ref) {
+            if let Some(family) = self.caches.families.get(unit.family).and_then(Option::as_ref) {
                 family.copy_code(unit);
             }
         }
@@ -107,10 +109,10 @@ impl Machine {
         self.copy_code(work);
         let mut written = false;
         for unit in work {
-            let family = self.families.get(unit.family).and_then(Option::as_ref);
+            let family = self.caches.families.get(unit.family).and_then(Option::as_ref);
             written |= family.is_some_and(|family| family.save(unit).is_some());
         }
-        if let Some(store) = self.store.as_ref().filter(|_| written) {
+        if let Some(store) = self.caches.store.as_ref().filter(|_| written) {
             let _ = store.prune();
         }
     }

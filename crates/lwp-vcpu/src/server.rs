@@ -106,7 +106,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
                 }
             });
             sleeps = guard.pace.sleeps();
-            if let Some(waiting) = guard.notices.new_waiting()
+            if let Some(waiting) = guard.caches.notices.new_waiting()
                 && !watch_writes(machine, scope, waiting)
             {
                 guard.withdraw_notices();
@@ -163,7 +163,7 @@ fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<
     }
     guard.keep_meanwhile();
     let nap = match expected {
-        _ if guard.filtered => FILTERED_NAP,
+        _ if guard.tasks.filtered => FILTERED_NAP,
         Wait::Sleep(nap) => nap,
         Wait::Spin | Wait::Unknown => NAP,
     };
@@ -177,7 +177,7 @@ pub fn finish(machine: &Mutex<Machine>) {
     let mut guard = lock(machine);
     guard.finished = true;
     guard.contexts.doors.wake();
-    guard.notices.end();
+    guard.caches.notices.end();
 }
 
 /// The machine, also after a panic elsewhere: the run is over then, but its reports are not.
@@ -188,8 +188,8 @@ pub fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
 impl Machine {
     /// Answers the request in `slot`.
     pub fn answer(&mut self, slot: usize, alone: bool) -> Option<Backlog> {
-        let tid = *self.slots.get(slot)?;
-        let thread = self.threads.get_mut(&tid)?;
+        let tid = *self.tasks.slots.get(slot)?;
+        let thread = self.tasks.threads.get_mut(&tid)?;
         if thread.need.is_some() {
             return None;
         }
@@ -287,13 +287,13 @@ impl Machine {
     pub fn answer_for_processor(&self, slot: usize, kind: RequestKind) -> u64 {
         let context = self.contexts.context(slot);
         if kind == RequestKind::Xgetbv {
-            let value = self.cpu.xcr0();
+            let value = self.processor.cpu.xcr0();
             context.set(Slot::Rax, value & 0xffff_ffff);
             context.set(Slot::Rdx, value >> 32);
             return 3;
         }
         let leaf = context.get(Slot::Rax) as u32;
-        let out = self.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
+        let out = self.processor.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
         for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
             context.set(*field, u64::from(value));
         }
@@ -304,7 +304,7 @@ impl Machine {
     fn remember_cpuid(&mut self, tid: Tid, slot: usize, [leaf, subleaf]: [u32; 2]) {
         let context = self.contexts.context(slot);
         let answer = [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].map(|at| context.get(at) as u32);
-        let Some(known) = self.cpu.known(leaf, subleaf, answer) else { return };
+        let Some(known) = self.processor.cpu.known(leaf, subleaf, answer) else { return };
         if let Some((_, family)) = self.space_of(tid) {
             family.remember_cpuid(known);
         }
@@ -354,7 +354,7 @@ impl Machine {
             return None;
         };
         self.go(tid, slot, pc, head);
-        if self.foresees && !alone {
+        if self.caches.foresees && !alone {
             self.foresee(tid, pc, &mut rest);
         }
         (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
@@ -541,15 +541,15 @@ impl Machine {
 
     /// Looks at a system call before it is made. `None` where it must be stepped over.
     fn look_at_call(&mut self, tid: Tid, slot: usize) -> Option<Pending> {
-        let mut random = self.random;
+        let mut random = self.processor.random;
         let mut stream = || {
             random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
             random ^ (random >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
         };
         let context = self.contexts.context(slot);
-        let file = self.random_file.as_ref().map(|(_, path)| path.as_str());
+        let file = self.processor.random_file.as_ref().map(|(_, path)| path.as_str());
         let (action, mut pending) = syscalls::before(context, tid, &mut stream, file);
-        self.random = random;
+        self.processor.random = random;
         if let Some(result) = wards::asked(self, tid, &pending) {
             pending.result = Some(result);
         }
@@ -563,7 +563,7 @@ impl Machine {
         if syscalls::installs_filter(&pending) {
             self.note_filter(tid, syscalls::filters_all_threads(&pending));
         }
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.pending = Some(pending);
         }
         let context = self.contexts.context(slot);
@@ -595,16 +595,16 @@ impl Machine {
     /// A system call filter is about to be in force in this thread, or in all of its process. A
     /// filter that is then refused leaves the threads to their spinning, which is only slower.
     fn note_filter(&mut self, tid: Tid, all: bool) {
-        self.filtered = true;
-        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
-        for thread in self.threads.values().filter(|thread| all && thread.pid == pid) {
+        self.tasks.filtered = true;
+        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
+        for thread in self.tasks.threads.values().filter(|thread| all && thread.pid == pid) {
             self.contexts.context(thread.slot).set(Slot::NoSyscalls, 1);
         }
     }
 
     /// Settles what a system call has done, and says what. The result that the program sees is in its context.
     pub fn syscall_done(&mut self, tid: Tid) -> Effect {
-        let Some(thread) = self.threads.get_mut(&tid) else { return Effect::None };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Effect::None };
         let Some(pending) = thread.pending.take() else { return Effect::None };
         let slot = thread.slot;
         let context = self.contexts.context(slot);
@@ -636,7 +636,7 @@ impl Machine {
     fn code_changed(&mut self, tid: Tid, range: (u64, u64), mapped: bool) {
         self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
-            let Some((space, family)) = self.side(side) else { continue };
+            let Some((space, family)) = self.caches.side(side) else { continue };
             let units = space.forget(range);
             if mapped {
                 space.note_mapped(range);
@@ -656,7 +656,9 @@ impl Machine {
     /// Whether there is code in `range`, as far as is known.
     fn has_code(&self, tid: Tid, range: (u64, u64)) -> bool {
         let spaces = self.all_sides(tid);
-        spaces.iter().any(|side| self.spaces[*side].as_ref().is_some_and(|it| it.has_code(range)))
+        spaces
+            .iter()
+            .any(|side| self.caches.spaces[*side].as_ref().is_some_and(|it| it.has_code(range)))
     }
 
     /// `range` can no longer be executed: what was translated of it is cut off, so that going there
@@ -664,7 +666,7 @@ impl Machine {
     fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
         self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
-            let Some((space, family)) = self.side(side) else { continue };
+            let Some((space, family)) = self.caches.side(side) else { continue };
             for unit in space.forget(range) {
                 drop_code(tid, space, family, unit, range, true);
             }

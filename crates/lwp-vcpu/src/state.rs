@@ -186,7 +186,7 @@ impl Machine {
             context.cancel();
             context.set(Slot::LwpPending, 0);
         }
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
             thread.pending = None;
             // What the request needed of the tracer is void with it.
@@ -235,14 +235,14 @@ impl Machine {
 
     /// Accounts for where the thread is when it ends.
     pub fn settle(&mut self, tid: Tid, cache: &Regs) {
-        if self.threads.get(&tid).is_none_or(|thread| thread.settled) {
+        if self.tasks.threads.get(&tid).is_none_or(|thread| thread.settled) {
             return;
         }
         let Some(view) = self.view(tid, cache) else { return };
         let correction = self.unfinished(tid, &view.state, view.fragment);
         self.take_call_back(tid, &view);
         self.lwp_leave(tid, &view);
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
             thread.settled = true;
         }

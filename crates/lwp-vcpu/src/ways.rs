@@ -24,8 +24,8 @@ fn overlap(a: Range, b: Range) -> bool {
 impl Machine {
     /// Where arenas are mapped in an address space.
     fn arenas_in(&self, index: usize) -> Vec<Range> {
-        let Some(Some(space)) = self.spaces.get(index) else { return Vec::new() };
-        let Some(Some(family)) = self.families.get(space.family) else { return Vec::new() };
+        let Some(Some(space)) = self.caches.spaces.get(index) else { return Vec::new() };
+        let Some(Some(family)) = self.caches.families.get(space.family) else { return Vec::new() };
         let all = family.arenas.iter().enumerate();
         let mapped = all.filter(|(at, _)| space.has_arena(*at)).map(|(_, arena)| arena);
         mapped.map(|arena| (arena.address, arena.address + arena.bytes)).collect()
@@ -33,8 +33,8 @@ impl Machine {
 
     /// What lies in an address space and cannot be moved: low window and contexts.
     fn fixed_in(&self, index: usize) -> Vec<Range> {
-        let Some(Some(space)) = self.spaces.get(index) else { return Vec::new() };
-        let Some(Some(family)) = self.families.get(space.family) else { return Vec::new() };
+        let Some(Some(space)) = self.caches.spaces.get(index) else { return Vec::new() };
+        let Some(Some(family)) = self.caches.families.get(space.family) else { return Vec::new() };
         let low = family.layout().low;
         let contexts = CONTEXTS_AT + slot_offset(space.contexts);
         vec![(low, low + Layout::BYTES), (CONTEXTS_AT, contexts)]

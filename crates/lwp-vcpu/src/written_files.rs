@@ -26,9 +26,9 @@ impl Machine {
         }
         if let Some(about) = self.memory_at(tid, fd) {
             let of = |other: &&Tid| {
-                self.threads.get(other).is_some_and(|it| **other == about || it.pid == about)
+                self.tasks.threads.get(other).is_some_and(|it| **other == about || it.pid == about)
             };
-            if let Some(inside) = self.threads.keys().find(of).copied() {
+            if let Some(inside) = self.tasks.threads.keys().find(of).copied() {
                 self.memory_opened(inside);
             }
             return;
@@ -43,7 +43,7 @@ impl Machine {
     fn memory_opened(&mut self, tid: Tid) {
         self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
-            let Some((space, family)) = self.side(side) else { continue };
+            let Some((space, family)) = self.caches.side(side) else { continue };
             space.note_patched();
             space.notices = Source::Refused;
             for unit in space.forget(EVERYTHING) {
@@ -55,20 +55,22 @@ impl Machine {
     /// A file with this inode can be written to by a descriptor. Nothing is lost if it is of another file system than one
     /// with code.
     fn file_opened(&mut self, inode: u64) {
-        if !self.families.iter().flatten().any(|family| family.knows_inode(inode)) {
+        if !self.caches.families.iter().flatten().any(|family| family.knows_inode(inode)) {
             return;
         }
         let has_code = |index: &usize| {
-            self.spaces[*index].as_ref().is_some_and(|it| !it.code_of_file(inode).is_empty())
+            self.caches.spaces[*index].as_ref().is_some_and(|it| !it.code_of_file(inode).is_empty())
         };
-        let spaces: Vec<usize> = (0..self.spaces.len()).filter(has_code).collect();
+        let spaces: Vec<usize> = (0..self.caches.spaces.len()).filter(has_code).collect();
         if spaces.is_empty() {
             return;
         }
         self.lwp_forget_cuts();
         for index in spaces {
-            let inside = self.threads.keys().find(|tid| self.all_sides(**tid).contains(&index));
-            let (Some(tid), Some((space, family))) = (inside.copied(), self.side(index)) else {
+            let inside =
+                self.tasks.threads.keys().find(|tid| self.all_sides(**tid).contains(&index));
+            let (Some(tid), Some((space, family))) = (inside.copied(), self.caches.side(index))
+            else {
                 continue;
             };
             for range in space.code_of_file(inode) {

@@ -81,8 +81,9 @@ pub fn answer(tid: Tid, gs_base: u64, app: &Regs) -> Option<Regs> {
 /// What rax must hold for XSAVE or a relative at the application's pc to see no more state components than the
 /// virtual processor shows, where the real one has more.
 pub fn reduced_mask(machine: &Machine, tid: Tid, app: &Regs) -> Option<u64> {
-    let saves = machine.emulated.fewer_states && saves_state(&instruction_at(tid, app.0.rip));
-    saves.then(|| app.0.rax & machine.cpu.real_xcr0())
+    let saves =
+        machine.processor.emulated.fewer_states && saves_state(&instruction_at(tid, app.0.rip));
+    saves.then(|| app.0.rax & machine.processor.cpu.real_xcr0())
 }
 
 /// The second operand of MOV to a segment register.
@@ -118,7 +119,7 @@ fn show(context: Context<'_>, app: &Regs) {
 /// makes those it takes part in, and reports back; a signal that comes before the call takes back that it was
 /// counted. False where the call must be stepped over, and nothing has happened.
 pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool, Errno> {
-    let slot = machine.threads.get(&tid).ok_or(Errno::ESRCH)?.slot;
+    let slot = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?.slot;
     let context = machine.contexts.context(slot);
     context.cancel();
     show(context, app);
@@ -134,7 +135,7 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
     keep_base(&mut cache);
     cache.forget_syscall();
     Tracee(tid).set_regs(&cache)?;
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Running;
     }
     Ok(true)
@@ -156,7 +157,7 @@ pub fn lead_to_fault(
         true => routines.lwp.touch_write,
         false => routines.lwp.touch_read,
     });
-    let thread = machine.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
+    let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.component_faults += 1;
     if thread.component_faults > MOST {
         return Ok(false);

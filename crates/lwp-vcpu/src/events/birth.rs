@@ -38,20 +38,20 @@ pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     if stop != Stop::Interrupted {
         return Tracee(tid).cont(0);
     }
-    if let Some(place) = machine.unwanted.iter().position(|unwanted| *unwanted == tid) {
-        machine.unwanted.swap_remove(place);
+    if let Some(place) = machine.tasks.unwanted.iter().position(|unwanted| *unwanted == tid) {
+        machine.tasks.unwanted.swap_remove(place);
         return end_unseen(tid);
     }
-    machine.newborn.push(tid);
+    machine.tasks.newborn.push(tid);
     if maker_is_alive(machine, tid) { Ok(()) } else { orphaned(machine, tid) }
 }
 
 /// A thread has reported that it has made `child`. False where a process can have no more threads: `child` ends before it
 /// executes anything, and its maker is to be told so.
 pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
-    let waits = machine.newborn.iter().position(|newborn| *newborn == child);
+    let waits = machine.tasks.newborn.iter().position(|newborn| *newborn == child);
     if let Some(waits) = waits {
-        machine.newborn.swap_remove(waits);
+        machine.tasks.newborn.swap_remove(waits);
     }
     if adopt(machine, maker, child, regs) {
         // As a rule it asks for something soon, and finds the server awake.
@@ -69,7 +69,7 @@ pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) ->
         return true;
     }
     if waits.is_none() {
-        machine.unwanted.push(child);
+        machine.tasks.unwanted.push(child);
     } else if let Err(error) = end_unseen(child) {
         kill_without_contexts(child, &error.to_string());
     }
@@ -101,12 +101,12 @@ fn maker_is_alive(machine: &Machine, tid: Tid) -> bool {
     [of("Tgid:"), of("PPid:")]
         .into_iter()
         .flatten()
-        .any(|pid| pid != tid && machine.processes.contains_key(&pid))
+        .any(|pid| pid != tid && machine.tasks.processes.contains_key(&pid))
 }
 
 /// Takes in the new tracees whose makers are gone: nobody will report them.
 pub fn orphans(machine: &mut Machine) {
-    for tid in machine.newborn.clone() {
+    for tid in machine.tasks.newborn.clone() {
         if let Err(error) = orphaned(machine, tid)
             && error != Errno::ESRCH
         {
@@ -128,13 +128,13 @@ fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
     let local = gs.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES;
     let owner = contexts
         .and_then(|file| machine.contexts.slot_of(file, local as usize))
-        .and_then(|slot| machine.slots.get(slot).copied());
-    if owner.is_some_and(|owner| machine.threads.contains_key(&owner)) {
+        .and_then(|slot| machine.tasks.slots.get(slot).copied());
+    if owner.is_some_and(|owner| machine.tasks.threads.contains_key(&owner)) {
         // It lives, and will report what it has made.
         return Ok(());
     }
-    machine.newborn.retain(|other| *other != tid);
-    let known = machine.processes.iter().chain(&machine.limbo);
+    machine.tasks.newborn.retain(|other| *other != tid);
+    let known = machine.tasks.processes.iter().chain(&machine.tasks.limbo);
     let mut makers = known.filter(|(_, process)| Some(process.contexts) == contexts);
     let adopted = match makers.next().map(|(pid, _)| *pid) {
         Some(pid) => adopt(machine, Maker { tid, slot: None, pid }, tid, &regs),
@@ -166,11 +166,12 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         _ => flags.is_some_and(|flags| flags & CLONE_VM != 0),
     };
     let child_pid = if is_thread { pid } else { child };
-    let Some(process) = machine.processes.get(&pid).or(machine.limbo.get(&pid)) else {
+    let Some(process) = machine.tasks.processes.get(&pid).or(machine.tasks.limbo.get(&pid)) else {
         return false;
     };
     let (space, report, makers) = (process.space, process.report, process.contexts);
-    let shares_contexts = is_thread || shares_memory || machine.filtered && is_filtered(child);
+    let shares_contexts =
+        is_thread || shares_memory || machine.tasks.filtered && is_filtered(child);
     let contexts = match shares_contexts {
         true => makers,
         false => match machine.contexts.files.add() {
@@ -186,22 +187,25 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         // Those that it is made with are its own, or are kept until it has its own.
         machine.contexts.files.enter(makers);
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
-        let (comm, command) =
-            (machine.reports[report].comm.clone(), machine.reports[report].command.clone());
-        let report = machine.add_report(child, pid, comm, command);
-        machine.reports[report].maker = maker;
-        machine.processes.insert(child, Process { space, report, contexts });
+        let (comm, command) = (
+            machine.observers.reports[report].comm.clone(),
+            machine.observers.reports[report].command.clone(),
+        );
+        let report = machine.observers.add_report(child, pid, comm, command);
+        machine.observers.reports[report].maker = maker;
+        machine.tasks.processes.insert(child, Process { space, report, contexts });
         machine.inherit_bounds(child, child, maker);
     }
     if let Some(index) = machine.space_index(child)
-        && let Some(Some(space)) = machine.spaces.get_mut(index)
+        && let Some(Some(space)) = machine.caches.spaces.get_mut(index)
     {
         space.tell_again();
     }
     // It starts in the code that its maker was in, which may be on another side by now; see `begin`.
     let side = machine.side_at(child, regs.0.rip);
-    let mapped = machine.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
-    if let Some(thread) = machine.threads.get_mut(&child) {
+    let mapped =
+        machine.caches.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
+    if let Some(thread) = machine.tasks.threads.get_mut(&child) {
         thread.side = side;
         thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
@@ -215,15 +219,15 @@ fn is_filtered(tid: Tid) -> bool {
 }
 
 fn share(machine: &mut Machine, space: usize) -> usize {
-    if let Some(Some(shared)) = machine.spaces.get_mut(space) {
+    if let Some(Some(shared)) = machine.caches.spaces.get_mut(space) {
         shared.users += 1;
     }
     space
 }
 
 fn copy(machine: &mut Machine, child: Tid, space: usize) -> usize {
-    let Some(Some(original)) = machine.spaces.get(space) else { return space };
-    let Some(Some(family)) = machine.families.get_mut(original.family) else { return space };
+    let Some(Some(original)) = machine.caches.spaces.get(space) else { return space };
+    let Some(Some(family)) = machine.caches.families.get_mut(original.family) else { return space };
     let sides = original.sides.clone();
     let (mut forked, gone) = original.fork(family);
     if !gone.is_empty() {
@@ -232,7 +236,7 @@ fn copy(machine: &mut Machine, child: Tid, space: usize) -> usize {
     for (selection, side) in sides {
         forked.sides.push((selection, copy(machine, child, side)));
     }
-    machine.add_space(forked)
+    machine.caches.add(forked)
 }
 
 /// A new tracee's first stop: gives it its own context.
@@ -242,7 +246,7 @@ pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
 
 /// The same, whoever would like to have it held.
 pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
-    let thread = machine.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
+    let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.mode = Mode::Running;
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
     if pid == tid && !machine.config.follow_children {
@@ -297,7 +301,8 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     let contexts = machine.contexts_of(tid).ok_or(Errno::ESRCH)?;
     let wanted = machine.contexts.files.get(contexts).ok_or(Errno::ESRCH)?.wanted();
     // All that it was made with is replaced.
-    let mapped = machine.threads.get(&tid).and_then(|thread| thread.moving).map_or(0, |it| it.1);
+    let mapped =
+        machine.tasks.threads.get(&tid).and_then(|thread| thread.moving).map_or(0, |it| it.1);
     let mapped = mapped.max(wanted);
     machine.note_contexts(tid, mapped);
     let bytes = slot_offset(mapped);
@@ -331,7 +336,7 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
 /// Has the contexts of a new tracee mapped while it stands still. False where that cannot be: the tracee runs natively,
 /// or has been killed.
 fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno> {
-    let thread = machine.threads.get(&tid).ok_or(Errno::ESRCH)?;
+    let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
     let mapped = match thread.moving {
         Some(makers) => settle_from_outside(machine, tid, regs, makers, None),
         None => machine.grow_contexts(tid),
@@ -345,7 +350,7 @@ fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno
 /// Whether a thread that has stopped, and goes on, may be in the routine which maps its contexts.
 pub fn is_moving(machine: &Machine, tid: Tid, stop: Stop) -> bool {
     let ends = matches!(stop, Stop::Exited(_) | Stop::Killed { .. } | Stop::Exiting);
-    let thread = machine.threads.get(&tid);
+    let thread = machine.tasks.threads.get(&tid);
     !ends
         && thread.is_some_and(|thread| thread.moving.is_some() && !matches!(thread.mode, Mode::New))
 }
@@ -364,7 +369,7 @@ pub fn finish_moving(machine: &mut Machine, tid: Tid) -> bool {
 
 /// Nothing of what a process was made with is needed any more.
 fn has_moved(machine: &mut Machine, tid: Tid) {
-    let thread = machine.threads.get_mut(&tid);
+    let thread = machine.tasks.threads.get_mut(&tid);
     if let Some((makers, _)) = thread.and_then(|thread| thread.moving.take()) {
         machine.contexts.files.leave(makers);
     }
@@ -403,7 +408,8 @@ fn moved(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
     };
     regs.forget_syscall();
     Tracee(tid).set_regs(&regs)?;
-    let makers = machine.threads.get(&tid).and_then(|thread| thread.moving).ok_or(Errno::ESRCH)?;
+    let makers =
+        machine.tasks.threads.get(&tid).and_then(|thread| thread.moving).ok_or(Errno::ESRCH)?;
     if let Err(reason) = settle_from_outside(machine, tid, &regs, makers, left_open) {
         kill_without_contexts(tid, &reason);
         return Ok(false);
@@ -448,11 +454,12 @@ fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
         app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
         Tracee(tid).set_regs(&app)?;
     }
-    if let Some(process) = machine.processes.get(&tid) {
+    if let Some(process) = machine.tasks.processes.get(&tid) {
         let report = process.report;
-        machine.reports[report].uncounted = Some("child processes are not followed".into());
+        machine.observers.reports[report].uncounted =
+            Some("child processes are not followed".into());
     }
-    if machine.threads.get(&tid).is_some_and(|thread| thread.moving.is_some())
+    if machine.tasks.threads.get(&tid).is_some_and(|thread| thread.moving.is_some())
         && let Err(reason) = machine.leave_contexts(tid)
     {
         lwp_terminal::say!("lwp: process {tid} keeps its maker's contexts: {reason}");

@@ -89,7 +89,7 @@ pub struct Ignored {
 /// is over should its time be up.
 pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     let interrupted = cache.0.rax as i64 == EINTR;
-    let Some(thread) = machine.threads.get_mut(&tid) else { return };
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return };
     if !cache.in_syscall() || !(interrupted || restart::is(cache.0.rax)) {
         thread.ignored.call = None;
         return;
@@ -122,7 +122,7 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
 
 /// Lets a thread go on, in translated code with the registers `cache`, after a signal that nobody handles.
 pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
-    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
     let now = Instant::now();
     let close = thread.ignored.last.is_some_and(|last| now - last < CLOSE);
     thread.ignored.last = Some(now);
@@ -148,7 +148,7 @@ fn ignored_signals(tid: Tid) -> u64 {
 
 /// Ends the calm of a stopped thread.
 pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
-    let Some(thread) = machine.threads.get_mut(&tid) else { return Ok(()) };
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
     let Some(calm) = thread.calm.take() else { return Ok(()) };
     thread.ignored.call = calm.call;
     sys::set_sigmask(tid, calm.own)
@@ -157,7 +157,7 @@ pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
 /// A stop that is none at a system call ends the calm. A call that was to be made again, and has not been, has
 /// still been interrupted.
 pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
-    let Some(thread) = machine.threads.get_mut(&tid) else { return Ok(()) };
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
     let Some(calm) = thread.calm else { return Ok(()) };
     end(machine, tid)?;
     let led_back = calm.call.and_then(|call| Some((call.rip, call.led_back?)));
@@ -175,7 +175,7 @@ pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
 /// call is up, which is over then.
 pub fn looked_at(machine: &mut Machine, tid: Tid) -> Handled {
     let mut regs = Tracee(tid).regs()?;
-    let call = machine.threads.get(&tid).and_then(|thread| thread.ignored.call);
+    let call = machine.tasks.threads.get(&tid).and_then(|thread| thread.ignored.call);
     if call.is_none_or(|call| call.rip != regs.0.rip) {
         return Tracee(tid).cont(0);
     }
@@ -188,7 +188,7 @@ pub fn looked_at(machine: &mut Machine, tid: Tid) -> Handled {
 pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
     let mut regs = Tracee(tid).regs()?;
     let again = regs.0.rax as i64 == EINTR || restart::is(regs.0.rax);
-    if again || machine.threads.get(&tid).is_some_and(|thread| thread.need.is_some()) {
+    if again || machine.tasks.threads.get(&tid).is_some_and(|thread| thread.need.is_some()) {
         // Any stop takes back what has been asked for before it.
         sys::interrupt(tid)?;
     }
@@ -199,7 +199,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
             call.led_back = None;
         }
         if calm.hidden != 0 && syscalls::minds_signals(tid, &regs, calm.hidden) {
-            let taken_back = machine.threads.get(&tid).and_then(|it| it.ignored.taken_back);
+            let taken_back = machine.tasks.threads.get(&tid).and_then(|it| it.ignored.taken_back);
             // A filter may kill for a call that is none. A second time nothing is won: signals come faster than
             // the thread gets to its call.
             if filtered || taken_back == Some(regs.0.rip) {
@@ -212,7 +212,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         }
         return go_on_calmly(machine, tid, calm);
     }
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.ignored.taken_back = calm.redo.map(|_| regs.0.rip);
     }
     if let Some(number) = calm.redo {
@@ -225,7 +225,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
     }
     if calm.call.is_some() && !again {
         calm.call = None;
-        if let Some(thread) = machine.threads.get_mut(&tid) {
+        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.calm = Some(calm);
         }
         end(machine, tid)?;
@@ -235,7 +235,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
 }
 
 fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.calm = Some(calm);
     }
     sys::cont_syscall(tid, 0)
@@ -245,8 +245,12 @@ fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
 /// when to do so next.
 pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
     let now = Instant::now();
-    let calm: Vec<(Tid, Calm)> =
-        machine.threads.iter().filter_map(|(tid, thread)| Some((*tid, thread.calm?))).collect();
+    let calm: Vec<(Tid, Calm)> = machine
+        .tasks
+        .threads
+        .iter()
+        .filter_map(|(tid, thread)| Some((*tid, thread.calm?)))
+        .collect();
     let mut next = None;
     for (tid, mut calm) in calm {
         let deadline = calm.call.and_then(|call| Some(call.deadline?.0));
@@ -261,7 +265,7 @@ pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
         if calm.look <= now {
             calm.look = now + LOOK;
         }
-        if let Some(thread) = machine.threads.get_mut(&tid) {
+        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.calm = Some(calm);
         }
         let again = if calm.stopping.is_some() { calm.stopping } else { deadline };
@@ -272,7 +276,7 @@ pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
 
 /// Whether a thread in a call may stay calm: no other has begun to handle what it blocks.
 fn still_right(machine: &Machine, tid: Tid, calm: &Calm) -> bool {
-    let Some(thread) = machine.threads.get(&tid) else { return false };
-    let alone = machine.threads.values().filter(|other| other.pid == thread.pid).count() == 1;
+    let Some(thread) = machine.tasks.threads.get(&tid) else { return false };
+    let alone = machine.tasks.threads.values().filter(|other| other.pid == thread.pid).count() == 1;
     calm.call.is_some() && (alone || calm.hidden & !ignored_signals(tid) == 0)
 }

@@ -41,6 +41,6 @@ impl Sessions {
 /// Whether the processes that are left are all daemons, which can be let go.
 pub fn are_left_alone(machine: &Machine, sessions: &Sessions) -> bool {
     (machine.config.lwp.is_none() || machine.samples())
-        && !machine.threads.is_empty()
-        && !machine.threads.values().any(|thread| sessions.have(thread.pid))
+        && !machine.tasks.threads.is_empty()
+        && !machine.tasks.threads.values().any(|thread| sessions.have(thread.pid))
 }

@@ -10,7 +10,7 @@ use crate::machine::{Machine, Mode};
 /// A thread is about to end: where it is decides what its last fragment counts.
 pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     if let Ok(regs) = Tracee(tid).regs() {
-        let cache = match machine.threads.get(&tid).map(|thread| thread.mode) {
+        let cache = match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
             Some(Mode::Delivering { cache, .. }) => cache,
             Some(Mode::Stepping { .. } | Mode::Parked { .. }) => None,
             _ => Some(regs),
@@ -32,9 +32,9 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
 /// Whether a thread stands where it can be let go: in translated code, and in an address space that no other process
 /// needs.
 pub fn in_place(machine: &Machine, tid: Tid) -> bool {
-    let Some(thread) = machine.threads.get(&tid) else { return false };
-    let process = machine.processes.get(&thread.pid);
-    let space = process.and_then(|process| machine.spaces.get(process.space)?.as_ref());
+    let Some(thread) = machine.tasks.threads.get(&tid) else { return false };
+    let process = machine.tasks.processes.get(&thread.pid);
+    let space = process.and_then(|process| machine.caches.spaces.get(process.space)?.as_ref());
     matches!(thread.mode, Mode::Running) && space.is_none_or(|space| space.users == 1)
 }
 
@@ -48,14 +48,14 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     app.rewind_syscall();
     app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
     Tracee(tid).set_regs(&app)?;
-    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
-    let last = machine.threads.values().filter(|thread| thread.pid == pid).count() == 1;
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    let last = machine.tasks.threads.values().filter(|thread| thread.pid == pid).count() == 1;
     if last && let Err(reason) = machine.take_down(tid) {
         lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
     machine.stop_clock(tid);
     machine.remove_thread(tid);
-    if last && let Some(process) = machine.processes.remove(&pid) {
+    if last && let Some(process) = machine.tasks.processes.remove(&pid) {
         wards::left(machine, pid);
         machine.depart(process);
     }
@@ -64,17 +64,17 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
 
 /// Lets a thread run natively from here on, out of our sight.
 pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
-    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
     machine.stop_clock(tid);
-    if let Some(thread) = machine.threads.remove(&tid) {
-        machine.slots[thread.slot] = 0;
+    if let Some(thread) = machine.tasks.threads.remove(&tid) {
+        machine.tasks.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {
             machine.contexts.files.leave(makers);
         }
         machine.contexts.release(thread.slot);
     }
-    if !machine.threads.values().any(|thread| thread.pid == pid)
-        && let Some(process) = machine.processes.remove(&pid)
+    if !machine.tasks.threads.values().any(|thread| thread.pid == pid)
+        && let Some(process) = machine.tasks.processes.remove(&pid)
     {
         wards::left(machine, pid);
         machine.depart(process);

@@ -15,13 +15,13 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     let contexts = match machine.contexts.files.add() {
         Ok(contexts) => contexts,
         Err(error) => {
-            machine.reports[report].uncounted =
+            machine.observers.reports[report].uncounted =
                 Some(format!("no memory for its contexts: {error}"));
             return sys::detach(tid, 0);
         }
     };
-    machine.started_counting.remove(&tid);
-    machine.processes.insert(tid, Process { space: usize::MAX, report, contexts });
+    machine.tasks.started_counting.remove(&tid);
+    machine.tasks.processes.insert(tid, Process { space: usize::MAX, report, contexts });
     let mut regs = Tracee(tid).regs()?;
     let added = machine.extended_stack(tid, &regs);
     regs.0.rsp = added.unwrap_or(regs.0.rsp);
@@ -41,7 +41,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         }
         Err(reason) => {
             say_at_once(machine, report, regs.0.cs, &reason);
-            machine.reports[report].uncounted = Some(reason);
+            machine.observers.reports[report].uncounted = Some(reason);
             release(machine, tid)
         }
     }
@@ -57,7 +57,7 @@ fn say_at_once(machine: &Machine, report: usize, cs: u64, reason: &str) {
     if cs != CS_32 || report != 0 && machine.config.lwp.is_none() {
         return;
     }
-    let name = &machine.reports[report].comm;
+    let name = &machine.observers.reports[report].comm;
     lwp_terminal::say!(
         "lwp: {name} runs natively, uncounted: {reason}\n  help: build it for x86-64, without -m32; a 32-bit program \
          finds no Lightweight Profiling here"
@@ -69,5 +69,5 @@ pub fn new_report(machine: &mut Machine, pid: i32, parent: i32) -> usize {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
-    machine.add_report(pid, parent, comm.trim_end().to_owned(), command)
+    machine.observers.add_report(pid, parent, comm.trim_end().to_owned(), command)
 }

@@ -82,9 +82,9 @@ fn locked(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
 }
 
 fn base_space(machine: &mut Machine, tid: Tid) -> Option<&mut Option<crate::space::Space>> {
-    let pid = machine.threads.get(&tid)?.pid;
-    let space = machine.processes.get(&pid)?.space;
-    machine.spaces.get_mut(space)
+    let pid = machine.tasks.threads.get(&tid)?.pid;
+    let space = machine.tasks.processes.get(&pid)?.space;
+    machine.caches.spaces.get_mut(space)
 }
 
 /// The error that natively the call would end with, where it would.

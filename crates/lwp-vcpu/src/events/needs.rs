@@ -20,7 +20,7 @@ use crate::machine::{Machine, Mode, Need};
 pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     let regs = Tracee(tid).regs()?;
     let Some(mut view) = machine.view(tid, &regs) else { return Tracee(tid).cont(0) };
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.need = None;
     }
     machine.leave(tid, &regs, &mut view);
@@ -57,7 +57,7 @@ pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// Makes the side of the address space that the thread's profile wants, and moves the thread there.
 fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     Tracee(tid).set_regs(app)?;
-    let thread = machine.threads.get(&tid).ok_or(Errno::ESRCH)?;
+    let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
     let selection = thread.lwp.as_ref().map(|lwp| lwp.selection);
     if selection.is_none() {
         machine.change_side(tid, None);
@@ -69,7 +69,7 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         };
         if let Err(reason) = made {
             lwp_terminal::say!("lwp: thread {tid}: its profile ends: {reason}");
-            if let Some(thread) = machine.threads.get_mut(&tid) {
+            if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
                 thread.lwp_end();
             }
         }
@@ -154,7 +154,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         return Tracee(tid).cont(0);
     }
     machine.lwp_about_to_step(tid, &app.0);
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
         thread.stepping_since = thread.step_asked.take().unwrap_or_else(Instant::now);
     }
@@ -164,7 +164,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// The host has executed the instruction at `pc`, and `next` is the one to follow.
 pub fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
     let weights = weights_at(tid, pc, next);
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.correction.add(weights, 1);
     }
     machine.note_place(tid, |places| {
@@ -217,9 +217,9 @@ pub fn stepped(
     (pc, trapped, answer): (u64, bool, Option<Regs>),
 ) -> Handled {
     let mut regs = Tracee(tid).regs()?;
-    if let Some(thread) = machine.threads.get(&tid).filter(|_| !trapped) {
-        machine.alone.instructions += 1;
-        machine.alone.time += thread.stepping_since.elapsed();
+    if let Some(thread) = machine.tasks.threads.get(&tid).filter(|_| !trapped) {
+        machine.observers.alone.instructions += 1;
+        machine.observers.alone.time += thread.stepping_since.elapsed();
     }
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);

@@ -95,7 +95,7 @@ impl Tracer<'_> {
             let Held { tid, app, .. } = *held;
             machine.line.held.pop_front();
             // One that is gone reports its end by itself.
-            if machine.threads.contains_key(&tid) {
+            if machine.tasks.threads.contains_key(&tid) {
                 let _ = go_on(&mut machine, tid, &app);
             }
         }

@@ -23,30 +23,30 @@ use crate::space::Space;
 
 /// Whether a thread must stand still for a renewal.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {
-    !machine.renewals.is_empty()
-        && machine.space_index(tid).is_some_and(|space| machine.renewals.contains(&space))
+    !machine.caches.renewals.is_empty()
+        && machine.space_index(tid).is_some_and(|space| machine.caches.renewals.contains(&space))
 }
 
 /// A thread, which stands in its application state `app`, has found its arena full.
 pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let Some(index) = machine.space_index(tid) else { return Err(Errno::ESRCH) };
-    let shared = machine.spaces[index].as_ref().is_none_or(|space| space.users > 1);
+    let shared = machine.caches.spaces[index].as_ref().is_none_or(|space| space.users > 1);
     let full =
         |(space, family): (&mut Space, &mut Family)| family.is_full() || space.needs_other_family();
-    if !machine.side(index).is_some_and(full) {
+    if !machine.caches.side(index).is_some_and(full) {
         // Somebody else has been here first.
         machine.enter(tid, app)?;
         return Tracee(tid).cont(0);
     }
     let others = threads_in(machine, index);
     let calling = |other: &Tid| {
-        machine.threads.get(other).is_some_and(|it| matches!(it.mode, Mode::Calling { .. }))
+        machine.tasks.threads.get(other).is_some_and(|it| matches!(it.mode, Mode::Calling { .. }))
     };
     if shared || others.iter().any(calling) {
         return step(machine, tid, app);
     }
-    if !machine.renewals.contains(&index) {
-        machine.renewals.push(index);
+    if !machine.caches.renewals.contains(&index) {
+        machine.caches.renewals.push(index);
         for other in others.into_iter().filter(|other| *other != tid) {
             let _ = sys::interrupt(other);
         }
@@ -72,7 +72,7 @@ pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
 
 fn set_parked(machine: &mut Machine, tid: Tid, app: Regs, group: bool) -> Handled {
     Tracee(tid).set_regs(&app)?;
-    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
     thread.mode = Mode::Parked { app, group };
     Ok(())
 }
@@ -80,19 +80,19 @@ fn set_parked(machine: &mut Machine, tid: Tid, app: Regs, group: bool) -> Handle
 /// After every stop: what runs in an address space that is being renewed is stopped again, and where
 /// nothing does, it is renewed.
 pub fn press(machine: &mut Machine, tid: Tid) {
-    if machine.renewals.is_empty() {
+    if machine.caches.renewals.is_empty() {
         return;
     }
     let running = |thread: &crate::machine::Thread| matches!(thread.mode, Mode::Running);
-    if concerns(machine, tid) && machine.threads.get(&tid).is_some_and(running) {
+    if concerns(machine, tid) && machine.tasks.threads.get(&tid).is_some_and(running) {
         let _ = sys::interrupt(tid);
     }
-    for index in machine.renewals.clone() {
-        match machine.spaces.get(index) {
+    for index in machine.caches.renewals.clone() {
+        match machine.caches.spaces.get(index) {
             Some(Some(space)) if space.users > 1 => release(machine, index),
             Some(Some(_)) => finish_if_still(machine, index),
             // Its last process is gone.
-            _ => machine.renewals.retain(|other| *other != index),
+            _ => machine.caches.renewals.retain(|other| *other != index),
         }
     }
 }
@@ -101,7 +101,7 @@ pub fn press(machine: &mut Machine, tid: Tid) {
 fn finish_if_still(machine: &mut Machine, index: usize) {
     let threads = threads_in(machine, index);
     let still = |tid: &Tid| {
-        machine.threads.get(tid).is_some_and(|thread| {
+        machine.tasks.threads.get(tid).is_some_and(|thread| {
             thread.settled || matches!(thread.mode, Mode::Parked { .. } | Mode::Stepping { .. })
         })
     };
@@ -109,7 +109,7 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
         return;
     }
     let able = |tid: &&Tid| {
-        let mode = machine.threads.get(tid).map(|thread| thread.mode);
+        let mode = machine.tasks.threads.get(tid).map(|thread| thread.mode);
         matches!(mode, Some(Mode::Parked { group: false, .. }))
     };
     if let Some(&worker) = threads.iter().find(able) {
@@ -137,9 +137,10 @@ fn abandon(machine: &mut Machine, tid: Tid) {
 
 /// Lets the parked threads of an address space go on.
 fn release(machine: &mut Machine, index: usize) {
-    machine.renewals.retain(|other| *other != index);
+    machine.caches.renewals.retain(|other| *other != index);
     for tid in threads_in(machine, index) {
-        let Some(Mode::Parked { app, group }) = machine.threads.get(&tid).map(|it| it.mode) else {
+        let Some(Mode::Parked { app, group }) = machine.tasks.threads.get(&tid).map(|it| it.mode)
+        else {
             continue;
         };
         let gone_on = match group {
@@ -157,6 +158,6 @@ fn release(machine: &mut Machine, index: usize) {
 
 /// The threads that run on this side of an address space.
 fn threads_in(machine: &Machine, index: usize) -> Vec<Tid> {
-    let all = machine.threads.keys().copied();
+    let all = machine.tasks.threads.keys().copied();
     all.filter(|tid| machine.space_index(*tid) == Some(index)).collect()
 }

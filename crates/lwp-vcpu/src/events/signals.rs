@@ -14,7 +14,7 @@ use crate::state::View;
 
 /// A signal is about to be delivered.
 pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
-    let Some(thread) = machine.threads.get(&tid) else { return Err(Errno::ESRCH) };
+    let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
     match thread.mode {
         Mode::Stepping { pc, trapped, answer } => {
             stepped(machine, tid, signal, (pc, trapped, answer))
@@ -127,7 +127,7 @@ pub fn deliver(
     let mut native = app;
     native.0.gs_base = machine.context(tid).map_or(0, |context| context.address());
     Tracee(tid).set_regs(&native)?;
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Delivering { cache, app };
     }
     sys::interrupt(tid)?;
@@ -159,7 +159,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
     let regs = Tracee(tid).regs()?;
     let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
     if handled {
-        if let Some(thread) = machine.threads.get_mut(&tid) {
+        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.ignored = Ignored::default();
         }
         if let Some(cache) = cache
@@ -174,11 +174,11 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
             rearm(machine, tid, &cache, &app, false);
             calm::resume_call(machine, tid, &mut cache);
             let calling = app.0.eflags & TRAP_FLAG != 0;
-            if let Some(thread) = machine.threads.get_mut(&tid) {
+            if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
                 thread.mode =
                     if calling { Mode::Calling { entered: false } } else { Mode::Running };
             }
-            let need = machine.threads.get(&tid).and_then(|thread| thread.need);
+            let need = machine.tasks.threads.get(&tid).and_then(|thread| thread.need);
             Tracee(tid).set_regs(&cache)?;
             machine.ask_again(tid);
             match need {

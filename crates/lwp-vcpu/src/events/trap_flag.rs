@@ -38,7 +38,7 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let mut hidden = *app;
     hidden.0.eflags &= !TRAP_FLAG;
     machine.enter(tid, &hidden)?;
-    if let Some(thread) = machine.threads.get_mut(&tid) {
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Calling { entered: false };
     }
     sys::cont_syscall(tid, 0)
@@ -47,7 +47,7 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// A stop at a system call: at the end of the program's own, back to single steps. The others are the
 /// mailbox's.
 pub fn at_syscall(machine: &mut Machine, tid: Tid) -> Handled {
-    let Some(thread) = machine.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
     if let Some(calm) = thread.calm {
         return calm::at_syscall(machine, tid, calm);
     }

@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Handled, SIGKILL, birth, calm};
 use crate::lwp::interrupt::add_one;
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Tasks};
 use crate::maps::Status;
 use crate::syscalls::Pending;
 
@@ -109,14 +109,14 @@ fn answer(
     [request, pid, address, data]: [u64; 4],
 ) -> Result<i64, Errno> {
     let pid = pid as i32;
-    let me = machine.threads.get(&tid).map(|thread| thread.pid).ok_or(Errno::ESRCH)?;
-    let mine = |machine: &Machine, pid| match machine.wards.all.get(&pid) {
+    let me = machine.tasks.threads.get(&tid).map(|thread| thread.pid).ok_or(Errno::ESRCH)?;
+    let mine = |machine: &Machine, pid| match machine.tasks.wards.all.get(&pid) {
         Some(ward) if ward.guardian == me => Ok(()),
-        _ if machine.wards.offered.get(&pid) == Some(&me) => Ok(()),
+        _ if machine.tasks.wards.offered.get(&pid) == Some(&me) => Ok(()),
         _ => Err(Errno::ESRCH),
     };
     let process_of = |machine: &Machine, tid| {
-        machine.threads.get(&tid).map(|thread| thread.pid).ok_or(Errno::ESRCH)
+        machine.tasks.threads.get(&tid).map(|thread| thread.pid).ok_or(Errno::ESRCH)
     };
     match request {
         door::PROBE if sees_other_numbers(tid) => return Err(EPERM),
@@ -125,15 +125,16 @@ fn answer(
         door::GO | door::STOP => {
             mine(machine, process_of(machine, pid)?)?;
             let wish = if request == door::GO { Wish::Go(pid) } else { Wish::Stop(pid) };
-            machine.wards.wishes.push(wish);
-            sys::event_signal(&machine.wake_tracer);
+            machine.tasks.wards.wishes.push(wish);
+            sys::event_signal(&machine.errands.wake_tracer);
         }
         door::NEXT => {
             mine(machine, pid)?;
-            let event = machine.wards.all.get_mut(&pid).and_then(|ward| ward.events.pop_front());
+            let event =
+                machine.tasks.wards.all.get_mut(&pid).and_then(|ward| ward.events.pop_front());
             let Some(words) = event else { return Ok(0) };
             if words[..2] == [kind::GONE, pid as u64] {
-                machine.wards.all.remove(&pid);
+                machine.tasks.wards.all.remove(&pid);
             }
             let mut bytes = [0; 32];
             for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -149,11 +150,11 @@ fn answer(
         door::DROP => {
             mine(machine, pid)?;
             let_go(machine, pid);
-            sys::event_signal(&machine.wake_tracer);
+            sys::event_signal(&machine.errands.wake_tracer);
         }
         _ => {
             let ward = if pid == 0 { me } else { pid };
-            return Ok(machine.wards.all.get(&ward).map_or(0, |ward| ward.guardian.into()));
+            return Ok(machine.tasks.wards.all.get(&ward).map_or(0, |ward| ward.guardian.into()));
         }
     }
     Ok(0)
@@ -167,17 +168,17 @@ fn sees_other_numbers(tid: Tid) -> bool {
 }
 
 fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Result<(), Errno> {
-    if !machine.processes.contains_key(&pid) || pid == me {
+    if !machine.tasks.processes.contains_key(&pid) || pid == me {
         return Err(Errno::ESRCH);
     }
     let busy = |ward: &Ward| !ward.over && (ward.taken || ward.guardian != me);
-    if machine.wards.all.get(&pid).is_some_and(busy) {
+    if machine.tasks.wards.all.get(&pid).is_some_and(busy) {
         return Err(EBUSY);
     }
     if !may_control(me, pid) {
         return Err(EPERM);
     }
-    machine.wards.offered.remove(&pid);
+    machine.tasks.wards.offered.remove(&pid);
     let settling = flags & door::STAND != 0;
     let ward = Ward {
         guardian: me,
@@ -188,12 +189,12 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
         settling,
         events: VecDeque::new(),
     };
-    machine.wards.all.insert(pid, ward);
+    machine.tasks.wards.all.insert(pid, ward);
     if settling {
         for tid in threads_of(machine, pid) {
-            machine.wards.wishes.push(Wish::Stop(tid));
+            machine.tasks.wards.wishes.push(Wish::Stop(tid));
         }
-        sys::event_signal(&machine.wake_tracer);
+        sys::event_signal(&machine.errands.wake_tracer);
     }
     Ok(())
 }
@@ -225,10 +226,10 @@ fn may_control(me: i32, pid: i32) -> bool {
 }
 
 fn give(machine: &mut Machine, pid: i32, guardian: i32) -> Result<(), Errno> {
-    if !machine.processes.contains_key(&guardian) {
+    if !machine.tasks.processes.contains_key(&guardian) {
         return Err(Errno::ESRCH);
     }
-    machine.wards.offered.remove(&pid);
+    machine.tasks.wards.offered.remove(&pid);
     let ward = Ward {
         guardian,
         bell: None,
@@ -238,43 +239,43 @@ fn give(machine: &mut Machine, pid: i32, guardian: i32) -> Result<(), Errno> {
         settling: false,
         events: VecDeque::new(),
     };
-    machine.wards.all.insert(pid, ward);
+    machine.tasks.wards.all.insert(pid, ward);
     Ok(())
 }
 
 /// Lets a ward, and all of its threads, go.
 fn let_go(machine: &mut Machine, pid: i32) {
-    machine.wards.all.remove(&pid);
-    machine.wards.offered.remove(&pid);
+    machine.tasks.wards.all.remove(&pid);
+    machine.tasks.wards.offered.remove(&pid);
     for tid in threads_of(machine, pid) {
-        machine.wards.wanted.remove(&tid);
-        machine.wards.wishes.push(Wish::Go(tid));
+        machine.tasks.wards.wanted.remove(&tid);
+        machine.tasks.wards.wishes.push(Wish::Go(tid));
     }
     // Nor does anybody else decide on what it has made.
     let made = |(child, maker): (&i32, &i32)| (*maker == pid).then_some(*child);
-    let orphans: Vec<i32> = machine.wards.offered.iter().filter_map(made).collect();
+    let orphans: Vec<i32> = machine.tasks.wards.offered.iter().filter_map(made).collect();
     orphans.into_iter().for_each(|child| let_go(machine, child));
 }
 
 fn threads_of(machine: &Machine, pid: i32) -> Vec<Tid> {
-    let all = machine.threads.iter();
+    let all = machine.tasks.threads.iter();
     all.filter(|(_, thread)| thread.pid == pid).map(|(tid, _)| *tid).collect()
 }
 
 /// Does what guardians have asked for.
 pub fn attend(machine: &mut Machine) -> Vec<(Tid, Errno)> {
     let mut failed = Vec::new();
-    for wish in std::mem::take(&mut machine.wards.wishes) {
+    for wish in std::mem::take(&mut machine.tasks.wards.wishes) {
         let (tid, done) = match wish {
             Wish::Go(tid) => (tid, go(machine, tid)),
-            Wish::Stop(tid) if machine.wards.held.contains_key(&tid) => {
-                let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
-                machine.wards.tell(pid, [kind::STOPPED, tid as u64, 0, 0]);
+            Wish::Stop(tid) if machine.tasks.wards.held.contains_key(&tid) => {
+                let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+                machine.tasks.wards.tell(pid, [kind::STOPPED, tid as u64, 0, 0]);
                 settle(machine, pid);
                 (tid, Ok(()))
             }
             Wish::Stop(tid) => {
-                machine.wards.wanted.insert(tid);
+                machine.tasks.wards.wanted.insert(tid);
                 (tid, sys::interrupt(tid))
             }
         };
@@ -286,8 +287,8 @@ pub fn attend(machine: &mut Machine) -> Vec<(Tid, Errno)> {
 }
 
 fn go(machine: &mut Machine, tid: Tid) -> Handled {
-    machine.wards.offered.remove(&tid);
-    match machine.wards.held.remove(&tid) {
+    machine.tasks.wards.offered.remove(&tid);
+    match machine.tasks.wards.held.remove(&tid) {
         None => Ok(()),
         Some(Hold::New) => birth::begin_now(machine, tid),
         Some(Hold::Continue) => Tracee(tid).cont(0),
@@ -298,23 +299,23 @@ fn go(machine: &mut Machine, tid: Tid) -> Handled {
 
 /// A new thread stands still for the first time. Whether it is held.
 pub fn holds_new(machine: &mut Machine, tid: Tid) -> bool {
-    if machine.wards.all.is_empty() {
+    if machine.tasks.wards.all.is_empty() {
         return false;
     }
-    let Some(pid) = machine.threads.get(&tid).map(|thread| thread.pid) else { return false };
+    let Some(pid) = machine.tasks.threads.get(&tid).map(|thread| thread.pid) else { return false };
     let thread = |what, a| [what, tid as u64, a, 0];
     let (ward, event) = if tid == pid {
-        let Some(process) = machine.processes.get(&pid) else { return false };
-        let report = &machine.reports[process.report];
+        let Some(process) = machine.tasks.processes.get(&pid) else { return false };
+        let report = &machine.observers.reports[process.report];
         (report.parent, thread(kind::PROCESS, report.maker as u64))
     } else {
         (pid, thread(kind::THREAD, 0))
     };
-    let Some(guardian) = machine.wards.all.get(&ward).map(|ward| ward.guardian) else {
+    let Some(guardian) = machine.tasks.wards.all.get(&ward).map(|ward| ward.guardian) else {
         return false;
     };
     if tid == pid {
-        machine.wards.offered.insert(pid, guardian);
+        machine.tasks.wards.offered.insert(pid, guardian);
     }
     hold(machine, (ward, tid), Hold::New, event);
     true
@@ -322,7 +323,7 @@ pub fn holds_new(machine: &mut Machine, tid: Tid) -> bool {
 
 /// A process stands before the first instruction of its program. Whether it is held.
 pub fn holds_image(machine: &mut Machine, pid: i32) -> bool {
-    let Machine { wards, threads, .. } = machine;
+    let Tasks { wards, threads, .. } = &mut machine.tasks;
     wards.held.retain(|tid, _| threads.contains_key(tid));
     wards.wanted.retain(|tid| threads.contains_key(tid));
     // The program that was a guardian is not there any more.
@@ -332,10 +333,10 @@ pub fn holds_image(machine: &mut Machine, pid: i32) -> bool {
 
 /// A thread is about to end. Whether it is held.
 pub fn holds_exiting(machine: &mut Machine, tid: Tid) -> bool {
-    if machine.wards.all.is_empty() {
+    if machine.tasks.wards.all.is_empty() {
         return false;
     }
-    let Some(pid) = machine.threads.get(&tid).map(|thread| thread.pid) else { return false };
+    let Some(pid) = machine.tasks.threads.get(&tid).map(|thread| thread.pid) else { return false };
     let status = sys::event_message(tid).unwrap_or(0);
     // exit(2) ends a thread; exit_group(2), a signal or another thread's exec end them all.
     let alone = Tracee(tid).regs().is_ok_and(|regs| regs.0.orig_rax == SYS_EXIT);
@@ -343,7 +344,7 @@ pub fn holds_exiting(machine: &mut Machine, tid: Tid) -> bool {
 }
 
 fn holds(machine: &mut Machine, pid: i32, tid: Tid, event: [u64; 4]) -> bool {
-    if !machine.wards.all.contains_key(&pid) {
+    if !machine.tasks.wards.all.contains_key(&pid) {
         return false;
     }
     hold(machine, (pid, tid), Hold::Continue, event);
@@ -352,15 +353,15 @@ fn holds(machine: &mut Machine, pid: i32, tid: Tid, event: [u64; 4]) -> bool {
 
 /// Holds a thread and tells the guardian of a ward why, and when all that is to stand still does.
 fn hold(machine: &mut Machine, (ward, tid): (i32, Tid), hold: Hold, event: [u64; 4]) {
-    machine.wards.wanted.remove(&tid);
-    machine.wards.held.insert(tid, hold);
-    machine.wards.tell(ward, event);
+    machine.tasks.wards.wanted.remove(&tid);
+    machine.tasks.wards.held.insert(tid, hold);
+    machine.tasks.wards.tell(ward, event);
     settle(machine, ward);
 }
 
 /// Returns whether a thread is to stand still where it is.
 pub fn wants(machine: &Machine, tid: Tid) -> bool {
-    machine.wards.wanted.contains(&tid)
+    machine.tasks.wards.wanted.contains(&tid)
 }
 
 /// Keeps a thread that has been interrupted.
@@ -370,52 +371,52 @@ pub fn keep(machine: &mut Machine, tid: Tid, was_calm: bool, group: bool) {
         (false, true) => Hold::Calm,
         (false, false) => Hold::Continue,
     };
-    let pid = machine.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
     hold(machine, (pid, tid), how, [kind::STOPPED, tid as u64, 0, 0]);
 }
 
 /// Tells the guardian of a process that all of its threads stand still, once they do.
 fn settle(machine: &mut Machine, pid: i32) {
-    let stands = |tid: &Tid| machine.wards.held.contains_key(tid);
+    let stands = |tid: &Tid| machine.tasks.wards.held.contains_key(tid);
     let all = threads_of(machine, pid).iter().all(stands);
     if all
-        && let Some(ward) = machine.wards.all.get_mut(&pid)
+        && let Some(ward) = machine.tasks.wards.all.get_mut(&pid)
         && std::mem::take(&mut ward.settling)
     {
-        machine.wards.tell(pid, [kind::STANDING, pid as u64, 0, 0]);
+        machine.tasks.wards.tell(pid, [kind::STANDING, pid as u64, 0, 0]);
     }
 }
 
 /// A thread has stopped, so it is held no more.
 pub fn stopped(machine: &mut Machine, tid: Tid) {
-    machine.wards.held.remove(&tid);
+    machine.tasks.wards.held.remove(&tid);
 }
 
 /// After every stop: what is to stand still and goes on is stopped again.
 pub fn press(machine: &mut Machine, tid: Tid) {
-    if !machine.wards.wanted.contains(&tid) {
+    if !machine.tasks.wards.wanted.contains(&tid) {
         return;
     }
-    match machine.threads.get(&tid).map(|thread| thread.mode) {
+    match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
         Some(Mode::New) => {}
         Some(_) => {
             let _ = sys::interrupt(tid);
         }
         None => {
-            machine.wards.wanted.remove(&tid);
+            machine.tasks.wards.wanted.remove(&tid);
         }
     }
 }
 
 /// A thread has ended, with this wait status; `last` says whether its process has.
 pub fn gone(machine: &mut Machine, pid: i32, tid: Tid, status: i32, last: bool) {
-    machine.wards.wanted.remove(&tid);
-    machine.wards.held.remove(&tid);
-    machine.wards.offered.remove(&tid);
-    machine.wards.tell(pid, [kind::GONE, tid as u64, status as u32 as u64, 0]);
+    machine.tasks.wards.wanted.remove(&tid);
+    machine.tasks.wards.held.remove(&tid);
+    machine.tasks.wards.offered.remove(&tid);
+    machine.tasks.wards.tell(pid, [kind::GONE, tid as u64, status as u32 as u64, 0]);
     settle(machine, pid);
     if last {
-        if let Some(ward) = machine.wards.all.get_mut(&pid) {
+        if let Some(ward) = machine.tasks.wards.all.get_mut(&pid) {
             ward.over = true;
         }
         ended(machine, pid, true);
@@ -424,28 +425,28 @@ pub fn gone(machine: &mut Machine, pid: i32, tid: Tid, status: i32, last: bool) 
 
 /// A process has ended: nobody controls what it controlled.
 fn ended(machine: &mut Machine, pid: i32, kills: bool) {
-    let wards = machine.wards.all.iter().filter(|(_, ward)| ward.guardian == pid);
+    let wards = machine.tasks.wards.all.iter().filter(|(_, ward)| ward.guardian == pid);
     let wards: Vec<(i32, bool)> = wards.map(|(ward, it)| (*ward, it.created)).collect();
     for (ward, created) in wards {
-        if kills && created && machine.processes.contains_key(&ward) {
+        if kills && created && machine.tasks.processes.contains_key(&ward) {
             let _ = sys::kill(ward, SIGKILL);
         }
         let_go(machine, ward);
     }
-    let offered = machine.wards.offered.iter().filter(|(_, guardian)| **guardian == pid);
+    let offered = machine.tasks.wards.offered.iter().filter(|(_, guardian)| **guardian == pid);
     let offered: Vec<i32> = offered.map(|(child, _)| *child).collect();
     offered.into_iter().for_each(|child| let_go(machine, child));
 }
 
 /// A process goes on natively.
 pub fn left(machine: &mut Machine, pid: i32) {
-    machine.wards.tell(pid, [kind::LEFT, pid as u64, 0, 0]);
+    machine.tasks.wards.tell(pid, [kind::LEFT, pid as u64, 0, 0]);
     ended(machine, pid, false);
 }
 
 /// The run lets everything go: nobody is held for anybody.
 pub fn let_all_go(machine: &mut Machine) {
-    let wards: Vec<i32> = machine.wards.all.keys().copied().collect();
+    let wards: Vec<i32> = machine.tasks.wards.all.keys().copied().collect();
     for ward in wards {
         let_go(machine, ward);
     }

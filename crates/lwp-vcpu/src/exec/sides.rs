@@ -43,9 +43,9 @@ impl Machine {
     /// something where there was room.
     pub fn add_side(&mut self, tid: Tid, selection: Selection) -> Result<(), String> {
         const TRIES: usize = 16;
-        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
         let base =
-            self.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
+            self.tasks.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
         self.lwp_forget_cuts();
         let mut mapped = self.map_side(tid, base, selection);
         for _ in 1..TRIES {
@@ -56,12 +56,12 @@ impl Machine {
         }
         let family = mapped.map_err(SideError::into_reason)?;
         let arenas = self.usual_arenas(family);
-        let side = match self.spaces.get(base) {
+        let side = match self.caches.spaces.get(base) {
             Some(Some(space)) => space.side(family, arenas),
             _ => return Err("no such address space".into()),
         };
-        let index = self.add_space(side);
-        if let Some(Some(space)) = self.spaces.get_mut(base) {
+        let index = self.caches.add(side);
+        if let Some(Some(space)) = self.caches.spaces.get_mut(base) {
             space.sides.push((selection, index));
             space.tell_again();
         }
@@ -76,7 +76,7 @@ impl Machine {
         base: usize,
         selection: Selection,
     ) -> Result<usize, SideError> {
-        let Some(Some(space)) = self.spaces.get(base) else {
+        let Some(Some(space)) = self.caches.spaces.get(base) else {
             return Err("no such address space".to_owned().into());
         };
         let windows = space.sides.len() + 1;
@@ -98,7 +98,7 @@ impl Machine {
                 (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED)
             }
         };
-        let is_new = !self.layouts.contains_key(&kind);
+        let is_new = !self.caches.layouts.contains_key(&kind);
         let family = self.family_for(kind)?;
         let made = self.map_family(tid, site, family, place);
         if !surplus.is_empty() {
@@ -125,7 +125,7 @@ impl Machine {
                 break;
             }
         }
-        if let (None, Some(Some(of))) = (&failed, self.families.get(family)) {
+        if let (None, Some(Some(of))) = (&failed, self.caches.families.get(family)) {
             injector.calls(&undumped(of))?;
         }
         // What was there before is gone where it was mapped over.
@@ -146,23 +146,26 @@ impl Machine {
     /// one step, since a thread may still wait in its routines, which are the same. Returns where it has other arenas
     /// than its first, which nothing is mapped over.
     fn retire_side(&mut self, base: usize) -> Result<(Kind, Vec<Range>), String> {
-        let in_use = |side: usize| self.threads.values().any(|thread| thread.side == Some(side));
-        let Some(space) = &self.spaces[base] else { return Err("no such address space".into()) };
+        let in_use =
+            |side: usize| self.tasks.threads.values().any(|thread| thread.side == Some(side));
+        let Some(space) = &self.caches.spaces[base] else {
+            return Err("no such address space".into());
+        };
         let idle = space.sides.iter().position(|(_, side)| !in_use(*side));
         let idle = idle.ok_or(match space.sides.len() + 1 < LOW_WINDOWS {
             true => "no room below 2 GiB for the translations of code with a profile",
             false => "too many different ways of profiling at a time in one address space",
         })?;
-        let side = match &mut self.spaces[base] {
+        let side = match &mut self.caches.spaces[base] {
             Some(space) => space.sides.remove(idle).1,
             None => return Err("no such address space".into()),
         };
-        let (space, family) = self.side(side).ok_or("a side without a family")?;
+        let (space, family) = self.caches.side(side).ok_or("a side without a family")?;
         let (index, kind) = (family.index, family.kind.clone());
         let later = family.arenas.iter().enumerate().skip(kind.arenas.len());
         let later = later.filter(|(at, _)| space.has_arena(*at));
         let later = later.map(|(_, arena)| (arena.address, arena.bytes)).collect();
-        self.spaces[side] = None;
+        self.caches.spaces[side] = None;
         self.drop_family(index);
         Ok((kind, later))
     }

@@ -105,7 +105,7 @@ impl StateAccess {
 
 impl Machine {
     fn state_access(&self, tid: Tid, regs: &Raw) -> Option<StateAccess> {
-        if !self.emulated.lwp_state {
+        if !self.processor.emulated.lwp_state {
             return None;
         }
         let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
@@ -133,7 +133,7 @@ impl Machine {
                     }
                     _ => Header::default(),
                 };
-                let at = access.component_at(header, self.cpu.components());
+                let at = access.component_at(header, self.processor.cpu.components());
                 let write = at.map(|at| memory.check_write(at, LwpXsave::SIZE));
                 match write {
                     Some(Err(fault)) => BeforeState::Faults(fault),
@@ -149,13 +149,13 @@ impl Machine {
 
     /// XCOMP_BV of what XSAVEC saves on the virtual processor.
     fn room(&self, requested: u64) -> u64 {
-        1 << 63 | requested & self.cpu.xcr0()
+        1 << 63 | requested & self.processor.cpu.xcr0()
     }
 
     /// The processor has executed the instruction that was at `pc`; `regs` are those afterwards, of which
     /// such an instruction changes none.
     pub fn lwp_after_state(&mut self, tid: Tid, pc: u64, regs: &Regs) {
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.component_faults = 0;
         }
         let before = Raw { rip: pc, ..regs.0 };
@@ -188,10 +188,10 @@ impl Machine {
         how: Save,
         memory: &mut TraceeMemory,
     ) -> Result<(), PageFault> {
-        let lwp = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
+        let lwp = self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
         let component = lwp.and_then(|lwp| lwp.unit.xsave());
         let header = access.header(memory)?.with_lwp(how, component.is_some());
-        let at = access.component_at(header, self.cpu.components());
+        let at = access.component_at(header, self.processor.cpu.components());
         let initial = (how == Save::All).then(LwpXsave::default);
         if let (Some(at), Some(component)) = (at, component.or(initial)) {
             memory.write(at, &component.to_bytes())?;
@@ -207,7 +207,7 @@ impl Machine {
         access: &StateAccess,
         header: Header,
     ) -> BeforeState {
-        let components = self.cpu.components();
+        let components = self.processor.cpu.components();
         let mut bytes = vec![0; image::extent(header, components) as usize];
         if !access.image.is_multiple_of(ALIGNMENT) {
             return BeforeState::Native;
@@ -217,7 +217,7 @@ impl Machine {
         }
         let Ok(before) = sys::get_extended_state(tid) else { return BeforeState::Native };
         let mut state = before.clone();
-        let requested = access.requested & self.cpu.xcr0();
+        let requested = access.requested & self.processor.cpu.xcr0();
         if !image::restored(&mut state, &bytes, requested, components) {
             return BeforeState::Native;
         }
@@ -238,7 +238,7 @@ impl Machine {
                 };
             }
         }
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.component_faults = 0;
         }
         let mut after = *app;
@@ -250,7 +250,7 @@ impl Machine {
     /// component does not hold. After a fault the profile is as before.
     fn load_component(&mut self, tid: Tid, component: Option<&LwpXsave>) -> Result<(), Fault> {
         let Some(config) = &self.config.lwp else { return Ok(()) };
-        let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Ok(()) };
         if component.is_none() {
             thread.lwp_end();
             return Ok(());

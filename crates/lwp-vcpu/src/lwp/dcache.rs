@@ -485,7 +485,7 @@ fn value(register: Register, regs: &Raw, context: Context<'_>) -> u64 {
 impl Machine {
     /// How many of the latest changes in a thread's data cache the instruction at `pc` has made.
     pub(super) fn lwp_changes_of(&mut self, tid: Tid, pc: u64) -> u64 {
-        let Some(thread) = self.threads.get(&tid) else { return 0 };
+        let Some(thread) = self.tasks.threads.get(&tid) else { return 0 };
         let context = self.contexts.context(thread.slot);
         let undos = context.get(Slot::LwpUndos);
         let sites: Vec<u64> = (0..undos.min(u64::from(UNDOS)))
@@ -514,21 +514,21 @@ impl Machine {
             family.translator.has_fragment(id)
                 && index <= u32::from(family.translator.fragment(id).instructions)
         };
-        let asked = self.threads.get(&tid).is_some_and(watched);
+        let asked = self.tasks.threads.get(&tid).is_some_and(watched);
         if !asked || !self.space_of(tid).is_some_and(|(_, family)| is_known(family)) {
             self.forged(tid, "an access that no translated code makes");
             return None;
         }
         let state = AppState { partial: Some((index, true)), ..AppState::at(PcSource::ContextPc) };
         let correction = self.unfinished(tid, &state, Some(id));
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
         }
         let context = self.contexts.context(slot);
         let meta = context.get(Slot::LwpMeta);
         let bytes = meta & 0xfff;
         let last = context.get(Slot::LwpAddress).wrapping_add(bytes.wrapping_sub(1));
-        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
+        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
             && let Some(cache) = &lwp.dcache
         {
             let first = cache.shape.line_of(context.get(Slot::LwpAddress));

@@ -33,7 +33,7 @@ impl Machine {
         let repeats =
             block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. });
         let index = self.lwp_due_index(tid, &block).or(repeats.then_some(0));
-        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
+        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
             lwp.lines = 1;
         }
         let Some(index) = index else {
@@ -53,7 +53,8 @@ impl Machine {
         if alone_only {
             return self.lwp_emulate(tid, slot, pc, &block, alone);
         }
-        let event = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.due_for(&block));
+        let event =
+            self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.due_for(&block));
         match event {
             Some(event) => self.lwp_cut_for(tid, slot, pc, index + 1, event, alone),
             None => self.lwp_cut(tid, slot, pc, index + 1, None),
@@ -68,7 +69,7 @@ impl Machine {
 
     /// The instruction of `block` on which an event expires, if one does.
     fn lwp_due_index(&mut self, tid: Tid, block: &Block) -> Option<u32> {
-        let lwp = self.threads.get(&tid)?.lwp.as_ref()?;
+        let lwp = self.tasks.threads.get(&tid)?.lwp.as_ref()?;
         let [high, low, _] = lwp.room();
         let selection = lwp.selection;
         let (by_high, by_low) = lwp_dbt::countdown_of(block, &selection);
@@ -90,7 +91,7 @@ impl Machine {
     /// The fault that storing the records of instruction `index` would meet, found on a copy.
     fn lwp_would_fault(&mut self, tid: Tid, block: &Block, index: u32) -> Option<Fault> {
         let mut trial = {
-            let lwp = self.threads.get_mut(&tid)?.lwp.as_mut()?;
+            let lwp = self.tasks.threads.get_mut(&tid)?.lwp.as_mut()?;
             // The caches are large, and have no part in this.
             let (cache, judge) = (lwp.dcache.take(), lwp.judge.take());
             let trial = lwp.clone();
@@ -170,7 +171,7 @@ impl Machine {
         let mut weights = lwp_dbt::weights_of(&block);
         // Elsewhere the host executes it and counts; here translated code does.
         weights.instructions += i32::from(block.terminator == Terminator::Repeat { walked: false });
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
             lwp.cut = Some(Cut {
@@ -219,7 +220,7 @@ impl Machine {
             }
         };
         self.answer_for_processor(slot, kind);
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.correction.add(lwp_dbt::weights_of(block), 1);
         }
         self.note_place(tid, |places| places.stepped(pc.0, 1));
@@ -256,7 +257,8 @@ impl Machine {
 
     /// A cut fragment was left after `executed` instructions and will not be gone on with.
     pub fn lwp_abandon_cut(&mut self, tid: Tid, executed: u32, rip: u64) {
-        let Some(cut) = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.cut.as_ref())
+        let Some(cut) =
+            self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.cut.as_ref())
         else {
             return;
         };
@@ -276,13 +278,13 @@ impl Machine {
 
     /// How many instructions the cut fragment has that the thread is in, and whether `fragment` is it.
     pub fn lwp_cut_of(&self, tid: Tid, fragment: Option<FragmentId>) -> Option<(u32, bool)> {
-        let cut = self.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?;
+        let cut = self.tasks.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?;
         Some((cut.pcs.len() as u32, fragment == Some(cut.fragment)))
     }
 
     /// The pc of the instruction that the thread's cut fragment ends with.
     fn lwp_end_of_cut(&self, tid: Tid) -> Option<u64> {
-        self.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?.pcs.last().copied()
+        self.tasks.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?.pcs.last().copied()
     }
 
     /// A repeated string instruction at the end of a cut fragment, if it has begun, has come as far as
@@ -292,7 +294,7 @@ impl Machine {
         if let Some(pc) = pc {
             self.filter_samples_at(tid, pc);
         }
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
             && let Some(pc) = pc
         {
@@ -306,12 +308,12 @@ impl Machine {
     }
 
     fn take_cut(&mut self, tid: Tid) -> Option<Cut> {
-        self.threads.get_mut(&tid)?.lwp.as_mut()?.cut.take()
+        self.tasks.threads.get_mut(&tid)?.lwp.as_mut()?.cut.take()
     }
 
     /// `instructions` of a cut fragment have passed; it counts `weights` in all.
     fn lwp_pass_cut(&mut self, tid: Tid, instructions: u32, weights: Weights) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         thread.correction.add(weights, 1);
         let Some(lwp) = &mut thread.lwp else { return };
         // Nothing has been dealt out since the cut was made, so nothing else has passed.
@@ -333,7 +335,7 @@ impl Machine {
             let before = instructions - 1;
             let weights = Weights { instructions: before as i32, ..Weights::default() };
             self.lwp_pass_cut(tid, before, weights);
-            if let Some(thread) = self.threads.get_mut(&tid)
+            if let Some(thread) = self.tasks.threads.get_mut(&tid)
                 && let Some(cut) = thread.lwp.as_mut().and_then(|lwp| lwp.cut.as_mut())
             {
                 let passed: Vec<u64> = cut.pcs.drain(..before as usize).collect();

@@ -70,7 +70,8 @@ impl Machine {
         let timestamp = self.lwp_timestamp();
         let context = self.contexts.context(slot);
         let (operand, data) = (context.get(Slot::LwpOperand), context.get(Slot::LwpData));
-        let (Some(thread), Some(config)) = (self.threads.get_mut(&tid), &self.config.lwp) else {
+        let (Some(thread), Some(config)) = (self.tasks.threads.get_mut(&tid), &self.config.lwp)
+        else {
             return Err(Fault::Ud);
         };
         let lwp = thread.lwp_begin(config, &self.config);
@@ -110,7 +111,7 @@ impl Machine {
 
     /// The instruction has been executed: a cut fragment that it ended is over.
     fn lwp_done(&mut self, tid: Tid, in_cut: bool, kind: RequestKind) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let pc = thread.lwp.as_ref().and_then(|lwp| lwp.cut.as_ref()?.pcs.last().copied());
         if in_cut {
             let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
@@ -182,7 +183,7 @@ impl Machine {
         let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
         let mut registers = Stopped { regs: app.0, gs_base };
         let config = self.config.lwp.as_ref()?;
-        let thread = self.threads.get_mut(&tid)?;
+        let thread = self.tasks.threads.get_mut(&tid)?;
         let lwp = thread.lwp_begin(config, &self.config);
         lwp.surroundings.timestamp = timestamp;
         let mut memory = TraceeMemory::new(tid);
@@ -208,7 +209,7 @@ impl Machine {
 
     /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for it.
     fn lwp_switch(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
-        let thread = self.threads.get_mut(&tid)?;
+        let thread = self.tasks.threads.get_mut(&tid)?;
         match &thread.lwp {
             Some(lwp) if lwp.unit.is_on() => {
                 let selection = lwp.selection;
@@ -230,14 +231,14 @@ impl Machine {
 
     /// The side of a thread's address space on which `selection` is counted down.
     pub fn lwp_side(&self, tid: Tid, selection: Selection) -> Option<usize> {
-        let base = self.processes.get(&self.threads.get(&tid)?.pid)?.space;
-        let sides = &self.spaces.get(base)?.as_ref()?.sides;
+        let base = self.tasks.processes.get(&self.tasks.threads.get(&tid)?.pid)?.space;
+        let sides = &self.caches.spaces.get(base)?.as_ref()?.sides;
         sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
     }
 
     /// Whether a thread runs translations that count down something else than its profile wants.
     pub fn lwp_is_elsewhere(&mut self, tid: Tid) -> bool {
-        let Some(thread) = self.threads.get(&tid) else { return false };
+        let Some(thread) = self.tasks.threads.get(&tid) else { return false };
         let wanted = thread.lwp.as_ref().map(|lwp| lwp.selection);
         let counted = match self.space_of(tid).map(|(_, family)| family.translator.lwp()) {
             Some(Lwp::On(selection)) => Some(selection),
@@ -259,7 +260,7 @@ impl Machine {
             }
         };
         let touched =
-            self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()).map(|lwp| {
+            self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()).map(|lwp| {
                 lwp.touched += 1;
                 lwp.touched
             });
@@ -275,7 +276,7 @@ impl Machine {
             lwp_terminal::say!(
                 "lwp: thread {tid}: cannot reach {address:#x} for it; its profile ends"
             );
-            if let Some(thread) = self.threads.get_mut(&tid) {
+            if let Some(thread) = self.tasks.threads.get_mut(&tid) {
                 thread.lwp_end();
             }
             self.change_side(tid, None);

@@ -15,7 +15,7 @@ use crate::machine::Machine;
 impl Machine {
     /// Delivers the threshold interrupts that have been raised.
     pub(super) fn lwp_interrupt(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let pid = thread.pid;
         let Some(lwp) = &mut thread.lwp else { return };
         if std::mem::take(&mut lwp.surroundings.interrupts) == 0 {

@@ -220,7 +220,7 @@ fn can_be_known(block: &Block) -> bool {
 impl Machine {
     /// Takes over from a thread that has led itself to a cut fragment, as if the host had.
     pub fn lwp_take_over(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let Some(lwp) = &mut thread.lwp else { return };
         let context = self.contexts.context(thread.slot);
         let address = context.get(Slot::LwpCut);
@@ -240,12 +240,12 @@ impl Machine {
         event: DueFor,
     ) -> bool {
         // What cut fragments execute is counted by the host, where it is. Samples lead to it anyway.
-        let counted = self.plan() != lwp_dbt::Plan::Plain || self.profiler.is_some();
+        let counted = self.plan() != lwp_dbt::Plan::Plain || self.observers.profiler.is_some();
         if counted && event != DueFor::Sample {
             return false;
         }
         let Some(side) = self.space_index(tid) else { return false };
-        let Some(thread) = self.threads.get_mut(&tid) else { return false };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return false };
         let Some(lwp) = &thread.lwp else { return false };
         let (Some(known), Some(cut)) = (lwp.known_cut(block, head, event), lwp.cut.clone()) else {
             return false;
@@ -256,7 +256,7 @@ impl Machine {
 
     /// Lets no thread lead itself to cut fragments that it knows: code has changed.
     pub fn lwp_forget_cuts(&mut self) {
-        for thread in self.threads.values_mut() {
+        for thread in self.tasks.threads.values_mut() {
             thread.known_cuts.forget(self.contexts.context(thread.slot));
         }
     }

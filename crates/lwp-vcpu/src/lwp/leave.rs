@@ -14,11 +14,11 @@ impl Machine {
     /// cut fragment has executed. Returns whether there was one.
     pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
         let watched = |thread: &Thread| thread.lwp.as_ref().is_some_and(|lwp| lwp.selection.dcache);
-        let its = match self.threads.get(&tid).is_some_and(watched) {
+        let its = match self.tasks.threads.get(&tid).is_some_and(watched) {
             true => self.lwp_changes_of(tid, view.app.0.rip),
             false => 0,
         };
-        let Some(thread) = self.threads.get_mut(&tid) else { return false };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return false };
         let Some(lwp) = &mut thread.lwp else { return false };
         let context = self.contexts.context(thread.slot);
         match view.state.commit {
@@ -72,6 +72,7 @@ impl Machine {
         }
         if kind.is_some_and(counts_and_waits) {
             let counts = self
+                .tasks
                 .threads
                 .get(&tid)
                 .and_then(|thread| thread.lwp.as_ref())
@@ -99,6 +100,7 @@ impl Machine {
     /// What the rest of `fragment`, of which `executed` instructions have been, counts.
     pub fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
         let by_instruction = self
+            .tasks
             .threads
             .get(&tid)
             .and_then(|thread| thread.lwp.as_ref())

@@ -100,7 +100,7 @@ impl Machine {
 
     /// Takes in the misses that a thread has noted. It executes no translated code at this moment.
     pub fn collect_misses(&mut self, tid: Tid) {
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = thread.lwp.as_mut().filter(|lwp| lwp.tally.is_some())
         {
             lwp.take_notes(self.contexts.context(thread.slot), None);
@@ -124,6 +124,6 @@ impl Machine {
     }
 
     fn tally(&mut self, tid: Tid) -> Option<&mut Tally> {
-        self.threads.get_mut(&tid)?.lwp.as_mut()?.tally.as_deref_mut()
+        self.tasks.threads.get_mut(&tid)?.lwp.as_mut()?.tally.as_deref_mut()
     }
 }

@@ -56,7 +56,7 @@ impl Machine {
     }
 
     fn lwp_note(&self, tid: Tid) -> Option<Note> {
-        self.threads.get(&tid)?.lwp.as_ref()?;
+        self.tasks.threads.get(&tid)?.lwp.as_ref()?;
         Note::of(self.context(tid)?)
     }
 
@@ -94,7 +94,7 @@ impl Machine {
     }
 
     fn lwp_pass(&mut self, tid: Tid, instructions: u64, branches: u64) {
-        if let Some(lwp) = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
+        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
             lwp.pass(instructions, branches, 0);
         }
     }

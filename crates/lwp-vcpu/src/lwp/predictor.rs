@@ -74,7 +74,7 @@ impl Machine {
     /// Whether every branch of a thread is reported, because a predictor judges it and it may not be written
     /// down.
     pub fn lwp_reports_each_branch(&self, tid: Tid) -> bool {
-        let lwp = self.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
+        let lwp = self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
         lwp.is_some_and(|lwp| lwp.judge.is_some() && lwp.branches_within(&lwp.unit.headroom()) == 0)
     }
 }

@@ -336,7 +336,7 @@ impl Machine {
         self.filter_samples_at(tid, pc.0);
         let context = self.contexts.context(slot);
         let load = is_load(context.get(Slot::LwpMeta));
-        let lines = self.threads.get(&tid)?.lwp.as_ref()?.lines;
+        let lines = self.tasks.threads.get(&tid)?.lwp.as_ref()?.lines;
         let (sampler, selection) = self.sampler(tid)?;
         if !selection.admits(pc.0) {
             return self.dispatch(tid, slot, pc, false, alone);
@@ -355,9 +355,9 @@ impl Machine {
 
     /// Takes the samples of misses that nobody could foresee, of an instruction that has just been executed.
     pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
-        let lwp = self.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut());
+        let lwp = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut());
         let overdue = lwp.map(|lwp| std::mem::take(&mut lwp.overdue)).unwrap_or_default();
-        if !self.threads.get(&tid).is_some_and(|thread| thread.counting) {
+        if !self.tasks.threads.get(&tid).is_some_and(|thread| thread.counting) {
             return;
         }
         for (events, times) in overdue {
@@ -387,18 +387,18 @@ impl Machine {
     }
 
     fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(sampler) = thread.lwp.as_mut().and_then(|lwp| lwp.sampler.as_mut())
         {
             sampler.taken(events);
         }
-        if self.threads.get(&tid).is_some_and(|thread| thread.counting) {
+        if self.tasks.threads.get(&tid).is_some_and(|thread| thread.counting) {
             self.report_samples(tid, events, registers);
         }
     }
 
     fn sampler(&self, tid: Tid) -> Option<(&Sampler, Selection)> {
-        let lwp = self.threads.get(&tid)?.lwp.as_ref()?;
+        let lwp = self.tasks.threads.get(&tid)?.lwp.as_ref()?;
         Some((lwp.sampler.as_ref()?, lwp.selection))
     }
 
@@ -412,7 +412,7 @@ impl Machine {
 
     /// What a thread has sampled has been reported for good.
     pub fn restart_sampling(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let Some(lwp) = &mut thread.lwp else { return };
         let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
         if let Some(sampler) = &mut lwp.sampler {
@@ -422,7 +422,7 @@ impl Machine {
 
     /// Counting of sampled events is being switched.
     pub fn switch_sampling(&mut self, tid: Tid, off: bool) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let Some(lwp) = &mut thread.lwp else { return };
         let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
         if let Some(sampler) = &mut lwp.sampler {

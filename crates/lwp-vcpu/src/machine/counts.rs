@@ -16,24 +16,24 @@ impl Machine {
         self.collect_misses(tid);
         self.report_thread(tid);
         let total = self.thread_sum(tid);
-        let Some(thread) = self.threads.remove(&tid) else { return };
+        let Some(thread) = self.tasks.threads.remove(&tid) else { return };
         let kept = self.counted(&thread, total);
         let (sampled, cpu) = (self.sampled_totals(&thread), self.cpu_of(tid, &thread));
         let wanted = self.is_reported(tid);
-        if let Some(process) = self.processes.get(&thread.pid).filter(|_| wanted) {
+        if let Some(process) = self.tasks.processes.get(&thread.pid).filter(|_| wanted) {
             let report = process.report;
             let thread = ThreadReport {
                 tid,
-                comm: self.reports[report].comm.clone(),
+                comm: self.observers.reports[report].comm.clone(),
                 counts: kept.counts(),
                 started: thread.started,
                 ended: Some(Instant::now()),
                 sampled,
                 cpu,
             };
-            self.reports.add_thread(report, thread);
+            self.observers.reports.add_thread(report, thread);
         }
-        self.slots[thread.slot] = 0;
+        self.tasks.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {
             self.contexts.files.leave(makers);
         }
@@ -42,14 +42,14 @@ impl Machine {
 
     /// Watches the clocks of threads that were running before.
     pub fn watch_clocks(&mut self, tids: impl Iterator<Item = Tid>) {
-        self.clocks = Some(CpuClocks::of_running(tids));
+        self.observers.clocks = Some(CpuClocks::of_running(tids));
     }
 
     /// Takes the time that a thread has used up into the account. It still exists, and is about to end or to be let
     /// go.
     pub fn stop_clock(&mut self, tid: Tid) {
         if self.is_reported(tid)
-            && let Some(clocks) = &mut self.clocks
+            && let Some(clocks) = &mut self.observers.clocks
         {
             clocks.ended(tid);
         }
@@ -64,16 +64,16 @@ impl Machine {
     pub fn so_far(&mut self) -> Vec<ProcessReport> {
         let mut live = Vec::new();
         let tids: Vec<Tid> =
-            self.threads.keys().copied().filter(|tid| self.is_reported(*tid)).collect();
+            self.tasks.threads.keys().copied().filter(|tid| self.is_reported(*tid)).collect();
         for tid in tids {
             let total = self.thread_sum(tid);
-            let Some(thread) = self.threads.get(&tid) else { continue };
-            let Some(process) = self.processes.get(&thread.pid) else { continue };
+            let Some(thread) = self.tasks.threads.get(&tid) else { continue };
+            let Some(process) = self.tasks.processes.get(&thread.pid) else { continue };
             let counts = self.counted(thread, total).counts();
             let (sampled, cpu) = (self.sampled_totals(thread), self.cpu_of(tid, thread));
             let report = ThreadReport {
                 tid,
-                comm: self.reports[process.report].comm.clone(),
+                comm: self.observers.reports[process.report].comm.clone(),
                 counts,
                 started: thread.started,
                 ended: None,
@@ -82,7 +82,7 @@ impl Machine {
             };
             live.push((process.report, report));
         }
-        self.reports.so_far(live)
+        self.observers.reports.so_far(live)
     }
 
     /// CPU time that a living thread has taken since it was made, if it is to be reported.
@@ -97,7 +97,7 @@ impl Machine {
     /// A thread is about to end: its CPU time can be asked for now, and not later.
     pub fn note_cpu_time(&mut self, tid: Tid) {
         let now = self.cpu_time(tid);
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.cpu.1 = now;
         }
     }
@@ -120,12 +120,12 @@ impl Machine {
     /// Everything that a thread's counters say, corrected.
     pub fn thread_sum(&mut self, tid: Tid) -> Sum {
         let mut sum = Sum::default();
-        let Some(thread) = self.threads.get(&tid) else { return sum };
+        let Some(thread) = self.tasks.threads.get(&tid) else { return sum };
         sum.add_sum(thread.correction);
         let slot = thread.slot;
         let Some(index) = self.space_index(tid) else { return sum };
-        let Some(Some(space)) = self.spaces.get(index) else { return sum };
-        let Some(Some(family)) = self.families.get(space.family) else { return sum };
+        let Some(Some(space)) = self.caches.spaces.get(index) else { return sum };
+        let Some(Some(family)) = self.caches.families.get(space.family) else { return sum };
         if self.config.plan == Plan::Exact {
             self.contexts.context(slot).collect(family.translator.counters(), &mut sum);
         }
@@ -137,15 +137,15 @@ impl Machine {
         self.close_report(tid);
         let sum = self.thread_sum(tid);
         self.contexts.context(slot).clear_counters();
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.correction = sum;
         }
     }
 
     /// Switches counting on or off, for all threads.
     pub fn set_enabled(&mut self, on: bool) {
-        self.enabled = on;
-        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        self.observers.enabled = on;
+        let tids: Vec<Tid> = self.tasks.threads.keys().copied().collect();
         for tid in tids {
             self.switch_counting(tid);
         }
@@ -153,7 +153,7 @@ impl Machine {
 
     /// Switches a thread's counting on or off, as is wanted now.
     pub fn switch_counting(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.get(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let on = self.wants_counts(thread.pid, &thread.bounds);
         if thread.counting == on {
             return;
@@ -162,7 +162,7 @@ impl Machine {
         self.switch_sampling(tid, !on);
         self.switch_misses(tid, !on);
         let total = self.thread_sum(tid);
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         if !on {
             thread.kept.add_sum(total.minus(thread.mark));
         }

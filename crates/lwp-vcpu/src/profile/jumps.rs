@@ -107,7 +107,7 @@ impl Profiler {
 impl Machine {
     /// The process of this thread may be about to end: what its stubs jump through can still be read.
     pub fn note_words(&mut self, tid: Tid) {
-        if self.profiler.is_none() || self.samples() {
+        if self.observers.profiler.is_none() || self.samples() {
             return;
         }
         if let Some((_, family)) = self.space_of(tid) {
@@ -121,13 +121,14 @@ impl Machine {
         if self.samples() {
             return;
         }
-        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else { return };
+        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
         let Some(index) = self.space_index(tid) else { return };
-        let (Some(Some(space)), Some(profiler)) = (self.spaces.get(index), &mut self.profiler)
+        let (Some(Some(space)), Some(profiler)) =
+            (self.caches.spaces.get(index), &mut self.observers.profiler)
         else {
             return;
         };
-        let Some(Some(family)) = self.families.get_mut(space.family) else { return };
+        let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
         for unit in space.units() {
             if family.origins.as_ref().is_some_and(|origins| origins.has_news(unit)) {
                 profiler.module(family, pid, unit);
@@ -182,7 +183,7 @@ impl Machine {
                 .iter()
                 .for_each(|(fragment, target, times)| places.called(*fragment, *target, *times));
         });
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.correction.add_sum(correction);
         }
         Some(pc.0)

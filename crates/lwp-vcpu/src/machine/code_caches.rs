@@ -1,0 +1,129 @@
+//! The address spaces of a run, their translations, and the store that these outlive it in.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::family::{Family, Kind};
+use crate::notices::Board;
+use crate::saving::Saving;
+use crate::space::Space;
+use crate::store::Store;
+
+/// All address spaces and translations.
+#[derive(Debug)]
+pub struct CodeCaches {
+    /// The first family, made while the program is being started.
+    pub prepared: Option<Family>,
+    /// Families; empty places are free.
+    pub families: Vec<Option<Family>>,
+    /// The number of the family of each kind.
+    pub layouts: HashMap<Kind, usize>,
+    /// Address spaces; empty places are free.
+    pub spaces: Vec<Option<Space>>,
+    /// Address spaces whose translations are being renewed.
+    pub renewals: Vec<usize>,
+    /// Most bytes of an arena, where that is less than usual.
+    pub arena_bytes: Option<u64>,
+    /// `LWP_FORESEE=1`: functions that a module's data point to are translated in spare time.
+    pub foresees: bool,
+    /// Where translations outlive the run.
+    pub store: Option<Arc<Store>>,
+    /// Progress of writing them there.
+    pub saving: Saving,
+    /// Notices of writes to code.
+    pub notices: Board,
+}
+
+impl Default for CodeCaches {
+    fn default() -> Self {
+        Self {
+            prepared: None,
+            families: Vec::new(),
+            layouts: HashMap::new(),
+            spaces: Vec::new(),
+            renewals: Vec::new(),
+            arena_bytes: arena_bytes(),
+            foresees: std::env::var_os("LWP_FORESEE").is_some_and(|value| value == "1"),
+            store: None,
+            saving: Saving::default(),
+            notices: Board::default(),
+        }
+    }
+}
+
+impl CodeCaches {
+    /// Returns a side of an address space, with its family.
+    pub fn side(&mut self, index: usize) -> Option<(&mut Space, &mut Family)> {
+        let space = self.spaces.get_mut(index)?.as_mut()?;
+        let family = self.families.get_mut(space.family)?.as_mut()?;
+        Some((space, family))
+    }
+
+    fn family_of(&self, index: usize) -> Option<&Family> {
+        self.families.get(self.spaces.get(index)?.as_ref()?.family)?.as_ref()
+    }
+
+    /// The indices of an address space and of its other sides.
+    pub fn sides(&self, base: usize) -> impl Iterator<Item = usize> {
+        let space = self.spaces.get(base).and_then(Option::as_ref);
+        let others = space.into_iter().flat_map(|space| space.sides.iter().map(|(_, side)| *side));
+        space.map(|_| base).into_iter().chain(others)
+    }
+
+    /// Returns the family in whose translated code or routines `pc` lies, on any side of an address
+    /// space.
+    pub fn family_at(&self, base: usize, pc: u64) -> Option<&Family> {
+        self.sides(base).filter_map(|side| self.family_of(side)).find(|family| family.owns(pc))
+    }
+
+    /// Returns the other side of an address space in whose translated code or routines `pc` lies.
+    pub fn side_at(&self, base: usize, pc: u64) -> Option<usize> {
+        let mut others = self.sides(base).skip(1);
+        others.find(|side| self.family_of(*side).is_some_and(|family| family.owns(pc)))
+    }
+
+    /// Notes that the only process of an address space is about to leave it.
+    pub fn ended(&mut self, index: usize) {
+        if let Some((space, family)) = self.side(index)
+            && space.users == 1
+        {
+            space.ended(family);
+        }
+    }
+
+    /// Notes that a process has left an address space. The last one frees it.
+    pub fn leave(&mut self, index: usize) {
+        let Some(place) = self.spaces.get_mut(index) else { return };
+        let Some(space) = place else { return };
+        space.users -= 1;
+        if space.users > 0 {
+            return;
+        }
+        let sides: Vec<usize> = space.sides.iter().map(|(_, side)| *side).collect();
+        *place = None;
+        for side in sides {
+            self.spaces[side] = None;
+        }
+    }
+
+    /// Adds an address space and returns its index.
+    pub fn add(&mut self, space: Space) -> usize {
+        match self.spaces.iter().position(Option::is_none) {
+            Some(index) => {
+                self.spaces[index] = Some(space);
+                index
+            }
+            None => {
+                self.spaces.push(Some(space));
+                self.spaces.len() - 1
+            }
+        }
+    }
+}
+
+/// `LWP_ARENA_BYTES`: makes arenas smaller than usual, to see what happens when they are full.
+fn arena_bytes() -> Option<u64> {
+    const LEAST: u64 = 1 << 20;
+    let bytes: u64 = std::env::var("LWP_ARENA_BYTES").ok()?.parse().ok()?;
+    Some(bytes.next_multiple_of(LEAST).max(LEAST))
+}

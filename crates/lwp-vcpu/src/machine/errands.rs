@@ -1,0 +1,29 @@
+//! The server's errands for the tracer.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use lwp_ptrace::{Tid, sys};
+
+/// Threads and processes that the tracer has to look after.
+#[derive(Debug)]
+pub struct Errands {
+    /// Threads that need the tracer.
+    pub needy: Vec<Tid>,
+    /// Processes that have written words which translated code cannot have written, with a description.
+    pub forgeries: Vec<(i32, &'static str)>,
+    /// An eventfd that wakes the tracer.
+    pub wake_tracer: Arc<OwnedFd>,
+}
+
+impl Errands {
+    /// Makes an empty list for the tracer that `wake_tracer` wakes.
+    pub fn new(wake_tracer: Arc<OwnedFd>) -> Self {
+        Self { needy: Vec::new(), forgeries: Vec::new(), wake_tracer }
+    }
+
+    /// Wakes the tracer.
+    pub fn wake(&self) {
+        sys::event_signal(&self.wake_tracer);
+    }
+}

@@ -1,0 +1,185 @@
+//! The processes and threads of a run.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use lwp_model::Xorshift32;
+use lwp_ptrace::Tid;
+use lwp_ptrace::regs::Regs;
+
+use crate::contexts::{FileId, Sum};
+use crate::events::calm::{Calm, Ignored};
+use crate::events::wards::Wards;
+use crate::lwp::{KnownCuts, ThreadLwp};
+use crate::markers::Bounds;
+use crate::profile::ThreadProfile;
+use crate::syscalls::Pending;
+
+/// What the tracer must do for a thread that the server cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Execute the instruction at the request's pc natively.
+    Step,
+    /// Make an arena near the request's pc.
+    Arena,
+    /// Make the side of the address space for what the thread's profile counts.
+    Side,
+    /// Start over with the translations of its address space: they have filled their arena.
+    Renewal,
+    /// Find out whether notice of writes to its code can be had.
+    Notices,
+    /// Put another text in the place of a file of `/proc` that the thread has just opened at this descriptor.
+    Hide(i32),
+    /// Wait until a number of commands, which the thread has written to the control line, have
+    /// taken effect.
+    Obey(usize),
+    /// Make the request's system call, mlockall(2), for the program's own mappings.
+    Lock,
+}
+
+/// What a thread is doing, from the tracer's point of view.
+#[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one per thread, and Copy is worth more than its size"
+)]
+pub enum Mode {
+    /// In translated code.
+    Running,
+    /// Made, but not yet seen stopped.
+    New,
+    /// In its application state, about to take `signal`: the next stop tells whether a handler was
+    /// entered.
+    Delivering {
+        /// Registers in translated code before; `None` where there is nothing to go back to.
+        cache: Option<Regs>,
+        /// Registers as the application has them.
+        app: Regs,
+    },
+    /// Executing one instruction natively.
+    Stepping {
+        /// Its application pc.
+        pc: u64,
+        /// The program had set its own trap flag before.
+        trapped: bool,
+        /// The registers that it leaves on the virtual processor, where those are not the real one's.
+        answer: Option<Regs>,
+    },
+    /// Standing still in its application state, while the translations of its address space are
+    /// renewed.
+    Parked {
+        /// Its registers as the application has them.
+        app: Regs,
+        /// Job control had stopped it.
+        group: bool,
+    },
+    /// In translated code up to the end of one system call, with the program's own trap flag hidden.
+    Calling {
+        /// The next stop at a system call is that at its end.
+        entered: bool,
+    },
+}
+
+/// A thread of the program.
+#[derive(Debug)]
+pub struct Thread {
+    /// Its process.
+    pub pid: i32,
+    /// Its context slot.
+    pub slot: usize,
+    /// When it came into its process image.
+    pub started: Instant,
+    /// Its profile, while LWP is on.
+    pub lwp: Option<Box<ThreadLwp>>,
+    /// Where the random bits of its counters come from, while LWP is off.
+    pub lwp_random: Option<Xorshift32>,
+    /// When it asked for an instruction to be executed alone, and since when that is done.
+    pub step_asked: Option<Instant>,
+    /// See `step_asked`.
+    pub stepping_since: Instant,
+    /// How often a fault of the LWP component has been handed to it in vain.
+    pub component_faults: u32,
+    /// Cut fragments that the thread leads itself to.
+    pub known_cuts: KnownCuts,
+    /// The side of its address space on which it runs, where that is not the process's own.
+    pub side: Option<usize>,
+    /// What it is doing.
+    pub mode: Mode,
+    /// What the server wants done, until the tracer has done it.
+    pub need: Option<Need>,
+    /// It has asked for something while a signal was delivered to it, and has not been answered.
+    pub put_off: bool,
+    /// The system call that it is making with our help.
+    pub pending: Option<Pending>,
+    /// What keeps ignored signals from it for a while.
+    pub calm: Option<Calm>,
+    /// What is remembered of ignored signals.
+    pub ignored: Ignored,
+    /// CPU time that it had taken when it came into its image, and when it was about to end.
+    pub cpu: (Option<Duration>, Option<Duration>),
+    /// What the counters say too much or too little.
+    pub correction: Sum,
+    /// It may still be replacing the contexts that it has been made with: those, and how many are mapped.
+    pub moving: Option<(FileId, usize)>,
+    /// Whether its final state has been accounted for.
+    pub settled: bool,
+    /// Whether what it does is counted at the moment.
+    pub counting: bool,
+    /// Its own part in that.
+    pub bounds: Bounds,
+    /// Counts when counting was last switched on or off.
+    pub mark: Sum,
+    /// Counts gathered while counting was on, up to `mark`.
+    pub kept: Sum,
+    /// The same by place, if a profile is wanted.
+    pub profile: ThreadProfile,
+}
+
+/// A process of the program.
+#[derive(Debug)]
+pub struct Process {
+    /// Its address space.
+    pub space: usize,
+    /// The contexts in it.
+    pub contexts: FileId,
+    /// Index of its report.
+    pub report: usize,
+}
+
+/// All processes and threads.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    /// Processes by id.
+    pub processes: HashMap<i32, Process>,
+    /// Threads by id.
+    pub threads: HashMap<Tid, Thread>,
+    /// Threads by context slot.
+    pub slots: Vec<Tid>,
+    /// New tracees that stand still until their makers report them.
+    pub newborn: Vec<Tid>,
+    /// New threads that have no place in their processes and have not stopped yet.
+    pub unwanted: Vec<Tid>,
+    /// Processes that have ended, with their address spaces, for children that they made last.
+    pub limbo: HashMap<i32, Process>,
+    /// Their ids, longest ended first.
+    pub limbo_order: VecDeque<i32>,
+    /// Some thread may not make the system call that wakes the server.
+    pub filtered: bool,
+    /// Processes that have started or stopped counting by a marker.
+    pub started_counting: HashMap<i32, bool>,
+    /// Processes that others control.
+    pub wards: Wards,
+}
+
+impl Tasks {
+    /// Returns the index of the address space of a thread's process, on the side where nothing is
+    /// profiled.
+    pub fn base_space(&self, tid: Tid) -> Option<usize> {
+        Some(self.processes.get(&self.threads.get(&tid)?.pid)?.space)
+    }
+
+    /// Returns the index of the address space of a thread, on the side on which it runs.
+    pub fn space_index(&self, tid: Tid) -> Option<usize> {
+        self.threads.get(&tid)?.side.or_else(|| self.base_space(tid))
+    }
+}
