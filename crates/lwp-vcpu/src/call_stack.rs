@@ -275,11 +275,11 @@ impl Machine {
     /// Reports the samples `events`, a bit each, of a thread with these registers.
     pub fn report_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        let (pid, serial) = (thread.pid, thread.profile.serial);
-        if !thread.profile.announced {
+        let (pid, serial) = (thread.pid, thread.account.profile.serial);
+        if !thread.account.profile.announced {
             self.report_thread(tid);
             if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-                thread.profile.announced = true;
+                thread.account.profile.announced = true;
             }
         }
         let Some(Some(space)) =

@@ -489,7 +489,7 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
 
 /// A stop ends the calm of a thread, unless it is one at a system call. Whether it was calm.
 fn end_calm(machine: &mut Machine, tid: Tid, stop: Stop) -> bool {
-    let calm = machine.tasks.threads.get(&tid).is_some_and(|thread| thread.calm.is_some());
+    let calm = machine.tasks.threads.get(&tid).is_some_and(|thread| thread.signals.calm.is_some());
     if !calm || matches!(stop, Stop::Syscall | Stop::Exited(_) | Stop::Killed { .. }) {
         return false;
     }

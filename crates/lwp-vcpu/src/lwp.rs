@@ -422,7 +422,7 @@ fn countdown(context: Context<'_>) -> [i64; 2] {
 impl Thread {
     /// The thread's profile, made if there is none.
     fn lwp_begin(&mut self, config: &LwpConfig, run: &Config) -> &mut ThreadLwp {
-        let random = self.lwp_random.unwrap_or(Xorshift32::new(run.seed as u32));
+        let random = self.lwp_state.random.unwrap_or(Xorshift32::new(run.seed as u32));
         let lwp = self.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, random)));
         lwp.surroundings.moves = !run.deterministic;
         lwp
@@ -431,7 +431,7 @@ impl Thread {
     /// Forgets the thread's profile. Its random bits go on when there is another.
     pub fn lwp_end(&mut self) {
         if let Some(lwp) = self.lwp.take() {
-            self.lwp_random = Some(lwp.surroundings.random);
+            self.lwp_state.random = Some(lwp.surroundings.random);
         }
     }
 }
@@ -453,7 +453,7 @@ impl Machine {
                 // The segment's limit has the node in its upper bits.
                 lwp.surroundings.core = processor as u8;
             }
-            lwp.collect_but(context, &thread.known_cuts, but);
+            lwp.collect_but(context, &thread.lwp_state.known_cuts, but);
         }
     }
 

@@ -13,9 +13,8 @@ use lwp_ptrace::{Tid, sys};
 use crate::config::{Config, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::control_line::Line;
-use crate::events::calm::Ignored;
 use crate::family::Family;
-use crate::lwp::{KnownCuts, ThreadLwp};
+use crate::lwp::ThreadLwp;
 use crate::proc_files::Seen;
 use crate::profile::Profiler;
 use crate::server::Pace;
@@ -33,7 +32,7 @@ pub use code_caches::CodeCaches;
 pub use errands::Errands;
 pub use observers::Observers;
 pub use processor::Processor;
-pub use tasks::{Mode, Need, Process, Tasks, Thread};
+pub use tasks::{Account, LwpState, Mode, Need, Process, Stepping, Tasks, Thread, ThreadSignals};
 
 /// A run: its parts, which share one lock.
 #[derive(Debug)]
@@ -130,7 +129,7 @@ impl Machine {
     pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.need = Some(need);
-            thread.step_asked = (need == Need::Step).then(Instant::now);
+            thread.stepping.asked = (need == Need::Step).then(Instant::now);
             self.errands.needy.push(tid);
             self.errands.wake();
         }
@@ -148,7 +147,7 @@ impl Machine {
     /// Nothing came of a signal: has the server look again at what the thread has asked for meanwhile.
     pub fn ask_again(&mut self, tid: Tid) {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        if std::mem::take(&mut thread.put_off) {
+        if std::mem::take(&mut thread.signals.put_off) {
             self.contexts.context(thread.slot).ring();
         }
     }
@@ -166,32 +165,31 @@ impl Machine {
         let bounds = self.first_bounds();
         let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
         let lwp = self.watches().then(sampling);
-        let thread = Thread {
-            pid,
-            slot,
-            started: Instant::now(),
-            lwp,
-            lwp_random: None,
-            step_asked: None,
-            stepping_since: Instant::now(),
-            component_faults: 0,
-            known_cuts: KnownCuts::default(),
-            side: None,
-            mode: Mode::New,
-            need: None,
-            put_off: false,
-            pending: None,
-            calm: None,
-            ignored: Ignored::default(),
+        let now = Instant::now();
+        let account = Account {
+            started: now,
             cpu: (self.cpu_time(tid), None),
             correction: Sum::default(),
-            moving: None,
             settled: false,
             counting: self.wants_counts(pid, &bounds),
             bounds,
             mark: Sum::default(),
             kept: Sum::default(),
             profile,
+        };
+        let thread = Thread {
+            pid,
+            slot,
+            side: None,
+            mode: Mode::New,
+            need: None,
+            pending: None,
+            moving: None,
+            lwp,
+            lwp_state: LwpState::default(),
+            stepping: Stepping { asked: None, since: now },
+            signals: ThreadSignals::default(),
+            account,
         };
         self.tasks.threads.insert(tid, thread);
         self.lwp_publish(tid);
@@ -246,7 +244,7 @@ impl Machine {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.side = side;
             if let Some(side) = side {
-                thread.known_cuts.use_on(self.contexts.context(slot), side);
+                thread.lwp_state.known_cuts.use_on(self.contexts.context(slot), side);
             }
         }
     }

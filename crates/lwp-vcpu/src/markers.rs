@@ -93,15 +93,15 @@ impl Machine {
     /// A child of fork goes on as its maker does.
     pub fn inherit_bounds(&mut self, child: Tid, child_pid: i32, maker: Tid) {
         let Some(thread) = self.tasks.threads.get(&maker) else { return };
-        let (pid, bounds) = (thread.pid, thread.bounds.clone());
+        let (pid, bounds) = (thread.pid, thread.account.bounds.clone());
         match self.tasks.started_counting.get(&pid).copied() {
             Some(started) => self.tasks.started_counting.insert(child_pid, started),
             None => self.tasks.started_counting.remove(&child_pid),
         };
         let on = self.wants_counts(child_pid, &bounds);
         if let Some(thread) = self.tasks.threads.get_mut(&child) {
-            thread.bounds = Bounds { read_from: Sum::default(), ..bounds };
-            thread.counting = on;
+            thread.account.bounds = Bounds { read_from: Sum::default(), ..bounds };
+            thread.account.counting = on;
         }
     }
 
@@ -170,7 +170,7 @@ impl Machine {
             }
             request::TOGGLE_COLLECT => {
                 if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-                    thread.bounds.collects ^= true;
+                    thread.account.bounds.collects ^= true;
                 }
                 self.switch_at(tid, &here);
             }
@@ -198,7 +198,7 @@ impl Machine {
             sum.add(instructions(1), 1);
         }
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.bounds.read_from = sum;
+            thread.account.bounds.read_from = sum;
         }
     }
 
@@ -210,7 +210,7 @@ impl Machine {
         }
         let mut sum = self.thread_sum(tid);
         if since {
-            sum = sum.minus(self.tasks.threads.get(&tid)?.bounds.read_from);
+            sum = sum.minus(self.tasks.threads.get(&tid)?.account.bounds.read_from);
         }
         if counted {
             sum.add(instructions(-1), 1);
@@ -255,21 +255,21 @@ impl Machine {
 
     /// Brings a thread that stands at a marker to the state that is wanted. The marker itself is not counted.
     fn switch_at(&mut self, tid: Tid, here: &Here) {
-        let before = self.tasks.threads.get(&tid).map(|thread| thread.counting);
+        let before = self.tasks.threads.get(&tid).map(|thread| thread.account.counting);
         self.switch_counting(tid);
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        match (before, thread.counting) {
+        match (before, thread.account.counting) {
             (Some(true), false) => {
                 let skip = usize::from(!here.counted);
                 let own = here.marker.instructions().iter().rev().skip(skip);
                 for &back in own {
-                    thread.kept.add(instructions(-1), 1);
-                    thread.profile.leave_out(here.pc - back);
+                    thread.account.kept.add(instructions(-1), 1);
+                    thread.account.profile.leave_out(here.pc - back);
                 }
             }
             (Some(false), true) if !here.counted => {
-                thread.mark.add(instructions(1), 1);
-                thread.profile.pass_over(here.pc);
+                thread.account.mark.add(instructions(1), 1);
+                thread.account.profile.pass_over(here.pc);
             }
             _ => {}
         }
@@ -282,8 +282,8 @@ impl Machine {
             self.mark_executions(tid, false);
             let total = self.thread_sum(tid);
             let Some(thread) = self.tasks.threads.get_mut(&tid) else { continue };
-            (thread.kept, thread.mark) = (Sum::default(), total);
-            thread.profile.forget_kept();
+            (thread.account.kept, thread.account.mark) = (Sum::default(), total);
+            thread.account.profile.forget_kept();
             self.forget_misses(tid);
         }
     }
@@ -298,7 +298,7 @@ impl Machine {
         for &tid in &threads {
             self.report_thread(tid);
         }
-        let serial = |tid| self.tasks.threads.get(tid).map(|thread| thread.profile.serial);
+        let serial = |tid| self.tasks.threads.get(tid).map(|thread| thread.account.profile.serial);
         let serials: Vec<u32> = threads.iter().filter_map(serial).collect();
         if let Some(profiler) = &mut self.observers.profiler {
             profiler.end_part(pid, &serials, &label);
@@ -308,8 +308,9 @@ impl Machine {
             self.forget_misses(tid);
             let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
             if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
-                thread.profile.forget_kept();
-                (thread.profile.serial, thread.profile.announced) = (fresh.serial, false);
+                thread.account.profile.forget_kept();
+                (thread.account.profile.serial, thread.account.profile.announced) =
+                    (fresh.serial, false);
             }
         }
     }
@@ -366,11 +367,11 @@ impl Machine {
         let frame = Frame { stack: app.0.rsp, to };
         self.leave_functions(tid, frame.stack);
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        if thread.bounds.frames.last() == Some(&frame) {
+        if thread.account.bounds.frames.last() == Some(&frame) {
             // A loop that begins with the function.
             return;
         }
-        thread.bounds.frames.push(frame);
+        thread.account.bounds.frames.push(frame);
         self.toggle(tid);
         self.withhold(tid, to);
     }
@@ -384,7 +385,7 @@ impl Machine {
         self.leave_functions(tid, stack);
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return true };
         let waited = |thread: &crate::machine::Thread| {
-            thread.pid == pid && thread.bounds.frames.iter().any(|frame| frame.to == pc)
+            thread.pid == pid && thread.account.bounds.frames.iter().any(|frame| frame.to == pc)
         };
         let free = !self.tasks.threads.values().any(waited);
         if free && let Some((space, _)) = self.space_of(tid) {
@@ -396,9 +397,9 @@ impl Machine {
     /// A thread's stack ends at `stack`: the functions below are done.
     fn leave_functions(&mut self, tid: Tid, stack: u64) {
         while let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && thread.bounds.frames.last().is_some_and(|frame| frame.stack < stack)
+            && thread.account.bounds.frames.last().is_some_and(|frame| frame.stack < stack)
         {
-            thread.bounds.frames.pop();
+            thread.account.bounds.frames.pop();
             self.toggle(tid);
         }
     }
@@ -407,7 +408,7 @@ impl Machine {
     fn toggle(&mut self, tid: Tid) {
         let callgrind = matches!(self.config.markers, Some(Markers::Callgrind { .. }));
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            let bounds = &mut thread.bounds;
+            let bounds = &mut thread.account.bounds;
             bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
         }
         self.collect_misses(tid);

@@ -384,7 +384,7 @@ impl Machine {
             && !self.samples()
             && let Some(thread) = self.tasks.threads.get_mut(&tid)
         {
-            note(&mut thread.profile.places);
+            note(&mut thread.account.profile.places);
         }
     }
 
@@ -393,7 +393,7 @@ impl Machine {
         let thread = self.tasks.threads.get(&tid)?;
         let space = self.caches.spaces.get(self.space_index(tid)?)?.as_ref()?;
         let family = self.caches.families.get(space.family)?.as_ref()?;
-        let mut sum = thread.profile.places.clone();
+        let mut sum = thread.account.profile.places.clone();
         let counters = family.translator.counters();
         let mut heads: FxHashMap<FragmentId, i64> = FxHashMap::default();
         let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
@@ -431,7 +431,7 @@ impl Machine {
         }
         let Some(total) = self.executions(tid) else { return };
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let profile = &mut thread.profile;
+        let profile = &mut thread.account.profile;
         if off {
             profile.kept.add(&total, 1);
             profile.kept.add(&profile.mark, -1);
@@ -453,9 +453,9 @@ impl Machine {
         }
         let Some(total) = self.executions(tid) else { return };
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        let profile = &thread.profile;
+        let profile = &thread.account.profile;
         let mut counted = profile.kept.clone();
-        if thread.counting {
+        if thread.account.counting {
             counted.add(&total, 1);
             counted.add(&profile.mark, -1);
         }
@@ -472,13 +472,17 @@ impl Machine {
         let thread = self.tasks.threads.get(&tid)?;
         let image = self.tasks.processes.get(&thread.pid)?.report;
         Some(ThreadExecutions {
-            serial: thread.profile.serial,
+            serial: thread.account.profile.serial,
             image: u32::try_from(image).unwrap_or(u32::MAX),
             pid: thread.pid,
             tid,
             comm: self.observers.reports[image].comm.clone(),
             sampled: self.sampled_totals(thread),
-            misses: thread.lwp.as_ref().map(|lwp| lwp.misses(thread.counting)).unwrap_or_default(),
+            misses: thread
+                .lwp
+                .as_ref()
+                .map(|lwp| lwp.misses(thread.account.counting))
+                .unwrap_or_default(),
             ..ThreadExecutions::default()
         })
     }
@@ -489,7 +493,7 @@ impl Machine {
         self.report_thread(tid);
         let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
         if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
-            thread.profile = fresh;
+            thread.account.profile = fresh;
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.
         if self.observers.profiler.is_some() {

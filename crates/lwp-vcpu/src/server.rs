@@ -195,7 +195,7 @@ impl Machine {
         }
         if matches!(thread.mode, Mode::Delivering { .. }) {
             // Its state has been handed to the kernel: a handler's return would ask for this again.
-            thread.put_off = true;
+            thread.signals.put_off = true;
             return None;
         }
         self.lwp_take_over(tid);

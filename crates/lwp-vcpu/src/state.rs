@@ -187,11 +187,11 @@ impl Machine {
             context.set(Slot::LwpPending, 0);
         }
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.correction.add_sum(correction);
+            thread.account.correction.add_sum(correction);
             thread.pending = None;
             // What the request needed of the tracer is void with it.
             thread.need = None;
-            thread.put_off = false;
+            thread.signals.put_off = false;
         }
     }
 
@@ -235,7 +235,7 @@ impl Machine {
 
     /// Accounts for where the thread is when it ends.
     pub fn settle(&mut self, tid: Tid, cache: &Regs) {
-        if self.tasks.threads.get(&tid).is_none_or(|thread| thread.settled) {
+        if self.tasks.threads.get(&tid).is_none_or(|thread| thread.account.settled) {
             return;
         }
         let Some(view) = self.view(tid, cache) else { return };
@@ -243,8 +243,8 @@ impl Machine {
         self.take_call_back(tid, &view);
         self.lwp_leave(tid, &view);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.correction.add_sum(correction);
-            thread.settled = true;
+            thread.account.correction.add_sum(correction);
+            thread.account.settled = true;
         }
     }
 

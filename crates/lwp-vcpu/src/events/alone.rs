@@ -158,8 +158,8 @@ pub fn lead_to_fault(
         false => routines.lwp.touch_read,
     });
     let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
-    thread.component_faults += 1;
-    if thread.component_faults > MOST {
+    thread.lwp_state.component_faults += 1;
+    if thread.lwp_state.component_faults > MOST {
         return Ok(false);
     }
     let context = machine.contexts.context(thread.slot);

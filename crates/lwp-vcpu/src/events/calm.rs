@@ -91,10 +91,10 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     let interrupted = cache.0.rax as i64 == EINTR;
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return };
     if !cache.in_syscall() || !(interrupted || restart::is(cache.0.rax)) {
-        thread.ignored.call = None;
+        thread.signals.ignored.call = None;
         return;
     }
-    let known = thread.ignored.call.filter(|call| call.rip == cache.0.rip);
+    let known = thread.signals.ignored.call.filter(|call| call.rip == cache.0.rip);
     let mut call = known.unwrap_or_else(|| {
         let began = Instant::now();
         let timeout = if interrupted { syscalls::timeout(thread.pid, tid, cache) } else { None };
@@ -104,7 +104,7 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     call.led_back = None;
     match call.deadline {
         Some((at, result)) if interrupted && at <= Instant::now() => {
-            thread.ignored.call = None;
+            thread.signals.ignored.call = None;
             cache.0.rax = result as u64;
             cache.forget_syscall();
         }
@@ -115,7 +115,7 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
                 cache.0.rip -= 2;
                 cache.forget_syscall();
             }
-            thread.ignored.call = Some(call);
+            thread.signals.ignored.call = Some(call);
         }
     }
 }
@@ -124,9 +124,9 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
 pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
     let now = Instant::now();
-    let close = thread.ignored.last.is_some_and(|last| now - last < CLOSE);
-    thread.ignored.last = Some(now);
-    let call = thread.ignored.call;
+    let close = thread.signals.ignored.last.is_some_and(|last| now - last < CLOSE);
+    thread.signals.ignored.last = Some(now);
+    let call = thread.signals.ignored.call;
     if call.is_none() && !close {
         return Tracee(tid).cont(0);
     }
@@ -135,7 +135,8 @@ pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
     let hidden = ignored_signals(tid) & !own & !unblocked;
     sys::set_sigmask(tid, own | hidden)?;
     let look = now + if call.is_some() { LOOK } else { SPAN };
-    thread.calm = Some(Calm { own, hidden, inside: false, redo: None, call, look, stopping: None });
+    thread.signals.calm =
+        Some(Calm { own, hidden, inside: false, redo: None, call, look, stopping: None });
     sys::cont_syscall(tid, 0)
 }
 
@@ -149,8 +150,8 @@ fn ignored_signals(tid: Tid) -> u64 {
 /// Ends the calm of a stopped thread.
 pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
-    let Some(calm) = thread.calm.take() else { return Ok(()) };
-    thread.ignored.call = calm.call;
+    let Some(calm) = thread.signals.calm.take() else { return Ok(()) };
+    thread.signals.ignored.call = calm.call;
     sys::set_sigmask(tid, calm.own)
 }
 
@@ -158,7 +159,7 @@ pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
 /// still been interrupted.
 pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
-    let Some(calm) = thread.calm else { return Ok(()) };
+    let Some(calm) = thread.signals.calm else { return Ok(()) };
     end(machine, tid)?;
     let led_back = calm.call.and_then(|call| Some((call.rip, call.led_back?)));
     let Some((rip, number)) = led_back.filter(|_| !calm.inside) else { return Ok(()) };
@@ -175,7 +176,7 @@ pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
 /// call is up, which is over then.
 pub fn looked_at(machine: &mut Machine, tid: Tid) -> Handled {
     let mut regs = Tracee(tid).regs()?;
-    let call = machine.tasks.threads.get(&tid).and_then(|thread| thread.ignored.call);
+    let call = machine.tasks.threads.get(&tid).and_then(|thread| thread.signals.ignored.call);
     if call.is_none_or(|call| call.rip != regs.0.rip) {
         return Tracee(tid).cont(0);
     }
@@ -199,7 +200,8 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
             call.led_back = None;
         }
         if calm.hidden != 0 && syscalls::minds_signals(tid, &regs, calm.hidden) {
-            let taken_back = machine.tasks.threads.get(&tid).and_then(|it| it.ignored.taken_back);
+            let taken_back =
+                machine.tasks.threads.get(&tid).and_then(|it| it.signals.ignored.taken_back);
             // A filter may kill for a call that is none. A second time nothing is won: signals come faster than
             // the thread gets to its call.
             if filtered || taken_back == Some(regs.0.rip) {
@@ -213,7 +215,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         return go_on_calmly(machine, tid, calm);
     }
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        thread.ignored.taken_back = calm.redo.map(|_| regs.0.rip);
+        thread.signals.ignored.taken_back = calm.redo.map(|_| regs.0.rip);
     }
     if let Some(number) = calm.redo {
         regs.0.rax = number;
@@ -226,7 +228,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
     if calm.call.is_some() && !again {
         calm.call = None;
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-            thread.calm = Some(calm);
+            thread.signals.calm = Some(calm);
         }
         end(machine, tid)?;
         return Tracee(tid).cont(0);
@@ -236,7 +238,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
 
 fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        thread.calm = Some(calm);
+        thread.signals.calm = Some(calm);
     }
     sys::cont_syscall(tid, 0)
 }
@@ -249,7 +251,7 @@ pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
         .tasks
         .threads
         .iter()
-        .filter_map(|(tid, thread)| Some((*tid, thread.calm?)))
+        .filter_map(|(tid, thread)| Some((*tid, thread.signals.calm?)))
         .collect();
     let mut next = None;
     for (tid, mut calm) in calm {
@@ -266,7 +268,7 @@ pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
             calm.look = now + LOOK;
         }
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-            thread.calm = Some(calm);
+            thread.signals.calm = Some(calm);
         }
         let again = if calm.stopping.is_some() { calm.stopping } else { deadline };
         next = [next, again, Some(calm.look)].into_iter().flatten().min();

@@ -156,7 +156,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.lwp_about_to_step(tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
-        thread.stepping_since = thread.step_asked.take().unwrap_or_else(Instant::now);
+        thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
     }
     sys::single_step(tid, 0)
 }
@@ -165,7 +165,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 pub fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
     let weights = weights_at(tid, pc, next);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        thread.correction.add(weights, 1);
+        thread.account.correction.add(weights, 1);
     }
     machine.note_place(tid, |places| {
         places.stepped(pc, 1);
@@ -219,7 +219,7 @@ pub fn stepped(
     let mut regs = Tracee(tid).regs()?;
     if let Some(thread) = machine.tasks.threads.get(&tid).filter(|_| !trapped) {
         machine.observers.alone.instructions += 1;
-        machine.observers.alone.time += thread.stepping_since.elapsed();
+        machine.observers.alone.time += thread.stepping.since.elapsed();
     }
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);

@@ -102,7 +102,8 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
     let threads = threads_in(machine, index);
     let still = |tid: &Tid| {
         machine.tasks.threads.get(tid).is_some_and(|thread| {
-            thread.settled || matches!(thread.mode, Mode::Parked { .. } | Mode::Stepping { .. })
+            thread.account.settled
+                || matches!(thread.mode, Mode::Parked { .. } | Mode::Stepping { .. })
         })
     };
     if !threads.iter().all(still) {

@@ -160,7 +160,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
     let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
     if handled {
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-            thread.ignored = Ignored::default();
+            thread.signals.ignored = Ignored::default();
         }
         if let Some(cache) = cache
             && let Some(mut view) = machine.view(tid, &cache)

@@ -48,7 +48,7 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// mailbox's.
 pub fn at_syscall(machine: &mut Machine, tid: Tid) -> Handled {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
-    if let Some(calm) = thread.calm {
+    if let Some(calm) = thread.signals.calm {
         return calm::at_syscall(machine, tid, calm);
     }
     let Mode::Calling { entered } = thread.mode else { return Tracee(tid).cont(0) };

@@ -156,7 +156,7 @@ impl Machine {
     /// such an instruction changes none.
     pub fn lwp_after_state(&mut self, tid: Tid, pc: u64, regs: &Regs) {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.component_faults = 0;
+            thread.lwp_state.component_faults = 0;
         }
         let before = Raw { rip: pc, ..regs.0 };
         let Some(access) = self.state_access(tid, &before).filter(StateAccess::requests_lwp) else {
@@ -239,7 +239,7 @@ impl Machine {
             }
         }
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.component_faults = 0;
+            thread.lwp_state.component_faults = 0;
         }
         let mut after = *app;
         after.0.rip = access.next;

@@ -522,7 +522,7 @@ impl Machine {
         let state = AppState { partial: Some((index, true)), ..AppState::at(PcSource::ContextPc) };
         let correction = self.unfinished(tid, &state, Some(id));
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.correction.add_sum(correction);
+            thread.account.correction.add_sum(correction);
         }
         let context = self.contexts.context(slot);
         let meta = context.get(Slot::LwpMeta);

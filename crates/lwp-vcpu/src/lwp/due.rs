@@ -221,7 +221,7 @@ impl Machine {
         };
         self.answer_for_processor(slot, kind);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.correction.add(lwp_dbt::weights_of(block), 1);
+            thread.account.correction.add(lwp_dbt::weights_of(block), 1);
         }
         self.note_place(tid, |places| places.stepped(pc.0, 1));
         let next = block.next();
@@ -314,7 +314,7 @@ impl Machine {
     /// `instructions` of a cut fragment have passed; it counts `weights` in all.
     fn lwp_pass_cut(&mut self, tid: Tid, instructions: u32, weights: Weights) {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        thread.correction.add(weights, 1);
+        thread.account.correction.add(weights, 1);
         let Some(lwp) = &mut thread.lwp else { return };
         // Nothing has been dealt out since the cut was made, so nothing else has passed.
         if lwp.selection.instructions {

@@ -115,7 +115,7 @@ impl Machine {
         let pc = thread.lwp.as_ref().and_then(|lwp| lwp.cut.as_ref()?.pcs.last().copied());
         if in_cut {
             let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
-            thread.correction.add(one, 1);
+            thread.account.correction.add(one, 1);
         }
         if let Some(lwp) = &mut thread.lwp {
             lwp.cut = None;
@@ -200,7 +200,7 @@ impl Machine {
         settled.ok()?;
         let next = pc + u64::from(instruction.length);
         let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
-        thread.correction.add(one, 1);
+        thread.account.correction.add(one, 1);
         self.lwp_retire(tid, &Executed::plain(pc, next));
         self.lwp_publish(tid);
         registers.regs.rip = next;

@@ -226,7 +226,7 @@ impl Machine {
         let address = context.get(Slot::LwpCut);
         if address != 0 {
             context.set(Slot::LwpCut, 0);
-            lwp.cut = thread.known_cuts.at(context, address).cloned();
+            lwp.cut = thread.lwp_state.known_cuts.at(context, address).cloned();
         }
     }
 
@@ -251,13 +251,13 @@ impl Machine {
             return false;
         };
         let context = self.contexts.context(thread.slot);
-        thread.known_cuts.remember(context, side, known, cut)
+        thread.lwp_state.known_cuts.remember(context, side, known, cut)
     }
 
     /// Lets no thread lead itself to cut fragments that it knows: code has changed.
     pub fn lwp_forget_cuts(&mut self) {
         for thread in self.tasks.threads.values_mut() {
-            thread.known_cuts.forget(self.contexts.context(thread.slot));
+            thread.lwp_state.known_cuts.forget(self.contexts.context(thread.slot));
         }
     }
 }

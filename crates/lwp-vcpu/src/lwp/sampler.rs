@@ -357,7 +357,7 @@ impl Machine {
     pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
         let lwp = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut());
         let overdue = lwp.map(|lwp| std::mem::take(&mut lwp.overdue)).unwrap_or_default();
-        if !self.tasks.threads.get(&tid).is_some_and(|thread| thread.counting) {
+        if !self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
             return;
         }
         for (events, times) in overdue {
@@ -392,7 +392,7 @@ impl Machine {
         {
             sampler.taken(events);
         }
-        if self.tasks.threads.get(&tid).is_some_and(|thread| thread.counting) {
+        if self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
             self.report_samples(tid, events, registers);
         }
     }
@@ -407,7 +407,7 @@ impl Machine {
         let Some(lwp) = &thread.lwp else { return Vec::new() };
         let Some(sampler) = &lwp.sampler else { return Vec::new() };
         let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
-        sampler.totals(high, low, thread.counting)
+        sampler.totals(high, low, thread.account.counting)
     }
 
     /// What a thread has sampled has been reported for good.

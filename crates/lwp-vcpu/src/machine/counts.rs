@@ -26,7 +26,7 @@ impl Machine {
                 tid,
                 comm: self.observers.reports[report].comm.clone(),
                 counts: kept.counts(),
-                started: thread.started,
+                started: thread.account.started,
                 ended: Some(Instant::now()),
                 sampled,
                 cpu,
@@ -75,7 +75,7 @@ impl Machine {
                 tid,
                 comm: self.observers.reports[process.report].comm.clone(),
                 counts,
-                started: thread.started,
+                started: thread.account.started,
                 ended: None,
                 sampled,
                 cpu,
@@ -98,21 +98,21 @@ impl Machine {
     pub fn note_cpu_time(&mut self, tid: Tid) {
         let now = self.cpu_time(tid);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.cpu.1 = now;
+            thread.account.cpu.1 = now;
         }
     }
 
     /// CPU time of a thread in its image.
     fn cpu_of(&self, tid: Tid, thread: &Thread) -> Option<Duration> {
-        let now = thread.cpu.1.or_else(|| self.cpu_time(tid))?;
-        Some(now.saturating_sub(thread.cpu.0.unwrap_or_default()))
+        let now = thread.account.cpu.1.or_else(|| self.cpu_time(tid))?;
+        Some(now.saturating_sub(thread.account.cpu.0.unwrap_or_default()))
     }
 
     /// What a thread has counted while counting was on, given its total.
     fn counted(&self, thread: &Thread, total: Sum) -> Sum {
-        let mut sum = thread.kept;
-        if thread.counting {
-            sum.add_sum(total.minus(thread.mark));
+        let mut sum = thread.account.kept;
+        if thread.account.counting {
+            sum.add_sum(total.minus(thread.account.mark));
         }
         sum
     }
@@ -121,7 +121,7 @@ impl Machine {
     pub fn thread_sum(&mut self, tid: Tid) -> Sum {
         let mut sum = Sum::default();
         let Some(thread) = self.tasks.threads.get(&tid) else { return sum };
-        sum.add_sum(thread.correction);
+        sum.add_sum(thread.account.correction);
         let slot = thread.slot;
         let Some(index) = self.space_index(tid) else { return sum };
         let Some(Some(space)) = self.caches.spaces.get(index) else { return sum };
@@ -138,7 +138,7 @@ impl Machine {
         let sum = self.thread_sum(tid);
         self.contexts.context(slot).clear_counters();
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.correction = sum;
+            thread.account.correction = sum;
         }
     }
 
@@ -154,8 +154,8 @@ impl Machine {
     /// Switches a thread's counting on or off, as is wanted now.
     pub fn switch_counting(&mut self, tid: Tid) {
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        let on = self.wants_counts(thread.pid, &thread.bounds);
-        if thread.counting == on {
+        let on = self.wants_counts(thread.pid, &thread.account.bounds);
+        if thread.account.counting == on {
             return;
         }
         self.mark_executions(tid, !on);
@@ -164,9 +164,9 @@ impl Machine {
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         if !on {
-            thread.kept.add_sum(total.minus(thread.mark));
+            thread.account.kept.add_sum(total.minus(thread.account.mark));
         }
-        thread.mark = total;
-        thread.counting = on;
+        thread.account.mark = total;
+        thread.account.counting = on;
     }
 }

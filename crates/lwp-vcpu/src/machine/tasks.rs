@@ -87,43 +87,72 @@ pub struct Thread {
     pub pid: i32,
     /// Its context slot.
     pub slot: usize,
-    /// When it came into its process image.
-    pub started: Instant,
+    /// The side of its address space on which it runs, where that is not the process's own.
+    pub side: Option<usize>,
+    /// Its state, as the tracer sees it.
+    pub mode: Mode,
+    /// The errand that it waits for.
+    pub need: Option<Need>,
+    /// The system call that it is making with our help.
+    pub pending: Option<Pending>,
+    /// The contexts that it has been made with and may still be replacing, and the number of slots
+    /// of them that are mapped.
+    pub moving: Option<(FileId, usize)>,
     /// Its profile, while LWP is on.
     pub lwp: Option<Box<ThreadLwp>>,
-    /// Where the random bits of its counters come from, while LWP is off.
-    pub lwp_random: Option<Xorshift32>,
-    /// When it asked for an instruction to be executed alone, and since when that is done.
-    pub step_asked: Option<Instant>,
-    /// See `step_asked`.
-    pub stepping_since: Instant,
-    /// How often a fault of the LWP component has been handed to it in vain.
+    /// The rest of its LWP state.
+    pub lwp_state: LwpState,
+    /// Instructions that are executed alone.
+    pub stepping: Stepping,
+    /// Signals on their way to it.
+    pub signals: ThreadSignals,
+    /// Its counts and times.
+    pub account: Account,
+}
+
+/// LWP state of a thread that outlives its profile.
+#[derive(Debug, Default)]
+pub struct LwpState {
+    /// Source of the random bits of its counters, while LWP is off.
+    pub random: Option<Xorshift32>,
+    /// Number of times that a fault of the LWP component has been handed to it in vain.
     pub component_faults: u32,
     /// Cut fragments that the thread leads itself to.
     pub known_cuts: KnownCuts,
-    /// The side of its address space on which it runs, where that is not the process's own.
-    pub side: Option<usize>,
-    /// What it is doing.
-    pub mode: Mode,
-    /// What the server wants done, until the tracer has done it.
-    pub need: Option<Need>,
+}
+
+/// Times of a thread's instructions that are executed alone.
+#[derive(Debug)]
+pub struct Stepping {
+    /// Time at which it asked for one.
+    pub asked: Option<Instant>,
+    /// Time at which that began.
+    pub since: Instant,
+}
+
+/// Signals on their way to a thread.
+#[derive(Debug, Default)]
+pub struct ThreadSignals {
     /// It has asked for something while a signal was delivered to it, and has not been answered.
     pub put_off: bool,
-    /// The system call that it is making with our help.
-    pub pending: Option<Pending>,
-    /// What keeps ignored signals from it for a while.
+    /// The means that keeps ignored signals from it for a while.
     pub calm: Option<Calm>,
-    /// What is remembered of ignored signals.
+    /// Ignored signals of late.
     pub ignored: Ignored,
+}
+
+/// Counts and times of a thread.
+#[derive(Debug)]
+pub struct Account {
+    /// Time at which it came into its process image.
+    pub started: Instant,
     /// CPU time that it had taken when it came into its image, and when it was about to end.
     pub cpu: (Option<Duration>, Option<Duration>),
-    /// What the counters say too much or too little.
+    /// Difference between the counters and the truth.
     pub correction: Sum,
-    /// It may still be replacing the contexts that it has been made with: those, and how many are mapped.
-    pub moving: Option<(FileId, usize)>,
-    /// Whether its final state has been accounted for.
+    /// Its final state has been accounted for.
     pub settled: bool,
-    /// Whether what it does is counted at the moment.
+    /// Its work is counted at the moment.
     pub counting: bool,
     /// Its own part in that.
     pub bounds: Bounds,

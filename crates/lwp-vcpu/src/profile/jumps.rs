@@ -184,7 +184,7 @@ impl Machine {
                 .for_each(|(fragment, target, times)| places.called(*fragment, *target, *times));
         });
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.correction.add_sum(correction);
+            thread.account.correction.add_sum(correction);
         }
         Some(pc.0)
     }
