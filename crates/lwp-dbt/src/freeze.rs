@@ -112,7 +112,7 @@ impl Tables<'_> {
         }
         all.sort_unstable_by_key(|(pc, _)| *pc);
         for &(pc, id) in &all {
-            let fragment = self.translator.fragment(id);
+            let fragment = self.translator.cache.fragment(id);
             self.fragment(pc, &fragment)?;
         }
         self.order.reserve(all.len());
@@ -198,7 +198,7 @@ impl Tables<'_> {
             if *counters.entry(old).or_insert(next) != next {
                 continue;
             }
-            let known = translator.counters();
+            let known = translator.cache.counters();
             let weights = known.weights(old as usize);
             self.tables[table::WEIGHTS].extend_from_slice(&PackedWeights::new(weights)?.0);
             if known.has_roles() {
@@ -235,7 +235,7 @@ impl Tables<'_> {
         ids.sort_unstable();
         let mut by_pc = Vec::with_capacity(ids.len());
         for (number, &id) in ids.iter().enumerate() {
-            let entry = *self.translator.entry(id);
+            let entry = *self.translator.cache.entry(id);
             let pc = self.distance(entry.pc)?;
             let stub = self.offset(entry.stub)?;
             self.put(table::ENTRIES, &[pc, stub]);
@@ -296,13 +296,13 @@ impl Tables<'_> {
         };
         let end = self.input.at.code.offset(self.code.len() as u64);
         let translator = self.translator;
-        for (start, piece) in translator.pieces.range(old_end.0..end.0) {
+        for (start, piece) in translator.cache.pieces.range(old_end.0..end.0) {
             let words = [self.offset(CachePc(start))?, piece.len, self.distance(piece.pc)?];
             let fragment = match piece.fragment {
                 Some(id) => Some(*self.order.get(&id)?),
                 None => None,
             };
-            pieces.push((words, fragment, translator.points.get(piece.points)));
+            pieces.push((words, fragment, translator.cache.points.get(piece.points)));
         }
         let mut known: FxHashMap<&[u8], u32> = FxHashMap::default();
         for (at, &([start, len, pc], fragment, points)) in pieces.iter().enumerate() {

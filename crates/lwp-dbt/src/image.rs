@@ -35,13 +35,13 @@ use blocks::{Blocks, Shape};
 pub use relocate::CodeTarget;
 
 use crate::addr::{AppPc, CachePc};
+use crate::code_cache::CodeCache;
 use crate::context::calls::call_site;
 use crate::context::{CONTEXT_BYTES, Layout};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
 use crate::packed::PackedWeights;
 use crate::plan::{Role, Weights};
 use crate::recipe::{self, Point};
-use crate::region::Translator;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 
 /// Why bytes are not an image, or cannot be put where they are wanted.
@@ -641,7 +641,7 @@ impl Placed {
     }
 }
 
-impl Translator {
+impl CodeCache {
     pub(crate) fn placed_of(&self, id: FragmentId) -> Option<&Placed> {
         if id.0 < FIRST_ID {
             return None;
@@ -703,7 +703,7 @@ impl Translator {
         let mut deltas = [0i64; Relocation::KINDS];
         deltas[Relocation::Counter as usize] = self.counters.len() as i64 * 8;
         deltas[Relocation::Chain as usize] =
-            (self.layout.chain_slot(self.entry_count()) - self.layout.chain_slot(0)) as i64;
+            i64::from(self.entry_count()) * Layout::CHAIN_BYTES as i64;
         deltas[Relocation::Application as usize] = module.wrapping_sub(moved);
         deltas[Relocation::Routines as usize] =
             (at.routines.0.wrapping_sub(header.routines) as i64).wrapping_sub(moved);

@@ -12,6 +12,7 @@
 
 pub mod addr;
 pub mod block;
+pub mod code_cache;
 pub mod context;
 pub mod counters;
 pub mod emit;
@@ -33,6 +34,7 @@ pub mod routines;
 
 pub use addr::{AppPc, CachePc};
 pub use block::CodeSource;
+pub use code_cache::CodeCache;
 pub use context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
 pub use counters::Counters;
 pub use fragment::{Entry, EntryId, Fragment, FragmentId, Unit};

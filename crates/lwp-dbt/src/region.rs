@@ -10,16 +10,14 @@ use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Decoding, Emulated, Terminator};
+use crate::code_cache::CodeCache;
 use crate::context::{Layout, SyscallClass};
-use crate::counters::Counters;
 use crate::emit::{Emitter, Output, TOUCH_BYTES, WatchedShape};
 
-use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
-use crate::image::Placed;
-use crate::packed::Fragments;
-use crate::pieces::{Piece, Pieces};
+use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
+use crate::image::{CodeTarget, Image, ImageError, Placement};
+use crate::pieces::Piece;
 use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
-use crate::points::Points;
 use crate::prepared;
 use crate::routines::Routines;
 
@@ -87,7 +85,7 @@ pub struct Region {
     pub rest: Vec<Ahead>,
 }
 
-/// Everything that has been translated for a family of address spaces of one layout.
+/// A translator for address spaces of one layout, with the code that it has translated.
 #[derive(Debug)]
 pub struct Translator {
     pub(crate) plan: Plan,
@@ -99,16 +97,8 @@ pub struct Translator {
     /// The data cache, where one is watched.
     shape: WatchedShape,
     classes: Box<[SyscallClass; 512]>,
-    pub(crate) fragments: Fragments,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) counters: Counters,
-    pub(crate) points: Points,
-    /// Every piece of code by its start address.
-    pub(crate) pieces: Pieces,
-    /// Images in place, ascending by their first fragment.
-    pub(crate) placed: Vec<Arc<Placed>>,
-    /// Heads made for fragments of images.
-    pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
+    /// Everything translated so far.
+    pub(crate) cache: CodeCache,
     /// Blocks decoded for this region: also looked at for the liveness of flags.
     decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
     /// Blocks whose memory can be used again.
@@ -191,13 +181,7 @@ impl Translator {
             emulated,
             shape: WatchedShape::default(),
             classes,
-            fragments: Fragments::default(),
-            entries: Vec::new(),
-            counters: Counters::default(),
-            points: Points::default(),
-            pieces: Pieces::default(),
-            placed: Vec::new(),
-            late_heads: FxHashMap::default(),
+            cache: CodeCache::default(),
             spare: Vec::new(),
             used: Output::default(),
             decoded: FxHashMap::default(),
@@ -266,50 +250,29 @@ impl Translator {
         self.emulated
     }
 
-    /// The fragment with this number.
-    pub fn fragment(&self, id: FragmentId) -> Fragment {
-        match self.placed_of(id) {
-            Some(placed) => placed.fragment(id, self.late_heads.get(&id).copied()),
-            None => self.fragments.get(id),
-        }
+    /// Returns everything translated so far.
+    pub fn cache(&self) -> &CodeCache {
+        &self.cache
     }
 
-    /// Whether there is a fragment with this number.
-    pub fn has_fragment(&self, id: FragmentId) -> bool {
-        self.placed_of(id).is_some() || (id.0 as usize) < self.fragments.len()
+    /// Puts `image` in place as the content of `unit`; see [`CodeCache::restore`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CodeCache::restore`].
+    pub fn restore(
+        &mut self,
+        unit: &mut Unit,
+        image: Image,
+        at: Placement,
+        to: &CodeTarget<'_>,
+    ) -> Result<(), ImageError> {
+        self.cache.restore(unit, image, at, to)
     }
 
-    /// Where a direct branch enters a fragment, if it has such a place.
-    pub fn head_of(&self, id: FragmentId) -> Option<CachePc> {
-        match self.placed_of(id) {
-            Some(placed) => self.late_heads.get(&id).copied().or_else(|| placed.head(id)),
-            None => self.fragments.head(id),
-        }
-    }
-
-    /// The entry with this number.
-    pub fn entry(&self, id: EntryId) -> &Entry {
-        &self.entries[id.0 as usize]
-    }
-
-    /// How many entries there are; chain slots in use.
-    pub fn entry_count(&self) -> u32 {
-        self.entries.len() as u32
-    }
-
-    /// How many fragments there are.
-    pub fn fragment_count(&self) -> usize {
-        self.fragments.len()
-    }
-
-    /// What one increment of each counter stands for, by counter.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    /// Keeps what each counter counts: before anything is translated or restored.
+    /// Keeps the role of each counter. Comes before anything is translated or restored.
     pub fn keep_roles(&mut self) {
-        self.counters.keep_roles();
+        self.cache.counters.keep_roles();
     }
 
     /// Where execution of `pc` continues in translated code, translating it if need be.
@@ -341,7 +304,7 @@ impl Translator {
             room: sink.room(),
         };
         work.emitter.watch.shape = self.shape;
-        let before = self.fragments.len();
+        let before = self.cache.fragments.len();
         self.trace(&mut work, Ahead { pc, entry, doubt: limits.doubt }, limits);
         if !work.unit.has_fragment(pc) {
             self.forget_decoded();
@@ -364,7 +327,7 @@ impl Translator {
         Region {
             head: Some(head),
             entries: work.entries,
-            fragments: self.fragments.len() - before,
+            fragments: self.cache.fragments.len() - before,
             rest: work.queue.drain().filter(|it| !work.unit.has(*it)).chain(work.foreign).collect(),
         }
     }
@@ -480,17 +443,17 @@ impl Translator {
     }
 
     fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {
-        self.counters.push(weights, role)
+        self.cache.counters.push(weights, role)
     }
 
     /// Ends the piece of the fragment emitted last, if it is still open.
     fn close_fragment(&mut self, work: &mut Work<'_>) {
         let Some(&id) = work.created.last() else { return };
-        let Fragment { pc, start, len, .. } = self.fragments.get(id);
+        let Fragment { pc, start, len, .. } = self.cache.fragments.get(id);
         if len != 0 {
             return;
         }
-        self.fragments.set_len(id, (work.emitter.here().0 - start.0) as u32);
+        self.cache.fragments.set_len(id, (work.emitter.here().0 - start.0) as u32);
         self.close_piece(&work.emitter, start, pc, Some(id));
     }
 
@@ -503,8 +466,8 @@ impl Translator {
         fragment: Option<FragmentId>,
     ) {
         let len = (emitter.here().0 - start.0) as u32;
-        let points = self.points.add(&emitter.out.points);
-        self.pieces.insert(start, Piece { len, pc, fragment, points });
+        let points = self.cache.points.add(&emitter.out.points);
+        self.cache.pieces.insert(start, Piece { len, pc, fragment, points });
     }
 }
 

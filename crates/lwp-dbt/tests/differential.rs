@@ -131,8 +131,8 @@ impl Lab {
         for &entry in &snippet.entries {
             regions.extend(bench.translate_all(entry, true, limit));
         }
-        let mut fragments = (0..bench.translator.fragment_count() as u32).map(FragmentId);
-        if fragments.any(|id| bench.translator.fragment(id).weights == Weights::default()) {
+        let mut fragments = (0..bench.translator.cache().fragment_count() as u32).map(FragmentId);
+        if fragments.any(|id| bench.translator.cache().fragment(id).weights == Weights::default()) {
             self.hosted += 1;
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl Lab {
             (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
         ];
         memory.extend(bench.low_window(&regions));
-        let counters = bench.translator.counters();
+        let counters = bench.translator.cache().counters();
         let observed = [
             (DATA.start, Data::BYTES as usize),
             (CONTEXT + Slot::AppGs as u64, 8),

@@ -138,8 +138,8 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
         let ids = [a.unit.fragment_at(pc), b.unit.fragment_at(pc)];
         assert_eq!(ids[0].is_some(), ids[1].is_some(), "{pc:?}");
         if let [Some(x), Some(y)] = ids {
-            assert_eq!(a.translator.fragment(x), b.translator.fragment(y));
-            assert_eq!(a.translator.head_of(x), b.translator.head_of(y));
+            assert_eq!(a.translator.cache().fragment(x), b.translator.cache().fragment(y));
+            assert_eq!(a.translator.cache().head_of(x), b.translator.cache().head_of(y));
         }
         assert_eq!(a.unit.entry_at(pc), b.unit.entry_at(pc), "{pc:?}");
     }
@@ -147,21 +147,21 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
         let [x, y] = [a, b].map(|bench| bench.translator.state_at(pc));
         assert_eq!(x.map(|(state, _)| state), y.map(|(state, _)| state), "{pc:?}");
         let [x, y] = [(a, x), (b, y)].map(|(bench, found)| {
-            found.and_then(|(_, id)| id).map(|id| bench.translator.fragment(id))
+            found.and_then(|(_, id)| id).map(|id| bench.translator.cache().fragment(id))
         });
         assert_eq!(x, y, "{pc:?}");
     }
-    for id in (0..a.translator.entry_count()).map(EntryId) {
-        assert_eq!(a.translator.entry(id), b.translator.entry(id));
+    for id in (0..a.translator.cache().entry_count()).map(EntryId) {
+        assert_eq!(a.translator.cache().entry(id), b.translator.cache().entry(id));
     }
-    let weights = |bench: &Bench| bench.translator.counters().iter().collect::<Vec<_>>();
+    let weights = |bench: &Bench| bench.translator.cache().counters().iter().collect::<Vec<_>>();
     assert_eq!(weights(a), weights(b));
     assert_eq!(roles(a), roles(b));
 }
 
 /// Weights are the same however they are looked up.
 fn assert_ascending(bench: &Bench) {
-    let counters = bench.translator.counters();
+    let counters = bench.translator.cache().counters();
     let last = counters.len();
     let mut ascending = counters.ascending();
     for number in (0..last).chain([0, last / 2, last / 3, last, last + 5]) {
@@ -171,7 +171,7 @@ fn assert_ascending(bench: &Bench) {
 
 /// What each counter counts, with fragments by their pcs.
 fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppPc>)> {
-    let pc = |id| bench.translator.fragment(id).pc;
+    let pc = |id| bench.translator.cache().fragment(id).pc;
     let role = |role: Option<Role>| {
         let role = role.expect("kept");
         let (fragment, from) = match role {
@@ -181,7 +181,7 @@ fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppP
         };
         (std::mem::discriminant(&role), pc(fragment), from.map(pc))
     };
-    bench.translator.counters().roles().map(role).collect()
+    bench.translator.cache().counters().roles().map(role).collect()
 }
 
 /// A module is kept once, wherever it is mapped.
@@ -282,8 +282,8 @@ fn an_image_is_what_translating_in_its_place_gives() {
             assert_eq!(moved.cache.bytes, there.cache.bytes, "seed {seed}");
             assert_alike(&moved, &there, (start.0, end.0));
             for (_, id) in there.unit.entries.iter() {
-                let stub = there.translator.entry(*id).stub;
-                assert_eq!(moved.translator.restored_entry(stub), Some(*id));
+                let stub = there.translator.cache().entry(*id).stub;
+                assert_eq!(moved.translator.cache().restored_entry(stub), Some(*id));
             }
             // Both go on alike, and are frozen alike.
             translate(&mut moved, &SECOND);
@@ -311,7 +311,9 @@ fn displacements_that_do_not_reach_are_refused() {
     let refused = far.translator.restore(&mut far.unit, parsed, at, &to);
     assert!(matches!(refused, Err(lwp_dbt::ImageError::Reach { .. })), "{refused:?}");
     // Nothing has changed.
-    assert!(far.translator.counters().is_empty() && far.translator.entry_count() == 0);
+    assert!(
+        far.translator.cache().counters().is_empty() && far.translator.cache().entry_count() == 0
+    );
     assert!(!far.unit.has_fragment(AppPc(CODE)));
 }
 
@@ -346,20 +348,23 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         let inside = |pc: CachePc| (at.code.0..at.code.0 + code.len() as u64).contains(&pc.0);
         for pc in (CODE..CODE + 1200).step_by(3).map(AppPc) {
             if let Some(id) = bench.unit.fragment_at(pc) {
-                let fragment = bench.translator.fragment(id);
+                let fragment = bench.translator.cache().fragment(id);
                 assert!(inside(fragment.join) && fragment.head.is_none_or(inside));
             }
             if let Some(id) = bench.unit.entry_at(pc)
-                && id.0 < bench.translator.entry_count()
+                && id.0 < bench.translator.cache().entry_count()
             {
-                let stub = bench.translator.entry(id).stub;
+                let stub = bench.translator.cache().entry(id).stub;
                 assert!(inside(stub) || stub.0 < at.code.0);
             }
         }
         for pc in (at.code.0..at.code.0 + code.len() as u64).map(CachePc) {
             bench.translator.state_at(pc);
         }
-        assert_eq!(bench.translator.counters().iter().count(), bench.translator.counters().len());
+        assert_eq!(
+            bench.translator.cache().counters().iter().count(),
+            bench.translator.cache().counters().len()
+        );
         bench.cache.bytes.extend(&code);
         let end = bench.cache.bytes.len().next_multiple_of(64);
         bench.cache.bytes.resize(end, 0xcc);

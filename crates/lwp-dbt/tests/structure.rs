@@ -104,7 +104,7 @@ fn decode(bytes: &[u8], ip: u64) -> Instruction {
 }
 
 fn fragments(bench: &Bench) -> impl Iterator<Item = FragmentId> {
-    (0..bench.translator.fragment_count() as u32).map(FragmentId)
+    (0..bench.translator.cache().fragment_count() as u32).map(FragmentId)
 }
 
 /// Checks everything that holds for any translated code. Returns how many rip-relative operands were
@@ -124,7 +124,7 @@ fn check(bench: &Bench) -> usize {
             let (state, id) =
                 found.unwrap_or_else(|| panic!("no state at {pc:#x}: {instruction:?}"));
             if let (PcSource::Known(known), Some(id)) = (state.pc, id) {
-                let fragment = bench.translator.fragment(id);
+                let fragment = bench.translator.cache().fragment(id);
                 let end = fragment.pc.offset(u64::from(fragment.app_len));
                 let inside = (fragment.pc..=end).contains(&known) || known == fragment.target;
                 assert!(inside, "{pc:#x}: {known:?} is not of {fragment:?}");
@@ -149,7 +149,7 @@ fn check(bench: &Bench) -> usize {
     let mut compared = 0;
     let mut expected = Weights::default();
     for id in fragments(bench) {
-        let fragment = bench.translator.fragment(id);
+        let fragment = bench.translator.cache().fragment(id);
         if fragment.weights == Weights::default() {
             // Left to the host: it must have a reason.
             assert!(needs_the_host(bench, &fragment), "{fragment:?} could be translated");
@@ -172,12 +172,12 @@ fn check(bench: &Bench) -> usize {
     }
     if bench.translator.plan().counts() {
         let mut sum = Weights::default();
-        let counters = bench.translator.counters();
+        let counters = bench.translator.cache().counters();
         for (weights, role) in counters.iter().zip(counters.roles()) {
             match role.unwrap() {
                 // A head's, which charges instead of the fragment's own counter.
-                Role::Runs(id) if bench.translator.fragment(id).charged_first => {
-                    assert_eq!(weights, bench.translator.fragment(id).weights);
+                Role::Runs(id) if bench.translator.cache().fragment(id).charged_first => {
+                    assert_eq!(weights, bench.translator.cache().fragment(id).weights);
                 }
                 _ => sum = sum.plus(weights),
             }
@@ -186,7 +186,7 @@ fn check(bench: &Bench) -> usize {
         sum.conditional_taken = 0;
         assert_eq!(sum, expected);
     } else {
-        assert!(bench.translator.counters().is_empty());
+        assert!(bench.translator.cache().counters().is_empty());
     }
     compared
 }
@@ -290,9 +290,10 @@ fn long_runs_are_cut() {
     assert_eq!(everywhere(&[&[0x90; 300][..], &[0xc3]].concat()), 0);
     let mut bench = bench(Plan::Exact, Checks::None, &[&[0x90; 300][..], &[0xc3]].concat());
     bench.translate_all(CODE, true, 64);
-    let sum: i32 = bench.translator.counters().iter().map(|weights| weights.instructions).sum();
+    let sum: i32 =
+        bench.translator.cache().counters().iter().map(|weights| weights.instructions).sum();
     assert_eq!(sum, 301);
-    assert!(bench.translator.fragment_count() > 1);
+    assert!(bench.translator.cache().fragment_count() > 1);
 }
 
 #[test]
@@ -302,9 +303,11 @@ fn an_operand_out_of_reach_is_left_to_the_host() {
     for plan in ALL_PLANS {
         let mut bench = Bench::new(plan, Checks::None, far, &bytes);
         assert!(bench.translate(far, true, 8).head.is_some());
-        let fragment = bench.translator.fragment(FragmentId(0));
+        let fragment = bench.translator.cache().fragment(FragmentId(0));
         assert_eq!(fragment.weights, Weights::default());
-        assert!(bench.translator.counters().iter().all(|weights| weights == Weights::default()));
+        assert!(
+            bench.translator.cache().counters().iter().all(|weights| weights == Weights::default())
+        );
     }
 }
 
@@ -341,7 +344,7 @@ fn foreseen(code: &[u8], start: u64, words: &[u64], width: usize) -> Vec<u64> {
     let Bench { unit, cache, translator, .. } = &mut bench;
     let region = translator.translate(unit, &mut source, cache, AppPc(CODE), false, limits);
     let mut found: Vec<u64> =
-        region.entries.iter().map(|entry| translator.entry(*entry).pc.0 - CODE).collect();
+        region.entries.iter().map(|entry| translator.cache().entry(*entry).pc.0 - CODE).collect();
     found.sort_unstable();
     found
 }
@@ -481,7 +484,12 @@ fn code_that_gives_notice_is_not_compared() {
         let mut bench = Bench::new(Plan::Exact, checks, CODE, &code);
         bench.app.gives_notice = gives_notice;
         bench.translate(CODE, true, 8).head.unwrap();
-        bench.unit.fragments.values().map(|id| bench.translator.fragment(*id).len).sum::<u32>()
+        bench
+            .unit
+            .fragments
+            .values()
+            .map(|id| bench.translator.cache().fragment(*id).len)
+            .sum::<u32>()
     };
     let notified = lengths(Checks::Notified, false);
     assert_eq!(lengths(Checks::SelfCheck, true), notified);

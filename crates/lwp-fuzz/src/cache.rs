@@ -84,7 +84,7 @@ pub fn image(bytes: &[u8]) {
     for pc in (CODE..CODE + 300).map(AppPc) {
         if let Some(id) = bench.unit.fragment_at(pc) {
             assert!(
-                inside.contains(&bench.translator.fragment(id).join.0),
+                inside.contains(&bench.translator.cache().fragment(id).join.0),
                 "{pc:?} leads elsewhere"
             );
         }

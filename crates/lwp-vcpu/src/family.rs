@@ -348,8 +348,9 @@ impl Family {
 
     /// Whether there are too few counters or entries for another region.
     fn out_of_numbers(&self) -> bool {
-        self.translator.counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
-            || u64::from(self.translator.entry_count()) + 4096 > lwp_dbt::Layout::MAX_ENTRIES
+        self.translator.cache().counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
+            || u64::from(self.translator.cache().entry_count()) + 4096
+                > lwp_dbt::Layout::MAX_ENTRIES
     }
 
     /// Whether something that every address space has too little of is used up.
@@ -381,7 +382,7 @@ impl Family {
             return Region::default();
         }
         // Entries made by this translation must find their chain slots filled.
-        self.fill_chains(self.translator.entry_count() + 2048);
+        self.fill_chains(self.translator.cache().entry_count() + 2048);
         let module = &mut self.modules[id.0 as usize];
         let mut source = ModuleCode {
             tid,
@@ -396,10 +397,10 @@ impl Family {
             self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
         if changes {
             self.arenas[arena].reserve_stubs(region.fragments);
-            let count = self.translator.fragment_count();
+            let count = self.translator.cache().fragment_count();
             for number in count - region.fragments..count {
                 let id = FragmentId(number as u32);
-                let fragment = self.translator.fragment(id);
+                let fragment = self.translator.cache().fragment(id);
                 let end = fragment.pc.0 + u64::from(fragment.app_len);
                 for page in pages_of((fragment.pc.0, end)) {
                     module.made_of.entry(page).or_default().push(id);
@@ -409,7 +410,7 @@ impl Family {
         note_origins(&mut self.origins, &self.translator, id, &mut source);
         for &entry in &region.entries {
             module.entries.push(entry);
-            self.stubs.insert(self.translator.entry(entry).stub.0, entry);
+            self.stubs.insert(self.translator.cache().entry(entry).stub.0, entry);
         }
         region
     }
@@ -425,7 +426,7 @@ impl Family {
     /// The entry with its stub at `address`.
     pub fn entry_of_stub(&self, address: u64) -> Option<EntryId> {
         let new = self.stubs.get(&address).copied();
-        new.or_else(|| self.translator.restored_entry(CachePc(address)))
+        new.or_else(|| self.translator.cache().restored_entry(CachePc(address)))
     }
 
     /// Makes sure that there is room for a region of this unit in one of its lots.
@@ -466,7 +467,7 @@ impl Family {
         }
         let has = |module: &Module| module.unit.has_restored(id);
         let number = self.modules.iter().position(has)?;
-        let fragment = self.translator.fragment(id);
+        let fragment = self.translator.cache().fragment(id);
         let mut bytes = vec![0; usize::from(fragment.app_len)];
         let kept = self.modules[number].kept.as_ref()?;
         kept.read(fragment.pc.0, &mut bytes).then(|| (UnitId(number as u32), bytes.into()))
@@ -474,7 +475,7 @@ impl Family {
 
     /// The fragment whose not-taken edge leads to `id`.
     pub fn before_edge(&self, id: FragmentId) -> Option<FragmentId> {
-        self.translator.counters().roles().find_map(|role| match role? {
+        self.translator.cache().counters().roles().find_map(|role| match role? {
             Role::RunsBehind { into, from } if into == id => Some(from),
             _ => None,
         })
@@ -505,8 +506,8 @@ fn note_origins(
     source: &mut ModuleCode<'_>,
 ) {
     let Some(origins) = origins else { return };
-    for number in origins.fragments()..translator.fragment_count() {
-        let fragment = translator.fragment(FragmentId(number as u32));
+    for number in origins.fragments()..translator.cache().fragment_count() {
+        let fragment = translator.cache().fragment(FragmentId(number as u32));
         let mut bytes = vec![0; usize::from(fragment.app_len)];
         let read = source.read_code(fragment.pc, &mut bytes);
         origins.push(id, &bytes[..read]);

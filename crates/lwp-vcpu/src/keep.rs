@@ -196,7 +196,7 @@ impl Family {
             Plan::Exact => 1,
             Plan::Calls => 2,
         };
-        let roles = u64::from(self.translator.counters().has_roles());
+        let roles = u64::from(self.translator.cache().counters().has_roles());
         let emulated = self.translator.emulated();
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
@@ -237,8 +237,8 @@ impl Family {
     /// Puts an image into a lot of its own.
     fn place(&mut self, id: UnitId, image: FileMap) -> Option<()> {
         let image = Image::parse(Box::new(image)).ok()?;
-        let entries = u64::from(self.translator.entry_count()) + image.entries() as u64;
-        let counters = (self.translator.counters().len() + image.counters()) as u64;
+        let entries = u64::from(self.translator.cache().entry_count()) + image.entries() as u64;
+        let counters = (self.translator.cache().counters().len() + image.counters()) as u64;
         if entries + 4096 > lwp_dbt::Layout::MAX_ENTRIES || counters + 4096 > MAX_COUNTERS {
             return None;
         }
@@ -248,7 +248,7 @@ impl Family {
         let arena = self.arena_near(extent)?;
         let least = (len + LEAST_LOT).next_multiple_of(4096);
         let mut lot = self.arenas[arena].lot(lot_for(module.code_bytes).max(least), least)?;
-        let first = self.translator.entry_count();
+        let first = self.translator.cache().entry_count();
         self.fill_chains(first + image.entries() as u32 + 2048);
         let at = Placement {
             code: CachePc(lot.address),
@@ -271,7 +271,7 @@ impl Family {
         lot.used = len.next_multiple_of(64);
         let module = &mut self.modules[id.0 as usize];
         module.lot = Some((lot, true));
-        let last = self.translator.entry_count();
+        let last = self.translator.cache().entry_count();
         module.entries.extend((first..last).map(lwp_dbt::EntryId));
         Some(())
     }

@@ -401,7 +401,7 @@ impl Machine {
         }
         let unit = &family.modules[range.unit.0 as usize].unit;
         if let Some(id) = unit.fragment_at(pc)
-            && let Some(head) = family.translator.head_of(id)
+            && let Some(head) = family.translator.cache().head_of(id)
         {
             match unit.entry_at(pc) {
                 Some(entry) if indirect => {
@@ -727,7 +727,7 @@ pub fn drop_code(
 const MOST_LINKS: usize = 1 << 12;
 
 fn triple(translator: &lwp_dbt::Translator, entry: EntryId) -> [u64; 3] {
-    let data = translator.entry(entry);
+    let data = translator.cache().entry(entry);
     let low = translator.layout();
     [low.table_slot(data.pc.0), low.chain_slot(entry.0), data.stub.0]
 }

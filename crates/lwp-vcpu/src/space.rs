@@ -219,7 +219,8 @@ impl Space {
 
     /// Notes that `entry` is going into the table; false if it is there already, or is not to be there.
     fn mark_inserted(&mut self, family: &Family, entry: EntryId) -> bool {
-        if !self.withheld.is_empty() && self.withheld.contains(&family.translator.entry(entry).pc.0)
+        if !self.withheld.is_empty()
+            && self.withheld.contains(&family.translator.cache().entry(entry).pc.0)
         {
             return false;
         }
@@ -291,13 +292,13 @@ impl Space {
         let entries = family.module(unit).entries.clone();
         let mut gone = Vec::new();
         for entry in entries {
-            let pc = family.translator.entry(entry).pc.0;
+            let pc = family.translator.cache().entry(entry).pc.0;
             if (range.0..range.1).contains(&pc) && self.take_inserted(entry) {
                 gone.push(entry);
             }
         }
         if let Some(fresh) = self.fresh.get_mut(&unit) {
-            let left = |entry: &EntryId| family.translator.entry(*entry).pc.0;
+            let left = |entry: &EntryId| family.translator.cache().entry(*entry).pc.0;
             fresh.retain(|entry| !(range.0..range.1).contains(&left(entry)));
         }
         self.offered.remove(&unit);

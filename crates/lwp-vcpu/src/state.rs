@@ -204,7 +204,7 @@ impl Machine {
         self.note_unfinished(tid, state, fragment);
         if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
             if charged && let Some((_, family)) = self.space_of(tid) {
-                correction.add(family.translator.fragment(id).weights.negated(), 1);
+                correction.add(family.translator.cache().fragment(id).weights.negated(), 1);
             }
             correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
         }
@@ -223,7 +223,7 @@ impl Machine {
         if state.edge_pending {
             // As long as the fragment is not charged, the edge is that of the one before.
             let from = self.space_of(tid).and_then(|(_, family)| {
-                let first = PcSource::Known(family.translator.fragment(id).pc);
+                let first = PcSource::Known(family.translator.cache().fragment(id).pc);
                 let uncharged = matches!(state.partial, Some((_, false))) || state.pc == first;
                 if uncharged { family.before_edge(id) } else { Some(id) }
             });

@@ -158,8 +158,11 @@ impl Layout {
         self.low + 0x21_f000
     }
 
+    /// Bytes of one chain slot.
+    pub const CHAIN_BYTES: u64 = 8;
+
     /// Address of chain slot `entry`.
     pub fn chain_slot(self, entry: u32) -> u64 {
-        self.low + Self::FIXED_BYTES + u64::from(entry) * 8
+        self.low + Self::FIXED_BYTES + u64::from(entry) * Self::CHAIN_BYTES
     }
 }

@@ -36,7 +36,7 @@ impl Translator {
         if let Some((id, bytes)) = unit.cuts.get(&(pc, most as u8))
             && **bytes == *block.bytes
         {
-            return Some((self.fragment(*id).start, *id));
+            return Some((self.cache.fragment(*id).start, *id));
         }
         let routines = Arc::clone(&self.routines);
         let at = (sink.position().0, sink.routines_at().0);
@@ -54,7 +54,7 @@ impl Translator {
         if work.room < self.fragment_room() {
             return None;
         }
-        let id = FragmentId(self.fragments.len() as u32);
+        let id = FragmentId(self.cache.fragments.len() as u32);
         let start = work.emitter.here();
         work.emitter.start_piece();
         work.emitter.fragment = Some(id);
@@ -66,7 +66,7 @@ impl Translator {
         }
         work.emitter.cut_terminator(&block, self.lwp_of(work.unit)).ok()?;
         let len = (work.emitter.here().0 - start.0) as u32;
-        self.fragments.push(Fragment {
+        self.cache.fragments.push(Fragment {
             pc,
             app_len: block.bytes.len() as u16,
             instructions: block.instructions() as u16,

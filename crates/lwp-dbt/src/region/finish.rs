@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 impl Translator {
     pub(super) fn new_entry(&mut self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
-        let id = EntryId(self.entries.len() as u32);
-        self.entries.push(Entry { pc, stub: CachePc(0) });
+        let id = EntryId(self.cache.entries.len() as u32);
+        self.cache.entries.push(Entry { pc, stub: CachePc(0) });
         work.unit.entries.insert(pc, id);
         work.entries.push(id);
         id
@@ -19,13 +19,13 @@ impl Translator {
 
     /// The head of a fragment, made now if it has none.
     pub(super) fn head(&mut self, work: &mut Work<'_>, id: FragmentId) -> CachePc {
-        if let Some(head) = self.head_of(id) {
+        if let Some(head) = self.cache.head_of(id) {
             return head;
         }
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
         // that edge. The head goes behind that charge if it can; if not, it gives back the branch that
         // was then not "not taken".
-        let Fragment { pc, join, charged_first, weights, flags_dead, .. } = self.fragment(id);
+        let Fragment { pc, join, charged_first, weights, flags_dead, .. } = self.cache.fragment(id);
         let head = work.emitter.here();
         work.emitter.start_piece();
         match charged_first {
@@ -44,9 +44,9 @@ impl Translator {
             }
         }
         self.close_piece(&work.emitter, head, pc, Some(id));
-        match self.placed_of(id) {
-            Some(_) => drop(self.late_heads.insert(id, head)),
-            None => self.fragments.set_head(id, head),
+        match self.cache.placed_of(id) {
+            Some(_) => drop(self.cache.late_heads.insert(id, head)),
+            None => self.cache.fragments.set_head(id, head),
         }
         head
     }
@@ -65,7 +65,7 @@ impl Translator {
         let stub = work.emitter.entry_stub(pc, chain);
         work.emitter.jump_to(head);
         self.close_piece(&work.emitter, start, pc, Some(id));
-        self.entries[entry.0 as usize].stub = stub;
+        self.cache.entries[entry.0 as usize].stub = stub;
     }
 
     /// Resolves links, emits stubs and constants, and publishes the region.
@@ -105,7 +105,7 @@ impl Translator {
         let mut patches = Vec::new();
         for index in 0..work.created.len() {
             let id = work.created[index];
-            let pc = self.fragments.get(id).pc;
+            let pc = self.cache.fragments.get(id).pc;
             let sites = work.unit.take_pending(pc);
             if !sites.is_empty() {
                 let head = self.head(work, id);
@@ -157,7 +157,7 @@ impl Translator {
 
     /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.
     pub fn invalidate(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, id: FragmentId) {
-        let Fragment { pc, head, .. } = self.fragments.get(id);
+        let Fragment { pc, head, .. } = self.cache.fragments.get(id);
         if unit.fragments.get(&pc) == Some(&id) {
             unit.fragments.remove(&pc);
         }

@@ -48,7 +48,7 @@ impl Translator {
         arrival: Arrival,
         entry: bool,
     ) -> Option<Next> {
-        let id = FragmentId(self.fragments.len() as u32);
+        let id = FragmentId(self.cache.fragments.len() as u32);
         let flags_dead = self.flags_dead(work, block.pc, 2);
         let mut weights = weights(block);
         let private = work.unit.checks != Checks::None;
@@ -73,7 +73,7 @@ impl Translator {
             let entry = self.new_entry(work, block.pc);
             let chain = self.layout.chain_slot(entry.0);
             let stub = work.emitter.entry_stub(block.pc, chain);
-            self.entries[entry.0 as usize].stub = stub;
+            self.cache.entries[entry.0 as usize].stub = stub;
         }
         let head = (!merged).then(|| open_head(work));
         let join = work.emitter.here();
@@ -139,7 +139,7 @@ impl Translator {
                     true => NOT_TAKEN,
                     false => Weights::default(),
                 };
-                self.counters.set(charge.counter, left);
+                self.cache.counters.set(charge.counter, left);
                 work.emitter.count(charge.counter, false, charge.before);
             }
             work.emitter.ask(RequestKind::Step, block.pc);
@@ -148,7 +148,7 @@ impl Translator {
             instructions = 1;
             None
         });
-        self.fragments.push(Fragment {
+        self.cache.fragments.push(Fragment {
             pc: block.pc,
             app_len: block.bytes.len() as u16,
             instructions: instructions as u16,

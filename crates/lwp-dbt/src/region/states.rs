@@ -2,16 +2,25 @@
 
 use super::Translator;
 use crate::addr::{AppPc, CachePc};
+use crate::code_cache::CodeCache;
 use crate::fragment::{Fragment, FragmentId};
 use crate::recipe::{AppState, Commit, PcSource, Point, Spills, bits, lookup};
 
 impl Translator {
-    /// The application's state at `pc` in an arena, and the fragment it belongs to.
+    /// Returns the application's state at `pc` in an arena, and the fragment it belongs to.
     pub fn state_at(&self, pc: CachePc) -> Option<(AppState, Option<FragmentId>)> {
+        self.cache.state_at(pc, self.profiles())
+    }
+}
+
+impl CodeCache {
+    /// Returns the application's state at `pc` in an arena, and the fragment it belongs to; `profiles`
+    /// says whether profiling is on in the threads that run this code.
+    fn state_at(&self, pc: CachePc, profiles: bool) -> Option<(AppState, Option<FragmentId>)> {
         if let Some(placed) = self.placed.iter().find(|placed| placed.contains(pc)) {
             let (base, point, id) = placed.point_at(pc)?;
             let fragment = id.map(|id| self.fragment(id));
-            return Some((app_state(base, fragment.as_ref(), point, self.profiles()), id));
+            return Some((app_state(base, fragment.as_ref(), point, profiles), id));
         }
         let (start, piece) = self.pieces.at_or_before(pc)?;
         let offset = (pc.0 - start.0) as u32;
@@ -20,7 +29,7 @@ impl Translator {
         }
         let point = lookup(self.points.get(piece.points), offset)?;
         let fragment = piece.fragment.map(|id| self.fragment(id));
-        Some((app_state(piece.pc, fragment.as_ref(), point, self.profiles()), piece.fragment))
+        Some((app_state(piece.pc, fragment.as_ref(), point, profiles), piece.fragment))
     }
 }
 

@@ -194,7 +194,7 @@ impl Bench {
         // An entry goes to the head of its slot's chain.
         let mut heads = std::collections::HashMap::new();
         for id in regions.iter().flat_map(|region| &region.entries) {
-            let entry = self.translator.entry(*id);
+            let entry = self.translator.cache().entry(*id);
             let slot = layout.table_slot(entry.pc.0);
             let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
             memory.push((layout.chain_slot(id.0), old.to_le_bytes().to_vec()));

@@ -46,7 +46,7 @@ impl Family {
         let module = &mut self.modules[id.0 as usize];
         let made = module.made_of.remove(&page).unwrap_or_default();
         for fragment in made {
-            let pc = self.translator.fragment(fragment).pc;
+            let pc = self.translator.cache().fragment(fragment).pc;
             let unit = &self.modules[id.0 as usize].unit;
             if unit.fragments.get(&pc) == Some(&fragment) {
                 self.cut_off(id, arena, fragment);
@@ -62,7 +62,7 @@ impl Family {
         let stale: Vec<FragmentId> = made_of(module, range)
             .into_iter()
             .filter(|&id| {
-                let Fragment { pc, app_len, .. } = self.translator.fragment(id);
+                let Fragment { pc, app_len, .. } = self.translator.cache().fragment(id);
                 module.unit.fragments.get(&pc) == Some(&id)
                     && pc.0 < range.1
                     && range.0 < pc.0 + u64::from(app_len)

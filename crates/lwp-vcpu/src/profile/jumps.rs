@@ -98,7 +98,7 @@ impl Profiler {
     /// The instruction that a fragment ends with.
     fn site(&mut self, family: &mut Family, pid: i32, id: FragmentId) -> Option<Place> {
         let (unit, bytes) = family.origin_of(id)?;
-        let last = last_of(family.translator.fragment(id).pc, &bytes)?;
+        let last = last_of(family.translator.cache().fragment(id).pc, &bytes)?;
         let module = Some(self.module(family, pid, unit));
         Some(Place { module, address: last.ip() })
     }
@@ -168,7 +168,7 @@ impl Machine {
             self.lwp_give_back(tid, high, low);
         }
         let kept = self.make_room(slot);
-        let counters = self.space_of(tid)?.1.translator.counters();
+        let counters = self.space_of(tid)?.1.translator.cache().counters();
         let calls: Vec<(FragmentId, u64, i64)> = kept
             .into_iter()
             .filter_map(|(site, target, count)| {
