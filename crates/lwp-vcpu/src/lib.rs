@@ -24,6 +24,7 @@ mod elf;
 mod emulate;
 mod events;
 mod exec;
+mod exit;
 mod family;
 mod first_stack;
 mod huge_table;

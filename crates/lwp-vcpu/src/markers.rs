@@ -12,6 +12,7 @@ use lwp_ptrace::{Tid, memory};
 
 use crate::config::{Markers, Plan};
 use crate::contexts::Sum;
+use crate::exit::ThreadCx;
 use crate::machine::Machine;
 use crate::profile::Profiler;
 use crate::server::{Backlog, remove_entries};
@@ -106,7 +107,8 @@ impl Machine {
     }
 
     /// The instruction at `pc` is the last one of a marker, and has been counted.
-    pub fn marker(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
+    pub fn marker(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         let Some(marker) = marker_at(tid, pc.0) else {
             // Somebody has changed the code meanwhile.
             self.forged(tid, "a marker where none is");
@@ -119,7 +121,7 @@ impl Machine {
             context.set(Slot::Rax, rax);
             context.set(Slot::Rdx, rdx);
         }
-        self.after_instruction(tid, slot, pc, marker.last_bytes(), alone)
+        self.after_instruction(cx, pc, marker.last_bytes())
     }
 
     /// The same where the host is to execute the instruction at the application's pc, which has not been

@@ -23,6 +23,7 @@ use lwp_uarch::{CacheShape, Caches, Hierarchy};
 
 use super::ThreadLwp;
 use crate::contexts::Context;
+use crate::exit::ThreadCx;
 use crate::family::Family;
 use crate::machine::{Machine, Thread};
 use crate::server::Backlog;
@@ -498,13 +499,8 @@ impl Machine {
 
     /// There is no room among the notes for an access at `pc`, whose fragment has been charged for what
     /// follows too.
-    pub fn lwp_notes_full(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        pc: AppPc,
-        alone: bool,
-    ) -> Option<Backlog> {
+    pub fn lwp_notes_full(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         let context = self.contexts.context(slot);
         let id = FragmentId(context.get(Slot::LwpFragment) as u32);
         let index = context.get(Slot::LwpIndex) as u32;
@@ -538,11 +534,11 @@ impl Machine {
         let (high, low) = self.lwp_rest(tid, id, index);
         self.lwp_give_back(tid, high, low);
         if meta & u64::from(META_REPEATS) != 0 {
-            return self.lwp_due(tid, slot, pc, alone);
+            return self.lwp_due(cx, pc);
         }
         match self.watches() {
-            true => self.sample_miss(tid, slot, pc, alone),
-            false => self.lwp_due(tid, slot, pc, alone),
+            true => self.sample_miss(cx, pc),
+            false => self.lwp_due(cx, pc),
         }
     }
 }

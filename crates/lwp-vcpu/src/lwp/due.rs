@@ -14,12 +14,14 @@ use super::known::DueFor;
 use super::memory::TraceeMemory;
 use super::sampler::asked_with;
 use super::{Cut, Executed};
+use crate::exit::ThreadCx;
 use crate::machine::{Machine, Need};
 use crate::server::Backlog;
 
 impl Machine {
     /// The countdown ends in the block at `pc`, which has not begun.
-    pub fn lwp_due(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
+    pub fn lwp_due(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         self.lwp_collect(tid);
         self.filter_samples_at(tid, pc.0);
         self.contexts.context(slot).set(Slot::Kind, RequestKind::Dispatch as u64);
@@ -28,7 +30,7 @@ impl Machine {
             return None;
         };
         if self.watches() {
-            return self.sample_due(tid, slot, pc, &block, alone);
+            return self.sample_due(cx, pc, &block);
         }
         let repeats =
             block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. });
@@ -37,7 +39,7 @@ impl Machine {
             lwp.lines = 1;
         }
         let Some(index) = index else {
-            return self.dispatch(tid, slot, pc, false, alone);
+            return self.dispatch(cx, pc, false);
         };
         // What precedes the instruction on which a fault would be met is executed first.
         let fault = self.lwp_would_fault(tid, &block, index);
@@ -51,12 +53,12 @@ impl Machine {
             return None;
         }
         if alone_only {
-            return self.lwp_emulate(tid, slot, pc, &block, alone);
+            return self.lwp_emulate(cx, pc, &block);
         }
         let event =
             self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref()?.due_for(&block));
         match event {
-            Some(event) => self.lwp_cut_for(tid, slot, pc, index + 1, event, alone),
+            Some(event) => self.lwp_cut_for(cx, pc, index + 1, event),
             None => self.lwp_cut(tid, slot, pc, index + 1, None),
         }
     }
@@ -132,13 +134,12 @@ impl Machine {
     /// The same, to the instruction on which `event` is due; the thread leads itself there where it can.
     fn lwp_cut_for(
         &mut self,
-        tid: Tid,
-        slot: usize,
+        cx: ThreadCx,
         pc: AppPc,
         most: u32,
         event: DueFor,
-        alone: bool,
     ) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         let Some((block, head, lasts)) = self.lwp_make_cut(tid, slot, pc, most) else {
             self.ask_tracer(tid, Need::Step);
             return None;
@@ -150,7 +151,7 @@ impl Machine {
         // It knows the way now. What is left to do is that it finds what follows.
         self.take_cut(tid);
         self.lwp_make_ready(tid, &block);
-        self.dispatch(tid, slot, pc, false, alone)
+        self.dispatch(cx, pc, false)
     }
 
     /// A cut fragment of `most` instructions, which the thread is about to be led to: what it executes,
@@ -203,14 +204,8 @@ impl Machine {
     }
 
     /// Executes the one instruction at `pc` that only the host can, and reports it.
-    fn lwp_emulate(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        pc: AppPc,
-        block: &Block,
-        alone: bool,
-    ) -> Option<Backlog> {
+    fn lwp_emulate(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         let kind = match block.terminator {
             Terminator::Emulate { kind: kind @ (RequestKind::Cpuid | RequestKind::Xgetbv) } => kind,
             _ => {
@@ -227,7 +222,7 @@ impl Machine {
         let next = block.next();
         self.lwp_retire(tid, &Executed::plain(pc.0, next.0));
         self.lwp_publish(tid);
-        self.after_instruction(tid, slot, pc, next.0 - pc.0, alone)
+        self.after_instruction(cx, pc, next.0 - pc.0)
     }
 
     /// The last instruction of a cut fragment has retired and control is at `next`.

@@ -11,6 +11,7 @@ use lwp_ptrace::regs::{Raw, Regs, general, general_value};
 
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
+use crate::exit::ThreadCx;
 use crate::machine::{Machine, Need};
 use crate::server::Backlog;
 
@@ -33,13 +34,8 @@ enum Done {
 
 impl Machine {
     /// Executes the LWP instruction at the request's pc.
-    pub fn lwp_instruction(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        kind: RequestKind,
-        alone: bool,
-    ) -> Option<Backlog> {
+    pub fn lwp_instruction(&mut self, cx: ThreadCx, kind: RequestKind) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         let pc = self.contexts.context(slot).get(Slot::Pc);
         let Some(instruction) = decode(tid, pc) else {
             self.ask_tracer(tid, Need::Step);
@@ -51,7 +47,7 @@ impl Machine {
             Ok(done) => {
                 let charged = !in_cut && matches!(kind, RequestKind::Lwpins | RequestKind::Lwpval);
                 self.lwp_done(tid, in_cut, kind);
-                self.lwp_complete(tid, slot, &instruction, done, charged, alone)
+                self.lwp_complete(cx, &instruction, done, charged)
             }
             Err(fault) => {
                 self.lwp_fault(tid, slot, fault);
@@ -134,13 +130,12 @@ impl Machine {
     /// Retires the instruction, if it has not been charged, and lets the thread go on behind it.
     fn lwp_complete(
         &mut self,
-        tid: Tid,
-        slot: usize,
+        cx: ThreadCx,
         instruction: &Instruction,
         done: Done,
         charged: bool,
-        alone: bool,
     ) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         let (pc, next) = (instruction.ip(), instruction.next_ip());
         if !charged {
             self.lwp_retire(tid, &Executed::plain(pc, next));
@@ -156,7 +151,7 @@ impl Machine {
                 if let Some(old) = old {
                     context.set(Slot::Rax, old);
                 }
-                return self.lwp_switch(tid, slot, AppPc(next), alone);
+                return self.lwp_switch(cx, AppPc(next));
             }
             Done::Inserted(full) => (1, u64::from(full)),
             Done::Stored(block) => (2, block),
@@ -208,7 +203,8 @@ impl Machine {
     }
 
     /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for it.
-    fn lwp_switch(&mut self, tid: Tid, slot: usize, pc: AppPc, alone: bool) -> Option<Backlog> {
+    fn lwp_switch(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
+        let ThreadCx { tid, .. } = cx;
         let thread = self.tasks.threads.get_mut(&tid)?;
         match &thread.lwp {
             Some(lwp) if lwp.unit.is_on() => {
@@ -226,7 +222,7 @@ impl Machine {
                 self.change_side(tid, None);
             }
         }
-        self.dispatch(tid, slot, pc, false, alone)
+        self.dispatch(cx, pc, false)
     }
 
     /// The side of a thread's address space on which `selection` is counted down.

@@ -18,6 +18,7 @@ use super::known::DueFor;
 use super::{Executed, instruction};
 use crate::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
 use crate::contexts::Context;
+use crate::exit::ThreadCx;
 use crate::machine::{Machine, Thread};
 use crate::server::Backlog;
 
@@ -298,14 +299,8 @@ impl Machine {
     }
 
     /// A sample is due in the block at `pc`, which has not begun, or a cut fragment has led to it.
-    pub(super) fn sample_due(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        pc: AppPc,
-        block: &Block,
-        alone: bool,
-    ) -> Option<Backlog> {
+    pub(super) fn sample_due(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         let due = self.sampler(tid).and_then(|(sampler, selection)| sampler.due(block, &selection));
         match due {
             Some((0, events)) => {
@@ -319,19 +314,14 @@ impl Machine {
         match block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. }) {
             // Where misses are sampled the host goes through what it accesses.
             true => self.lwp_cut(tid, slot, pc, 1, None),
-            false => self.dispatch(tid, slot, pc, false, alone),
+            false => self.dispatch(cx, pc, false),
         }
     }
 
     /// The access that the context describes, of the instruction at `pc`, which has not been executed, misses
     /// the data cache, and there was no room for it among the notes: it may be a sample.
-    pub(super) fn sample_miss(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        pc: AppPc,
-        alone: bool,
-    ) -> Option<Backlog> {
+    pub(super) fn sample_miss(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
         self.lwp_collect(tid);
         self.filter_samples_at(tid, pc.0);
         let context = self.contexts.context(slot);
@@ -339,7 +329,7 @@ impl Machine {
         let lines = self.tasks.threads.get(&tid)?.lwp.as_ref()?.lines;
         let (sampler, selection) = self.sampler(tid)?;
         if !selection.admits(pc.0) {
-            return self.dispatch(tid, slot, pc, false, alone);
+            return self.dispatch(cx, pc, false);
         }
         let (due, room) = (sampler.due_by_miss(), sampler.room_for_misses());
         if due != 0 && load {
@@ -350,7 +340,7 @@ impl Machine {
             // Whether one of its misses is the sample is only known afterwards.
             return self.lwp_cut(tid, slot, pc, 1, None);
         }
-        self.dispatch(tid, slot, pc, false, alone)
+        self.dispatch(cx, pc, false)
     }
 
     /// Takes the samples of misses that nobody could foresee, of an instruction that has just been executed.

@@ -1,0 +1,201 @@
+//! System calls that threads make with the host's help.
+
+use lwp_dbt::{AppPc, Lwp, RegionLimits, RequestKind, Slot};
+use lwp_ptrace::Tid;
+
+use super::dispatch::{FIRST, remove_entries};
+use crate::events::wards;
+use crate::family::{Family, UnitId};
+use crate::machine::{Machine, Need};
+use crate::space::Space;
+use crate::syscalls::{self, Before, Effect, Pending};
+
+impl Machine {
+    /// Arranges the system call that the thread is about to make.
+    pub(super) fn syscall(&mut self, tid: Tid, slot: usize) {
+        if syscalls::locks_all(self.contexts.context(slot)) {
+            self.ask_tracer(tid, Need::Lock);
+            return;
+        }
+        let Some(pending) = self.look_at_call(tid, slot) else {
+            self.ask_tracer(tid, Need::Step);
+            return;
+        };
+        self.about_to_read(tid, &pending);
+        let mut pending = pending;
+        if self.stands_in_the_way(tid, slot, &mut pending) {
+            self.ask_tracer(tid, Need::Renewal);
+            return;
+        }
+        let alone = pending.result.is_none() && !self.writes_commands(tid, &pending);
+        if alone && self.run_and_go(tid, slot, &pending) {
+            return;
+        }
+        if let Some(tail) = self.reported_call(tid, slot, pending) {
+            self.contexts.context(slot).answer(tail);
+        }
+    }
+
+    /// Arranges the system call in the context; returns the routine that makes it and reports it. `None`
+    /// where it must be stepped over.
+    pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
+        let mut pending = self.look_at_call(tid, slot)?;
+        if self.stands_in_the_way(tid, slot, &mut pending) {
+            let context = self.contexts.context(slot);
+            syscalls::answer_instead(context, &mut pending, crate::ways::REFUSED);
+        }
+        self.reported_call(tid, slot, pending)
+    }
+
+    /// Looks at a system call before it is made. `None` where it must be stepped over.
+    fn look_at_call(&mut self, tid: Tid, slot: usize) -> Option<Pending> {
+        let mut random = self.processor.random;
+        let mut stream = || {
+            random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            random ^ (random >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        };
+        let context = self.contexts.context(slot);
+        let file = self.processor.random_file.as_ref().map(|(_, path)| path.as_str());
+        let (action, mut pending) = syscalls::before(context, tid, &mut stream, file);
+        self.processor.random = random;
+        if let Some(result) = wards::asked(self, tid, &pending) {
+            pending.result = Some(result);
+        }
+        (action != Before::Step).then_some(pending)
+    }
+
+    /// The routine that makes a call which has been looked at, and reports it.
+    fn reported_call(&mut self, tid: Tid, slot: usize, pending: Pending) -> Option<u64> {
+        let (_, family) = self.space_of(tid)?;
+        let tail = family.routine(family.translator.routines().run);
+        if syscalls::installs_filter(&pending) {
+            self.note_filter(tid, syscalls::filters_all_threads(&pending));
+        }
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+            thread.pending = Some(pending);
+        }
+        let context = self.contexts.context(slot);
+        context.set(Slot::Next, context.get(Slot::Pc).wrapping_add(2));
+        Some(tail)
+    }
+
+    /// Lets the thread make a call and go on behind it, where nothing need be settled. False where
+    /// something must be.
+    fn run_and_go(&mut self, tid: Tid, slot: usize, pending: &Pending) -> bool {
+        if !syscalls::concerns_nobody(pending, |range| self.has_code(tid, range)) {
+            return false;
+        }
+        let Some((_, family)) = self.space_of(tid) else { return false };
+        if matches!(family.translator.lwp(), Lwp::On(_)) {
+            return false;
+        }
+        let tail = family.routine(family.translator.routines().run_and_go);
+        let next = AppPc(self.contexts.context(slot).get(Slot::Pc).wrapping_add(2));
+        let limits = RegionLimits::fragments(FIRST);
+        let Some((head, _)) = self.translation(tid, next, false, limits) else { return false };
+        let context = self.contexts.context(slot);
+        context.set(Slot::Next, next.0);
+        context.set(Slot::Go, head.0);
+        context.answer(tail);
+        true
+    }
+
+    /// A system call filter is about to be in force in this thread, or in all of its process. A
+    /// filter that is then refused leaves the threads to their spinning, which is only slower.
+    fn note_filter(&mut self, tid: Tid, all: bool) {
+        self.tasks.filtered = true;
+        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
+        for thread in self.tasks.threads.values().filter(|thread| all && thread.pid == pid) {
+            self.contexts.context(thread.slot).set(Slot::NoSyscalls, 1);
+        }
+    }
+
+    /// Settles what a system call has done, and says what. The result that the program sees is in its context.
+    pub fn syscall_done(&mut self, tid: Tid) -> Effect {
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Effect::None };
+        let Some(pending) = thread.pending.take() else { return Effect::None };
+        let slot = thread.slot;
+        let context = self.contexts.context(slot);
+        context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
+        context.set(Slot::Rax, result);
+        match effect {
+            Effect::None | Effect::Opened(_) | Effect::Written(..) => {}
+            Effect::Listed(fd, at, bytes) => {
+                let left = self.without_ours(tid, fd, at, bytes);
+                self.contexts.context(slot).set(Slot::Rax, left);
+            }
+            Effect::Mapped(range) => self.code_changed(tid, range, true),
+            Effect::Protected(range) => self.code_changed(tid, range, false),
+            Effect::Unexecutable(range) => self.code_gone(tid, range),
+            Effect::Moved(from, to) => {
+                // Mostly it is data that grows.
+                if self.has_code(tid, from) || self.has_code(tid, to) {
+                    self.code_gone(tid, from);
+                    self.code_changed(tid, to, true);
+                }
+            }
+        }
+        effect
+    }
+
+    /// Executable memory in `range` has been mapped anew, or made executable after it may have been
+    /// written to.
+    fn code_changed(&mut self, tid: Tid, range: (u64, u64), mapped: bool) {
+        self.lwp_forget_cuts();
+        for side in self.all_sides(tid) {
+            let Some((space, family)) = self.caches.side(side) else { continue };
+            let units = space.forget(range);
+            if mapped {
+                space.note_mapped(range);
+            } else {
+                space.note_written(range);
+            }
+            for unit in units {
+                drop_code(tid, space, family, unit, range, false);
+            }
+            // Anonymous code may have been translated before it was known by this range.
+            for unit in space.private_units() {
+                family.invalidate(unit, tid, range, false);
+            }
+        }
+    }
+
+    /// Whether there is code in `range`, as far as is known.
+    fn has_code(&self, tid: Tid, range: (u64, u64)) -> bool {
+        let spaces = self.all_sides(tid);
+        spaces
+            .iter()
+            .any(|side| self.caches.spaces[*side].as_ref().is_some_and(|it| it.has_code(range)))
+    }
+
+    /// `range` can no longer be executed: what was translated of it is cut off, so that going there
+    /// faults as it should.
+    fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
+        self.lwp_forget_cuts();
+        for side in self.all_sides(tid) {
+            let Some((space, family)) = self.caches.side(side) else { continue };
+            for unit in space.forget(range) {
+                drop_code(tid, space, family, unit, range, true);
+            }
+        }
+    }
+}
+
+/// What was translated of `range` is no longer valid, or not where its bytes differ.
+pub fn drop_code(
+    tid: Tid,
+    space: &mut Space,
+    family: &mut Family,
+    unit: UnitId,
+    range: (u64, u64),
+    all: bool,
+) {
+    if family.module(unit).unit.checks == lwp_dbt::Checks::None {
+        // A file's own translation is not at fault; this address space leaves it.
+        let gone = space.leave_unit(family, unit, range);
+        remove_entries(tid, family, &gone);
+    } else {
+        family.invalidate(unit, tid, range, all);
+    }
+}

@@ -1,0 +1,248 @@
+//! Finding or making the translation that a thread goes on with.
+
+use lwp_dbt::{Ahead, AppPc, CachePc, EntryId, Region, RegionLimits, RequestKind, Slot};
+use lwp_ptrace::Tid;
+
+use super::{Backlog, Spare};
+use crate::elf;
+use crate::exit::ThreadCx;
+use crate::family::{Family, UnitId};
+use crate::machine::{Machine, Need};
+use crate::space::{Space, VSYSCALL};
+
+/// Fragments translated before an answer, and for one request in all where there is no other processor.
+pub(super) const FIRST: usize = 8;
+const REGION: usize = 48;
+/// Fragments translated for one request where hand-offs are expensive.
+const CROWDED_REGION: usize = 96;
+/// What is more doubtful than this is not worth translating while a thread waits, nor while none does.
+const MOST_DOUBT: u8 = 8;
+const SPARE_DOUBT: u8 = 12;
+/// How doubtful it is that a function is called because something points to it.
+const FORESEEN: u8 = 11;
+
+/// More entries than share a slot of the indirect table, some of them by chance.
+const MOST_LINKS: usize = 1 << 12;
+
+impl Machine {
+    /// Finds or makes the translation of `pc` and lets the thread go there.
+    pub fn dispatch(&mut self, cx: ThreadCx, pc: AppPc, indirect: bool) -> Option<Backlog> {
+        let ThreadCx { tid, slot, alone } = cx;
+        // A thread that spins is answered as soon as it can be, also where most do not: or else no
+        // probe would ever find that spinning pays again.
+        let spins = self.contexts.context(slot).get(Slot::Spin) != 0;
+        let limits = RegionLimits {
+            fragments: match (alone, spins) {
+                (true, _) => REGION,
+                (false, true) => FIRST,
+                (false, false) => CROWDED_REGION,
+            },
+            doubt: 0,
+            most_doubt: MOST_DOUBT,
+        };
+        let alone = alone || !spins;
+        let Some((head, mut rest)) = self.translation(tid, pc, indirect, limits) else {
+            let need = self.why_not(tid, pc);
+            self.ask_tracer(tid, need);
+            return None;
+        };
+        self.go(tid, slot, pc, head);
+        if self.caches.foresees && !alone {
+            self.foresee(tid, pc, &mut rest);
+        }
+        (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
+    }
+
+    fn why_not(&mut self, tid: Tid, pc: AppPc) -> Need {
+        if let Some((space, family)) = self.space_of(tid)
+            && let Some((_, range)) = space.code_at(family, tid, pc.0)
+        {
+            match family.arena_of(range.unit) {
+                Some(arena) if space.has_arena(arena) && space.lacks_notices(range) => {
+                    return Need::Notices;
+                }
+                Some(arena) if space.has_arena(arena) => {}
+                Some(arena) if space.refuses_arena(arena) => return Need::Renewal,
+                _ => return Need::Arena,
+            }
+        }
+        match self.space_of(tid) {
+            Some((_, family)) if family.is_full() => Need::Renewal,
+            _ => Need::Step,
+        }
+    }
+
+    /// The translation of `pc` in the thread's address space, and what else could be translated.
+    pub(super) fn translation(
+        &mut self,
+        tid: Tid,
+        pc: AppPc,
+        indirect: bool,
+        limits: RegionLimits,
+    ) -> Option<(CachePc, Vec<Ahead>)> {
+        let (space, family) = self.space_of(tid)?;
+        if pc.0 >= VSYSCALL {
+            return None;
+        }
+        // Looking for it may have brought other code to light too.
+        let found = space.code_at(family, tid, pc.0);
+        self.tell_code(self.space_index(tid)?);
+        let (start, range) = found?;
+        let (space, family) = self.space_of(tid)?;
+        if !space.has_arena(family.arena_of(range.unit)?) {
+            return None;
+        }
+        let unit = &family.modules[range.unit.0 as usize].unit;
+        if let Some(id) = unit.fragment_at(pc)
+            && let Some(head) = family.translator.cache().head_of(id)
+        {
+            match unit.entry_at(pc) {
+                Some(entry) if indirect => {
+                    space.add_fresh(range.unit, &[entry]);
+                    return Some((head, Vec::new()));
+                }
+                _ if !indirect => return Some((head, Vec::new())),
+                _ => {}
+            }
+        }
+        if space.lacks_notices(range) {
+            return None;
+        }
+        let code = space.code_to_translate(start, range);
+        let region = family.translate(&code, tid, pc, indirect, limits);
+        space.add_fresh(range.unit, &region.entries);
+        if limits.fragments > FIRST {
+            self.translate_elsewhere(tid, range.unit, &region.rest, limits);
+        }
+        Some((region.head?, region.rest))
+    }
+
+    /// Translates what the code of `unit` is going to reach in other units, where nobody does so in his spare time.
+    fn translate_elsewhere(
+        &mut self,
+        tid: Tid,
+        unit: UnitId,
+        rest: &[Ahead],
+        limits: RegionLimits,
+    ) {
+        let sure = |ahead: &&Ahead| ahead.entry && ahead.doubt <= limits.most_doubt;
+        let Some((space, family)) = self.space_of(tid) else { return };
+        for ahead in rest.iter().filter(sure) {
+            if let Some((_, range)) = space.known_code(ahead.pc.0)
+                && range.unit != unit
+            {
+                translate_ahead(tid, space, family, *ahead, limits);
+            }
+        }
+    }
+
+    /// Lets indirect branches of the thread's address space find the translation of `pc`, from the next
+    /// answer on.
+    pub fn make_entry(&mut self, tid: Tid, pc: AppPc) {
+        self.translation(tid, pc, true, RegionLimits::fragments(FIRST));
+    }
+
+    /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there is
+    /// the application's `pc`.
+    pub fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
+        if self.lwp_take_interrupted(tid) {
+            self.ask_tracer(tid, Need::Side);
+            return;
+        }
+        let Some((space, family)) = self.space_of(tid) else { return };
+        let unit = space.code_at(family, tid, pc.0).map(|(_, range)| range.unit);
+        let entries = match unit {
+            Some(unit) => space.entries_to_insert(family, unit),
+            None => Vec::new(),
+        };
+        let list: Vec<[u64; 3]> =
+            entries.iter().map(|&entry| triple(&family.translator, entry)).collect();
+        let tail = family.routine(family.translator.routines().go);
+        let context = self.contexts.context(slot);
+        context.set_apply_list(&list);
+        context.set(Slot::Go, head.0);
+        context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        let spun = context.get(Slot::Spin) != 0;
+        self.pace.note_processor(context.get(Slot::Processor));
+        context.set(Slot::Spin, self.pace.spin());
+        let asleep = context.answer(tail);
+        self.pace.note(spun, asleep);
+    }
+
+    /// Adds what the data of the module at `pc` point to, once.
+    fn foresee(&mut self, tid: Tid, pc: AppPc, rest: &mut Vec<Ahead>) {
+        let Some((space, family)) = self.space_of(tid) else { return };
+        let Some((_, range)) = space.known_code(pc.0) else { return };
+        let module = family.module(range.unit);
+        if std::mem::take(&mut module.unforeseen) {
+            let found = elf::pointed_to(tid, module.extent.0).into_iter();
+            rest.extend(found.map(|pc| Ahead::indirect(AppPc(pc), FORESEEN)));
+        }
+    }
+
+    /// Translates some of what may be executed soon.
+    pub(super) fn work_off(&mut self, spare: &mut Spare) {
+        let next = spare.queue.pop(SPARE_DOUBT);
+        let (Some(next), Some((space, family))) = (next, self.space_of(spare.tid)) else {
+            spare.left = 0;
+            return;
+        };
+        // What is only foreseen gets its first blocks translated.
+        let doubt = if next.doubt < FORESEEN { next.doubt } else { SPARE_DOUBT + 8 };
+        let limits = RegionLimits { fragments: 1, doubt, most_doubt: SPARE_DOUBT };
+        if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
+            spare.left = spare.left.saturating_sub(region.fragments.max(1));
+            spare.queue.renew(&region.rest);
+        }
+    }
+}
+
+/// Translates what nobody has asked for yet, where its code and an arena for it are mapped.
+fn translate_ahead(
+    tid: Tid,
+    space: &mut Space,
+    family: &mut Family,
+    ahead: Ahead,
+    limits: RegionLimits,
+) -> Option<Region> {
+    let (start, range) = space.known_code(ahead.pc.0)?;
+    let arena = family.arena_of(range.unit)?;
+    let known = family.module(range.unit).unit.has(ahead);
+    if known || !space.has_arena(arena) || space.lacks_notices(range) {
+        return None;
+    }
+    let Ahead { pc, entry, .. } = ahead;
+    let code = space.code_to_translate(start, range);
+    let region = family.translate(&code, tid, pc, entry, limits);
+    space.add_fresh(range.unit, &region.entries);
+    Some(region)
+}
+
+fn triple(translator: &lwp_dbt::Translator, entry: EntryId) -> [u64; 3] {
+    let data = translator.cache().entry(entry);
+    let low = translator.layout();
+    [low.table_slot(data.pc.0), low.chain_slot(entry.0), data.stub.0]
+}
+
+/// Takes entries out of an address space's indirect table, through the memory of `tid`.
+pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
+    use lwp_ptrace::memory::{read_u64, write_u64};
+    let miss = family.routine(family.translator.routines().ask_rcx);
+    for &entry in gone {
+        let [mut place, chain, stub] = triple(&family.translator, entry);
+        // Walk the chain to the place that leads to this entry. The program can write there: no chain has more links.
+        for _ in 0..MOST_LINKS {
+            let Ok(at) = read_u64(tid, place) else { break };
+            if at == stub {
+                let next = read_u64(tid, chain).unwrap_or(miss);
+                let _ = write_u64(tid, place, next);
+                let _ = write_u64(tid, chain, miss);
+                break;
+            }
+            match family.entry_of_stub(at) {
+                Some(other) => place = family.layout().chain_slot(other.0),
+                None => break,
+            }
+        }
+    }
+}
