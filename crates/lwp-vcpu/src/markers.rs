@@ -391,7 +391,7 @@ impl Machine {
         };
         let free = !self.tasks.threads.values().any(waited);
         if free && let Some((space, _)) = self.space_of(tid) {
-            space.withheld.remove(&pc);
+            space.inserted.withheld.remove(&pc);
         }
         free
     }
@@ -420,12 +420,12 @@ impl Machine {
     /// Has whoever returns to `pc` ask.
     fn withhold(&mut self, tid: Tid, pc: u64) {
         let Some((space, family)) = self.space_of(tid) else { return };
-        if !space.withheld.insert(pc) {
+        if !space.inserted.withheld.insert(pc) {
             return;
         }
         let Some((_, range)) = space.code_at(family, tid, pc) else { return };
         if let Some(entry) = family.module(range.unit).unit.entry_at(AppPc(pc))
-            && space.take_inserted(entry)
+            && space.inserted.take(entry)
         {
             remove_entries(tid, family, &[entry]);
         }

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{Checks, EntryId, Selection};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
 use crate::mapped_file::MappedFile;
 use crate::maps::{self, Mapping};
 use crate::notices::Source;
 use crate::pagemap::Pagemap;
+
+mod inserted;
+
+use inserted::Inserted;
 
 /// An executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +47,8 @@ pub struct Space {
     pub family: usize,
     /// Executable mappings by their start, as far as they are known.
     code: BTreeMap<u64, CodeRange>,
-    /// Entries that are in its indirect table, a bit each.
-    inserted: Vec<u64>,
-    /// How far each unit's entry list has been offered to the table.
-    offered: FxHashMap<UnitId, usize>,
-    /// How many of a unit this address space has been offered itself, and not the one it was copied from.
-    asked: FxHashMap<UnitId, usize>,
-    /// Entries made since the last answer about their unit.
-    fresh: FxHashMap<UnitId, Vec<EntryId>>,
-    /// Where no indirect branch is to lead without asking.
-    pub withheld: FxHashSet<u64>,
+    /// The entries in its indirect table.
+    pub inserted: Inserted,
     /// Units of its own, by kind and by 1 GiB of address: anonymous code.
     private: FxHashMap<(bool, u64), UnitId>,
     /// Ranges whose file content has been or may have been written to.
@@ -96,11 +91,7 @@ impl Space {
         Self {
             family,
             code: BTreeMap::new(),
-            inserted: Vec::new(),
-            offered: FxHashMap::default(),
-            asked: FxHashMap::default(),
-            fresh: FxHashMap::default(),
-            withheld: FxHashSet::default(),
+            inserted: Inserted::default(),
             private: FxHashMap::default(),
             written: Vec::new(),
             patched: false,
@@ -140,11 +131,7 @@ impl Space {
         let mut child = Self {
             family: self.family,
             code: self.code.clone(),
-            inserted: self.inserted.clone(),
-            offered: self.offered.clone(),
-            asked: FxHashMap::default(),
-            fresh: self.fresh.clone(),
-            withheld: self.withheld.clone(),
+            inserted: self.inserted.copy(),
             private: FxHashMap::default(),
             written: self.written.clone(),
             // What was opened is the memory of the original.
@@ -169,16 +156,8 @@ impl Space {
             return (child, Vec::new());
         }
         child.code.retain(|_, range| !own.contains(&range.unit));
-        let mut gone = Vec::new();
-        for unit in own {
-            child.offered.remove(&unit);
-            child.fresh.remove(&unit);
-            for &entry in &family.module(unit).entries {
-                if child.take_inserted(entry) {
-                    gone.push(entry);
-                }
-            }
-        }
+        let forget = |unit| child.inserted.forget(unit, &family.module(unit).entries);
+        let gone = own.into_iter().flat_map(forget).collect();
         (child, gone)
     }
 
@@ -210,70 +189,10 @@ impl Space {
         self.told = None;
     }
 
-    /// Notes that entries of a unit have been made, for the next answer about it.
-    pub fn add_fresh(&mut self, unit: UnitId, entries: &[EntryId]) {
-        if !entries.is_empty() {
-            self.fresh.entry(unit).or_default().extend_from_slice(entries);
-        }
-    }
-
-    /// Notes that `entry` is going into the table; false if it is there already, or is not to be there.
-    fn mark_inserted(&mut self, family: &Family, entry: EntryId) -> bool {
-        if !self.withheld.is_empty()
-            && self.withheld.contains(&family.translator.cache().entry(entry).pc.0)
-        {
-            return false;
-        }
-        let (word, bit) = (entry.0 as usize / 64, entry.0 % 64);
-        if self.inserted.len() <= word {
-            self.inserted.resize(word + 1, 0);
-        }
-        let new = self.inserted[word] & (1 << bit) == 0;
-        self.inserted[word] |= 1 << bit;
-        new
-    }
-
-    /// Notes that `entry` is not in the table any more; false if it was not.
-    pub fn take_inserted(&mut self, entry: EntryId) -> bool {
-        let (word, bit) = (entry.0 as usize / 64, entry.0 % 64);
-        let Some(bits) = self.inserted.get_mut(word) else { return false };
-        let was = *bits & (1 << bit) != 0;
-        *bits &= !(1 << bit);
-        was
-    }
-
-    /// Entries that should go into the table now: fresh ones, then older ones of `unit` that this
-    /// address space has not been given. With every request about a unit as many as with all before:
-    /// a program that uses much of it soon has all, and one that uses little pays for little. So does a
-    /// copy of a program that uses much: what it inserts it must copy a page for.
+    /// Takes the entries of `unit` that should go into the table now.
     pub fn entries_to_insert(&mut self, family: &Family, unit: UnitId) -> Vec<EntryId> {
         let entries = &family.modules[unit.0 as usize].entries;
-        let mut at = self.offered.get(&unit).copied().unwrap_or(0);
-        let asked = self.asked.get(&unit).copied().unwrap_or(0);
-        let (first, room) = (at, asked.clamp(APPLY_SHORT, APPLY_MAX));
-        let mut out = Vec::new();
-        // Only of the unit that the thread is about to execute: that one cannot be unmapped, other than by
-        // mistake, before the thread has inserted them.
-        let mut fresh = self.fresh.remove(&unit).unwrap_or_default();
-        while out.len() < room
-            && let Some(entry) = fresh.pop()
-        {
-            if self.mark_inserted(family, entry) {
-                out.push(entry);
-            }
-        }
-        if !fresh.is_empty() {
-            self.fresh.insert(unit, fresh);
-        }
-        while out.len() < room && at < entries.len() {
-            if self.mark_inserted(family, entries[at]) {
-                out.push(entries[at]);
-            }
-            at += 1;
-        }
-        self.asked.insert(unit, asked + at - first);
-        self.offered.insert(unit, at);
-        out
+        self.inserted.next(family.translator.cache(), unit, entries)
     }
 
     /// The units of this address space alone.
@@ -289,20 +208,8 @@ impl Space {
         unit: UnitId,
         range: (u64, u64),
     ) -> Vec<EntryId> {
-        let entries = family.module(unit).entries.clone();
-        let mut gone = Vec::new();
-        for entry in entries {
-            let pc = family.translator.cache().entry(entry).pc.0;
-            if (range.0..range.1).contains(&pc) && self.take_inserted(entry) {
-                gone.push(entry);
-            }
-        }
-        if let Some(fresh) = self.fresh.get_mut(&unit) {
-            let left = |entry: &EntryId| family.translator.cache().entry(*entry).pc.0;
-            fresh.retain(|entry| !(range.0..range.1).contains(&left(entry)));
-        }
-        self.offered.remove(&unit);
-        gone
+        let entries = &family.modules[unit.0 as usize].entries;
+        self.inserted.forget_range(family.translator.cache(), unit, entries, range)
     }
 
     /// The executable mapping at `pc`, looked up again if it is not known.
@@ -436,12 +343,12 @@ impl Space {
         }
         let table = family.table_for(&units);
         for &entry in table.iter().flat_map(|table| &table.entries) {
-            self.mark_inserted(family, entry);
+            self.inserted.put(family.translator.cache(), entry);
         }
         if table.is_some() {
             for unit in &units {
                 // The rest has not been of use to the program before.
-                self.offered.insert(*unit, family.modules[unit.0 as usize].entries.len());
+                self.inserted.offer_all(*unit, family.modules[unit.0 as usize].entries.len());
             }
         }
         self.began_with = Some(units);
@@ -454,10 +361,7 @@ impl Space {
         if !family.note_end(&units) {
             return;
         }
-        let has = |entry: &EntryId| {
-            let word = self.inserted.get(entry.0 as usize / 64);
-            word.is_some_and(|bits| bits & (1 << (entry.0 % 64)) != 0)
-        };
+        let has = |entry: &EntryId| self.inserted.has(*entry);
         let modules = units.iter().map(|unit| &family.modules[unit.0 as usize]);
         let entries = modules.flat_map(|module| &module.entries).copied().filter(has).collect();
         family.make_table(units, entries);

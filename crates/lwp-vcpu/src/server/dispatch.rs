@@ -98,7 +98,7 @@ impl Machine {
         {
             match unit.entry_at(pc) {
                 Some(entry) if indirect => {
-                    space.add_fresh(range.unit, &[entry]);
+                    space.inserted.add_fresh(range.unit, &[entry]);
                     return Some((head, Vec::new()));
                 }
                 _ if !indirect => return Some((head, Vec::new())),
@@ -110,7 +110,7 @@ impl Machine {
         }
         let code = space.code_to_translate(start, range);
         let region = family.translate(&code, tid, pc, indirect, limits);
-        space.add_fresh(range.unit, &region.entries);
+        space.inserted.add_fresh(range.unit, &region.entries);
         if limits.fragments > FIRST {
             self.translate_elsewhere(tid, range.unit, &region.rest, limits);
         }
@@ -214,7 +214,7 @@ fn translate_ahead(
     let Ahead { pc, entry, .. } = ahead;
     let code = space.code_to_translate(start, range);
     let region = family.translate(&code, tid, pc, entry, limits);
-    space.add_fresh(range.unit, &region.entries);
+    space.inserted.add_fresh(range.unit, &region.entries);
     Some(region)
 }
 
