@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_terminal::escape::printable;
+use lwp_vcpu::config::Trials;
 use lwp_vcpu::{Cache, Config, CpuModel, Plan, Target};
 
 use crate::counting::CountingArgs;
@@ -418,7 +419,20 @@ impl MachineArgs {
             self.deterministic.then(|| fixed_environment(&self.env, |name| std::env::var_os(name)));
         config.native_fallback = self.fallback == Fallback::Native;
         config.timeout = self.timeout();
+        config.trials = trials();
         config
+    }
+}
+
+/// Reads the settings for trials and tests from the environment.
+fn trials() -> Trials {
+    let is = |name, wanted: &str| std::env::var_os(name).is_some_and(|value| value == wanted);
+    let arena_bytes = std::env::var("LWP_ARENA_BYTES").ok();
+    Trials {
+        guards: !is("LWP_GUARD", "0"),
+        foresees: is("LWP_FORESEE", "1"),
+        arena_bytes: arena_bytes.and_then(|bytes| bytes.parse().ok()),
+        trace: std::env::var_os("LWP_TRACE").is_some(),
     }
 }
 

@@ -257,6 +257,26 @@ pub struct Cache {
     pub limit: u64,
 }
 
+/// Settings for trials and tests. They change speed and messages, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trials {
+    /// Pages with generated code are guarded against writes where the kernel can do that; otherwise
+    /// generated code compares its own bytes.
+    pub guards: bool,
+    /// Functions that a module's data point to are translated in spare time.
+    pub foresees: bool,
+    /// Most bytes of an arena, where that is less than usual.
+    pub arena_bytes: Option<u64>,
+    /// The tracer prints the stops that it handles.
+    pub trace: bool,
+}
+
+impl Default for Trials {
+    fn default() -> Self {
+        Self { guards: true, foresees: false, arena_bytes: None, trace: false }
+    }
+}
+
 /// A run of the virtual CPU.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -329,6 +349,8 @@ pub struct Config {
     pub timeout: Option<Duration>,
     /// How often a profile's sink hears of threads that are still running.
     pub checkpoint: Duration,
+    /// For trials and tests.
+    pub trials: Trials,
 }
 
 /// What is to be translated ahead of time.
@@ -375,6 +397,7 @@ impl Config {
             warm: None,
             timeout: None,
             checkpoint: Duration::from_secs(10),
+            trials: Trials::default(),
         }
     }
 }

@@ -456,7 +456,7 @@ impl<'a> Tracer<'a> {
 }
 
 fn trace(machine: &Machine, tid: Tid, stop: Stop) {
-    if std::env::var_os("LWP_TRACE").is_some() {
+    if machine.config.trials.trace {
         if let (Stop::Signal(_), Ok(regs), Ok(info)) =
             (stop, Tracee(tid).regs(), sys::get_siginfo(tid))
         {

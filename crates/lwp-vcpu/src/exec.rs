@@ -110,8 +110,10 @@ impl Machine {
         anchors: Anchors,
     ) -> Result<(Space, usize, Table), String> {
         let mut arenas = plan_arenas(mappings, anchors);
-        for (_, bytes, _) in &mut arenas {
-            *bytes = self.caches.arena_bytes.unwrap_or(*bytes).min(*bytes);
+        if let Some(most) = self.config.trials.arena_bytes {
+            const LEAST: u64 = 1 << 20;
+            let most = most.min(GIB).next_multiple_of(LEAST).max(LEAST);
+            arenas.iter_mut().for_each(|(_, bytes, _)| *bytes = most.min(*bytes));
         }
         let kind = Kind { basis: self.first_basis(), arenas };
         let family = self.family_for(kind)?;

@@ -5,7 +5,7 @@
 //! fragments compare their own bytes before they run instead.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::userfault::{FLAGS, SYS_USERFAULTFD, Userfault, Writes};
@@ -72,15 +72,6 @@ pub enum Source {
     Refused,
     /// They are there.
     Given(Arc<Notices>),
-}
-
-impl Source {
-    /// The source of a new address space. With `LWP_GUARD=0` code compares itself, as where the kernel refuses notices.
-    pub fn at_first() -> Self {
-        static REFUSED: OnceLock<bool> = OnceLock::new();
-        let refused = || std::env::var_os("LWP_GUARD").is_some_and(|value| value == "0");
-        if *REFUSED.get_or_init(refused) { Self::Refused } else { Self::Unknown }
-    }
 }
 
 impl Notices {
@@ -270,10 +261,8 @@ impl Machine {
         if self.space_of(tid).is_some_and(|(space, _)| !matches!(space.notices, Source::Unknown)) {
             return;
         }
-        let source = match self.make_notices(tid) {
-            Some(notices) => Source::Given(notices),
-            None => Source::Refused,
-        };
+        let notices = self.config.trials.guards.then(|| self.make_notices(tid)).flatten();
+        let source = notices.map_or(Source::Refused, Source::Given);
         for side in self.all_sides(tid) {
             if let Some(Some(space)) = self.caches.spaces.get_mut(side) {
                 space.notices = source.clone();

@@ -105,7 +105,7 @@ impl Space {
             locks_future: false,
             mapped: (1 << arenas) - 1,
             refused: 0,
-            notices: Source::at_first(),
+            notices: Source::default(),
             avoided: Vec::new(),
             moves: false,
         }
@@ -147,7 +147,7 @@ impl Space {
             locks_future: false,
             mapped: self.mapped,
             refused: 0,
-            notices: Source::at_first(),
+            notices: Source::default(),
             avoided: self.avoided.clone(),
             moves: false,
         };

@@ -115,7 +115,7 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
     };
     if let Some(&worker) = threads.iter().find(able) {
         match machine.renew(worker, index) {
-            Ok(()) if std::env::var_os("LWP_TRACE").is_some() => {
+            Ok(()) if machine.config.trials.trace => {
                 lwp_terminal::say!("lwp: {worker}: translations renewed");
             }
             Ok(()) => {}

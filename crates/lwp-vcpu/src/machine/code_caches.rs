@@ -10,7 +10,7 @@ use crate::space::Space;
 use crate::store::Store;
 
 /// All address spaces and translations.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CodeCaches {
     /// The first family, made while the program is being started.
     pub prepared: Option<Family>,
@@ -22,33 +22,12 @@ pub struct CodeCaches {
     pub spaces: Vec<Option<Space>>,
     /// Address spaces whose translations are being renewed.
     pub renewals: Vec<usize>,
-    /// Most bytes of an arena, where that is less than usual.
-    pub arena_bytes: Option<u64>,
-    /// `LWP_FORESEE=1`: functions that a module's data point to are translated in spare time.
-    pub foresees: bool,
     /// Where translations outlive the run.
     pub store: Option<Arc<Store>>,
     /// Progress of writing them there.
     pub saving: Saving,
     /// Notices of writes to code.
     pub notices: Board,
-}
-
-impl Default for CodeCaches {
-    fn default() -> Self {
-        Self {
-            prepared: None,
-            families: Vec::new(),
-            layouts: HashMap::new(),
-            spaces: Vec::new(),
-            renewals: Vec::new(),
-            arena_bytes: arena_bytes(),
-            foresees: std::env::var_os("LWP_FORESEE").is_some_and(|value| value == "1"),
-            store: None,
-            saving: Saving::default(),
-            notices: Board::default(),
-        }
-    }
 }
 
 impl CodeCaches {
@@ -119,11 +98,4 @@ impl CodeCaches {
             }
         }
     }
-}
-
-/// `LWP_ARENA_BYTES`: makes arenas smaller than usual, to see what happens when they are full.
-fn arena_bytes() -> Option<u64> {
-    const LEAST: u64 = 1 << 20;
-    let bytes: u64 = std::env::var("LWP_ARENA_BYTES").ok()?.parse().ok()?;
-    Some(bytes.next_multiple_of(LEAST).max(LEAST))
 }

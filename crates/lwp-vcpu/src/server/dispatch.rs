@@ -47,7 +47,7 @@ impl Machine {
             return None;
         };
         self.go(tid, slot, pc, head);
-        if self.caches.foresees && !alone {
+        if self.config.trials.foresees && !alone {
             self.foresee(tid, pc, &mut rest);
         }
         (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
