@@ -334,7 +334,7 @@ fn none_leaves_runtimes_alone_and_says_how_they_are_asked() {
     }
     let dir = fresh("languages", "none");
     // Most of its instructions are generated code, however soon that is optimised.
-    let script = "function f(n) { return n < 2 ? n : f(n - 1) + f(n - 2) } f(34)";
+    let script = "function f(n) { return n < 2 ? n : f(n - 1) + f(n - 2) } f(31)";
     let command = [LWP, "record", "--lang", "none", "-c", "10007", "--", "node", "-e", script];
     let output = run(&dir, &command);
     assert!(output.status.success());
