@@ -3,7 +3,7 @@
 //! An image is looked up where it lies: tables are sorted by what is searched for, so that putting
 //! one in place costs its relocations and nothing for each fragment. Addresses are relative, to the
 //! module or to the unit's code; counters and entries are numbered from zero. [`crate::freeze`]
-//! writes images, [`Translator::restore`](crate::region::Translator::restore) puts one in place.
+//! writes images, [`CodeCache::restore`] puts one in place.
 //!
 //! ```text
 //! header      HEADER_WORDS words of 8 bytes, see `Header`

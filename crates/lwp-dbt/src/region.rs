@@ -15,7 +15,6 @@ use crate::context::{Layout, SyscallClass};
 use crate::emit::{Emitter, Output, TOUCH_BYTES, WatchedShape};
 
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
-use crate::image::{CodeTarget, Image, ImageError, Placement};
 use crate::pieces::Piece;
 use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
 use crate::prepared;
@@ -255,19 +254,9 @@ impl Translator {
         &self.cache
     }
 
-    /// Puts `image` in place as the content of `unit`; see [`CodeCache::restore`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`CodeCache::restore`].
-    pub fn restore(
-        &mut self,
-        unit: &mut Unit,
-        image: Image,
-        at: Placement,
-        to: &CodeTarget<'_>,
-    ) -> Result<(), ImageError> {
-        self.cache.restore(unit, image, at, to)
+    /// Returns everything translated so far, to put images in place.
+    pub fn cache_mut(&mut self) -> &mut CodeCache {
+        &mut self.cache
     }
 
     /// Keeps the role of each counter. Comes before anything is translated or restored.

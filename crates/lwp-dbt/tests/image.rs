@@ -109,7 +109,7 @@ fn restored(
         true
     };
     let to = CodeTarget { write: &write, threads };
-    bench.translator.restore(&mut bench.unit, image, at, &to)?;
+    bench.translator.cache_mut().restore(&mut bench.unit, image, at, &to)?;
     Ok(code.into_inner().unwrap().into_iter().map(|byte| byte.expect("written")).collect())
 }
 
@@ -308,7 +308,7 @@ fn displacements_that_do_not_reach_are_refused() {
     let at = placement(&far, CachePc(start.0 + (3 << 32)));
     let parsed = Image::parse(Box::new(image)).unwrap();
     let to = CodeTarget { write: &|_, _| true, threads: 1 };
-    let refused = far.translator.restore(&mut far.unit, parsed, at, &to);
+    let refused = far.translator.cache_mut().restore(&mut far.unit, parsed, at, &to);
     assert!(matches!(refused, Err(lwp_dbt::ImageError::Reach { .. })), "{refused:?}");
     // Nothing has changed.
     assert!(

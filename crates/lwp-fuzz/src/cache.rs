@@ -76,7 +76,7 @@ pub fn image(bytes: &[u8]) {
         true
     };
     let to = CodeTarget { write: &write, threads: 1 };
-    if bench.translator.restore(&mut bench.unit, image, at, &to).is_err() {
+    if bench.translator.cache_mut().restore(&mut bench.unit, image, at, &to).is_err() {
         return;
     }
     let code = code.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! The border between a program and the virtual CPU.
 
-/// What a thread's context can say, and the host's answers to it.
+/// The host's answers to whatever a thread's context can say.
 pub fn mailbox(bytes: &[u8]) {
     lwp_vcpu::attack::attack(bytes).expect("a process and memory");
 }

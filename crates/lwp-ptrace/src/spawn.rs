@@ -1,11 +1,11 @@
 //! Starting a program as a tracee.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::io::{Read, Write, pipe};
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::child::{self, Plan};
+use crate::child::{self, Child, Plan};
 use crate::stop::Stop;
 use crate::sys::{self, Errno};
 use crate::tracee::{OPTIONS, Tracee};
@@ -29,6 +29,37 @@ pub enum SpawnError {
     },
 }
 
+/// A new process, which executes its program once it is told to.
+pub(crate) struct Starting<'a> {
+    pub child: Child<'a>,
+    ready: PipeWriter,
+    report: PipeReader,
+}
+
+impl<'a> Starting<'a> {
+    pub fn new(plan: &'a Plan) -> Result<Self, SpawnError> {
+        let io =
+            |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
+        let (ready_out, ready) = pipe().map_err(io)?;
+        let (report, report_in) = pipe().map_err(io)?;
+        let child = child::start(plan, ready_out.as_raw_fd(), report_in.as_raw_fd());
+        Ok(Self { child: child.map_err(SpawnError::Trace)?, ready, report })
+    }
+
+    /// Has the process execute its program. One that has been killed reads nothing.
+    pub fn go(&mut self) {
+        let _ = self.ready.write_all(&[1]);
+    }
+
+    /// Waits until the process executes its program or has ended. Returns the error of exec, if that
+    /// has failed.
+    pub fn failure(&mut self) -> Option<Errno> {
+        // Its end of the pipe is closed by exec.
+        let mut error = [0; 4];
+        self.report.read_exact(&mut error).ok().map(|()| Errno(i32::from_ne_bytes(error)))
+    }
+}
+
 /// A variable and its value.
 pub type Variable = (OsString, OsString);
 
@@ -42,26 +73,19 @@ pub fn spawn(
     address_space: u64,
 ) -> Result<Tracee, SpawnError> {
     let plan = plan(program, argv, environment, fixed_layout, address_space)?;
-    let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
-    let (ready_out, mut ready_in) = pipe().map_err(io)?;
-    let (mut report_out, report_in) = pipe().map_err(io)?;
-    let child = child::start(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
-        .map_err(SpawnError::Trace)?;
-    drop(report_in);
-    drop(ready_out);
-    let tracee = Tracee(child.pid);
-    if let Err(error) = sys::seize(child.pid, OPTIONS) {
-        return Err(match sys::wait_now(child.pid).map(|status| status.map(Stop::from_status)) {
+    let mut starting = Starting::new(&plan)?;
+    let tracee = Tracee(starting.child.pid);
+    if let Err(error) = sys::seize(tracee.0, OPTIONS) {
+        return Err(match sys::wait_now(tracee.0).map(|status| status.map(Stop::from_status)) {
             Ok(Some(Stop::Killed { signal, core })) => {
-                child.done();
+                starting.child.done();
                 SpawnError::Killed { signal, core }
             }
             _ => SpawnError::Trace(error),
         });
     }
-    // One that has been killed reads nothing; the loop tells.
-    let _ = ready_in.write_all(&[1]);
-    // Nor can it be continued.
+    starting.go();
+    // One that has been killed cannot be continued.
     let go_on = |signal| match tracee.cont(signal) {
         Err(Errno::ESRCH) | Ok(()) => Ok(()),
         Err(error) => Err(SpawnError::Trace(error)),
@@ -69,14 +93,14 @@ pub fn spawn(
     loop {
         match tracee.wait().map_err(SpawnError::Trace)? {
             Stop::Exec => {
-                child.done();
+                starting.child.done();
                 return Ok(tracee);
             }
             stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
-                child.done();
-                let mut error = [0; 4];
-                return Err(match (report_out.read_exact(&mut error), stop) {
-                    (Ok(()), _) => SpawnError::Exec(Errno(i32::from_ne_bytes(error))),
+                let failure = starting.failure();
+                starting.child.done();
+                return Err(match (failure, stop) {
+                    (Some(error), _) => SpawnError::Exec(error),
                     (_, Stop::Killed { signal, core }) => SpawnError::Killed { signal, core },
                     _ => SpawnError::Exec(Errno(libc::EIO)),
                 });
@@ -95,19 +119,12 @@ pub fn untraced(
     fixed_layout: bool,
 ) -> Result<i32, SpawnError> {
     let plan = plan(program, argv, environment, fixed_layout, 0)?;
-    let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
-    let (ready_out, mut ready_in) = pipe().map_err(io)?;
-    let (mut report_out, report_in) = pipe().map_err(io)?;
-    ready_in.write_all(&[1]).map_err(io)?;
-    let child = child::start(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
-        .map_err(SpawnError::Trace)?;
-    drop(report_in);
-    // Its end of the pipe is closed by exec.
-    let mut error = [0; 4];
-    if report_out.read_exact(&mut error).is_ok() {
-        return Err(SpawnError::Exec(Errno(i32::from_ne_bytes(error))));
+    let mut starting = Starting::new(&plan)?;
+    starting.go();
+    match starting.failure() {
+        Some(error) => Err(SpawnError::Exec(error)),
+        None => Ok(starting.child.done()),
     }
-    Ok(child.done())
 }
 
 pub(crate) fn plan(

@@ -19,13 +19,11 @@
 //! An event is four words: [`kind`], thread, and two that depend on the kind.
 
 use std::ffi::OsStr;
-use std::io::{Read, Write, pipe};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::child;
-use crate::spawn::{self, SpawnError};
+use crate::spawn::{self, SpawnError, Starting};
 use crate::sys::{self, Errno, Result};
 
 /// Requests; see the module's table. The kernel's own are below 0x5000.
@@ -200,21 +198,14 @@ pub fn spawn(
     bell: &OwnedFd,
 ) -> std::result::Result<i32, SpawnError> {
     let plan = spawn::plan(program, argv, None, false, 0)?;
-    let io = |error: std::io::Error| SpawnError::Trace(Errno(error.raw_os_error().unwrap_or(0)));
-    let (ready_out, mut ready_in) = pipe().map_err(io)?;
-    let (mut report_out, report_in) = pipe().map_err(io)?;
-    let child = child::start(&plan, ready_out.as_raw_fd(), report_in.as_raw_fd())
-        .map_err(SpawnError::Trace)?;
-    drop(report_in);
-    drop(ready_out);
-    let pid = child.pid;
+    let mut starting = Starting::new(&plan)?;
+    let pid = starting.child.pid;
     take(pid, bell, CREATED).map_err(SpawnError::Trace)?;
-    // One that has been killed reads nothing; the loop tells.
-    let _ = ready_in.write_all(&[1]);
+    starting.go();
     loop {
         match next(pid).map_err(SpawnError::Trace)? {
             Some(Event::Exec) => {
-                child.done();
+                starting.child.done();
                 return Ok(pid);
             }
             Some(Event::Exiting { tid, .. }) => {
@@ -222,11 +213,11 @@ pub fn spawn(
             }
             Some(Event::Gone { status, .. }) => {
                 let _ = sys::wait_one(pid);
-                child.done();
-                let mut error = [0; 4];
-                return Err(match report_out.read_exact(&mut error) {
-                    Ok(()) => SpawnError::Exec(Errno(i32::from_ne_bytes(error))),
-                    Err(_) => SpawnError::Killed {
+                let failure = starting.failure();
+                starting.child.done();
+                return Err(match failure {
+                    Some(error) => SpawnError::Exec(error),
+                    None => SpawnError::Killed {
                         signal: libc::WTERMSIG(status),
                         core: libc::WCOREDUMP(status),
                     },

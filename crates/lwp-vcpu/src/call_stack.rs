@@ -283,7 +283,7 @@ impl Machine {
             }
         }
         let Some(Some(space)) =
-            self.space_index(tid).and_then(|index| self.caches.spaces.get(index))
+            self.tasks.space_index(tid).and_then(|index| self.caches.spaces.get(index))
         else {
             return;
         };

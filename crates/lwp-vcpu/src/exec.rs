@@ -521,7 +521,8 @@ impl Machine {
         }
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         let all = self.tasks.threads.keys().copied();
-        let here: Vec<Tid> = all.filter(|tid| self.space_index(*tid) == Some(index)).collect();
+        let here: Vec<Tid> =
+            all.filter(|tid| self.tasks.space_index(*tid) == Some(index)).collect();
         for tid in here {
             if let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) {
                 self.keep_counts(tid, slot);

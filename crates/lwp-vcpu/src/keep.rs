@@ -264,7 +264,7 @@ impl Family {
         };
         let threads = if len < WORTH_THREADS { 1 } else { sys::allowed_cpus().min(MOST_THREADS) };
         let target = CodeTarget { write: &write, threads };
-        if self.translator.restore(&mut module.unit, image, at, &target).is_err() {
+        if self.translator.cache_mut().restore(&mut module.unit, image, at, &target).is_err() {
             self.arenas[arena].give_back(lot);
             return None;
         }

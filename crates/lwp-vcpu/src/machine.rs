@@ -97,11 +97,6 @@ impl Machine {
         Some(self.contexts.context(self.tasks.threads.get(&tid)?.slot))
     }
 
-    /// Returns the index of the address space of a thread, on the side on which it runs.
-    pub fn space_index(&self, tid: Tid) -> Option<usize> {
-        self.tasks.space_index(tid)
-    }
-
     /// Returns the address space and family of a thread.
     pub fn space_of(&mut self, tid: Tid) -> Option<(&mut Space, &mut Family)> {
         self.caches.side(self.tasks.space_index(tid)?)
@@ -155,10 +150,7 @@ impl Machine {
     /// Adds a thread of process `pid` with a context of its own, in the address space whose contexts are in `file`.
     pub fn add_thread(&mut self, tid: Tid, pid: i32, file: FileId) -> Option<usize> {
         let slot = self.contexts.allocate(file, self.pace.first_spin())?;
-        if self.tasks.slots.len() <= slot {
-            self.tasks.slots.resize(slot + 1, 0);
-        }
-        self.tasks.slots[slot] = tid;
+        self.tasks.set_slot(slot, tid);
         let profile =
             self.observers.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default();
         let wanted = self.is_reported(tid);
@@ -202,10 +194,8 @@ impl Machine {
         let slot = self.contexts.allocate(file, self.pace.first_spin())?;
         let old = std::mem::replace(&mut self.tasks.threads.get_mut(&tid)?.slot, slot);
         self.contexts.context(slot).copy(self.contexts.context(old));
-        if self.tasks.slots.len() <= slot {
-            self.tasks.slots.resize(slot + 1, 0);
-        }
-        self.tasks.slots[slot] = std::mem::take(&mut self.tasks.slots[old]);
+        let taken = std::mem::take(&mut self.tasks.slots[old]);
+        self.tasks.set_slot(slot, taken);
         self.contexts.release(old);
         self.contexts.files.enter(file);
         let pid = self.tasks.threads.get(&tid)?.pid;
@@ -225,7 +215,7 @@ impl Machine {
         code.extend(self.ours_in(index));
         let code = alone.then_some(&code[..]);
         for (&tid, thread) in &self.tasks.threads {
-            if self.space_index(tid) == Some(index) {
+            if self.tasks.space_index(tid) == Some(index) {
                 self.contexts.context(thread.slot).set_code_ranges(state, code);
             }
         }

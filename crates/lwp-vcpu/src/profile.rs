@@ -391,7 +391,7 @@ impl Machine {
     /// Everything that a thread has executed, by its counters and corrections.
     fn executions(&self, tid: Tid) -> Option<Executions> {
         let thread = self.tasks.threads.get(&tid)?;
-        let space = self.caches.spaces.get(self.space_index(tid)?)?.as_ref()?;
+        let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
         let family = self.caches.families.get(space.family)?.as_ref()?;
         let mut sum = thread.account.profile.places.clone();
         let counters = family.translator.cache().counters();
@@ -459,7 +459,7 @@ impl Machine {
             counted.add(&total, 1);
             counted.add(&profile.mark, -1);
         }
-        let Some(space) = self.space_index(tid) else { return };
+        let Some(space) = self.tasks.space_index(tid) else { return };
         let Some(Some(space)) = self.caches.spaces.get(space) else { return };
         let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
         if let Some(profiler) = &mut self.observers.profiler {

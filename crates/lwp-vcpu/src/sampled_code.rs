@@ -87,7 +87,7 @@ impl Machine {
     fn sampled_ip_at(&self, tid: Tid, pc: u64) -> Option<IpFilter> {
         let code = self.config.sampled_code.as_ref()?;
         let of_unit = || {
-            let space = self.caches.spaces.get(self.space_index(tid)?)?.as_ref()?;
+            let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
             let (_, range) = space.known_code(pc)?;
             let family = self.caches.families.get(space.family)?.as_ref()?;
             family.modules.get(range.unit.0 as usize)?.unit.filter

@@ -196,7 +196,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         machine.tasks.processes.insert(child, Process { space, report, contexts });
         machine.inherit_bounds(child, child, maker);
     }
-    if let Some(index) = machine.space_index(child)
+    if let Some(index) = machine.tasks.space_index(child)
         && let Some(Some(space)) = machine.caches.spaces.get_mut(index)
     {
         space.tell_again();

@@ -24,12 +24,15 @@ use crate::space::Space;
 /// Whether a thread must stand still for a renewal.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {
     !machine.caches.renewals.is_empty()
-        && machine.space_index(tid).is_some_and(|space| machine.caches.renewals.contains(&space))
+        && machine
+            .tasks
+            .space_index(tid)
+            .is_some_and(|space| machine.caches.renewals.contains(&space))
 }
 
 /// A thread, which stands in its application state `app`, has found its arena full.
 pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    let Some(index) = machine.space_index(tid) else { return Err(Errno::ESRCH) };
+    let Some(index) = machine.tasks.space_index(tid) else { return Err(Errno::ESRCH) };
     let shared = machine.caches.spaces[index].as_ref().is_none_or(|space| space.users > 1);
     let full =
         |(space, family): (&mut Space, &mut Family)| family.is_full() || space.needs_other_family();
@@ -131,7 +134,7 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
 
 /// A thread is where it should not be: everything stays as it is.
 fn abandon(machine: &mut Machine, tid: Tid) {
-    if let Some(index) = machine.space_index(tid) {
+    if let Some(index) = machine.tasks.space_index(tid) {
         release(machine, index);
     }
 }
@@ -160,5 +163,5 @@ fn release(machine: &mut Machine, index: usize) {
 /// The threads that run on this side of an address space.
 fn threads_in(machine: &Machine, index: usize) -> Vec<Tid> {
     let all = machine.tasks.threads.keys().copied();
-    all.filter(|tid| machine.space_index(*tid) == Some(index)).collect()
+    all.filter(|tid| machine.tasks.space_index(*tid) == Some(index)).collect()
 }

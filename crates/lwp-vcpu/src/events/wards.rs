@@ -126,7 +126,7 @@ fn answer(
             mine(machine, process_of(machine, pid)?)?;
             let wish = if request == door::GO { Wish::Go(pid) } else { Wish::Stop(pid) };
             machine.tasks.wards.wishes.push(wish);
-            sys::event_signal(&machine.errands.wake_tracer);
+            machine.errands.wake();
         }
         door::NEXT => {
             mine(machine, pid)?;
@@ -150,7 +150,7 @@ fn answer(
         door::DROP => {
             mine(machine, pid)?;
             let_go(machine, pid);
-            sys::event_signal(&machine.errands.wake_tracer);
+            machine.errands.wake();
         }
         _ => {
             let ward = if pid == 0 { me } else { pid };
@@ -162,9 +162,7 @@ fn answer(
 
 /// Returns whether the numbers of processes that a thread knows are not ours.
 fn sees_other_numbers(tid: Tid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    numbers.is_none_or(|numbers| numbers.split_whitespace().count() != 1)
+    Status::read(tid).list("NSpid:").len() != 1
 }
 
 fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Result<(), Errno> {
@@ -194,7 +192,7 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
         for tid in threads_of(machine, pid) {
             machine.tasks.wards.wishes.push(Wish::Stop(tid));
         }
-        sys::event_signal(&machine.errands.wake_tracer);
+        machine.errands.wake();
     }
     Ok(())
 }

@@ -244,7 +244,7 @@ impl Machine {
         if counted && event != DueFor::Sample {
             return false;
         }
-        let Some(side) = self.space_index(tid) else { return false };
+        let Some(side) = self.tasks.space_index(tid) else { return false };
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return false };
         let Some(lwp) = &thread.lwp else { return false };
         let (Some(known), Some(cut)) = (lwp.known_cut(block, head, event), lwp.cut.clone()) else {

@@ -22,7 +22,7 @@ pub struct CodeCaches {
     pub spaces: Vec<Option<Space>>,
     /// Address spaces whose translations are being renewed.
     pub renewals: Vec<usize>,
-    /// Where translations outlive the run.
+    /// The store in which translations outlive the run.
     pub store: Option<Arc<Store>>,
     /// Progress of writing them there.
     pub saving: Saving,

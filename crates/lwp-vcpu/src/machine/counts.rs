@@ -123,7 +123,7 @@ impl Machine {
         let Some(thread) = self.tasks.threads.get(&tid) else { return sum };
         sum.add_sum(thread.account.correction);
         let slot = thread.slot;
-        let Some(index) = self.space_index(tid) else { return sum };
+        let Some(index) = self.tasks.space_index(tid) else { return sum };
         let Some(Some(space)) = self.caches.spaces.get(index) else { return sum };
         let Some(Some(family)) = self.caches.families.get(space.family) else { return sum };
         if self.config.plan == Plan::Exact {

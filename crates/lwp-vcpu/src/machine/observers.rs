@@ -22,7 +22,7 @@ pub struct Observers {
     pub clocks: Option<CpuClocks>,
     /// Instructions that were executed one at a time.
     pub alone: Alone,
-    /// Whether counting is on.
+    /// Counting is on.
     pub enabled: bool,
     /// Start of the run.
     pub started: Instant,

@@ -15,7 +15,7 @@ use crate::markers::Bounds;
 use crate::profile::ThreadProfile;
 use crate::syscalls::Pending;
 
-/// What the tracer must do for a thread that the server cannot.
+/// An errand for a thread that only the tracer can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Execute the instruction at the request's pc natively.
@@ -37,7 +37,7 @@ pub enum Need {
     Lock,
 }
 
-/// What a thread is doing, from the tracer's point of view.
+/// The state of a thread, from the tracer's point of view.
 #[derive(Clone, Copy, Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -201,6 +201,14 @@ pub struct Tasks {
 }
 
 impl Tasks {
+    /// Notes which thread has a context slot.
+    pub fn set_slot(&mut self, slot: usize, tid: Tid) {
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, 0);
+        }
+        self.slots[slot] = tid;
+    }
+
     /// Returns the index of the address space of a thread's process, on the side where nothing is
     /// profiled.
     pub fn base_space(&self, tid: Tid) -> Option<usize> {

@@ -122,7 +122,7 @@ impl Machine {
             return;
         }
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        let Some(index) = self.space_index(tid) else { return };
+        let Some(index) = self.tasks.space_index(tid) else { return };
         let (Some(Some(space)), Some(profiler)) =
             (self.caches.spaces.get(index), &mut self.observers.profiler)
         else {

@@ -15,10 +15,10 @@ pub(super) const FIRST: usize = 8;
 const REGION: usize = 48;
 /// Fragments translated for one request where hand-offs are expensive.
 const CROWDED_REGION: usize = 96;
-/// What is more doubtful than this is not worth translating while a thread waits, nor while none does.
+/// Most doubt with which translating pays while a thread waits, and while none does.
 const MOST_DOUBT: u8 = 8;
 const SPARE_DOUBT: u8 = 12;
-/// How doubtful it is that a function is called because something points to it.
+/// Doubt that a function is called because something points to it.
 const FORESEEN: u8 = 11;
 
 /// More entries than share a slot of the indirect table, some of them by chance.
@@ -86,7 +86,7 @@ impl Machine {
         }
         // Looking for it may have brought other code to light too.
         let found = space.code_at(family, tid, pc.0);
-        self.tell_code(self.space_index(tid)?);
+        self.tell_code(self.tasks.space_index(tid)?);
         let (start, range) = found?;
         let (space, family) = self.space_of(tid)?;
         if !space.has_arena(family.arena_of(range.unit)?) {
