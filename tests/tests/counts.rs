@@ -146,6 +146,7 @@ exact! {
     raised_signals: "counts/raised",
     patched: "counts/patched",
     rewriting: "counts/rewriting",
+    neighbours: "counts/neighbours",
 }
 
 /// The ground truth's own truth: a program whose counts are known by reading it.

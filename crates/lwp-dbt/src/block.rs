@@ -12,21 +12,22 @@ use crate::plan::IpFilter;
 
 /// Where the translator reads application code.
 pub trait CodeSource {
-    /// Copies executable bytes at `pc` into `buffer` and returns how many there are; 0 where nothing
-    /// can be executed.
+    /// Copies executable bytes at `pc` into `buffer` and returns how many there are; 0 where
+    /// nothing can be executed.
     fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize;
 
-    /// Copies what the program's memory holds at `address` at the moment, and returns how much there is. Only for
-    /// guesses at what will be executed: without it there are none.
+    /// Copies what the program's memory holds at `address` at the moment, and returns how much
+    /// there is. Only for guesses at what will be executed: without it there are none.
     fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
         let _ = (address, buffer);
         0
     }
 
-    /// Whether the code at `pc` is `bytes`, and changes only with notice from now on, although it can be written to at
-    /// any time. Who says so cuts off, before a write, what has been translated of the page.
-    fn gives_notice(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
-        let _ = (pc, bytes);
+    /// Returns whether `len` bytes of code at `pc` change only with notice from now on, although
+    /// they can be written to at any time. Who says so cuts off, before a write, what has been
+    /// translated of the page.
+    fn gives_notice(&mut self, pc: AppPc, len: usize) -> bool {
+        let _ = (pc, len);
         false
     }
 }
@@ -99,8 +100,8 @@ pub enum Carry {
     AppGs,
     /// `rdgsbase` or `wrgsbase`.
     GsBase,
-    /// XSAVE and its relatives, where the virtual processor has fewer state components than the real
-    /// one; with the operand's displacement and address if it is rip-relative.
+    /// XSAVE and its relatives, where the virtual processor has fewer state components than the
+    /// real one; with the operand's displacement and address if it is rip-relative.
     StateSave(Option<(u8, u64)>),
 }
 
@@ -181,8 +182,8 @@ pub enum Terminator {
     },
     /// `popf`, which may set the trap flag: then the host executes it.
     PopFlags,
-    /// XSAVE or a relative, whose mask may request the state of Lightweight Profiling: then the host takes
-    /// part.
+    /// XSAVE or a relative, whose mask may request the state of Lightweight Profiling: then the
+    /// host takes part.
     StateSave,
     /// Cannot be translated: executed natively, alone, in place.
     Step,
@@ -227,8 +228,8 @@ impl Block {
         found
     }
 
-    /// A bit for each instruction before which all flags are dead, the terminator counting as the last one;
-    /// `dead_after` are the flags known to be dead after the block.
+    /// A bit for each instruction before which all flags are dead, the terminator counting as the
+    /// last one; `dead_after` are the flags known to be dead after the block.
     pub fn dead_points(&self, dead_after: u8) -> u128 {
         let mut after = self.last_flags.then(FlagUse { read: 0, written: dead_after });
         let mut dead = u128::from(after.all_dead()) << self.insns.len();
@@ -271,8 +272,8 @@ impl Block {
         block.read(source, pc, how).then_some(block)
     }
 
-    /// Decodes the block at `pc` into this one's memory. False, and nothing of use in it, where no byte
-    /// can be executed.
+    /// Decodes the block at `pc` into this one's memory. False, and nothing of use in it, where no
+    /// byte can be executed.
     pub fn read(&mut self, source: &mut dyn CodeSource, pc: AppPc, how: Decoding) -> bool {
         let emulated = how.emulated;
         let most = if how.most == 0 { MAX_INSTRUCTIONS } else { how.most.min(MAX_INSTRUCTIONS) };
@@ -399,9 +400,9 @@ pub fn saves_state(instruction: &Instruction) -> bool {
     )
 }
 
-/// How an instruction ends a block because it may request the state of Lightweight Profiling; `before` are the
-/// code of the block so far and its instructions. Where the block itself says that bit 62 of the mask is clear,
-/// as dynamic linkers do, it is an instruction like any other.
+/// How an instruction ends a block because it may request the state of Lightweight Profiling;
+/// `before` are the code of the block so far and its instructions. Where the block itself says that
+/// bit 62 of the mask is clear, as dynamic linkers do, it is an instruction like any other.
 fn requests_lwp(
     instruction: &Instruction,
     how: Decoding,
@@ -530,7 +531,8 @@ fn terminator(
     })
 }
 
-/// How an instruction ends a block where data cache accesses are watched, though it would not elsewhere.
+/// How an instruction ends a block where data cache accesses are watched, though it would not
+/// elsewhere.
 fn watched_alone(instruction: &Instruction, walks: bool) -> Option<Terminator> {
     if crate::operands::repeats(instruction) {
         return Some(Terminator::Repeat { walked: walks && can_be_walked(instruction) });
@@ -594,8 +596,8 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
     Some(Terminator::Emulate { kind })
 }
 
-/// What an LWP instruction asks for; nothing, if this processor lacks it: no other has it either, so that
-/// executed as it is, it raises #UD.
+/// What an LWP instruction asks for; nothing, if this processor lacks it: no other has it either,
+/// so that executed as it is, it raises #UD.
 fn lwp_request(instruction: &Instruction, emulated: Emulated) -> Option<RequestKind> {
     Some(match instruction.mnemonic() {
         Mnemonic::Llwpcb => RequestKind::Llwpcb,

@@ -1,6 +1,6 @@
-//! Hashes the source of the translator: what it emitted before a change must not be used after it. And
-//! assembles the routines, because doing so takes a millisecond, which is more than all else that a program's
-//! start takes.
+//! Hashes the source of the translator: what it emitted before a change must not be used after it.
+//! And assembles the routines, because doing so takes a millisecond, which is more than all else
+//! that a program's start takes.
 #![allow(
     dead_code,
     unused_imports,
@@ -48,8 +48,8 @@ fn hash_source() {
     println!("cargo::rustc-env=LWP_DBT_SOURCE_HASH={}", hash.0);
 }
 
-/// Where the low window lies that the routines are assembled for, and one from which they differ in a byte of
-/// every word that depends on it.
+/// Where the low window lies that the routines are assembled for, and one from which they differ in
+/// a byte of every word that depends on it.
 const LOWS: [u64; 2] = [0x4000_0000, 0x4100_0000];
 /// Where it is tried whether that was all.
 const TRIED: [u64; 2] = [0x10_0000, 0x7e00_0000];

@@ -29,9 +29,9 @@ pub use request::{RequestKind, SyscallClass};
 
 /// How many words the LWP countdown is dealt out to.
 pub const LWP_SLOTS: u32 = 16;
-/// Displacement of the countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain of dependent
-/// stores runs from block to block: high part from bit 24 up, and what is left of [`LWP_LOW_MAX`] of the low part
-/// below.
+/// Displacement of the countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain
+/// of dependent stores runs from block to block: high part from bit 24 up, and what is left of
+/// [`LWP_LOW_MAX`] of the low part below.
 pub const LWP_WORDS_AT: u32 = 0x5800;
 /// Position of the high part in them.
 pub const LWP_SHIFT: u32 = 24;
@@ -56,8 +56,8 @@ pub const APPLY_MAX: usize = 4096;
 /// Displacement of [`ranges`].
 pub const RANGES_AT: u32 = 0xac0;
 
-/// Where there is code in a thread's address space, as far as the host knows, for calls that concern it. Where the
-/// host has changed this meanwhile, it is asked.
+/// Where there is code in a thread's address space, as far as the host knows, for calls that
+/// concern it. Where the host has changed this meanwhile, it is asked.
 pub mod ranges {
     /// Offset of how many there are, and one; 0 where the host is always to be asked.
     pub const COUNT: u32 = 0;
@@ -71,11 +71,11 @@ pub mod ranges {
     pub const BYTES: u32 = FIRST + MOST as u32 * 16;
 }
 
-/// Displacement of the data cache: the lines of each set, by their addresses, negated, 8 bytes each, the one
-/// used last first; [`set_bytes`] for each set.
+/// Displacement of the data cache: the lines of each set, by their addresses, negated, 8 bytes
+/// each, the one used last first; [`set_bytes`] for each set.
 pub const SETS_AT: u32 = 0x1000;
-/// Bytes of a set of so many lines: those of a line of the usual length, so that an address's own bits say
-/// where its set is; or twice as many.
+/// Bytes of a set of so many lines: those of a line of the usual length, so that an address's own
+/// bits say where its set is; or twice as many.
 pub const fn set_bytes(ways: u32) -> u32 {
     if ways <= 8 { 64 } else { 8 * MOST_WAYS }
 }
@@ -83,18 +83,19 @@ pub const fn set_bytes(ways: u32) -> u32 {
 pub const MOST_WAYS: u32 = 16;
 /// Most sets.
 pub const MOST_SETS: u32 = 128;
-/// What stands for a line where there is none: no line begins there, and no access can be made near it, the
-/// address not being canonical.
+/// What stands for a line where there is none: no line begins there, and no access can be made near
+/// it, the address not being canonical.
 pub const NO_LINE: u64 = 1 << 63 | 1;
-/// Displacement of the misses noted, [`NOTE_BYTES`] each: the address; the pc from bit 16 up, with what
-/// [`Slot::LwpMeta`] says below, and [`NOTE_GOES_ON`].
+/// Displacement of the misses noted, [`NOTE_BYTES`] each: the address; the pc from bit 16 up, with
+/// what [`Slot::LwpMeta`] says below, and [`NOTE_GOES_ON`].
 pub const NOTES_AT: u32 = 0x10_6000;
 /// Bytes of a note.
 pub const NOTE_BYTES: u32 = 16;
 /// Most notes.
 pub const MOST_NOTES: u32 = 4096;
-/// Displacement of the branches written down for the predictor, [`BRANCH_BYTES`] each, where no misses are
-/// noted: the address of the [known cut](CUTS_AT) that ends with it, plus 1 if it was taken; the pc after it.
+/// Displacement of the branches written down for the predictor, [`BRANCH_BYTES`] each, where no
+/// misses are noted: the address of the [known cut](CUTS_AT) that ends with it, plus 1 if it was
+/// taken; the pc after it.
 pub const BRANCHES_AT: u32 = NOTES_AT;
 /// Bytes of each.
 pub const BRANCH_BYTES: u32 = NOTE_BYTES;
@@ -110,19 +111,18 @@ pub(crate) const META_NO_LOAD: u32 = 1 << 12;
 pub(crate) const META_COUNTS_SHIFT: u32 = 14;
 /// In a note: it is of the same access as the note before.
 pub const NOTE_GOES_ON: u64 = 1 << 15;
-/// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a ring: the
-/// site of the access that the routines know; the address of the line, negated; the place where it was, in bytes
-/// from the start of its set, with what its miss added to [`Slot::LwpNotes`] above; the line that had to go, if it
-/// was nowhere.
+/// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a
+/// ring: the site of the access that the routines know; the address of the line, negated; the place
+/// where it was, in bytes from the start of its set, with what its miss added to [`Slot::LwpNotes`]
+/// above; the line that had to go, if it was nowhere.
 pub const UNDO_AT: u32 = 0x5000;
 /// Bytes of each.
 pub const UNDO_BYTES: u32 = 32;
 /// How many are kept: more than an instruction touches lines.
 pub const UNDOS: u32 = 64;
 
-/// Displacement of the known cuts, [`KNOWN_CUTS`] of [`CUT_BYTES`]: cut fragments that the thread may lead
-/// itself to when an event is due. Found by
-/// [`KnownCut::places`].
+/// Displacement of the known cuts, [`KNOWN_CUTS`] of [`CUT_BYTES`]: cut fragments that the thread
+/// may lead itself to when an event is due. Found by [`KnownCut::places`].
 pub const CUTS_AT: u32 = 0x6000;
 /// Bytes of a known cut.
 pub const CUT_BYTES: u32 = 64;

@@ -48,6 +48,7 @@ mod watch;
 
 pub(crate) use calls::CountedCall;
 pub(crate) use dcache::{TOUCH_BYTES, Touch};
+pub use heads::HEAD;
 pub(crate) use lwp::{Countdown, Trip};
 use watch::Watch;
 pub(crate) use watch::WatchedShape;
@@ -80,8 +81,8 @@ pub(crate) struct Ask {
     pub index: u8,
     /// Whether the fragment has been charged.
     pub charged: bool,
-    /// It is a system call, made without asking where it concerns nobody; control goes on at this offset in the buffer
-    /// then.
+    /// It is a system call, made without asking where it concerns nobody; control goes on at this
+    /// offset in the buffer then.
     pub resumes: Option<usize>,
 }
 
@@ -98,6 +99,13 @@ pub(crate) struct Charge {
     pub before: u8,
     /// By the terminator, in a register that it borrows anyway.
     pub in_terminator: bool,
+}
+
+impl Charge {
+    /// Of `counter`, before instruction `at`, where the flags are dead.
+    pub fn at(counter: u32, at: usize, before: u8) -> Self {
+        Self { counter, at, flags_dead: true, before, in_terminator: false }
+    }
 }
 
 /// What an emitter collects; its memory is used again for the next region.
@@ -331,8 +339,8 @@ impl<'a> Emitter<'a> {
         self.out.relocations.push((self.out.code.len() - kind.bytes(), kind));
     }
 
-    /// `lea register, [rip + …]`: an address in the application's module, in rcx or r11. Out of reach, where
-    /// wild branches lead, `mov register, address`.
+    /// `lea register, [rip + …]`: an address in the application's module, in rcx or r11. Out of
+    /// reach, where wild branches lead, `mov register, address`.
     fn load_address(&mut self, register: Register, address: u64) {
         let (high, low) = register_bits(register);
         let next = self.here().0 + 7;

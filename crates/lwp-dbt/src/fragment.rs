@@ -1,6 +1,6 @@
 //! What has been translated: fragments, indirect entries, and the module they belong to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -37,8 +37,9 @@ pub struct Fragment {
     pub head: Option<CachePc>,
     /// Where it is entered already charged.
     pub join: CachePc,
-    /// Whether it was laid behind a not-taken edge and charges itself, in the shorter or the longer way
-    /// that its flags allow, before anything else: then who charges it instead can enter behind that.
+    /// Whether it was laid behind a not-taken edge and charges itself, in the shorter or the longer
+    /// way that its flags allow, before anything else: then who charges it instead can enter behind
+    /// that.
     pub charged_first: bool,
     /// The target of its direct terminator.
     pub target: AppPc,
@@ -59,6 +60,39 @@ pub struct Entry {
     pub stub: CachePc,
 }
 
+/// A not-taken edge that is charged together with the fragment behind it, in code that may change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MergedEdge {
+    /// The patchable place in front of the fragment.
+    pub at: CachePc,
+    /// The counter of the edge alone, for when the fragment has been cut off.
+    pub counter: u32,
+    /// The stub that counts it then, once there is one, and the displacement there that leads on.
+    pub stub: Option<[CachePc; 2]>,
+}
+
+/// The record of a fragment whose application bytes may change.
+#[derive(Debug)]
+pub(crate) struct Changeable {
+    /// The application bytes that it was made from.
+    pub bytes: Box<[u8]>,
+    /// True where the fragment compares them itself before it runs.
+    pub compares: bool,
+    /// The edge that it charges too, if it does.
+    pub edge: Option<MergedEdge>,
+    /// The code behind it that it takes for given.
+    pub trusted: Option<Neighbour>,
+}
+
+/// Code as it was when something was made that depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its address.
+    pub pc: AppPc,
+    /// Its bytes.
+    pub bytes: Box<[u8]>,
+}
+
 /// A cut fragment and the application bytes it was made from.
 pub(crate) type CutFragment = (FragmentId, Box<[u8]>);
 
@@ -70,11 +104,13 @@ pub(crate) type CutFragment = (FragmentId, Box<[u8]>);
 pub struct Unit {
     /// How its bytes may change.
     pub checks: Checks,
-    /// Which of its instructions count, where that is not the same everywhere: see [`Translator::lwp_of`].
+    /// Which of its instructions count, where that is not the same everywhere: see
+    /// [`Translator::lwp_of`].
     ///
     /// [`Translator::lwp_of`]: crate::Translator::lwp_of
     pub filter: Option<IpFilter>,
-    /// Instructions that the host executes alone, because it wants to see them come: see [`Self::mark`].
+    /// Instructions that the host executes alone, because it wants to see them come: see
+    /// [`Self::mark`].
     pub marked: BTreeSet<AppPc>,
     /// Fragments by their first application pc.
     pub fragments: FxHashMap<AppPc, FragmentId>,
@@ -84,13 +120,16 @@ pub struct Unit {
     pub(crate) pending: FxHashMap<AppPc, Vec<CachePc>>,
     /// Exit stubs by target.
     pub(crate) stubs: FxHashMap<AppPc, CachePc>,
-    /// Stubs of fragments that have been cut off, by pc: each asks the host. An exit stub may look in the indirect
-    /// table instead, where it would find the fragment again.
+    /// Stubs of fragments that have been cut off, by pc: each asks the host. An exit stub may look
+    /// in the indirect table instead, where it would find the fragment again.
     pub(crate) cut_off: FxHashMap<AppPc, CachePc>,
     /// Cut fragments by pc and number of instructions, with the bytes they were made from.
     pub(crate) cuts: FxHashMap<(AppPc, u8), CutFragment>,
-    /// Application bytes of each fragment, kept where they may change.
-    pub(crate) bytes: FxHashMap<FragmentId, Box<[u8]>>,
+    /// The fragments whose application bytes may change, dormant ones among them.
+    pub(crate) changeable: FxHashMap<FragmentId, Changeable>,
+    /// Fragments that have been cut off and are good again where their bytes turn out to be the
+    /// same, by pc.
+    pub(crate) dormant: BTreeMap<AppPc, FragmentId>,
     /// What was translated in an earlier run; the maps above hold only what is new.
     pub(crate) placed: Option<Arc<Placed>>,
     /// Places in its new code that depend on where it lies.
@@ -110,14 +149,15 @@ impl Unit {
             stubs: FxHashMap::default(),
             cut_off: FxHashMap::default(),
             cuts: FxHashMap::default(),
-            bytes: FxHashMap::default(),
+            changeable: FxHashMap::default(),
+            dormant: BTreeMap::new(),
             placed: None,
             relocations: PlacedSites::default(),
         }
     }
 
-    /// Has the host asked for the instruction at `pc` whenever it is to be executed. Before anything of the unit is
-    /// translated.
+    /// Has the host asked for the instruction at `pc` whenever it is to be executed. Before
+    /// anything of the unit is translated.
     pub fn mark(&mut self, pc: AppPc) {
         self.marked.insert(pc);
     }
@@ -208,6 +248,16 @@ impl Unit {
 
     /// The application bytes that `fragment` was translated from, where they may change.
     pub fn bytes_of(&self, fragment: FragmentId) -> Option<&[u8]> {
-        self.bytes.get(&fragment).map(|bytes| &**bytes)
+        self.changeable.get(&fragment).map(|known| &*known.bytes)
+    }
+
+    /// The code behind `fragment` that it takes for given, where that may change.
+    pub fn trusted_by(&self, fragment: FragmentId) -> Option<&Neighbour> {
+        self.changeable.get(&fragment)?.trusted.as_ref()
+    }
+
+    /// Returns whether `fragment`, made of the code at `pc`, can be executed now or again later.
+    pub fn keeps(&self, pc: AppPc, fragment: FragmentId) -> bool {
+        [self.fragments.get(&pc), self.dormant.get(&pc)].contains(&Some(&fragment))
     }
 }

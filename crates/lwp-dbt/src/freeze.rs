@@ -148,7 +148,8 @@ impl Tables<'_> {
         Some(())
     }
 
-    /// Numbers entries, counters and fragments anew, from zero, and writes the new numbers into the code.
+    /// Numbers entries, counters and fragments anew, from zero, and writes the new numbers into the
+    /// code.
     fn entries_and_sites(&mut self) -> Option<()> {
         let entries = self.entries()?;
         let sites = self.sites()?;
@@ -183,8 +184,8 @@ impl Tables<'_> {
         self.code.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
     }
 
-    /// New numbers of the counters, in the order in which the code mentions them first: those of a call's site
-    /// stay neighbours. Writes what they stand for.
+    /// New numbers of the counters, in the order in which the code mentions them first: those of a
+    /// call's site stay neighbours. Writes what they stand for.
     fn counters(&mut self, sites: &[Site]) -> Option<FxHashMap<u32, u32>> {
         let translator = self.translator;
         let origin = image::origin(Relocation::Counter, translator.layout()) as u32;

@@ -22,8 +22,8 @@
 //! code                                                                               in blocks
 //! ```
 //!
-//! What is in blocks is compressed, and unpacked when it is first looked at (`blocks.rs`): the code and
-//! its relocations when the image is put in place, the rest hardly ever.
+//! What is in blocks is compressed, and unpacked when it is first looked at (`blocks.rs`): the code
+//! and its relocations when the image is put in place, the rest hardly ever.
 //!
 //! The bytes must have been checked for damage before. Images are still read with care: no content
 //! makes a lookup panic or leads outside the unit's code.
@@ -120,7 +120,8 @@ pub(crate) mod table {
 
     /// The records in a block of a table that is kept in blocks, and how they are arranged there.
     ///
-    /// Blocks of code are relocated one at a time, and small enough to stay in the processor's cache.
+    /// Blocks of code are relocated one at a time, and small enough to stay in the processor's
+    /// cache.
     pub fn blocks(table: usize) -> Option<(usize, super::Shape)> {
         use super::Shape::{Columns, Plain, Rising};
         match table {
@@ -384,8 +385,8 @@ pub(crate) mod detail {
     pub const NO_TARGET: i32 = i32::MIN;
 }
 
-/// What the record of a role holds: the kind and, below it, the fragment that is counted; then the fragment
-/// before the edge, or `NONE`. Both are places in the tables.
+/// What the record of a role holds: the kind and, below it, the fragment that is counted; then the
+/// fragment before the edge, or `NONE`. Both are places in the tables.
 pub(crate) mod role {
     use super::NONE;
     use crate::fragment::FragmentId;
@@ -650,8 +651,8 @@ impl CodeCache {
         self.placed[..after].last().map(|placed| &**placed)
     }
 
-    /// Puts `image` in place as the content of `unit`, which is empty, and hands its code to `to`. Its entries and
-    /// counters get the next numbers.
+    /// Puts `image` in place as the content of `unit`, which is empty, and hands its code to `to`.
+    /// Its entries and counters get the next numbers.
     ///
     /// On an error nothing has changed here, but some of the code may have been written.
     pub fn restore(

@@ -1,13 +1,13 @@
 //! The translator: application code in, instrumented fragments out.
 //!
 //! It knows no process. It reads application bytes through [`CodeSource`], writes translated bytes
-//! through [`CodeSink`], and keeps what it has translated of one module in a [`Unit`]. The same bytes,
-//! plan and addresses always give the same output.
+//! through [`CodeSink`], and keeps what it has translated of one module in a [`Unit`]. The same
+//! bytes, plan and addresses always give the same output.
 //!
 //! Reading order: [`context`] (what emitted code may touch), [`block`] (finding a basic block),
 //! [`emit`] (the rules), [`region`] (which blocks are translated together), [`recipe`] (what the
-//! application's registers are at any translated instruction), [`routines`] (the mailbox), [`image`] (a unit
-//! as bytes, for another run).
+//! application's registers are at any translated instruction), [`routines`] (the mailbox),
+//! [`image`] (a unit as bytes, for another run).
 #![forbid(unsafe_code)]
 
 pub mod addr;
@@ -37,7 +37,8 @@ pub use block::CodeSource;
 pub use code_cache::CodeCache;
 pub use context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
 pub use counters::Counters;
-pub use fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+pub use emit::HEAD;
+pub use fragment::{Entry, EntryId, Fragment, FragmentId, Neighbour, Unit};
 pub use image::{CodeTarget, Image, ImageError, Placement};
 pub use plan::{Checks, IpFilter, Lwp, Plan, Role, Selection, Weights};
 pub use recipe::{AppState, Commit, PcSource, Spills};
@@ -45,8 +46,8 @@ pub use region::{
     Ahead, CodeSink, Queue, Region, RegionLimits, Translator, countdown_of, weights_of,
 };
 
-/// A hash of this crate's source and of the version of the decoder it uses: images are only as good as
-/// the translator that made them.
+/// A hash of this crate's source and of the version of the decoder it uses: images are only as good
+/// as the translator that made them.
 pub const VERSION: u64 = source_hash();
 
 /// The number that the build script has left, in decimal.

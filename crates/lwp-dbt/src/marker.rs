@@ -5,8 +5,8 @@
 //! | `nop dword [rax+disp32]`, the low 24 bits of the displacement `LWP` | `0f 1f 80 4c 57 50 NN` | does nothing |
 //! | `rol rdi` by 3, 13, 61 and 51, `xchg rbx, rbx` | Valgrind's client request | does nothing but to flags |
 //!
-//! The last instruction of a marker ends its block; the host sees exact counts there. Valgrind documents the
-//! encoding of its requests in `valgrind.h`, which is for programs to include.
+//! The last instruction of a marker ends its block; the host sees exact counts there. Valgrind
+//! documents the encoding of its requests in `valgrind.h`, which is for programs to include.
 
 use crate::addr::AppPc;
 use crate::block::CodeSource;
@@ -30,7 +30,8 @@ pub enum Marker {
 }
 
 impl Marker {
-    /// The marker that the instruction with these `bytes` is, or ends; `before` are the bytes before it.
+    /// The marker that the instruction with these `bytes` is, or ends; `before` are the bytes
+    /// before it.
     pub fn of(bytes: &[u8], before: impl FnOnce() -> Option<[u8; 16]>) -> Option<Self> {
         match bytes {
             [first @ .., code] if *first == OWN => Some(Self::Own(*code)),

@@ -76,12 +76,13 @@ pub struct Elements {
     pub indices: Register,
     /// Length of an index in bytes.
     pub index_bytes: u8,
-    /// Which are accessed: a mask register has a bit for each, a vector register an element whose sign says it.
+    /// Which are accessed: a mask register has a bit for each, a vector register an element whose
+    /// sign says it.
     pub mask: Register,
 }
 
-/// The operands of `instruction` in the order of access; of a repeated string instruction those of one
-/// iteration.
+/// The operands of `instruction` in the order of access; of a repeated string instruction those of
+/// one iteration.
 pub fn of(instruction: &Instruction) -> Vec<MemoryOperand> {
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(instruction);
@@ -130,7 +131,8 @@ fn used(instruction: &Instruction, used: &UsedMemory) -> Option<MemoryOperand> {
     })
 }
 
-/// The elements of a gather or scatter; `None` for one that only prefetches, which no current processor has.
+/// The elements of a gather or scatter; `None` for one that only prefetches, which no current
+/// processor has.
 fn elements_of(instruction: &Instruction) -> Option<Elements> {
     let is_store = instruction.op0_kind() == OpKind::Memory;
     let data = if is_store { instruction.op1_register() } else { instruction.op0_register() };
@@ -217,14 +219,14 @@ pub fn repeats(instruction: &Instruction) -> bool {
 }
 
 impl MemoryOperand {
-    /// The linear address, given the registers and the bases of FS and GS; of an operand in several places that
-    /// from which they are counted.
+    /// The linear address, given the registers and the bases of FS and GS; of an operand in several
+    /// places that from which they are counted.
     pub fn address(&self, value: impl Fn(Register) -> u64) -> u64 {
         self.offset_by(0, value)
     }
 
-    /// Every linear address, in the order of access. `lane` is so many bytes of a vector or mask register from
-    /// an offset on.
+    /// Every linear address, in the order of access. `lane` is so many bytes of a vector or mask
+    /// register from an offset on.
     pub fn addresses(
         &self,
         value: impl Fn(Register) -> u64 + Copy,

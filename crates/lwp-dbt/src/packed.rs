@@ -9,8 +9,8 @@ use crate::plan::Weights;
 pub(crate) struct PackedWeights(pub [u8; 8]);
 
 impl PackedWeights {
-    /// Packs them; `None` where they do not fit. Those of a block do: it has at most 255 instructions, and
-    /// one branch.
+    /// Packs them; `None` where they do not fit. Those of a block do: it has at most 255
+    /// instructions, and one branch.
     pub fn new(weights: Weights) -> Option<Self> {
         let mut out = [0; 8];
         out[..2].copy_from_slice(&i16::try_from(weights.instructions).ok()?.to_le_bytes());

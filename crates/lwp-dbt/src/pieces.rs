@@ -100,8 +100,8 @@ impl Pieces {
         };
         self.last = index;
         let run = &mut self.runs[index];
-        // A run lies within an arena, which is far smaller than 4 GiB; what is not found in this one may
-        // be far behind it.
+        // A run lies within an arena, which is far smaller than 4 GiB; what is not found in this
+        // one may be far behind it.
         let within = start - run.base;
         let place = run.pieces.binary_search_by_key(&within, |stored| u64::from(stored.start));
         match place {

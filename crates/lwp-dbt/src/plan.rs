@@ -34,8 +34,8 @@ pub enum Lwp {
 
 /// What is counted down while profiling is on.
 ///
-/// One countdown serves all events that come from retiring: it has a high part, instructions or, where
-/// only branches are selected, branches; and a low part, branches, where both are.
+/// One countdown serves all events that come from retiring: it has a high part, instructions or,
+/// where only branches are selected, branches; and a low part, branches, where both are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
     /// LWPVAL counts.
@@ -111,8 +111,8 @@ pub enum Checks {
     /// The bytes change only together with a notice (mprotect, mmap): fragments can be cut off at
     /// their head.
     Notified,
-    /// The bytes may change at any time: each fragment compares its own bytes before it runs, save where the source
-    /// of the code gives notice of writes.
+    /// The bytes may change at any time: each fragment compares its own bytes before it runs, save
+    /// where the source of the code gives notice of writes.
     SelfCheck,
 }
 
@@ -133,7 +133,8 @@ pub enum Role {
     NotTaken(FragmentId),
     /// Executions of a fragment behind a not-taken edge that did not come over it.
     Head(FragmentId),
-    /// Counts nothing: the complement of where the indirect call at the end of this fragment led first, or 0.
+    /// Counts nothing: the complement of where the indirect call at the end of this fragment led
+    /// first, or 0.
     CallTarget(FragmentId),
     /// The counter that follows: how often that call led there.
     Called(FragmentId),

@@ -1,5 +1,5 @@
-//! The encoded points of all pieces of code. Many pieces have the same ones: those are kept once, as far as
-//! they are remembered.
+//! The encoded points of all pieces of code. Many pieces have the same ones: those are kept once,
+//! as far as they are remembered.
 
 use crate::recipe::{self, Point};
 
@@ -32,8 +32,8 @@ impl Points {
         self.lists[at..at + LENGTH].copy_from_slice(&len.to_le_bytes());
         let hash = hash(points);
         let (place, other) = (hash as usize % REMEMBERED, (hash >> 32) as u32);
-        // Most lists that are remembered have long left the processor's caches: only one with the whole hash is
-        // compared.
+        // Most lists that are remembered have long left the processor's caches: only one with the
+        // whole hash is compared.
         if let (known_hash, known) = self.remembered[place]
             && known_hash == other
             && let Some(known) = known.checked_sub(1)
@@ -54,8 +54,8 @@ impl Points {
     }
 }
 
-/// A hash of the points themselves: their encoded bytes have just been written one by one, and reading them in words
-/// would wait for that.
+/// A hash of the points themselves: their encoded bytes have just been written one by one, and
+/// reading them in words would wait for that.
 fn hash(points: &[Point]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = points.len() as u64;

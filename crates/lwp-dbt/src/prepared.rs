@@ -1,4 +1,5 @@
-//! The routines as the build script has assembled them. What is left to do is to say where the low window lies.
+//! The routines as the build script has assembled them. What is left to do is to say where the low
+//! window lies.
 
 use std::borrow::Cow;
 

@@ -65,27 +65,29 @@ pub enum Commit {
     SigreturnArmed,
     /// A signal handler is returning; its frame's rip has not been put back yet.
     SigreturnLanded,
-    /// The LWP countdown is being dealt out anew: its high and low part are the new ones in the context
-    /// and what the words say is void.
+    /// The LWP countdown is being dealt out anew: its high and low part are the new ones in the
+    /// context and what the words say is void.
     Dealing,
     /// An LWP instruction has been executed; its result is still to be set as
     /// [`crate::Slot::LwpPending`] says.
     LwpResult,
     /// A routine is executing an LWP instruction, of which nothing is to be seen yet.
     LwpBegun,
-    /// A routine has stored the record of an LWP instruction, which is thereby executed; what becomes
-    /// of ring and counter stands ready in the context.
+    /// A routine has stored the record of an LWP instruction, which is thereby executed; what
+    /// becomes of ring and counter stands ready in the context.
     LwpStored,
-    /// An event is due, and a routine tries whether its record can be stored: a fault there is not the
-    /// application's, and the host is asked instead.
+    /// An event is due, and a routine tries whether its record can be stored: a fault there is not
+    /// the application's, and the host is asked instead.
     LwpTrying,
-    /// A routine has stored the record of an event; what becomes of ring and countdown stands ready in
-    /// the context. The cut fragment is over.
+    /// A routine has stored the record of an event; what becomes of ring and countdown stands ready
+    /// in the context. The cut fragment is over.
     LwpRecorded,
-    /// An access is being noted, of an instruction that has not been executed: the state is the one at the
-    /// access's site, which is in r11 if the pc is said to be there, and else in [`crate::Slot::Go`].
+    /// An access is being noted, of an instruction that has not been executed: the state is the one
+    /// at the access's site, which is in r11 if the pc is said to be there, and else in
+    /// [`crate::Slot::Go`].
     LwpTouching,
-    /// The same, and its line is being moved to the front of its set, as the change says that comes next.
+    /// The same, and its line is being moved to the front of its set, as the change says that comes
+    /// next.
     LwpMoving,
     /// The same, and its line has been moved; if it was nowhere, the miss has been noted.
     LwpMoved,
@@ -108,8 +110,8 @@ pub struct AppState {
     pub spills: Spills,
     /// What else is to be settled.
     pub commit: Commit,
-    /// How many instructions of the fragment have been executed, and whether it has been charged for
-    /// all of them; `None` when the counters are right as they are.
+    /// How many instructions of the fragment have been executed, and whether it has been charged
+    /// for all of them; `None` when the counters are right as they are.
     pub partial: Option<(u32, bool)>,
     /// A conditional branch has fallen through and its edge has not been counted.
     pub edge_pending: bool,
@@ -165,12 +167,12 @@ pub(crate) mod bits {
     pub const PC_TARGET: u8 = 0x18;
     /// The fragment has not been charged yet.
     pub const UNCOUNTED: u8 = 0x20;
-    /// The not-taken edge has not been counted yet. With `UNCOUNTED`, where LWP is on: the countdown has
-    /// been charged, the fragment has not. With rcx and r11 spilled, before an indirect call: the call has been
-    /// counted and not been made.
+    /// The not-taken edge has not been counted yet. With `UNCOUNTED`, where LWP is on: the
+    /// countdown has been charged, the fragment has not. With rcx and r11 spilled, before an
+    /// indirect call: the call has been counted and not been made.
     pub const EDGE: u8 = 0x40;
-    /// A system call has just returned, or (with `PC_RCX`) a signal frame is armed, or (with `EDGE`) an
-    /// LWP instruction's result is still to be set.
+    /// A system call has just returned, or (with `PC_RCX`) a signal frame is armed, or (with
+    /// `EDGE`) an LWP instruction's result is still to be set.
     pub const SYSCALL: u8 = 0x80;
 }
 

@@ -23,6 +23,7 @@ use crate::routines::Routines;
 mod ahead;
 mod counts;
 mod cut;
+mod dormant;
 mod finish;
 mod lay;
 mod liveness;
@@ -50,6 +51,8 @@ pub trait CodeSink {
     fn patch(&mut self, at: CachePc, displacement: i32);
     /// Overwrites the 8 aligned bytes that hold a patchable head with a jump to `target`.
     fn patch_head(&mut self, head: CachePc, target: CachePc);
+    /// Makes a patched head lead into its fragment again.
+    fn restore_head(&mut self, head: CachePc);
 }
 
 /// How much is translated for one request.
@@ -79,8 +82,8 @@ pub struct Region {
     pub entries: Vec<EntryId>,
     /// How many fragments were translated.
     pub fragments: usize,
-    /// What control may come to next and was not translated any more, the likeliest first; places outside
-    /// the unit too, behind those inside.
+    /// What control may come to next and was not translated any more, the likeliest first; places
+    /// outside the unit too, behind those inside.
     pub rest: Vec<Ahead>,
 }
 
@@ -117,6 +120,8 @@ struct Work<'a> {
     /// How doubtful what is being laid out is.
     doubt: u8,
     created: Vec<FragmentId>,
+    /// Those that were dormant, and to which something may lead now.
+    woken: Vec<FragmentId>,
     entries: Vec<EntryId>,
     room: usize,
 }
@@ -154,7 +159,8 @@ fn is_foreign(work: &mut Work<'_>, pc: AppPc) -> bool {
     work.source.read_code(pc, &mut [0]) == 0
 }
 
-/// How much more doubtful what a trace falls into may become: straight code is worth more than its likelihood.
+/// How much more doubtful what a trace falls into may become: straight code is worth more than its
+/// likelihood.
 const TRACE_DOUBT: u8 = 8;
 
 /// Bytes that one fragment with its stubs can take at most, generously.
@@ -187,8 +193,9 @@ impl Translator {
         }
     }
 
-    /// Says how the data cache that is watched is divided: the length of a line, the bits of an address that
-    /// choose a set, and those of a set's place. Must be said before anything is translated.
+    /// Says how the data cache that is watched is divided: the length of a line, the bits of an
+    /// address that choose a set, and those of a set's place. Must be said before anything is
+    /// translated.
     pub fn watch_cache(&mut self, line_bytes: u32, set_mask: u32, places: u32) {
         self.shape = WatchedShape { line_bytes, set_mask, places };
     }
@@ -218,8 +225,8 @@ impl Translator {
         self.lwp
     }
 
-    /// The same for the code of `unit`, whose filter comes before that of the selection. Must not change once
-    /// anything of the unit has been translated.
+    /// The same for the code of `unit`, whose filter comes before that of the selection. Must not
+    /// change once anything of the unit has been translated.
     pub fn lwp_of(&self, unit: &Unit) -> Lwp {
         match self.lwp {
             Lwp::On(selection) => {
@@ -266,9 +273,9 @@ impl Translator {
 
     /// Where execution of `pc` continues in translated code, translating it if need be.
     ///
-    /// `entry` asks for an indirect entry of `pc` too, which is then among the region's entries when
-    /// it is new. Returns a region without head where no code can be read at `pc`, or where the arena
-    /// has no room.
+    /// `entry` asks for an indirect entry of `pc` too, which is then among the region's entries
+    /// when it is new. Returns a region without head where no code can be read at `pc`, or where
+    /// the arena has no room.
     pub fn translate(
         &mut self,
         unit: &mut Unit,
@@ -289,14 +296,21 @@ impl Translator {
             foreign: Vec::new(),
             doubt: limits.doubt,
             created: Vec::new(),
+            woken: Vec::new(),
             entries: Vec::new(),
             room: sink.room(),
         };
         work.emitter.watch.shape = self.shape;
         let before = self.cache.fragments.len();
+        if work.unit.checks != Checks::None {
+            self.wake_page(&mut work, sink, pc);
+        }
         self.trace(&mut work, Ahead { pc, entry, doubt: limits.doubt }, limits);
         if !work.unit.has_fragment(pc) {
             self.forget_decoded();
+            if !work.woken.is_empty() {
+                self.finish(&mut work, sink);
+            }
             return Region::default();
         }
         while work.created.len() < limits.fragments

@@ -1,6 +1,6 @@
-//! Relocations: the words of translated code that depend on where the code, the arena's routines, its counters,
-//! its chain slots and the application's module lie, or on how its fragments are numbered. Everything else in a
-//! unit's code is relative to the unit itself.
+//! Relocations: the words of translated code that depend on where the code, the arena's routines,
+//! its counters, its chain slots and the application's module lie, or on how its fragments are
+//! numbered. Everything else in a unit's code is relative to the unit itself.
 
 use crate::addr::CachePc;
 
@@ -18,7 +18,8 @@ pub enum Relocation {
     Routines = 3,
     /// The number of a fragment.
     Fragment = 4,
-    /// The [name](crate::context::calls::call_site) of the site of an indirect call, made from its counter.
+    /// The [name](crate::context::calls::call_site) of the site of an indirect call, made from its
+    /// counter.
     CallSite = 5,
     /// An address in the application's module, eight bytes.
     Address = 6,
@@ -49,8 +50,8 @@ impl Relocation {
     }
 }
 
-/// A relocation and its place, relative to the start of a unit's code, in one word: the place in the
-/// low 28 bits, the kind above.
+/// A relocation and its place, relative to the start of a unit's code, in one word: the place in
+/// the low 28 bits, the kind above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Site(pub u32);
 

@@ -1,13 +1,13 @@
 //! The routines that every arena starts with: the mailbox, its answers, and the way back from a
 //! signal handler.
 //!
-//! They are position independent. What is in this file touches no flags, but while these are in their slot: only
-//! `mov`, `lea`, `xchg`, `jrcxz`, `movzx`, `pext` and `syscall`, which keeps them. Until an answer has been carried
-//! out, every instruction here means "at the requested application pc, nothing executed", so a request can be dropped
-//! at any point.
+//! They are position independent. What is in this file touches no flags, but while these are in
+//! their slot: only `mov`, `lea`, `xchg`, `jrcxz`, `movzx`, `pext` and `syscall`, which keeps them.
+//! Until an answer has been carried out, every instruction here means "at the requested application
+//! pc, nothing executed", so a request can be dropped at any point.
 //!
-//! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing else: contexts,
-//! recipes and addresses.
+//! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing
+//! else: contexts, recipes and addresses.
 
 use std::borrow::Cow;
 
@@ -49,8 +49,8 @@ pub struct Routines {
     pub ask_r11: u32,
     /// Ask for CPUID at the pc in r11, as for `ask_r11`.
     pub ask_cpuid: u32,
-    /// Ask for the system call at the pc in r11, as for `ask_r11`, or make it and go on as `Go` says, where it concerns
-    /// nobody.
+    /// Ask for the system call at the pc in r11, as for `ask_r11`, or make it and go on as `Go`
+    /// says, where it concerns nobody.
     pub ask_call: u32,
     /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
     /// the ends of its chains point here.
@@ -76,17 +76,18 @@ pub struct Routines {
     pub(crate) states: Cow<'static, [(u32, AppState)]>,
 }
 
-/// The routine by which a copy that fork has made gets contexts of its own, before it executes anything else.
+/// The routine by which a copy that fork has made gets contexts of its own, before it executes
+/// anything else.
 ///
-/// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx. Everything of the
-/// application is in the new context, where [`Routines::go`] finds it, once it is mapped. The routine makes four system
-/// calls; where the mapping fails it stops at a breakpoint.
+/// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx.
+/// Everything of the application is in the new context, where [`Routines::go`] finds it, once it is
+/// mapped. The routine makes four system calls; where the mapping fails it stops at a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveIn {
     /// Where it begins.
     pub start: u32,
-    /// Behind the first of its system calls: rax is a descriptor, or an error. From the next instruction on it is in
-    /// r8.
+    /// Behind the first of its system calls: rax is a descriptor, or an error. From the next
+    /// instruction on it is in r8.
     pub opened: u32,
     /// Behind the last of its system calls: rdx is the address of the mapping, or an error.
     pub made: u32,
@@ -97,27 +98,28 @@ pub struct MoveIn {
 /// The routines of Lightweight Profiling, as offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LwpRoutines {
-    /// A word of the countdown has run out in the block at the pc in r11, which has not begun; rcx says
-    /// where to try again. Their own values are in their slots.
+    /// A word of the countdown has run out in the block at the pc in r11, which has not begun; rcx
+    /// says where to try again. Their own values are in their slots.
     pub deal: u32,
-    /// An event is due in the block at `Pc`: asks the host. All registers and flags are in their slots.
+    /// An event is due in the block at `Pc`: asks the host. All registers and flags are in their
+    /// slots.
     pub due: u32,
-    /// A cut fragment has ended, and goes on at the pc in r11: asked for as by `ask_r11`, and its record
-    /// stored here if the thread has led itself to it.
+    /// A cut fragment has ended, and goes on at the pc in r11: asked for as by `ask_r11`, and its
+    /// record stored here if the thread has led itself to it.
     pub stepped: u32,
-    /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are in
-    /// their slots.
+    /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are
+    /// in their slots.
     pub branched: u32,
-    /// The line of an access is not the one used last in its set, or not the only one: the address is in rcx,
-    /// the site in r11, both of which are in their slots; where it goes on, r11 still is.
-    /// By the binary logarithm of the access's length; `touch_any` for others.
+    /// The line of an access is not the one used last in its set, or not the only one: the address
+    /// is in rcx, the site in r11, both of which are in their slots; where it goes on, r11 still
+    /// is. By the binary logarithm of the access's length; `touch_any` for others.
     pub touch: [u32; 6],
     /// The same where flags are dead.
     pub touch_dead: [u32; 6],
     /// The same where sets do not lie as an address's own bits say.
     pub touch_any: u32,
-    /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their slots. Goes on
-    /// if what it is going to access can be worked out by `repeat_walk`.
+    /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their
+    /// slots. Goes on if what it is going to access can be worked out by `repeat_walk`.
     pub repeat_ready: u32,
     /// It has been executed: works out what it has accessed.
     pub repeat_walk: u32,
@@ -260,8 +262,8 @@ impl Routines {
 /// Target:  the application continues at the pc in `slot`, with every register its own
 /// Patch:   spill rcx, r11; rcx := slot; jump through the indirect table
 ///
-/// The way back from a signal handler also puts the frame's rip back, for whoever looks at the frame
-/// again.
+/// The way back from a signal handler also puts the frame's rip back, for whoever looks at the
+/// frame again.
 fn emit_landing(
     b: &mut Builder,
     layout: Layout,
@@ -333,7 +335,8 @@ fn restore_flags(b: &mut Builder) -> Emit {
     b.asm.sahf()
 }
 
-/// Says which processor this is. LSL touches the zero flag; where there is no such segment, nothing else.
+/// Says which processor this is. LSL touches the zero flag; where there is no such segment, nothing
+/// else.
 fn emit_processor(b: &mut Builder) -> Emit {
     save_flags(b)?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Mailbox))?;
@@ -463,8 +466,8 @@ fn emit_go(b: &mut Builder, go: &mut CodeLabel) -> Emit {
     b.asm.jmp(Builder::slot(Slot::Go))
 }
 
-/// Where a request begins that a routine may answer: the pc is in r11, whose application value is in its slot.
-/// Saves it, and all registers.
+/// Where a request begins that a routine may answer: the pc is in r11, whose application value is
+/// in its slot. Saves it, and all registers.
 fn begin_request(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     let r11_saved = Spills { r11: true, ..Spills::default() };
     let start = b.mark(state(PcSource::R11, r11_saved, Commit::Mailbox))?;
@@ -531,7 +534,8 @@ fn emit_run(b: &mut Builder, run: &mut CodeLabel, save: CodeLabel) -> Emit {
     b.asm.jmp(save)
 }
 
-/// Answer: make the system call with the registers in the slots, whose result nobody need know, and go on.
+/// Answer: make the system call with the registers in the slots, whose result nobody need know, and
+/// go on.
 fn emit_run_and_go(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     let start = b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
     restore_all(b)?;
@@ -544,8 +548,8 @@ fn emit_run_and_go(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     Ok(start)
 }
 
-/// Makes a list of system calls in one go, for the host, which has put the list's address into rbx and
-/// keeps the application's registers meanwhile.
+/// Makes a list of system calls in one go, for the host, which has put the list's address into rbx
+/// and keeps the application's registers meanwhile.
 fn emit_batch(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     let start = b.mark(state(PcSource::ContextPc, ALL, Commit::None))?;
     let asm = &mut b.asm;
@@ -567,7 +571,8 @@ fn emit_batch(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     Ok(start)
 }
 
-/// Gives a copy that fork has made contexts of its own: see [`MoveIn`]. The flags are the application's.
+/// Gives a copy that fork has made contexts of its own: see [`MoveIn`]. The flags are the
+/// application's.
 fn emit_move_in(
     b: &mut Builder,
     layout: Layout,

@@ -19,7 +19,8 @@ const SPACING: u64 = 16;
 const FUNCTIONS: u64 = 1 << 5;
 const ROUNDS: u32 = 1000;
 
-/// Two sites call functions chosen by the round: the first one each in turn, the second the same one always.
+/// Two sites call functions chosen by the round: the first one each in turn, the second the same
+/// one always.
 ///
 /// ```text
 ///        mov ebx, ROUNDS
@@ -161,8 +162,8 @@ fn a_site_is_found_by_its_name() {
     }
 }
 
-/// At every place from where a call has been counted to where it is made, the state says so, and at no
-/// other; the call is made by the push alone.
+/// At every place from where a call has been counted to where it is made, the state says so, and at
+/// no other; the call is made by the push alone.
 #[test]
 fn counted_is_what_the_state_says() {
     for checks in [Checks::None, Checks::SelfCheck] {

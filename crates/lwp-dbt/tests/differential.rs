@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard};
 
-use common::{ALL_PLANS, Bench, CACHE, CHECKS, LOW};
+use common::{ALL_PLANS, Bench, CACHE, LOW};
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
 use lwp_dbt::{Checks, FragmentId, Plan, Weights};
@@ -27,6 +27,41 @@ struct Snippet {
     entries: Vec<u64>,
     /// How many instructions are executed, if that is known.
     executed: Option<u64>,
+}
+
+/// A way of translating a snippet.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    checks: Checks,
+    /// True where notice is given of changes in code that may change at any time.
+    notice: bool,
+    /// True where the role of each counter is kept.
+    roles: bool,
+    /// The number of times that some of it is cut off and led to again before it runs.
+    cuts: u32,
+}
+
+impl Way {
+    fn all() -> impl Iterator<Item = Self> {
+        [
+            (Checks::None, false, true, 0),
+            (Checks::Notified, false, true, 1),
+            (Checks::SelfCheck, false, true, 1),
+            (Checks::SelfCheck, true, false, 0),
+            (Checks::SelfCheck, true, false, 2),
+        ]
+        .into_iter()
+        .map(|(checks, notice, roles, cuts)| Self { checks, notice, roles, cuts })
+    }
+
+    fn bench(self, plan: Plan, snippet: &Snippet) -> Bench {
+        let mut bench = Bench::new(plan, self.checks, snippet.start, &snippet.bytes);
+        if !self.roles {
+            bench.forget_roles();
+        }
+        bench.app.gives_notice = self.notice;
+        bench
+    }
 }
 
 struct Lab {
@@ -106,35 +141,57 @@ impl Lab {
             }
         };
         self.compared += 1;
+        let mut counted = None;
         for plan in ALL_PLANS {
-            for checks in CHECKS {
-                self.translated(translated, plan, checks, &state, &data, &native)
-                    .map_err(|fault| format!("{plan:?} {checks:?}: {fault}"))?;
+            for way in Way::all() {
+                let sums = self
+                    .translated(translated, plan, way, &state, &data, &native)
+                    .map_err(|fault| format!("{plan:?} {way:?}: {fault}"))?;
+                let Some(sums) = sums else { continue };
+                let expected = counted.get_or_insert(sums);
+                if sums != *expected {
+                    return Err(format!("{plan:?} {way:?}: counted {sums:?}, not {expected:?}"));
+                }
             }
         }
         Ok(())
     }
 
+    /// Compares one translation; returns what it has counted, if it counts.
     fn translated(
         &mut self,
         snippet: &Snippet,
         plan: Plan,
-        checks: Checks,
+        way: Way,
         state: &State,
         data: &[u8],
         native: &(Box<State>, Vec<u8>),
-    ) -> Result<(), String> {
-        let mut bench = Bench::new(plan, checks, snippet.start, &snippet.bytes);
+    ) -> Result<Option<[i64; 7]>, String> {
+        let mut bench = way.bench(plan, snippet);
         let limit = self.rng.pick(&[1, 4, 64]);
         let mut regions = bench.translate_all(snippet.start, false, limit);
-        let head = regions[0].head.ok_or("not translated")?;
+        let mut head = regions[0].head.ok_or("not translated")?;
         for &entry in &snippet.entries {
             regions.extend(bench.translate_all(entry, true, limit));
+        }
+        for _ in 0..way.cuts {
+            let cut = self.cut_some(&mut bench);
+            bench.app.gives_notice = way.notice && self.rng.one_in(2);
+            let again = bench.translate_all(snippet.start, false, limit);
+            for &entry in &snippet.entries {
+                regions.extend(bench.translate_all(entry, true, limit));
+            }
+            if self.rng.one_in(2) {
+                head = again[0].head.ok_or("not translated again")?;
+            }
+            regions.extend(again);
+            // What was not cut off leads to the rest without a question.
+            regions.extend(cut.into_iter().flat_map(|pc| bench.translate_all(pc, false, limit)));
         }
         let mut fragments = (0..bench.translator.cache().fragment_count() as u32).map(FragmentId);
         if fragments.any(|id| bench.translator.cache().fragment(id).weights == Weights::default()) {
             self.hosted += 1;
-            return Ok(());
+            return Ok(None);
         }
         let mut memory = vec![
             (DATA.start, data.to_vec()),
@@ -171,18 +228,35 @@ impl Lab {
         if let Some(at) = differs {
             return Err(format!("memory at {at:#x}: {:#x}, not {:#x}", seen[at], native.1[at]));
         }
-        if let (Plan::Exact | Plan::Calls, Some(executed)) = (plan, snippet.executed) {
-            let count = |index: usize| word(Data::BYTES as usize + 8 + index * 8) as i64;
-            let sum: i64 = counters
-                .iter()
-                .enumerate()
-                .map(|(index, weights)| count(index) * i64::from(weights.instructions))
-                .sum();
-            if sum != executed as i64 {
-                return Err(format!("counted {sum} instructions, executed {executed}"));
+        if plan == Plan::Plain {
+            return Ok(None);
+        }
+        let mut sums = [0; 7];
+        for (index, weights) in counters.iter().enumerate() {
+            let count = word(Data::BYTES as usize + 8 + index * 8) as i64;
+            for (sum, weight) in sums.iter_mut().zip(weights.by_event()) {
+                *sum += count * i64::from(weight);
             }
         }
-        Ok(())
+        match snippet.executed {
+            Some(executed) if sums[0] != executed as i64 => {
+                Err(format!("counted {} instructions, executed {executed}", sums[0]))
+            }
+            _ => Ok(Some(sums)),
+        }
+    }
+
+    /// Cuts some fragments off, most of them or a few; returns where they begin.
+    fn cut_some(&mut self, bench: &mut Bench) -> Vec<u64> {
+        let mut fragments: Vec<_> =
+            bench.unit.fragments.iter().map(|(pc, id)| (pc.0, *id)).collect();
+        fragments.sort_unstable();
+        let one_in = self.rng.pick(&[1, 2, 4]);
+        fragments.retain(|_| self.rng.one_in(one_in));
+        for &(_, id) in &fragments {
+            bench.translator.invalidate(&mut bench.unit, &mut bench.cache, id);
+        }
+        fragments.into_iter().map(|(pc, _)| pc).collect()
     }
 
     fn check(&mut self, snippet: &Snippet) {
@@ -195,8 +269,9 @@ impl Lab {
     fn done(&self) {
         let (compared, skipped) = (self.compared, self.skipped);
         assert!(compared > skipped, "{compared} compared, {skipped} skipped");
-        // Each comparison is of nine translations.
-        assert!(self.hosted < compared, "{} of {compared} need a host", self.hosted);
+        // Each comparison is of many translations.
+        let ways = (ALL_PLANS.len() * Way::all().count()) as u32;
+        assert!(self.hosted < compared * ways / 9, "{} of {compared} need a host", self.hosted);
     }
 }
 

@@ -1,14 +1,14 @@
 //! What each rewrite rule makes of one example, as text that a review can read.
 //!
-//! The files in `golden/` are compared with what the translator emits now. After a change that is meant,
-//! write them anew and look at the difference:
+//! The files in `golden/` are compared with what the translator emits now. After a change that is
+//! meant, write them anew and look at the difference:
 //!
 //! ```text
 //! LWP_BLESS=1 cargo test -p lwp-dbt --test golden && git diff crates/lwp-dbt/tests/golden
 //! ```
 //!
-//! Addresses are names: `app+5` of application code, `cache+40` of what was emitted for it, `@rcx` a
-//! field of the thread's context, `#2` a counter.
+//! Addresses are names: `app+5` of application code, `cache+40` of what was emitted for it, `@rcx`
+//! a field of the thread's context, `#2` a counter.
 
 mod common;
 
@@ -37,7 +37,8 @@ struct Example {
     bytes: &'static [u8],
     lwp: Lwp,
     checks: Checks,
-    /// Instructions of a cut fragment, which is shown instead of the whole region; 0 for the region.
+    /// Instructions of a cut fragment, which is shown instead of the whole region; 0 for the
+    /// region.
     cut: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Images: a unit put elsewhere is what translating it there would have given, and no bytes at all make
-//! an image do harm.
+//! Images: a unit put elsewhere is what translating it there would have given, and no bytes at all
+//! make an image do harm.
 
 mod common;
 
@@ -219,9 +219,9 @@ fn an_image_moves_with_its_module() {
     }
 }
 
-/// Code that counts down names its words by its fragments' numbers, and code that watches a data cache names
-/// the fragments: after an image was restored the next ones have other numbers. So what is translated
-/// before is compared byte by byte, and what follows only by what is known of it.
+/// Code that counts down names its words by its fragments' numbers, and code that watches a data
+/// cache names the fragments: after an image was restored the next ones have other numbers. So what
+/// is translated before is compared byte by byte, and what follows only by what is known of it.
 #[test]
 fn an_image_counts_down_as_what_is_translated_in_its_place() {
     let branches =

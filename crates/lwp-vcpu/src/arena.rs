@@ -1,18 +1,19 @@
 //! Arenas: regions of a family's memory that translated code is appended to.
 //!
-//! Every unit has its own part of an arena, a *lot*, so that its code can be kept and put elsewhere as
-//! one piece. Code that may change must be cut off at any moment, however full the arena is: for every fragment of
-//! it there is room set aside for the stub that then takes its place.
+//! Every unit has its own part of an arena, a *lot*, so that its code can be kept and put elsewhere
+//! as one piece. Code that may change must be cut off at any moment, however full the arena is: for
+//! every fragment of it there is room set aside for the stub that then takes its place.
 
-use lwp_dbt::{CachePc, CodeSink};
+use lwp_dbt::{CachePc, CodeSink, HEAD};
 use lwp_ptrace::SharedMemory;
 
 use crate::memory_map::REACH;
 
 const PAGE: u64 = 4096;
-/// What a fragment that is cut off needs: its exit's stub, which is at most 9 bytes to save a register, 10 to load
-/// another and 5 to jump, rounded up to 16.
-pub const STUB_BYTES: u64 = 32;
+/// What a fragment that is cut off needs: its exit's stub, which is at most 9 bytes to save a
+/// register, 10 to load another and 5 to jump, rounded up to 16; and that of a not-taken edge, 40
+/// bytes to count it and at most 8 to jump, likewise.
+pub const STUB_BYTES: u64 = 32 + 48;
 /// Room for stubs is taken so much at a time.
 const STUBS_LOT: u64 = 64 << 10;
 
@@ -165,13 +166,23 @@ impl CodeSink for ArenaSink<'_> {
     }
 
     fn patch_head(&mut self, head: CachePc, target: CachePc) {
+        let [a, b, c, d] = (target.0.wrapping_sub(head.0 + 5) as u32).to_le_bytes();
+        self.write_head(head, [0xe9, a, b, c, d]);
+    }
+
+    fn restore_head(&mut self, head: CachePc) {
+        self.write_head(head, HEAD);
+    }
+}
+
+impl ArenaSink<'_> {
+    /// Writes a head, which lies within eight aligned bytes, in one store.
+    fn write_head(&self, head: CachePc, new: [u8; 5]) {
         let offset = self.arena.offset_of(head);
         let word = offset & !7;
         let mut bytes = self.memory.load(word).to_le_bytes();
         let at = (offset - word) as usize;
-        let displacement = target.0.wrapping_sub(head.0 + 5) as u32;
-        bytes[at] = 0xe9;
-        bytes[at + 1..at + 5].copy_from_slice(&displacement.to_le_bytes());
+        bytes[at..at + 5].copy_from_slice(&new);
         self.memory.store(word, u64::from_le_bytes(bytes));
     }
 }

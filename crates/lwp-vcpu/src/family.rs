@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use lwp_dbt::context::KnownCpuid;
 use lwp_dbt::{
-    AppPc, AppState, CachePc, Checks, CodeSource, EntryId, FragmentId, Layout, Lwp, Plan, Region,
-    RegionLimits, Role, Translator, Unit,
+    AppPc, AppState, CachePc, Checks, CodeSource, EntryId, Fragment, FragmentId, Layout, Lwp,
+    Neighbour, Plan, Region, RegionLimits, Role, Translator, Unit,
 };
-use lwp_ptrace::{SharedMemory, memory, sys};
+use lwp_ptrace::{SharedMemory, sys};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::{Arena, Lot};
@@ -24,9 +24,11 @@ use crate::syscalls;
 
 mod blocks;
 mod changes;
+mod module_code;
 mod tables;
 
 use blocks::Blocks;
+use module_code::ModuleCode;
 pub use tables::Table;
 use tables::Tables;
 
@@ -82,8 +84,8 @@ pub struct Module {
 }
 
 const PAGE: usize = 4096;
-/// Bytes of an empty indirect table that the template holds: address spaces map them as often as their
-/// table takes. Few pages to write, and few mappings for fork to copy.
+/// Bytes of an empty indirect table that the template holds: address spaces map them as often as
+/// their table takes. Few pages to write, and few mappings for fork to copy.
 pub const EMPTY_TABLE: u64 = 256 << 10;
 /// Room that one region may need, and that its fragments may need for stubs.
 const REGION_ROOM: u64 = 128 << 10;
@@ -97,9 +99,6 @@ const PRIVATE_LOT: u64 = 2 << 20;
 pub fn lot_for(code_bytes: u64) -> u64 {
     code_bytes.saturating_mul(4).max(LEAST_LOT)
 }
-
-/// Pages kept per module.
-const PAGES_KEPT: usize = 512;
 
 /// What the code of a family depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -137,7 +136,8 @@ pub struct Family {
     files: FxHashMap<FileKey, UnitId>,
     /// Inodes of the files that any of its code was mapped from.
     inodes: FxHashSet<u64>,
-    /// What its address spaces can read and execute, and only the host writes: template, prepared tables, arenas.
+    /// What its address spaces can read and execute, and only the host writes: template, prepared
+    /// tables, arenas.
     pub memory: Arc<SharedMemory>,
     /// Where units outlive the run.
     pub store: Option<Arc<Store>>,
@@ -201,7 +201,8 @@ impl Family {
         Ok(family)
     }
 
-    /// Keeps where its fragments come from, and what its counters count: before anything is translated.
+    /// Keeps where its fragments come from, and what its counters count: before anything is
+    /// translated.
     pub fn keep_origins(&mut self) {
         self.origins = Some(Origins::default());
         self.translator.keep_roles();
@@ -247,8 +248,8 @@ impl Family {
         self.memory.store(low.set_places() - low.low, places);
     }
 
-    /// Lets translated code know an answer to CPUID. No address space has a copy of its own of the page
-    /// that holds them.
+    /// Lets translated code know an answer to CPUID. No address space has a copy of its own of the
+    /// page that holds them.
     pub fn remember_cpuid(&mut self, known: KnownCpuid) {
         let low = self.layout();
         let at = low.known_cpuids() - low.low;
@@ -260,8 +261,8 @@ impl Family {
         }
     }
 
-    /// Makes sure that the chain slots below `entries` lead to the mailbox, a page at a time, before
-    /// any address space can have touched the page.
+    /// Makes sure that the chain slots below `entries` lead to the mailbox, a page at a time,
+    /// before any address space can have touched the page.
     pub fn fill_chains(&mut self, entries: u32) {
         let low = self.layout();
         let miss = self.routine(self.translator.routines().ask_rcx);
@@ -310,8 +311,8 @@ impl Family {
         self.inodes.contains(&inode)
     }
 
-    /// A unit holds code of `mapping`, one of thread `tid`'s: if that is the code that is sampled, the unit
-    /// knows from here on.
+    /// A unit holds code of `mapping`, one of thread `tid`'s: if that is the code that is sampled,
+    /// the unit knows from here on.
     pub fn note_code(&mut self, id: UnitId, tid: i32, mapping: &Mapping) {
         self.inodes.insert(mapping.inode);
         if let Some(filter) = self.sampled_code.and_then(|code| code.in_mapping(tid, mapping)) {
@@ -397,15 +398,7 @@ impl Family {
             self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
         if changes {
             self.arenas[arena].reserve_stubs(region.fragments);
-            let count = self.translator.cache().fragment_count();
-            for number in count - region.fragments..count {
-                let id = FragmentId(number as u32);
-                let fragment = self.translator.cache().fragment(id);
-                let end = fragment.pc.0 + u64::from(fragment.app_len);
-                for page in pages_of((fragment.pc.0, end)) {
-                    module.made_of.entry(page).or_default().push(id);
-                }
-            }
+            note_pages(&module.unit, &mut module.made_of, &self.translator, region.fragments);
         }
         note_origins(&mut self.origins, &self.translator, id, &mut source);
         for &entry in &region.entries {
@@ -498,6 +491,32 @@ impl Family {
     }
 }
 
+/// Notes which pages the last fragments depend on, of which there are `new`.
+fn note_pages(
+    unit: &Unit,
+    made_of: &mut FxHashMap<u64, Vec<FragmentId>>,
+    translator: &Translator,
+    new: usize,
+) {
+    let count = translator.cache().fragment_count();
+    for id in (count - new..count).map(|number| FragmentId(number as u32)) {
+        let Fragment { pc, app_len, .. } = translator.cache().fragment(id);
+        let own = pages_of((pc.0, pc.0 + u64::from(app_len)));
+        let trusted = unit.trusted_by(id).map(range_of);
+        for page in own.chain(trusted.into_iter().flat_map(pages_of)) {
+            let made = made_of.entry(page).or_default();
+            if made.last() != Some(&id) {
+                made.push(id);
+            }
+        }
+    }
+}
+
+/// Returns the addresses of a neighbour's code.
+fn range_of(neighbour: &Neighbour) -> (u64, u64) {
+    (neighbour.pc.0, neighbour.pc.0 + neighbour.bytes.len() as u64)
+}
+
 /// Takes in where fragments come from that have just been made of unit `id`.
 fn note_origins(
     origins: &mut Option<Origins>,
@@ -512,69 +531,4 @@ fn note_origins(
         let read = source.read_code(fragment.pc, &mut bytes);
         origins.push(id, &bytes[..read]);
     }
-}
-
-/// Reads code of one executable mapping.
-struct ModuleCode<'a> {
-    tid: i32,
-    range: (u64, u64),
-    /// The file that the code comes from, where translations are kept: they must be the file's.
-    kept: Option<&'a Kept>,
-    pages: Option<&'a mut FxHashMap<u64, Box<[u8; PAGE]>>>,
-    notices: Option<&'a Notices>,
-}
-
-impl CodeSource for ModuleCode<'_> {
-    fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
-        if pc.0 < self.range.0 || pc.0 >= self.range.1 {
-            return 0;
-        }
-        let want = buffer.len().min((self.range.1 - pc.0) as usize);
-        let buffer = &mut buffer[..want];
-        match &mut self.pages {
-            None => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
-            Some(pages) => read_cached(pages, self.tid, self.kept, pc.0, buffer),
-        }
-    }
-
-    fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
-        lwp_ptrace::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
-    }
-
-    fn gives_notice(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
-        self.notices.is_some_and(|notices| notices.guard(self.tid, pc.0, bytes, self.range))
-    }
-}
-
-fn read_cached(
-    pages: &mut FxHashMap<u64, Box<[u8; PAGE]>>,
-    tid: i32,
-    kept: Option<&Kept>,
-    address: u64,
-    buffer: &mut [u8],
-) -> usize {
-    let mut done = 0;
-    while done < buffer.len() {
-        let at = address + done as u64;
-        let page = at & !(PAGE as u64 - 1);
-        if !pages.contains_key(&page) {
-            let mut bytes = Box::new([0; PAGE]);
-            let read = match kept {
-                Some(kept) => kept.read(page, &mut bytes[..]),
-                None => memory::read_exact(tid, page, &mut bytes[..]).is_ok(),
-            };
-            if !read {
-                return done;
-            }
-            if pages.len() >= PAGES_KEPT {
-                pages.clear();
-            }
-            pages.insert(page, bytes);
-        }
-        let offset = (at - page) as usize;
-        let len = (PAGE - offset).min(buffer.len() - done);
-        buffer[done..done + len].copy_from_slice(&pages[&page][offset..offset + len]);
-        done += len;
-    }
-    done
 }

@@ -1,15 +1,15 @@
 //! Notice of writes to pages with code that can be written at any time.
 //!
-//! Code in such a page is translated like any other once the page is *guarded*: the first write to it waits until the
-//! host has cut off what was translated of the page. A page that is written often is left alone for a while; its
-//! fragments compare their own bytes before they run instead.
+//! Code in such a page is translated like any other once the page is *guarded*: the first write to
+//! it waits until the host has cut off what was translated of the page. A page that is written
+//! often is left alone for a while; its fragments compare their own bytes before they run instead.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::userfault::{FLAGS, SYS_USERFAULTFD, Userfault, Writes};
-use lwp_ptrace::{Tid, memory, sys};
+use lwp_ptrace::{Tid, sys};
 use rustc_hash::FxHashMap;
 
 use crate::exec::find_syscall;
@@ -23,9 +23,10 @@ pub use watch::watch;
 
 const SYS_CLOSE: u64 = 3;
 const PAGE: u64 = 4096;
-/// So many writes, each at most [`CLOSE`] after the one before, are a burst: the page is left alone.
+/// So many writes, each at most [`CLOSE`] after the one before, are a burst: the page is left
+/// alone.
 const BURST: u32 = 8;
-const CLOSE: Duration = Duration::from_millis(20);
+const CLOSE: Duration = Duration::from_millis(2);
 /// How long it is left alone at first. Each further burst doubles that.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
@@ -84,16 +85,10 @@ impl Notices {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether thread `tid` has `bytes` at `address`, in memory that extends over `mapping`, and will have them there
-    /// until notice of a write is given.
-    pub fn guard(&self, tid: i32, address: u64, bytes: &[u8], mapping: (u64, u64)) -> bool {
-        let mut pages = pages_of((address, address + bytes.len() as u64));
-        if !pages.all(|page| self.guard_page(page, mapping)) {
-            return false;
-        }
-        // They may have been read before the page was guarded.
-        let mut now = vec![0; bytes.len()];
-        memory::read_exact(tid, address, &mut now).is_ok() && now == bytes
+    /// Guards the pages of `range`, which lies in memory that extends over `mapping`: false where
+    /// one of them is not to be guarded. What was read of them before may have changed.
+    pub fn guard(&self, range: (u64, u64), mapping: (u64, u64)) -> bool {
+        pages_of(range).all(|page| self.guard_page(page, mapping))
     }
 
     /// Guards the page; false where it is not to be guarded.
@@ -119,7 +114,8 @@ impl Notices {
         self.descriptor.next_write()
     }
 
-    /// Nothing that was translated of the page of `address` can be reached any more: lets the write to it happen.
+    /// Nothing that was translated of the page of `address` can be reached any more: lets the write
+    /// to it happen.
     fn let_write(&self, address: u64) {
         let page = address & !(PAGE - 1);
         let mut pages = self.pages();
@@ -135,7 +131,8 @@ impl Notices {
         self.pages().retain(|page, _| *page + PAGE <= range.0 || range.1 <= *page);
     }
 
-    /// The pages that have been left alone for long enough: what is translated of them from now on is guarded.
+    /// The pages that have been left alone for long enough: what is translated of them from now on
+    /// is guarded.
     fn pauses_over(&self) -> Vec<u64> {
         let now = Instant::now();
         let mut over = Vec::new();
@@ -255,8 +252,9 @@ impl Board {
 }
 
 impl Machine {
-    /// Finds out whether notice of writes to code can be had in the address space of `tid`, which stands still, unless
-    /// another thread has asked before: pages stay guarded by the notices that were there first.
+    /// Finds out whether notice of writes to code can be had in the address space of `tid`, which
+    /// stands still, unless another thread has asked before: pages stay guarded by the notices that
+    /// were there first.
     pub fn find_notices(&mut self, tid: Tid) {
         if self.space_of(tid).is_some_and(|(space, _)| !matches!(space.notices, Source::Unknown)) {
             return;
@@ -299,14 +297,15 @@ impl Machine {
         }
     }
 
-    /// The page of `address` is about to be written to: cuts off what was translated of it, and lets that happen.
+    /// The page of `address` is about to be written to: cuts off what was translated of it, and
+    /// lets that happen.
     fn about_to_be_written(&mut self, notices: &Notices, address: u64) {
         self.cut_off_page(notices.key, address & !(PAGE - 1));
         notices.let_write(address);
     }
 
-    /// Has what is translated of pages that have been left alone for long enough guarded again. Whether there are
-    /// others that have not.
+    /// Has what is translated of pages that have been left alone for long enough guarded again.
+    /// Whether there are others that have not.
     fn end_pauses(&mut self, all: &[Arc<Notices>]) -> bool {
         for notices in all {
             for page in notices.pauses_over() {
@@ -316,7 +315,8 @@ impl Machine {
         all.iter().any(|notices| notices.pauses())
     }
 
-    /// Cuts off what was translated of a page of the address space whose notices these are, on all its sides.
+    /// Cuts off what was translated of a page of the address space whose notices these are, on all
+    /// its sides.
     fn cut_off_page(&mut self, key: u64, page: u64) {
         self.lwp_forget_cuts();
         for place in &mut self.caches.spaces {

@@ -12,7 +12,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-bench",      [  0,    0,    0,   11,    2]),
     ("lwp-cli",        [  0,    1,    0,  160,  192]),
     ("lwp-cpc",        [  0,    0,    3,    1,    0]),
-    ("lwp-dbt",        [  4,   11,    2,  241,  280]),
+    ("lwp-dbt",        [  4,   11,    2,   18,  279]),
     ("lwp-export",     [  0,    0,    1,   12,    5]),
     ("lwp-facts",      [  0,    0,    0,    9,   14]),
     ("lwp-fleet",      [  0,    0,    0,   16,    0]),
@@ -32,6 +32,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    4,    1]),
     ("lwp-unwind",     [  0,    0,    0,    2,    0]),
-    ("lwp-vcpu",       [  1,    5,    1,  464,  435]),
+    ("lwp-vcpu",       [  1,    5,    1,  445,  434]),
     ("xtask",          [  0,    0,    0,   13,    0]),
 ];

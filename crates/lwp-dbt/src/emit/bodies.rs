@@ -72,8 +72,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Charges the fragment in rcx, which the terminator has borrowed for its target and not loaded yet;
-    /// where the target's operand needs it, it has its own value again afterwards.
+    /// Charges the fragment in rcx, which the terminator has borrowed for its target and not loaded
+    /// yet; where the target's operand needs it, it has its own value again afterwards.
     pub(super) fn charge_in_terminator(&mut self, needed: bool) {
         let Some(charge) = self.deferred.take() else { return };
         self.count_in_rcx(charge.counter);

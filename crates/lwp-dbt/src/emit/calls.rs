@@ -41,8 +41,8 @@ impl Emitter<'_> {
     ///          counted: rcx := r11; push of the return address; jump through the table
     /// ```
     ///
-    /// The call is counted before it is made: the push may fault, and what is counted and not made is
-    /// given back.
+    /// The call is counted before it is made: the push may fault, and what is counted and not made
+    /// is given back.
     pub fn counted_call(&mut self, block: &Block, fragment: FragmentId, first: u32) -> bool {
         if !self.borrow_for_target(block) {
             return false;
@@ -78,8 +78,8 @@ impl Emitter<'_> {
         true
     }
 
-    /// The stub of a call: where it has not led anywhere yet, this is its first target; else the routine
-    /// looks for it among those that led elsewhere.
+    /// The stub of a call: where it has not led anywhere yet, this is its first target; else the
+    /// routine looks for it among those that led elsewhere.
     pub fn call_stub(&mut self, call: &CountedCall) -> CachePc {
         self.start_piece();
         (self.app, self.index) = (call.app, call.index);

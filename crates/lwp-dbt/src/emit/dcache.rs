@@ -46,8 +46,8 @@ pub(crate) const TOUCH_BYTES: usize = 256;
 const BOTH: u8 = bits::SPILL_RCX | bits::SPILL_R11;
 
 impl Emitter<'_> {
-    /// Rule 19 for an instruction of the body: what it mentions is brought back from the slots, then its
-    /// operands are touched. Returns false where an address cannot be computed here.
+    /// Rule 19 for an instruction of the body: what it mentions is brought back from the slots,
+    /// then its operands are touched. Returns false where an address cannot be computed here.
     pub(super) fn watch_insn(&mut self, block: &Block, insn: &Insn, bytes: &[u8]) -> bool {
         if self.dcache.is_none() {
             return true;
@@ -79,8 +79,8 @@ impl Emitter<'_> {
         operands.iter().all(|operand| self.touch(block.pc, pc, operand, counts))
     }
 
-    /// The same for a terminator. Registers that it does not mention stay in their slots where it is going
-    /// to borrow them anyway.
+    /// The same for a terminator. Registers that it does not mention stay in their slots where it
+    /// is going to borrow them anyway.
     pub fn touch_terminator(&mut self, block: &Block, borrows: bool) -> bool {
         if self.dcache.is_none() {
             return true;
@@ -135,8 +135,8 @@ impl Emitter<'_> {
     /// Patch:   slot := r11; r11 := sets[set of a] + a; r11 > line - n --> stub
     /// ```
     ///
-    /// First in a set is the negated address of the line that was used last in it. Where rcx or flags
-    /// are needed:
+    /// First in a set is the negated address of the line that was used last in it. Where rcx or
+    /// flags are needed:
     ///
     /// ```text
     ///          slot := rcx; slot := r11; rcx := a; r11 := sets[set of a]
@@ -144,8 +144,8 @@ impl Emitter<'_> {
     ///          else:            rcx := line of (rcx + r11 + n - 1); rcx = 0 --> ok; jmp stub; ok:
     /// ```
     ///
-    /// An access that spans two lines is compared with what is in the set of the first, and always goes to
-    /// the stub. Registers stay in their slots until an instruction mentions them.
+    /// An access that spans two lines is compared with what is in the set of the first, and always
+    /// goes to the stub. Registers stay in their slots until an instruction mentions them.
     fn touch(&mut self, block: AppPc, pc: AppPc, operand: &MemoryOperand, counts: bool) -> bool {
         if self.watch.knows(operand) {
             return true;
@@ -337,7 +337,8 @@ impl Emitter<'_> {
         Instruction::with2(Code::Lea_r64_m, register, memory).is_ok_and(|lea| self.encode(&lea))
     }
 
-    /// rcx := the operand's linear address; where it mentions rcx or r11, they still are themselves.
+    /// rcx := the operand's linear address; where it mentions rcx or r11, they still are
+    /// themselves.
     fn address(&mut self, operand: &MemoryOperand) -> bool {
         let plain = operand.base == Register::None && operand.index == Register::None;
         if operand.relative {
@@ -361,7 +362,8 @@ impl Emitter<'_> {
         true
     }
 
-    /// The stub of an access: hands its address and its site to the routine that looks for the line.
+    /// The stub of an access: hands its address and its site to the routine that looks for the
+    /// line.
     ///
     /// ```text
     /// Patch:   slot := rcx; rcx := a; r11 := site; jmp touch
@@ -395,8 +397,8 @@ impl Emitter<'_> {
         stub
     }
 
-    /// A repeated string instruction. A routine makes sure that what it is going to access can be worked out
-    /// afterwards by another, and asks the host otherwise.
+    /// A repeated string instruction. A routine makes sure that what it is going to access can be
+    /// worked out afterwards by another, and asks the host otherwise.
     ///
     /// ```text
     /// Target:  rep movs

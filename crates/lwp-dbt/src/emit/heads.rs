@@ -3,6 +3,7 @@
 use super::Emitter;
 use crate::addr::{AppPc, CachePc};
 use crate::context::{RequestKind, counter_displacement};
+use crate::fragment::FragmentId;
 use crate::recipe::bits;
 use crate::relocation::Relocation;
 
@@ -16,9 +17,9 @@ impl Emitter<'_> {
     ///          ok: rcx := slot; r11 := slot
     /// ```
     ///
-    /// Returns the entry's address. The check stands at the target, so that the table needs one word
-    /// a slot and the site one load. It may not touch the flags even where they are dead at `pc`:
-    /// along a chain it is passed on the way to other targets, which may read them.
+    /// Returns the entry's address. The check stands at the target, so that the table needs one
+    /// word a slot and the site one load. It may not touch the flags even where they are dead at
+    /// `pc`: along a chain it is passed on the way to other targets, which may read them.
     pub fn entry_stub(&mut self, pc: AppPc, chain_slot: u64) -> CachePc {
         let spilled = bits::SPILL_RCX | bits::SPILL_R11;
         let at_rcx = spilled | bits::PC_RCX | bits::UNCOUNTED;
@@ -92,15 +93,34 @@ impl Emitter<'_> {
         self.relocated(Relocation::Counter);
     }
 
-    /// Five bytes at a fragment's head that one aligned store can turn into a jump.
-    pub fn patchable_head(&mut self) -> CachePc {
-        self.point(bits::UNCOUNTED);
-        while (self.base as usize + self.out.code.len()) % 8 > 3 {
-            self.bytes(&[0x90]);
+    /// Five bytes that one aligned store can turn into a jump, in front of a fragment; `state`
+    /// holds there.
+    pub fn patchable_head(&mut self, state: u8) -> CachePc {
+        self.point(state);
+        let at = (self.base as usize + self.out.code.len()) % 8;
+        if at > 3 {
+            self.bytes(NOPS[8 - at - 1]);
         }
         let head = self.here();
-        self.bytes(&[0x0f, 0x1f, 0x44, 0x00, 0x00]);
+        self.bytes(&HEAD);
         head
+    }
+
+    /// The stub of a not-taken edge whose fragment has been cut off: counts the edge in `counter`,
+    /// and goes on at `exit`. Returns the stub, and the place of the displacement that leads on.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx; rcx := counter; rcx := rcx + 1; counter := rcx; rcx := slot; jmp exit
+    /// ```
+    pub fn edge_stub(&mut self, fragment: FragmentId, counter: u32, exit: CachePc) -> [CachePc; 2] {
+        self.start_piece();
+        self.fragment = Some(fragment);
+        let stub = self.here();
+        let uncounted = bits::EDGE | bits::UNCOUNTED;
+        self.count_between(counter, false, uncounted, bits::UNCOUNTED);
+        self.pad_for_link(1);
+        self.jump_to(exit);
+        [stub, CachePc(self.here().0 - 4)]
     }
 
     /// Compares the fragment's own bytes with what was translated; a difference asks the host.
@@ -140,6 +160,12 @@ impl Emitter<'_> {
         true
     }
 }
+
+/// A patchable head as it is made: it leads into its fragment.
+pub const HEAD: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// No operation, in one to four bytes.
+const NOPS: [&[u8]; 4] = [&[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
 
 /// Covers `len` bytes at `address` with naturally aligned pieces of at most `widest` bytes: reading
 /// code as data must work also where the application has alignment checking on.

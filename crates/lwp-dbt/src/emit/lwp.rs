@@ -26,11 +26,12 @@ pub(crate) struct Countdown {
 }
 
 impl Countdown {
-    /// What `block` counts under `selection`. Whether its instructions pass the filter is the same for
-    /// all of them.
+    /// What `block` counts under `selection`. Whether its instructions pass the filter is the same
+    /// for all of them.
     ///
     /// Instructions that change the privilege level do not count; those that are executed natively,
-    /// alone, and LLWPCB and SLWPCB, which must count after they have flushed, are counted by the host.
+    /// alone, and LLWPCB and SLWPCB, which must count after they have flushed, are counted by the
+    /// host.
     pub fn of(block: &Block, selection: &Selection) -> Self {
         if !selection.admits(block.pc.0) {
             return Self::default();
@@ -90,7 +91,8 @@ pub(crate) struct Trip {
     pub flags_dead: bool,
     /// The state bits when it has been charged.
     pub after: u8,
-    /// Where its instruction table lies among those of the region, where an event in it can be noted.
+    /// Where its instruction table lies among those of the region, where an event in it can be
+    /// noted.
     pub table: Option<(usize, usize)>,
 }
 
@@ -106,8 +108,8 @@ impl Emitter<'_> {
     ///          ok: rcx := slot                                 -- flags live
     /// ```
     ///
-    /// It stands before the first instruction: an event that is due in the block must be known before
-    /// any of it is executed.
+    /// It stands before the first instruction: an event that is due in the block must be known
+    /// before any of it is executed.
     pub fn countdown(
         &mut self,
         block: &Block,
@@ -245,8 +247,8 @@ impl Emitter<'_> {
 
     // ---- the four instructions -----------------------------------------------------------------
 
-    /// Rule 17. `charged` are the state bits while the instruction has not been executed, `done` those
-    /// when it has. Returns false where its operand cannot be reached from here.
+    /// Rule 17. `charged` are the state bits while the instruction has not been executed, `done`
+    /// those when it has. Returns false where its operand cannot be reached from here.
     ///
     /// ```text
     /// Target:  LLWPCB r          Patch:  operand := r; ask the host, who goes on elsewhere
@@ -256,7 +258,8 @@ impl Emitter<'_> {
     ///                                                   already, stage the operands and ask
     /// ```
     ///
-    /// What is asked of the host goes to a routine first, which does it without the host where it can.
+    /// What is asked of the host goes to a routine first, which does it without the host where it
+    /// can.
     pub fn lwp_instruction(&mut self, block: &Block, kind: RequestKind, lwp: Lwp) -> bool {
         let state = self.before_bits();
         self.point(state);
@@ -337,8 +340,8 @@ impl Emitter<'_> {
         self.result_set(block, state);
     }
 
-    /// Names the place to go on at, and asks; emits up to that place, where the result is still to be
-    /// set.
+    /// Names the place to go on at, and asks; emits up to that place, where the result is still to
+    /// be set.
     fn request_with_result(&mut self, block: &Block, kind: RequestKind, state: u8) {
         self.spill_rcx();
         self.point(state | bits::SPILL_RCX);
@@ -510,9 +513,9 @@ impl Emitter<'_> {
 
     // ---- cut fragments -------------------------------------------------------------------------
 
-    /// Rule 18. Ends a cut fragment: the block's last instruction is executed and the host is told, with
-    /// the pc where control is then. `Err` where an operand is out of reach or the instruction cannot be
-    /// executed here.
+    /// Rule 18. Ends a cut fragment: the block's last instruction is executed and the host is told,
+    /// with the pc where control is then. `Err` where an operand is out of reach or the instruction
+    /// cannot be executed here.
     pub fn cut_terminator(&mut self, block: &Block, lwp: Lwp) -> Result<(), ()> {
         let reached = |ok: bool| if ok { Ok(()) } else { Err(()) };
         let next = block.next();
@@ -585,8 +588,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A repeated string instruction: what it starts with is left for the host, who works out what it
-    /// has accessed.
+    /// A repeated string instruction: what it starts with is left for the host, who works out what
+    /// it has accessed.
     fn repeat(&mut self, block: &Block) {
         let starts = [
             (Register::RCX, Slot::LwpRepeatCount),

@@ -21,8 +21,8 @@ impl Emitter<'_> {
         stub
     }
 
-    /// The stub of an exit to what is not of this mapping, such as from generated code to a library: it
-    /// will never be linked, so it finds its way through the table.
+    /// The stub of an exit to what is not of this mapping, such as from generated code to a
+    /// library: it will never be linked, so it finds its way through the table.
     ///
     /// ```text
     /// Patch:   slot := rcx; rcx := target; slot := r11; jump through the table

@@ -83,8 +83,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// Puts the target of an indirect branch into rcx, whose own value goes to its slot, and charges where
-    /// that is still to be done. Returns false where the operand cannot be reached from here.
+    /// Puts the target of an indirect branch into rcx, whose own value goes to its slot, and
+    /// charges where that is still to be done. Returns false where the operand cannot be reached
+    /// from here.
     pub(super) fn borrow_for_target(&mut self, block: &Block) -> bool {
         self.hold(self.before, bits::SPILL_RCX);
         let last = &block.last;
@@ -179,8 +180,8 @@ impl Emitter<'_> {
         self.imm32(self.layout.table() as u32);
     }
 
-    /// Rule 10 with the number known: no filter where the class is known too. A call whose number is not may be made by a
-    /// routine where `routinely` says so.
+    /// Rule 10 with the number known: no filter where the class is known too. A call whose number
+    /// is not may be made by a routine where `routinely` says so.
     pub fn syscall(&mut self, block: &Block, class: Option<SyscallClass>, routinely: bool) {
         let pc = block.terminator_pc();
         let mut filtered = None;
@@ -331,8 +332,9 @@ impl Emitter<'_> {
         self.fell_off(block);
     }
 
-    /// Rule 22. Bit 62 of the mask is bit 30 of edx; bits 56 to 63 lead to the host together, which no
-    /// program sets but as part of -1. Returns false where the operand cannot be reached from here.
+    /// Rule 22. Bit 62 of the mask is bit 30 of edx; bits 56 to 63 lead to the host together, which
+    /// no program sets but as part of -1. Returns false where the operand cannot be reached from
+    /// here.
     ///
     /// ```text
     /// Target:  xsave [m]                    -- components in edx:eax

@@ -1,5 +1,5 @@
-//! What the emitter knows of data cache accesses within a block: where flags are dead, which registers lie in
-//! their slots, and which addresses need not be looked at again.
+//! What the emitter knows of data cache accesses within a block: where flags are dead, which
+//! registers lie in their slots, and which addresses need not be looked at again.
 
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
@@ -39,17 +39,17 @@ pub(crate) struct Watch {
     pub dead_after: u8,
     /// A bit for each instruction, the last being the terminator: all flags are dead before it.
     pub dead: u128,
-    /// State bits of the registers that lie in their slots while the instructions that follow do not
-    /// mention them.
+    /// State bits of the registers that lie in their slots while the instructions that follow do
+    /// not mention them.
     pub held: u8,
     known: Known,
 }
 
 /// Addresses in lines that are the most recent of their sets: displacements from one base.
 ///
-/// Accesses of one base disturb each other only where they are a whole way of the cache apart, and only
-/// the line that is then the most recent of the set would be thought to be; so a displacement far from
-/// the others starts anew.
+/// Accesses of one base disturb each other only where they are a whole way of the cache apart, and
+/// only the line that is then the most recent of the set would be thought to be; so a displacement
+/// far from the others starts anew.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// Base, index and factor.
@@ -60,8 +60,8 @@ struct Known {
 
 /// Most ranges remembered.
 const MOST_RANGES: usize = 8;
-/// How far displacements may lie apart: less than the smallest way of a cache is long by a line, for lines
-/// of 64 bytes. See [`Watch::reach`].
+/// How far displacements may lie apart: less than the smallest way of a cache is long by a line,
+/// for lines of 64 bytes. See [`Watch::reach`].
 const LEAST_WAY_BYTES: i64 = 1024;
 
 impl Watch {
@@ -152,8 +152,9 @@ fn change(instruction: &Instruction, register: Register) -> Option<i64> {
     }
 }
 
-/// What addresses of the operand are relative to; `None` where that cannot be followed. What is relative to the
-/// module stays so when the module is mapped elsewhere, by whole pages; what is absolute does not.
+/// What addresses of the operand are relative to; `None` where that cannot be followed. What is
+/// relative to the module stays so when the module is mapped elsewhere, by whole pages; what is
+/// absolute does not.
 fn key(operand: &MemoryOperand) -> Option<(Register, Register, u32)> {
     let followed = operand.segment.is_none() && !operand.narrow;
     let base = if operand.relative { Register::RIP } else { operand.base };

@@ -5,8 +5,8 @@
 //! blocks, each compressed with LZ4
 //! ```
 //!
-//! What LZ4 does not see is taken out before: the bytes of a record's place stand together, and in a
-//! [`Shape::Rising`] table the words are differences to the record before.
+//! What LZ4 does not see is taken out before: the bytes of a record's place stand together, and in
+//! a [`Shape::Rising`] table the words are differences to the record before.
 
 use std::sync::OnceLock;
 

@@ -1,7 +1,9 @@
-//! Putting an image's code in place: unpacked, and corrected for where it lies now and how things are numbered.
+//! Putting an image's code in place: unpacked, and corrected for where it lies now and how things
+//! are numbered.
 //!
-//! This is most of what a restored unit costs, so large ones are divided among threads. Every part is unpacked and
-//! relocated block by block, so that what is at hand stays in the processor's cache.
+//! This is most of what a restored unit costs, so large ones are divided among threads. Every part
+//! is unpacked and relocated block by block, so that what is at hand stays in the processor's
+//! cache.
 
 use std::ops::Range;
 
@@ -12,8 +14,8 @@ use crate::relocation::{Relocation, Site};
 /// Where a restored unit's code goes.
 #[derive(Clone, Copy)]
 pub struct CodeTarget<'a> {
-    /// Writes a piece, given its offset. Pieces come in any order, from several threads. False where that is
-    /// impossible.
+    /// Writes a piece, given its offset. Pieces come in any order, from several threads. False
+    /// where that is impossible.
     pub write: &'a (dyn Fn(u64, &[u8]) -> bool + Sync),
     /// How many threads may work on it, this one included.
     pub threads: usize,
@@ -77,7 +79,8 @@ impl Image {
         Ok(parts)
     }
 
-    /// The end of the word that contains what is before and at `place`, if there is one, else `place`.
+    /// The end of the word that contains what is before and at `place`, if there is one, else
+    /// `place`.
     fn word_end(&self, place: usize) -> Result<usize, ImageError> {
         let mut sites = Sites::from(self, place.saturating_sub(8))?;
         let mut end = place;

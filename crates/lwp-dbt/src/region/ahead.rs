@@ -1,9 +1,9 @@
 //! What control may come to next, the likeliest first.
 //!
-//! A fragment that is never executed costs about an eighth of what a request to the host does. So a region takes
-//! in what is likely enough to be executed, and not simply what is near: *doubt* says how unlikely that is. It grows
-//! at every conditional branch, more on the taken side, because compilers lay out what they expect as straight
-//! code.
+//! A fragment that is never executed costs about an eighth of what a request to the host does. So a
+//! region takes in what is likely enough to be executed, and not simply what is near: *doubt* says
+//! how unlikely that is. It grows at every conditional branch, more on the taken side, because
+//! compilers lay out what they expect as straight code.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,8 @@ pub struct Ahead {
     pub pc: AppPc,
     /// Whether by an indirect branch, which needs an entry.
     pub entry: bool,
-    /// How doubtful it is that it is executed: 0 where that is certain, at most [`Ahead::MOST_DOUBT`].
+    /// How doubtful it is that it is executed: 0 where that is certain, at most
+    /// [`Ahead::MOST_DOUBT`].
     pub doubt: u8,
 }
 

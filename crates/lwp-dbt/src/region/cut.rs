@@ -20,8 +20,8 @@ impl Translator {
         Block::decode(source, pc, self.decoding(unit, pc, most))
     }
 
-    /// A fragment of the first `most` instructions at `pc`, for one execution in which an LWP event is
-    /// due: it counts nothing, and tells the host when its last instruction has retired.
+    /// A fragment of the first `most` instructions at `pc`, for one execution in which an LWP event
+    /// is due: it counts nothing, and tells the host when its last instruction has retired.
     ///
     /// `None` where there is no code, no room, or an instruction that cannot be executed so.
     pub fn cut(
@@ -48,6 +48,7 @@ impl Translator {
             foreign: Vec::new(),
             doubt: 0,
             created: Vec::new(),
+            woken: Vec::new(),
             entries: Vec::new(),
             room: sink.room(),
         };

@@ -1,12 +1,12 @@
-//! Linking a region, making what its exits lead to, and publishing it; cutting fragments off again.
+//! Linking a region, making what its exits lead to, and publishing it.
 
+use super::lay::open_head;
 use super::{CodeSink, NOT_TAKEN, Translator, Work, set_displacement};
 use crate::addr::{AppPc, CachePc};
-use crate::emit::{Emitter, Output};
-use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::emit::Emitter;
+use crate::fragment::{Entry, EntryId, Fragment, FragmentId};
 use crate::plan::Role;
 use crate::recipe::bits;
-use std::sync::Arc;
 
 impl Translator {
     pub(super) fn new_entry(&mut self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
@@ -23,11 +23,12 @@ impl Translator {
             return head;
         }
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
-        // that edge. The head goes behind that charge if it can; if not, it gives back the branch that
-        // was then not "not taken".
+        // that edge. The head goes behind that charge if it can; if not, it gives back the branch
+        // that was then not "not taken".
         let Fragment { pc, join, charged_first, weights, flags_dead, .. } = self.cache.fragment(id);
-        let head = work.emitter.here();
         work.emitter.start_piece();
+        let start = work.emitter.here();
+        let head = open_head(work, bits::UNCOUNTED);
         match charged_first {
             true => {
                 let charged = join.offset(Emitter::count_bytes(flags_dead));
@@ -43,7 +44,7 @@ impl Translator {
                 work.emitter.jump_to(join);
             }
         }
-        self.close_piece(&work.emitter, head, pc, Some(id));
+        self.close_piece(&work.emitter, start, pc, Some(id));
         match self.cache.placed_of(id) {
             Some(_) => drop(self.cache.late_heads.insert(id, head)),
             None => self.cache.fragments.set_head(id, head),
@@ -101,10 +102,11 @@ impl Translator {
             self.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
             set_displacement(&mut work.emitter, trip.at, stub);
         }
-        // Older exits that wanted one of the new fragments.
+        // Older exits that wanted one of the new fragments, or of those that are good again.
         let mut patches = Vec::new();
-        for index in 0..work.created.len() {
-            let id = work.created[index];
+        for index in 0..work.created.len() + work.woken.len() {
+            let late = index.checked_sub(work.created.len());
+            let id = late.map_or_else(|| work.created[index], |index| work.woken[index]);
             let pc = self.cache.fragments.get(id).pc;
             let sites = work.unit.take_pending(pc);
             if !sites.is_empty() {
@@ -153,39 +155,5 @@ impl Translator {
         while !(work.emitter.base as usize + work.emitter.out.code.len()).is_multiple_of(16) {
             work.emitter.out.code.push(0xcc);
         }
-    }
-
-    /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.
-    pub fn invalidate(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, id: FragmentId) {
-        let Fragment { pc, head, .. } = self.cache.fragments.get(id);
-        if unit.fragments.get(&pc) == Some(&id) {
-            unit.fragments.remove(&pc);
-        }
-        unit.bytes.remove(&id);
-        let Some(head) = head else { return };
-        let stub = match unit.cut_off.get(&pc) {
-            Some(&stub) => stub,
-            None => {
-                let routines = Arc::clone(&self.routines);
-                let mut emitter = Emitter::new(
-                    sink.position().0,
-                    self.layout,
-                    &routines,
-                    sink.routines_at().0,
-                    Output::default(),
-                );
-                let stub = emitter.exit_stub(pc);
-                self.close_piece(&emitter, stub, pc, None);
-                while !emitter.here().0.is_multiple_of(16) {
-                    emitter.out.code.push(0xcc);
-                }
-                sink.append(&emitter.out.code);
-                unit.cut_off.insert(pc, stub);
-                stub
-            }
-        };
-        sink.patch_head(head, stub);
-        // A later translation of the pc takes the jump over.
-        unit.pending.entry(pc).or_default().push(head.offset(1));
     }
 }

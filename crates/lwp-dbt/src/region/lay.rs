@@ -7,7 +7,7 @@ use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Terminator};
 use crate::context::{RequestKind, SyscallClass};
 use crate::emit::{Charge, Countdown};
-use crate::fragment::{Fragment, FragmentId};
+use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge};
 use crate::plan::{Checks, Lwp, Plan, Role, Weights};
 use crate::recipe::bits;
 
@@ -19,9 +19,15 @@ impl Translator {
             Arrival::Fall => {}
             Arrival::NotTaken => {
                 if self.plan.counts() {
+                    if let Some(at) = self.merged_edge(work, pc) {
+                        work.emitter.jump_to(at);
+                        return self.close_fragment(work);
+                    }
                     // The flags at the edge are those at the target.
-                    let fixed = work.unit.checks == Checks::None;
-                    let dead = fixed && self.flags_dead(work, pc, 2);
+                    let dead = match work.unit.checks {
+                        Checks::None => self.flags_dead(work, pc, 2),
+                        _ => self.trusts_edge(work, pc),
+                    };
                     let counter = self.edge_counter(work);
                     work.emitter.count(counter, dead, bits::EDGE);
                 }
@@ -32,6 +38,14 @@ impl Translator {
             work.queue.push(Ahead::direct(pc, work.doubt));
         }
         self.close_fragment(work);
+    }
+
+    /// Returns the place where a not-taken edge enters the fragment at `pc`, which charges another
+    /// one and may be cut off: one edge counts as much as another, as long as nobody wants to know
+    /// which it was.
+    fn merged_edge(&self, work: &Work<'_>, pc: AppPc) -> Option<CachePc> {
+        let id = work.unit.fragments.get(&pc).filter(|_| !self.cache.counters.has_roles())?;
+        Some(work.unit.changeable.get(id)?.edge?.at)
     }
 
     /// A counter for the not-taken edge of the block laid last: it takes back the taken branch.
@@ -52,13 +66,14 @@ impl Translator {
         let flags_dead = self.flags_dead(work, block.pc, 2);
         let mut weights = weights(block);
         let private = work.unit.checks != Checks::None;
+        let compares = work.unit.checks == Checks::SelfCheck && !is_guarded(work, block);
         let exact = self.plan.counts();
         let profiles = self.profiles();
 
-        // The edge from the block before may charge this block too, unless this block must always be
-        // entered by its head; then the edge belongs to the block before.
+        // The edge from the block before may charge this block too, unless this block must always
+        // be entered by its head; then the edge belongs to the block before.
         let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
-        let merged = not_taken && !private && !profiles;
+        let merged = not_taken && !compares && !profiles;
         if not_taken && !merged {
             // The block behind the edge may change before it is entered: its flags are live.
             let counter = self.edge_counter(work);
@@ -75,11 +90,10 @@ impl Translator {
             let stub = work.emitter.entry_stub(block.pc, chain);
             self.cache.entries[entry.0 as usize].stub = stub;
         }
-        let head = (!merged).then(|| open_head(work));
+        let head = (!merged).then(|| open_head(work, bits::UNCOUNTED));
+        let edge = behind.filter(|_| private).map(|from| self.open_edge(work, from));
         let join = work.emitter.here();
-        let checked = work.unit.checks == Checks::SelfCheck
-            && !work.source.gives_notice(block.pc, &block.bytes);
-        let reached = !checked || work.emitter.self_check(block.pc, &block.bytes);
+        let reached = !compares || work.emitter.self_check(block.pc, &block.bytes);
         work.emitter.fragment = Some(id);
         work.emitter.dcache = self.watches(work.unit, block.pc);
         if work.emitter.dcache.is_some() {
@@ -102,6 +116,12 @@ impl Translator {
             work.emitter.countdown(block, id, countdown, flags_dead, before, notes);
         }
         let mut countdown = (countdown.high, countdown.low);
+        let own_dead = flags_dead || profiles || block.first_dead_point(0).is_some();
+        let trusted = match exact && private && !compares && !own_dead {
+            true => self.trusted_behind(work, block),
+            false => None,
+        };
+        let flags_dead = flags_dead || trusted.is_some() && block.insns.is_empty();
         let charge = exact.then(|| {
             let counter = match behind {
                 Some(from) => {
@@ -109,20 +129,9 @@ impl Translator {
                 }
                 None => self.new_counter(weights, Role::Runs(id)),
             };
-            // A charge in the middle of a block is undone by instructions executed so far; that of a
-            // head which checks its bytes or may be cut off stands at the start.
-            let first = flags_dead || private || profiles;
-            let at = if first { None } else { block.first_dead_point(0) };
-            let borrows = matches!(
-                block.terminator,
-                Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
-            );
-            Charge {
-                counter,
-                at: at.unwrap_or(0),
-                flags_dead: flags_dead || at.is_some(),
-                before,
-                in_terminator: borrows && !first && at.is_none(),
+            match trusted {
+                Some(_) => Charge::at(counter, block.insns.len(), before),
+                None => charge_within(block, counter, before, (flags_dead, profiles)),
             }
         });
         let laid = match reached && work.emitter.body(block, charge) {
@@ -164,13 +173,22 @@ impl Translator {
         });
         work.unit.fragments.insert(block.pc, id);
         if private {
-            work.unit.bytes.insert(id, block.bytes.clone().into_boxed_slice());
+            let bytes = block.bytes.clone().into_boxed_slice();
+            work.unit.changeable.insert(id, Changeable { bytes, compares, edge, trusted });
         }
         work.created.push(id);
         if next.is_none() || matches!(next, Some(Next::Return(_))) {
             self.close_fragment(work);
         }
         next
+    }
+
+    /// Starts a fragment that may be cut off behind the not-taken edge of `from`, which it charges
+    /// together with itself.
+    fn open_edge(&mut self, work: &mut Work<'_>, from: FragmentId) -> MergedEdge {
+        let counter = self.new_counter(NOT_TAKEN, Role::NotTaken(from));
+        let at = open_head(work, bits::EDGE | bits::UNCOUNTED);
+        MergedEdge { at, counter, stub: None }
     }
 
     /// Emits the terminator. `Err` where an operand is out of reach.
@@ -183,10 +201,7 @@ impl Translator {
         let profiles = self.profiles();
         let emitter = &mut work.emitter;
         let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
-        let borrows = matches!(
-            block.terminator,
-            Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
-        );
+        let borrows = borrows(&block.terminator);
         if block.touches_before_its_end() && !emitter.touch_terminator(block, borrows) {
             return Err(());
         }
@@ -205,10 +220,7 @@ impl Translator {
             }
             Terminator::Jump { target } => {
                 emitter.point(0);
-                if work.unit.has_fragment(target)
-                    || target == block.pc
-                    || work.unit.checks != Checks::None
-                {
+                if work.unit.has_fragment(target) || target == block.pc {
                     emitter.jump_link(target);
                     if !work.unit.has_fragment(target) {
                         work.queue.push(Ahead::direct(target, work.doubt));
@@ -318,11 +330,41 @@ impl Work<'_> {
     }
 }
 
-/// Starts the part of a fragment that direct branches enter.
-pub(super) fn open_head(work: &mut Work<'_>) -> CachePc {
+/// Returns the charge of a block within itself; `before` holds until then. `first` says whether the
+/// flags are dead at its beginning, and whether it must be charged there all the same.
+fn charge_within(block: &Block, counter: u32, before: u8, first: (bool, bool)) -> Charge {
+    let (flags_dead, first) = (first.0, first.0 || first.1);
+    // A charge in the middle of a block is undone by instructions executed so far.
+    if let Some(at) = block.first_dead_point(0).filter(|_| !first) {
+        return Charge::at(counter, at, before);
+    }
+    let in_terminator = !first && borrows(&block.terminator);
+    Charge { counter, at: 0, flags_dead, before, in_terminator }
+}
+
+/// Returns whether a terminator borrows a register for its target.
+fn borrows(terminator: &Terminator) -> bool {
+    matches!(
+        terminator,
+        Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
+    )
+}
+
+/// Returns whether the code of a block that can be written to at any time changes only with
+/// notice.
+pub(super) fn is_guarded(work: &mut Work<'_>, block: &Block) -> bool {
+    // It was read before.
+    let mut now = vec![0; block.bytes.len()];
+    work.source.gives_notice(block.pc, now.len())
+        && work.source.read_code(block.pc, &mut now) == now.len()
+        && now == block.bytes
+}
+
+/// Starts the part of a fragment that branches enter; `state` holds until it has been charged.
+pub(super) fn open_head(work: &mut Work<'_>, state: u8) -> CachePc {
     match work.unit.checks {
         Checks::None => work.emitter.here(),
-        Checks::Notified | Checks::SelfCheck => work.emitter.patchable_head(),
+        Checks::Notified | Checks::SelfCheck => work.emitter.patchable_head(state),
     }
 }
 

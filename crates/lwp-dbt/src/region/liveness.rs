@@ -1,9 +1,11 @@
 //! Whether anybody reads the flags that translated code would change.
 
+use super::lay::is_guarded;
 use super::{Translator, Work};
 use crate::addr::AppPc;
 use crate::block::{Block, Terminator};
 use crate::flags::ARITHMETIC;
+use crate::fragment::Neighbour;
 use crate::plan::Checks;
 
 impl Translator {
@@ -11,6 +13,48 @@ impl Translator {
     /// blocks ahead.
     pub(super) fn flags_dead(&mut self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
         self.dead(work, pc, ARITHMETIC, depth)
+    }
+
+    /// Returns the code behind the end of `block` if it overwrites all arithmetic flags before it
+    /// reads any, and changes only with notice. `block` may then change the flags between the last
+    /// instruction that it executes itself and its branch: no write of its own comes in between,
+    /// and a thread that has to serialise before it executes changed code cannot do so there.
+    pub(super) fn trusted_behind(
+        &mut self,
+        work: &mut Work<'_>,
+        block: &Block,
+    ) -> Option<Neighbour> {
+        let pc = match block.terminator {
+            Terminator::Fall => block.next(),
+            Terminator::Jump { target } | Terminator::Call { target } => target,
+            _ => return None,
+        };
+        self.trusted_at(work, pc)
+    }
+
+    /// Has the block laid last trust that the code at `pc`, behind its not-taken edge, overwrites
+    /// the flags. Returns false where it cannot.
+    pub(super) fn trusts_edge(&mut self, work: &mut Work<'_>, pc: AppPc) -> bool {
+        let Some(&last) = work.created.last() else { return false };
+        let trusted = self.trusted_at(work, pc);
+        match work.unit.changeable.get_mut(&last).filter(|known| !known.compares) {
+            Some(known) => {
+                known.trusted = trusted;
+                known.trusted.is_some()
+            }
+            None => false,
+        }
+    }
+
+    /// The block at `pc`, if it overwrites all arithmetic flags before it reads any and changes
+    /// only with notice.
+    fn trusted_at(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Neighbour> {
+        let block = self.decode(work, pc)?;
+        let overwrites =
+            block.flags.read & ARITHMETIC == 0 && block.flags.written & ARITHMETIC == ARITHMETIC;
+        let trusted =
+            overwrites && (work.unit.checks == Checks::Notified || is_guarded(work, &block));
+        trusted.then(|| Neighbour { pc, bytes: block.bytes.clone().into_boxed_slice() })
     }
 
     /// All arithmetic flags, if they are dead wherever control goes from the end of `block`.

@@ -1,8 +1,8 @@
-//! Where an indirect branch may lead, as far as the program's data say: the word that it jumps through, or the
-//! table of a switch.
+//! Where an indirect branch may lead, as far as the program's data say: the word that it jumps
+//! through, or the table of a switch.
 //!
-//! What is found is only a guess about what is worth translating. The branch itself always looks its target up, so
-//! a wrong guess costs the fragments made for it and nothing else.
+//! What is found is only a guess about what is worth translating. The branch itself always looks
+//! its target up, so a wrong guess costs the fragments made for it and nothing else.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
@@ -27,7 +27,8 @@ struct Table {
 }
 
 impl Translator {
-    /// Notes where the indirect branch at the end of `block` may lead; `before` is the block that falls into it.
+    /// Notes where the indirect branch at the end of `block` may lead; `before` is the block that
+    /// falls into it.
     pub(super) fn predict(&self, work: &mut Work<'_>, block: &Block, before: Option<&Block>) {
         if work.unit.checks != Checks::None {
             return;

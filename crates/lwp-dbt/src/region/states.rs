@@ -14,8 +14,8 @@ impl Translator {
 }
 
 impl CodeCache {
-    /// Returns the application's state at `pc` in an arena, and the fragment it belongs to; `profiles`
-    /// says whether profiling is on in the threads that run this code.
+    /// Returns the application's state at `pc` in an arena, and the fragment it belongs to;
+    /// `profiles` says whether profiling is on in the threads that run this code.
     fn state_at(&self, pc: CachePc, profiles: bool) -> Option<(AppState, Option<FragmentId>)> {
         if let Some(placed) = self.placed.iter().find(|placed| placed.contains(pc)) {
             let (base, point, id) = placed.point_at(pc)?;

@@ -15,7 +15,8 @@ const TARGET: i32 = 0;
 const SITE: i32 = 8;
 const COUNT: i32 = 16;
 
-/// Counts the call that the context describes; rcx and r11 are in their slots. The call has not been made.
+/// Counts the call that the context describes; rcx and r11 are in their slots. The call has not
+/// been made.
 ///
 /// ```text
 /// r11 := target; rax := place of the first slot
@@ -26,11 +27,11 @@ const COUNT: i32 = 16;
 ///             count := count + 1; go on, with the target in r11
 /// ```
 ///
-/// The host makes room; or it sees that a call has led here so often that this had better be its first
-/// target.
+/// The host makes room; or it sees that a call has led here so often that this had better be its
+/// first target.
 ///
-/// A slot's site is written before its target, which makes it taken: a signal's handler may take the
-/// slot meanwhile.
+/// A slot's site is written before its target, which makes it taken: a signal's handler may take
+/// the slot meanwhile.
 pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     let start = b.mark(state(PcSource::CallAfter, BOTH, Commit::Calling))?;
     b.asm.mov(Builder::slot(Slot::Rax), rax)?;
@@ -95,7 +96,8 @@ fn slot(offset: i32) -> iced_x86::code_asm::AsmMemoryOperand {
     qword_ptr(rax * 8 + (CALLS_AT as i32 + offset)).gs()
 }
 
-/// Looks at the slot `offset` bytes behind the first; leaves rax at the one that is taken or counts.
+/// Looks at the slot `offset` bytes behind the first; leaves rax at the one that is taken or
+/// counts.
 fn emit_probe(b: &mut Builder, offset: i32, take: CodeLabel, count: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut free = asm.create_label();

@@ -1,6 +1,7 @@
-//! System calls that concern the host only by their arguments. Programs make them by the thousand, and nearly always about
-//! something else: mmap, munmap, mprotect and madvise, where they touch code or what is ours; open and openat, where the file may be one of
-//! `/proc` that shows what is the virtual CPU's, or one with code that is opened for writing; lseek and the like, where it is.
+//! System calls that concern the host only by their arguments. Programs make them by the thousand,
+//! and nearly always about something else: mmap, munmap, mprotect and madvise, where they touch
+//! code or what is ours; open and openat, where the file may be one of `/proc` that shows what is
+//! the virtual CPU's, or one with code that is opened for writing; lseek and the like, where it is.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -26,7 +27,8 @@ const PROT_EXEC: u32 = 4;
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
 const MAP_AT_PLACE: u32 = 0x10_0010;
 
-/// The ends of paths that the host looks at: seven bytes at most. A path begins as if behind a slash.
+/// The ends of paths that the host looks at: seven bytes at most. A path begins as if behind a
+/// slash.
 pub const LOOKED_AT: [&[u8]; 10] = [
     b"/maps", b"/stat", b"/statm", b"/smaps", b"/status", b"/limits", b"/mem", b"_rollup",
     b"ma_maps", b"p_files",
@@ -47,8 +49,8 @@ const LAST_WATCHED: u32 = 63;
 /// Longer paths the kernel does not take.
 const LONGEST_PATH: u32 = 4096;
 
-/// Ask for the system call at the pc in r11, whose application value is in its slot, unless it concerns nobody: then
-/// it is made, and goes on as `Go` says.
+/// Ask for the system call at the pc in r11, whose application value is in its slot, unless it
+/// concerns nobody: then it is made, and goes on as `Go` says.
 ///
 /// ```text
 /// all registers and flags saved, as before a request
@@ -170,8 +172,9 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     emit_path(b, ask, nobody)
 }
 
-/// Goes to `ask` where the path at rdi ends with one of [`LOOKED_AT`], or is too long, or is opened for writing by the
-/// flags in esi and may be there already, because there may be code in it; else to `nobody`.
+/// Goes to `ask` where the path at rdi ends with one of [`LOOKED_AT`], or is too long, or is opened
+/// for writing by the flags in esi and may be there already, because there may be code in it; else
+/// to `nobody`.
 ///
 /// ```text
 /// rax := "/";  for each byte of the path, and the zero behind it: rax := rax << 8 | it
@@ -180,7 +183,8 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
 /// --> nobody
 /// ```
 fn emit_path(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emit {
-    /// The last eight bytes of `/dev/null`, its zero included, as they stand in rax, and the others in memory.
+    /// The last eight bytes of `/dev/null`, its zero included, as they stand in rax, and the others
+    /// in memory.
     const NULL: (u64, i32) = (u64::from_be_bytes(*b"ev/null\0"), i16::from_le_bytes(*b"/d") as i32);
     let asm = &mut b.asm;
     let mut next = asm.create_label();

@@ -13,7 +13,8 @@ use crate::recipe::{Commit, PcSource, Spills};
 
 const R11: Spills = Spills { rcx: false, ..BOTH };
 
-/// Ask for CPUID at the pc in r11, whose application value is in its slot; rcx is the application's.
+/// Ask for CPUID at the pc in r11, whose application value is in its slot; rcx is the
+/// application's.
 ///
 /// ```text
 /// all registers saved, as before a request
@@ -26,7 +27,8 @@ const R11: Spills = Spills { rcx: false, ..BOTH };
 /// real:  all registers restored;  cpuid;  --> done
 /// ```
 ///
-/// Until the last register of the answer is there, the saved ones hold, and nothing has been executed.
+/// Until the last register of the answer is there, the saved ones hold, and nothing has been
+/// executed.
 pub(super) fn emit(
     b: &mut Builder,
     layout: Layout,

@@ -65,16 +65,17 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 
 /// A word of the countdown has run out.
 ///
-/// What has been counted since the last deal is taken from the high and the low part, and what is left
-/// is dealt out again, to each word as much as has been taken from it lately in proportion, and a
-/// little: if that goes on, all run out at once, and few deals lead to an event. Where the block at hand
-/// counts more than what is left of either part, an event is due in it: the thread notes it and records it when it
-/// comes to the next block (`noted.rs`), or leads itself to the cut fragment that ends with it, if that is known, or
-/// asks the host. The second label is where the host is asked.
+/// What has been counted since the last deal is taken from the high and the low part, and what is
+/// left is dealt out again, to each word as much as has been taken from it lately in proportion,
+/// and a little: if that goes on, all run out at once, and few deals lead to an event. Where the
+/// block at hand counts more than what is left of either part, an event is due in it: the thread
+/// notes it and records it when it comes to the next block (`noted.rs`), or leads itself to the cut
+/// fragment that ends with it, if that is known, or asks the host. The second label is where the
+/// host is asked.
 ///
-/// The last of the countdown is not dealt out where the deal before was good for a few blocks only. Every word is
-/// negative then, and each block comes here to have what it counts taken by hand, up to the event. That nothing has been
-/// dealt, [`Slot::LwpGiven`] tells.
+/// The last of the countdown is not dealt out where the deal before was good for a few blocks only.
+/// Every word is negative then, and each block comes here to have what it counts taken by hand, up
+/// to the event. That nothing has been dealt, [`Slot::LwpGiven`] tells.
 ///
 /// ```text
 /// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
@@ -102,8 +103,8 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.asm.set_label(&mut deal)?;
     note_taken(b)?;
     count_up(b)?;
-    // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part, rdx: what has been counted of the
-    // high part since the last deal, less 1.
+    // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part, rdx: what
+    // has been counted of the high part since the last deal, less 1.
     let asm = &mut b.asm;
     asm.lea(rdx, qword_ptr(r8 - 1))?;
     asm.mov(r9, rsi)?;
@@ -187,8 +188,8 @@ fn see_whether_due(b: &mut Builder, due: CodeLabel) -> Emit {
     b.asm.jl(due)
 }
 
-/// Takes what the block counts from what is left, and lets it go on behind its charge; where an event is due, goes to
-/// `due`. The `first` one leaves nothing dealt out.
+/// Takes what the block counts from what is left, and lets it go on behind its charge; where an
+/// event is due, goes to `due`. The `first` one leaves nothing dealt out.
 ///
 /// ```text
 /// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part
@@ -280,8 +281,8 @@ fn beside(displacement: u32, index: u32) -> AsmMemoryOperand {
     qword_ptr((displacement + index * 8) as i32).gs()
 }
 
-/// Deals r9 out; the block at hand counts r8, r10 is what the low part of each word starts with, rbx is all
-/// taken lately.
+/// Deals r9 out; the block at hand counts r8, r10 is what the low part of each word starts with,
+/// rbx is all taken lately.
 fn deal_out(b: &mut Builder) -> Emit {
     let mut fits = b.asm.create_label();
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Dealing))?;
@@ -337,14 +338,16 @@ fn deal_out(b: &mut Builder) -> Emit {
 
 /// Where less than this is left, it may be taken by hand.
 const LAST: i32 = 128;
-/// It is, where the deal before has counted no more than this: code that stays on a few words has them all.
+/// It is, where the deal before has counted no more than this: code that stays on a few words has
+/// them all.
 const FEW: i32 = 32;
 /// The sum of the words when each is -1.
 const NOTHING_GIVEN: i32 = -(LWP_SLOTS as i32);
 /// Bits behind the point in what one taken is worth.
 const PRECISION: u32 = 20;
 
-/// Leaves nothing dealt out, and every word negative: whatever block is next, it comes to the routine.
+/// Leaves nothing dealt out, and every word negative: whatever block is next, it comes to the
+/// routine.
 fn give_nothing(b: &mut Builder) -> Emit {
     b.asm.mov(rax, -1i64)?;
     empty_words(b, rax)?;

@@ -4,7 +4,7 @@
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::{INDEX_MASK, SyscallClass, TABLE_SLOTS, TargetFeatures};
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSink, CodeSource, Layout, Lwp, Plan, Region, RegionLimits,
+    AppPc, CachePc, Checks, CodeSink, CodeSource, HEAD, Layout, Lwp, Plan, Region, RegionLimits,
     Translator, Unit,
 };
 use lwp_testkit::native::Machine;
@@ -42,8 +42,8 @@ impl CodeSource for App {
         len
     }
 
-    fn gives_notice(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
-        self.gives_notice && self.at(pc).starts_with(bytes)
+    fn gives_notice(&mut self, _: AppPc, _: usize) -> bool {
+        self.gives_notice
     }
 }
 
@@ -95,6 +95,11 @@ impl CodeSink for Cache {
         let displacement = target.0.wrapping_sub(head.0 + 5) as u32;
         self.bytes[offset] = 0xe9;
         self.bytes[offset + 1..offset + 5].copy_from_slice(&displacement.to_le_bytes());
+    }
+    fn restore_head(&mut self, head: CachePc) {
+        let offset = self.offset(head);
+        assert_eq!(self.bytes[offset], 0xe9, "{head:?} was not patched");
+        self.bytes[offset..offset + 5].copy_from_slice(&HEAD);
     }
 }
 
@@ -151,6 +156,14 @@ impl Bench {
         Self { app, cache, unit: Unit::new(checks), translator }
     }
 
+    /// Starts again with a translator that does not keep the roles of counters.
+    pub fn forget_roles(&mut self) {
+        let old = &self.translator;
+        let classes = Box::new([SyscallClass::Native; 512]);
+        self.translator =
+            Translator::new(old.plan(), old.lwp(), old.layout(), old.emulated(), classes);
+    }
+
     pub fn translate(&mut self, pc: u64, entry: bool, fragments: usize) -> Region {
         self.translator.translate(
             &mut self.unit,
@@ -181,7 +194,8 @@ impl Bench {
         regions
     }
 
-    /// What the low window holds when the entries of `regions` have been inserted: addresses and bytes.
+    /// What the low window holds when the entries of `regions` have been inserted: addresses and
+    /// bytes.
     pub fn low_window(&self, regions: &[Region]) -> Vec<(u64, Vec<u8>)> {
         let layout = self.translator.layout();
         let mut memory = vec![

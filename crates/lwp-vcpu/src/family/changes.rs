@@ -3,7 +3,7 @@
 use lwp_dbt::{AppPc, Fragment, FragmentId};
 use lwp_ptrace::memory;
 
-use super::{Family, Module, UnitId};
+use super::{Family, Module, UnitId, range_of};
 use crate::arena::{Lot, STUB_BYTES};
 use crate::notices::pages_of;
 
@@ -44,13 +44,14 @@ impl Family {
     pub fn invalidate_page(&mut self, id: UnitId, page: u64) {
         let Some(arena) = self.arena_of(id) else { return };
         let module = &mut self.modules[id.0 as usize];
-        let made = module.made_of.remove(&page).unwrap_or_default();
-        for fragment in made {
-            let pc = self.translator.cache().fragment(fragment).pc;
-            let unit = &self.modules[id.0 as usize].unit;
-            if unit.fragments.get(&pc) == Some(&fragment) {
-                self.cut_off(id, arena, fragment);
-            }
+        let mut made = module.made_of.remove(&page).unwrap_or_default();
+        for &fragment in &made {
+            self.cut_off(id, arena, fragment);
+        }
+        let module = &mut self.modules[id.0 as usize];
+        made.retain(|&id| module.unit.keeps(self.translator.cache().fragment(id).pc, id));
+        if !made.is_empty() {
+            module.made_of.insert(page, made);
         }
     }
 
@@ -59,14 +60,18 @@ impl Family {
     pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {
         let Some(arena) = self.arena_of(id) else { return 0 };
         let module = &self.modules[id.0 as usize];
+        let overlaps = |(low, high): (u64, u64)| low < range.1 && range.0 < high;
         let stale: Vec<FragmentId> = made_of(module, range)
             .into_iter()
             .filter(|&id| {
                 let Fragment { pc, app_len, .. } = self.translator.cache().fragment(id);
+                let bytes = || module.unit.bytes_of(id);
+                let changed = overlaps((pc.0, pc.0 + u64::from(app_len)))
+                    && (all || differs(tid, pc, bytes()));
+                let trusted = module.unit.trusted_by(id).filter(|it| overlaps(range_of(it)));
                 module.unit.fragments.get(&pc) == Some(&id)
-                    && pc.0 < range.1
-                    && range.0 < pc.0 + u64::from(app_len)
-                    && (all || differs(tid, pc, module.unit.bytes_of(id)))
+                    && (changed
+                        || trusted.is_some_and(|it| all || differs(tid, it.pc, Some(&it.bytes))))
             })
             .collect();
         for &fragment in &stale {

@@ -1,9 +1,9 @@
 //! Events of instructions and branches without the host.
 //!
 //! The host leads a thread to a cut fragment when an event is due, and remembers it in the thread's
-//! context as a [known cut](crate::context::KnownCut). The next time the thread leads itself there, and
-//! when the fragment has ended, stores the record and reloads the counter. Where anything is special,
-//! the host is asked as ever.
+//! context as a [known cut](crate::context::KnownCut). The next time the thread leads itself there,
+//! and when the fragment has ended, stores the record and reloads the counter. Where anything is
+//! special, the host is asked as ever.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -18,12 +18,12 @@ use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
 use crate::routines::{ALL_AND_FLAGS, restore_flags};
 
-/// In [`Slot::LwpEvents`]: what is due is no event but a sample of the high part. The known cut ends before the
-/// instruction, and it is the host that takes the sample.
+/// In [`Slot::LwpEvents`]: what is due is no event but a sample of the high part. The known cut
+/// ends before the instruction, and it is the host that takes the sample.
 pub const SAMPLES: u32 = 3;
 
-/// An event is due in the block at `Pc`: leads the thread to the known cut that ends with it, by way of
-/// `resume`, or goes to `host`.
+/// An event is due in the block at `Pc`: leads the thread to the known cut that ends with it, by
+/// way of `resume`, or goes to `host`.
 ///
 /// ```text
 /// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part
@@ -55,8 +55,8 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
     asm.ja(written_down)?;
     asm.cmp(eax, SAMPLES as i32)?;
     asm.jne(records)?;
-    // What is led to ends before the instruction; nothing does before the first one. Of branches, the host
-    // knows which it is.
+    // What is led to ends before the instruction; nothing does before the first one. Of branches,
+    // the host knows which it is.
     asm.cmp(rdi, rcx)?;
     asm.jl(host)?;
     asm.mov(r10, rsi)?;
@@ -148,8 +148,8 @@ fn take_back(b: &mut Builder) -> Emit {
     Ok(())
 }
 
-/// A cut fragment has ended and control is at the pc in r11: asked for as by `ask_r11`. Its second label
-/// is where the pc is in the context already.
+/// A cut fragment has ended and control is at the pc in r11: asked for as by `ask_r11`. Its second
+/// label is where the pc is in the context already.
 pub(super) fn emit_stepped(
     b: &mut Builder,
     ring: CodeLabel,
@@ -185,8 +185,8 @@ pub(super) fn emit_stepped(
     Ok((start, known))
 }
 
-/// r10 := the known cut that has ended; what its record says is staged as that of an LWPINS, its ip in
-/// r11.
+/// r10 := the known cut that has ended; what its record says is staged as that of an LWPINS, its ip
+/// in r11.
 fn stage(b: &mut Builder, slow: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut chosen = asm.create_label();

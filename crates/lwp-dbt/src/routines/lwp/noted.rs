@@ -1,9 +1,11 @@
-//! Events that are noted while the block runs in which they fall, and recorded when the next one begins.
+//! Events that are noted while the block runs in which they fall, and recorded when the next one
+//! begins.
 //!
-//! Where an event is due is known before the block's first instruction. The block then runs as ever, with every word
-//! of the countdown negative, so that the next block, whatever it counts, comes here first: control being there,
-//! the instruction has retired, and where its branch has led is known. What stops the thread in between finds
-//! the note and settles it: either the instruction has retired, and the unit is told, or the note is void.
+//! Where an event is due is known before the block's first instruction. The block then runs as
+//! ever, with every word of the countdown negative, so that the next block, whatever it counts,
+//! comes here first: control being there, the instruction has retired, and where its branch has led
+//! is known. What stops the thread in between finds the note and settles it: either the instruction
+//! has retired, and the unit is told, or the note is void.
 
 use iced_x86::code_asm::{
     CodeLabel, byte_ptr, eax, ebx, ecx, edx, qword_ptr, r8, r9, r9d, r10, r11, rax, rbx, rcx, rdi,
@@ -20,19 +22,20 @@ use crate::routines::{Builder, Emit, restore_all, state};
 
 /// In [`Slot::LwpNote`]: an instruction, and a branch.
 ///
-/// A block's instruction table, behind the stub of its trip, has a byte for its length, where that tells whether its
-/// branch was taken, else 0; and one for where each of its instructions begins.
+/// A block's instruction table, behind the stub of its trip, has a byte for its length, where that
+/// tells whether its branch was taken, else 0; and one for where each of its instructions begins.
 pub const NOTES: [u64; 2] = [1, 2];
 
-/// Bytes of the code that charges a block, from its begin to where the block goes on: flags dead, and flags live up to
-/// where rcx comes back. Said here because the build script assembles routines without the emitter.
+/// Bytes of the code that charges a block, from its begin to where the block goes on: flags dead,
+/// and flags live up to where rcx comes back. Said here because the build script assembles routines
+/// without the emitter.
 pub(crate) const CHARGE_BYTES: [u64; 2] = [19, 50];
 
 /// Third byte of the code that charges a block where the flags are dead.
 const SUBTRACTS: i32 = 0x81;
 
-/// An event is due in the block at `Pc`: notes it and lets the block run, or goes to `cut`, or where the record's
-/// memory is not what it should be to `host`.
+/// An event is due in the block at `Pc`: notes it and lets the block run, or goes to `cut`, or
+/// where the record's memory is not what it should be to `host`.
 ///
 /// ```text
 /// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part
@@ -64,8 +67,8 @@ pub(super) fn note(b: &mut Builder, cut: CodeLabel, host: CodeLabel) -> Emit {
     go_on_charged(b)
 }
 
-/// Sees that the record is an ordinary one: what a full ring or a reached threshold lead to happens right behind the
-/// instruction, and not when the block is over.
+/// Sees that the record is an ordinary one: what a full ring or a reached threshold lead to happens
+/// right behind the instruction, and not when the block is over.
 fn see_room(b: &mut Builder, cut: CodeLabel) -> Emit {
     let mut ordinary = b.asm.create_label();
     let mut special = b.asm.create_label();
@@ -82,15 +85,16 @@ fn see_room(b: &mut Builder, cut: CodeLabel) -> Emit {
     weigh(b)
 }
 
-/// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part; as before.
+/// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part; as
+/// before.
 fn weigh(b: &mut Builder) -> Emit {
     b.asm.mov(rsi, Builder::slot(Slot::LwpNewHigh))?;
     b.asm.mov(rdi, Builder::slot(Slot::LwpNewLow))?;
     super::weigh(b)
 }
 
-/// rbx := which event, rdx := the instruction's number, r11 := its address, r9 := the address behind the block, or
-/// 0, r10 := the block's low part; or goes to `cut`.
+/// rbx := which event, rdx := the instruction's number, r11 := its address, r9 := the address
+/// behind the block, or 0, r10 := the block's low part; or goes to `cut`.
 fn find(b: &mut Builder, cut: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut branch = asm.create_label();
@@ -144,7 +148,8 @@ pub(super) fn go_on_charged(b: &mut Builder) -> Emit {
     b.asm.jmp(Builder::slot(Slot::Go))
 }
 
-/// The block in which the noted event fell is over, and control is at `Pc`: stores its record, or goes to `host`.
+/// The block in which the noted event fell is over, and control is at `Pc`: stores its record, or
+/// goes to `host`.
 pub(super) fn record(b: &mut Builder, host: CodeLabel) -> Emit {
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
@@ -174,8 +179,8 @@ fn stage(b: &mut Builder) -> Emit {
     asm.mov(r11, Builder::slot(Slot::LwpNoteIp))
 }
 
-/// Makes ready what the countdown and the random number generator are to be. The block has been charged in full:
-/// what it executed behind the event has been taken from the new interval.
+/// Makes ready what the countdown and the random number generator are to be. The block has been
+/// charged in full: what it executed behind the event has been taken from the new interval.
 fn reload(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     let mut low = asm.create_label();

@@ -1,9 +1,10 @@
 //! Branches that a predictor is to judge, without the host.
 //!
-//! A prediction depends on every branch before it, so each is executed at the end of a
-//! [known cut](crate::context::KnownCut). What has become of it is written down in the context, and the thread
-//! goes on; the host judges what is written down, in order, when anything else wants the unit. No more may be
-//! written down than branches may pass without an event, whatever is said of them.
+//! A prediction depends on every branch before it, so each is executed at the end of a [known
+//! cut](crate::context::KnownCut). What has become of it is written down in the context, and the
+//! thread goes on; the host judges what is written down, in order, when anything else wants the
+//! unit. No more may be written down than branches may pass without an event, whatever is said of
+//! them.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, al, dword_ptr, eax, ecx, qword_ptr, r8, r10};
@@ -13,12 +14,12 @@ use super::event::RECORDED;
 use crate::context::{BRANCH_BYTES, BRANCHES_AT, KnownCut, RequestKind, Slot};
 use crate::routines::{Builder, Emit};
 
-/// In [`Slot::LwpEvents`]: what is due is a branch, to be written down; the high part of the countdown is
-/// instructions, or branches.
+/// In [`Slot::LwpEvents`]: what is due is a branch, to be written down; the high part of the
+/// countdown is instructions, or branches.
 pub const PREDICTED: [u32; 2] = [4, 5];
 
-/// Goes to `host` unless what is due, of which `event::find` has the counts, is a branch that may be written
-/// down.
+/// Goes to `host` unless what is due, of which `event::find` has the counts, is a branch that may
+/// be written down.
 pub(super) fn is_branch(asm: &mut CodeAssembler, host: CodeLabel) -> Result<(), IcedError> {
     let mut branch = asm.create_label();
     asm.mov(rdx, Builder::slot(Slot::LwpBranches))?;
@@ -33,8 +34,9 @@ pub(super) fn is_branch(asm: &mut CodeAssembler, host: CodeLabel) -> Result<(), 
     asm.zero_bytes()
 }
 
-/// Writes down the branch that has ended the cut fragment, and makes ready what the countdown is to be. From
-/// then on the branch has retired. Goes to `slow` where it is the host that has led the thread there.
+/// Writes down the branch that has ended the cut fragment, and makes ready what the countdown is to
+/// be. From then on the branch has retired. Goes to `slow` where it is the host that has led the
+/// thread there.
 ///
 /// ```text
 /// entry := address of the cut + taken, the pc;  high -= what the cut counts, if that is instructions

@@ -1,7 +1,7 @@
 //! An access to a line that is not the one used last in its set.
 //!
-//! What is being executed, the routines' states say by the access's [`site`], which is where translated code
-//! goes on.
+//! What is being executed, the routines' states say by the access's [`site`], which is where
+//! translated code goes on.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -20,8 +20,8 @@ use crate::routines::{restore_flags, save_flags};
 mod quick;
 mod repeat;
 
-/// An access's site: where its stub goes on, followed by what the routines want to know of it. These are
-/// offsets.
+/// An access's site: where its stub goes on, followed by what the routines want to know of it.
+/// These are offsets.
 pub(crate) mod site {
     /// The instruction's pc, 8 bytes.
     pub const PC: i32 = 5;
@@ -79,8 +79,8 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
     Ok(Labels { touch, touch_dead, touch_any, repeat_ready, repeat_walk })
 }
 
-/// Makes the lines of the access whose site and address are in the context the most recent of their sets, and
-/// notes those that were not in the cache. rax and flags are in their slots.
+/// Makes the lines of the access whose site and address are in the context the most recent of their
+/// sets, and notes those that were not in the cache. rax and flags are in their slots.
 ///
 /// ```text
 /// there may not be room for the notes, and a line is not in the cache --> ask the host
@@ -191,8 +191,8 @@ fn change(word: usize) -> AsmMemoryOperand {
     qword_ptr(rsi + UNDO_AT as i32 + word as i32 * 8).gs()
 }
 
-/// r11 := the address in rcx; finds out which line is the access's last. Goes to `tight` where there may
-/// not be room for a note of each.
+/// r11 := the address in rcx; finds out which line is the access's last. Goes to `tight` where
+/// there may not be room for a note of each.
 fn lines(b: &mut Builder, tight: CodeLabel) -> Emit {
     let (line_mask, asm) = (line_mask(b), &mut b.asm);
     asm.mov(r11, rcx)?;
@@ -232,7 +232,8 @@ fn begin_change(b: &mut Builder) -> Emit {
     asm.mov(change(1), rax)
 }
 
-/// Puts the line in rax first in its set at rcx, before that in rdx, and notes it if it was nowhere.
+/// Puts the line in rax first in its set at rcx, before that in rdx, and notes it if it was
+/// nowhere.
 fn move_to_front(b: &mut Builder) -> Emit {
     let mut found: [CodeLabel; WAYS] = std::array::from_fn(|_| b.asm.create_label());
     let mut moves: [CodeLabel; WAYS] = std::array::from_fn(|_| b.asm.create_label());
@@ -306,8 +307,8 @@ fn note(b: &mut Builder) -> Emit {
     asm.or(Builder::slot32(Slot::LwpMeta), NOTE_GOES_ON as i32)
 }
 
-/// The line in rax was nowhere in its set: the last one has to go. Moves those before it, goes on at the
-/// `moves` that are left, with 1 in rdi.
+/// The line in rax was nowhere in its set: the last one has to go. Moves those before it, goes on
+/// at the `moves` that are left, with 1 in rdi.
 fn make_room(b: &mut Builder, moves: &[CodeLabel; WAYS]) -> Emit {
     let mut again = b.asm.create_label();
     let mut only = b.asm.create_label();
@@ -341,8 +342,8 @@ fn make_room(b: &mut Builder, moves: &[CodeLabel; WAYS]) -> Emit {
     asm.jmp(moves[1])
 }
 
-/// There may not be room for the notes of the access whose address is in r11. Goes to `next` if all its
-/// lines are in the cache, and else asks the host.
+/// There may not be room for the notes of the access whose address is in r11. Goes to `next` if all
+/// its lines are in the cache, and else asks the host.
 fn look(b: &mut Builder, next: CodeLabel, ring: CodeLabel) -> Emit {
     let mut line = b.asm.create_label();
     let mut ways = b.asm.create_label();

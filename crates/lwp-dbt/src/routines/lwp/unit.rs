@@ -1,8 +1,9 @@
 //! LWPINS, LWPVAL and SLWPCB without the host, wherever nothing special happens.
 //!
-//! The host says in the context where ring and control block are, and what a counter is reloaded with.
-//! Where a record would fill the ring or reach the threshold, where profiling is done in a way that is
-//! not published, and in cut fragments, the host is asked as ever: it does the same, and more.
+//! The host says in the context where ring and control block are, and what a counter is reloaded
+//! with. Where a record would fill the ring or reach the threshold, where profiling is done in a
+//! way that is not published, and in cut fragments, the host is asked as ever: it does the same,
+//! and more.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -79,8 +80,8 @@ fn end(b: &mut Builder) -> Emit {
     b.asm.jmp(Builder::slot(Slot::LwpAfter))
 }
 
-/// Writes a record at the head of the ring, which is published nowhere yet. What it says is staged as for
-/// LWPINS and LWPVAL; its ip is in r11.
+/// Writes a record at the head of the ring, which is published nowhere yet. What it says is staged
+/// as for LWPINS and LWPVAL; its ip is in r11.
 ///
 /// ```text
 /// edi := head;  esi := the next one;  rdx := where the record goes
@@ -136,8 +137,8 @@ fn read_core(b: &mut Builder) -> Emit {
     asm.zero_bytes()
 }
 
-/// edi := where the next record goes in the ring, esi := where the one after it does, r9d := the ring's size; eax is
-/// lost.
+/// edi := where the next record goes in the ring, esi := where the one after it does, r9d := the
+/// ring's size; eax is lost.
 pub(super) fn next_head(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     asm.mov(edi, Builder::slot32(Slot::LwpRingHead))?;
@@ -148,8 +149,8 @@ pub(super) fn next_head(b: &mut Builder) -> Emit {
     asm.cmovae(esi, eax)
 }
 
-/// Goes to `slow` where one more record, after which the head is esi of r9d, fills the ring or reaches the threshold;
-/// rax and rcx are lost.
+/// Goes to `slow` where one more record, after which the head is esi of r9d, fills the ring or
+/// reaches the threshold; rax and rcx are lost.
 pub(super) fn see_room(b: &mut Builder, slow: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut wrapped = asm.create_label();
@@ -176,7 +177,8 @@ pub(super) fn see_room(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.jae(slow)
 }
 
-/// Moves the head, in memory first: from then on the record is a reader's, and must not be made again.
+/// Moves the head, in memory first: from then on the record is a reader's, and must not be made
+/// again.
 fn publish(b: &mut Builder) -> Emit {
     b.asm.mov(rdx, Builder::slot(Slot::LwpHeadAt))?;
     b.asm.mov(Builder::slot(Slot::LwpNewHead), rsi)?;
@@ -224,8 +226,8 @@ fn reload(b: &mut Builder) -> Emit {
     b.asm.mov(Builder::slot(Slot::LwpNewValue), r8)
 }
 
-/// Sets those bits of the interval in `to` that are random. The next state of the generator, which is asked only
-/// where there are any, is made ready and left in r9; rax and rcx are lost.
+/// Sets those bits of the interval in `to` that are random. The next state of the generator, which
+/// is asked only where there are any, is made ready and left in r9; rax and rcx are lost.
 pub(super) fn draw(b: &mut Builder, to: AsmRegister64) -> Emit {
     let asm = &mut b.asm;
     let mut plain = asm.create_label();
@@ -297,8 +299,8 @@ fn emit_flush(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> 
     Ok(start)
 }
 
-/// The counters of clocks, from the high part in rsi, which becomes the counter of instructions. Keeps rdi
-/// and r10.
+/// The counters of clocks, from the high part in rsi, which becomes the counter of instructions.
+/// Keeps rdi and r10.
 ///
 /// ```text
 /// no divisor                                          --> done

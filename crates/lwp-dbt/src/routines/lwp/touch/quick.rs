@@ -1,5 +1,5 @@
-//! An access of one line, in a cache whose sets lie where an address's own bits say: no more than eight lines
-//! each.
+//! An access of one line, in a cache whose sets lie where an address's own bits say: no more than
+//! eight lines each.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -72,8 +72,8 @@ pub(in crate::routines) type Starts = [CodeLabel; LENGTHS];
 /// Lengths that have a place to start at: the powers of two up to half a line.
 const LENGTHS: usize = 6;
 
-/// Notes the site in r11, which says from the first instruction on what is being executed; r11 := the address of
-/// the access's last byte.
+/// Notes the site in r11, which says from the first instruction on what is being executed; r11 :=
+/// the address of the access's last byte.
 fn starts(b: &mut Builder) -> Result<Starts, IcedError> {
     let mut common = b.asm.create_label();
     let mut labels = Vec::new();
@@ -110,8 +110,9 @@ pub(super) fn change(word: usize) -> AsmMemoryOperand {
     qword_ptr(rax + UNDO_AT as i32 + word as i32 * 8).gs()
 }
 
-/// r11 := the place of the set of the access at rcx; rcx := what stands for its line; rax := the change that
-/// comes next, of that line by the instruction at hand. Goes to `other` where it is more than one line.
+/// r11 := the place of the set of the access at rcx; rcx := what stands for its line; rax := the
+/// change that comes next, of that line by the instruction at hand. Goes to `other` where it is
+/// more than one line.
 fn find(b: &mut Builder, other: CodeLabel) -> Emit {
     let line_mask = line_mask(b);
     let set_mask = qword_ptr(b.layout.set_mask() as i32);
@@ -183,8 +184,9 @@ fn back(b: &mut Builder) -> Emit {
     b.asm.zero_bytes()
 }
 
-/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which counts from when
-/// `LwpNotes` does: from rdx, which becomes what that will be. Changes rax, rsi and rdi.
+/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which
+/// counts from when `LwpNotes` does: from rdx, which becomes what that will be. Changes rax, rsi
+/// and rdi.
 fn note(b: &mut Builder) -> Emit {
     let mut no_load = b.asm.create_label();
     let mut uncounted = b.asm.create_label();

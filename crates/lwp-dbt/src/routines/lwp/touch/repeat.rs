@@ -1,7 +1,7 @@
 //! What repeated string instructions access: worked out afterwards, a line at a time.
 //!
-//! Within a line nothing changes after the first access to it: not even where source and destination lie in the
-//! same set, whose first two lines then take turns.
+//! Within a line nothing changes after the first access to it: not even where source and
+//! destination lie in the same set, whose first two lines then take turns.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -116,8 +116,8 @@ fn from() -> AsmMemoryOperand {
     Builder::slot(Slot::LwpRepeatFrom)
 }
 
-/// Adds to what is done of the walk, the line of the destination at rdi being: goes to `next`, or to `done` if
-/// that was all.
+/// Adds to what is done of the walk, the line of the destination at rdi being: goes to `next`, or
+/// to `done` if that was all.
 fn advance(b: &mut Builder, next: CodeLabel, done: CodeLabel) -> Emit {
     let mut down = b.asm.create_label();
     let mut add = b.asm.create_label();
@@ -212,8 +212,8 @@ fn line(b: &mut Builder, store: bool) -> Emit {
     b.asm.zero_bytes()
 }
 
-/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which counts from when
-/// `LwpNotes` does. rdx := what that will be. Changes rax and rsi.
+/// Writes down that the last line of the set at r11 has to go, and the note of the miss, which
+/// counts from when `LwpNotes` does. rdx := what that will be. Changes rax and rsi.
 fn note(b: &mut Builder, store: bool) -> Emit {
     let mut uncounted = b.asm.create_label();
     let mut noted = b.asm.create_label();

@@ -1,0 +1,170 @@
+//! Cutting fragments off whose bytes may have changed, and leading to them again where they have
+//! not.
+//!
+//! A page with code is often written to where no code is: a JIT compiler keeps its notes beside it.
+//! What was translated of the page becomes *dormant* before the write, and is good again when the
+//! bytes turn out to be the same: its heads are put back, and everything that led to them does
+//! again.
+
+use std::sync::Arc;
+
+use super::{CodeSink, Translator, Work};
+use crate::addr::{AppPc, CachePc};
+use crate::emit::{Emitter, Output};
+use crate::fragment::{Fragment, FragmentId, MergedEdge, Unit};
+use crate::plan::Checks;
+use crate::routines::Routines;
+
+const PAGE: u64 = 4096;
+
+impl Translator {
+    /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.
+    pub fn invalidate(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, id: FragmentId) {
+        let Fragment { pc, head, .. } = self.cache.fragments.get(id);
+        if unit.fragments.get(&pc) != Some(&id) {
+            return;
+        }
+        unit.fragments.remove(&pc);
+        let stub = self.cut_off_stub(unit, sink, pc);
+        if let Some(head) = head {
+            sink.patch_head(head, stub);
+            // A later translation of the pc takes the jump over.
+            unit.pending.entry(pc).or_default().push(head.offset(1));
+        }
+        let edge = unit.changeable.get(&id).and_then(|known| known.edge);
+        if let Some(edge) = edge {
+            self.cut_edge(unit, sink, id, edge, stub);
+        }
+        let dropped = match unit.changeable.get(&id) {
+            Some(known) if !known.compares => unit.dormant.insert(pc, id).filter(|old| *old != id),
+            _ => Some(id),
+        };
+        if let Some(dropped) = dropped {
+            unit.changeable.remove(&dropped);
+        }
+    }
+
+    /// Leads a not-taken edge that charges a fragment to `exit`, by way of a stub that counts the
+    /// edge alone.
+    fn cut_edge(
+        &mut self,
+        unit: &mut Unit,
+        sink: &mut dyn CodeSink,
+        id: FragmentId,
+        edge: MergedEdge,
+        exit: CachePc,
+    ) {
+        let pc = self.cache.fragments.get(id).pc;
+        let [stub, leads_on] = match edge.stub {
+            Some([stub, leads_on]) => {
+                sink.patch(leads_on, exit.0.wrapping_sub(leads_on.0 + 4) as i32);
+                [stub, leads_on]
+            }
+            None => {
+                let routines = Arc::clone(&self.routines);
+                let mut emitter = self.stub_emitter(sink, &routines);
+                let stub = emitter.edge_stub(id, edge.counter, exit);
+                self.close_piece(&emitter, stub[0], pc, Some(id));
+                append_stub(emitter, sink);
+                stub
+            }
+        };
+        sink.patch_head(edge.at, stub);
+        unit.pending.entry(pc).or_default().push(leads_on);
+        if let Some(known) = unit.changeable.get_mut(&id) {
+            known.edge = Some(MergedEdge { stub: Some([stub, leads_on]), ..edge });
+        }
+    }
+
+    /// The stub that takes the place of what was translated at `pc`.
+    fn cut_off_stub(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, pc: AppPc) -> CachePc {
+        if let Some(&stub) = unit.cut_off.get(&pc) {
+            return stub;
+        }
+        let routines = Arc::clone(&self.routines);
+        let mut emitter = self.stub_emitter(sink, &routines);
+        let stub = emitter.exit_stub(pc);
+        self.close_piece(&emitter, stub, pc, None);
+        append_stub(emitter, sink);
+        unit.cut_off.insert(pc, stub);
+        stub
+    }
+
+    /// An emitter for one stub where `sink` stands.
+    fn stub_emitter<'a>(&self, sink: &dyn CodeSink, routines: &'a Routines) -> Emitter<'a> {
+        let (base, routines_at) = (sink.position().0, sink.routines_at().0);
+        Emitter::new(base, self.layout, routines, routines_at, Output::default())
+    }
+
+    /// Leads to the dormant fragments of the page of `pc` again whose bytes are as they were.
+    pub(super) fn wake_page(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink, pc: AppPc) {
+        let page = AppPc(pc.0 & !(PAGE - 1));
+        let end = page.offset(PAGE);
+        let dormant: Vec<_> =
+            work.unit.dormant.range(page..end).map(|(&pc, &id)| (pc, id)).collect();
+        if dormant.is_empty() || !gives_notice(work, page, PAGE as usize) {
+            return;
+        }
+        let mut now = vec![0; PAGE as usize];
+        let read = work.source.read_code(page, &mut now);
+        for (pc, id) in dormant {
+            if !work.unit.has_fragment(pc) && is_as_it_was(work, (page, &now[..read]), pc, id) {
+                self.wake(work.unit, sink, pc, id);
+                work.woken.push(id);
+            }
+        }
+    }
+
+    /// Leads to a dormant fragment again from everything that led to it.
+    fn wake(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, pc: AppPc, id: FragmentId) {
+        let Fragment { head, .. } = self.cache.fragments.get(id);
+        let edge = unit.changeable.get(&id).and_then(|known| known.edge);
+        let own = [
+            head.map(|head| head.offset(1)),
+            edge.and_then(|edge| edge.stub).map(|[_, leads_on]| leads_on),
+        ];
+        if let Some(sites) = unit.pending.get_mut(&pc) {
+            sites.retain(|site| !own.contains(&Some(*site)));
+        }
+        for place in head.into_iter().chain(edge.map(|edge| edge.at)) {
+            sink.restore_head(place);
+        }
+        unit.dormant.remove(&pc);
+        unit.fragments.insert(pc, id);
+    }
+}
+
+/// Returns whether the code at `pc` changes only with notice from now on.
+fn gives_notice(work: &mut Work<'_>, pc: AppPc, len: usize) -> bool {
+    work.unit.checks == Checks::Notified || work.source.gives_notice(pc, len)
+}
+
+/// Returns whether the code that a dormant fragment was made from is as it was; `now` is what its
+/// page holds, from its beginning.
+fn is_as_it_was(work: &mut Work<'_>, now: (AppPc, &[u8]), pc: AppPc, id: FragmentId) -> bool {
+    let Some(known) = work.unit.changeable.get(&id) else { return false };
+    let own = (pc, known.bytes.clone());
+    let trusted = known.trusted.clone().map(|behind| (behind.pc, behind.bytes));
+    [Some(own), trusted].into_iter().flatten().all(|(pc, bytes)| has_bytes(work, now, pc, &bytes))
+}
+
+/// Returns whether `bytes` are at `pc`, with notice before they change.
+fn has_bytes(work: &mut Work<'_>, page: (AppPc, &[u8]), pc: AppPc, bytes: &[u8]) -> bool {
+    let from = pc.0.wrapping_sub(page.0.0) as usize;
+    let within = from.checked_add(bytes.len()).and_then(|end| page.1.get(from..end));
+    if let Some(now) = within {
+        return now == bytes;
+    }
+    let mut now = vec![0; bytes.len()];
+    gives_notice(work, pc, now.len())
+        && work.source.read_code(pc, &mut now) == now.len()
+        && now == bytes
+}
+
+/// Appends a stub, and what is missing to the next one's place.
+fn append_stub(mut emitter: Emitter<'_>, sink: &mut dyn CodeSink) {
+    while !emitter.here().0.is_multiple_of(16) {
+        emitter.out.code.push(0xcc);
+    }
+    sink.append(&emitter.out.code);
+}

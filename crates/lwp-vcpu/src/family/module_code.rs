@@ -1,0 +1,78 @@
+//! Application code as the translator reads it.
+
+use lwp_dbt::{AppPc, CodeSource};
+use lwp_ptrace::memory;
+use rustc_hash::FxHashMap;
+
+use super::PAGE;
+use crate::keep::Kept;
+use crate::notices::Notices;
+
+/// The number of pages that are kept of a module.
+const PAGES_KEPT: usize = 512;
+
+/// Reads code of one executable mapping.
+pub(super) struct ModuleCode<'a> {
+    pub(super) tid: i32,
+    pub(super) range: (u64, u64),
+    /// The file that the code comes from, where translations are kept: they must be the file's.
+    pub(super) kept: Option<&'a Kept>,
+    pub(super) pages: Option<&'a mut FxHashMap<u64, Box<[u8; PAGE]>>>,
+    pub(super) notices: Option<&'a Notices>,
+}
+
+impl CodeSource for ModuleCode<'_> {
+    fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
+        if pc.0 < self.range.0 || pc.0 >= self.range.1 {
+            return 0;
+        }
+        let want = buffer.len().min((self.range.1 - pc.0) as usize);
+        let buffer = &mut buffer[..want];
+        match &mut self.pages {
+            None => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
+            Some(pages) => read_cached(pages, self.tid, self.kept, pc.0, buffer),
+        }
+    }
+
+    fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
+        lwp_ptrace::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
+    }
+
+    fn gives_notice(&mut self, pc: AppPc, len: usize) -> bool {
+        let range = (pc.0, pc.0 + len as u64);
+        self.notices.is_some_and(|notices| notices.guard(range, self.range))
+    }
+}
+
+fn read_cached(
+    pages: &mut FxHashMap<u64, Box<[u8; PAGE]>>,
+    tid: i32,
+    kept: Option<&Kept>,
+    address: u64,
+    buffer: &mut [u8],
+) -> usize {
+    let mut done = 0;
+    while done < buffer.len() {
+        let at = address + done as u64;
+        let page = at & !(PAGE as u64 - 1);
+        if !pages.contains_key(&page) {
+            let mut bytes = Box::new([0; PAGE]);
+            let read = match kept {
+                Some(kept) => kept.read(page, &mut bytes[..]),
+                None => memory::read_exact(tid, page, &mut bytes[..]).is_ok(),
+            };
+            if !read {
+                return done;
+            }
+            if pages.len() >= PAGES_KEPT {
+                pages.clear();
+            }
+            pages.insert(page, bytes);
+        }
+        let offset = (at - page) as usize;
+        let len = (PAGE - offset).min(buffer.len() - done);
+        buffer[done..done + len].copy_from_slice(&pages[&page][offset..offset + len]);
+        done += len;
+    }
+    done
+}
