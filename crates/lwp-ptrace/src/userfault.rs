@@ -1,18 +1,19 @@
 //! Notice of writes to a tracee's pages, by userfaultfd(2).
 //!
-//! A page that is protected so stays writable for the program. Its first write, also one that the kernel makes for a
-//! system call, waits until whoever holds the descriptor has lifted the protection. Nothing of it shows in the program's
-//! memory map but the flag `uw` in `/proc/PID/smaps`.
+//! A page that is protected so stays writable for the program. Its first write, also one that the
+//! kernel makes for a system call, waits until whoever holds the descriptor has lifted the
+//! protection. Nothing of it shows in the program's memory map but the flag `uw` in
+//! `/proc/PID/smaps`.
 //!
 //! # Safety
 //!
 //! JUSTIFICATION: nothing else tells of a write before it happens without a signal in the program.
 //!
-//! The calls here pass numbers, and pointers to plain structures of the kernel's interface that live as long as the call.
-//! The addresses in them are the tracee's.
+//! The calls here pass numbers, and pointers to plain structures of the kernel's interface that
+//! live as long as the call. The addresses in them are the tracee's.
 #![allow(unsafe_code, reason = "ioctl(2) on a userfaultfd; see the module's safety section")]
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
@@ -47,16 +48,36 @@ impl Userfault {
     ///
     /// # Errors
     ///
-    /// Those of pidfd_open(2) and pidfd_getfd(2), and EINVAL where the kernel cannot protect pages against writing.
+    /// Those of pidfd_open(2) and pidfd_getfd(2), and EINVAL where the kernel cannot protect pages
+    /// against writing.
     pub fn take(pid: i32, number: i32) -> Result<Self> {
         let error = |error: rustix::io::Errno| Errno(error.raw_os_error());
         let process = Pid::from_raw(pid).ok_or(Errno::ESRCH)?;
         let process = pidfd_open(process, PidfdFlags::empty()).map_err(error)?;
         let fd = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).map_err(error)?;
+        Self::begin(fd)
+    }
+
+    fn begin(fd: OwnedFd) -> Result<Self> {
         let descriptor = Self { fd };
-        let begin = |features: u64| descriptor.call(UFFDIO_API, &mut [API, features, 0]);
-        begin(FEATURE_FLAG_WP | FEATURE_WP_UNPOPULATED)?;
+        let features = FEATURE_FLAG_WP | FEATURE_WP_UNPOPULATED;
+        descriptor.call(UFFDIO_API, &mut [API, features, 0])?;
         Ok(descriptor)
+    }
+
+    /// Makes a descriptor of this process's own address space.
+    ///
+    /// # Errors
+    ///
+    /// Those of userfaultfd(2), and EINVAL where the kernel cannot protect pages against writing.
+    pub fn own() -> Result<Self> {
+        // SAFETY: the call takes a number and makes a descriptor.
+        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS) };
+        if number < 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: the descriptor was made just now, and nobody else has it.
+        Self::begin(unsafe { OwnedFd::from_raw_fd(number as i32) })
     }
 
     /// Lets pages in `range` be protected; all of it must be private memory of no file.

@@ -50,8 +50,8 @@ impl Check {
     }
 }
 
-/// Looks at everything, and runs a small program on the virtual CPU. For a process that does nothing
-/// else: it waits for children.
+/// Looks at everything, and runs a small program on the virtual CPU. For a process that does
+/// nothing else: it waits for children.
 pub fn checks() -> Vec<Check> {
     // As every run does: what can be raised is no obstacle.
     lwp_ptrace::limits::lift();
@@ -78,6 +78,7 @@ pub fn checks() -> Vec<Check> {
             &read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
         ),
         surroundings::cache(),
+        surroundings::generated_code(&status),
     ];
     let refused = surroundings::refused_calls();
     let trial = trial::checks();
@@ -98,8 +99,8 @@ fn has_pmu() -> bool {
     events.is_ok_and(|mut events| events.next().is_some())
 }
 
-/// Linux 5.4 is the oldest kernel with everything the virtual CPU uses: PTRACE_GET_SYSCALL_INFO came
-/// with 5.3.
+/// Linux 5.4 is the oldest kernel with everything the virtual CPU uses: PTRACE_GET_SYSCALL_INFO
+/// came with 5.3.
 fn kernel(release: &str) -> Check {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let version = (numbers.next().and_then(Result::ok), numbers.next().and_then(Result::ok));
@@ -223,8 +224,8 @@ fn address_space(limits: &str) -> Check {
     }
 }
 
-/// Limits that lwp lifts for itself as far as the hard limit: a descriptor for each of its files, its
-/// threads, and the size of its sparse memory.
+/// Limits that lwp lifts for itself as far as the hard limit: a descriptor for each of its files,
+/// its threads, and the size of its sparse memory.
 fn limits(limits: &str) -> Check {
     let name = "limits";
     let hard = |title: &str| {

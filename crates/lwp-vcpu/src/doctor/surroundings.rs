@@ -1,8 +1,10 @@
 //! Where lwp runs: container, filters, what the kernel gives to programs.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use lwp_ptrace::sys;
+use lwp_ptrace::userfault::Userfault;
 
 use super::{Check, Status, field, read};
 
@@ -21,16 +23,17 @@ fn control_group_of(text: &str) -> String {
     path(":").or_else(|| path("memory:")).or_else(root).unwrap_or_default()
 }
 
-/// The id of the container that this process runs in, as its engine writes it; empty if there is none, or none
-/// that shows.
+/// The id of the container that this process runs in, as its engine writes it; empty if there is
+/// none, or none that shows.
 pub fn container_id() -> String {
     let texts = [read("/proc/self/cgroup"), read("/proc/self/mountinfo")];
     texts.iter().find_map(|text| container_id_in(text)).unwrap_or_default().to_owned()
 }
 
-/// Engines name a container by 64 hexadecimal digits: in its control group, and, where that is hidden by a
-/// namespace, in what is mounted over files such as `/etc/hostname`. Other paths have such numbers for other
-/// things (layers of images), and only what is known to lead to a container's is taken.
+/// Engines name a container by 64 hexadecimal digits: in its control group, and, where that is
+/// hidden by a namespace, in what is mounted over files such as `/etc/hostname`. Other paths have
+/// such numbers for other things (layers of images), and only what is known to lead to a
+/// container's is taken.
 fn container_id_in(text: &str) -> Option<&str> {
     const DIGITS: usize = 64;
     #[rustfmt::skip] // Control groups, then mounts.
@@ -52,6 +55,57 @@ fn container_id_in(text: &str) -> Option<&str> {
     })
 }
 
+/// Tries how writes to generated code are noticed here; `status` is this process's.
+pub fn generated_code(status: &str) -> Check {
+    let filtered = field(status, "Seccomp:").is_some_and(|mode| mode != "0");
+    let cost = if filtered { Err(None) } else { cost_of_guarding().map_err(Some) };
+    generated_code_from(cost)
+}
+
+/// The time that guarding a page takes, or the error that refuses it; no error where a system call
+/// filter keeps `lwp` from trying.
+fn generated_code_from(cost: Result<Duration, Option<sys::Errno>>) -> Check {
+    let name = "generated code";
+    let compares = "JIT compilers' code compares itself before it runs, which takes four to six \
+                    times as long as natively";
+    match cost {
+        Ok(cost) => Check::ok(
+            name,
+            format!(
+                "writes to it are noticed by userfaultfd; guarding a page takes {:.1} us",
+                cost.as_secs_f64() * 1e6
+            ),
+        ),
+        Err(None) => Check::warn(
+            name,
+            format!("a system call filter is active: {compares}"),
+            "for node, java and the like: run without the filter (--security-opt seccomp=unconfined)",
+        ),
+        Err(Some(error)) => Check::warn(
+            name,
+            format!("userfaultfd: {error}: {compares}"),
+            "for node, java and the like: `sysctl vm.unprivileged_userfaultfd=1`, or run as root",
+        ),
+    }
+}
+
+/// Guards and releases a page of this process some times.
+fn cost_of_guarding() -> Result<Duration, sys::Errno> {
+    const PAGE: u64 = 4096;
+    const TIMES: u32 = 100;
+    let descriptor = Userfault::own()?;
+    let memory = vec![1u8; 2 * PAGE as usize];
+    let start = (memory.as_ptr() as u64).next_multiple_of(PAGE);
+    let page = (start, start + PAGE);
+    descriptor.register(page)?;
+    let began = Instant::now();
+    for _ in 0..TIMES {
+        descriptor.protect(page, true)?;
+        descriptor.protect(page, false)?;
+    }
+    Ok(began.elapsed() / (2 * TIMES))
+}
+
 /// Containers are no obstacle; recordings say which it was.
 pub fn container() -> Check {
     let marks = [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")];
@@ -69,8 +123,8 @@ fn container_from(engine: Option<&str>, id: &str, group: &str) -> Check {
     Check::ok("container", format!("{detail}{group}"))
 }
 
-/// A filter, as containers have it, cannot be read: the calls are tried. `works` says whether a program was
-/// run on the virtual CPU in spite of it.
+/// A filter, as containers have it, cannot be read: the calls are tried. `works` says whether a
+/// program was run on the virtual CPU in spite of it.
 pub fn seccomp(status: &str, refused: &[&str], works: bool) -> Check {
     let name = "seccomp";
     let list = refused.join(", ");
@@ -107,7 +161,8 @@ pub fn vdso(maps: &str) -> Check {
     Check::ok("vdso", detail)
 }
 
-/// The code that is translated to lies in shared memory, whose pages are small unless `shmem` says otherwise.
+/// The code that is translated to lies in shared memory, whose pages are small unless `shmem` says
+/// otherwise.
 pub fn huge_pages(enabled: &str, shmem: &str) -> Check {
     let chosen = |text: &str| {
         let word =
@@ -183,6 +238,18 @@ mod tests {
     use super::*;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn generated_code_is_guarded_or_says_why_not() {
+        let guarded = generated_code_from(Ok(Duration::from_nanos(640)));
+        assert_eq!(guarded.status, Status::Ok);
+        assert!(guarded.detail.ends_with("guarding a page takes 0.6 us"), "{}", guarded.detail);
+        let refused = generated_code_from(Err(Some(sys::Errno(1))));
+        assert!(refused.help.contains("vm.unprivileged_userfaultfd"), "{}", refused.help);
+        let filtered = generated_code("Name:\tlwp\nSeccomp:\t2\n");
+        assert_eq!(filtered.status, Status::Warn);
+        assert!(filtered.detail.starts_with("a system call filter"), "{}", filtered.detail);
+    }
 
     #[test]
     fn ids_of_containers() {
