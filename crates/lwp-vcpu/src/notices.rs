@@ -26,7 +26,7 @@ const PAGE: u64 = 4096;
 /// So many writes, each at most [`CLOSE`] after the one before, are a burst: the page is left
 /// alone.
 const BURST: u32 = 8;
-const CLOSE: Duration = Duration::from_millis(2);
+const CLOSE: Duration = Duration::from_millis(10);
 /// How long it is left alone at first. Each further burst doubles that.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;

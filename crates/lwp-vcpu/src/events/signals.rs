@@ -2,7 +2,7 @@
 
 use lwp_dbt::{Commit, RequestKind};
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::sys::{self, Errno, SigInfo};
 use lwp_ptrace::{Tid, Tracee};
 
 use super::calm::{self, Ignored};
@@ -27,28 +27,31 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
         mode => {
             let regs = Tracee(tid).regs()?;
             let own = regs.0.eflags & TRAP_FLAG != 0;
-            if own && signal == SIGTRAP && is_of_trap_flag(sys::get_siginfo(tid)?.code()) {
+            let info = sys::get_siginfo(tid).ok();
+            let is_step = || info.as_ref().is_some_and(|info| is_of_trap_flag(info.code()));
+            if own && signal == SIGTRAP && is_step() {
                 return trap_flag::appeared(machine, tid, &regs);
             }
-            match machine.view(tid, &regs) {
-                Some(view) if view.state.commit == Commit::LwpTrying && is_fault(tid, signal) => {
+            let fault = info.as_ref().filter(|info| is_fault(signal, info));
+            match (machine.view(tid, &regs), fault) {
+                (Some(view), Some(_)) if view.state.commit == Commit::LwpTrying => {
                     ask_instead(machine, tid, regs)
                 }
-                Some(mut view)
-                    if refused(machine, tid, signal, &view)
-                        || locked_frame(tid, signal, &view)
-                        || unreadable(machine, tid, signal, &view) =>
+                (Some(mut view), Some(fault))
+                    if refused(machine, tid, fault, &view)
+                        || locked_frame(tid, fault, &view)
+                        || unreadable(machine, tid, &view) =>
                 {
                     machine.leave(tid, &regs, &mut view);
                     step(machine, tid, &view.app)
                 }
-                Some(mut view) => {
+                (Some(mut view), _) => {
                     if matches!(mode, Mode::Calling { .. }) {
                         view.app.0.eflags |= TRAP_FLAG;
                     }
                     deliver(machine, tid, signal, Some(regs), view.app)
                 }
-                None => Tracee(tid).cont(signal),
+                (None, _) => Tracee(tid).cont(signal),
             }
         }
     }
@@ -59,35 +62,36 @@ fn is_of_trap_flag(code: i32) -> bool {
     matches!(code, TRAP_TRACE | TRAP_BRKPT)
 }
 
-/// Whether `signal` is of what the thread has just executed, and not sent.
-fn is_fault(tid: Tid, signal: i32) -> bool {
+/// Returns whether `signal` is of the instruction that the thread has just executed, and not sent.
+fn is_fault(signal: i32, info: &SigInfo) -> bool {
     const SIGBUS: i32 = 7;
     const SIGSEGV: i32 = 11;
-    matches!(signal, SIGSEGV | SIGBUS) && sys::get_siginfo(tid).is_ok_and(|info| info.code() > 0)
+    matches!(signal, SIGSEGV | SIGBUS) && info.code() > 0
 }
 
-/// Whether the processor has refused an XRSTOR in translated code, because it has no LWP state.
-fn refused(machine: &Machine, tid: Tid, signal: i32, view: &View) -> bool {
+/// Returns whether the processor has refused an XRSTOR in translated code, because it has no LWP
+/// state: that is a general protection fault, which has no address.
+fn refused(machine: &Machine, tid: Tid, fault: &SigInfo, view: &View) -> bool {
+    const SI_KERNEL: i32 = 0x80;
     view.state.commit == Commit::None
-        && is_fault(tid, signal)
+        && fault.code() == SI_KERNEL
         && machine.restores_lwp(tid, &view.app)
 }
 
-/// Whether a signal frame could not be redirected for the return from its handler: the kernel only reads it.
-fn locked_frame(tid: Tid, signal: i32, view: &View) -> bool {
+/// Returns whether a signal frame could not be redirected for the return from its handler: the
+/// kernel only reads it.
+fn locked_frame(tid: Tid, fault: &SigInfo, view: &View) -> bool {
     let rip = view.app.0.rsp.wrapping_add(lwp_dbt::routines::SIGFRAME_RIP as u64);
     view.state.commit == Commit::None
-        && is_fault(tid, signal)
-        && sys::get_siginfo(tid).is_ok_and(|info| info.address() == rip)
+        && fault.address() == rip
         && trap_flag::is_syscall(tid, view.app.0.rip)
 }
 
-/// Whether a routine that looks at what a system call is about could not read it: the kernel is to say so.
-fn unreadable(machine: &Machine, tid: Tid, signal: i32, view: &View) -> bool {
+/// Returns whether a routine that looks at a system call's operands could not read them: the kernel
+/// is to say so.
+fn unreadable(machine: &Machine, tid: Tid, view: &View) -> bool {
     let kind = machine.context(tid).map(|context| context.kind());
-    view.state.commit == Commit::Mailbox
-        && kind == Some(RequestKind::Syscall)
-        && is_fault(tid, signal)
+    view.state.commit == Commit::Mailbox && kind == Some(RequestKind::Syscall)
 }
 
 /// A routine could not reach what the record of an event needs: the thread asks the host, which knows
