@@ -16,10 +16,10 @@ static void put(size_t at, const unsigned char *bytes, size_t length)
 /* Calls the code at `at` with the carry flag set as asked. */
 static long call(size_t at, long first, long second, long carry)
 {
-    long result;
+    long result = 0;
     __asm__ volatile("add $-1, %[carry]\n\t"
                      "call *%[code]"
-                     : "=a"(result), [carry] "+r"(carry), "+D"(first), "+S"(second)
+                     : "+a"(result), [carry] "+r"(carry), "+D"(first), "+S"(second)
                      : [code] "r"(page + at)
                      : "rcx", "rdx", "r8", "r9", "r10", "r11", "cc", "memory");
     return result;
