@@ -36,6 +36,7 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
                 }
                 Some(mut view)
                     if refused(machine, tid, signal, &view)
+                        || out_of_reach(machine, tid, signal, &view, &regs)
                         || locked_frame(tid, signal, &view)
                         || unreadable(machine, tid, signal, &view) =>
                 {
@@ -71,6 +72,20 @@ fn refused(machine: &Machine, tid: Tid, signal: i32, view: &View) -> bool {
     view.state.commit == Commit::None
         && is_fault(tid, signal)
         && machine.restores_lwp(tid, &view.app)
+}
+
+/// Whether a fragment that compares its own bytes could not read them. The processor fetches an instruction at a time:
+/// those in reach are executed, and the fault is of the one that is not.
+fn out_of_reach(machine: &Machine, tid: Tid, signal: i32, view: &View, cache: &Regs) -> bool {
+    if view.state.commit != Commit::None || !is_fault(tid, signal) {
+        return false;
+    }
+    let family = machine.family_at(tid, cache.0.rip);
+    let Some((family, id)) = family.zip(view.fragment) else { return false };
+    let Ok(info) = sys::get_siginfo(tid) else { return false };
+    let fragment = family.translator.cache().fragment(id);
+    let offset = info.address().wrapping_sub(fragment.pc.0);
+    view.app.0.rip == fragment.pc.0 && offset < u64::from(fragment.app_len)
 }
 
 /// Whether a signal frame could not be redirected for the return from its handler: the kernel only reads it.
