@@ -211,7 +211,7 @@ class Http(Server):
     path = ""
 
     def load(self, seconds):
-        text = output([tool("wrk"), "-t", "1", "-c", "32", "-d", f"{seconds}s",
+        text = output([tool("wrk"), "-t", "1", "-c", "32", "-d", f"{seconds}s", "--timeout", f"{LIMIT}s",
                        f"http://127.0.0.1:{self.port}/{self.path}"])
         if "Non-2xx" in text or "Socket errors" in text:
             raise RuntimeError(text)

@@ -1,5 +1,5 @@
-//! `cargo xtask stress`: programs that are sensitive to timing, many times; see `tests/stress.sh`. With `--loaded`,
-//! the tests on a machine that does something else as well.
+//! `cargo xtask stress`: programs that are sensitive to timing, many times; see `tests/stress.sh`.
+//! With `--loaded`, the tests on a machine that does something else as well.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -66,7 +66,8 @@ fn checkers() -> Result<()> {
     workspace::run(sanitizers)
 }
 
-/// The tests of some packages, or of all, while the processors are busy. Building is not slowed down.
+/// Runs the tests of some packages, or of all, while the processors are busy. Building is not
+/// slowed down.
 fn loaded(packages: &[String]) -> Result<()> {
     /// More than the processors of a small machine.
     const LOOPS: usize = 3;

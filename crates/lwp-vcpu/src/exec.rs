@@ -24,8 +24,9 @@ use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
+use crate::ways::overlap;
 pub use places::Anchors;
-use places::{plan_arenas, planned_arena, with_avoided};
+use places::{plan_arenas, planned_arena, with_wanted};
 
 mod places;
 mod sides;
@@ -397,7 +398,11 @@ impl Machine {
     pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
         const TRIES: usize = 16;
         let mut last = Err("no room for translated code near the program's".into());
-        for _ in 0..TRIES {
+        let mut careful = true;
+        for attempt in 1..=TRIES {
+            // The ranges may be without limits, and the calls that they are of long over.
+            careful &= attempt < TRIES;
+            let wanted = if careful { self.wanted_beside(tid) } else { Vec::new() };
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
             let known = family.arena_near(extent);
             if known.is_some_and(|index| space.has_arena(index)) {
@@ -406,16 +411,15 @@ impl Machine {
             let mappings = maps::read(tid);
             let arena = match known {
                 Some(index) => family.arenas[index].clone(),
-                None if space.avoided.is_empty() => planned_arena(family, &mappings, extent)?,
-                None => {
-                    let mut taken = with_avoided(&mappings, &space.avoided);
-                    taken.extend(mappings.iter().filter(|mapping| is_ours(mapping)).cloned());
-                    taken.sort_by_key(|mapping| (mapping.start, mapping.end));
-                    planned_arena(family, &taken, extent)?
-                }
+                None => match planned_arena(family, &with_wanted(&mappings, &wanted), extent) {
+                    Err(_) if careful => {
+                        careful = false;
+                        continue;
+                    }
+                    arena => arena?,
+                },
             };
-            let family = family.index;
-            last = self.map_arena(tid, family, &mappings, &arena);
+            last = self.place_arena(tid, &mappings, &arena, careful);
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
             match (known, &last) {
                 (Some(index), made) => {
@@ -431,6 +435,25 @@ impl Machine {
             }
         }
         last
+    }
+
+    /// Maps an arena, after the threads have been told, and if none of them is about to map
+    /// something there.
+    fn place_arena(
+        &mut self,
+        tid: Tid,
+        mappings: &[Mapping],
+        arena: &Arena,
+        careful: bool,
+    ) -> Result<(), String> {
+        let there = (arena.address, arena.address + arena.bytes);
+        let index = self.tasks.space_index(tid).ok_or("no such thread")?;
+        self.tell_arena(index, there);
+        if careful && self.wanted_beside(tid).iter().any(|range| overlap(*range, there)) {
+            return Err("the program is about to have something there".into());
+        }
+        let family = self.space_of(tid).ok_or("no such thread")?.1.index;
+        self.map_arena(tid, family, mappings, arena)
     }
 
     /// Maps an arena into the address space of `tid`, where there is room for it.
@@ -474,6 +497,7 @@ impl Machine {
     /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,
     /// one of its threads, stands in its application state; none is in translated code.
     pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
+        let wanted = self.wanted_beside(tid);
         let Some((space, family)) = self.caches.side(index) else {
             return Err("no such address space".into());
         };
@@ -483,10 +507,10 @@ impl Machine {
             .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
             .collect();
         let mappings = maps::read(tid);
-        let taken = with_avoided(&mappings, &space.avoided);
+        let mut taken = with_wanted(&mappings, &wanted);
+        taken.retain(|mapping| !is_ours(mapping));
         let hit = |&(address, bytes, _): &(u64, u64, u64)| {
-            let end = address + bytes;
-            space.avoided.iter().any(|wanted| wanted.0 < end && address < wanted.1)
+            wanted.iter().any(|range| overlap(*range, (address, address + bytes)))
         };
         if kind.arenas.iter().any(hit) {
             kind.arenas = plan_arenas(&taken, Anchors::of(tid));

@@ -176,6 +176,7 @@ impl Machine {
             mode: Mode::New,
             need: None,
             pending: None,
+            touched: [(0, 0); 2],
             moving: None,
             lwp,
             lwp_state: LwpState::default(),
@@ -208,8 +209,26 @@ impl Machine {
     ///
     /// Nobody executes what they do not know of: whoever comes there first asks, and is answered after this.
     pub fn tell_code(&mut self, index: usize) {
+        self.tell_code_and(index, &[]);
+    }
+
+    /// Tells them of an arena as well that is about to be mapped.
+    pub fn tell_arena(&mut self, index: usize, arena: (u64, u64)) {
+        let again = |machine: &mut Self| {
+            if let Some(Some(space)) = machine.caches.spaces.get_mut(index) {
+                space.tell_again();
+            }
+        };
+        again(self);
+        self.tell_code_and(index, &[arena]);
+        // Perhaps nothing comes of it.
+        again(self);
+    }
+
+    fn tell_code_and(&mut self, index: usize, arenas: &[(u64, u64)]) {
         let Some(Some(space)) = self.caches.spaces.get_mut(index) else { return };
         let Some((state, mut code)) = space.code_for_threads() else { return };
+        code.extend(arenas);
         // What is known on one side is not known on another.
         let alone = space.sides.is_empty();
         code.extend(self.ours_in(index));

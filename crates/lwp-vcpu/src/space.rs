@@ -79,8 +79,6 @@ pub struct Space {
     refused: u64,
     /// The notices of writes to its code.
     pub notices: Source,
-    /// Where its program has wanted to have something of its own, and ours lay.
-    pub avoided: Vec<(u64, u64)>,
     /// Ours are to be elsewhere before its program goes on.
     pub moves: bool,
 }
@@ -106,7 +104,6 @@ impl Space {
             mapped: (1 << arenas) - 1,
             refused: 0,
             notices: Source::default(),
-            avoided: Vec::new(),
             moves: false,
         }
     }
@@ -120,9 +117,9 @@ impl Space {
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn renew(&mut self, family: usize, arenas: usize) {
         let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
-        let (locks_future, avoided) = (self.locks_future, std::mem::take(&mut self.avoided));
+        let locks_future = self.locks_future;
         let side = self.side(family, arenas);
-        *self = Self { users, contexts, sides, locks_future, avoided, ..side };
+        *self = Self { users, contexts, sides, locks_future, ..side };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -148,7 +145,6 @@ impl Space {
             mapped: self.mapped,
             refused: 0,
             notices: Source::default(),
-            avoided: self.avoided.clone(),
             moves: false,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();

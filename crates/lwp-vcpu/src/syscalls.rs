@@ -348,6 +348,14 @@ pub fn touches(pending: &Pending, fifth: u64) -> [(u64, u64); 2] {
     }
 }
 
+/// Returns the ranges that a call touches which a thread makes without the host, as far as its
+/// context tells.
+pub fn touched_alone(context: Context<'_>) -> [(u64, u64); 2] {
+    let args = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10].map(|slot| context.get(slot));
+    let call = Pending { number: context.get(Slot::Rax), args, result: None };
+    touches(&call, context.get(Slot::R8))
+}
+
 /// The result of a call where nothing is mapped; `None` for one that maps something.
 pub fn result_on_nothing(number: u64) -> Option<i64> {
     match number {

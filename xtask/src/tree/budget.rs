@@ -32,6 +32,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    4,    1]),
     ("lwp-unwind",     [  0,    0,    0,    2,    0]),
-    ("lwp-vcpu",       [  1,    5,    1,  464,  435]),
+    ("lwp-vcpu",       [  1,    5,    1,  464,  434]),
     ("xtask",          [  0,    0,    0,   13,    0]),
 ];

@@ -91,19 +91,19 @@ pub fn plan_arenas(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
     out
 }
 
-/// What lies in an address space, and where its program wants to have something, as far as that leaves room for ours.
-pub fn with_avoided(mappings: &[Mapping], avoided: &[(u64, u64)]) -> Vec<Mapping> {
-    let theirs = mappings.iter().filter(|mapping| !is_ours(mapping)).cloned();
-    let mut out: Vec<Mapping> = theirs.collect();
+/// Returns the mappings of an address space and, as if they were some, the ranges that its
+/// program wants.
+pub fn with_wanted(mappings: &[Mapping], wanted: &[(u64, u64)]) -> Vec<Mapping> {
+    let mut out = mappings.to_vec();
     let Some(any) = mappings.first() else { return out };
-    let wanted = |(start, end): &(u64, u64)| Mapping {
+    let mapping = |(start, end): &(u64, u64)| Mapping {
         start: *start,
         end: *end,
         execute: false,
         inode: 0,
         ..any.clone()
     };
-    out.extend(avoided.iter().map(wanted));
+    out.extend(wanted.iter().map(mapping));
     out.sort_by_key(|mapping| (mapping.start, mapping.end));
     out
 }
@@ -222,7 +222,27 @@ fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64>
                 }
             }
         }
-        previous_end = mapping.end;
+        previous_end = previous_end.max(mapping.end);
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping((start, end): (u64, u64)) -> Mapping {
+        let line = format!("{start:x}-{end:x} rw-p 00000000 00:00 0");
+        crate::maps::parse(&line).expect("a line of maps")
+    }
+
+    #[test]
+    fn a_wanted_range_is_no_gap_though_something_lies_in_it() {
+        let code = (0x1_0000_0000, 0x1_0001_0000);
+        let theirs =
+            [code, (0x1_4000_0000, 0x1_4001_0000), (0x2_0000_0000, 0x2_0001_0000)].map(mapping);
+        let wanted = [(1 << 20, code.0), (code.1, 0x1_5000_0000)];
+        let at = gap_near(&with_wanted(&theirs, &wanted), code, 256 << 20).unwrap();
+        assert!(at >= wanted[1].1, "{at:#x}");
+    }
 }

@@ -3,7 +3,7 @@
 use lwp_dbt::{Lwp, Selection};
 use lwp_ptrace::Tid;
 
-use super::places::{Anchors, low_for_side, plan_side};
+use super::places::{Anchors, low_for_side, plan_side, with_wanted};
 use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall, undumped};
 use crate::family::{Basis, Kind};
 use crate::inject::Injector;
@@ -88,7 +88,8 @@ impl Machine {
         let mut surplus = Vec::new();
         let (kind, place) = match room {
             Some(layout) => {
-                let arenas = plan_side(&mappings, Anchors::of(tid));
+                let taken = with_wanted(&mappings, &self.wanted_beside(tid));
+                let arenas = plan_side(&taken, Anchors::of(tid));
                 (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED_NOREPLACE)
             }
             None => {

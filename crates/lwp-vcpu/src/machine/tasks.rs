@@ -95,6 +95,8 @@ pub struct Thread {
     pub need: Option<Need>,
     /// The system call that it is making with our help.
     pub pending: Option<Pending>,
+    /// Ranges that the last call that the host has looked at maps, unmaps or changes.
+    pub touched: [(u64, u64); 2],
     /// The contexts that it has been made with and may still be replacing, and the number of slots
     /// of them that are mapped.
     pub moving: Option<(FileId, usize)>,
