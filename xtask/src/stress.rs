@@ -1,7 +1,10 @@
 //! `cargo xtask stress`: programs that are sensitive to timing, many times; see `tests/stress.sh`.
+//! With `--loaded`, the tests on a machine that does something else as well.
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use anyhow::Result;
 
@@ -26,7 +29,10 @@ pub struct Options {
     /// ThreadSanitizer
     #[arg(long)]
     checkers: bool,
-    /// Programs; all that are installed by default
+    /// Instead, run the tests, one at a time, beside three busy loops of the same priority
+    #[arg(long, conflicts_with = "checkers")]
+    loaded: bool,
+    /// Programs; all that are installed by default. With --loaded, packages; all by default
     names: Vec<String>,
 }
 
@@ -34,6 +40,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     if options.checkers {
         return checkers();
+    }
+    if options.loaded {
+        return loaded(&options.names);
     }
     let lwp = match &options.lwp {
         Some(file) => std::path::absolute(file)?,
@@ -57,6 +66,39 @@ fn checkers() -> Result<()> {
     workspace::run(sanitizers)
 }
 
+/// Runs the tests of some packages, or of all, while the processors are busy. Building is not
+/// slowed down.
+fn loaded(packages: &[String]) -> Result<()> {
+    /// More than the processors of a small machine.
+    const LOOPS: usize = 3;
+    workspace::run(tests(packages, &["--no-run"]))?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let busy = || {
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        let mut started = (0..LOOPS).map(|_| thread::Builder::new().spawn_scoped(scope, busy));
+        let result = match started.find_map(Result::err) {
+            Some(error) => Err(error.into()),
+            None => workspace::run(tests(packages, &["--no-fail-fast", "--", "--test-threads=1"])),
+        };
+        over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn tests(packages: &[String], arguments: &[&str]) -> Command {
+    let mut command = cargo(&["test"]);
+    match packages {
+        [] => drop(command.arg("--workspace")),
+        _ => drop(command.args(packages.iter().flat_map(|name| ["-p", name]))),
+    }
+    command.args(arguments);
+    command
+}
+
 fn script(options: &Options, lwp: PathBuf) -> Command {
     let mut script = Command::new("sh");
     script.arg(workspace::root().join("tests/stress.sh"));
@@ -78,10 +120,24 @@ mod tests {
             modes: vec!["native".into(), "stat".into()],
             lwp: None,
             checkers: false,
+            loaded: false,
             names: vec!["xz".into()],
         };
         let command = script(&options, PathBuf::from("lwp"));
         let words: Vec<_> = command.get_args().skip(1).collect();
         assert_eq!(words, ["-n", "3", "-t", "7", "-m", "native stat", "xz"]);
+    }
+
+    #[test]
+    fn tests_are_those_of_the_packages() {
+        let words = |command: Command| {
+            command.get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(words(tests(&[], &["--no-run"])), ["test", "--workspace", "--no-run"]);
+        let two = ["lwp-dbt".to_owned(), "lwp-tests".to_owned()];
+        assert_eq!(
+            words(tests(&two, &["--", "--test-threads=1"])),
+            ["test", "-p", "lwp-dbt", "-p", "lwp-tests", "--", "--test-threads=1"]
+        );
     }
 }

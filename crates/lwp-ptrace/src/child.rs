@@ -1,17 +1,18 @@
 //! A child process that executes a program.
 //!
-//! Until then it shares this process's memory, as after posix_spawn(3): fork would copy the page tables of everything
-//! that is mapped here, and make both sides copy each page that they write to afterwards. Other than there we go on
-//! meanwhile, because the child is to be traced before it executes anything of the program.
+//! Until then it shares this process's memory, as after posix_spawn(3): fork would copy the page
+//! tables of everything that is mapped here, and make both sides copy each page that they write to
+//! afterwards. Other than there we go on meanwhile, because the child is to be traced before it
+//! executes anything of the program.
 //!
 //! # Safety
 //!
 //! JUSTIFICATION: no safe interface makes such a child.
 //!
-//! It runs on a stack of its own, with all signals blocked, so that no handler runs in it, and makes system calls by
-//! the instruction: the C library's `errno` would be that of the thread that made it. It reads what [`Plan`] holds and
-//! writes nothing but its stack. All that lives in [`Child`], which lasts until the child has executed the program or
-//! is gone.
+//! It runs on a stack of its own, with all signals blocked, so that no handler runs in it, and
+//! makes system calls by the instruction: the C library's `errno` would be that of the thread that
+//! made it. It reads what [`Plan`] holds and writes nothing but its stack. All that lives in
+//! [`Child`], which lasts until the child has executed the program or is gone.
 #![allow(unsafe_code, reason = "a child that shares our memory; see the module's safety section")]
 
 use std::arch::asm;
@@ -121,8 +122,9 @@ pub fn start(plan: &Plan, ready: RawFd, report: RawFd) -> Result<Child<'_>> {
         child_ignored,
         mask,
     });
-    // SAFETY: the stack's end is aligned, and what `orders` and its pointers lead to lasts as long as the result,
-    // whose drop waits for the child. `become_program` does what the module promises of it.
+    // SAFETY: the stack's end is aligned, and what `orders` and its pointers lead to lasts as long
+    // as the result, whose drop waits for the child. `become_program` does what the module promises
+    // of it.
     let pid = unsafe {
         let top = stack.as_mut_ptr_range().end.cast();
         let orders = (&raw const *orders).cast_mut().cast();
@@ -141,14 +143,14 @@ pub fn start(plan: &Plan, ready: RawFd, report: RawFd) -> Result<Child<'_>> {
     Ok(Child { pid, done: false, _stack: stack, _orders: orders, _plan: PhantomData })
 }
 
-/// Whether valgrind executes this process: it knows no child that shares memory while we go on. The documented way
-/// to ask it, which is a row of instructions without an effect elsewhere.
+/// Whether valgrind executes this process: it knows no child that shares memory while we go on. The
+/// documented way to ask it, which is a row of instructions without an effect elsewhere.
 fn is_checked() -> bool {
     const RUNNING_ON_VALGRIND: u64 = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
     let answer: u64;
-    // SAFETY: rdi is turned by 128 bits in all, and rbx exchanged with itself. valgrind reads the request, which lives
-    // as long, and answers in rdx.
+    // SAFETY: rdi is turned by 128 bits in all, and rbx exchanged with itself. valgrind reads the
+    // request, which lives as long, and answers in rdx.
     unsafe {
         asm!("rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
             in("rax") request.as_ptr(), inlateout("rdx") 0u64 => answer, options(nostack));
@@ -212,8 +214,9 @@ extern "C" fn become_program(orders: *mut libc::c_void) -> libc::c_int {
     127
 }
 
-/// Gives every signal that has a handler its default action, and SIGPIPE and SIGCHLD what they had when this process
-/// was started: exec would do the former too, but a signal that came before must not find a handler.
+/// Gives every signal that has a handler its default action, and SIGPIPE and SIGCHLD what they had
+/// when this process was started: exec would do the former too, but a signal that came before must
+/// not find a handler.
 fn reset_signals(child_ignored: bool) {
     for signal in 1..=SIGNALS {
         let mut old = Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
@@ -236,8 +239,8 @@ fn reset_signals(child_ignored: bool) {
 /// Makes a system call, and leaves `errno` alone: a result below 0 is an error's number, negated.
 fn call(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
     let result: isize;
-    // SAFETY: the callers pass pointers to what is theirs, or their maker's, and lasts through the call. The
-    // instruction changes rcx, r11 and what the call writes to.
+    // SAFETY: the callers pass pointers to what is theirs, or their maker's, and lasts through the
+    // call. The instruction changes rcx, r11 and what the call writes to.
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
             in("r10") d, lateout("rcx") _, lateout("r11") _, options(nostack));

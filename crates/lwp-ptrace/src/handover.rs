@@ -1,8 +1,8 @@
-//! Handing a descriptor to a tracee that cannot open it under any name, because it has another root directory or
-//! another `/proc`: through one of two sockets that the tracee has made as a pair.
+//! Handing a descriptor to a tracee that cannot open it under any name, because it has another root
+//! directory or another `/proc`: through one of two sockets that the tracee has made as a pair.
 //!
-//! Only what lacks a name is mended so. Whom the kernel would refuse the descriptor for what it is, another user or
-//! one of another user namespace, gets nothing.
+//! Only what lacks a name is mended so. Whom the kernel would refuse the descriptor for what it is,
+//! another user or one of another user namespace, gets nothing.
 
 use std::fs;
 use std::io;

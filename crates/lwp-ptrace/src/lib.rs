@@ -1,8 +1,8 @@
 //! Control of tracees: the only crate that calls ptrace.
 //!
 //! All unsafe code is in four files: [`sys`] (one function per system call), [`shm`] (memory shared
-//! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of writes).
-//! Everything else is built on them.
+//! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of
+//! writes). Everything else is built on them.
 
 pub mod child;
 pub mod handover;

@@ -1,5 +1,5 @@
-//! Resource limits: the virtual CPU needs more than the program may have, and the program must not see
-//! that.
+//! Resource limits: the virtual CPU needs more than the program may have, and the program must not
+//! see that.
 //!
 //! A limit is lifted in this process and put back in the program before it is executed; see
 //! getrlimit(2).
@@ -10,8 +10,8 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 use crate::sys::{Errno, Result};
 
-/// What is lifted: for the machine's memory, which is a large sparse file mapped as a whole, and for
-/// the descriptors that lead to it and to what is traced.
+/// What is lifted: for the machine's memory, which is a large sparse file mapped as a whole, and
+/// for the descriptors that lead to it and to what is traced.
 const LIFTED: [Resource; 3] = [Resource::As, Resource::Fsize, Resource::Nofile];
 
 /// Stands for "no limit".
@@ -20,14 +20,14 @@ const NONE: u64 = u64::MAX;
 /// Soft and hard limits as they were before [`lift`], in the order of [`LIFTED`].
 static BEFORE: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(NONE) }; 2] }; 3];
 
-/// Takes away this process's own limits, as far as that is allowed. The programs that it starts keep
-/// them.
+/// Takes away this process's own limits, as far as that is allowed. The programs that it starts
+/// keep them.
 pub fn lift() {
     for (resource, before) in LIFTED.into_iter().zip(&BEFORE) {
         let old = getrlimit(resource);
         let Some(current) = old.current else { continue };
-        // A privileged process may raise the hard limit as well; how many descriptors there may be at
-        // all is for the kernel to say.
+        // A privileged process may raise the hard limit as well; how many descriptors there may be
+        // at all is for the kernel to say.
         let unlimited = Rlimit { current: None, maximum: None };
         let lifted = match resource {
             Resource::Nofile => Rlimit { current: old.maximum, maximum: old.maximum },
@@ -101,8 +101,8 @@ pub struct LockedMemory {
 }
 
 impl LockedMemory {
-    /// Raises the limit of `tid`'s process by `bytes`, as far as that is allowed. `None` where there is no limit, or none
-    /// that could be raised.
+    /// Raises the limit of `tid`'s process by `bytes`, as far as that is allowed. `None` where
+    /// there is no limit, or none that could be raised.
     pub fn allow(tid: i32, bytes: u64) -> Option<Self> {
         let before = limit_of(tid, LOCKED)?;
         let pid = Pid::from_raw(tid)?;
@@ -129,7 +129,8 @@ pub fn locked_memory(tid: i32) -> Option<u64> {
     limit_of(tid, LOCKED)?.current
 }
 
-/// Raises the limit on address space of `tid`'s process, where it has one, by `bytes`, as far as that is allowed.
+/// Raises the limit on address space of `tid`'s process, where it has one, by `bytes`, as far as
+/// that is allowed.
 pub fn raise_address_space(tid: i32, bytes: u64) {
     let (Some(before), Some(pid)) = (limit_of(tid, "Max address space"), Pid::from_raw(tid)) else {
         return;

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: the translated code, the contexts and the counters must be in both address spaces,
-//! and both sides write them while the other reads.
+//! JUSTIFICATION: the translated code, the contexts and the counters must be in both address
+//! spaces, and both sides write them while the other reads.
 //!
 //! The mapping lives as long as the value. Other processes write to it at any time, so it is never
 //! borrowed as a slice or structure: every access goes through the functions here, each one atomic
@@ -45,13 +45,14 @@ fn inode_of(fd: &OwnedFd) -> Result<Inode> {
     Ok(((rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev)), stat.st_ino))
 }
 
-/// Whether the file with this device and inode, as `/proc/PID/maps` shows them, is a [`SharedFile`] of this process. No
-/// other file can be made to look like one as long as it lives.
+/// Whether the file with this device and inode, as `/proc/PID/maps` shows them, is a [`SharedFile`]
+/// of this process. No other file can be made to look like one as long as it lives.
 pub fn is_own(device: (u32, u32), inode: u64) -> bool {
     own_inodes().contains(&(device, inode))
 }
 
-/// Opens the file of a descriptor to be read and written: whoever has the new one is counted apart from who has the old.
+/// Opens the file of a descriptor to be read and written: whoever has the new one is counted apart
+/// from who has the old.
 ///
 /// # Errors
 ///
@@ -100,7 +101,8 @@ impl SharedFile {
     /// Those of [`SharedFile::new`].
     pub fn counted(name: &std::ffi::CStr, len: u64) -> Result<Self> {
         let mut file = Self::new(name, len)?;
-        // The kernel does not count the descriptor that memfd_create(2) gives among those that are open for writing.
+        // The kernel does not count the descriptor that memfd_create(2) gives among those that are
+        // open for writing.
         if let Ok(counted) = open_again(file.fd()) {
             file.fd = counted;
             sys::announce_quietly(file.fd());
@@ -108,14 +110,15 @@ impl SharedFile {
         Ok(file)
     }
 
-    /// Whether nobody has it open, or mapped, but by descriptor and mappings of this value's. Where that cannot be found
-    /// out, it counts as if somebody had.
+    /// Whether nobody has it open, or mapped, but by descriptor and mappings of this value's. Where
+    /// that cannot be found out, it counts as if somebody had.
     pub fn is_sole(&self) -> bool {
         sys::has_no_other_user(self.fd())
     }
 
-    /// Leaves the mappings that there are as the only way to write to the file, for ever: it can neither be mapped
-    /// to be written nor written to, whoever opens it. Returns whether the kernel has done so (from version 5.1 on).
+    /// Leaves the mappings that there are as the only way to write to the file, for ever: it can
+    /// neither be mapped to be written nor written to, whoever opens it. Returns whether the kernel
+    /// has done so (from version 5.1 on).
     pub fn seal_writes(&self) -> bool {
         self.seal(libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL).is_ok()
     }
@@ -250,8 +253,8 @@ impl SharedMemory {
     pub fn words(&self, offset: u64, count: u64) -> &[AtomicU64] {
         assert!(offset.is_multiple_of(8), "shared memory: unaligned words at {offset:#x}");
         let first = self.at(offset, count.saturating_mul(8));
-        // SAFETY: in bounds, aligned, and only ever accessed atomically, in other processes by instructions
-        // that each touch one word; lives as long as `self`.
+        // SAFETY: in bounds, aligned, and only ever accessed atomically, in other processes by
+        // instructions that each touch one word; lives as long as `self`.
         unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), count as usize) }
     }
 
@@ -319,8 +322,8 @@ impl SharedMemory {
         self.write(offset, bytes);
     }
 
-    /// Has the kernel make and map the pages of a range that are not there, all at once; or, before version 5.14,
-    /// one by one when they are touched.
+    /// Has the kernel make and map the pages of a range that are not there, all at once; or, before
+    /// version 5.14, one by one when they are touched.
     pub fn make_pages(&self, offset: u64, len: u64) {
         const PAGE: u64 = 4096;
         let first = offset & !(PAGE - 1);
@@ -333,7 +336,8 @@ impl SharedMemory {
         unsafe { libc::madvise(at.cast(), (end - first) as usize, libc::MADV_POPULATE_WRITE) };
     }
 
-    /// Makes the pages of a range if there are several; a single page is made as quickly by touching it.
+    /// Makes the pages of a range if there are several; a single page is made as quickly by
+    /// touching it.
     fn make_several_pages(&self, offset: u64, len: u64) {
         const PAGE: u64 = 4096;
         if offset / PAGE != (offset + len).saturating_sub(1) / PAGE {
@@ -399,8 +403,8 @@ unsafe impl Send for FileMap {}
 unsafe impl Sync for FileMap {}
 
 impl FileMap {
-    /// Maps `len` bytes of `file`, more than none, from `offset`, a multiple of the page size. The file
-    /// must have them, and nobody may write to it any more.
+    /// Maps `len` bytes of `file`, more than none, from `offset`, a multiple of the page size. The
+    /// file must have them, and nobody may write to it any more.
     pub fn new(file: &std::fs::File, offset: u64, len: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
@@ -423,8 +427,8 @@ impl FileMap {
 
 impl AsRef<[u8]> for FileMap {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the mapping has this length, lives as long as `self`, and is of a file that is not
-        // written to, see `new`.
+        // SAFETY: the mapping has this length, lives as long as `self`, and is of a file that is
+        // not written to, see `new`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }

@@ -19,8 +19,8 @@ pub enum SpawnError {
     Trace(Errno),
     /// exec failed.
     Exec(Errno),
-    /// The process was killed before it was the program: by the kernel, where exec had gone too far to return,
-    /// or by somebody else.
+    /// The process was killed before it was the program: by the kernel, where exec had gone too far
+    /// to return, or by somebody else.
     Killed {
         /// The signal.
         signal: i32,
@@ -51,8 +51,8 @@ impl<'a> Starting<'a> {
         let _ = self.ready.write_all(&[1]);
     }
 
-    /// Waits until the process executes its program or has ended. Returns the error of exec, if that
-    /// has failed.
+    /// Waits until the process executes its program or has ended. Returns the error of exec, if
+    /// that has failed.
     pub fn failure(&mut self) -> Option<Errno> {
         // Its end of the pipe is closed by exec.
         let mut error = [0; 4];
@@ -63,8 +63,8 @@ impl<'a> Starting<'a> {
 /// A variable and its value.
 pub type Variable = (OsString, OsString);
 
-/// Starts `program`, stopped at its exec event, in `environment` or else in ours. A limit on its address space
-/// is raised by `address_space` bytes.
+/// Starts `program`, stopped at its exec event, in `environment` or else in ours. A limit on its
+/// address space is raised by `address_space` bytes.
 pub fn spawn(
     program: &OsStr,
     argv: &[impl AsRef<OsStr>],

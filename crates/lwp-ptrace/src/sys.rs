@@ -3,10 +3,10 @@
 //! # Safety
 //!
 //! JUSTIFICATION: ptrace, wait, process_vm and futex have no safe interface in std, and the crates
-//! that offer one do not cover seizing, listening and the general registers' gs base. Every function
-//! here passes pointers only to buffers that it owns or borrows for the duration of the call, with
-//! their true lengths; numbers are passed by value. A tracee is another process: whatever is done to
-//! it cannot break this process's memory safety.
+//! that offer one do not cover seizing, listening and the general registers' gs base. Every
+//! function here passes pointers only to buffers that it owns or borrows for the duration of the
+//! call, with their true lengths; numbers are passed by value. A tracee is another process:
+//! whatever is done to it cannot break this process's memory safety.
 #![allow(unsafe_code, reason = "the system call boundary; see the module's safety section")]
 
 use std::fs::File;
@@ -276,8 +276,8 @@ pub fn wait_one(tid: i32) -> Result<i32> {
     }
 }
 
-/// The next stop of one tracee, waiting; its status as waitpid has it. ESRCH if it ends instead, which is
-/// left to be waited for; ETIMEDOUT if it does not stop for a long time, whatever it does.
+/// The next stop of one tracee, waiting; its status as waitpid has it. ESRCH if it ends instead,
+/// which is left to be waited for; ETIMEDOUT if it does not stop for a long time, whatever it does.
 pub fn wait_stop(tid: i32) -> Result<i32> {
     const STOPPED: i32 = 0x7f;
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -349,7 +349,8 @@ impl std::fmt::Debug for ChildDisposition {
 impl ChildDisposition {
     /// What SIGCHLD does now.
     pub fn now() -> Self {
-        // SAFETY: the structure is plain data, for which zero is a value; the call only fills it in.
+        // SAFETY: the structure is plain data, for which zero is a value; the call only fills it
+        // in.
         unsafe {
             let mut action: libc::sigaction = zeroed();
             libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action);
@@ -378,8 +379,8 @@ pub fn fork_controller() -> Result<Option<i32>> {
     }
 }
 
-/// Ends a copy made by [`fork_controller`]: what the C library holds back is written, and nothing that
-/// the original registered for its own end is run.
+/// Ends a copy made by [`fork_controller`]: what the C library holds back is written, and nothing
+/// that the original registered for its own end is run.
 pub fn exit_controller(code: i32) -> ! {
     // SAFETY: fflush is given "all streams"; _exit does not return.
     unsafe {
@@ -388,16 +389,16 @@ pub fn exit_controller(code: i32) -> ! {
     }
 }
 
-/// Goes on in a process of its own, which nobody waits for and which gives way to everything else. It
-/// has no descriptors but `kept`, the terminal's signals do not reach it, and it shows as `lwp-save`. True in that process,
-/// which must end by [`exit_controller`].
+/// Goes on in a process of its own, which nobody waits for and which gives way to everything else.
+/// It has no descriptors but `kept`, the terminal's signals do not reach it, and it shows as
+/// `lwp-save`. True in that process, which must end by [`exit_controller`].
 ///
 /// Only the calling thread lives on in it, as in a copy made by [`fork_controller`].
 pub fn leave_behind(kept: &[RawFd]) -> Result<bool> {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
-    // SAFETY: numbers and C strings only; the process goes on with this thread's own state, and what it
-    // closes nobody uses there.
+    // SAFETY: numbers and C strings only; the process goes on with this thread's own state, and
+    // what it closes nobody uses there.
     unsafe {
         if check(i64::from(libc::fork()))? != 0 {
             return Ok(false);
@@ -498,8 +499,8 @@ impl std::fmt::Debug for ChildEventsHeld {
 
 /// Keeps SIGCHLD from the calling thread as long as the result lives.
 ///
-/// Each stop of a tracee sends one, and each would take a handler. A thread of the process from which they are not
-/// kept gets them instead.
+/// Each stop of a tracee sends one, and each would take a handler. A thread of the process from
+/// which they are not kept gets them instead.
 #[must_use]
 pub fn hold_child_events() -> ChildEventsHeld {
     let set = child_event_set();
@@ -512,7 +513,8 @@ pub fn hold_child_events() -> ChildEventsHeld {
 }
 
 fn child_event_set() -> libc::sigset_t {
-    // SAFETY: a set is plain data, for which zero is a value, and initialised before anything is added.
+    // SAFETY: a set is plain data, for which zero is a value, and initialised before anything is
+    // added.
     unsafe {
         let mut set: libc::sigset_t = zeroed();
         libc::sigemptyset(&raw mut set);
@@ -532,9 +534,9 @@ impl ChildEventsHeld {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Sleeps until `event` has been signalled, one is pending that `pending` was made for, or the time is up, and
-    /// takes both. Without `pending`, SIGCHLD is let through meanwhile: the mask is changed and waiting begins in
-    /// one step, so that none is missed.
+    /// Sleeps until `event` has been signalled, one is pending that `pending` was made for, or the
+    /// time is up, and takes both. Without `pending`, SIGCHLD is let through meanwhile: the mask is
+    /// changed and waiting begins in one step, so that none is missed.
     pub fn wait(&self, event: &OwnedFd, pending: Option<&OwnedFd>, timeout: Option<Duration>) {
         let mask = if pending.is_some() { std::ptr::null() } else { &raw const self.before };
         let [event_is_set, is_pending] = wait(event, pending.map(OwnedFd::as_fd), timeout, mask);
@@ -572,8 +574,8 @@ pub fn wait_either_readable(
     wait(fd, other, timeout, std::ptr::null());
 }
 
-/// The same with another mask of blocked signals, which is null or lives as long as the call. Says which of the two
-/// are readable.
+/// The same with another mask of blocked signals, which is null or lives as long as the call. Says
+/// which of the two are readable.
 fn wait(
     fd: &OwnedFd,
     other: Option<BorrowedFd<'_>>,
@@ -612,8 +614,9 @@ pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
-/// Has the kernel map what lies at these addresses of a tracee, each as if the tracee had read there: of a file,
-/// that brings neighbouring pages along, and none of them faults any more. What cannot be had stays as it is.
+/// Has the kernel map what lies at these addresses of a tracee, each as if the tracee had read
+/// there: of a file, that brings neighbouring pages along, and none of them faults any more. What
+/// cannot be had stays as it is.
 pub fn map_pages(tid: i32, addresses: &[u64]) {
     /// IOV_MAX, of which there is no constant.
     const MOST: usize = 1024;
@@ -623,13 +626,14 @@ pub fn map_pages(tid: i32, addresses: &[u64]) {
         let remote = |address: &u64| libc::iovec { iov_base: *address as *mut _, iov_len: 1 };
         let remote: Vec<libc::iovec> = some.iter().map(remote).collect();
         let count = remote.len() as libc::c_ulong;
-        // SAFETY: `local` describes a live buffer of a byte for each of the remote ones, whose addresses are
-        // only used in the tracee.
+        // SAFETY: `local` describes a live buffer of a byte for each of the remote ones, whose
+        // addresses are only used in the tracee.
         unsafe { libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), count, 0) };
     }
 }
 
-/// The memory of a tracee as a file: for who may trace, but whom a filter forbids the calls that are faster.
+/// The memory of a tracee as a file: for who may trace, but whom a filter forbids the calls that
+/// are faster.
 fn memory_file(tid: i32, write: bool) -> Result<File> {
     File::options().read(!write).write(write).open(format!("/proc/{tid}/mem")).map_err(errno)
 }
@@ -638,8 +642,8 @@ fn errno(error: std::io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// process_vm_writev, or what does nearly the same where that is refused: it also writes where the tracee may
-/// not; returns how many bytes were written.
+/// process_vm_writev, or what does nearly the same where that is refused: it also writes where the
+/// tracee may not; returns how many bytes were written.
 pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     let local = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
@@ -653,8 +657,8 @@ pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     }
 }
 
-/// How long a socket of process `pid` waits to receive, or to send (SO_RCVTIMEO, SO_SNDTIMEO); `None` where that
-/// is not limited, or it is no socket, or it cannot be asked.
+/// How long a socket of process `pid` waits to receive, or to send (SO_RCVTIMEO, SO_SNDTIMEO);
+/// `None` where that is not limited, or it is no socket, or it cannot be asked.
 pub fn socket_timeout(pid: i32, descriptor: RawFd, receives: bool) -> Option<Duration> {
     let option = if receives { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
     let owned = |fd: libc::c_long| {
@@ -731,8 +735,8 @@ pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, timeout: Opti
 /// How many words [`futex_wait_any`] takes at most.
 pub const FUTEX_WAITV_MAX: usize = 128;
 
-/// Sleeps while all of `words`, at most [`FUTEX_WAITV_MAX`], are `value`, at most for `timeout`. False where the kernel
-/// knows no such call (before version 5.16), or a filter refuses it.
+/// Sleeps while all of `words`, at most [`FUTEX_WAITV_MAX`], are `value`, at most for `timeout`.
+/// False where the kernel knows no such call (before version 5.16), or a filter refuses it.
 pub fn futex_wait_any(
     words: &[&std::sync::atomic::AtomicU32],
     value: u32,
@@ -753,7 +757,8 @@ pub fn futex_wait_any(
         reserved: 0,
     };
     let waiters: Vec<Waiter> = words.iter().map(waiter).collect();
-    // SAFETY: the structure is plain numbers, for which zero is a value, and lives through the call.
+    // SAFETY: the structure is plain numbers, for which zero is a value, and lives through the
+    // call.
     let until = unsafe {
         let mut now: libc::timespec = zeroed();
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
@@ -764,8 +769,8 @@ pub fn futex_wait_any(
         }
     };
     let count = waiters.len() as libc::c_uint;
-    // SAFETY: list and time live through the call, and the list is as long as said; its addresses are those of live
-    // words.
+    // SAFETY: list and time live through the call, and the list is as long as said; its addresses
+    // are those of live words.
     let result = unsafe {
         let (list, until) = (waiters.as_ptr(), &raw const until);
         libc::syscall(libc::SYS_futex_waitv, list, count, 0, until, libc::CLOCK_MONOTONIC)
@@ -796,8 +801,8 @@ pub fn event_clear(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), value.as_mut_ptr().cast(), 8) };
 }
 
-/// Has the kernel announce the breaking of leases on an open file by SIGURG, which is ignored, instead
-/// of SIGIO.
+/// Has the kernel announce the breaking of leases on an open file by SIGURG, which is ignored,
+/// instead of SIGIO.
 pub fn announce_quietly(fd: RawFd) {
     /// Number of the request; libc has no name for it.
     const F_SETSIG: i32 = 10;
@@ -834,8 +839,9 @@ pub fn is_open_for_writing(file: &File) -> bool {
     try_lease(file.as_raw_fd(), libc::F_RDLCK) == Err(Errno(libc::EAGAIN))
 }
 
-/// Whether a file is open or mapped by nothing but descriptor `fd`, its copies, and mappings by them: whether the kernel
-/// gives a lease to write. False where that cannot be found out. [`announce_quietly`] comes before.
+/// Whether a file is open or mapped by nothing but descriptor `fd`, its copies, and mappings by
+/// them: whether the kernel gives a lease to write. False where that cannot be found out.
+/// [`announce_quietly`] comes before.
 pub fn has_no_other_user(fd: RawFd) -> bool {
     try_lease(fd, libc::F_WRLCK).is_ok()
 }
@@ -847,7 +853,8 @@ pub fn next_data(fd: RawFd, from: u64) -> Option<u64> {
     u64::try_from(start).ok()
 }
 
-/// Where the data of a sparse file that are at `from` end, and a hole begins, if that is before the file's end.
+/// Where the data of a sparse file that are at `from` end, and a hole begins, if that is before the
+/// file's end.
 pub fn next_hole(fd: RawFd, from: u64) -> Option<u64> {
     // SAFETY: numbers only.
     let end = unsafe { libc::lseek(fd, from as i64, libc::SEEK_HOLE) };
@@ -861,11 +868,12 @@ pub fn punch_hole(fd: RawFd, from: u64, len: u64) {
     unsafe { libc::fallocate(fd, mode, from as i64, len as i64) };
 }
 
-/// Suits the allocator to a host of two threads with large tables, before the second thread is made.
+/// Suits the allocator to a host of two threads with large tables, before the second thread is
+/// made.
 ///
-/// Large blocks come from the kernel one by one, whatever was freed before: tables that grow then move
-/// without a copy, and leave no holes behind. Both threads share one heap, which grows in large steps; that
-/// of another thread would grow by a system call every few pages.
+/// Large blocks come from the kernel one by one, whatever was freed before: tables that grow then
+/// move without a copy, and leave no holes behind. Both threads share one heap, which grows in
+/// large steps; that of another thread would grow by a system call every few pages.
 pub fn suit_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: pairs of numbers; a refusal leaves the allocator as it was.
@@ -876,7 +884,8 @@ pub fn suit_allocator() {
     }
 }
 
-/// Whether the bases of fs and gs are apart from their selectors: the kernel has enabled RDFSBASE and its like.
+/// Whether the bases of fs and gs are apart from their selectors: the kernel has enabled RDFSBASE
+/// and its like.
 pub fn bases_are_apart() -> bool {
     const FSGSBASE: libc::c_ulong = 1 << 1;
     // SAFETY: a number in, a number out.
@@ -924,8 +933,9 @@ pub fn personality_allowed() -> bool {
     }
 }
 
-/// System calls that are refused to this process, by a filter, a policy or an old kernel, among those that
-/// the virtual CPU uses, and perf's. Each is made with arguments with which it does nothing.
+/// System calls that are refused to this process, by a filter, a policy or an old kernel, among
+/// those that the virtual CPU uses, and perf's. Each is made with arguments with which it does
+/// nothing.
 pub fn refused_calls() -> Vec<&'static str> {
     const NOBODY: libc::c_long = i32::MAX as libc::c_long;
     let me = libc::c_long::from(std::process::id() as i32);
@@ -937,8 +947,8 @@ pub fn refused_calls() -> Vec<&'static str> {
         ("perf_event_open", libc::SYS_perf_event_open, [0, 0, -1, -1, 0, 0]),
     ];
     let refused = |(_, number, [a, b, c, d, e, f]): &(&str, libc::c_long, [libc::c_long; 6])| {
-        // SAFETY: no process has the number, the lists of buffers are empty, and the kernel refuses to read a
-        // name or attributes at address zero.
+        // SAFETY: no process has the number, the lists of buffers are empty, and the kernel refuses
+        // to read a name or attributes at address zero.
         let result = check(unsafe { libc::syscall(*number, *a, *b, *c, *d, *e, *f) });
         matches!(result, Err(Errno(libc::EPERM | libc::ENOSYS | libc::EACCES)))
     };
@@ -954,8 +964,8 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
 /// The limit of the segment with this selector; `None` where there is none.
 pub fn segment_limit(selector: u32) -> Option<u32> {
     let (limit, found): (u32, u8);
-    // SAFETY: LSL reads nothing but the descriptor tables and faults at no selector; it changes its outputs and
-    // the zero flag only.
+    // SAFETY: LSL reads nothing but the descriptor tables and faults at no selector; it changes its
+    // outputs and the zero flag only.
     unsafe {
         std::arch::asm!("xor {limit:e}, {limit:e}", "lsl {limit:e}, {selector:e}", "setz {found}",
             selector = in(reg) selector, limit = out(reg) limit, found = out(reg_byte) found,
@@ -964,7 +974,8 @@ pub fn segment_limit(selector: u32) -> Option<u32> {
     (found != 0).then_some(limit)
 }
 
-/// XCR0 of this machine; 0 where XGETBV is not enabled. Asked for once: a hypervisor takes its time for CPUID.
+/// XCR0 of this machine; 0 where XGETBV is not enabled. Asked for once: a hypervisor takes its time
+/// for CPUID.
 pub fn xcr0() -> u64 {
     static XCR0: OnceLock<u64> = OnceLock::new();
     *XCR0.get_or_init(read_xcr0)

@@ -54,8 +54,8 @@ impl Tracee {
         sys::wait_stop(self.0).map(Stop::from_status)
     }
 
-    /// Makes a system call in it: `site` is the address of a `syscall` instruction in its memory. It
-    /// must be stopped outside a system call; its registers are as before afterwards.
+    /// Makes a system call in it: `site` is the address of a `syscall` instruction in its memory.
+    /// It must be stopped outside a system call; its registers are as before afterwards.
     ///
     /// What stops it meanwhile is collected in `held`: signals, interrupts, the stops of its group.
     pub fn syscall(self, site: u64, nr: u64, args: [u64; 6], held: &mut Vec<Stop>) -> Result<i64> {
@@ -78,8 +78,8 @@ impl Tracee {
         Ok(saved)
     }
 
-    /// The same by system call stops instead of a single step, which would reset the disposition of a
-    /// SIGTRAP that is ignored or blocked.
+    /// The same by system call stops instead of a single step, which would reset the disposition of
+    /// a SIGTRAP that is ignored or blocked.
     pub fn syscall_quietly(
         self,
         site: u64,
@@ -104,9 +104,9 @@ impl Tracee {
         Ok(result)
     }
 
-    /// Runs code of ours in it, from `code` with `argument` in rbx to a breakpoint. It must be stopped
-    /// outside a system call, and SIGTRAP must be neither blocked nor ignored; its registers are as before
-    /// afterwards.
+    /// Runs code of ours in it, from `code` with `argument` in rbx to a breakpoint. It must be
+    /// stopped outside a system call, and SIGTRAP must be neither blocked nor ignored; its
+    /// registers are as before afterwards.
     ///
     /// What stops it meanwhile is collected in `held`.
     pub fn run(self, code: u64, argument: u64, held: &mut Vec<Stop>) -> Result<()> {

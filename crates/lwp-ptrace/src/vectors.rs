@@ -14,7 +14,8 @@ pub struct Vectors {
 
 /// Where the low 128 bits of the first sixteen lie.
 const LEGACY: usize = 160;
-/// State components: bits 255:128 of the first sixteen, mask registers, bits 511:256, and the other sixteen.
+/// State components: bits 255:128 of the first sixteen, mask registers, bits 511:256, and the other
+/// sixteen.
 const AVX: u32 = 2;
 const MASKS: u32 = 5;
 const UPPER: u32 = 6;
@@ -30,8 +31,8 @@ impl Vectors {
         sys::get_extended_state(tid).map(|image| Self { image })
     }
 
-    /// So many bytes, at most eight, of vector register `number` from `offset` on. What the processor does not have
-    /// is zero.
+    /// So many bytes, at most eight, of vector register `number` from `offset` on. What the
+    /// processor does not have is zero.
     pub fn lane(&self, number: usize, offset: usize, bytes: usize) -> u64 {
         let place = match (number, offset) {
             (16.., _) => component(OTHERS).map(|at| at + 64 * (number - 16) + offset),

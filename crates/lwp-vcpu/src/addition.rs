@@ -1,8 +1,8 @@
 //! Arguments and variables that programs begin with beside their own.
 //!
-//! Runtimes write down the names of the code that they generate if an option or a variable says so. What is
-//! added here reaches only the programs that it is meant for: it is put on their first stack, and no parent or
-//! other child has it in its environment.
+//! Runtimes write down the names of the code that they generate if an option or a variable says so.
+//! What is added here reaches only the programs that it is meant for: it is put on their first
+//! stack, and no parent or other child has it in its environment.
 
 use std::path::Path;
 
@@ -50,9 +50,9 @@ const LONGEST: usize = 64 << 10;
 /// What must be left of the stack below.
 const LEAST: u64 = 16 << 10;
 
-/// Puts `addition` on the stack of `tid`, which is stopped at its first instruction with the stack pointer at
-/// `stack`. Returns where the stack begins then; `None`, and nothing changed, where there is no room or the stack
-/// is not as the kernel leaves it.
+/// Puts `addition` on the stack of `tid`, which is stopped at its first instruction with the stack
+/// pointer at `stack`. Returns where the stack begins then; `None`, and nothing changed, where
+/// there is no room or the stack is not as the kernel leaves it.
 pub fn put(tid: Tid, stack: u64, mappings: &[Mapping], addition: &Addition) -> Option<u64> {
     let mapping = mappings.iter().find(|m| m.start <= stack && stack < m.end)?;
     let mut bytes = vec![0; usize::try_from(mapping.end - stack).ok()?];
@@ -73,7 +73,8 @@ pub fn put(tid: Tid, stack: u64, mappings: &[Mapping], addition: &Addition) -> O
     Some(place)
 }
 
-/// The stack pointer and the bytes from it on of a stack that begins with `words` at `stack`, with an addition.
+/// The stack pointer and the bytes from it on of a stack that begins with `words` at `stack`, with
+/// an addition.
 fn begun<'s>(
     words: &[u64],
     stack: u64,

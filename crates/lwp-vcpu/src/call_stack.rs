@@ -1,9 +1,9 @@
 //! Call stacks of sampled threads.
 //!
-//! A thread that waits in its mailbox has its registers in its context; its stack is read from outside
-//! and walked with the unwind tables of the files that it has mapped ([`lwp_unwind`]). Between samples
-//! nothing is done and nothing is kept that could go wrong: exceptions, `longjmp`, tail calls and
-//! switches between stacks need no notice.
+//! A thread that waits in its mailbox has its registers in its context; its stack is read from
+//! outside and walked with the unwind tables of the files that it has mapped ([`lwp_unwind`]).
+//! Between samples nothing is done and nothing is kept that could go wrong: exceptions, `longjmp`,
+//! tail calls and switches between stacks need no notice.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,7 +101,8 @@ impl CallStacks {
         };
         let mut module = tag(&self.layout(thread, changes, profiler));
         if module.is_none() {
-            // Memory has become executable in a way that makes no notice: a stack's, or a grown one's.
+            // Memory has become executable in a way that makes no notice: a stack's, or a grown
+            // one's.
             self.layouts.remove(&changes);
             module = tag(&self.layout(thread, changes, profiler));
         }
@@ -303,7 +304,8 @@ impl Machine {
         let mut code = stacks.layout((tid, pid), changes, profiler);
         let mut ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         if frames.first().is_some_and(|frame| frame.tag.is_none()) {
-            // Memory has become executable in a way that makes no notice: a stack's, or a grown one's.
+            // Memory has become executable in a way that makes no notice: a stack's, or a grown
+            // one's.
             stacks.layouts.remove(&changes);
             code = stacks.layout((tid, pid), changes, profiler);
             ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);

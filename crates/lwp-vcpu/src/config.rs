@@ -53,8 +53,8 @@ pub enum CpuModel {
     /// The host's own features, minus those that cannot be translated.
     #[default]
     Host,
-    /// The same without state beyond AVX, as the processors had it that have had Lightweight Profiling: XSAVE's
-    /// component 62 then lies where it lay on them.
+    /// The same without state beyond AVX, as the processors had it that have had Lightweight
+    /// Profiling: XSAVE's component 62 then lies where it lay on them.
     HostAvx,
     /// Fixed x86-64-v2 processor: up to SSE4.2 and POPCNT.
     V2,
@@ -85,8 +85,8 @@ pub struct LwpConfig {
 const MACHINE: &Preset = &lwp_uarch::presets::GENERIC;
 
 impl LwpConfig {
-    /// The LWP of a real part by its name, or `full` for all that is documented; without DCache misses
-    /// where this machine lacks the instructions to watch for them.
+    /// The LWP of a real part by its name, or `full` for all that is documented; without DCache
+    /// misses where this machine lacks the instructions to watch for them.
     ///
     /// Spec: LWP §1.3.
     pub fn part(name: &str) -> Option<Self> {
@@ -144,8 +144,8 @@ impl LwpConfig {
     }
 }
 
-/// Whether the misses of a modelled data cache can be counted on this machine: its processor needs BMI2 and
-/// FSGSBASE.
+/// Whether the misses of a modelled data cache can be counted on this machine: its processor needs
+/// BMI2 and FSGSBASE.
 pub fn can_watch_caches() -> bool {
     crate::lwp::can_be_watched()
 }
@@ -171,9 +171,9 @@ pub enum Interrupt {
 }
 
 impl Default for Interrupt {
-    /// SIGPWR to the thread: the kernel sends it to nobody but init, and one that is already pending is
-    /// not queued again. It is sent only where the control block asks for interrupts and the program has
-    /// a handler for it.
+    /// SIGPWR to the thread: the kernel sends it to nobody but init, and one that is already
+    /// pending is not queued again. It is sent only where the control block asks for interrupts and
+    /// the program has a handler for it.
     fn default() -> Self {
         Self::Thread(30)
     }
@@ -192,8 +192,8 @@ pub struct Sampling {
 pub const MOST_RANDOM_BITS: u8 = 15;
 
 impl Sampling {
-    /// How many events a sample stands for, where `random_bits` of the interval are random: on average,
-    /// halves rounded down.
+    /// How many events a sample stands for, where `random_bits` of the interval are random: on
+    /// average, halves rounded down.
     pub fn mean_interval(&self, random_bits: u8) -> u64 {
         let mask = (1u64 << random_bits.min(MOST_RANDOM_BITS)) - 1;
         ((self.interval.max(1) - 1) & !mask) + mask / 2 + 1
@@ -207,8 +207,8 @@ pub enum Sampled {
     Instructions,
     /// Branches of these kinds, a bit each as in [`lwp_dbt::plan::branch_bit`].
     Branches(u8),
-    /// Loads that miss the modelled data cache, whose model is that of [`LwpConfig::default`]. Needs
-    /// [`crate::can_watch_caches`].
+    /// Loads that miss the modelled data cache, whose model is that of [`LwpConfig::default`].
+    /// Needs [`crate::can_watch_caches`].
     DcacheMisses,
 }
 
@@ -233,11 +233,12 @@ impl Sampled {
         Self::Branches(branch_bit::INDIRECT_JUMP | branch_bit::INDIRECT_CALL);
 }
 
-/// Bounds within which a program counts, by markers of its own. Without any, markers change nothing.
+/// Bounds within which a program counts, by markers of its own. Without any, markers change
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Markers {
-    /// A process counts from a marker that starts it to one that stops it, all of its threads; and a thread between
-    /// two that toggle it.
+    /// A process counts from a marker that starts it to one that stops it, all of its threads; and
+    /// a thread between two that toggle it.
     Between,
     /// As Callgrind has it: a thread counts where it collects and its process is instrumented.
     Callgrind {
@@ -288,38 +289,43 @@ pub struct Config {
     pub cpu: CpuModel,
     /// Lightweight Profiling; without it the processor has none.
     pub lwp: Option<LwpConfig>,
-    /// Events that are sampled, with call stacks: at most instructions, one kind of branches, and cache
-    /// misses. The processor has no LWP then, because its countdown is used for this. Needs [`Plan::Plain`] and a sink.
+    /// Events that are sampled, with call stacks: at most instructions, one kind of branches, and
+    /// cache misses. The processor has no LWP then, because its countdown is used for this. Needs
+    /// [`Plan::Plain`] and a sink.
     pub sampling: Vec<Sampling>,
-    /// Data caches whose misses are counted, instruction by instruction. The processor has no LWP then, because what
-    /// watches the caches is used for this. Needs [`Plan::Exact`], a sink, [`can_watch_caches`] and caches that
-    /// [fit](LwpConfig::fits); excludes `sampling`.
+    /// Data caches whose misses are counted, instruction by instruction. The processor has no LWP
+    /// then, because what watches the caches is used for this. Needs [`Plan::Exact`], a sink,
+    /// [`can_watch_caches`] and caches that [fit](LwpConfig::fits); excludes `sampling`.
     pub model: Option<Caches>,
     /// Only this code's events are counted and sampled, if it says so.
     pub sampled_code: Option<SampledCode>,
     /// Bounds by markers.
     pub markers: Option<Markers>,
-    /// Functions, by their first bytes ([`CodePlace::File`]): a thread counts in them and in what they call. Needs
-    /// [`Config::markers`].
+    /// Functions, by their first bytes ([`CodePlace::File`]): a thread counts in them and in what
+    /// they call. Needs [`Config::markers`].
     pub within: Vec<CodePlace>,
     /// So many low bits of every sampling interval, less one, are random: LWP's Random. At most
-    /// [`MOST_RANDOM_BITS`]. Every thread has a generator of its own, seeded by `seed` and the thread's number.
+    /// [`MOST_RANDOM_BITS`]. Every thread has a generator of its own, seeded by `seed` and the
+    /// thread's number.
     ///
     /// Spec: LWP §3.1.
     pub random_bits: u8,
     /// Samples have call stacks; without them they have the sampled instruction alone.
     pub stacks: bool,
-    /// Samples' call stacks have the functions of these interpreted languages too, read from the interpreter's memory.
+    /// Samples' call stacks have the functions of these interpreted languages too, read from the
+    /// interpreter's memory.
     pub languages: Vec<Language>,
     /// Only this thread is reported. When it ends, an attached process is left to itself.
     pub only_thread: Option<i32>,
-    /// Processes are reported as one, the first, with the sum of all that were counted; those that were not are
-    /// reported each on its own. A long run of many processes then takes no more and more memory. Of no use
-    /// with a sink, which tells processes apart by their places in the outcome.
+    /// Processes are reported as one, the first, with the sum of all that were counted; those that
+    /// were not are reported each on its own. A long run of many processes then takes no more and
+    /// more memory. Of no use with a sink, which tells processes apart by their places in the
+    /// outcome.
     pub fold: bool,
     /// Reports say how much CPU time each thread has taken.
     pub thread_times: bool,
-    /// The program finds its tracer in `/proc/PID/status`, as libcpc does, which asks it for counters.
+    /// The program finds its tracer in `/proc/PID/status`, as libcpc does, which asks it for
+    /// counters.
     pub shows_tracer: bool,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
@@ -333,8 +339,8 @@ pub struct Config {
     pub environment: Option<Vec<(OsString, OsString)>>,
     /// What programs begin with in addition, each the first that is for it.
     pub additions: Vec<Addition>,
-    /// Run a launched program natively, and report it as uncounted, where the machine does not let the virtual
-    /// CPU work.
+    /// Run a launched program natively, and report it as uncounted, where the machine does not let
+    /// the virtual CPU work.
     pub native_fallback: bool,
     /// Count from the start; when false, counting waits for [`Request::Enable`].
     pub start_enabled: bool,
@@ -358,8 +364,8 @@ pub struct Config {
 pub enum Warm {
     /// Every function.
     Functions,
-    /// What has been executed before, by the file's path as the process sees it: offsets of instructions in
-    /// the file, in the order in which they matter.
+    /// What has been executed before, by the file's path as the process sees it: offsets of
+    /// instructions in the file, in the order in which they matter.
     Executed(Vec<(PathBuf, Vec<u64>)>),
 }
 
@@ -423,8 +429,8 @@ pub enum Request {
     Stop,
     /// A note that a command of [`Config::control_line`] has been read, and its request made.
     Heard,
-    /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile: counts
-    /// of one moment belong together only to within what it executes while they are read.
+    /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile:
+    /// counts of one moment belong together only to within what it executes while they are read.
     Report,
 }
 

@@ -1,4 +1,5 @@
-//! The contexts: one slot a thread, in a file that its address space alone maps, and the doors they ring.
+//! The contexts: one slot a thread, in a file that its address space alone maps, and the doors they
+//! ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,8 +66,8 @@ impl Contexts {
         }
     }
 
-    /// A fresh context in an address space, for a thread that spins for `spin` pauses at first; `None` when there
-    /// is none to be had.
+    /// A fresh context in an address space, for a thread that spins for `spin` pauses at first;
+    /// `None` when there is none to be had.
     pub fn allocate(&mut self, id: FileId, spin: u64) -> Option<usize> {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         let file = self.files.get_mut(id)?;
@@ -169,9 +170,9 @@ impl Context<'_> {
         self.asked().unwrap_or(RequestKind::Dispatch)
     }
 
-    /// How many of a part of the countdown have passed since it was `published`, of which `left` are left. Translated
-    /// code can go beyond what was published by no more than a block counts; what the program has written there itself
-    /// is cut to that.
+    /// How many of a part of the countdown have passed since it was `published`, of which `left`
+    /// are left. Translated code can go beyond what was published by no more than a block counts;
+    /// what the program has written there itself is cut to that.
     pub fn passed(published: i64, left: i64) -> u64 {
         let passed = published.saturating_sub(left);
         let most = published.saturating_add(BLOCK_COUNTS_MOST);
@@ -190,8 +191,8 @@ impl Context<'_> {
         self.memory().load(self.base() + at)
     }
 
-    /// Lets no word of the LWP countdown have anything of the high part: the next block that counts has it
-    /// dealt out. Whatever event was noted is settled.
+    /// Lets no word of the LWP countdown have anything of the high part: the next block that counts
+    /// has it dealt out. Whatever event was noted is settled.
     pub fn deal_nothing(&self) {
         for index in 0..LWP_SLOTS {
             let word = u64::from(lwp_slot_displacement(index));
@@ -395,8 +396,8 @@ impl Context<'_> {
         }
     }
 
-    /// Calls `each` with site, target and number of every indirect call in the table of those that led
-    /// elsewhere than their site did first.
+    /// Calls `each` with site, target and number of every indirect call in the table of those that
+    /// led elsewhere than their site did first.
     pub fn for_each_call(&self, mut each: impl FnMut(u32, u64, u64)) {
         let start = self.base() + u64::from(CALLS_AT);
         self.for_each_piece(start, start + u64::from(CALLS_BYTES), |_, piece| {
@@ -425,7 +426,8 @@ impl Context<'_> {
         self.memory().store(self.base() + CONTEXT_BYTES + u64::from(index) * 8, value);
     }
 
-    /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must be waiting.
+    /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must
+    /// be waiting.
     pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
         let first = call_slot(TargetFeatures::of_this_processor(), site, target);
         let slots = (first..first + CALL_PROBES)
@@ -446,8 +448,8 @@ impl Context<'_> {
         self.memory().punch_hole(start, u64::from(CALLS_BYTES).next_multiple_of(4096));
     }
 
-    /// Calls `each` with offset and bytes of what has been written from `start` to `end`, and of some that has
-    /// not, in pieces of whole slots of the table of calls.
+    /// Calls `each` with offset and bytes of what has been written from `start` to `end`, and of
+    /// some that has not, in pieces of whole slots of the table of calls.
     ///
     /// Small holes are read as what they are, zeros: that takes less than to be told of them.
     fn for_each_piece(&self, start: u64, end: u64, mut each: impl FnMut(u64, &[u8])) {
@@ -483,7 +485,8 @@ fn within_sets(place: u64) -> u64 {
     (place % SETS_BYTES) & !7
 }
 
-/// A sum of weighted counters, modulo 2^64: a program can write to its counters. Signed: corrections may come before what they correct.
+/// A sum of weighted counters, modulo 2^64: a program can write to its counters. Signed:
+/// corrections may come before what they correct.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum([i64; 7]);
 

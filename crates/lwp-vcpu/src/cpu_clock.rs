@@ -1,8 +1,8 @@
 //! The times of a process that was attached to.
 //!
-//! The kernel tells the times of children that have ended. A process that somebody else started is no child, and may
-//! go on. So its threads' own clocks are read when they are taken over, and again when they are let go or
-//! end; threads and processes that are made in between begin at zero.
+//! The kernel tells the times of children that have ended. A process that somebody else started is
+//! no child, and may go on. So its threads' own clocks are read when they are taken over, and again
+//! when they are let go or end; threads and processes that are made in between begin at zero.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -55,10 +55,11 @@ fn read(tid: Tid) -> Option<CpuTimes> {
     Some(times(&file("stat").ok()?, &file("schedstat").unwrap_or_default()))
 }
 
-/// The times that proc(5)'s `stat` and `schedstat` tell: the one in hundredths of a second, user and system time
-/// apart, the other in nanoseconds, together.
+/// The times that proc(5)'s `stat` and `schedstat` tell: the one in hundredths of a second, user
+/// and system time apart, the other in nanoseconds, together.
 fn times(stat: &str, schedstat: &str) -> CpuTimes {
-    // Fields 14 and 15; the name, field 2, may have anything in it but ends with the last parenthesis.
+    // Fields 14 and 15; the name, field 2, may have anything in it but ends with the last
+    // parenthesis.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let mut fields = fields.split_whitespace().skip(11);
     let mut next = || fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);

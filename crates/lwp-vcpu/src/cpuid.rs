@@ -15,7 +15,8 @@ pub struct VirtualCpu {
     model: CpuModel,
     /// Leaf `8000_001C`, where the processor has LWP.
     lwp: Option<Leaf>,
-    /// The state components from number 2 on, that of LWP the last, where it is one of them; else none.
+    /// The state components from number 2 on, that of LWP the last, where it is one of them; else
+    /// none.
     components: Vec<Component>,
     /// The processors of the machine are of different kinds.
     hybrid: bool,
@@ -40,8 +41,8 @@ impl VirtualCpu {
         cpu
     }
 
-    /// The state components from number 2 on as XSAVE images hold them, where LWP is the last of them;
-    /// else none.
+    /// The state components from number 2 on as XSAVE images hold them, where LWP is the last of
+    /// them; else none.
     pub fn components(&self) -> &[Component] {
         &self.components
     }
@@ -75,12 +76,13 @@ impl VirtualCpu {
         self.with_lwp(leaf, self.with_lwp_state(leaf, subleaf, shown))
     }
 
-    /// The answer as one to be remembered: not those that differ between the processors of a machine,
-    /// or may change.
+    /// The answer as one to be remembered: not those that differ between the processors of a
+    /// machine, or may change.
     pub fn known(&self, leaf: u32, subleaf: u32, answer: [u32; 4]) -> Option<KnownCpuid> {
         let host = matches!(self.model, CpuModel::Host | CpuModel::HostAvx);
         match leaf {
-            // APIC ids, serial number, topology by processor, core type: what differs is shown as it is.
+            // APIC ids, serial number, topology by processor, core type: what differs is shown as
+            // it is.
             1 | 3 | 0xb | 0x1a | 0x1f | 0x8000_001e | 0x8000_0026 if host => {
                 return Some(KnownCpuid { leaf, subleaf: None, answer: None });
             }
@@ -92,8 +94,8 @@ impl VirtualCpu {
         Some(KnownCpuid { leaf, subleaf, answer: Some(answer) })
     }
 
-    /// What C libraries ask of every processor when they start, as far as it can be remembered. Asking
-    /// the real one takes long where a hypervisor answers.
+    /// What C libraries ask of every processor when they start, as far as it can be remembered.
+    /// Asking the real one takes long where a hypervisor answers.
     pub fn asked_at_start(&self) -> impl Iterator<Item = KnownCpuid> + '_ {
         const ALONE: [u32; 8] =
             [0, 1, 0xb, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
@@ -176,11 +178,11 @@ fn real_components(xcr0: u64) -> Vec<Component> {
     numbers.map(component).collect()
 }
 
-/// The host's features, minus those that cannot be translated: shadow stacks, user interrupts, APX and
-/// AVX10.
+/// The host's features, minus those that cannot be translated: shadow stacks, user interrupts, APX
+/// and AVX10.
 ///
-/// Transactional memory stays: XBEGIN always aborts, which the architecture allows, and the C library
-/// then chooses the same string functions as natively, so that counts agree.
+/// Transactional memory stays: XBEGIN always aborts, which the architecture allows, and the C
+/// library then chooses the same string functions as natively, so that counts agree.
 fn host(leaf: u32, subleaf: u32, mut raw: [u32; 4]) -> [u32; 4] {
     for &(at, register, bits, _) in HIDDEN {
         if at == (leaf, subleaf) {
@@ -203,8 +205,8 @@ const HIDDEN: &[((u32, u32), usize, u32, &str)] = &[
     ((0xd, 1),  2, 1 << 11 | 1 << 12 | 1 << 14,  "states of shadow stacks and user interrupts"),
 ];
 
-/// What is shown of the host, `shown`, less the features whose state is not: AVX-512, protection keys, memory
-/// bounds and AMX.
+/// What is shown of the host, `shown`, less the features whose state is not: AVX-512, protection
+/// keys, memory bounds and AMX.
 fn host_avx(leaf: u32, subleaf: u32, mut shown: [u32; 4], xcr0: u64) -> [u32; 4] {
     /// XSAVEOPT and XSAVEC, of what leaf 0Dh has in sub-leaf 1.
     const SAVES: u32 = 1 << 0 | 1 << 1;
@@ -347,7 +349,8 @@ fn brand(leaf: u32) -> [u32; 4] {
 mod tests {
     use super::*;
 
-    /// Programs that were written for these parts know where the state lies, and AVX is all that is before it.
+    /// Programs that were written for these parts know where the state lies, and AVX is all that is
+    /// before it.
     #[test]
     fn real_parts_have_their_component_where_it_lay() {
         for (part, offset) in [("bulldozer", 0x340), ("steamroller", 0x340), ("4700s", 0x380)] {

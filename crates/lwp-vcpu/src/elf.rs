@@ -1,5 +1,5 @@
-//! What a mapped ELF file says of its own code, read from the process that maps it: where functions start, and which of
-//! them it has pointers to.
+//! What a mapped ELF file says of its own code, read from the process that maps it: where functions
+//! start, and which of them it has pointers to.
 //!
 //! Nothing here is believed further than that something may be worth translating.
 
@@ -9,7 +9,8 @@ use lwp_ptrace::{Tid, memory};
 
 /// Most functions of one file.
 const MOST_FUNCTIONS: usize = 1 << 20;
-/// Most pointers to functions that are looked for in one file, and bytes that are looked through for them.
+/// Most pointers to functions that are looked for in one file, and bytes that are looked through
+/// for them.
 const MOST_POINTERS: usize = 1 << 13;
 const MOST_BYTES: u64 = 1 << 22;
 
@@ -29,15 +30,15 @@ struct Layout {
     unwind: Option<u64>,
 }
 
-/// Where the functions of the ELF file mapped from `base` start, by the table that unwinders search: stripped files have
-/// it too.
+/// Where the functions of the ELF file mapped from `base` start, by the table that unwinders
+/// search: stripped files have it too.
 pub fn functions(tid: Tid, base: u64) -> Vec<u64> {
     layout(tid, base).and_then(|layout| starts(tid, &layout)).unwrap_or_default()
 }
 
-/// Where functions start that the data of the ELF file mapped from `base` point to: tables of methods, hooks,
-/// constructors. A third of them are called, in programs that were looked at; of all functions, or of all exported
-/// ones, a twentieth.
+/// Where functions start that the data of the ELF file mapped from `base` point to: tables of
+/// methods, hooks, constructors. A third of them are called, in programs that were looked at; of
+/// all functions, or of all exported ones, a twentieth.
 pub fn pointed_to(tid: Tid, base: u64) -> Vec<u64> {
     let Some(layout) = layout(tid, base) else { return Vec::new() };
     let mut found = BTreeSet::new();
@@ -110,7 +111,8 @@ fn starts(tid: Tid, layout: &Layout) -> Option<Vec<u64>> {
     Some(rows.chunks_exact(8).map(address).collect())
 }
 
-/// Takes the addresses that the dynamic linker is told to write into the data, which it may not have done yet.
+/// Takes the addresses that the dynamic linker is told to write into the data, which it may not
+/// have done yet.
 fn relocated(tid: Tid, layout: &Layout, found: &mut BTreeSet<u64>) -> Option<()> {
     const DT_RELA: u64 = 7;
     const DT_RELASZ: u64 = 8;

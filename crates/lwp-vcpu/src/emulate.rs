@@ -1,5 +1,5 @@
-//! Instructions that the virtual processor answers instead of the real one, with the registers in hand:
-//! CPUID and XGETBV, and under determinism those that read the clock or draw random numbers.
+//! Instructions that the virtual processor answers instead of the real one, with the registers in
+//! hand: CPUID and XGETBV, and under determinism those that read the clock or draw random numbers.
 
 use lwp_ptrace::regs::{Raw, Regs, general};
 use lwp_ptrace::{Tid, memory};

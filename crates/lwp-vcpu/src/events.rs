@@ -70,7 +70,8 @@ pub struct Tracer<'a> {
     checkpointed: Instant,
     /// When to look at the calm threads next.
     calm: Option<Instant>,
-    /// Threads are being let go, because the run that attached to them ends, or the program has left them behind.
+    /// Threads are being let go, because the run that attached to them ends, or the program has
+    /// left them behind.
     detaching: bool,
     /// Where processes are waited for once the first is gone.
     sessions: Sessions,
@@ -193,8 +194,8 @@ impl<'a> Tracer<'a> {
         self.status.is_some() && lock(self.machine).tasks.threads.is_empty()
     }
 
-    /// Once the program is over: lets its daemons go if they are all that is left. Threads that are to be let go and could
-    /// not be, or are new, are asked once more.
+    /// Once the program is over: lets its daemons go if they are all that is left. Threads that are
+    /// to be let go and could not be, or are new, are asked once more.
     fn let_daemons_go(&mut self) {
         let now = Instant::now();
         let concerned = self.detaching || self.status.is_some();

@@ -24,8 +24,9 @@ use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, is_ours, low_window, mapped_slots, slot_offset,
 };
 use crate::space::Space;
+use crate::ways::overlap;
 pub use places::Anchors;
-use places::{plan_arenas, planned_arena, with_avoided};
+use places::{plan_arenas, planned_arena, with_wanted};
 
 mod places;
 mod sides;
@@ -59,8 +60,8 @@ pub enum Table {
 }
 
 impl Machine {
-    /// Sets up the address space of `tid`, which has just become a new program and is stopped at its
-    /// first instruction, and leads it into translated code.
+    /// Sets up the address space of `tid`, which has just become a new program and is stopped at
+    /// its first instruction, and leads it into translated code.
     pub fn set_up(&mut self, tid: Tid, regs: &Regs) -> Result<(), String> {
         if regs.0.cs != CS_64 {
             return Err("32-bit program: only x86-64 programs can be translated".into());
@@ -101,8 +102,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes the address space of a program that has just begun, without mapping anything. Returns it
-    /// with the number of its family and its first table.
+    /// Makes the address space of a program that has just begun, without mapping anything. Returns
+    /// it with the number of its family and its first table.
     pub fn new_space(
         &mut self,
         tid: Tid,
@@ -150,8 +151,8 @@ impl Machine {
         Ok(family)
     }
 
-    /// Where the stack of a program that begins with these registers has been moved to: under determinism, to
-    /// where it always is.
+    /// Where the stack of a program that begins with these registers has been moved to: under
+    /// determinism, to where it always is.
     pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
         let launched = matches!(self.config.target, Target::Launch { .. });
         if !self.config.deterministic || !launched || regs.0.cs != CS_64 {
@@ -160,8 +161,8 @@ impl Machine {
         first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
     }
 
-    /// Where the stack of a program that begins with these registers has been moved to because something was added
-    /// to its arguments and variables.
+    /// Where the stack of a program that begins with these registers has been moved to because
+    /// something was added to its arguments and variables.
     pub fn extended_stack(&mut self, tid: Tid, regs: &Regs) -> Option<u64> {
         let addition = addition::for_program(tid, &self.config.additions)?;
         if regs.0.cs != CS_64 {
@@ -276,7 +277,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Opens the file of the family with number `family` in a tracee whose context is mapped already.
+    /// Opens the file of the family with number `family` in a tracee whose context is mapped
+    /// already.
     fn reopen_memory(&self, injector: &mut Injector, family: usize) -> Result<u64, String> {
         let context = self.context(injector.tracee.0).ok_or("no such thread")?;
         let Some(Some(family)) = self.caches.families.get(family) else {
@@ -287,8 +289,8 @@ impl Machine {
         opened(injector, path, fd, READ_ONLY)
     }
 
-    /// Maps more of the contexts into the address space of `tid`, which stands still, where its own is not among those
-    /// that are mapped.
+    /// Maps more of the contexts into the address space of `tid`, which stands still, where its own
+    /// is not among those that are mapped.
     pub fn grow_contexts(&mut self, tid: Tid) -> Result<(), String> {
         let pid = self.tasks.threads.get(&tid).ok_or("no such thread")?.pid;
         let space = self.tasks.processes.get(&pid).ok_or("no such process")?.space;
@@ -313,8 +315,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Replaces the contexts that a process was made with by its own, from outside. It stands still, and its only
-    /// thread has executed nothing but what has left `left_open`, a descriptor.
+    /// Replaces the contexts that a process was made with by its own, from outside. It stands
+    /// still, and its only thread has executed nothing but what has left `left_open`, a descriptor.
     pub fn move_in(&mut self, tid: Tid, regs: &Regs, left_open: Option<u64>) -> Result<(), String> {
         let contexts = self.contexts_of(tid).ok_or("no such process")?;
         let file = self.contexts.files.get(contexts).ok_or("no contexts")?;
@@ -392,12 +394,17 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives an address space an arena near `extent`: one that its family has already, for another address
-    /// space, or a new one. Other threads go on meanwhile, and may map something where there was room.
+    /// Gives an address space an arena near `extent`: one that its family has already, for another
+    /// address space, or a new one. Other threads go on meanwhile, and may map something where
+    /// there was room.
     pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
         const TRIES: usize = 16;
         let mut last = Err("no room for translated code near the program's".into());
-        for _ in 0..TRIES {
+        let mut careful = true;
+        for attempt in 1..=TRIES {
+            // The ranges may be without limits, and the calls that they are of long over.
+            careful &= attempt < TRIES;
+            let wanted = if careful { self.wanted_beside(tid) } else { Vec::new() };
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
             let known = family.arena_near(extent);
             if known.is_some_and(|index| space.has_arena(index)) {
@@ -406,16 +413,15 @@ impl Machine {
             let mappings = maps::read(tid);
             let arena = match known {
                 Some(index) => family.arenas[index].clone(),
-                None if space.avoided.is_empty() => planned_arena(family, &mappings, extent)?,
-                None => {
-                    let mut taken = with_avoided(&mappings, &space.avoided);
-                    taken.extend(mappings.iter().filter(|mapping| is_ours(mapping)).cloned());
-                    taken.sort_by_key(|mapping| (mapping.start, mapping.end));
-                    planned_arena(family, &taken, extent)?
-                }
+                None => match planned_arena(family, &with_wanted(&mappings, &wanted), extent) {
+                    Err(_) if careful => {
+                        careful = false;
+                        continue;
+                    }
+                    arena => arena?,
+                },
             };
-            let family = family.index;
-            last = self.map_arena(tid, family, &mappings, &arena);
+            last = self.place_arena(tid, &mappings, &arena, careful);
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
             match (known, &last) {
                 (Some(index), made) => {
@@ -431,6 +437,25 @@ impl Machine {
             }
         }
         last
+    }
+
+    /// Maps an arena, after the threads have been told, and if none of them is about to map
+    /// something there.
+    fn place_arena(
+        &mut self,
+        tid: Tid,
+        mappings: &[Mapping],
+        arena: &Arena,
+        careful: bool,
+    ) -> Result<(), String> {
+        let there = (arena.address, arena.address + arena.bytes);
+        let index = self.tasks.space_index(tid).ok_or("no such thread")?;
+        self.tell_arena(index, there);
+        if careful && self.wanted_beside(tid).iter().any(|range| overlap(*range, there)) {
+            return Err("the program is about to have something there".into());
+        }
+        let family = self.space_of(tid).ok_or("no such thread")?.1.index;
+        self.map_arena(tid, family, mappings, arena)
     }
 
     /// Maps an arena into the address space of `tid`, where there is room for it.
@@ -452,8 +477,9 @@ impl Machine {
         mapped
     }
 
-    /// Makes a mapping in a process that may have asked for all its future ones to be locked: ours are not to be, nor are
-    /// they to take memory at once. Until the last of the calls nothing can be done with it.
+    /// Makes a mapping in a process that may have asked for all its future ones to be locked: ours
+    /// are not to be, nor are they to take memory at once. Until the last of the calls nothing can
+    /// be done with it.
     fn map_late(&self, injector: &mut Injector, map: &Map, fd: u64) -> Result<(), String> {
         let process = self
             .tasks
@@ -471,9 +497,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives address space `index` another family, with nothing translated or at least not full. `tid`,
-    /// one of its threads, stands in its application state; none is in translated code.
+    /// Gives address space `index` another family, with nothing translated or at least not full.
+    /// `tid`, one of its threads, stands in its application state; none is in translated code.
     pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
+        let wanted = self.wanted_beside(tid);
         let Some((space, family)) = self.caches.side(index) else {
             return Err("no such address space".into());
         };
@@ -483,10 +510,10 @@ impl Machine {
             .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
             .collect();
         let mappings = maps::read(tid);
-        let taken = with_avoided(&mappings, &space.avoided);
+        let mut taken = with_wanted(&mappings, &wanted);
+        taken.retain(|mapping| !is_ours(mapping));
         let hit = |&(address, bytes, _): &(u64, u64, u64)| {
-            let end = address + bytes;
-            space.avoided.iter().any(|wanted| wanted.0 < end && address < wanted.1)
+            wanted.iter().any(|range| overlap(*range, (address, address + bytes)))
         };
         if kind.arenas.iter().any(hit) {
             kind.arenas = plan_arenas(&taken, Anchors::of(tid));
@@ -598,8 +625,8 @@ pub fn path_of(descriptor: RawFd) -> String {
     format!("/proc/{}/fd/{descriptor}\0", std::process::id())
 }
 
-/// Opens `descriptor`, one of ours, in a tracee whose registers are `regs`: nothing of ours is mapped there yet, so the
-/// path goes onto its stack for a moment.
+/// Opens `descriptor`, one of ours, in a tracee whose registers are `regs`: nothing of ours is
+/// mapped there yet, so the path goes onto its stack for a moment.
 fn open_on_stack(
     injector: &mut Injector,
     regs: &Regs,
@@ -621,8 +648,8 @@ fn open_on_stack(
     fd
 }
 
-/// Opens the file whose path is at `scratch`, `descriptor` of ours, or has it handed over where the program has no such
-/// path.
+/// Opens the file whose path is at `scratch`, `descriptor` of ours, or has it handed over where the
+/// program has no such path.
 fn opened(
     injector: &mut Injector,
     scratch: u64,
@@ -664,8 +691,9 @@ fn map_contexts(injector: &mut Injector, contexts: &ContextFile, fd: u64) -> Res
     Ok(())
 }
 
-/// Makes `calls`, the last of which closes `fd`, and maps the contexts in the same stop if that can be: as nothing else
-/// runs in the process, the next file to be opened has the same number. Says whether they have been mapped.
+/// Makes `calls`, the last of which closes `fd`, and maps the contexts in the same stop if that can
+/// be: as nothing else runs in the process, the next file to be opened has the same number. Says
+/// whether they have been mapped.
 fn with_contexts(
     injector: &mut Injector,
     calls: Vec<Call>,
@@ -697,8 +725,8 @@ fn with_contexts(
     Ok((results, opened as u64 == fd))
 }
 
-/// Where the kernel keeps a segment's base apart from its selector, the program's gs selector stays; elsewhere a
-/// selector would bring a base of its own.
+/// Where the kernel keeps a segment's base apart from its selector, the program's gs selector
+/// stays; elsewhere a selector would bring a base of its own.
 pub fn keep_base(cache: &mut Regs) {
     if !sys::bases_are_apart() {
         cache.0.gs = 0;

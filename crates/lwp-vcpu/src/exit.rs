@@ -24,7 +24,8 @@ pub struct ThreadCx {
 pub enum Exit {
     /// Control goes on at the request's pc.
     Dispatch,
-    /// An indirect branch led to a pc that the indirect table does not have; the stack pointer after it.
+    /// An indirect branch led to a pc that the indirect table does not have; the stack pointer
+    /// after it.
     Indirect(u64),
     /// The last instruction of a marker has been executed.
     Marker,

@@ -1,27 +1,30 @@
-//! The stack with which a program begins, at a place and of a form that depend on nothing but the program.
+//! The stack with which a program begins, at a place and of a form that depend on nothing but the
+//! program.
 //!
-//! The kernel puts arguments, environment and auxiliary vector below the strings that they point to: where the
-//! stack begins depends on the length of the program's path and of every variable, and so does the alignment
-//! of everything on it, which counts depend on. Nor have all kernels the same entries.
+//! The kernel puts arguments, environment and auxiliary vector below the strings that they point
+//! to: where the stack begins depends on the length of the program's path and of every variable,
+//! and so does the alignment of everything on it, which counts depend on. Nor have all kernels the
+//! same entries.
 
 use lwp_ptrace::Tid;
 use lwp_ptrace::memory;
 
 use crate::maps::Mapping;
 
-/// Stacks begin at a multiple of this below their upper end: enough for what programs are usually given.
+/// Stacks begin at a multiple of this below their upper end: enough for what programs are usually
+/// given.
 const STEP: u64 = 64 << 10;
 /// What must be left below.
 const LEAST: u64 = 16 << 10;
 
 /// The entries of the auxiliary vector that every kernel has which lwp runs on, by their numbers in
-/// `linux/auxvec.h`: from AT_PHDR to AT_RANDOM, AT_HWCAP2, AT_EXECFN and, where the processor needs it,
-/// AT_MINSIGSTKSZ.
+/// `linux/auxvec.h`: from AT_PHDR to AT_RANDOM, AT_HWCAP2, AT_EXECFN and, where the processor needs
+/// it, AT_MINSIGSTKSZ.
 #[rustfmt::skip] // In groups.
 const KEPT: &[u64] = &[3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 23, 25, 26, 31, 51];
 
-/// Moves what the kernel has put on the stack of `tid`, which is stopped at its first instruction with the
-/// stack pointer at `stack`; where to. Not where there is no room.
+/// Moves what the kernel has put on the stack of `tid`, which is stopped at its first instruction
+/// with the stack pointer at `stack`; where to. Not where there is no room.
 pub fn settle(tid: Tid, stack: u64, mappings: &[Mapping]) -> Option<u64> {
     let mapping = mappings.iter().find(|m| m.start <= stack && stack < m.end)?;
     let mut bytes = vec![0; (mapping.end - stack) as usize];
@@ -38,7 +41,8 @@ pub fn settle(tid: Tid, stack: u64, mappings: &[Mapping]) -> Option<u64> {
     Some(place)
 }
 
-/// Argument count, arguments, environment and auxiliary vector, without the entries that not all kernels have.
+/// Argument count, arguments, environment and auxiliary vector, without the entries that not all
+/// kernels have.
 fn without_novelties(words: &[u64]) -> Option<Vec<u64>> {
     let arguments = usize::try_from(*words.first()?).ok()?;
     // Both lists end with a zero.

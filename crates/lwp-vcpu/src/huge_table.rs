@@ -1,9 +1,10 @@
 //! A new program's indirect table in a huge page of its own.
 //!
-//! Mapped from the template, the table is made of small pages, of which each is copied when its first entry goes in:
-//! most of them are in the end. They are copied again, as entries of page tables, by every fork, and translated code
-//! that looks up one pc after the other wants more of them at hand than the processor has room for. A huge page has
-//! nothing of all that, but takes longer to fill than a small program's few pages to copy.
+//! Mapped from the template, the table is made of small pages, of which each is copied when its
+//! first entry goes in: most of them are in the end. They are copied again, as entries of page
+//! tables, by every fork, and translated code that looks up one pc after the other wants more of
+//! them at hand than the processor has room for. A huge page has nothing of all that, but takes
+//! longer to fill than a small program's few pages to copy.
 
 use std::sync::OnceLock;
 
@@ -28,8 +29,8 @@ const MADV_HUGEPAGE: u64 = 14;
 /// A program that begins with so much code needs many pages of the table soon.
 const MUCH_CODE: u64 = 512 << 10;
 
-/// Whether the program in `mappings` is to have one: it has much code, or needs libraries beside the C library. Others
-/// mostly end before they have filled so many pages.
+/// Whether the program in `mappings` is to have one: it has much code, or needs libraries beside
+/// the C library. Others mostly end before they have filled so many pages.
 pub fn is_wanted(tid: Tid, mappings: &[Mapping]) -> bool {
     let code = || mappings.iter().filter(|mapping| mapping.execute && mapping.inode != 0);
     let bytes: u64 = code().map(|mapping| mapping.end - mapping.start).sum();
@@ -54,8 +55,8 @@ fn is_enabled(modes: &str) -> bool {
     modes.contains("[always]") || modes.contains("[madvise]")
 }
 
-/// The calls that make an empty table at `low`; `place` are more flags of mmap(2), and an empty part of it is at
-/// the start of the file open at `fd`.
+/// The calls that make an empty table at `low`; `place` are more flags of mmap(2), and an empty
+/// part of it is at the start of the file open at `fd`.
 pub fn calls(low: u64, place: u64, fd: u64) -> Vec<Call> {
     let map = Map {
         address: low,
@@ -70,7 +71,8 @@ pub fn calls(low: u64, place: u64, fd: u64) -> Vec<Call> {
     calls
 }
 
-/// Whether the calls have made the table, by their results. Without a huge page it is one all the same.
+/// Whether the calls have made the table, by their results. Without a huge page it is one all the
+/// same.
 pub fn is_made(low: u64, results: &[i64]) -> bool {
     let [mapped, _, filled @ ..] = results else { return false };
     u64::try_from(*mapped) == Ok(low)

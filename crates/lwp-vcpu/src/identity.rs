@@ -17,8 +17,8 @@ pub struct Segment {
     pub offset: u64,
 }
 
-/// What the file system says about a file; equal stamps mean an unchanged file, unless it was changed
-/// a moment before the stamp was taken.
+/// What the file system says about a file; equal stamps mean an unchanged file, unless it was
+/// changed a moment before the stamp was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Device.

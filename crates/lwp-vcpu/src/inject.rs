@@ -18,8 +18,8 @@ const MAP_NORESERVE: u64 = 0x4000;
 /// How far below the stack pointer nothing is the program's, whatever runs there.
 pub const RED_ZONE: u64 = 512;
 
-/// Bytes of the tracee's memory that [`Injector::receive`] needs: for two sockets, a message, its one part, its
-/// control message, and a byte.
+/// Bytes of the tracee's memory that [`Injector::receive`] needs: for two sockets, a message, its
+/// one part, its control message, and a byte.
 pub const RECEIVE_BYTES: usize = 128;
 const MESSAGE_AT: usize = 8;
 const PART_AT: usize = 64;
@@ -74,8 +74,8 @@ impl Map {
 
 /// Makes system calls in a stopped tracee, whose registers stay as they are.
 ///
-/// As long as this lives the tracee blocks what signals it can, which so stay pending, each with what it
-/// carries. Whatever else stops the tracee happens to it again afterwards.
+/// As long as this lives the tracee blocks what signals it can, which so stay pending, each with
+/// what it carries. Whatever else stops the tracee happens to it again afterwards.
 #[derive(Debug)]
 pub struct Injector {
     /// The tracee.
@@ -108,8 +108,8 @@ impl Injector {
         Self { tracee: Tracee(tid), pid, mask, held: Vec::new(), site, quiet, batch: None }
     }
 
-    /// Lists of calls can from now on be made by the routine at `code`; the tracee's stack pointer is
-    /// `stack`.
+    /// Lists of calls can from now on be made by the routine at `code`; the tracee's stack pointer
+    /// is `stack`.
     pub fn use_batch(&mut self, code: u64, stack: u64) {
         self.batch = Some((code, stack - RED_ZONE)).filter(|_| !self.quiet);
     }
@@ -138,8 +138,9 @@ impl Injector {
         })
     }
 
-    /// Has `descriptor`, one of ours, handed over through a pair of sockets, which have no name that anybody else could
-    /// know; its number in the tracee. `scratch` are [`RECEIVE_BYTES`] bytes of the tracee for this.
+    /// Has `descriptor`, one of ours, handed over through a pair of sockets, which have no name
+    /// that anybody else could know; its number in the tracee. `scratch` are [`RECEIVE_BYTES`]
+    /// bytes of the tracee for this.
     ///
     /// Not in a program with a filter: it may be killed for a call that it does not expect to make.
     pub fn receive(&mut self, descriptor: i32, scratch: u64) -> Result<u64, String> {
@@ -195,8 +196,8 @@ impl Injector {
         made.map_err(|error| format!("system call {nr} in the program: {error}"))
     }
 
-    /// Makes a list of calls in one stop: those that `make` returns for the address of `text` in the tracee. `None`
-    /// where there is no routine for that, or no room, and nothing has happened.
+    /// Makes a list of calls in one stop: those that `make` returns for the address of `text` in
+    /// the tracee. `None` where there is no routine for that, or no room, and nothing has happened.
     pub fn calls_about(
         &mut self,
         text: &[u8],

@@ -1,8 +1,9 @@
 //! Keeping translations from run to run: between the units of a family and the store.
 //!
-//! What is kept of a unit is a function of the module's file and the translator; the key says all of it. Where
-//! the module is mapped does not matter. While a module may be kept, its code is read from the file and not from
-//! the process: nothing that a process has done to its own copy can get into the store.
+//! What is kept of a unit is a function of the module's file and the translator; the key says all
+//! of it. Where the module is mapped does not matter. While a module may be kept, its code is read
+//! from the file and not from the process: nothing that a process has done to its own copy can get
+//! into the store.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -49,7 +50,8 @@ const MOST_THREADS: usize = 4;
 /// Fewer new fragments than this, or than this part of what there was, are not worth writing.
 const FEW: usize = 4;
 const FEW_PART: usize = 200;
-/// An entry that is not kept is asked for in every run, which takes as long as translating so many fragments.
+/// An entry that is not kept is asked for in every run, which takes as long as translating so many
+/// fragments.
 const ENTRY: usize = 16;
 
 /// The store that a run uses, if it uses one.
@@ -313,7 +315,8 @@ impl Family {
         Some(Unsaved { family: self.index, module: index, fragments: new + old, at, code, file })
     }
 
-    /// Takes a copy of a unit's code as it is now: what is translated and linked later must not be in it.
+    /// Takes a copy of a unit's code as it is now: what is translated and linked later must not be
+    /// in it.
     pub fn copy_code(&self, unsaved: &mut Unsaved) {
         if let Code::Shared(offset, len) = unsaved.code {
             let mut bytes = vec![0; len];
@@ -339,14 +342,15 @@ impl Family {
     }
 }
 
-/// Whether `fragments` and `entries` that were made in this run are enough to write a unit, of which `old` fragments
-/// are kept.
+/// Whether `fragments` and `entries` that were made in this run are enough to write a unit, of
+/// which `old` fragments are kept.
 fn are_worth_writing(fragments: usize, entries: usize, old: usize) -> bool {
     let news = fragments + ENTRY * entries;
     news > 0 && (old == 0 || news >= FEW.max(old / FEW_PART))
 }
 
-/// What code that is run by threads with profiling on depends on; the filter's addresses less `origin`.
+/// What code that is run by threads with profiling on depends on; the filter's addresses less
+/// `origin`.
 fn profile_words(lwp: Lwp, origin: u64) -> [u64; 5] {
     let (kind, selection) = match lwp {
         Lwp::Absent => (0, Selection::default()),

@@ -104,7 +104,8 @@ pub fn run_profiled(
     }
 }
 
-/// The same on the virtual CPU, or not at all. `control` is taken once the program has been started.
+/// The same on the virtual CPU, or not at all. `control` is taken once the program has been
+/// started.
 fn run_virtually(
     config: &Config,
     control: &mut Option<Control>,
@@ -148,8 +149,8 @@ fn run_virtually(
     })
 }
 
-/// A panic in one of the two threads must not leave the other, and the program, waiting for ever. The
-/// kernel kills the program then.
+/// A panic in one of the two threads must not leave the other, and the program, waiting for ever.
+/// The kernel kills the program then.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -284,8 +285,8 @@ fn trace(
     }
 }
 
-/// What the machine refused, and what to do about it: `help`, unless the error itself says that it is
-/// a limit.
+/// What the machine refused, and what to do about it: `help`, unless the error itself says that it
+/// is a limit.
 fn machine_error(what: &str, error: sys::Errno, help: &str) -> Error {
     const EAGAIN: i32 = 11;
     const ENOMEM: i32 = 12;

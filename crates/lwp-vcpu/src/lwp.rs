@@ -1,9 +1,10 @@
 //! Lightweight Profiling of the program's threads.
 //!
-//! The unit of a thread is the reference model's ([`lwp_model::LwpUnit`]). Translated code counts for it:
-//! what may pass before an event expires is *published* to the thread's context as a countdown; when that
-//! ends, or an LWP instruction needs the unit, what has passed is *collected*. The instruction on which
-//! an event is due is executed alone, at the end of a *cut fragment*, and reported to the unit.
+//! The unit of a thread is the reference model's ([`lwp_model::LwpUnit`]). Translated code counts
+//! for it: what may pass before an event expires is *published* to the thread's context as a
+//! countdown; when that ends, or an LWP instruction needs the unit, what has passed is *collected*.
+//! The instruction on which an event is due is executed alone, at the end of a *cut fragment*, and
+//! reported to the unit.
 //!
 //! A thread with profiling on runs on another *side* of its address space: translations that count
 //! down, with a low window and arenas of their own. With profiling off it runs the plain ones.
@@ -72,16 +73,18 @@ pub struct ThreadLwp {
     passed_misses: u64,
     /// How long those have been waited for, in units of 1/256 of a cycle.
     waits_256: u64,
-    /// How many lines the next access touches, where it is known to miss: if fewer misses may pass, it is
-    /// made alone.
+    /// How many lines the next access touches, where it is known to miss: if fewer misses may pass,
+    /// it is made alone.
     lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
-    /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to be taken.
+    /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to
+    /// be taken.
     overdue: Vec<(u32, u64)>,
     /// What is counted instead of the unit's events: the unit is off and takes no part.
     sampler: Option<Sampler>,
-    /// Misses by instruction, where they are wanted: there is a sampler then, which samples nothing.
+    /// Misses by instruction, where they are wanted: there is a sampler then, which samples
+    /// nothing.
     tally: Option<Box<Tally>>,
 }
 
@@ -193,8 +196,9 @@ impl ThreadLwp {
         }
     }
 
-    /// Samples as `run` says from the thread's first instruction on; `serial` is the thread's number, and
-    /// nothing is sampled of it unless it is `wanted`. Or counts misses, if `run` says that.
+    /// Samples as `run` says from the thread's first instruction on; `serial` is the thread's
+    /// number, and nothing is sampled of it unless it is `wanted`. Or counts misses, if `run` says
+    /// that.
     pub fn sampling(run: &Config, serial: u32, wanted: bool) -> Self {
         let (config, selection) = (watched_config(run), sampled_selection(run));
         // Everything outside until the place of an instruction is known.
@@ -245,8 +249,8 @@ impl ThreadLwp {
         room.core_clocks.min(reference).min(Occurrences::UNLIMITED)
     }
 
-    /// How many misses may be noted before an event can be due: of misses, or of the clocks, which wait for
-    /// them, so that half of what may pass is left to them.
+    /// How many misses may be noted before an event can be due: of misses, or of the clocks, which
+    /// wait for them, so that half of what may pass is left to them.
     fn misses_within(&self, room: &Occurrences) -> u64 {
         let waits = self.core.waits_within(self.cycles_within(room), self.longest_wait_256());
         room.dcache.min(waits).min(u64::from(MOST_NOTES))
@@ -442,7 +446,8 @@ impl Machine {
         self.lwp_collect_but(tid, None);
     }
 
-    /// The same, but for the data cache accesses of the instruction at `but`, which is about to retire.
+    /// The same, but for the data cache accesses of the instruction at `but`, which is about to
+    /// retire.
     fn lwp_collect_but(&mut self, tid: Tid, but: Option<u64>) {
         if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
@@ -526,8 +531,8 @@ impl Machine {
         (Instant::now() - self.observers.started).as_nanos() as u64 / 10
     }
 
-    /// Whether the thread must be stopped instead of answered: a signal that has been sent to it would
-    /// reach it some instructions later.
+    /// Whether the thread must be stopped instead of answered: a signal that has been sent to it
+    /// would reach it some instructions later.
     pub fn lwp_take_interrupted(&mut self, tid: Tid) -> bool {
         let thread = self.tasks.threads.get_mut(&tid);
         let lwp = thread.and_then(|thread| thread.lwp.as_mut());

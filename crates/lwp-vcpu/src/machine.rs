@@ -1,8 +1,8 @@
 //! The machine: every process, thread, address space and translation of a run, under one lock.
 //!
-//! Two threads of the host work on it: the *tracer* ([`crate::events`]), which receives ptrace stops,
-//! and the *server* ([`crate::server`]), which answers the mailboxes. Each holds the lock while it
-//! works and releases it while it waits.
+//! Two threads of the host work on it: the *tracer* ([`crate::events`]), which receives ptrace
+//! stops, and the *server* ([`crate::server`]), which answers the mailboxes. Each holds the lock
+//! while it works and releases it while it waits.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -139,7 +139,8 @@ impl Machine {
         }
     }
 
-    /// Nothing came of a signal: has the server look again at what the thread has asked for meanwhile.
+    /// Nothing came of a signal: has the server look again at what the thread has asked for
+    /// meanwhile.
     pub fn ask_again(&mut self, tid: Tid) {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         if std::mem::take(&mut thread.signals.put_off) {
@@ -147,7 +148,8 @@ impl Machine {
         }
     }
 
-    /// Adds a thread of process `pid` with a context of its own, in the address space whose contexts are in `file`.
+    /// Adds a thread of process `pid` with a context of its own, in the address space whose
+    /// contexts are in `file`.
     pub fn add_thread(&mut self, tid: Tid, pid: i32, file: FileId) -> Option<usize> {
         let slot = self.contexts.allocate(file, self.pace.first_spin())?;
         self.tasks.set_slot(slot, tid);
@@ -176,6 +178,7 @@ impl Machine {
             mode: Mode::New,
             need: None,
             pending: None,
+            touched: [(0, 0); 2],
             moving: None,
             lwp,
             lwp_state: LwpState::default(),
@@ -188,8 +191,8 @@ impl Machine {
         Some(slot)
     }
 
-    /// Gives `tid`, the only thread of its process, a context in another file, and what was in the old one. `None`
-    /// where there is none to be had.
+    /// Gives `tid`, the only thread of its process, a context in another file, and what was in the
+    /// old one. `None` where there is none to be had.
     pub fn stay_with(&mut self, tid: Tid, file: FileId) -> Option<()> {
         let slot = self.contexts.allocate(file, self.pace.first_spin())?;
         let old = std::mem::replace(&mut self.tasks.threads.get_mut(&tid)?.slot, slot);
@@ -204,12 +207,32 @@ impl Machine {
         Some(())
     }
 
-    /// Lets the threads of an address space know where there is code, if there is more of it than they know.
+    /// Lets the threads of an address space know where there is code, if there is more of it than
+    /// they know.
     ///
-    /// Nobody executes what they do not know of: whoever comes there first asks, and is answered after this.
+    /// Nobody executes what they do not know of: whoever comes there first asks, and is answered
+    /// after this.
     pub fn tell_code(&mut self, index: usize) {
+        self.tell_code_and(index, &[]);
+    }
+
+    /// Tells them of an arena as well that is about to be mapped.
+    pub fn tell_arena(&mut self, index: usize, arena: (u64, u64)) {
+        let again = |machine: &mut Self| {
+            if let Some(Some(space)) = machine.caches.spaces.get_mut(index) {
+                space.tell_again();
+            }
+        };
+        again(self);
+        self.tell_code_and(index, &[arena]);
+        // Perhaps nothing comes of it.
+        again(self);
+    }
+
+    fn tell_code_and(&mut self, index: usize, arenas: &[(u64, u64)]) {
         let Some(Some(space)) = self.caches.spaces.get_mut(index) else { return };
         let Some((state, mut code)) = space.code_for_threads() else { return };
+        code.extend(arenas);
         // What is known on one side is not known on another.
         let alone = space.sides.is_empty();
         code.extend(self.ours_in(index));
@@ -221,8 +244,8 @@ impl Machine {
         }
     }
 
-    /// Moves a thread, which is not running translated code, to another side of its address space. Its
-    /// counters are the translator's that it leaves: what they say is kept.
+    /// Moves a thread, which is not running translated code, to another side of its address space.
+    /// Its counters are the translator's that it leaves: what they say is kept.
     pub fn change_side(&mut self, tid: Tid, side: Option<usize>) {
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
         if thread.side == side {
@@ -266,8 +289,8 @@ impl Machine {
     }
 }
 
-/// How long a thread spins before it sleeps: what sleeping and waking take where both sides' processors are virtual
-/// ones, and longer than most answers do.
+/// How long a thread spins before it sleeps: what sleeping and waking take where both sides'
+/// processors are virtual ones, and longer than most answers do.
 const THREAD_SPIN: Duration = Duration::from_micros(200);
 
 /// How many pauses fit into `time`; one takes some 40 to 140 cycles, depending on the processor.

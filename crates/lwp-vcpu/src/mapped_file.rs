@@ -26,8 +26,8 @@ pub struct MappedFile {
 impl MappedFile {
     /// Looks at the file of a mapping.
     pub fn of(tid: i32, mapping: &Mapping) -> Self {
-        // A file without a path is one that a program has made for itself; the kernel keeps no count
-        // of a memfd's writers.
+        // A file without a path is one that a program has made for itself; the kernel keeps no
+        // count of a memfd's writers.
         if mapping.name.ends_with(" (deleted)") {
             return Self { version: None, is_written: true };
         }

@@ -1,9 +1,10 @@
 //! Markers: a program, or whoever runs it, says from where to where it is to be counted.
 //!
 //! The program does so by [`Marker`]s, at which it asks the host. Who runs it names functions
-//! ([`crate::Config::within`]): their first instructions are executed by the host, and their return addresses are
-//! withheld from the indirect table as long as a thread is to return there, so that it asks then. In either case
-//! the counters are read where they are exact, and the thread stands still.
+//! ([`crate::Config::within`]): their first instructions are executed by the host, and their return
+//! addresses are withheld from the indirect table as long as a thread is to return there, so that
+//! it asks then. In either case the counters are read where they are exact, and the thread stands
+//! still.
 
 use lwp_dbt::marker::Marker;
 use lwp_dbt::{AppPc, Slot, Weights};
@@ -124,8 +125,8 @@ impl Machine {
         self.after_instruction(cx, pc, marker.last_bytes())
     }
 
-    /// The same where the host is to execute the instruction at the application's pc, which has not been
-    /// counted. `None` if it is no marker's.
+    /// The same where the host is to execute the instruction at the application's pc, which has not
+    /// been counted. `None` if it is no marker's.
     pub fn marker_alone(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
         if !self.processor.emulated.markers {
             return None;
@@ -139,7 +140,8 @@ impl Machine {
         Some(next)
     }
 
-    /// Does what a marker says, given rax and rdi. `counted`: the counters have its last instruction.
+    /// Does what a marker says, given rax and rdi. `counted`: the counters have its last
+    /// instruction.
     fn obey(
         &mut self,
         tid: Tid,
@@ -204,8 +206,8 @@ impl Machine {
         }
     }
 
-    /// How many events of number `event` a thread has executed before a marker, in all or since the last one that
-    /// says so; and that they are counted.
+    /// How many events of number `event` a thread has executed before a marker, in all or since the
+    /// last one that says so; and that they are counted.
     fn read_count(&mut self, tid: Tid, event: u64, counted: bool, since: bool) -> Option<Answer> {
         if self.config.plan != Plan::Exact {
             return None;
@@ -255,7 +257,8 @@ impl Machine {
         tids
     }
 
-    /// Brings a thread that stands at a marker to the state that is wanted. The marker itself is not counted.
+    /// Brings a thread that stands at a marker to the state that is wanted. The marker itself is
+    /// not counted.
     fn switch_at(&mut self, tid: Tid, here: &Here) {
         let before = self.tasks.threads.get(&tid).map(|thread| thread.account.counting);
         self.switch_counting(tid);
@@ -360,7 +363,8 @@ impl Machine {
         family.module(range.unit).unit.is_marked(AppPc(pc))
     }
 
-    /// The host is about to execute the instruction at the application's pc, which may be a function's first.
+    /// The host is about to execute the instruction at the application's pc, which may be a
+    /// function's first.
     pub fn enter_function(&mut self, tid: Tid, app: &Regs) {
         if self.config.within.is_empty() || !self.begins_function(tid, app.0.rip) {
             return;
@@ -378,8 +382,8 @@ impl Machine {
         self.withhold(tid, to);
     }
 
-    /// A thread has got to `pc` with its stack at `stack`, by an indirect branch that did not find it. Returns whether
-    /// others like it may find it.
+    /// A thread has got to `pc` with its stack at `stack`, by an indirect branch that did not find
+    /// it. Returns whether others like it may find it.
     pub fn returned(&mut self, tid: Tid, pc: u64, stack: u64) -> bool {
         if self.config.within.is_empty() {
             return true;

@@ -1,7 +1,7 @@
 //! Where everything lies: in the files of shared memory, and in every tracee.
 //!
-//! An address space maps two files of ours. Of its *family*'s it can write nothing; its *contexts* are of no concern to
-//! any other address space:
+//! An address space maps two files of ours. Of its *family*'s it can write nothing; its *contexts*
+//! are of no concern to any other address space:
 //!
 //! ```text
 //! family     + 0      template of the low window, mapped privately
@@ -19,8 +19,8 @@ use lwp_dbt::context::TargetFeatures;
 pub const SLOT_BYTES: u64 = 24 << 20;
 /// Most threads of an address space at a time.
 pub const SLOTS: usize = 20_992;
-/// How many slots of an address space are mapped: as many as this at first, and the next number whenever there are
-/// more threads.
+/// How many slots of an address space are mapped: as many as this at first, and the next number
+/// whenever there are more threads.
 pub const STEPS: [usize; 6] = [1, 8, 64, 512, 4096, SLOTS];
 /// Bytes of a file of contexts.
 pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
@@ -38,8 +38,8 @@ pub const FAMILY_BYTES: u64 = 4 << 30;
 /// Most families at a time.
 pub const FAMILIES: usize = 256;
 
-/// Where the contexts lie in a tracee: near the libraries of a 47-bit address space, outside the shadow memory of every
-/// sanitizer, and below everything that the kernel places by itself.
+/// Where the contexts lie in a tracee: near the libraries of a 47-bit address space, outside the
+/// shadow memory of every sanitizer, and below everything that the kernel places by itself.
 pub const CONTEXTS_AT: u64 = 0x7e84_0000_0000;
 const _: () = assert!(CONTEXTS_AT + CONTEXTS_BYTES <= 0x7eff_0000_0000);
 /// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
@@ -47,8 +47,8 @@ pub const LOW: u64 = 0x7000_0000;
 /// Most low windows of an address space: its first, and one for each way of profiling.
 pub const LOW_WINDOWS: usize = 8;
 
-/// Places of low windows: from the first one up to 2 GiB, then below it as far down as a program at a fixed address
-/// leaves room.
+/// Places of low windows: from the first one up to 2 GiB, then below it as far down as a program at
+/// a fixed address leaves room.
 pub fn low_places() -> impl Iterator<Item = u64> {
     const STEP: usize = 0x200_0000;
     const LOWEST: u64 = 0x1000_0000;
@@ -74,8 +74,8 @@ pub const SLEEP_AT: u64 = DOORS_AT - 8;
 /// the operand's own size.
 pub const REACH: u64 = (1 << 31) - (1 << 16);
 
-/// Whether a mapping of a tracee is the virtual CPU's own: of a file of ours, or the indirect table in a huge page, which
-/// is of no file and lies where the usual one does.
+/// Whether a mapping of a tracee is the virtual CPU's own: of a file of ours, or the indirect table
+/// in a huge page, which is of no file and lies where the usual one does.
 pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
     match mapping.inode {
         0 => LOW <= mapping.start && mapping.end <= LOW + crate::huge_table::TABLE,
@@ -83,8 +83,8 @@ pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
     }
 }
 
-/// What an address space's limit must allow beyond what the program asks for: the first context, low window
-/// and the two arenas that most have.
+/// What an address space's limit must allow beyond what the program asks for: the first context,
+/// low window and the two arenas that most have.
 pub const OVERHEAD_BYTES: u64 = SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
 
 /// How many slots are mapped where slot `local` is in use.

@@ -17,8 +17,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// From SIGTERM to SIGKILL, as on the virtual CPU.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Starts the program natively and waits for its end; it is reported as uncounted because of `reason`. What it
-/// starts is its own affair.
+/// Starts the program natively and waits for its end; it is reported as uncounted because of
+/// `reason`. What it starts is its own affair.
 pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Outcome, Error> {
     let Target::Launch { program, argv } = &config.target else {
         return Err(Error::Machine { what: reason.to_owned(), help: String::new() });

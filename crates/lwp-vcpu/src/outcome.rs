@@ -87,8 +87,8 @@ pub struct ThreadReport {
     pub ended: Option<Instant>,
     /// How many of each sampled event have passed, in the order of [`crate::Config::sampling`].
     pub sampled: Vec<u64>,
-    /// CPU time that it has taken in this image, the virtual CPU's own work in it included; `None` where
-    /// [`crate::Config::thread_times`] does not ask for it, or the kernel does not say it.
+    /// CPU time that it has taken in this image, the virtual CPU's own work in it included; `None`
+    /// where [`crate::Config::thread_times`] does not ask for it, or the kernel does not say it.
     pub cpu: Option<Duration>,
 }
 
@@ -143,7 +143,8 @@ pub struct Outcome {
     pub alone: Alone,
 }
 
-/// Instructions that were executed natively, one at a time, because they could not be translated where they were.
+/// Instructions that were executed natively, one at a time, because they could not be translated
+/// where they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alone {
     /// How many.
@@ -153,7 +154,8 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// What to say of it where it took more than a second: a run is slow then for no reason of the program's.
+    /// What to say of it where it took more than a second: a run is slow then for no reason of the
+    /// program's.
     pub fn remark(&self) -> Option<String> {
         let seconds = self.time.as_secs_f64();
         (seconds > 1.0).then(|| {

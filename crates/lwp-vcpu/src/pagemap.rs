@@ -1,7 +1,7 @@
 //! `/proc/PID/pagemap`: whether a process has pages of its own in a private file mapping.
 //!
-//! A page that was written to, by a debugger, by text relocations or through `/proc/PID/mem`, is a copy
-//! of the process's own, and what is in it is not what the file says.
+//! A page that was written to, by a debugger, by text relocations or through `/proc/PID/mem`, is a
+//! copy of the process's own, and what is in it is not what the file says.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -25,8 +25,8 @@ impl Pagemap {
         Self { tid, file: OnceCell::new() }
     }
 
-    /// Returns whether the process has a copy of any page in `range`, a private file mapping. Unknown
-    /// counts as no, because the file can be read in any case.
+    /// Returns whether the process has a copy of any page in `range`, a private file mapping.
+    /// Unknown counts as no, because the file can be read in any case.
     pub fn has_private_pages(&self, range: (u64, u64)) -> bool {
         let open = || File::open(format!("/proc/{}/pagemap", self.tid)).ok();
         let Some(file) = self.file.get_or_init(open) else { return false };

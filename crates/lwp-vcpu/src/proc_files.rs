@@ -1,8 +1,10 @@
-//! Files of `/proc` that show what the virtual CPU has in a process: its mappings, and itself as a tracer.
+//! Files of `/proc` that show what the virtual CPU has in a process: its mappings, and itself as a
+//! tracer.
 //!
-//! Who opens one gets, in its place, a file in memory with the text as it would be natively. The kernel has found and
-//! opened the real one by then, so whatever leads to it does so here too, and whoever may not read it does not get this
-//! one either. The text is that of the moment at which it was opened.
+//! Who opens one gets, in its place, a file in memory with the text as it would be natively. The
+//! kernel has found and opened the real one by then, so whatever leads to it does so here too, and
+//! whoever may not read it does not get this one either. The text is that of the moment at which it
+//! was opened.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -76,7 +78,8 @@ struct ProcFile {
     about: Tid,
 }
 
-/// The files that processes have got in the place of others: as many as are likely to be read again.
+/// The files that processes have got in the place of others: as many as are likely to be read
+/// again.
 #[derive(Debug, Default)]
 pub struct Seen(VecDeque<(ProcFile, OwnedFd)>);
 
@@ -125,7 +128,8 @@ impl Machine {
         ours.then_some(ProcFile { kind, about })
     }
 
-    /// The thread that has this number where `tid` lives, which is not the host's process namespace.
+    /// The thread that has this number where `tid` lives, which is not the host's process
+    /// namespace.
     fn thread_known_as(&self, number: i32, tid: Tid) -> Option<Tid> {
         let depth = Status::read(tid).list("NSpid:").len();
         let is =
@@ -133,8 +137,8 @@ impl Machine {
         self.tasks.threads.keys().find(is).copied()
     }
 
-    /// Puts the text that a stopped thread would read natively in the place of the file that it has open at `fd`. It
-    /// executes nothing meanwhile that a signal could interrupt.
+    /// Puts the text that a stopped thread would read natively in the place of the file that it has
+    /// open at `fd`. It executes nothing meanwhile that a signal could interrupt.
     pub fn hide_us(&mut self, tid: Tid, fd: i32) -> Result<(), String> {
         let file = self.proc_file(tid, fd).ok_or("it is another file by now")?;
         if file.kind == Kind::MapFiles {
@@ -160,7 +164,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Has the threads of a process tell when they read from somewhere in the file at `fd`, or no longer.
+    /// Has the threads of a process tell when they read from somewhere in the file at `fd`, or no
+    /// longer.
     fn watch(&self, tid: Tid, fd: i32, on: bool) {
         let bit = 1 << fd.clamp(0, LAST_WATCHED);
         let pid = self.tasks.threads.get(&tid).map(|thread| thread.pid);
@@ -171,7 +176,8 @@ impl Machine {
         }
     }
 
-    /// A thread is about to make a call that may read from the beginning of a file of ours: then that is to be of now.
+    /// A thread is about to make a call that may read from the beginning of a file of ours: then
+    /// that is to be of now.
     pub fn about_to_read(&mut self, tid: Tid, pending: &Pending) {
         let [fd, offset, whence, from] = pending.args;
         let begins = match pending.number {
@@ -194,7 +200,8 @@ impl Machine {
         }
     }
 
-    /// Takes what is ours out of the entries of a directory that a thread has got; how many bytes are left.
+    /// Takes what is ours out of the entries of a directory that a thread has got; how many bytes
+    /// are left.
     pub fn without_ours(&self, tid: Tid, fd: i32, at: u64, bytes: u64) -> u64 {
         let file = self.proc_file(tid, fd).filter(|file| file.kind == Kind::MapFiles);
         let mut entries = vec![0; bytes.min(1 << 20) as usize];

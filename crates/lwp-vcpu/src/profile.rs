@@ -1,9 +1,9 @@
 //! Where the counts arose: executions of every block, by thread.
 //!
 //! A counter of translated code belongs to a fragment (see [`lwp_dbt::Role`]); what interrupts a
-//! fragment is noted as a *place*. Together they say exactly how often each instruction was executed
-//! and how often each conditional branch was not taken. A [`Sink`] receives this when a thread ends,
-//! and at checkpoints.
+//! fragment is noted as a *place*. Together they say exactly how often each instruction was
+//! executed and how often each conditional branch was not taken. A [`Sink`] receives this when a
+//! thread ends, and at checkpoints.
 
 use std::path::{Path, PathBuf};
 
@@ -407,7 +407,8 @@ impl Machine {
                 Role::RunsBehind { into, from } => behind.push((into, from)),
                 Role::CallTarget(_) => first = (index, !count.cast_unsigned()),
                 Role::Called(fragment) => {
-                    // 0 in the counter before, which is then passed over, stands for the last address.
+                    // 0 in the counter before, which is then passed over, stands for the last
+                    // address.
                     let target = if first.0 + 1 == index { first.1 } else { u64::MAX };
                     sum.called(fragment, target, count);
                 }

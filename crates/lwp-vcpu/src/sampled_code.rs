@@ -1,8 +1,9 @@
 //! Which code is sampled: the IP filter of sampled recordings.
 //!
-//! Addresses are compared as LWP's own filter compares them. Code of a file is named by its place in the
-//! file: where the file is mapped, in whichever process, there are the addresses. So the filter is a matter
-//! of every unit of translation ([`lwp_dbt::Unit::filter`]), and code of other files knows nothing of it.
+//! Addresses are compared as LWP's own filter compares them. Code of a file is named by its place
+//! in the file: where the file is mapped, in whichever process, there are the addresses. So the
+//! filter is a matter of every unit of translation ([`lwp_dbt::Unit::filter`]), and code of other
+//! files knows nothing of it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -95,7 +96,8 @@ impl Machine {
         code.everywhere().or_else(of_unit).or(Some(code.elsewhere()))
     }
 
-    /// The host is about to deal with the instruction at `pc` of a thread whose samples are filtered.
+    /// The host is about to deal with the instruction at `pc` of a thread whose samples are
+    /// filtered.
     pub fn filter_samples_at(&mut self, tid: Tid, pc: u64) {
         if self.config.sampled_code.is_none() {
             return;

@@ -1,9 +1,9 @@
 //! When translations are written to the store: at the end of a run, and while it lasts.
 //!
-//! Writing takes a multiple of the time that reading takes, so what is much is written by a process that
-//! is left behind ([`sys::leave_behind`]): a copy of this one, whose memory stands still while the run
-//! goes on or ends. Code is the exception, being shared with the program: this one waits until the other has
-//! copied it, so that the copy takes no memory here.
+//! Writing takes a multiple of the time that reading takes, so what is much is written by a process
+//! that is left behind ([`sys::leave_behind`]): a copy of this one, whose memory stands still while
+//! the run goes on or ends. Code is the exception, being shared with the program: this one waits
+//! until the other has copied it, so that the copy takes no memory here.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -16,8 +16,8 @@ use crate::machine::Machine;
 
 /// Fragments that take longer to write than anybody should wait: some 20 ms.
 const MUCH: usize = 4000;
-/// How long a run lasts before something is written while it goes on. Every time it takes twice as long
-/// until the next.
+/// How long a run lasts before something is written while it goes on. Every time it takes twice as
+/// long until the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What has been written of a run that goes on.
@@ -46,8 +46,8 @@ impl Machine {
         }
     }
 
-    /// Writes what there is while the run goes on, should it be time for that: what is killed later has
-    /// not been translated in vain.
+    /// Writes what there is while the run goes on, should it be time for that: what is killed later
+    /// has not been translated in vain.
     pub fn keep_meanwhile(&mut self) {
         let now = Instant::now();
         if self.caches.store.is_none() || now < self.caches.saving.next {
@@ -83,7 +83,8 @@ impl Machine {
         match sys::leave_behind(&kept) {
             Ok(false) => {
                 drop(copying);
-                // Nothing is ever written: it ends when the other process has copied everything, or ends.
+                // Nothing is ever written: it ends when the other process has copied everything, or
+                // ends.
                 let _ = copied.read(&mut [0]);
                 true
             }

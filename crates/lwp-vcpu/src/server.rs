@@ -1,10 +1,11 @@
 //! The server: the host thread that answers the mailboxes.
 //!
 //! Translated code that needs something rings its door flag and waits; the server looks through the
-//! flags, and when none is set spins for a while and then sleeps on a futex that the next ring wakes.
-//! Both sides adapt ([`Pace`]): where the thread has asked on the server's own processor, or threads that have
-//! spun are found asleep, the two sides do not have a processor each, spinning takes time from the other side, and
-//! a hand-off is expensive. Then nobody spins and more is translated at a time.
+//! flags, and when none is set spins for a while and then sleeps on a futex that the next ring
+//! wakes. Both sides adapt ([`Pace`]): where the thread has asked on the server's own processor, or
+//! threads that have spun are found asleep, the two sides do not have a processor each, spinning
+//! takes time from the other side, and a hand-off is expensive. Then nobody spins and more is
+//! translated at a time.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
@@ -69,7 +70,8 @@ impl Spare {
     }
 }
 
-/// Runs until the machine is finished. Threads of the host that it needs besides are made in `scope`.
+/// Runs until the machine is finished. Threads of the host that it needs besides are made in
+/// `scope`.
 pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scope, '_>) {
     let alone = sys::allowed_cpus() <= 1;
     let mut bells = Bells::new(&lock(machine).contexts.doors);
@@ -126,7 +128,8 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
     }
 }
 
-/// Starts the thread that waits for writes to guarded pages. False where there can be no more threads.
+/// Starts the thread that waits for writes to guarded pages. False where there can be no more
+/// threads.
 fn watch_writes<'scope>(
     machine: &'scope Mutex<Machine>,
     scope: &'scope Scope<'scope, '_>,

@@ -24,7 +24,8 @@ pub struct CodeRange {
     pub end: u64,
     /// The unit it belongs to.
     pub unit: UnitId,
-    /// Whether notice of writes to it can be had: it is private memory of no file that may be written.
+    /// Whether notice of writes to it can be had: it is private memory of no file that may be
+    /// written.
     pub guardable: bool,
     /// Of which file it is; 0 for memory of none.
     pub inode: u64,
@@ -66,27 +67,27 @@ pub struct Space {
     pub contexts: usize,
     /// Its program has asked for all future mappings to be locked, by mlockall(2).
     pub locks_future: bool,
-    /// The state of its executable mappings: equal numbers mean equal mappings, in any address space.
+    /// The state of its executable mappings: equal numbers mean equal mappings, in any address
+    /// space.
     pub changes: u64,
     /// The state of its code as its threads know it; see [`Space::code_for_threads`].
     told: Option<u64>,
     /// The state of `code`: another one whenever it grows.
     grown: u64,
-    /// Which of its family's arenas are mapped in it, a bit each: others may have been made for another
-    /// address space since this one and that one parted.
+    /// Which of its family's arenas are mapped in it, a bit each: others may have been made for
+    /// another address space since this one and that one parted.
     mapped: u64,
     /// Which cannot be.
     refused: u64,
     /// The notices of writes to its code.
     pub notices: Source,
-    /// Where its program has wanted to have something of its own, and ours lay.
-    pub avoided: Vec<(u64, u64)>,
     /// Ours are to be elsewhere before its program goes on.
     pub moves: bool,
 }
 
 impl Space {
-    /// An address space about which nothing is known yet, with the first `arenas` of its family mapped.
+    /// An address space about which nothing is known yet, with the first `arenas` of its family
+    /// mapped.
     pub fn new(family: usize, arenas: usize) -> Self {
         Self {
             family,
@@ -106,7 +107,6 @@ impl Space {
             mapped: (1 << arenas) - 1,
             refused: 0,
             notices: Source::default(),
-            avoided: Vec::new(),
             moves: false,
         }
     }
@@ -120,9 +120,9 @@ impl Space {
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn renew(&mut self, family: usize, arenas: usize) {
         let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
-        let (locks_future, avoided) = (self.locks_future, std::mem::take(&mut self.avoided));
+        let locks_future = self.locks_future;
         let side = self.side(family, arenas);
-        *self = Self { users, contexts, sides, locks_future, avoided, ..side };
+        *self = Self { users, contexts, sides, locks_future, ..side };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -148,7 +148,6 @@ impl Space {
             mapped: self.mapped,
             refused: 0,
             notices: Source::default(),
-            avoided: self.avoided.clone(),
             moves: false,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
@@ -171,8 +170,8 @@ impl Space {
         self.refused & (1 << index) != 0
     }
 
-    /// Whether it belongs to a family that it has outgrown: something of its own lies where an arena must be, or the
-    /// family has no more arenas to give.
+    /// Whether it belongs to a family that it has outgrown: something of its own lies where an
+    /// arena must be, or the family has no more arenas to give.
     pub fn needs_other_family(&self) -> bool {
         self.refused != 0 || self.moves
     }
@@ -230,8 +229,8 @@ impl Space {
         (pc < range.end).then_some((start, range))
     }
 
-    /// Where there is code, and the state of that knowledge, if its threads are still to be told. They may think of
-    /// more than there is, never of less.
+    /// Where there is code, and the state of that knowledge, if its threads are still to be told.
+    /// They may think of more than there is, never of less.
     pub fn code_for_threads(&mut self) -> Option<(u64, Vec<(u64, u64)>)> {
         if self.told == Some(self.grown) {
             return None;
@@ -269,7 +268,8 @@ impl Space {
         Code { unit: code.unit, range: (start, code.end), notices }
     }
 
-    /// Its memory has been opened for writing: from here on its code compares itself, wherever it lies.
+    /// Its memory has been opened for writing: from here on its code compares itself, wherever it
+    /// lies.
     pub fn note_patched(&mut self) {
         self.patched = true;
     }
@@ -327,8 +327,8 @@ impl Space {
         units
     }
 
-    /// Takes in what a new program begins with, and gives it the prepared table for that, which is to be mapped, if there
-    /// is one.
+    /// Takes in what a new program begins with, and gives it the prepared table for that, which is
+    /// to be mapped, if there is one.
     pub fn begin<'a>(
         &mut self,
         family: &'a mut Family,
@@ -355,7 +355,8 @@ impl Space {
         table
     }
 
-    /// Its program has ended: what it has inserted is what the next one that begins alike will want.
+    /// Its program has ended: what it has inserted is what the next one that begins alike will
+    /// want.
     pub fn ended(&mut self, family: &mut Family) {
         let Some(units) = self.began_with.take() else { return };
         if !family.note_end(&units) {
@@ -399,8 +400,8 @@ impl Space {
         }
     }
 
-    /// Takes an executable mapping in: a file's as a whole, anonymous memory by 1 GiB of address, so
-    /// that a translation can lie near it.
+    /// Takes an executable mapping in: a file's as a whole, anonymous memory by 1 GiB of address,
+    /// so that a translation can lie near it.
     fn add_code(&mut self, family: &mut Family, found: &Found<'_>) {
         let Found { tid, mapping, .. } = *found;
         self.grown = next_state();

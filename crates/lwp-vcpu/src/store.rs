@@ -1,13 +1,14 @@
-//! The store: translated units on disk, one file each, so that the next run need not translate them.
+//! The store: translated units on disk, one file each, so that the next run need not translate
+//! them.
 //!
-//! A file is a header of one page and an image ([`lwp_dbt::Image`]). Its name is the hash of everything
-//! that the translation depends on; the header says which file it was made from and carries hashes of
-//! itself and of the image. Nothing is used before it has been checked: a file that is damaged, of
-//! another user, writable by others, or made by another version of the translator is taken out and
-//! replaced.
+//! A file is a header of one page and an image ([`lwp_dbt::Image`]). Its name is the hash of
+//! everything that the translation depends on; the header says which file it was made from and
+//! carries hashes of itself and of the image. Nothing is used before it has been checked: a file
+//! that is damaged, of another user, writable by others, or made by another version of the
+//! translator is taken out and replaced.
 //!
-//! Files are written under another name and renamed, so a reader sees all of a file or nothing; they
-//! are never changed afterwards. Any number of runs may share a store.
+//! Files are written under another name and renamed, so a reader sees all of a file or nothing;
+//! they are never changed afterwards. Any number of runs may share a store.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -99,8 +100,8 @@ pub struct Store {
 const SETTLE_TRIES: u32 = 3000;
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 
-/// The store's default place: `$XDG_CACHE_HOME/lwp`, or `~/.cache/lwp`. `None` where there is no home,
-/// or where this process has more rights than whoever set its environment.
+/// The store's default place: `$XDG_CACHE_HOME/lwp`, or `~/.cache/lwp`. `None` where there is no
+/// home, or where this process has more rights than whoever set its environment.
 pub fn default_place() -> Option<PathBuf> {
     use rustix::process::{getegid, geteuid, getgid, getuid};
     if getuid() != geteuid() || getgid() != getegid() {
@@ -115,7 +116,8 @@ pub fn default_place() -> Option<PathBuf> {
 }
 
 impl Store {
-    /// Opens the store in `place`, made if it is missing, with files of at most `limit` bytes together.
+    /// Opens the store in `place`, made if it is missing, with files of at most `limit` bytes
+    /// together.
     pub fn open(place: &Path, limit: u64) -> Result<Self, StoreError> {
         let failed = |path: &Path, error: io::Error| StoreError::Io { path: path.into(), error };
         let check = |dir: &OwnedFd, path: &Path| match is_ours(
@@ -159,8 +161,8 @@ impl Store {
         }
     }
 
-    /// Reads the image of `key`, if there is one that `fits`. One that is damaged, or does not fit any
-    /// more, is removed.
+    /// Reads the image of `key`, if there is one that `fits`. One that is damaged, or does not fit
+    /// any more, is removed.
     pub fn load(&self, key: Key, fits: impl FnOnce(&Header) -> bool) -> Option<(Header, FileMap)> {
         let name = name_of(key);
         let mut file = match self.open_file(&name) {
@@ -249,8 +251,8 @@ impl Store {
         renamed
     }
 
-    /// Removes files that have not been used for longest until the rest is below the limit, and what
-    /// crashes have left behind. Returns how many files and bytes were removed.
+    /// Removes files that have not been used for longest until the rest is below the limit, and
+    /// what crashes have left behind. Returns how many files and bytes were removed.
     pub fn prune(&self) -> io::Result<(usize, u64)> {
         let mut files = Vec::new();
         let mut removed = (0, 0);

@@ -153,7 +153,8 @@ pub enum Effect {
     Unexecutable((u64, u64)),
     /// A file is open at this descriptor.
     Opened(i32),
-    /// The thread has got so many bytes of entries of the directory at this descriptor, at this address.
+    /// The thread has got so many bytes of entries of the directory at this descriptor, at this
+    /// address.
     Listed(i32, u64, u64),
     /// The call has written a number of bytes.
     Written(Pending, u64),
@@ -161,7 +162,8 @@ pub enum Effect {
     Moved((u64, u64), (u64, u64)),
 }
 
-/// Whether a call is mlockall(2), and can be made for the program's own mappings by other calls than that one.
+/// Whether a call is mlockall(2), and can be made for the program's own mappings by other calls
+/// than that one.
 pub fn locks_all(context: Context<'_>) -> bool {
     let flags = context.get(Slot::Rdi) as u32;
     let valid = flags != 0 && flags != MCL_ONFAULT as u32 && flags < 8;
@@ -189,7 +191,8 @@ pub fn before(
     let answer = |pending: &mut Pending, result| answer_instead(context, pending, result);
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
-        // It is made with a flag that no kernel knows: a filter may allow this call and kill for any other.
+        // It is made with a flag that no kernel knows: a filter may allow this call and kill for
+        // any other.
         nr::RSEQ => context.set(Slot::Rdx, args[2] | NO_RSEQ_FLAG),
         // From the call on the mailbox may not make system calls of its own.
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
@@ -313,8 +316,8 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
     }
 }
 
-/// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says whether
-/// there is code in a range.
+/// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says
+/// whether there is code in a range.
 pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool) -> bool {
     let [a1, a2, a3, a4] = pending.args;
     let old = (a1, a1.saturating_add(page(a2)));
@@ -348,6 +351,14 @@ pub fn touches(pending: &Pending, fifth: u64) -> [(u64, u64); 2] {
     }
 }
 
+/// Returns the ranges that a call touches which a thread makes without the host, as far as its
+/// context tells.
+pub fn touched_alone(context: Context<'_>) -> [(u64, u64); 2] {
+    let args = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10].map(|slot| context.get(slot));
+    let call = Pending { number: context.get(Slot::Rax), args, result: None };
+    touches(&call, context.get(Slot::R8))
+}
+
 /// The result of a call where nothing is mapped; `None` for one that maps something.
 pub fn result_on_nothing(number: u64) -> Option<i64> {
     match number {
@@ -370,7 +381,8 @@ fn discards(advice: u64) -> bool {
     matches!(advice as u32, 4 | 8 | 9 | 24)
 }
 
-/// The pages of `bytes` at `address`. Both may be anything: what a call has returned stands where the program can write.
+/// The pages of `bytes` at `address`. Both may be anything: what a call has returned stands where
+/// the program can write.
 fn range(address: u64, bytes: u64) -> (u64, u64) {
     (address, address.saturating_add(page(bytes)))
 }

@@ -1,5 +1,5 @@
-//! Translating ahead of time: all functions of the modules that a process has mapped when it ends, or what was
-//! executed of them when a recording was made.
+//! Translating ahead of time: all functions of the modules that a process has mapped when it ends,
+//! or what was executed of them when a recording was made.
 //!
 //! Functions are found by the table that unwinders search: see [`crate::elf`].
 
@@ -44,8 +44,8 @@ impl Machine {
         }
     }
 
-    /// Translates the code at `pc`, and `onwards` what can be reached directly from there. False when the module
-    /// has had its share.
+    /// Translates the code at `pc`, and `onwards` what can be reached directly from there. False
+    /// when the module has had its share.
     fn warm_code(&mut self, tid: Tid, pc: u64, onwards: bool) -> bool {
         let limits = if onwards { FUNCTION } else { EXECUTED };
         let mut queue = vec![Ahead::direct(AppPc(pc), 0)];

@@ -1,8 +1,15 @@
 //! What is ours in an address space, and the program's wish to have something of its own there.
 //!
-//! The program knows nothing of ours and may map, at a place of its choice, whatever it likes. Where an arena lies there
-//! the threads of its address space leave it: translations start over elsewhere ([`crate::events`], renewal), and the
-//! system call is made again. The low window and the contexts stay where they are.
+//! The program knows nothing of ours and may map, at a place of its choice, whatever it likes.
+//! Where an arena lies there the threads of its address space leave it: translations start over
+//! elsewhere ([`crate::events`], renewal), and the system call is made again. The low window and
+//! the contexts stay where they are.
+//!
+//! A thread makes its call some time after the host has looked at it, or after it has itself, with
+//! the list of code and of ours in its context. Until then nothing of ours may come to lie there,
+//! but other threads go on, and ask for arenas. An arena is therefore in the lists before it is
+//! mapped, and is in the way of no call that a thread has looked at before that: the call's
+//! arguments stand in the thread's context.
 
 use lwp_dbt::{Layout, Slot};
 use lwp_ptrace::Tid;
@@ -17,7 +24,8 @@ pub const REFUSED: i64 = -12;
 /// Addresses from one to below the other.
 type Range = (u64, u64);
 
-fn overlap(a: Range, b: Range) -> bool {
+/// Returns true if two ranges have an address in common.
+pub fn overlap(a: Range, b: Range) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
 
@@ -45,9 +53,30 @@ impl Machine {
         [self.arenas_in(index), self.fixed_in(index)].concat()
     }
 
-    /// Looks at a call that maps, unmaps or changes something where ours is. Where the program is to have its way, which
-    /// takes the tracer, returns true; else answers what cannot be, and what natively is about nothing.
+    /// Returns the ranges in which the threads of an address space, one of which is `tid`, are
+    /// about to have something of their own, or have it by now.
+    pub fn wanted_beside(&self, tid: Tid) -> Vec<Range> {
+        let space = self.tasks.base_space(tid);
+        let all = self.tasks.threads.iter();
+        let beside = all.filter(|(other, _)| self.tasks.base_space(**other) == space);
+        let touched = beside.flat_map(|(_, thread)| {
+            let alone = syscalls::touched_alone(self.contexts.context(thread.slot));
+            thread.touched.into_iter().chain(alone)
+        });
+        touched.filter(|range| range.0 < range.1).collect()
+    }
+
+    fn note_touched(&mut self, tid: Tid, touched: [Range; 2]) {
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+            thread.touched = touched;
+        }
+    }
+
+    /// Looks at a call that maps, unmaps or changes something where ours is. Where the program is
+    /// to have its way, which takes the tracer, returns true; else answers what cannot be, and what
+    /// natively is about nothing.
     pub fn stands_in_the_way(&mut self, tid: Tid, slot: usize, pending: &mut Pending) -> bool {
+        self.note_touched(tid, [(0, 0); 2]);
         let context = self.contexts.context(slot);
         let touched = syscalls::touches(pending, context.get(Slot::R8));
         let [first, _] = touched;
@@ -68,12 +97,11 @@ impl Machine {
             syscalls::answer_instead(context, pending, REFUSED);
             return false;
         }
+        self.note_touched(tid, touched);
         if !arenas.iter().any(hits) {
             return false;
         }
         if let Some((space, _)) = self.space_of(tid) {
-            // What the program had its way with before is mapped by now, or was not for long.
-            space.avoided = touched.into_iter().filter(|it| it.0 < it.1).collect();
             space.moves = true;
         }
         true

@@ -1,9 +1,10 @@
-//! Files that are opened for writing while there is code in them: a file that is mapped, and `/proc/PID/mem`.
+//! Files that are opened for writing while there is code in them: a file that is mapped, and
+//! `/proc/PID/mem`.
 //!
-//! A page of a private mapping shows what is written to its file until it is copied, and what is written by way of
-//! `/proc/PID/mem` is code whatever protects the page. Nothing tells of each write. From the moment at which such a file is
-//! opened the code that it concerns compares itself before it runs. What other programs than those of a run write is not
-//! seen.
+//! A page of a private mapping shows what is written to its file until it is copied, and what is
+//! written by way of `/proc/PID/mem` is code whatever protects the page. Nothing tells of each
+//! write. From the moment at which such a file is opened the code that it concerns compares itself
+//! before it runs. What other programs than those of a run write is not seen.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -38,8 +39,9 @@ impl Machine {
         }
     }
 
-    /// The memory of `tid` can be written to by a descriptor, whatever protects it. Such a write cannot wait until notice
-    /// of it has been taken: the kernel refuses it where a page is guarded.
+    /// The memory of `tid` can be written to by a descriptor, whatever protects it. Such a write
+    /// cannot wait until notice of it has been taken: the kernel refuses it where a page is
+    /// guarded.
     fn memory_opened(&mut self, tid: Tid) {
         self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
@@ -52,8 +54,8 @@ impl Machine {
         }
     }
 
-    /// A file with this inode can be written to by a descriptor. Nothing is lost if it is of another file system than one
-    /// with code.
+    /// A file with this inode can be written to by a descriptor. Nothing is lost if it is of
+    /// another file system than one with code.
     fn file_opened(&mut self, inode: u64) {
         if !self.caches.families.iter().flatten().any(|family| family.knows_inode(inode)) {
             return;

@@ -76,11 +76,11 @@ static void *work(void *argument)
 {
     function run = argument;
     long sum = 0;
-    while (!over) {
+    do {
         sum += run();
         char *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         munmap(page, 4096);
-    }
+    } while (!over);
     CHECK(sum > 0, "it has worked");
     return NULL;
 }

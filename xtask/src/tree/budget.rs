@@ -23,7 +23,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-page",       [  0,    0,    0,  144,   49]),
     ("lwp-perf",       [  0,    0,    0,    2,    0]),
     ("lwp-profile",    [  0,    2,    0,   21,   40]),
-    ("lwp-ptrace",     [  1,    0,    0,   77,   41]),
+    ("lwp-ptrace",     [  1,    0,    0,    3,   41]),
     ("lwp-query",      [  0,    1,    0,   36,    2]),
     ("lwp-report",     [  0,    0,    0,   23,   56]),
     ("lwp-serve",      [  0,    0,    0,   70,    0]),
@@ -32,6 +32,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    4,    1]),
     ("lwp-unwind",     [  0,    0,    0,    2,    0]),
-    ("lwp-vcpu",       [  1,    5,    1,  436,  430]),
+    ("lwp-vcpu",       [  1,    5,    1,   20,  428]),
     ("xtask",          [  0,    0,    0,   13,    0]),
 ];

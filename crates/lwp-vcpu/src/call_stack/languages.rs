@@ -1,7 +1,8 @@
 //! Functions of interpreted languages in the stacks of samples.
 //!
-//! [`lwp_languages`] reads them; here they get numbers. A source file is a module of the recording, and a
-//! function's lines have addresses of their own in it, which no process can use: the upper half is the kernel's.
+//! [`lwp_languages`] reads them; here they get numbers. A source file is a module of the recording,
+//! and a function's lines have addresses of their own in it, which no process can use: the upper
+//! half is the kernel's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +69,8 @@ impl Languages {
         }
     }
 
-    /// Puts the functions that thread `tid` of process `pid` interprets between the places of its native frames.
+    /// Puts the functions that thread `tid` of process `pid` interprets between the places of its
+    /// native frames.
     pub fn merge_into(
         &mut self,
         places: &mut Vec<Place>,
@@ -99,7 +101,8 @@ impl Languages {
         }
     }
 
-    /// The frames that an interpreter executes, and its activations. The native frames become those of `frames`.
+    /// The frames that an interpreter executes, and its activations. The native frames become those
+    /// of `frames`.
     fn read(
         &mut self,
         who: Who,

@@ -1,7 +1,8 @@
 //! The doors: where threads ring when they want something.
 //!
-//! A thread has a flag of its own in its address space's contexts, beside those of the threads before and after it, and
-//! a word there says whether the host sleeps. The host goes through the flags without the machine's lock.
+//! A thread has a flag of its own in its address space's contexts, beside those of the threads
+//! before and after it, and a word there says whether the host sleeps. The host goes through the
+//! flags without the machine's lock.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,8 +53,8 @@ impl DoorGroup {
         self.words().any(|word| word.load(order) != 0)
     }
 
-    /// Takes the rings: calls `each` with the file and place of every thread that has rung, as its flag says. There
-    /// need not be such a thread.
+    /// Takes the rings: calls `each` with the file and place of every thread that has rung, as its
+    /// flag says. There need not be such a thread.
     pub fn take_rings(&self, mut each: impl FnMut(FileId, usize)) {
         for (index, word) in self.words().enumerate() {
             if word.load(Ordering::Acquire) == 0 {

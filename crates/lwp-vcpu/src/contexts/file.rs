@@ -49,7 +49,8 @@ impl ContextFile {
         })
     }
 
-    /// Whether another address space may have it when its own is gone: nothing of that has it open or mapped any more.
+    /// Whether another address space may have it when its own is gone: nothing of that has it open
+    /// or mapped any more.
     pub(super) fn can_be_used_again(&self) -> bool {
         self.file.is_sole()
     }
@@ -113,8 +114,8 @@ impl ContextFile {
         Some((self.chunks[chunk].clone(), slot_offset(local - first)))
     }
 
-    /// Takes a slot back, and sets it to zero before another thread gets it. In the first one of a group other threads'
-    /// doors stay as they are.
+    /// Takes a slot back, and sets it to zero before another thread gets it. In the first one of a
+    /// group other threads' doors stay as they are.
     pub(super) fn give_back(&mut self, local: usize) {
         self.slots[local] = None;
         self.free.push_back(local);
@@ -128,8 +129,9 @@ impl ContextFile {
         }
     }
 
-    /// Sets everything to zero that earlier threads have left. Their pages are thrown away, so that nothing which still
-    /// holds one of them reaches what comes next; the one that every thread needs is made anew.
+    /// Sets everything to zero that earlier threads have left. Their pages are thrown away, so that
+    /// nothing which still holds one of them reaches what comes next; the one that every thread
+    /// needs is made anew.
     pub(super) fn clean(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;

@@ -9,8 +9,8 @@ use super::{ContextFile, Doors, FileId};
 
 /// Most spare files.
 const MOST_SPARE: usize = 4;
-/// Number of spare files from which on a file that is not ready is used. With two, one is made ready
-/// while the other is in use.
+/// Number of spare files from which on a file that is not ready is used. With two, one is made
+/// ready while the other is in use.
 const ENOUGH_SPARE: usize = 2;
 
 /// The files of all address spaces.
@@ -30,8 +30,8 @@ impl Files {
         Self { files: FxHashMap::default(), spare: Vec::new(), made: 0, doors }
     }
 
-    /// Returns a file for a new address space, which one process uses. It is new, or an earlier address
-    /// space has left it and nobody reaches it any more.
+    /// Returns a file for a new address space, which one process uses. It is new, or an earlier
+    /// address space has left it and nobody reaches it any more.
     ///
     /// # Errors
     ///

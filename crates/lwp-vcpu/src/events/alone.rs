@@ -1,5 +1,5 @@
-//! What an instruction would show of being executed natively, alone, under our trap flag, and how it is
-//! kept from that.
+//! What an instruction would show of being executed natively, alone, under our trap flag, and how
+//! it is kept from that.
 //!
 //! | instruction | would show | instead |
 //! | --- | --- | --- |
@@ -39,8 +39,8 @@ pub fn repeats(instruction: &Instruction) -> bool {
         && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }
 
-/// What the instruction has left in registers and memory is what it would have left without our trap flag:
-/// a POPF would set it for the program.
+/// What the instruction has left in registers and memory is what it would have left without our
+/// trap flag: a POPF would set it for the program.
 pub fn hide_trap_flag(tid: Tid, instruction: &Instruction, regs: &mut Regs) {
     if regs.0.rip == instruction.ip() {
         // Not executed, or not to its end.
@@ -78,8 +78,8 @@ pub fn answer(tid: Tid, gs_base: u64, app: &Regs) -> Option<Regs> {
     Some(next)
 }
 
-/// What rax must hold for XSAVE or a relative at the application's pc to see no more state components than the
-/// virtual processor shows, where the real one has more.
+/// What rax must hold for XSAVE or a relative at the application's pc to see no more state
+/// components than the virtual processor shows, where the real one has more.
 pub fn reduced_mask(machine: &Machine, tid: Tid, app: &Regs) -> Option<u64> {
     let saves =
         machine.processor.emulated.fewer_states && saves_state(&instruction_at(tid, app.0.rip));
@@ -115,9 +115,10 @@ fn show(context: Context<'_>, app: &Regs) {
     context.set(Slot::Pc, app.0.rip);
 }
 
-/// Leads a stopped thread to a routine that makes the system call at the application's pc as the virtual CPU
-/// makes those it takes part in, and reports back; a signal that comes before the call takes back that it was
-/// counted. False where the call must be stepped over, and nothing has happened.
+/// Leads a stopped thread to a routine that makes the system call at the application's pc as the
+/// virtual CPU makes those it takes part in, and reports back; a signal that comes before the call
+/// takes back that it was counted. False where the call must be stepped over, and nothing has
+/// happened.
 pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool, Errno> {
     let slot = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?.slot;
     let context = machine.contexts.context(slot);
@@ -141,8 +142,8 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
     Ok(true)
 }
 
-/// Leads a stopped thread to a routine that touches what the instruction at the application's pc could not
-/// reach, and asks for that instruction again should the touch succeed.
+/// Leads a stopped thread to a routine that touches what the instruction at the application's pc
+/// could not reach, and asks for that instruction again should the touch succeed.
 pub fn lead_to_fault(
     machine: &mut Machine,
     tid: Tid,

@@ -32,8 +32,8 @@ pub struct Maker {
     pub pid: i32,
 }
 
-/// A tracee that we have not been told of stands still: a new one, whose maker's event comes later or,
-/// if the maker has been killed, never.
+/// A tracee that we have not been told of stands still: a new one, whose maker's event comes later
+/// or, if the maker has been killed, never.
 pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     if stop != Stop::Interrupted {
         return Tracee(tid).cont(0);
@@ -46,8 +46,8 @@ pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     if maker_is_alive(machine, tid) { Ok(()) } else { orphaned(machine, tid) }
 }
 
-/// A thread has reported that it has made `child`. False where a process can have no more threads: `child` ends before it
-/// executes anything, and its maker is to be told so.
+/// A thread has reported that it has made `child`. False where a process can have no more threads:
+/// `child` ends before it executes anything, and its maker is to be told so.
 pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
     let waits = machine.tasks.newborn.iter().position(|newborn| *newborn == child);
     if let Some(waits) = waits {
@@ -115,8 +115,8 @@ pub fn orphans(machine: &mut Machine) {
     }
 }
 
-/// Takes in `tid` if its maker is gone. Its contexts still are its maker's, its gs base too, and its registers are those
-/// of the call that made it.
+/// Takes in `tid` if its maker is gone. Its contexts still are its maker's, its gs base too, and
+/// its registers are those of the call that made it.
 fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
     let regs = Tracee(tid).regs()?;
     let gs = regs.0.gs_base;
@@ -201,7 +201,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     {
         space.tell_again();
     }
-    // It starts in the code that its maker was in, which may be on another side by now; see `begin`.
+    // It starts in the code that its maker was in, which may be on another side by now; see
+    // `begin`.
     let side = machine.side_at(child, regs.0.rip);
     let mapped =
         machine.caches.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
@@ -212,8 +213,9 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     true
 }
 
-/// Whether a system call filter is in force in `tid`: it may kill for calls that the program does not make itself, which
-/// is why such a process has its context beside its maker's. Both are the same user's and under the same filter.
+/// Whether a system call filter is in force in `tid`: it may kill for calls that the program does
+/// not make itself, which is why such a process has its context beside its maker's. Both are the
+/// same user's and under the same filter.
 fn is_filtered(tid: Tid) -> bool {
     Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0)
 }
@@ -278,7 +280,8 @@ pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
     Tracee(tid).cont(0)
 }
 
-/// The path by which `tid` opens its contexts, if it is one that [`lwp_dbt::routines::MoveIn`] takes.
+/// The path by which `tid` opens its contexts, if it is one that [`lwp_dbt::routines::MoveIn`]
+/// takes.
 fn short_path(machine: &Machine, tid: Tid) -> Option<[u64; 3]> {
     let file = machine.contexts.files.get(machine.contexts_of(tid)?)?;
     let path = path_of(file.fd());
@@ -294,7 +297,8 @@ fn short_path(machine: &Machine, tid: Tid) -> Option<[u64; 3]> {
     Some(words)
 }
 
-/// Leads a copy that fork has made to the routine that maps its contexts, and then to where it stands.
+/// Leads a copy that fork has made to the routine that maps its contexts, and then to where it
+/// stands.
 fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Handled {
     let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
     let start = family.routine(family.translator.routines().move_in.start);
@@ -333,8 +337,8 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     Tracee(tid).set_regs(&led)
 }
 
-/// Has the contexts of a new tracee mapped while it stands still. False where that cannot be: the tracee runs natively,
-/// or has been killed.
+/// Has the contexts of a new tracee mapped while it stands still. False where that cannot be: the
+/// tracee runs natively, or has been killed.
 fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno> {
     let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
     let mapped = match thread.moving {
@@ -375,8 +379,8 @@ fn has_moved(machine: &mut Machine, tid: Tid) {
     }
 }
 
-/// Maps a process's contexts from outside while it stands still; or, where it cannot open their file, gives it a context
-/// beside its maker's, in the file that it was made with.
+/// Maps a process's contexts from outside while it stands still; or, where it cannot open their
+/// file, gives it a context beside its maker's, in the file that it was made with.
 fn settle_from_outside(
     machine: &mut Machine,
     tid: Tid,

@@ -1,9 +1,9 @@
 //! Signals that nobody handles, and how little they cost.
 //!
-//! The kernel throws an ignored signal away, but not where a tracer might want to see it: then it stops the
-//! thread, and ends system calls with an error that would not have noticed it. A thread to which such a signal
-//! has come is therefore *calm* for a while: it blocks what it ignores, and whatever might notice that is
-//! preceded by the end of the calm.
+//! The kernel throws an ignored signal away, but not where a tracer might want to see it: then it
+//! stops the thread, and ends system calls with an error that would not have noticed it. A thread
+//! to which such a signal has come is therefore *calm* for a while: it blocks what it ignores, and
+//! whatever might notice that is preceded by the end of the calm.
 //!
 //! | calm begins | and ends |
 //! | --- | --- |
@@ -12,9 +12,10 @@
 //! | | before a call to which the mask of blocked signals matters |
 //! | | with any other stop |
 //!
-//! A thread that is calm stops at its system calls (PTRACE_SYSCALL). A call to which the mask matters is taken
-//! back, and made once the mask is the program's own and what was pending has been thrown away. Where signals
-//! come faster than that can be done, the call may find those pending of the last moments.
+//! A thread that is calm stops at its system calls (PTRACE_SYSCALL). A call to which the mask
+//! matters is taken back, and made once the mask is the program's own and what was pending has been
+//! thrown away. Where signals come faster than that can be done, the call may find those pending of
+//! the last moments.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,8 @@ use crate::syscalls;
 const CLOSE: Duration = Duration::from_millis(5);
 /// How long a thread is calm that is not in a call.
 const SPAN: Duration = Duration::from_millis(20);
-/// How often one is looked at that is in a call: other threads may begin to handle a signal meanwhile.
+/// How often one is looked at that is in a call: other threads may begin to handle a signal
+/// meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 const EINTR: i64 = -4;
 /// SIGCHLD, SIGCONT, SIGURG, SIGWINCH.
@@ -85,8 +87,8 @@ pub struct Ignored {
     taken_back: Option<u64>,
 }
 
-/// Nothing has come of a signal, which has perhaps interrupted a call: arranges in `cache` that it goes on, or
-/// is over should its time be up.
+/// Nothing has come of a signal, which has perhaps interrupted a call: arranges in `cache` that it
+/// goes on, or is over should its time be up.
 pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     let interrupted = cache.0.rax as i64 == EINTR;
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return };
@@ -120,7 +122,8 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     }
 }
 
-/// Lets a thread go on, in translated code with the registers `cache`, after a signal that nobody handles.
+/// Lets a thread go on, in translated code with the registers `cache`, after a signal that nobody
+/// handles.
 pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
     let now = Instant::now();
@@ -155,8 +158,8 @@ pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     sys::set_sigmask(tid, calm.own)
 }
 
-/// A stop that is none at a system call ends the calm. A call that was to be made again, and has not been, has
-/// still been interrupted.
+/// A stop that is none at a system call ends the calm. A call that was to be made again, and has
+/// not been, has still been interrupted.
 pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
     let Some(calm) = thread.signals.calm else { return Ok(()) };
@@ -172,8 +175,8 @@ pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A thread that has been calm was interrupted, and nothing is wanted of it: perhaps because the time of its
-/// call is up, which is over then.
+/// A thread that has been calm was interrupted, and nothing is wanted of it: perhaps because the
+/// time of its call is up, which is over then.
 pub fn looked_at(machine: &mut Machine, tid: Tid) -> Handled {
     let mut regs = Tracee(tid).regs()?;
     let call = machine.tasks.threads.get(&tid).and_then(|thread| thread.signals.ignored.call);
@@ -202,8 +205,8 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         if calm.hidden != 0 && syscalls::minds_signals(tid, &regs, calm.hidden) {
             let taken_back =
                 machine.tasks.threads.get(&tid).and_then(|it| it.signals.ignored.taken_back);
-            // A filter may kill for a call that is none. A second time nothing is won: signals come faster than
-            // the thread gets to its call.
+            // A filter may kill for a call that is none. A second time nothing is won: signals come
+            // faster than the thread gets to its call.
             if filtered || taken_back == Some(regs.0.rip) {
                 end(machine, tid)?;
                 return Tracee(tid).cont(0);
@@ -243,8 +246,8 @@ fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
     sys::cont_syscall(tid, 0)
 }
 
-/// Stops the calm threads that have been calm for long enough, or whose call's time is up, or `all`. Returns
-/// when to do so next.
+/// Stops the calm threads that have been calm for long enough, or whose call's time is up, or
+/// `all`. Returns when to do so next.
 pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
     let now = Instant::now();
     let calm: Vec<(Tid, Calm)> = machine

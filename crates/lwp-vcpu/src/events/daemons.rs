@@ -1,8 +1,9 @@
 //! Processes that the program leaves behind: daemons, which live in sessions of their own.
 //!
-//! Natively a command is over when its program is, whatever it has left behind. What still runs in the program's session
-//! belongs to it and is waited for. Daemons go on natively once there is nothing else; not where they have been shown a
-//! processor with Lightweight Profiling, which they would lose.
+//! Natively a command is over when its program is, whatever it has left behind. What still runs in
+//! the program's session belongs to it and is waited for. Daemons go on natively once there is
+//! nothing else; not where they have been shown a processor with Lightweight Profiling, which they
+//! would lose.
 
 use std::time::Duration;
 

@@ -50,9 +50,9 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
 /// Code segment of 32-bit programs.
 const CS_32: u64 = 0x23;
 
-/// Tells the user that a 32-bit image is going to run natively, where no report would say it before it matters: of the
-/// program that was asked for, and of every one where programs may look for Lightweight Profiling, of which
-/// there is none then.
+/// Tells the user that a 32-bit image is going to run natively, where no report would say it before
+/// it matters: of the program that was asked for, and of every one where programs may look for
+/// Lightweight Profiling, of which there is none then.
 fn say_at_once(machine: &Machine, report: usize, cs: u64, reason: &str) {
     if cs != CS_32 || report != 0 && machine.config.lwp.is_none() {
         return;

@@ -1,8 +1,9 @@
 //! mlockall(2): what it locks is the program's, and not what the virtual CPU has mapped beside it.
 //!
-//! The kernel locks mappings one by one just as well, so those of the program are (mlock2). What may be locked is the
-//! whole of a process's address space, or nothing: that is judged here, by the same rule, without what is ours. Future
-//! mappings are the kernel's to lock; what is ours among them is unlocked at once (`Machine::map_late`).
+//! The kernel locks mappings one by one just as well, so those of the program are (mlock2). What
+//! may be locked is the whole of a process's address space, or nothing: that is judged here, by the
+//! same rule, without what is ours. Future mappings are the kernel's to lock; what is ours among
+//! them is unlocked at once (`Machine::map_late`).
 
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, Tracee, limits};

@@ -41,8 +41,8 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     }
 }
 
-/// Lets a thread, which stands still, go on at `app` on the side of its address space that its profile
-/// wants. It need not be there: a signal cancels what the server wanted done.
+/// Lets a thread, which stands still, go on at `app` on the side of its address space that its
+/// profile wants. It need not be there: a signal cancels what the server wanted done.
 pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if machine.lwp_is_elsewhere(tid) {
         return make_side(machine, tid, app);
@@ -202,14 +202,14 @@ impl CodeSource for Memory {
 
 /// Whether a SIGTRAP with this code is the trap behind an instruction that was stepped over.
 ///
-/// The kernel reports the step over a system call as a breakpoint, and any step whose bit in DR6 a hypervisor
-/// has lost: now and then, or often. INT1 has a trap of its own, which looks the same.
+/// The kernel reports the step over a system call as a breakpoint, and any step whose bit in DR6 a
+/// hypervisor has lost: now and then, or often. INT1 has a trap of its own, which looks the same.
 fn is_step(code: i32, instruction: &Instruction) -> bool {
     code == TRAP_TRACE || code == TRAP_BRKPT && instruction.code() != Code::Int1
 }
 
-/// A stop while the instruction at `pc` is executed natively; `trapped`: with the program's own trap flag
-/// set; `answer`: what it leaves on the virtual processor.
+/// A stop while the instruction at `pc` is executed natively; `trapped`: with the program's own
+/// trap flag set; `answer`: what it leaves on the virtual processor.
 pub fn stepped(
     machine: &mut Machine,
     tid: Tid,

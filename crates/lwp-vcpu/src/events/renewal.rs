@@ -1,13 +1,13 @@
-//! Starting over with an address space's translations when they have filled their arena, or when one that
-//! other address spaces have cannot be mapped in it.
+//! Starting over with an address space's translations when they have filled their arena, or when
+//! one that other address spaces have cannot be mapped in it.
 //!
-//! All its threads are stopped and taken out of translated code (*parked*), the address space is given
-//! another family, and they go on where they were in the application. What their counters said is kept
-//! (`Machine::keep_counts`), so that counts stay exact. Nothing points into the old arenas then: what
-//! the application has on its stack are its own addresses.
+//! All its threads are stopped and taken out of translated code (*parked*), the address space is
+//! given another family, and they go on where they were in the application. What their counters
+//! said is kept (`Machine::keep_counts`), so that counts stay exact. Nothing points into the old
+//! arenas then: what the application has on its stack are its own addresses.
 //!
-//! An address space that two processes share is not renewed: the parent of a vfork cannot be stopped
-//! before its child is gone. Code that finds no room there runs an instruction at a time.
+//! An address space that two processes share is not renewed: the parent of a vfork cannot be
+//! stopped before its child is gone. Code that finds no room there runs an instruction at a time.
 
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
@@ -80,8 +80,8 @@ fn set_parked(machine: &mut Machine, tid: Tid, app: Regs, group: bool) -> Handle
     Ok(())
 }
 
-/// After every stop: what runs in an address space that is being renewed is stopped again, and where
-/// nothing does, it is renewed.
+/// After every stop: what runs in an address space that is being renewed is stopped again, and
+/// where nothing does, it is renewed.
 pub fn press(machine: &mut Machine, tid: Tid) {
     if machine.caches.renewals.is_empty() {
         return;

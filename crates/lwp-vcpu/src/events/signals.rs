@@ -39,6 +39,7 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
                 }
                 (Some(mut view), Some(fault))
                     if refused(machine, tid, fault, &view)
+                        || out_of_reach(machine, tid, fault, (&view, &regs))
                         || locked_frame(tid, fault, &view)
                         || unreadable(machine, tid, &view) =>
                 {
@@ -78,6 +79,20 @@ fn refused(machine: &Machine, tid: Tid, fault: &SigInfo, view: &View) -> bool {
         && machine.restores_lwp(tid, &view.app)
 }
 
+/// Returns whether a fragment that compares its own bytes could not read them. The processor
+/// fetches an instruction at a time: those in reach are executed, and the fault is of the one that
+/// is not.
+fn out_of_reach(machine: &Machine, tid: Tid, fault: &SigInfo, at: (&View, &Regs)) -> bool {
+    let (view, cache) = at;
+    let family = machine.family_at(tid, cache.0.rip);
+    let Some((family, id)) = family.zip(view.fragment) else { return false };
+    let fragment = family.translator.cache().fragment(id);
+    let offset = fault.address().wrapping_sub(fragment.pc.0);
+    view.state.commit == Commit::None
+        && view.app.0.rip == fragment.pc.0
+        && offset < u64::from(fragment.app_len)
+}
+
 /// Returns whether a signal frame could not be redirected for the return from its handler: the
 /// kernel only reads it.
 fn locked_frame(tid: Tid, fault: &SigInfo, view: &View) -> bool {
@@ -94,8 +109,8 @@ fn unreadable(machine: &Machine, tid: Tid, view: &View) -> bool {
     view.state.commit == Commit::Mailbox && kind == Some(RequestKind::Syscall)
 }
 
-/// A routine could not reach what the record of an event needs: the thread asks the host, which knows
-/// what becomes of it.
+/// A routine could not reach what the record of an event needs: the thread asks the host, which
+/// knows what becomes of it.
 fn ask_instead(machine: &mut Machine, tid: Tid, mut regs: Regs) -> Handled {
     let family = machine.family_at(tid, regs.0.rip).ok_or(Errno::ESRCH)?;
     regs.0.rip = family.routine(family.translator.routines().lwp.due);

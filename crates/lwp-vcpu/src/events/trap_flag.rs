@@ -1,9 +1,9 @@
 //! Programs that set their own trap flag: a SIGTRAP after every instruction.
 //!
-//! Such a program is executed natively, an instruction at a time, by the processor that traps for it
-//! anyway. System calls are the exception, because the virtual CPU takes part in some: they are made in
-//! translated code with the flag hidden, up to the stop at the call's end. Natively there is no trap
-//! behind a system call either, but behind the instruction that follows it.
+//! Such a program is executed natively, an instruction at a time, by the processor that traps for
+//! it anyway. System calls are the exception, because the virtual CPU takes part in some: they are
+//! made in translated code with the flag hidden, up to the stop at the call's end. Natively there
+//! is no trap behind a system call either, but behind the instruction that follows it.
 
 use lwp_dbt::Commit;
 use lwp_ptrace::regs::Regs;
@@ -18,8 +18,8 @@ use crate::machine::{Machine, Mode};
 /// TF in the flags register.
 pub const TRAP_FLAG: u64 = 0x100;
 
-/// The program's trap flag has come to be set while it was in translated code: a signal frame had it.
-/// Nothing has been executed since.
+/// The program's trap flag has come to be set while it was in translated code: a signal frame had
+/// it. Nothing has been executed since.
 pub fn appeared(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
     let Some(mut view) = machine.view(tid, cache) else { return Err(Errno::ESRCH) };
     rearm(machine, tid, cache, &view.app, true);
@@ -44,8 +44,8 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     sys::cont_syscall(tid, 0)
 }
 
-/// A stop at a system call: at the end of the program's own, back to single steps. The others are the
-/// mailbox's.
+/// A stop at a system call: at the end of the program's own, back to single steps. The others are
+/// the mailbox's.
 pub fn at_syscall(machine: &mut Machine, tid: Tid) -> Handled {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
     if let Some(calm) = thread.signals.calm {

@@ -91,25 +91,25 @@ pub fn plan_arenas(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
     out
 }
 
-/// What lies in an address space, and where its program wants to have something, as far as that leaves room for ours.
-pub fn with_avoided(mappings: &[Mapping], avoided: &[(u64, u64)]) -> Vec<Mapping> {
-    let theirs = mappings.iter().filter(|mapping| !is_ours(mapping)).cloned();
-    let mut out: Vec<Mapping> = theirs.collect();
+/// Returns the mappings of an address space and, as if they were some, the ranges that its
+/// program wants.
+pub fn with_wanted(mappings: &[Mapping], wanted: &[(u64, u64)]) -> Vec<Mapping> {
+    let mut out = mappings.to_vec();
     let Some(any) = mappings.first() else { return out };
-    let wanted = |(start, end): &(u64, u64)| Mapping {
+    let mapping = |(start, end): &(u64, u64)| Mapping {
         start: *start,
         end: *end,
         execute: false,
         inode: 0,
         ..any.clone()
     };
-    out.extend(avoided.iter().map(wanted));
+    out.extend(wanted.iter().map(mapping));
     out.sort_by_key(|mapping| (mapping.start, mapping.end));
     out
 }
 
-/// Where the first arenas of a side go: near the libraries, and near the program. What lies far from both, or has no room
-/// near it, gets an arena when it runs.
+/// Where the first arenas of a side go: near the libraries, and near the program. What lies far
+/// from both, or has no room near it, gets an arena when it runs.
 pub fn plan_side(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
     let near = |m: &Mapping, anchor: u64| anchor != 0 && m.start.abs_diff(anchor) < GIB / 2;
     let code = |m: &&Mapping| m.execute && m.inode != 0 && !is_ours(m) && m.start < 1 << 47;
@@ -132,7 +132,8 @@ pub fn plan_side(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
     out
 }
 
-/// The low window of a side: the first place for one where nothing lies. `None` where there is none.
+/// The low window of a side: the first place for one where nothing lies. `None` where there is
+/// none.
 pub fn low_for_side(mappings: &[Mapping]) -> Option<Layout> {
     let free = |low: &u64| {
         let end = low + Layout::BYTES;
@@ -167,8 +168,9 @@ pub fn planned_arena(
     Ok(Arena::planned(address, offset, bytes))
 }
 
-/// Where the arena of a program that lies below the low window goes: below the window too, and out of the way of the
-/// program's own memory there, which begins behind the program and where MAP_32BIT says.
+/// Where the arena of a program that lies below the low window goes: below the window too, and out
+/// of the way of the program's own memory there, which begins behind the program and where
+/// MAP_32BIT says.
 fn low_arena(mappings: &[Mapping]) -> Option<(u64, u64)> {
     const SIZES: [u64; 4] = [512 << 20, 256 << 20, 128 << 20, 64 << 20];
     let code = mappings.iter().filter(|m| m.execute && m.inode != 0 && m.end <= LOW);
@@ -186,8 +188,8 @@ fn low_arena(mappings: &[Mapping]) -> Option<(u64, u64)> {
     })
 }
 
-/// A place for `bytes` from which `extent` can be reached and which is a good way off: what a program maps near its code
-/// is its own.
+/// A place for `bytes` from which `extent` can be reached and which is a good way off: what a
+/// program maps near its code is its own.
 fn gap_off(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
     const STEP: u64 = 128 << 20;
     let far = |distance: u64| {
@@ -222,7 +224,27 @@ fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64>
                 }
             }
         }
-        previous_end = mapping.end;
+        previous_end = previous_end.max(mapping.end);
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping((start, end): (u64, u64)) -> Mapping {
+        let line = format!("{start:x}-{end:x} rw-p 00000000 00:00 0");
+        crate::maps::parse(&line).expect("a line of maps")
+    }
+
+    #[test]
+    fn a_wanted_range_is_no_gap_though_something_lies_in_it() {
+        let code = (0x1_0000_0000, 0x1_0001_0000);
+        let theirs =
+            [code, (0x1_4000_0000, 0x1_4001_0000), (0x2_0000_0000, 0x2_0001_0000)].map(mapping);
+        let wanted = [(1 << 20, code.0), (code.1, 0x1_5000_0000)];
+        let at = gap_near(&with_wanted(&theirs, &wanted), code, 256 << 20).unwrap();
+        assert!(at >= wanted[1].1, "{at:#x}");
+    }
 }

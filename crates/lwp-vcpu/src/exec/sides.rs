@@ -3,7 +3,7 @@
 use lwp_dbt::{Lwp, Selection};
 use lwp_ptrace::Tid;
 
-use super::places::{Anchors, low_for_side, plan_side};
+use super::places::{Anchors, low_for_side, plan_side, with_wanted};
 use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall, undumped};
 use crate::family::{Basis, Kind};
 use crate::inject::Injector;
@@ -38,9 +38,9 @@ impl From<String> for SideError {
 }
 
 impl Machine {
-    /// Makes the side of an address space that threads with profiling on run on, where `selection` is
-    /// counted down. The thread stands in its application state; other threads go on meanwhile, and may map
-    /// something where there was room.
+    /// Makes the side of an address space that threads with profiling on run on, where `selection`
+    /// is counted down. The thread stands in its application state; other threads go on meanwhile,
+    /// and may map something where there was room.
     pub fn add_side(&mut self, tid: Tid, selection: Selection) -> Result<(), String> {
         const TRIES: usize = 16;
         let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
@@ -88,7 +88,8 @@ impl Machine {
         let mut surplus = Vec::new();
         let (kind, place) = match room {
             Some(layout) => {
-                let arenas = plan_side(&mappings, Anchors::of(tid));
+                let taken = with_wanted(&mappings, &self.wanted_beside(tid));
+                let arenas = plan_side(&taken, Anchors::of(tid));
                 (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED_NOREPLACE)
             }
             None => {
@@ -142,9 +143,9 @@ impl Machine {
         }
     }
 
-    /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over it in
-    /// one step, since a thread may still wait in its routines, which are the same. Returns where it has other arenas
-    /// than its first, which nothing is mapped over.
+    /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over
+    /// it in one step, since a thread may still wait in its routines, which are the same. Returns
+    /// where it has other arenas than its first, which nothing is mapped over.
     fn retire_side(&mut self, base: usize) -> Result<(Kind, Vec<Range>), String> {
         let in_use =
             |side: usize| self.tasks.threads.values().any(|thread| thread.side == Some(side));

@@ -1,7 +1,7 @@
 //! Blocks in which events were due, and what was cut from them.
 //!
-//! An event of a hot block is due in it again and again. Of code that cannot change, what has been decoded
-//! and translated for it is kept: asking again reads nothing of the program's memory.
+//! An event of a hot block is due in it again and again. Of code that cannot change, what has been
+//! decoded and translated for it is kept: asking again reads nothing of the program's memory.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ struct Known {
 }
 
 impl Family {
-    /// The block at `pc` of unit `id` as it is translated, of at most `most` instructions where that is
-    /// not 0.
+    /// The block at `pc` of unit `id` as it is translated, of at most `most` instructions where
+    /// that is not 0.
     pub fn block(
         &mut self,
         id: UnitId,
@@ -57,7 +57,8 @@ impl Family {
         Some(block)
     }
 
-    /// A fragment of the first `most` instructions at `pc`, which tells the host when they are done.
+    /// A fragment of the first `most` instructions at `pc`, which tells the host when they are
+    /// done.
     pub fn cut(
         &mut self,
         id: UnitId,

@@ -1,13 +1,15 @@
 //! Prepared indirect tables: what programs that begin with the same modules have inserted before.
 //!
-//! An entry that a thread inserts by itself costs a page of the table, mostly, which is copied on the first write.
-//! Scripts start the same programs over and over. From the second time on, a program begins with a table that holds the
-//! entries which the one before had when it ended, of the modules that the kernel has mapped for it: pages of the
-//! machine's memory that it only reads, sixteen at a fault.
+//! An entry that a thread inserts by itself costs a page of the table, mostly, which is copied on
+//! the first write. Scripts start the same programs over and over. From the second time on, a
+//! program begins with a table that holds the entries which the one before had when it ended, of
+//! the modules that the kernel has mapped for it: pages of the machine's memory that it only reads,
+//! sixteen at a fault.
 //!
-//! A table never changes once it has been made: address spaces have copies of their own of the pages that they have
-//! written to, and see the rest as it is. Modules that are mapped later are none of its business, and what it holds of
-//! others is taken out of an address space where they are unmapped, like everything else.
+//! A table never changes once it has been made: address spaces have copies of their own of the
+//! pages that they have written to, and see the rest as it is. Modules that are mapped later are
+//! none of its business, and what it holds of others is taken out of an address space where they
+//! are unmapped, like everything else.
 
 use lwp_dbt::context::TABLE_SLOTS;
 use lwp_dbt::{EntryId, Layout};
@@ -15,7 +17,8 @@ use rustc_hash::FxHashMap;
 
 use super::{Family, UnitId};
 
-/// Where in a family's memory the first one lies, and how far apart they are: each is laid out as the low window.
+/// Where in a family's memory the first one lies, and how far apart they are: each is laid out as
+/// the low window.
 const FIRST: u64 = 64 << 20;
 const STEP: u64 = 32 << 20;
 const _: () = assert!(Layout::BYTES <= STEP);
@@ -23,7 +26,8 @@ const _: () = assert!(Layout::BYTES <= STEP);
 const MOST: usize = 16;
 /// Most chain slots that one brings along.
 const MOST_CHAINS: u32 = 1 << 17;
-/// One is made when so many programs that began alike have ended, and again if there is more by then.
+/// One is made when so many programs that began alike have ended, and again if there is more by
+/// then.
 const MADE_AFTER: u32 = 2;
 const MADE_AGAIN_AFTER: u32 = 10;
 const PAGE: u64 = 4096;
@@ -54,8 +58,8 @@ impl Family {
         self.tables.made.iter().rev().find(|table| table.units == units)
     }
 
-    /// Takes in that a program which began with `units` has ended. True where it is wanted what it has inserted of
-    /// them.
+    /// Takes in that a program which began with `units` has ended. True where it is wanted what it
+    /// has inserted of them.
     pub fn note_end(&mut self, units: &[UnitId]) -> bool {
         if self.tables.made.len() >= MOST {
             return false;
@@ -68,7 +72,8 @@ impl Family {
         matches!(*count, MADE_AFTER | MADE_AGAIN_AFTER)
     }
 
-    /// Makes a table for `units` that holds `entries`, unless the one that there is has about as many.
+    /// Makes a table for `units` that holds `entries`, unless the one that there is has about as
+    /// many.
     pub fn make_table(&mut self, units: Vec<UnitId>, entries: Vec<EntryId>) {
         let known = self.table_for(&units).map_or(0, |table| table.entries.len());
         let chains = self.translator.cache().entry_count();

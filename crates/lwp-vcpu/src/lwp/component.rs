@@ -1,5 +1,5 @@
-//! XSAVE and its relatives where their mask requests the LWP component, which the real processor does not
-//! have: it saves and restores the rest, and the component is laid over what it did.
+//! XSAVE and its relatives where their mask requests the LWP component, which the real processor
+//! does not have: it saves and restores the rest, and the component is laid over what it did.
 //!
 //! | | the processor | the host |
 //! | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | XRSTOR of an image that does not name LWP | executes it, alone | then turns LWP off, if that was requested |
 //! | XRSTOR of one that does | would refuse it | lays the image over the thread's registers |
 //!
-//! Translated code executes all of them where the mask does not have the bit. Of these only an XRSTOR of an
-//! image that names LWP comes here, because it faults.
+//! Translated code executes all of them where the mask does not have the bit. Of these only an
+//! XRSTOR of an image that names LWP comes here, because it faults.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 use lwp_arch::xsave::image::{self, Header, Save};
@@ -112,8 +112,8 @@ impl Machine {
         StateAccess::of(&decode(tid, regs.rip)?, regs, gs_base)
     }
 
-    /// Whether the instruction at the application's pc restores an image that names LWP: the processor
-    /// refuses that.
+    /// Whether the instruction at the application's pc restores an image that names LWP: the
+    /// processor refuses that.
     pub fn restores_lwp(&self, tid: Tid, app: &Regs) -> bool {
         let access = self.state_access(tid, &app.0).filter(|access| access.save.is_none());
         let header = access.map(|access| access.header(&mut TraceeMemory::new(tid)));
@@ -152,8 +152,8 @@ impl Machine {
         1 << 63 | requested & self.processor.cpu.xcr0()
     }
 
-    /// The processor has executed the instruction that was at `pc`; `regs` are those afterwards, of which
-    /// such an instruction changes none.
+    /// The processor has executed the instruction that was at `pc`; `regs` are those afterwards, of
+    /// which such an instruction changes none.
     pub fn lwp_after_state(&mut self, tid: Tid, pc: u64, regs: &Regs) {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.lwp_state.component_faults = 0;
@@ -246,8 +246,8 @@ impl Machine {
         BeforeState::Done(after)
     }
 
-    /// Makes `component` the thread's profile; `None` turns it off. The control block is read for what the
-    /// component does not hold. After a fault the profile is as before.
+    /// Makes `component` the thread's profile; `None` turns it off. The control block is read for
+    /// what the component does not hold. After a fault the profile is as before.
     fn load_component(&mut self, tid: Tid, component: Option<&LwpXsave>) -> Result<(), Fault> {
         let Some(config) = &self.config.lwp else { return Ok(()) };
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Ok(()) };

@@ -1,10 +1,10 @@
 //! The data cache of a thread that counts its misses.
 //!
-//! The first level is in the thread's context, and translated code keeps it: it compares the line of each
-//! access with the one used last in its set, and looks through the set where it is another. Misses are
-//! noted. What lies behind the first level goes through the notes when there is no room for more, or when
-//! anything else wants the unit. Room is only made for as many notes as misses may pass before an event
-//! expires: the access on which one might is then the only one under way.
+//! The first level is in the thread's context, and translated code keeps it: it compares the line
+//! of each access with the one used last in its set, and looks through the set where it is another.
+//! Misses are noted. What lies behind the first level goes through the notes when there is no room
+//! for more, or when anything else wants the unit. Room is only made for as many notes as misses
+//! may pass before an event expires: the access on which one might is then the only one under way.
 
 use std::sync::OnceLock;
 
@@ -55,8 +55,8 @@ struct Touched {
 /// Most misses that are counted before the host looks.
 const MOST_COUNTED: u64 = 1 << 30;
 
-/// Least bytes in a way of a cache. An access that begins in a set must not end in the same set with another
-/// line: only one of the two would be looked at.
+/// Least bytes in a way of a cache. An access that begins in a set must not end in the same set
+/// with another line: only one of the two would be looked at.
 pub const LEAST_WAY_BYTES: u64 = 1024;
 
 /// Whether translated code can keep a first level of this shape.
@@ -89,8 +89,8 @@ fn find_fs_base() -> bool {
     words.chunks_exact(2).any(|entry| entry[0] == AT_HWCAP2 && entry[1] & FSGSBASE != 0)
 }
 
-/// The masks of the address bits that choose a set, and that name a line; the bytes that the lines of a set
-/// take; and the mask of the bits of a set's place.
+/// The masks of the address bits that choose a set, and that name a line; the bytes that the lines
+/// of a set take; and the mask of the bits of a set's place.
 pub fn masks(shape: &CacheShape) -> [u64; 4] {
     let (line, last) = (u64::from(shape.line_bytes), shape.sets() - 1);
     let places = last * u64::from(set_bytes(shape.ways));
@@ -194,8 +194,9 @@ impl DataCache {
     }
 }
 
-/// Puts a set back as it was before its line of `entry` was moved to the front: from `place`, or else `gone`
-/// had to go for it. The lines before have moved on by one, the last first, as far as translated code has come.
+/// Puts a set back as it was before its line of `entry` was moved to the front: from `place`, or
+/// else `gone` had to go for it. The lines before have moved on by one, the last first, as far as
+/// translated code has come.
 fn restore(lines: &mut [u64], [_, entry, place, gone]: [u64; 4]) {
     let found = place as u32 as usize / 8;
     let last = found.min(lines.len() - 1);
@@ -287,8 +288,8 @@ impl ThreadLwp {
         }
     }
 
-    /// Takes back what translated code has begun and not finished: moving a line to the front of its set. A
-    /// miss of a line that `moved` there has been noted.
+    /// Takes back what translated code has begun and not finished: moving a line to the front of
+    /// its set. A miss of a line that `moved` there has been noted.
     pub(super) fn take_move_back(&self, context: Context<'_>, moved: bool) {
         let Some(cache) = &self.dcache else { return };
         let change = context.lwp_undo(context.get(Slot::LwpUndos));
@@ -299,11 +300,11 @@ impl ThreadLwp {
         }
     }
 
-    /// Takes back what the instruction at `regs.rip`, which has not been executed, has changed in the
-    /// first level, and its notes. It made the latest `its` changes.
+    /// Takes back what the instruction at `regs.rip`, which has not been executed, has changed in
+    /// the first level, and its notes. It made the latest `its` changes.
     ///
-    /// An earlier execution of the same instruction that touched the same line, and nothing since, would be
-    /// taken back too: executed again, it has the same effect.
+    /// An earlier execution of the same instruction that touched the same line, and nothing since,
+    /// would be taken back too: executed again, it has the same effect.
     pub(super) fn drop_notes(&mut self, tid: Tid, context: Context<'_>, regs: &Raw, its: u64) {
         let Some(cache) = &mut self.dcache else { return };
         self.waiting.clear();
@@ -338,8 +339,8 @@ impl ThreadLwp {
         context.set(Slot::LwpNotes, notes);
     }
 
-    /// Whether a repeated string instruction of a cut fragment has begun; what it has accessed until now is
-    /// kept for when it retires. `now` are rcx, rsi and rdi.
+    /// Whether a repeated string instruction of a cut fragment has begun; what it has accessed
+    /// until now is kept for when it retires. `now` are rcx, rsi and rdi.
     pub(super) fn repeated(&mut self, tid: Tid, context: Context<'_>, pc: u64, now: [u64; 3]) {
         if self.dcache.is_none() || context.get(Slot::LwpRepeats) == 0 {
             return;
@@ -352,8 +353,8 @@ impl ThreadLwp {
         self.begin_accesses(pc, touched);
     }
 
-    /// The thread leaves translated code, perhaps at a repeated string instruction that has begun, or behind it
-    /// while what it has accessed is being worked out.
+    /// The thread leaves translated code, perhaps at a repeated string instruction that has begun,
+    /// or behind it while what it has accessed is being worked out.
     pub(super) fn leave_repeat(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
         const IN_CUT: u64 = 1;
         let pc = context.get(Slot::LwpRepeats);
@@ -391,8 +392,8 @@ impl ThreadLwp {
         self.waits_256 += self.core.stall_256(access);
     }
 
-    /// The accesses of an instruction that is about to be executed natively, of one iteration where it
-    /// repeats.
+    /// The accesses of an instruction that is about to be executed natively, of one iteration where
+    /// it repeats.
     pub fn about_to_step(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
         if self.dcache.is_none() {
             return;
@@ -441,7 +442,8 @@ impl ThreadLwp {
 /// A repeated string instruction that claims to have gone further has not been executed.
 const MOST_ITERATIONS: u64 = 1 << 27;
 
-/// The accesses of a repeated string instruction that went from `before` to `now`: rcx, rsi and rdi.
+/// The accesses of a repeated string instruction that went from `before` to `now`: rcx, rsi and
+/// rdi.
 fn iterations(instruction: &Instruction, before: [u64; 3], now: [u64; 3]) -> Vec<Touched> {
     let operands = operands::of(instruction);
     let narrow = operands.iter().any(|operand| operand.narrow);
@@ -497,8 +499,8 @@ impl Machine {
         sites.iter().take_while(its).count() as u64
     }
 
-    /// There is no room among the notes for an access at `pc`, whose fragment has been charged for what
-    /// follows too.
+    /// There is no room among the notes for an access at `pc`, whose fragment has been charged for
+    /// what follows too.
     pub fn lwp_notes_full(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
         let context = self.contexts.context(slot);
@@ -547,8 +549,9 @@ impl Machine {
 mod tests {
     use super::*;
 
-    /// The states of a set of `ways` lines, of which `held` are lines, while translated code moves the one
-    /// at `place` to the front, or a new one where that is none of them; and the change that it writes down.
+    /// The states of a set of `ways` lines, of which `held` are lines, while translated code moves
+    /// the one at `place` to the front, or a new one where that is none of them; and the change
+    /// that it writes down.
     fn moves(ways: usize, held: usize, place: usize) -> (Vec<Vec<u64>>, [u64; 4]) {
         let line = |number: usize| (number as u64 * 64).wrapping_neg();
         let mut lines: Vec<u64> = (1..=ways).map(line).collect();

@@ -58,8 +58,8 @@ impl ThreadLwp {
         context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
     }
 
-    /// Publishes what the counters of clocks follow from, if any are watched. Whether SLWPCB can write every
-    /// counter of the unit from what is published.
+    /// Publishes what the counters of clocks follow from, if any are watched. Whether SLWPCB can
+    /// write every counter of the unit from what is published.
     fn write_clocks(&self, context: Context<'_>) -> bool {
         context.set(Slot::LwpCoreDivisor, 0);
         if self.counts_what_is_published() {
@@ -93,8 +93,8 @@ impl ThreadLwp {
         true
     }
 
-    /// Whether every counter of the unit is a part of the countdown. Those of clocks are not, and none are
-    /// where a predictor has every branch reported.
+    /// Whether every counter of the unit is a part of the countdown. Those of clocks are not, and
+    /// none are where a predictor has every branch reported.
     pub(super) fn counts_what_is_published(&self) -> bool {
         self.unit.watched().is_some_and(|watched| {
             !watched.core_clocks && !watched.reference_clocks && !watched.dcache

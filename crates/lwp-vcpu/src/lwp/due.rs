@@ -110,8 +110,8 @@ impl Machine {
         trial.retire(&mut TraceeMemory::dry(tid), &executed).err()
     }
 
-    /// Leads the thread to a cut fragment of `most` instructions. `next_time` is what it may lead itself
-    /// there for from then on, if anything.
+    /// Leads the thread to a cut fragment of `most` instructions. `next_time` is what it may lead
+    /// itself there for from then on, if anything.
     pub(super) fn lwp_cut(
         &mut self,
         tid: Tid,
@@ -131,7 +131,8 @@ impl Machine {
         None
     }
 
-    /// The same, to the instruction on which `event` is due; the thread leads itself there where it can.
+    /// The same, to the instruction on which `event` is due; the thread leads itself there where it
+    /// can.
     fn lwp_cut_for(
         &mut self,
         cx: ThreadCx,
@@ -154,8 +155,8 @@ impl Machine {
         self.dispatch(cx, pc, false)
     }
 
-    /// A cut fragment of `most` instructions, which the thread is about to be led to: what it executes,
-    /// where it begins, and whether it stays valid.
+    /// A cut fragment of `most` instructions, which the thread is about to be led to: what it
+    /// executes, where it begins, and whether it stays valid.
     fn lwp_make_cut(
         &mut self,
         tid: Tid,
@@ -271,7 +272,8 @@ impl Machine {
         self.lwp_publish(tid);
     }
 
-    /// How many instructions the cut fragment has that the thread is in, and whether `fragment` is it.
+    /// How many instructions the cut fragment has that the thread is in, and whether `fragment` is
+    /// it.
     pub fn lwp_cut_of(&self, tid: Tid, fragment: Option<FragmentId>) -> Option<(u32, bool)> {
         let cut = self.tasks.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?;
         Some((cut.pcs.len() as u32, fragment == Some(cut.fragment)))
@@ -282,8 +284,8 @@ impl Machine {
         self.tasks.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?.pcs.last().copied()
     }
 
-    /// A repeated string instruction at the end of a cut fragment, if it has begun, has come as far as
-    /// `regs` say, or as the context says where it is left out.
+    /// A repeated string instruction at the end of a cut fragment, if it has begun, has come as far
+    /// as `regs` say, or as the context says where it is left out.
     pub(super) fn lwp_repeated(&mut self, tid: Tid, regs: Option<&Raw>) {
         let pc = self.lwp_end_of_cut(tid);
         if let Some(pc) = pc {
@@ -322,8 +324,8 @@ impl Machine {
         self.note_place(tid, |places| pcs.iter().for_each(|pc| places.stepped(*pc, 1)));
     }
 
-    /// What precedes an LWP instruction at the end of a cut fragment has passed; true if it stands at
-    /// the end of one.
+    /// What precedes an LWP instruction at the end of a cut fragment has passed; true if it stands
+    /// at the end of one.
     pub(super) fn lwp_reach_end_of_cut(&mut self, tid: Tid) -> bool {
         let Some((instructions, _)) = self.lwp_cut_of(tid, None) else { return false };
         if instructions > 1 {

@@ -163,9 +163,9 @@ impl Machine {
         None
     }
 
-    /// Executes the LWP instruction at the application's pc, if it is one, where translated code cannot.
-    /// Returns the registers afterwards; `None` also where it faults, which executing it natively does
-    /// too.
+    /// Executes the LWP instruction at the application's pc, if it is one, where translated code
+    /// cannot. Returns the registers afterwards; `None` also where it faults, which executing it
+    /// natively does too.
     pub fn lwp_step(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
         self.config.lwp.as_ref()?;
         let pc = app.0.rip;
@@ -202,7 +202,8 @@ impl Machine {
         Some(Regs(registers.regs))
     }
 
-    /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for it.
+    /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for
+    /// it.
     fn lwp_switch(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         let ThreadCx { tid, .. } = cx;
         let thread = self.tasks.threads.get_mut(&tid)?;
@@ -243,9 +244,9 @@ impl Machine {
         wanted != counted
     }
 
-    /// Hands a fault of the unit to the program, at the request's pc: by touching what the unit could
-    /// not reach, or by executing what is not defined. Should the touch succeed, the request is made
-    /// again.
+    /// Hands a fault of the unit to the program, at the request's pc: by touching what the unit
+    /// could not reach, or by executing what is not defined. Should the touch succeed, the request
+    /// is made again.
     pub(super) fn lwp_fault(&mut self, tid: Tid, slot: usize, fault: Fault) {
         let (address, write) = match fault {
             Fault::Pf(fault) => (fault.address.0, fault.write),

@@ -45,8 +45,8 @@ fn handles(tid: Tid, signal: i32) -> bool {
     (1..=64).contains(&signal) && caught >> (signal - 1) & 1 != 0
 }
 
-/// Adds one to the eventfd that a process has as descriptor `number`. It is looked up each time: programs
-/// close descriptors and put others in their place.
+/// Adds one to the eventfd that a process has as descriptor `number`. It is looked up each time:
+/// programs close descriptors and put others in their place.
 pub fn add_one(pid: i32, number: i32) -> Result<(), String> {
     let theirs = descriptor_of(pid, number).map_err(|error| error.to_string())?;
     // Eight bytes written to anything else would be damage.

@@ -66,7 +66,8 @@ impl KnownCuts {
 }
 
 impl KnownCuts {
-    /// The branch that ended the cut that `address` is the place of, after which control was at `next`.
+    /// The branch that ended the cut that `address` is the place of, after which control was at
+    /// `next`.
     pub(super) fn ended(
         &self,
         context: Context<'_>,
@@ -125,8 +126,8 @@ impl ThreadLwp {
         self.unit.direct().is_some_and(|direct| direct.stores) && self.counts_what_is_published()
     }
 
-    /// What the thread's context is to know of its cut, the first instructions of a block, which are
-    /// `block`, at `head`. `None` where the thread cannot lead itself there.
+    /// What the thread's context is to know of its cut, the first instructions of a block, which
+    /// are `block`, at `head`. `None` where the thread cannot lead itself there.
     pub(super) fn known_cut(
         &self,
         block: &Block,
@@ -230,8 +231,8 @@ impl Machine {
         }
     }
 
-    /// Lets a thread lead itself to the cut fragment at `head`, the first instructions of a block, which
-    /// are `block`. False where it cannot, or could before.
+    /// Lets a thread lead itself to the cut fragment at `head`, the first instructions of a block,
+    /// which are `block`. False where it cannot, or could before.
     pub(super) fn lwp_know_cut(
         &mut self,
         tid: Tid,
@@ -239,7 +240,8 @@ impl Machine {
         head: CachePc,
         event: DueFor,
     ) -> bool {
-        // What cut fragments execute is counted by the host, where it is. Samples lead to it anyway.
+        // What cut fragments execute is counted by the host, where it is. Samples lead to it
+        // anyway.
         let counted = self.plan() != lwp_dbt::Plan::Plain || self.observers.profiler.is_some();
         if counted && event != DueFor::Sample {
             return false;

@@ -1,4 +1,5 @@
-//! A thread with profiling on leaves translated code, wherever it is: what its countdown says is put right.
+//! A thread with profiling on leaves translated code, wherever it is: what its countdown says is
+//! put right.
 
 use lwp_dbt::context::RESULT_NARROW;
 use lwp_dbt::{Commit, FragmentId, RequestKind, Slot};
@@ -10,8 +11,8 @@ use crate::machine::{Machine, Thread};
 use crate::state::View;
 
 impl Machine {
-    /// Puts the countdown right for a thread that leaves translated code at `view`, and settles what a
-    /// cut fragment has executed. Returns whether there was one.
+    /// Puts the countdown right for a thread that leaves translated code at `view`, and settles
+    /// what a cut fragment has executed. Returns whether there was one.
     pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
         let watched = |thread: &Thread| thread.lwp.as_ref().is_some_and(|lwp| lwp.selection.dcache);
         let its = match self.tasks.threads.get(&tid).is_some_and(watched) {

@@ -35,8 +35,8 @@ impl LinearMemory for TraceeMemory {
         if done == want { Ok(()) } else { Err(fault(address, done, false)) }
     }
 
-    /// Writes what is there already: the unit asks this only of the record it is about to write and of
-    /// the fields of the control block that are its own.
+    /// Writes what is there already: the unit asks this only of the record it is about to write and
+    /// of the fields of the control block that are its own.
     fn check_write(&mut self, address: LinearAddr, length: usize) -> Result<(), PageFault> {
         let mut bytes = vec![0; length];
         let readable = sys::read_memory(self.tid, address.0, &mut bytes).unwrap_or(0);

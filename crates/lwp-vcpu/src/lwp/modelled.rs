@@ -1,7 +1,8 @@
 //! Misses of modelled data caches, by instruction: what estimates of time are made of.
 //!
-//! A thread that counts them has a sampler without events, so that translated code keeps the first level and notes its
-//! misses, and nothing else of LWP is at work. The outer levels see the notes in the order in which they were made.
+//! A thread that counts them has a sampler without events, so that translated code keeps the first
+//! level and notes its misses, and nothing else of LWP is at work. The outer levels see the notes
+//! in the order in which they were made.
 
 use lwp_arch::retired::{Access, AccessKind};
 use lwp_ptrace::Tid;
@@ -78,7 +79,8 @@ pub fn watched_config(run: &Config) -> LwpConfig {
 }
 
 impl ThreadLwp {
-    /// Misses by address, in order; `counting` says whether what has passed since the last switch counts.
+    /// Misses by address, in order; `counting` says whether what has passed since the last switch
+    /// counts.
     pub fn misses(&self, counting: bool) -> Vec<(Option<u32>, u64, Misses)> {
         let Some(tally) = &self.tally else { return Vec::new() };
         let mut sums = tally.kept.clone();
@@ -93,7 +95,8 @@ impl ThreadLwp {
 }
 
 impl Machine {
-    /// Whether translated code works for the host from the first instruction on: samples are wanted, or misses.
+    /// Whether translated code works for the host from the first instruction on: samples are
+    /// wanted, or misses.
     pub fn watches(&self) -> bool {
         self.samples() || self.config.model.is_some()
     }
@@ -107,8 +110,8 @@ impl Machine {
         }
     }
 
-    /// Counting of misses is being switched. What a running thread has noted and nobody has taken in comes after
-    /// the switch.
+    /// Counting of misses is being switched. What a running thread has noted and nobody has taken
+    /// in comes after the switch.
     pub fn switch_misses(&mut self, tid: Tid, off: bool) {
         if let Some(tally) = self.tally(tid) {
             tally.switch(off);

@@ -72,8 +72,8 @@ impl Machine {
         self.lwp_settle_note(tid, executed, view.app.0.rip);
     }
 
-    /// Settles a noted event, if there is one: of its block so many instructions have been executed, or all, and
-    /// control is at `next`.
+    /// Settles a noted event, if there is one: of its block so many instructions have been
+    /// executed, or all, and control is at `next`.
     pub fn lwp_settle_note(&mut self, tid: Tid, executed: Option<u32>, next: u64) {
         let Some(note) = self.lwp_note(tid) else { return };
         let Some(context) = self.context(tid) else { return };
@@ -100,7 +100,8 @@ impl Machine {
         }
     }
 
-    /// The instruction that the event is on, after which control was at `next` if it is the block's last one.
+    /// The instruction that the event is on, after which control was at `next` if it is the block's
+    /// last one.
     fn lwp_noted_instruction(&mut self, tid: Tid, note: &Note, next: u64) -> Executed {
         let plain = Executed::plain(note.ip, next);
         if note.index < note.high {

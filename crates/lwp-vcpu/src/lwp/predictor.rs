@@ -1,10 +1,11 @@
 //! The branch predictor of a thread, where one is modelled.
 //!
 //! A prediction depends on every branch before it, and on how it went. So none passes unseen: every
-//! branch is executed at the end of a cut fragment, whatever the profile's filters leave out. The thread
-//! leads itself there, writes down what has become of it, and goes on; what is written down is judged here
-//! when anything else wants the unit, or when more branches might bring an event, or too long a time. Then,
-//! and where misses are counted too, or instructions by address, each branch is reported by itself.
+//! branch is executed at the end of a cut fragment, whatever the profile's filters leave out. The
+//! thread leads itself there, writes down what has become of it, and goes on; what is written down
+//! is judged here when anything else wants the unit, or when more branches might bring an event, or
+//! too long a time. Then, and where misses are counted too, or instructions by address, each branch
+//! is reported by itself.
 
 use lwp_arch::AppPc as Ip;
 use lwp_arch::retired::Branch;
@@ -39,8 +40,8 @@ pub(super) struct Judge {
 
 impl Judge {
     /// A predictor for a profile that counts `selection`, if it counts what depends on predictions:
-    /// branches, or instructions for their own sake or for their time. What is to be counted down is
-    /// changed so that each branch is noticed.
+    /// branches, or instructions for their own sake or for their time. What is to be counted down
+    /// is changed so that each branch is noticed.
     pub fn new(shape: Option<PredictorShape>, selection: &mut Selection) -> Option<Box<Self>> {
         let shape = shape.filter(|_| selection.counts_down())?;
         selection.branches = EVERY_KIND;
@@ -71,8 +72,8 @@ impl Judge {
 }
 
 impl Machine {
-    /// Whether every branch of a thread is reported, because a predictor judges it and it may not be written
-    /// down.
+    /// Whether every branch of a thread is reported, because a predictor judges it and it may not
+    /// be written down.
     pub fn lwp_reports_each_branch(&self, tid: Tid) -> bool {
         let lwp = self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
         lwp.is_some_and(|lwp| lwp.judge.is_some() && lwp.branches_within(&lwp.unit.headroom()) == 0)
@@ -85,8 +86,8 @@ impl ThreadLwp {
         self.dcache.is_none() && self.judge.as_ref().is_some_and(|judge| !judge.each)
     }
 
-    /// How many branches may be written down before an event can be due, whatever is said of them: of
-    /// branches, or of the clocks, which wait for those that are mispredicted.
+    /// How many branches may be written down before an event can be due, whatever is said of them:
+    /// of branches, or of the clocks, which wait for those that are mispredicted.
     pub(super) fn branches_within(&self, room: &Occurrences) -> u64 {
         if !self.writes_branches() {
             return 0;

@@ -1,8 +1,9 @@
 //! Samples at exact intervals: the countdown of LWP in the host's service.
 //!
-//! Every thread counts down to its next sample from its first instruction to its last. The thread is
-//! led, by a cut fragment, to just before the instruction that is the N-th; there its registers are the
-//! program's own and its stack is taken. Nothing of this depends on time: equal runs have equal samples.
+//! Every thread counts down to its next sample from its first instruction to its last. The thread
+//! is led, by a cut fragment, to just before the instruction that is the N-th; there its registers
+//! are the program's own and its stack is taken. Nothing of this depends on time: equal runs have
+//! equal samples.
 
 use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
@@ -40,8 +41,8 @@ struct Reload {
 impl Reload {
     /// How many may pass until the next sample of an event with this interval.
     ///
-    /// Spec: LWP §3.1: the interval is one less than what lies between two records, and its low bits are
-    /// replaced.
+    /// Spec: LWP §3.1: the interval is one less than what lies between two records, and its low
+    /// bits are replaced.
     fn left(&mut self, interval: u64) -> u64 {
         let left = interval.max(1) - 1;
         match self.mask {
@@ -81,8 +82,8 @@ impl Counter {
 }
 
 impl Sampler {
-    /// Counts down to the first sample of each event. `random_bits` of every interval are random, the first
-    /// one's too: threads that do the same fall out of step.
+    /// Counts down to the first sample of each event. `random_bits` of every interval are random,
+    /// the first one's too: threads that do the same fall out of step.
     pub(super) fn new(events: &[Sampling], random_bits: u8, random: Xorshift32) -> Self {
         let mut reload = Reload { mask: (1 << random_bits.min(MOST_RANDOM_BITS)) - 1, random };
         let counter = |event: &Sampling| Counter {
@@ -164,8 +165,8 @@ impl Sampler {
         counters.filter(|(_, counter)| counter.event.what == Sampled::DcacheMisses)
     }
 
-    /// Lets one instruction pass, with `misses` that nobody could foresee. Adds to `overdue` how many of
-    /// those were to be samples of which event.
+    /// Lets one instruction pass, with `misses` that nobody could foresee. Adds to `overdue` how
+    /// many of those were to be samples of which event.
     pub(super) fn retire(
         &mut self,
         executed: &Executed,
@@ -318,8 +319,9 @@ impl Machine {
         }
     }
 
-    /// The access that the context describes, of the instruction at `pc`, which has not been executed, misses
-    /// the data cache, and there was no room for it among the notes: it may be a sample.
+    /// The access that the context describes, of the instruction at `pc`, which has not been
+    /// executed, misses the data cache, and there was no room for it among the notes: it may be a
+    /// sample.
     pub(super) fn sample_miss(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
         self.lwp_collect(tid);
@@ -343,7 +345,8 @@ impl Machine {
         self.dispatch(cx, pc, false)
     }
 
-    /// Takes the samples of misses that nobody could foresee, of an instruction that has just been executed.
+    /// Takes the samples of misses that nobody could foresee, of an instruction that has just been
+    /// executed.
     pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
         let lwp = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut());
         let overdue = lwp.map(|lwp| std::mem::take(&mut lwp.overdue)).unwrap_or_default();
@@ -355,7 +358,8 @@ impl Machine {
         }
     }
 
-    /// The instruction at the application's pc is about to be executed by the host, or natively alone.
+    /// The instruction at the application's pc is about to be executed by the host, or natively
+    /// alone.
     pub fn sample_before(&mut self, tid: Tid, app: &Regs) {
         if self.sampler(tid).is_none() {
             return;

@@ -45,8 +45,8 @@ impl Machine {
         self.observers.clocks = Some(CpuClocks::of_running(tids));
     }
 
-    /// Takes the time that a thread has used up into the account. It still exists, and is about to end or to be let
-    /// go.
+    /// Takes the time that a thread has used up into the account. It still exists, and is about to
+    /// end or to be let go.
     pub fn stop_clock(&mut self, tid: Tid) {
         if self.is_reported(tid)
             && let Some(clocks) = &mut self.observers.clocks
@@ -132,7 +132,8 @@ impl Machine {
         sum
     }
 
-    /// Takes what a thread's counters say into its account, because they will be another translator's.
+    /// Takes what a thread's counters say into its account, because they will be another
+    /// translator's.
     pub fn keep_counts(&mut self, tid: Tid, slot: usize) {
         self.close_report(tid);
         let sum = self.thread_sum(tid);

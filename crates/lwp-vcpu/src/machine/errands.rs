@@ -10,7 +10,8 @@ use lwp_ptrace::{Tid, sys};
 pub struct Errands {
     /// Threads that need the tracer.
     pub needy: Vec<Tid>,
-    /// Processes that have written words which translated code cannot have written, with a description.
+    /// Processes that have written words which translated code cannot have written, with a
+    /// description.
     pub forgeries: Vec<(i32, &'static str)>,
     /// An eventfd that wakes the tracer.
     pub wake_tracer: Arc<OwnedFd>,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::outcome::{Counts, ProcessReport, ThreadReport};
 
-/// Reports by number. Where they are folded, the number of a process that has ended is given to another.
+/// Reports by number. Where they are folded, the number of a process that has ended is given to
+/// another.
 #[derive(Debug, Default)]
 pub struct Reports {
     list: Vec<ProcessReport>,
@@ -67,7 +68,8 @@ impl Reports {
         }
     }
 
-    /// The reports as they are now, with live threads' counts, each behind the number of its process's report.
+    /// The reports as they are now, with live threads' counts, each behind the number of its
+    /// process's report.
     pub fn so_far(&self, live: Vec<(usize, ThreadReport)>) -> Vec<ProcessReport> {
         let mut now = Self {
             list: self.list.clone(),
@@ -82,8 +84,8 @@ impl Reports {
         now.into_list()
     }
 
-    /// Every report, in the order in which processes started; where they are folded, the sum as the first
-    /// process's one thread, and then those that were not counted.
+    /// Every report, in the order in which processes started; where they are folded, the sum as the
+    /// first process's one thread, and then those that were not counted.
     pub fn into_list(mut self) -> Vec<ProcessReport> {
         match self.first.take() {
             Some(first) => self.folded(first),
@@ -183,7 +185,8 @@ mod tests {
         list.iter().map(|report| (report.pid, report.counts().instructions)).collect()
     }
 
-    /// A first process with two threads, a child that is not counted, and ten others, one after the other.
+    /// A first process with two threads, a child that is not counted, and ten others, one after the
+    /// other.
     fn run(fold: bool) -> Reports {
         let mut reports = Reports::new(fold);
         let first = reports.add(process(1));

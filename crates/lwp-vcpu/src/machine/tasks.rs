@@ -28,7 +28,8 @@ pub enum Need {
     Renewal,
     /// Find out whether notice of writes to its code can be had.
     Notices,
-    /// Put another text in the place of a file of `/proc` that the thread has just opened at this descriptor.
+    /// Put another text in the place of a file of `/proc` that the thread has just opened at this
+    /// descriptor.
     Hide(i32),
     /// Wait until a number of commands, which the thread has written to the control line, have
     /// taken effect.
@@ -62,7 +63,8 @@ pub enum Mode {
         pc: u64,
         /// The program had set its own trap flag before.
         trapped: bool,
-        /// The registers that it leaves on the virtual processor, where those are not the real one's.
+        /// The registers that it leaves on the virtual processor, where those are not the real
+        /// one's.
         answer: Option<Regs>,
     },
     /// Standing still in its application state, while the translations of its address space are
@@ -73,7 +75,8 @@ pub enum Mode {
         /// Job control had stopped it.
         group: bool,
     },
-    /// In translated code up to the end of one system call, with the program's own trap flag hidden.
+    /// In translated code up to the end of one system call, with the program's own trap flag
+    /// hidden.
     Calling {
         /// The next stop at a system call is that at its end.
         entered: bool,
@@ -95,6 +98,8 @@ pub struct Thread {
     pub need: Option<Need>,
     /// The system call that it is making with our help.
     pub pending: Option<Pending>,
+    /// Ranges that the last call that the host has looked at maps, unmaps or changes.
+    pub touched: [(u64, u64); 2],
     /// The contexts that it has been made with and may still be replacing, and the number of slots
     /// of them that are mapped.
     pub moving: Option<(FileId, usize)>,

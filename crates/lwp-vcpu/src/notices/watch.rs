@@ -7,8 +7,8 @@ use super::{END, FIRST_PAUSE, Notices, Waiting};
 use crate::machine::Machine;
 use crate::server::lock;
 
-/// How long a write waits at most for the machine's lock. Whoever holds it may be waiting for the very thread that
-/// writes, as where the kernel lays a signal's frame into a page with code.
+/// How long a write waits at most for the machine's lock. Whoever holds it may be waiting for the
+/// very thread that writes, as where the kernel lays a signal's frame into a page with code.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How often it looks.
 const LOOK: Duration = Duration::from_micros(20);

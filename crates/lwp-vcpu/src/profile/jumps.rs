@@ -29,7 +29,8 @@ pub struct Jump {
 }
 
 impl Executions {
-    /// The indirect call at the end of `fragment` led to `target` so much more often than was counted.
+    /// The indirect call at the end of `fragment` led to `target` so much more often than was
+    /// counted.
     pub fn called(&mut self, fragment: FragmentId, target: u64, times: i64) {
         let count = self.calls.entry((fragment, target)).or_default();
         *count = count.wrapping_add(times);
@@ -105,7 +106,8 @@ impl Profiler {
 }
 
 impl Machine {
-    /// The process of this thread may be about to end: what its stubs jump through can still be read.
+    /// The process of this thread may be about to end: what its stubs jump through can still be
+    /// read.
     pub fn note_words(&mut self, tid: Tid) {
         if self.observers.profiler.is_none() || self.samples() {
             return;
@@ -115,8 +117,8 @@ impl Machine {
         }
     }
 
-    /// Reports the files that this thread's process has executed, and that it has generated code: what names either
-    /// may be out of reach when it has ended.
+    /// Reports the files that this thread's process has executed, and that it has generated code:
+    /// what names either may be out of reach when it has ended.
     pub fn note_files(&mut self, tid: Tid) {
         if self.samples() {
             return;
@@ -136,7 +138,8 @@ impl Machine {
         }
     }
 
-    /// Adds where the indirect calls of the thread in `slot` led that its counters do not tell of, as its table says.
+    /// Adds where the indirect calls of the thread in `slot` led that its counters do not tell of,
+    /// as its table says.
     pub(super) fn add_calls(&self, slot: usize, counters: &Counters, sum: &mut Executions) {
         let context = self.contexts.context(slot);
         context.for_each_call(|site, target, count| {
@@ -147,16 +150,17 @@ impl Machine {
         });
     }
 
-    /// Takes an indirect call back that was counted and not made, where a thread leaves translated code.
+    /// Takes an indirect call back that was counted and not made, where a thread leaves translated
+    /// code.
     pub fn take_call_back(&mut self, tid: Tid, view: &View) {
         if let (Some(target), Some(fragment)) = (view.called, view.fragment) {
             self.note_place(tid, |places| places.called(fragment, target, -1));
         }
     }
 
-    /// A thread cannot count the call that it is about to make: there is no slot, or the call has led there so
-    /// often that this becomes its first target. Puts the counts right for the thread to begin with
-    /// the call anew. Returns the call's address.
+    /// A thread cannot count the call that it is about to make: there is no slot, or the call has
+    /// led there so often that this becomes its first target. Puts the counts right for the thread
+    /// to begin with the call anew. Returns the call's address.
     pub fn calls_full(&mut self, tid: Tid, slot: usize) -> Option<u64> {
         let after = CachePc(self.contexts.context(slot).get(Slot::CallAfter));
         let (mut state, fragment) = self.space_of(tid)?.1.translator.state_at(after)?;
@@ -189,8 +193,8 @@ impl Machine {
         Some(pc.0)
     }
 
-    /// Makes it possible for the thread in `slot` to count the call that it asks about. Returns what its context
-    /// does not say any more: site, target, how often.
+    /// Makes it possible for the thread in `slot` to count the call that it asks about. Returns
+    /// what its context does not say any more: site, target, how often.
     fn make_room(&self, slot: usize) -> Vec<(u32, u64, u64)> {
         let context = self.contexts.context(slot);
         let (site, target) = (context.get(Slot::CallSite) as u32, context.get(Slot::CallTarget));

@@ -17,8 +17,8 @@ pub trait Sink: Debug + Send {
     fn blocks(&mut self, blocks: &[Block]);
     /// What a thread has executed since it started. A later report of the same serial replaces it.
     fn thread(&mut self, thread: &ThreadExecutions);
-    /// A part of what a process has executed is complete, and was reported under these serials; what the process calls
-    /// it may be empty.
+    /// A part of what a process has executed is complete, and was reported under these serials;
+    /// what the process calls it may be empty.
     fn part(&mut self, pid: i32, serials: &[u32], label: &str) {
         let _ = (pid, serials, label);
     }
@@ -55,10 +55,11 @@ pub struct Sample<'a> {
     pub stack: &'a [Place],
 }
 
-/// A function of an interpreted language: its source file is its module, whose path begins with the language in
-/// brackets, as in `[python]/usr/lib/python3/app.py`.
+/// A function of an interpreted language: its source file is its module, whose path begins with the
+/// language in brackets, as in `[python]/usr/lib/python3/app.py`.
 ///
-/// It has no code. Addresses stand for its lines: the first one for the line of its declaration, and so on.
+/// It has no code. Addresses stand for its lines: the first one for the line of its declaration,
+/// and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LanguageFunction {
     /// Number of its module.
@@ -187,10 +188,12 @@ pub struct ThreadExecutions {
     /// Instructions executed one at a time: module, address, how often. Negative where a block's
     /// execution counts an instruction that was started again.
     pub steps: Vec<(Option<u32>, u64, i64)>,
-    /// Where indirect calls led, if that is wanted, and all branches that were executed alone; also, as
-    /// indirect jumps that were not, where the words lead that stubs of linkage tables jump through.
+    /// Where indirect calls led, if that is wanted, and all branches that were executed alone;
+    /// also, as indirect jumps that were not, where the words lead that stubs of linkage tables
+    /// jump through.
     pub jumps: Vec<Jump>,
-    /// Instructions that have missed the modelled caches, if there are any: module, address, how often.
+    /// Instructions that have missed the modelled caches, if there are any: module, address, how
+    /// often.
     pub misses: Vec<(Option<u32>, u64, Misses)>,
     /// Where events are sampled: how many there were of each.
     pub sampled: Vec<u64>,

@@ -1,8 +1,9 @@
 //! Words that stubs of linkage tables jump through.
 //!
-//! The dynamic linker writes there where a stub leads: once, as a rule before the stub is executed or when it
-//! is for the first time. So one look while the process is there says where all executions led. Whether a word
-//! is the linker's is left to who reads the recording, and knows the file's tables.
+//! The dynamic linker writes there where a stub leads: once, as a rule before the stub is executed
+//! or when it is for the first time. So one look while the process is there says where all
+//! executions led. Whether a word is the linker's is left to who reads the recording, and knows the
+//! file's tables.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
 use lwp_dbt::{AppPc, FragmentId};
@@ -33,13 +34,15 @@ impl Words {
         self.led.get(&fragment).copied()
     }
 
-    /// Looks at the words in the memory of `tid`, as far as they have not been seen to lead anywhere.
+    /// Looks at the words in the memory of `tid`, as far as they have not been seen to lead
+    /// anywhere.
     fn look(&mut self, tid: Tid) {
         let mut pages = FxHashMap::default();
         let led = &mut self.led;
         self.waiting.retain(|&(fragment, jump, word)| {
             let Some(to) = read(&mut pages, tid, word) else { return true };
-            // As long as the linker has not looked the name up, the word leads back to behind the jump.
+            // As long as the linker has not looked the name up, the word leads back to behind the
+            // jump.
             let waits = to == 0 || to.wrapping_sub(jump) <= 16;
             if !waits {
                 led.insert(fragment, [jump, to]);

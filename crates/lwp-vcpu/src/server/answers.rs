@@ -112,7 +112,8 @@ impl Machine {
         }
     }
 
-    /// Carries out CPUID or XGETBV on the registers in the context; returns the instruction's length.
+    /// Carries out CPUID or XGETBV on the registers in the context; returns the instruction's
+    /// length.
     pub fn answer_for_processor(&self, slot: usize, kind: RequestKind) -> u64 {
         let context = self.contexts.context(slot);
         if kind == RequestKind::Xgetbv {
@@ -129,7 +130,8 @@ impl Machine {
         2
     }
 
-    /// Puts the answer to CPUID that is in the context where translated code finds it the next time.
+    /// Puts the answer to CPUID that is in the context where translated code finds it the next
+    /// time.
     fn remember_cpuid(&mut self, tid: Tid, slot: usize, [leaf, subleaf]: [u32; 2]) {
         let context = self.contexts.context(slot);
         let answer = [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].map(|at| context.get(at) as u32);

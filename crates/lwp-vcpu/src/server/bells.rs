@@ -8,8 +8,8 @@ use lwp_ptrace::sys;
 
 use crate::contexts::{DoorGroup, Doors};
 
-/// Naps where the kernel can wait for one word only (before version 5.16), and where there are more address spaces than
-/// it waits for at a time.
+/// Naps where the kernel can wait for one word only (before version 5.16), and where there are more
+/// address spaces than it waits for at a time.
 const SHORT_NAP: Duration = Duration::from_millis(1);
 /// Naps where the kernel can wait for one word only, and several would have to be waited for.
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
@@ -51,7 +51,8 @@ impl Bells {
         }
     }
 
-    /// Sleeps until a thread rings, or has rung since it was asked to wake the server; at most for `nap`.
+    /// Sleeps until a thread rings, or has rung since it was asked to wake the server; at most for
+    /// `nap`.
     pub fn sleep(&mut self, nap: Duration) {
         let new = self.refresh();
         if !new && !self.groups.iter().any(|group| group.has_rung(Ordering::SeqCst)) {

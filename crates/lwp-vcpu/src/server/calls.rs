@@ -36,8 +36,8 @@ impl Machine {
         }
     }
 
-    /// Arranges the system call in the context; returns the routine that makes it and reports it. `None`
-    /// where it must be stepped over.
+    /// Arranges the system call in the context; returns the routine that makes it and reports it.
+    /// `None` where it must be stepped over.
     pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
         let mut pending = self.look_at_call(tid, slot)?;
         if self.stands_in_the_way(tid, slot, &mut pending) {
@@ -110,7 +110,8 @@ impl Machine {
         }
     }
 
-    /// Settles what a system call has done, and says what. The result that the program sees is in its context.
+    /// Settles what a system call has done, and says what. The result that the program sees is in
+    /// its context.
     pub fn syscall_done(&mut self, tid: Tid) -> Effect {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Effect::None };
         let Some(pending) = thread.pending.take() else { return Effect::None };

@@ -10,7 +10,8 @@ use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Need};
 use crate::space::{Space, VSYSCALL};
 
-/// Fragments translated before an answer, and for one request in all where there is no other processor.
+/// Fragments translated before an answer, and for one request in all where there is no other
+/// processor.
 pub(super) const FIRST: usize = 8;
 const REGION: usize = 48;
 /// Fragments translated for one request where hand-offs are expensive.
@@ -117,7 +118,8 @@ impl Machine {
         Some((region.head?, region.rest))
     }
 
-    /// Translates what the code of `unit` is going to reach in other units, where nobody does so in his spare time.
+    /// Translates what the code of `unit` is going to reach in other units, where nobody does so in
+    /// his spare time.
     fn translate_elsewhere(
         &mut self,
         tid: Tid,
@@ -136,14 +138,14 @@ impl Machine {
         }
     }
 
-    /// Lets indirect branches of the thread's address space find the translation of `pc`, from the next
-    /// answer on.
+    /// Lets indirect branches of the thread's address space find the translation of `pc`, from the
+    /// next answer on.
     pub fn make_entry(&mut self, tid: Tid, pc: AppPc) {
         self.translation(tid, pc, true, RegionLimits::fragments(FIRST));
     }
 
-    /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there is
-    /// the application's `pc`.
+    /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there
+    /// is the application's `pc`.
     pub fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
         if self.lwp_take_interrupted(tid) {
             self.ask_tracer(tid, Need::Side);
@@ -230,7 +232,8 @@ pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
     let miss = family.routine(family.translator.routines().ask_rcx);
     for &entry in gone {
         let [mut place, chain, stub] = triple(&family.translator, entry);
-        // Walk the chain to the place that leads to this entry. The program can write there: no chain has more links.
+        // Walk the chain to the place that leads to this entry. The program can write there: no
+        // chain has more links.
         for _ in 0..MOST_LINKS {
             let Ok(at) = read_u64(tid, place) else { break };
             if at == stub {

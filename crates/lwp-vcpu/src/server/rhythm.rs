@@ -1,8 +1,9 @@
 //! When the next sample is to be expected.
 //!
-//! Samples come at even intervals. A server that sleeps until one wakes it makes the thread wait for the
-//! wake-up, which takes longer than the sample itself, several times as long where an idle processor is
-//! a virtual one. So the server sleeps for the first half of the usual pause, and spins for the rest of it.
+//! Samples come at even intervals. A server that sleeps until one wakes it makes the thread wait
+//! for the wake-up, which takes longer than the sample itself, several times as long where an idle
+//! processor is a virtual one. So the server sleeps for the first half of the usual pause, and
+//! spins for the rest of it.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,8 @@ mod tests {
         Duration::from_micros(n)
     }
 
-    /// A rhythm in which every answer takes a microsecond and every pause `pause`; and the last answer.
+    /// A rhythm in which every answer takes a microsecond and every pause `pause`; and the last
+    /// answer.
     fn after(pause: Duration, times: u32) -> (Rhythm, Instant) {
         let mut now = Instant::now();
         let mut rhythm = Rhythm::new(now);

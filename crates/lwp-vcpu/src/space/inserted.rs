@@ -14,8 +14,8 @@ pub struct Inserted {
     entries: Vec<u64>,
     /// Length of the beginning of each unit's entry list that has been offered to the table.
     offered: FxHashMap<UnitId, usize>,
-    /// Number of a unit's entries that this address space has been offered itself, and not the one it
-    /// was copied from.
+    /// Number of a unit's entries that this address space has been offered itself, and not the one
+    /// it was copied from.
     asked: FxHashMap<UnitId, usize>,
     /// Entries made since the last answer about their unit.
     fresh: FxHashMap<UnitId, Vec<EntryId>>,
@@ -42,8 +42,8 @@ impl Inserted {
         word.is_some_and(|bits| bits & (1 << (entry.0 % 64)) != 0)
     }
 
-    /// Notes that `entry` is going into the table. Returns false if it is there already, or is not to
-    /// be there.
+    /// Notes that `entry` is going into the table. Returns false if it is there already, or is not
+    /// to be there.
     pub fn put(&mut self, cache: &CodeCache, entry: EntryId) -> bool {
         if !self.withheld.is_empty() && self.withheld.contains(&cache.entry(entry).pc.0) {
             return false;
@@ -78,8 +78,8 @@ impl Inserted {
         entries.iter().copied().filter(|entry| self.take(*entry)).collect()
     }
 
-    /// Has the entries of a unit that lie in `range` leave the table. Returns those that were in it.
-    /// The others are offered again.
+    /// Has the entries of a unit that lie in `range` leave the table. Returns those that were in
+    /// it. The others are offered again.
     pub fn forget_range(
         &mut self,
         cache: &CodeCache,
@@ -95,19 +95,19 @@ impl Inserted {
         entries.iter().copied().filter(|entry| inside(entry) && self.take(*entry)).collect()
     }
 
-    /// Takes the entries that should go into the table now: fresh ones, then older ones of `unit`, whose
-    /// list is `entries`, that this address space has not been given.
+    /// Takes the entries that should go into the table now: fresh ones, then older ones of `unit`,
+    /// whose list is `entries`, that this address space has not been given.
     ///
-    /// Every request about a unit brings as many as all requests before: a program that uses much of it
-    /// soon has all, and one that uses little pays for little. So does a copy of a program that uses
-    /// much, which has a page of the table copied for most of what it inserts.
+    /// Every request about a unit brings as many as all requests before: a program that uses much
+    /// of it soon has all, and one that uses little pays for little. So does a copy of a program
+    /// that uses much, which has a page of the table copied for most of what it inserts.
     pub fn next(&mut self, cache: &CodeCache, unit: UnitId, entries: &[EntryId]) -> Vec<EntryId> {
         let mut at = self.offered.get(&unit).copied().unwrap_or(0);
         let asked = self.asked.get(&unit).copied().unwrap_or(0);
         let (first, room) = (at, asked.clamp(APPLY_SHORT, APPLY_MAX));
         let mut out = Vec::new();
-        // Only of the unit that the thread is about to execute: that one cannot be unmapped, other than by
-        // mistake, before the thread has inserted them.
+        // Only of the unit that the thread is about to execute: that one cannot be unmapped, other
+        // than by mistake, before the thread has inserted them.
         let mut fresh = self.fresh.remove(&unit).unwrap_or_default();
         while out.len() < room
             && let Some(entry) = fresh.pop()

@@ -1,7 +1,7 @@
 //! The way to the store: only through directories that nobody else can change.
 //!
-//! Who may write to a directory on the way, or has made one of its links, could have this user make directories and
-//! files anywhere. That matters most to root with the home of another user.
+//! Who may write to a directory on the way, or has made one of its links, could have this user make
+//! directories and files anywhere. That matters most to root with the home of another user.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -20,8 +20,8 @@ const MOST_LINKS: usize = 40;
 
 /// Opens the directory at `path`, made if it is missing, with every directory on the way.
 ///
-/// Each of them, and each symbolic link, must belong to this user or to root. Nobody else may write to a directory,
-/// save where it lets only a file's owner remove or rename it, as `/tmp` does.
+/// Each of them, and each symbolic link, must belong to this user or to root. Nobody else may write
+/// to a directory, save where it lets only a file's owner remove or rename it, as `/tmp` does.
 pub fn open(path: &Path) -> Result<OwnedFd, StoreError> {
     let path = std::path::absolute(path).map_err(|error| failed(path, error))?;
     let mut steps: VecDeque<OsString> = steps(&path).collect();
@@ -66,7 +66,8 @@ fn root() -> Result<(OwnedFd, PathBuf), StoreError> {
     }
 }
 
-/// The names in `path`; `..` is one of them, because behind a link it leads elsewhere than it seems to.
+/// The names in `path`; `..` is one of them, because behind a link it leads elsewhere than it seems
+/// to.
 fn steps(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

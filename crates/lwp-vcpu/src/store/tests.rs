@@ -133,7 +133,8 @@ fn a_directory_that_others_may_write_to_is_no_store() {
         assert!(matches!(Store::open(&place, 1 << 20), Err(StoreError::Foreign { .. })));
         std::fs::remove_dir_all(&place).unwrap();
     }
-    // A place for everybody, as /tmp is: links of one's own are followed, but that is where they may not lead.
+    // A place for everybody, as /tmp is: links of one's own are followed, but that is where they
+    // may not lead.
     let (link, target) = (place("link"), place("shared"));
     std::fs::create_dir(&target).unwrap();
     std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o1777)).unwrap();
