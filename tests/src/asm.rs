@@ -1,8 +1,8 @@
 //! The assembly programs of `tests/asm`: what their heads say, and what they show when they ran.
 //!
-//! Each program ends by writing its control block (192 bytes), its ring (4096 bytes) and its log (64
-//! bytes) to standard output. Expectations stand in `#@` lines at its head; `tests/asm/README.md` lists
-//! them.
+//! Each program ends by writing its control block (192 bytes), its ring (4096 bytes) and its log
+//! (64 bytes) to standard output. Expectations stand in `#@` lines at its head;
+//! `tests/asm/README.md` lists them.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -153,7 +153,8 @@ impl AsmProgram {
         Built { symbols: symbols(&path), path }
     }
 
-    /// Runs it on the reference and returns what is wrong with the outcome, a line each, and the outcome.
+    /// Runs it on the reference and returns what is wrong with the outcome, a line each, and the
+    /// outcome.
     pub fn check_on_reference(
         &self,
         built: &Built,
@@ -395,7 +396,8 @@ pub fn run(argv: Vec<OsString>, dir: &Path) -> Outcome {
 pub struct SecondRunner(Vec<String>);
 
 impl SecondRunner {
-    /// The one of `LWP_ASM_RUNNER` (`none` for none); else `lwp run --deterministic --cpu {cpu} --`, if that has LWP.
+    /// The one of `LWP_ASM_RUNNER` (`none` for none); else `lwp run --deterministic --cpu {cpu}
+    /// --`, if that has LWP.
     pub fn find(dir: &Path) -> Option<Self> {
         if let Ok(line) = std::env::var("LWP_ASM_RUNNER") {
             let words = line.split_whitespace().map(str::to_owned).collect();

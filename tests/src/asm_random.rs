@@ -1,11 +1,11 @@
 //! Random programs with random control blocks: assembly text, many cases in one program.
 //!
-//! A case copies its control block into place, clears ring and log, sets the registers, loads the block,
-//! executes its instructions, switches LWP off, notes eight registers, and shows block, ring and log. It
-//! depends on nothing but its own number, so a failing one can be made again alone.
+//! A case copies its control block into place, clears ring and log, sets the registers, loads the
+//! block, executes its instructions, switches LWP off, notes eight registers, and shows block, ring
+//! and log. It depends on nothing but its own number, so a failing one can be made again alone.
 //!
-//! What does not occur: faults, flags that the manuals leave undefined, anything that depends on time,
-//! on the address of the stack or on other threads.
+//! What does not occur: faults, flags that the manuals leave undefined, anything that depends on
+//! time, on the address of the stack or on other threads.
 
 use std::fmt::Write;
 
@@ -74,7 +74,8 @@ pub fn random_program(events: Events, first: u64, count: u64) -> String {
     text
 }
 
-/// The end of the program, what all cases use, and the handler of the threshold: it ends the profile.
+/// The end of the program, what all cases use, and the handler of the threshold: it ends the
+/// profile.
 const ENDING: &str = r"
     mov $SYS_EXIT, %eax
     xor %edi, %edi
@@ -117,8 +118,8 @@ struct Case {
     block: String,
 }
 
-/// Registers that the instructions of a case work on. ecx counts loops, r13 is a small index, rbx the
-/// scratch area, r14 the block, r15 zero.
+/// Registers that the instructions of a case work on. ecx counts loops, r13 is a small index, rbx
+/// the scratch area, r14 the block, r15 zero.
 const WORK: [&str; 9] = ["rax", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r12"];
 const WORK_32: [&str; 9] = ["eax", "edx", "esi", "edi", "ebp", "r8d", "r9d", "r10d", "r12d"];
 const CONDITIONS: [&str; 14] =
@@ -194,13 +195,15 @@ fn block(random: &mut Random, events: Events, number: u64) -> String {
             _ => random.below(30),
         };
         let (interval, counter) = (value(random), value(random));
-        // A large interval with random high bits still ends a case without a record, which is no loss.
+        // A large interval with random high bits still ends a case without a record, which is no
+        // loss.
         let _ = writeln!(text, "    .long {interval:#x}, {counter:#x}");
     }
     text + "    .quad 0, 0\n"
 }
 
-/// The control block of a case in the form of 2007. A counter may be of no event, and two of the same.
+/// The control block of a case in the form of 2007. A counter may be of no event, and two of the
+/// same.
 fn block_2007(random: &mut Random, number: u64) -> String {
     let mut flags = random.below(2) << 31;
     if random.one_in(10) {
@@ -351,7 +354,8 @@ impl Body {
         }
     }
 
-    /// Saves or restores state, LWP's mostly among it, with a mask that the block itself shows or not.
+    /// Saves or restores state, LWP's mostly among it, with a mask that the block itself shows or
+    /// not.
     fn state(&mut self) {
         let eax = self.random.pick(&["0", "3", "-1"]);
         let edx = self.random.pick(&["0x40000000", "0x40000000", "-1", "0"]);

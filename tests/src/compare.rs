@@ -198,7 +198,8 @@ fn first_difference(name: &str, native: &[u8], other: &[u8]) -> String {
     format!("{name} line {}:\n  native {native:?}\n  here   {other:?}\n", at + 1)
 }
 
-/// Drops lines that begin with `# `: notes of a program, such as an instruction set that is missing.
+/// Drops lines that begin with `# `: notes of a program, such as an instruction set that is
+/// missing.
 fn without_notes(output: &[u8]) -> Vec<u8> {
     let lines = output.split_inclusive(|&b| b == b'\n');
     lines.filter(|line| !line.starts_with(b"# ")).flatten().copied().collect()

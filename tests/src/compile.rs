@@ -92,7 +92,8 @@ fn source_path(name: &str) -> PathBuf {
 
 /// Compiles into a folder named by the hash of everything that goes in.
 ///
-/// Concurrent builders of the same content each build in a folder of their own; the first rename wins.
+/// Concurrent builders of the same content each build in a folder of their own; the first rename
+/// wins.
 fn cached(source: &Path, flags: &[String], libs: &[String], variant: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let stem = source.file_stem().expect("source has a name").to_string_lossy().into_owned();

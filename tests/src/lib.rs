@@ -1,4 +1,5 @@
-//! Runs the same program natively and on the virtual CPU and compares what can be seen from outside.
+//! Runs the same program natively and on the virtual CPU and compares what can be seen from
+//! outside.
 //!
 //! ```text
 //! programs/GROUP/NAME.c --compile--> executable --run--> Outcome (native)

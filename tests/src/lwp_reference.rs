@@ -1,5 +1,5 @@
-//! `lwp-reference [OPTION]... -- PROGRAM [ARGUMENT]...`: runs a native program step by step with the
-//! reference LWP unit beside it, and ends as it does; 125 is a failure of its own.
+//! `lwp-reference [OPTION]... -- PROGRAM [ARGUMENT]...`: runs a native program step by step with
+//! the reference LWP unit beside it, and ends as it does; 125 is a failure of its own.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -1,6 +1,6 @@
-//! Builds test programs and prints where they are, to run one by hand: `lwp-corpus [GROUP/NAME]...`; or
-//! prints the assembly of a random case: `lwp-corpus random NUMBER`, or `random-clocks` or
-//! `random-models`.
+//! Builds test programs and prints where they are, to run one by hand: `lwp-corpus
+//! [GROUP/NAME]...`; or prints the assembly of a random case: `lwp-corpus random NUMBER`, or
+//! `random-clocks` or `random-models`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_tests::asm_random::{Events, random_program};

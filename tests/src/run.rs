@@ -23,7 +23,7 @@ pub struct Job {
     pub stdin: Vec<u8>,
     /// Time limit; a run that exceeds it has failed.
     pub timeout: Duration,
-    /// Whether the environment is exactly `env`, without the minimal one and the mark of the run.
+    /// True if the environment is exactly `env`, without the minimal one and the mark of the run.
     pub bare_env: bool,
 }
 
@@ -100,8 +100,8 @@ impl Job {
 
     /// Runs the command with `work` as current folder; captured streams go to `capture`.
     ///
-    /// Output goes to files and not to pipes: a stray grandchild that keeps a pipe open must not make
-    /// the harness hang.
+    /// Output goes to files and not to pipes: a stray grandchild that keeps a pipe open must not
+    /// make the harness hang.
     ///
     /// # Panics
     ///
@@ -138,14 +138,15 @@ impl Job {
             command.env(MARK, mark);
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        // SAFETY: the closure makes one system call, which is async-signal-safe and has no pointers.
+        // SAFETY: the closure makes one system call, which is async-signal-safe and has no
+        // pointers.
         unsafe { command.pre_exec(close_inherited) };
         command
     }
 }
 
-/// Whether the kernel executes the program `path` at all, laid out without randomisation. (execvp, which
-/// [`Command`] uses, would try it as a script.)
+/// Returns whether the kernel executes the program `path` at all, laid out without randomisation.
+/// (execvp, which [`Command`] uses, would try it as a script.)
 ///
 /// # Panics
 ///
@@ -171,8 +172,8 @@ pub fn kernel_executes(path: &Path) -> bool {
     true
 }
 
-/// Marks every descriptor but the standard ones close-on-exec: what the caller of the harness left open
-/// is not part of a test.
+/// Marks every descriptor but the standard ones close-on-exec: what the caller of the harness left
+/// open is not part of a test.
 fn close_inherited() -> std::io::Result<()> {
     // SAFETY: close_range takes no pointers; descriptors only get a flag.
     let result = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
@@ -258,7 +259,8 @@ fn marked(mark: &str) -> Vec<i32> {
     pids.filter(has_mark).filter(|pid| !is_saver(*pid)).collect()
 }
 
-/// Whether a process is one that lwp leaves behind, which fills the cache and ends by itself.
+/// Returns whether a process is one that lwp leaves behind, which fills the cache and ends by
+/// itself.
 fn is_saver(pid: i32) -> bool {
     fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"lwp-save\n")
 }

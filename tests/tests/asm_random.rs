@@ -96,7 +96,7 @@ fn check_on(
     assert!(faults.is_empty(), "\n{faults}");
 }
 
-/// Whether a case recorded: something lies in its ring.
+/// Returns whether a case recorded: something lies in its ring.
 fn moved(shown: &[u8]) -> bool {
     shown[192..192 + 4096].iter().any(|byte| *byte != 0)
 }
@@ -107,7 +107,8 @@ fn random_programs_record_the_same() {
     check(Events::Facts, &[]);
 }
 
-/// The whole processor is shown, not a fixed one: translated code looks at the masks of XSAVE and XRSTOR.
+/// The whole processor is shown, not a fixed one: translated code looks at the masks of XSAVE and
+/// XRSTOR.
 #[test]
 fn random_programs_record_the_same_where_the_whole_processor_is_shown() {
     // Records name the processor that the program ran on: the reference's is always the first.

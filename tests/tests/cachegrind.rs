@@ -1,13 +1,13 @@
-//! The cache model against cachegrind, on the same program with the same geometry: the same number of
-//! loads miss the first level, and the same number go to memory.
+//! The cache model against cachegrind, on the same program with the same geometry: the same number
+//! of loads miss the first level, and the same number go to memory.
 //!
-//! Both take least-recently-used lines, allocate on stores, count an access across two lines once, and
-//! count a read-modify-write as a load. They differ where the program is made not to go: cachegrind lets
-//! instructions share the last level, and looks a line up there at every miss of the first level where
-//! this model has a second level between; neither shows while nothing is evicted from the last level.
-//! And of a load across two lines that both miss, cachegrind takes the worse, a record the lower address:
-//! where the lower line came from a nearer level the record says so. The last levels are therefore
-//! compared without such loads.
+//! Both take least-recently-used lines, allocate on stores, count an access across two lines once,
+//! and count a read-modify-write as a load. They differ where the program is made not to go:
+//! cachegrind lets instructions share the last level, and looks a line up there at every miss of
+//! the first level where this model has a second level between; neither shows while nothing is
+//! evicted from the last level. And of a load across two lines that both miss, cachegrind takes the
+//! worse, a record the lower address: where the lower line came from a nearer level the record says
+//! so. The last levels are therefore compared without such loads.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_tests::asm::run;

@@ -163,8 +163,8 @@ fn stepcount_is_right_about_known_programs() {
     assert_eq!(strings["conditional-taken"], 49);
 }
 
-/// Counts are corrected for the rest of a block that a signal cuts off: however many signals come, each
-/// adds its handler and nothing else.
+/// Counts are corrected for the rest of a block that a signal cuts off: however many signals come,
+/// each adds its handler and nothing else.
 #[test]
 fn asynchronous_signals_add_only_their_handlers() {
     let executable = &compile("counts/interrupted")[0];
@@ -185,8 +185,8 @@ fn asynchronous_signals_add_only_their_handlers() {
     assert!(most >= 10, "only {most} signals came");
 }
 
-/// Twenty runs of twenty, in the run's own translation and from the cache: small programs, threads that run
-/// at the same time, and an interpreter.
+/// Twenty runs of twenty, in the run's own translation and from the cache: small programs, threads
+/// that run at the same time, and an interpreter.
 #[test]
 fn twenty_runs_of_twenty_agree() {
     let mut commands: Vec<Command> = Vec::new();

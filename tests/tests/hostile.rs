@@ -1,5 +1,5 @@
-//! Files that no linker has made, and bytes that no compiler has: each must end on the virtual CPU as it
-//! does natively, and neither hang nor crash lwp.
+//! Files that no linker has made, and bytes that no compiler has: each must end on the virtual CPU
+//! as it does natively, and neither hang nor crash lwp.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_testkit::files::{copy_program, write_program};

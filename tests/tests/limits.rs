@@ -1,5 +1,5 @@
-//! Where the program or the machine is short of something: native behaviour or a clear error, and never a
-//! hang.
+//! Where the program or the machine is short of something: native behaviour or a clear error, and
+//! never a hang.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_testkit::files::{copy_program, write_program};
@@ -131,8 +131,8 @@ fn lwp_s_own_limits_are_named() {
     }
 }
 
-/// A core dump is the program's: nothing of the virtual CPU's is in it, be it mapped at first or later, in a program or
-/// in a copy that fork has made.
+/// A core dump is the program's: nothing of the virtual CPU's is in it, be it mapped at first or
+/// later, in a program or in a copy that fork has made.
 #[test]
 fn core_dumps_hold_the_program_alone() {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -250,7 +250,8 @@ fn is_root() -> bool {
 const WHO: &str = "#include <stdio.h>\n#include <unistd.h>\n#include <sys/auxv.h>\n\
     int main(void){printf(\"%d %d %lu\\n\",getuid(),geteuid(),getauxval(AT_SECURE));return 6;}";
 
-/// A program that prints its user ids, set-user-id of user 54322, in a folder that everybody may enter.
+/// A program that prints its user ids, set-user-id of user 54322, in a folder that everybody may
+/// enter.
 fn set_user_id(dir: &Path) -> PathBuf {
     let program = static_program(dir, "who", WHO);
     std::os::unix::fs::chown(&program, Some(54322), None).expect("chown");
@@ -259,9 +260,9 @@ fn set_user_id(dir: &Path) -> PathBuf {
     program
 }
 
-/// The kernel gives a traced program no privileges that its tracer lacks. Where the tracer has them, the
-/// program gets them, and runs natively where it cannot reach lwp's memory as another user; then it is
-/// named. Either way its exit code is lwp's.
+/// The kernel gives a traced program no privileges that its tracer lacks. Where the tracer has
+/// them, the program gets them, and runs natively where it cannot reach lwp's memory as another
+/// user; then it is named. Either way its exit code is lwp's.
 #[test]
 fn set_user_id_programs() {
     if !is_root() || find_tool("setpriv").is_none() {
@@ -357,8 +358,8 @@ fn programs_of_32_bits() {
     }
 }
 
-/// Counts and output with arenas of this many bytes. The current folder `work`, which must be empty, and
-/// the length of the environment are the same each time, because counts depend on them.
+/// Counts and output with arenas of this many bytes. The current folder `work`, which must be
+/// empty, and the length of the environment are the same each time, because counts depend on them.
 fn counts_with_arenas(
     work: &Path,
     bytes: u64,

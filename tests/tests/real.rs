@@ -1,5 +1,5 @@
-//! Installed programs, natively and on the virtual CPU. Each test is skipped, and says so, where its
-//! program is missing.
+//! Installed programs, natively and on the virtual CPU. Each test is skipped, and says so, where
+//! its program is missing.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_tests::{Comparison, End, find_tool};

@@ -1,5 +1,6 @@
-//! Programs that profile themselves, in C and in Rust: on the reference runner, on a second processor if
-//! there is one, and natively, where they must say that there is no LWP and not die of it.
+//! Programs that profile themselves, in C and in Rust: on the reference runner, on a second
+//! processor if there is one, and natively, where they must say that there is no LWP and not die of
+//! it.
 
 use lwp_tests::asm::{SecondRunner, run};
 use lwp_tests::{End, Outcome, TempDir, lwp_binary};
@@ -53,7 +54,7 @@ fn profiled(program: &Path, arguments: &[&str], dir: &Path) -> String {
     printed.swap_remove(0)
 }
 
-/// Whether this machine has LWP itself.
+/// Returns whether this machine has LWP itself.
 fn host_has_lwp(dir: &Path) -> bool {
     let program = compile("gcc", &["-std=c11"], "tests/lwp/layout.c", dir);
     run(vec![program.into_os_string()], dir).end == End::Code(0)
@@ -113,8 +114,8 @@ fn lwp_spec_10_the_published_sequence() {
     }
 }
 
-/// A 32-bit program on the reference, which is not on the virtual CPU: nine entries, four and five. Skipped where the
-/// compiler makes none.
+/// A 32-bit program on the reference, which is not on the virtual CPU: nine entries, four and five.
+/// Skipped where the compiler makes none.
 ///
 /// Spec: LWP §5.2, §10
 #[test]
@@ -181,7 +182,8 @@ fn lwp_spec_4_2_what_retires_is_counted_once_however_often_signals_interrupt() {
         let stderr = String::from_utf8_lossy(&outcome.stderr);
         assert_eq!(outcome.end, End::Code(0), "every {every} microseconds: {stderr}");
     }
-    // Where branches are written down, it is the host that takes them in before a handler is called.
+    // Where branches are written down, it is the host that takes them in before a handler is
+    // called.
     for every in ["190", "410", "730"] {
         let options = ["--cpu", "full", "--deterministic", "--predictor", "zen4"];
         let outcome = on_virtual_cpu(&options, &program, &["4", "0", every], dir.path());
@@ -190,7 +192,8 @@ fn lwp_spec_4_2_what_retires_is_counted_once_however_often_signals_interrupt() {
     }
 }
 
-/// What nobody should do while LWP is on leaves what it leaves on the reference, and hurts nobody else.
+/// What nobody should do while LWP is on leaves what it leaves on the reference, and hurts nobody
+/// else.
 ///
 /// Spec: LWP §5.3, §5.4, §6.1, §6.2, §6.4
 #[test]
@@ -217,7 +220,8 @@ fn on_virtual_cpu(options: &[&str], program: &Path, arguments: &[&str], dir: &Pa
     run(command, dir)
 }
 
-/// Clocks without stalls follow from instructions, by the routine that executes SLWPCB as by the host.
+/// Clocks without stalls follow from instructions, by the routine that executes SLWPCB as by the
+/// host.
 ///
 /// Spec: LWP §4.2, §5.4
 #[test]
@@ -282,7 +286,8 @@ fn lwp_spec_6_2_threads_begin_profiles_together() {
     }
 }
 
-/// Code gigabytes apart, in an address space whose first 2 GiB the program keeps for itself: no profile is lost.
+/// Code gigabytes apart, in an address space whose first 2 GiB the program keeps for itself: no
+/// profile is lost.
 ///
 /// Spec: LWP §5.3
 #[test]
@@ -299,7 +304,8 @@ fn lwp_spec_5_3_profiles_of_code_that_lies_far_apart() {
     assert_eq!(printed, "10 10 10 10 10 of 50\n", "{outcome:?}");
 }
 
-/// Records say on which processor the thread was, wherever it is moved; where runs are to repeat they say 0.
+/// Records say on which processor the thread was, wherever it is moved; where runs are to repeat
+/// they say 0.
 ///
 /// Spec: LWP §4.1
 #[test]

@@ -1,5 +1,6 @@
-//! Programs for Windows, under Wine: a PE that profiles itself has Lightweight Profiling under `lwp run`, and ends as
-//! natively where it has not. Skipped, and said so, where Wine or the compiler is missing.
+//! Programs for Windows, under Wine: a PE that profiles itself has Lightweight Profiling under `lwp
+//! run`, and ends as natively where it has not. Skipped, and said so, where Wine or the compiler is
+//! missing.
 
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
@@ -111,7 +112,8 @@ fn lines(outcome: &Outcome) -> Vec<String> {
     String::from_utf8_lossy(&outcome.stdout).lines().map(str::to_owned).collect()
 }
 
-/// Wine reserves most of the first 2 GiB, and spreads code over 9: the side for threads with a profile finds its place.
+/// Wine reserves most of the first 2 GiB, and spreads code over 9: the side for threads with a
+/// profile finds its place.
 ///
 /// Spec: LWP §10
 #[test]

@@ -1,7 +1,8 @@
-//! A program that decides itself when `cputrack` counts it: the idiom of `cpc_disable` and `cpc_enable`.
+//! A program that decides itself when `cputrack` counts it: the idiom of `cpc_disable` and
+//! `cpc_enable`.
 //!
-//! It computes for 60 ms while its counters stand still, then for 20 ms while they run, in each of two
-//! threads after one another. Natively it says that there are no counters.
+//! It computes for 60 ms while its counters stand still, then for 20 ms while they run, in each of
+//! two threads after one another. Natively it says that there are no counters.
 //!
 //! ```sh
 //! cputrack -T 0 -c task-clock target/debug/examples/pausing

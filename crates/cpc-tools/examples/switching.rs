@@ -1,5 +1,5 @@
-//! A program whose counted work is the same in every run: each of two threads goes around a loop a million times
-//! while its counters run, and as often as it is told while they stand still.
+//! A program whose counted work is the same in every run: each of two threads goes around a loop a
+//! million times while its counters run, and as often as it is told while they stand still.
 //!
 //! ```sh
 //! cputrack --lwp -T 0 -c instructions target/debug/examples/switching 5000000

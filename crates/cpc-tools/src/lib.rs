@@ -1,8 +1,8 @@
 //! The commands `cputrack` and `cpustat`, after those of Solaris.
 //!
-//! `cputrack` counts the events of one program's threads, `cpustat` those of whole processors. Both are
-//! clients of the library `cpc`; `cputrack --lwp` counts on the virtual CPU instead, which needs no
-//! hardware.
+//! `cputrack` counts the events of one program's threads, `cpustat` those of whole processors. Both
+//! are clients of the library `cpc`; `cputrack --lwp` counts on the virtual CPU instead, which
+//! needs no hardware.
 #![forbid(unsafe_code)]
 
 pub mod failure;

@@ -44,12 +44,12 @@ impl Output {
         }
     }
 
-    /// Whether a row could not be written: nobody reads any more, or the disk is full.
+    /// Returns whether a row could not be written: nobody reads any more, or the disk is full.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Whether every row was written, as far as somebody wanted to read it.
+    /// Returns whether every row was written, as far as somebody wanted to read it.
     pub fn finish(&self) -> Result<(), Failure> {
         match &self.broken {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -11,8 +11,8 @@ pub struct Columns {
     pub pid: bool,
     /// Clock cycles while counting.
     pub tsc: bool,
-    /// What rows of `cpustat` are about instead of processors; how many processors that are has a column
-    /// too.
+    /// What rows of `cpustat` are about instead of processors; how many processors that are has a
+    /// column too.
     pub group: Option<&'static str>,
 }
 

@@ -16,8 +16,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Assigns counters: the one asked for, or the first behind those used so far that can count the
-    /// event, so that columns follow the text.
+    /// Assigns counters: the one asked for, or the first behind those used so far that can count
+    /// the event, so that columns follow the text.
     pub fn new(cpc: &Cpc, text: &str) -> Result<Self, Failure> {
         let attributes = cpc.attributes(Walk::CPC);
         let spec = Spec::parse(text, &attributes)?;
@@ -97,7 +97,7 @@ impl Template {
         Self { text: text.to_owned(), pics: Vec::new(), requests: Vec::new() }
     }
 
-    /// Whether nothing is counted in user mode.
+    /// Returns whether nothing is counted in user mode.
     pub fn is_system_only(&self) -> bool {
         self.requests.iter().all(|request| !request.flags.contains(RequestFlags::COUNT_USER))
     }

@@ -25,7 +25,7 @@ impl Interrupted {
         Ok(interrupted)
     }
 
-    /// Whether one came.
+    /// Returns whether one came.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

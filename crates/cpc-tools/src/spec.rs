@@ -1,8 +1,9 @@
 //! Specifications of events, as both commands take them after `-c`:
 //! `[picN=]event[,attribute[N][=value]]...[,[picN=]event...]...`
 //!
-//! Attributes, `sys` and `nouser` belong to all events of the specification, or, with a number behind
-//! the name, to the one on that counter. Commas inside `pmu/terms/` are part of the event's name.
+//! Attributes, `sys` and `nouser` belong to all events of the specification, or, with a number
+//! behind the name, to the one on that counter. Commas inside `pmu/terms/` are part of the event's
+//! name.
 
 use crate::failure::Failure;
 

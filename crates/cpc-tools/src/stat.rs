@@ -157,8 +157,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Adds a sample up and prints it as soon as those of all processors are there. `at` is the time in
-    /// seconds since 1970.
+    /// Adds a sample up and prints it as soon as those of all processors are there. `at` is the
+    /// time in seconds since 1970.
     fn sampled(&mut self, sampled: Sampled, at: i64) -> Result<(), Failure> {
         self.table.add(&sampled);
         if sampled.partial {

@@ -121,7 +121,8 @@ fn a_signal_ends_it_with_the_totals() {
         return;
     }
     for signal in ["-TERM", "-INT"] {
-        // Whoever started the tests may ignore signals, as a shell does for what it starts in the background.
+        // Whoever started the tests may ignore signals, as a shell does for what it starts in the
+        // background.
         let mut command = Command::new("env");
         command
             .args(["--default-signal", CPUSTAT, "-c", "cpu-clock,sys", "0.05"])

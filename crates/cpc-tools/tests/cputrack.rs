@@ -282,7 +282,8 @@ fn signals_end_a_run_with_its_totals() {
     for signal in ["-TERM", "-INT", "-HUP", "-QUIT"] {
         let target = Killed(Command::new("sleep").arg("100").spawn().unwrap());
         let pid = target.0.id().to_string();
-        // Whoever started the tests may ignore signals, as a shell does for what it starts in the background.
+        // Whoever started the tests may ignore signals, as a shell does for what it starts in the
+        // background.
         let mut track = Command::new("env");
         track.args(["--default-signal", CPUTRACK, "-T", "0.02", "-c", "task-clock", "-p", &pid]);
         let mut track = Killed(track.stdout(Stdio::piped()).spawn().unwrap());
@@ -414,7 +415,8 @@ fn pausing() -> PathBuf {
     folder.join("examples/pausing")
 }
 
-/// A program switches the counters that have been bound to its threads, and only while there are some.
+/// A program switches the counters that have been bound to its threads, and only while there are
+/// some.
 #[test]
 fn programs_switch_their_counters() {
     let program = pausing();
@@ -444,7 +446,8 @@ fn programs_switch_their_counters_on_the_virtual_cpu() {
         };
         let (none, much) = (counted("0"), counted("3000000"));
         for (few, many) in none.iter().flatten().zip(much.iter().flatten()) {
-            // A million turns count. What differs is how often a library looks, not three million turns.
+            // A million turns count. What differs is how often a library looks, not three million
+            // turns.
             assert!(*few > 1_000_000 && few.abs_diff(*many) < 100_000, "{none:?} {much:?}");
         }
     }
@@ -578,7 +581,8 @@ fn the_virtual_cpu_tells_the_same_story() {
         let here = rows(&["--lwp", "-efvn", "-T", period, "-c", "instructions", program]);
         told = story(&here);
         told.retain(|line| !line.contains("tick"));
-        // Who joins a thread may be on before its end is noticed: only each LWP's own order is sure.
+        // Who joins a thread may be on before its end is noticed: only each LWP's own order is
+        // sure.
         told.sort_by_key(|line| line[..3].to_owned());
         let mut expected = expected;
         expected.sort_by_key(|line| &line[..3]);

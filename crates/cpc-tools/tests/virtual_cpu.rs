@@ -1,5 +1,5 @@
-//! `cputrack --lwp` against the virtual CPU itself. A test program of its own: the virtual CPU waits for
-//! every child of its process.
+//! `cputrack --lwp` against the virtual CPU itself. A test program of its own: the virtual CPU
+//! waits for every child of its process.
 
 use std::process::Command;
 

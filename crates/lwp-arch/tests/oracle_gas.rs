@@ -1,7 +1,8 @@
 //! The encoder against the GNU assembler.
 //!
-//! Needs `as` and `objcopy`; where they are missing the tests say so and pass. Blind spot: gas chooses
-//! one encoding per form, so forms that only a disassembler sees are left to `oracle_iced.rs`.
+//! Needs `as` and `objcopy`; where they are missing the tests say so and pass. Blind spot: gas
+//! chooses one encoding per form, so forms that only a disassembler sees are left to
+//! `oracle_iced.rs`.
 #![allow(clippy::print_stdout, reason = "tests say what they skip, and why")]
 
 use std::fmt::Write as _;
@@ -96,7 +97,8 @@ fn text(instruction: &Instruction) -> String {
                 Rm::Register(r) => register(*r, 32),
                 Rm::Memory(m) => memory(m),
             };
-            // Signed, because gas refuses a 64-bit form whose immediate does not fit a signed dword.
+            // Signed, because gas refuses a 64-bit form whose immediate does not fit a signed
+            // dword.
             format!("{name} ${},{data1},{}", flags.cast_signed(), register(*data2, bits))
         }
     }
@@ -134,7 +136,8 @@ fn memories(code: CodeSize, address_size: AddressSize) -> Vec<Memory> {
             continue;
         }
         for base in registers(code).map(Base::Register).map(Some).chain([None]) {
-            // The text of a lone displacement does not show its address size; gas takes the default.
+            // The text of a lone displacement does not show its address size; gas takes the
+            // default.
             if base.is_some() || address_size == default_address_size(code) {
                 all.push(plain(base, None, displacement));
             }

@@ -1,8 +1,8 @@
 //! The decoder and the encoder against iced-x86.
 //!
-//! Blind spots of this oracle, covered elsewhere: iced reports every undefined form as "invalid" without
-//! saying why (`insn::decode` has a case per reason), and it does not tell an instruction of more than
-//! 15 bytes from an undefined one.
+//! Blind spots of this oracle, covered elsewhere: iced reports every undefined form as "invalid"
+//! without saying why (`insn::decode` has a case per reason), and it does not tell an instruction
+//! of more than 15 bytes from an undefined one.
 
 use iced_x86::CodeSize::Code64 as CodeSize64;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction as Iced, OpKind, Register};

@@ -15,8 +15,8 @@ pub struct Bench {
     results: Results,
 }
 
-/// The number of times that a benchmark is measured. Work of the first time, such as resolving a library function, is
-/// not part of what it costs.
+/// The number of times that a benchmark is measured. Work of the first time, such as resolving a
+/// library function, is not part of what it costs.
 const TIMES: usize = 3;
 
 impl Bench {
@@ -44,8 +44,8 @@ impl Bench {
         self.with(name, || (), |()| work());
     }
 
-    /// Measures `work` on what `set_up` makes, which is not counted itself. What `work` returns is dropped uncounted:
-    /// it returns its input where that is not to be counted either.
+    /// Measures `work` on what `set_up` makes, which is not counted itself. What `work` returns is
+    /// dropped uncounted: it returns its input where that is not to be counted either.
     pub fn with<I, R>(
         &mut self,
         name: &str,
@@ -72,7 +72,8 @@ impl Bench {
         print(&self.results.add(name, count, self.options.before.get(name).copied()));
     }
 
-    /// Measures `work` on each of `inputs`, as `name/INPUT`; `set_up` makes of an input what `work` takes.
+    /// Measures `work` on each of `inputs`, as `name/INPUT`; `set_up` makes of an input what `work`
+    /// takes.
     pub fn inputs<T: Display + Clone, I, R>(
         &mut self,
         name: &str,
@@ -85,8 +86,8 @@ impl Bench {
         }
     }
 
-    /// Keeps the results where that is asked for, and returns the program's exit code: 3 where a benchmark has grown
-    /// more than it may.
+    /// Keeps the results where that is asked for, and returns the program's exit code: 3 where a
+    /// benchmark has grown more than it may.
     pub fn finish(self) -> ExitCode {
         if self.options.list {
             return ExitCode::SUCCESS;

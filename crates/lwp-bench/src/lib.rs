@@ -1,8 +1,8 @@
 //! Benchmarks measured in instructions.
 //!
-//! A benchmark runs under `lwp`, which counts what it executes exactly: the same program, reading the same, counts the
-//! same in every run. A count needs no warm-up, no quiet machine and no statistics; one run tells a change of one
-//! instruction.
+//! A benchmark runs under `lwp`, which counts what it executes exactly: the same program, reading
+//! the same, counts the same in every run. A count needs no warm-up, no quiet machine and no
+//! statistics; one run tells a change of one instruction.
 //!
 //! ```no_run
 //! fn sorting(bench: &mut lwp_bench::Bench) {
@@ -24,7 +24,8 @@
 //! harness = false
 //! ```
 //!
-//! Run natively, as by `cargo bench`, it executes every benchmark once and says that nothing is counted.
+//! Run natively, as by `cargo bench`, it executes every benchmark once and says that nothing is
+//! counted.
 //!
 //! With feature `criterion`, module `criterion` measures benchmarks that are written for it.
 #![forbid(unsafe_code)]

@@ -11,13 +11,14 @@ use crate::counter::{NOT_COUNTED, so_far};
 
 /// Instructions that the benchmark's thread executes.
 ///
-/// The loop around a benchmark is counted too, which is the same few instructions for each iteration.
+/// The loop around a benchmark is counted too, which is the same few instructions for each
+/// iteration.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Instructions;
 
-/// Criterion, measuring instructions. Every sample has one iteration, whatever the time it takes, after one that warms
-/// up: counts need no more, and are the same in every run.
+/// Criterion, measuring instructions. Every sample has one iteration, whatever the time it takes,
+/// after one that warms up: counts need no more, and are the same in every run.
 ///
 /// ```no_run
 /// # use criterion::{criterion_group, criterion_main, Criterion};
@@ -52,7 +53,8 @@ pub fn criterion() -> Criterion<Instructions> {
         .without_plots()
 }
 
-/// The place of results: `name` in cargo's target directory, which the program lies in, as `PROFILE/deps/PROGRAM`.
+/// The place of results: `name` in cargo's target directory, which the program lies in, as
+/// `PROFILE/deps/PROGRAM`.
 fn place(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     Some(program.ancestors().nth(3)?.join(name))

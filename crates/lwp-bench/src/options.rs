@@ -78,7 +78,7 @@ impl Options {
         Ok(Request::Run(options))
     }
 
-    /// Whether a benchmark is to be run.
+    /// Returns whether a benchmark is to be run.
     pub fn wants(&self, name: &str) -> bool {
         let fits =
             |filter: &String| if self.exact { filter == name } else { name.contains(&**filter) };

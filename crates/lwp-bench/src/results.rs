@@ -48,7 +48,7 @@ impl Results {
         line
     }
 
-    /// Whether there were benchmarks, and none could be counted.
+    /// Returns whether there were benchmarks, and none could be counted.
     pub fn is_uncounted(&self) -> bool {
         !self.counts.is_empty() && self.counts.iter().all(|(_, count)| count.is_none())
     }

@@ -1,5 +1,5 @@
-//! liblwp.so.1 as C programs see it: names, versions, header, manual, and a program for each scenario, on the
-//! virtual CPU and natively.
+//! liblwp.so.1 as C programs see it: names, versions, header, manual, and a program for each
+//! scenario, on the virtual CPU and natively.
 
 use std::env;
 use std::fs;
@@ -164,8 +164,8 @@ fn memcheck_has_nothing_to_report() {
     }
 }
 
-/// Functions that a program compiles while it runs are in the report by name, with exact counts; those of
-/// threads and children too.
+/// Functions that a program compiles while it runs are in the report by name, with exact counts;
+/// those of threads and children too.
 #[test]
 fn registered_code_is_reported_by_name() {
     let program = compile("cc", "-std=c99", "tests/jit.c", "jit");
@@ -267,7 +267,8 @@ fn the_headers_stand_alone() {
     }
 }
 
-/// The structure is as long as the library takes it to be, and its parts lie where it looks for them.
+/// The structure is as long as the library takes it to be, and its parts lie where it looks for
+/// them.
 #[test]
 fn the_options_are_laid_out_as_the_library_reads_them() {
     let source = folder().join("layout.c");
@@ -300,8 +301,8 @@ fn named(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What the script installs is found by pkg-config, and every function has a manual page there. It installs what
-/// was built: without libcpc that is this library alone.
+/// What the script installs is found by pkg-config, and every function has a manual page there. It
+/// installs what was built: without libcpc that is this library alone.
 #[test]
 fn what_is_installed_builds_a_client() {
     let prefix = folder().join("installed");

@@ -79,32 +79,32 @@ pub enum Command {
     Merge(MergeArgs),
     /// List the events that `lwp stat -e` counts
     List,
-    /// Do what perf would be asked to do: stat, record, report, script, list. Called by the name perf, as
-    /// by a link, lwp does the same
+    /// Do what perf would be asked to do: stat, record, report, script, list. Called by the name
+    /// perf, as by a link, lwp does the same
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Perf {
         /// perf's command and options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Keep the recordings of many machines and commits, ask them with SQL, compare them: what the program
-    /// lwp-fleet does, which is installed apart
+    /// Keep the recordings of many machines and commits, ask them with SQL, compare them: what the
+    /// program lwp-fleet does, which is installed apart
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Fleet {
         /// Command and options of lwp-fleet
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Do what `valgrind --tool=callgrind` would be asked to do, and write what it writes. Called by the name
-    /// valgrind, as by a link, lwp does the same
+    /// Do what `valgrind --tool=callgrind` would be asked to do, and write what it writes. Called
+    /// by the name valgrind, as by a link, lwp does the same
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Valgrind {
         /// valgrind's options, program and arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Show or empty the cache: translations, which make the second run of a program start faster, and the programs
-    /// and libraries that were recorded
+    /// Show or empty the cache: translations, which make the second run of a program start faster,
+    /// and the programs and libraries that were recorded
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Check what this machine allows, and say what to do about the rest
@@ -132,13 +132,14 @@ pub enum CacheCommand {
     Prune,
     /// Remove everything
     Clear,
-    /// Translate programs and their libraries ahead of time; the programs are not run, but their dynamic
-    /// linker is, to see what is mapped where
+    /// Translate programs and their libraries ahead of time; the programs are not run, but their
+    /// dynamic linker is, to see what is mapped where
     Warm {
         /// Dynamically linked programs.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Translate only what was executed when this exact recording was made, what was executed most first
+        /// Translate only what was executed when this exact recording was made, what was executed
+        /// most first
         #[arg(long, value_name = "RECORDING")]
         from: Option<PathBuf>,
     },
@@ -184,7 +185,8 @@ pub struct StatArgs {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub interval_print: Option<u64>,
 
-    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate cycles
+    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate
+    /// cycles
     #[arg(long, conflicts_with = "interval_print")]
     pub model: bool,
 
@@ -196,8 +198,8 @@ pub struct StatArgs {
     #[arg(long, overrides_with = "big_num")]
     pub no_big_num: bool,
 
-    /// Print what follows from counts beside them, such as branches in per cent of instructions, as is done
-    /// anyway
+    /// Print what follows from counts beside them, such as branches in per cent of instructions, as
+    /// is done anyway
     #[arg(long, overrides_with = "no_metric")]
     pub metric: bool,
 
@@ -241,8 +243,8 @@ pub struct MachineArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic")]
     pub seed: u64,
 
-    /// Under --deterministic a program begins with a fixed environment: PATH, HOME, LC_ALL and TZ. Add a variable
-    /// with this value, or with the one that it has here
+    /// Under --deterministic a program begins with a fixed environment: PATH, HOME, LC_ALL and TZ.
+    /// Add a variable with this value, or with the one that it has here
     #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic")]
     pub env: Vec<OsString>,
 
@@ -254,7 +256,8 @@ pub struct MachineArgs {
     #[arg(long)]
     pub aslr: bool,
 
-    /// Neither use nor keep translations from run to run (see `lwp cache`); nor keep recorded programs and libraries
+    /// Neither use nor keep translations from run to run (see `lwp cache`); nor keep recorded
+    /// programs and libraries
     #[arg(long)]
     pub no_cache: bool,
 
@@ -266,7 +269,8 @@ pub struct MachineArgs {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
 
-    /// Say more: why translations are not kept from run to run, what has made a run slow, and what a recording holds
+    /// Say more: why translations are not kept from run to run, what has made a run slow, and what
+    /// a recording holds
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -289,7 +293,8 @@ const FIXED_ENVIRONMENT: [(&str, &str); 4] = [
     ("TZ", "UTC0"),
 ];
 
-/// The fixed environment with the variables of `--env`; those are looked up with `ours` where they have no value.
+/// The fixed environment with the variables of `--env`; those are looked up with `ours` where they
+/// have no value.
 fn fixed_environment(
     added: &[OsString],
     ours: impl Fn(&OsStr) -> Option<OsString>,
@@ -463,8 +468,8 @@ fn say_why_not_kept(cache: Option<&Cache>) {
     }
 }
 
-/// Where translations are kept, unless in `dir`, and how much of them: `LWP_CACHE_LIMIT` bytes, with
-/// K, M or G for larger units. `None` where there is no place.
+/// Where translations are kept, unless in `dir`, and how much of them: `LWP_CACHE_LIMIT` bytes,
+/// with K, M or G for larger units. `None` where there is no place.
 pub fn cache(dir: Option<&Path>) -> Option<Cache> {
     let place = dir.map(Path::to_owned).or_else(lwp_vcpu::store::default_place)?;
     let limit = std::env::var("LWP_CACHE_LIMIT").ok().and_then(|text| bytes(&text));
@@ -513,8 +518,9 @@ pub fn parse() -> Result<CommandLine, Failure> {
     })
 }
 
-/// What a command line asks for that runs a program and is right: defining the other commands too takes longer
-/// than a short program runs. `None` for everything else, which the whole definition has words for.
+/// What a command line asks for that runs a program and is right: defining the other commands too
+/// takes longer than a short program runs. `None` for everything else, which the whole definition
+/// has words for.
 fn run_alone(words: &[OsString]) -> Option<Command> {
     match words.first()?.to_str()? {
         "stat" => arguments(words).map(Command::Stat),

@@ -1,7 +1,8 @@
-//! The store of builds: programs, libraries and their debug information by build id, for reports that are made when
-//! the files are others or gone.
+//! The store of builds: programs, libraries and their debug information by build id, for reports
+//! that are made when the files are others or gone.
 //!
-//! It lies beside the translations, in `builds`, one file each. What has not been used for longest goes first.
+//! It lies beside the translations, in `builds`, one file each. What has not been used for longest
+//! goes first.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -55,8 +56,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The user's store, made if it is missing; `None` where there is no place for one, or others may change it.
-    /// With `asks`, the servers of `DEBUGINFOD_URLS` are asked for what it lacks.
+    /// The user's store, made if it is missing; `None` where there is no place for one, or others
+    /// may change it. With `asks`, the servers of `DEBUGINFOD_URLS` are asked for what it lacks.
     pub fn of_user(asks: bool) -> Option<Self> {
         let place = lwp_vcpu::store::default_place()?;
         // Makes the directory, and looks at everybody who may write to a directory on the way.

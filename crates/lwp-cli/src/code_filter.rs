@@ -97,7 +97,7 @@ fn sign(text: &str) -> (&str, bool) {
     text.strip_prefix('!').map_or((text, false), |rest| (rest.trim_start(), true))
 }
 
-/// Whether `text` is meant as an address, or as none.
+/// Returns whether `text` is meant as an address, or as none.
 fn is_bound(text: &str) -> bool {
     text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit())
 }

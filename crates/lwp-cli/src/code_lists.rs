@@ -1,7 +1,9 @@
-//! Lists of the code that runtimes generate: where they are, what they say, and which of them are ours to remove.
+//! Lists of the code that runtimes generate: where they are, what they say, and which of them are
+//! ours to remove.
 //!
-//! A runtime writes `/tmp/perf-PID.map` where it sees `/tmp`, under the number that it has for itself: in a container
-//! both are others than here. So the directory is opened while the process lives, and read when it is gone.
+//! A runtime writes `/tmp/perf-PID.map` where it sees `/tmp`, under the number that it has for
+//! itself: in a container both are others than here. So the directory is opened while the process
+//! lives, and read when it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -58,7 +60,8 @@ impl CodeLists {
         }
     }
 
-    /// The names that process `pid` has given to its code, and lines as far as a jitdump file has them.
+    /// The names that process `pid` has given to its code, and lines as far as a jitdump file has
+    /// them.
     pub fn read(&self, pid: i32) -> JitDump {
         let mut all = JitDump::default();
         if let Some(text) = self.maps(pid).first().and_then(|path| read(path)) {
@@ -125,7 +128,8 @@ fn dumps(pid: i32) -> BTreeSet<PathBuf> {
     paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
 }
 
-/// The bytes of a file; `None` where there is none, or something else that a program has put in its place.
+/// The bytes of a file; `None` where there is none, or something else that a program has put in its
+/// place.
 fn read(path: &Path) -> Option<Vec<u8>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;

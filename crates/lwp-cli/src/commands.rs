@@ -78,7 +78,7 @@ pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resul
     Ok(Ending::SUCCESS)
 }
 
-/// Whether standard output took everything that somebody wanted to read.
+/// Returns whether standard output took everything that somebody wanted to read.
 fn printed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -15,7 +15,8 @@ use crate::profiles::{self, NameArgs};
 /// Which files are compared with which.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MapArgs {
-    /// Compare the program or library OLD of the recording from before with NEW; each is a path or the end of one
+    /// Compare the program or library OLD of the recording from before with NEW; each is a path or
+    /// the end of one
     #[arg(long = "map", value_name = "OLD=NEW")]
     pub maps: Vec<String>,
 }
@@ -53,8 +54,8 @@ impl MapArgs {
     }
 }
 
-/// Opens a recording that is to be compared. Renamed functions are known by their code: that of samples is wanted
-/// as a whole.
+/// Opens a recording that is to be compared. Renamed functions are known by their code: that of
+/// samples is wanted as a whole.
 pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
     let recording = profiles::read(path)?;
     Ok(profiles::resolve_whole(path, &recording, names))

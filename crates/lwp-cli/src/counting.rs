@@ -27,8 +27,8 @@ pub struct CountingArgs {
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<i32>,
 
-    /// Take over the process of the running thread TID and count that thread alone, until it ends; what it
-    /// starts is not followed. The process's other threads run on the virtual CPU too
+    /// Take over the process of the running thread TID and count that thread alone, until it ends;
+    /// what it starts is not followed. The process's other threads run on the virtual CPU too
     #[arg(short, long, value_name = "TID", conflicts_with = "pid")]
     pub tid: Option<i32>,
 
@@ -48,8 +48,8 @@ pub struct CountingArgs {
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
     pub delay: Option<i64>,
 
-    /// Count only where the program says so, from marker to marker: `lwp::count_start`, `<lwp_count.h>`, or
-    /// Valgrind's requests to callgrind
+    /// Count only where the program says so, from marker to marker: `lwp::count_start`,
+    /// `<lwp_count.h>`, or Valgrind's requests to callgrind
     #[arg(long)]
     pub marked: bool,
 
@@ -71,7 +71,8 @@ pub struct CountingArgs {
 }
 
 impl CountingArgs {
-    /// The configuration of the run: translated for counting, or for sampling, which counts by itself.
+    /// The configuration of the run: translated for counting, or for sampling, which counts by
+    /// itself.
     pub fn configuration(&self, plan: Plan) -> Result<Config, Failure> {
         if self.delay.is_some_and(|delay| delay < -1) {
             return Err(usage_error(
@@ -121,13 +122,13 @@ impl CountingArgs {
         }
     }
 
-    /// Whether what is counted runs already.
+    /// Returns whether what is counted runs already.
     pub fn attaches(&self) -> bool {
         self.pid.or(self.tid).is_some()
     }
 
-    /// Starts the clocks of `--delay` and, when attached, of `--timeout`: a launched program's timeout is
-    /// the virtual CPU's business, because it ends the program.
+    /// Starts the clocks of `--delay` and, when attached, of `--timeout`: a launched program's
+    /// timeout is the virtual CPU's business, because it ends the program.
     pub fn schedule(&self, requests: &Requests) -> Result<(), Failure> {
         let delay = self.delay.and_then(|ms| u64::try_from(ms).ok());
         let stop = self.machine.timeout().filter(|_| self.attaches());

@@ -1,7 +1,7 @@
 //! Which processes execute code that no file holds: whose lists of generated code are to be read.
 //!
-//! Processes that come of a fork share modules and blocks, and each is reported once, whichever process it
-//! is met in first. So it is by what a thread has executed that its process is known.
+//! Processes that come of a fork share modules and blocks, and each is reported once, whichever
+//! process it is met in first. So it is by what a thread has executed that its process is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,8 @@ impl Generating {
         self.blocks.extend(of_them.map(|block| block.id));
     }
 
-    /// Takes in what a thread has executed. Returns its process, if it is news that it generates code.
+    /// Takes in what a thread has executed. Returns its process, if it is news that it generates
+    /// code.
     pub fn thread(&mut self, thread: &vcpu::ThreadExecutions) -> Option<i32> {
         self.threads.insert(thread.serial, thread.pid);
         if self.modules.is_empty() || self.processes.contains(&thread.pid) {
@@ -93,7 +94,8 @@ mod tests {
         vcpu::ThreadExecutions { serial, pid, ..vcpu::ThreadExecutions::default() }
     }
 
-    /// A module of 7's is met in 7; 8 executes a block of it, 9 an instruction, 10 and 11 nothing of it.
+    /// A module of 7's is met in 7; 8 executes a block of it, 9 an instruction, 10 and 11 nothing
+    /// of it.
     #[test]
     fn every_process_that_executes_generated_code_is_known() {
         let mut generating = Generating::default();

@@ -6,7 +6,8 @@ use lwp_vcpu::{Addition, Language as Interpreted};
 /// A language whose runtime is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
-    /// CPython. Samples read its memory; exact recordings know its functions by the stubs that it makes for perf.
+    /// CPython. Samples read its memory; exact recordings know its functions by the stubs that it
+    /// makes for perf.
     Python,
     /// Node.
     Node,
@@ -78,7 +79,7 @@ impl Languages {
         }
     }
 
-    /// Whether `language` is looked at.
+    /// Returns whether `language` is looked at.
     pub fn has(&self, language: Language) -> bool {
         match self {
             Self::Auto => true,
@@ -102,7 +103,8 @@ impl Languages {
         all.filter(wanted).collect()
     }
 
-    /// What programs begin with for their code to have names, in an exact recording or one of samples.
+    /// What programs begin with for their code to have names, in an exact recording or one of
+    /// samples.
     pub fn additions(&self, exact: bool) -> Vec<Addition> {
         let addition =
             |programs: &[&str], variables: &[(&str, &str)], arguments: &[&str]| Addition {
@@ -123,8 +125,8 @@ impl Languages {
             all.push(addition(&["node", "nodejs"], &options, &[]));
         }
         if self.has(Language::Java) {
-            // JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS do the same, and make Java print that they do. Older ones
-            // know not all of it, and pass it over.
+            // JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS do the same, and make Java print that they do.
+            // Older ones know not all of it, and pass it over.
             let options = [
                 "-XX:+IgnoreUnrecognizedVMOptions",
                 "-XX:+UnlockDiagnosticVMOptions",
@@ -164,7 +166,8 @@ const REMEDIES: [(&str, &str, &str); 11] = [
 /// Generated code without names is worth a word from this share of all events on, in hundredths.
 const WORTH: u64 = 5;
 
-/// What gives names to generated code that has none, where there is much of it and its runtime is known.
+/// What gives names to generated code that has none, where there is much of it and its runtime is
+/// known.
 pub fn advice(recording: &Recording, profile: &Profile) -> Option<String> {
     let (mut all, mut unnamed) = (0u64, 0u64);
     for sample in &profile.samples {
@@ -207,7 +210,7 @@ pub fn by_samples(recording: &Recording) -> Option<&'static str> {
     )
 }
 
-/// Whether a file is the runtime's: what comes behind its name is a version or nothing.
+/// Returns whether a file is the runtime's: what comes behind its name is a version or nothing.
 fn is_of(file: &str, runtime: &str) -> bool {
     file.strip_prefix(runtime).is_some_and(|rest| {
         rest.is_empty()

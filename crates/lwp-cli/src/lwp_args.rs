@@ -8,8 +8,8 @@ use crate::args::Cpu;
 /// Which LWP the processor has, and how its interrupt arrives.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LwpArgs {
-    /// Which of the two published forms of Lightweight Profiling the processor has; that of 2007 has all its events,
-    /// whatever --cpu says
+    /// Which of the two published forms of Lightweight Profiling the processor has; that of 2007
+    /// has all its events, whatever --cpu says
     #[arg(long, value_enum, value_name = "FORM", default_value = "final")]
     pub revision: Revision,
 
@@ -17,15 +17,16 @@ pub struct LwpArgs {
     #[arg(long, conflicts_with = "revision")]
     pub no_lwp: bool,
 
-    /// The events that the system lets programs count, separated by commas: values, instructions, branches,
-    /// dcache-misses, core-clocks, reference-clocks; none [default: all that the processor has]
+    /// The events that the system lets programs count, separated by commas: values, instructions,
+    /// branches, dcache-misses, core-clocks, reference-clocks; none [default: all that the
+    /// processor has]
     #[arg(id = "lwp_events", long = "lwp-events", value_name = "LIST", value_parser = events,
         conflicts_with = "no_lwp")]
     pub events: Option<EventFlags>,
 
-    /// What the threshold interrupt becomes: none; a signal's number, for the thread whose ring it is or,
-    /// with `:process`, for its process, sent only to a program that handles it; or `eventfd:FD`, one more on
-    /// the eventfd that the program has as descriptor FD
+    /// What the threshold interrupt becomes: none; a signal's number, for the thread whose ring it
+    /// is or, with `:process`, for its process, sent only to a program that handles it; or
+    /// `eventfd:FD`, one more on the eventfd that the program has as descriptor FD
     #[arg(
         long,
         value_name = "SIGNAL[:process]|eventfd:FD|none",
@@ -34,13 +35,14 @@ pub struct LwpArgs {
     )]
     pub interrupt: Option<Interrupt>,
 
-    /// The modelled data caches: family15h, zen4, generic, or SIZE/WAYS/LINE for each of up to three levels,
-    /// separated by commas, `memory` at the end if wanted, @CYCLES behind each for its latency
+    /// The modelled data caches: family15h, zen4, generic, or SIZE/WAYS/LINE for each of up to
+    /// three levels, separated by commas, `memory` at the end if wanted, @CYCLES behind each for
+    /// its latency
     #[arg(long, value_name = "CACHES", default_value = "generic", value_parser = caches)]
     pub cache: Option<Caches>,
 
-    /// The modelled machine whose branch predictor judges every branch: family15h, zen4, generic, or none;
-    /// where a program profiles itself, each branch then takes microseconds
+    /// The modelled machine whose branch predictor judges every branch: family15h, zen4, generic,
+    /// or none; where a program profiles itself, each branch then takes microseconds
     #[arg(long, value_name = "MACHINE", default_value = "none", value_parser = predictor)]
     pub predictor: Option<String>,
 
@@ -67,13 +69,13 @@ impl LwpArgs {
         self.cache.clone().unwrap_or_else(|| LwpConfig::default().caches)
     }
 
-    /// Whether the processor has the form of 2007.
+    /// Returns whether the processor has the form of 2007.
     pub fn is_of_2007(&self) -> bool {
         self.revision == Revision::Proposal
     }
 
-    /// The configuration that these options ask for. A program that is counted has LWP only if it was
-    /// asked for: what it does to find it would count too.
+    /// The configuration that these options ask for. A program that is counted has LWP only if it
+    /// was asked for: what it does to find it would count too.
     pub fn config(&self, cpu: Option<Cpu>, plan: Plan) -> Option<LwpConfig> {
         let asked = self.is_of_2007() || cpu.is_some_and(Cpu::names_lwp);
         if self.no_lwp || plan == Plan::Exact && !asked {

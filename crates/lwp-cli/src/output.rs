@@ -17,7 +17,8 @@ pub struct OutputArgs {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub color: When,
 
-    /// Print also on a terminal what otherwise goes through LWP_PAGER, or else PAGER, if one of them is set
+    /// Print also on a terminal what otherwise goes through LWP_PAGER, or else PAGER, if one of
+    /// them is set
     #[arg(long)]
     pub no_pager: bool,
 }
@@ -47,7 +48,8 @@ impl OutputArgs {
 
     /// Writes `text` to standard output, through the pager where that is a terminal.
     pub fn show(&self, text: &str) -> Result<(), Failure> {
-        // What colours stand around has been escaped by itself; of all the rest, no control character gets out.
+        // What colours stand around has been escaped by itself; of all the rest, no control
+        // character gets out.
         let text = match self.paint() {
             Paint::Ansi => escape::colored(text),
             Paint::Plain => escape::lines(text).into_owned(),
@@ -60,7 +62,7 @@ impl OutputArgs {
     }
 }
 
-/// Whether a terminal may have colours: <https://no-color.org>.
+/// Returns whether a terminal may have colours: <https://no-color.org>.
 fn wants_color(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     variable("NO_COLOR").is_none_or(|value| value.is_empty())
         && variable("TERM").is_none_or(|terminal| terminal != "dumb")

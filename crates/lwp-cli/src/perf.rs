@@ -140,7 +140,7 @@ const SCRIPT: &[Row] = &[
                                    Value::Needed,   Fate::Drop),
 ];
 
-/// Whether this process was called by perf's name.
+/// Returns whether this process was called by perf's name.
 pub fn is_called_so(name: Option<&OsStr>) -> bool {
     name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "perf")
 }

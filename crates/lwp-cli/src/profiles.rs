@@ -35,8 +35,8 @@ pub struct NameArgs {
     #[arg(long)]
     pub no_debuginfod: bool,
 
-    /// Show the evaluators of interpreted languages, as CPython's _PyEval_EvalFrameDefault, beside the functions
-    /// that they execute
+    /// Show the evaluators of interpreted languages, as CPython's _PyEval_EvalFrameDefault, beside
+    /// the functions that they execute
     #[arg(long)]
     pub no_fold: bool,
 }
@@ -92,13 +92,14 @@ pub fn resolve_whole(path: &Path, recording: &Recording, names: &NameArgs) -> Pr
     named(path, recording, &options)
 }
 
-/// The same with as much as is asked for; to tell only functions apart takes a fraction of the time.
+/// The same with as much as is asked for; to tell only functions apart takes a fraction of the
+/// time.
 pub fn resolve_to(detail: Detail, path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
     named(path, recording, &Options { detail, ..names.options() })
 }
 
-/// Reads a recording, finds its names, and the contexts of the event called `event`; of the first one if
-/// there is no name.
+/// Reads a recording, finds its names, and the contexts of the event called `event`; of the first
+/// one if there is no name.
 pub fn open_contexts(
     path: &Path,
     names: &NameArgs,

@@ -98,8 +98,8 @@ pub fn interpreter(file: &[u8]) -> Option<String> {
     String::from_utf8(path.strip_suffix(b"\0")?.to_vec()).ok()
 }
 
-/// The libraries that the dynamic linker would load for `program`, as far as it says so. The program is not
-/// run.
+/// The libraries that the dynamic linker would load for `program`, as far as it says so. The
+/// program is not run.
 pub fn libraries(program: &Path) -> Vec<PathBuf> {
     let linker = std::fs::read(program).ok().and_then(|bytes| interpreter(&bytes));
     // Others may do anything with the option.

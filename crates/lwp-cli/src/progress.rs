@@ -100,7 +100,8 @@ fn hide(place: Place) {
     });
 }
 
-/// One write, so that nothing of the program's comes in between. A terminal that is gone is no matter.
+/// One write, so that nothing of the program's comes in between. A terminal that is gone is no
+/// matter.
 fn write(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

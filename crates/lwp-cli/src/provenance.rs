@@ -112,7 +112,8 @@ impl Tree {
         hash(line.split(' ').next()?)
     }
 
-    /// Whether tracked files differ from the commit: git alone can tell. `None` where it is missing or takes too long.
+    /// Returns whether tracked files differ from the commit: git alone can tell. `None` where it is
+    /// missing or takes too long.
     fn is_dirty(&self) -> Option<bool> {
         let mut git = Command::new("git");
         git.arg("-C").arg(&self.root).args(["--no-optional-locks", "-c", "core.fsmonitor=false"]);

@@ -51,8 +51,9 @@ pub fn module(module: &vcpu::Module) -> RecordedModule {
     recorded
 }
 
-/// The file of a module, where its path leads to another one outside the process, or to none: in another root
-/// directory, or on a file system that only the process has mounted. It will not be found again.
+/// The file of a module, where its path leads to another one outside the process, or to none: in
+/// another root directory, or on a file system that only the process has mounted. It will not be
+/// found again.
 pub fn hidden_file(module: &vcpu::Module) -> Option<RecordedFile> {
     let inside = vcpu::path_in_process(module.pid, &module.path);
     let identity = |path: &Path| {

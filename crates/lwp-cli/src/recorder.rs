@@ -176,8 +176,8 @@ impl Recorder {
         Ok(Self { state: Arc::new(Mutex::new(state)) })
     }
 
-    /// Lets at most so many bytes of samples wait for the file: they are written before, when a thread ends,
-    /// and at every checkpoint.
+    /// Lets at most so many bytes of samples wait for the file: they are written before, when a
+    /// thread ends, and at every checkpoint.
     pub fn set_buffer(&self, bytes: usize) {
         self.state().buffer = bytes;
     }
@@ -264,7 +264,7 @@ impl Recorder {
 }
 
 impl State {
-    /// Whether everything could be written so far.
+    /// Returns whether everything could be written so far.
     fn result(&self) -> Result<(), Failure> {
         match &self.failure {
             None => Ok(()),
@@ -393,8 +393,8 @@ impl vcpu::Sink for Recorder {
 mod tests {
     use super::*;
 
-    /// Stacks of these addresses, innermost first, in turn; the recorded frames, outermost first, by
-    /// the index that each stack got.
+    /// Stacks of these addresses, innermost first, in turn; the recorded frames, outermost first,
+    /// by the index that each stack got.
     fn recorded(stacks: &[&[u64]]) -> Vec<Vec<u64>> {
         let mut samples = Samples::default();
         let mut all: Vec<RecordedFrame> = Vec::new();

@@ -29,7 +29,8 @@ pub enum CallGraph {
 }
 
 impl CallGraph {
-    /// From the text of `--call-graph`: perf's names, with perf's size of a copied stack behind `dwarf`.
+    /// From the text of `--call-graph`: perf's names, with perf's size of a copied stack behind
+    /// `dwarf`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, size) = text.split_once(',').map_or((text, None), |(name, it)| (name, Some(it)));
         let sized = size.is_none_or(|size| name == "dwarf" && size.parse::<u64>().is_ok());
@@ -78,7 +79,7 @@ impl Samplings {
         Ok(Self(out))
     }
 
-    /// Whether nothing is sampled.
+    /// Returns whether nothing is sampled.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,8 +1,8 @@
 //! What lwp does with signals sent to itself while a program runs.
 //!
-//! A terminal sends ^C and ^\ to the whole foreground job, so the program has them already: lwp only
-//! has to outlive it and print the counts. SIGTERM and SIGHUP sent to lwp alone ask for the end of
-//! the run; a second one ends lwp at once.
+//! A terminal sends ^C and ^\ to the whole foreground job, so the program has them already: lwp
+//! only has to outlive it and print the counts. SIGTERM and SIGHUP sent to lwp alone ask for the
+//! end of the run; a second one ends lwp at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ const ANSWERED: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
 pub struct Interrupted(Arc<AtomicBool>);
 
 impl Interrupted {
-    /// Whether a signal has asked for the end.
+    /// Returns whether a signal has asked for the end.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

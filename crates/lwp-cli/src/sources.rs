@@ -25,8 +25,8 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Files of a recording, or of this machine. Names that begin with the one part of a map are looked for
-    /// below the other.
+    /// Files of a recording, or of this machine. Names that begin with the one part of a map are
+    /// looked for below the other.
     pub fn new(maps: Vec<(String, PathBuf)>, kept: &'a [RecordedFile]) -> Self {
         Self { maps, kept, lines: HashMap::new(), rust: HashMap::new() }
     }
@@ -57,7 +57,8 @@ impl<'a> Files<'a> {
         Some(root.join(RUST_SRC).join(rest))
     }
 
-    /// Which of the files that were asked for are missing, and what to do about it; `None` where all were found.
+    /// Which of the files that were asked for are missing, and what to do about it; `None` where
+    /// all were found.
     pub fn missing(&self) -> Option<String> {
         let all = self.lines.iter().filter(|(file, lines)| lines.is_none() && !file.is_empty());
         let missing: BTreeSet<&str> = all.map(|(file, _)| file.as_str()).collect();

@@ -1,4 +1,5 @@
-//! The interactive view of a profile: a table to search, sort and open up, and the code of a function.
+//! The interactive view of a profile: a table to search, sort and open up, and the code of a
+//! function.
 
 mod app;
 mod branches;
@@ -23,8 +24,8 @@ pub struct Shown<'a> {
     pub input: &'a InputArgs,
 }
 
-/// The recording that was moved aside when this one was written. What is wrong with it is not said: the view has
-/// the terminal.
+/// The recording that was moved aside when this one was written. What is wrong with it is not said:
+/// the view has the terminal.
 fn older(input: &InputArgs) -> Option<Profile> {
     let mut path = input.input.clone().into_os_string();
     path.push(".old");
@@ -57,7 +58,7 @@ pub fn run(recording: &Recording, profile: &Profile, shown: Shown<'_>) -> Result
     result
 }
 
-/// Whether there is a terminal that an interactive view can be shown on.
+/// Returns whether there is a terminal that an interactive view can be shown on.
 pub fn interactive() -> bool {
     use std::io::IsTerminal;
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");

@@ -1,8 +1,8 @@
 //! Standing in for `valgrind --tool=callgrind`: `lwp valgrind …`, or lwp called by that name.
 //!
-//! Harnesses call callgrind with a handful of options. What has a meaning here is done; what changes neither counts nor
-//! files is taken and dropped; the rest is refused by name, because a harness must not take another number for the one
-//! it asked for.
+//! Harnesses call callgrind with a handful of options. What has a meaning here is done; what
+//! changes neither counts nor files is taken and dropped; the rest is refused by name, because a
+//! harness must not take another number for the one it asked for.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -166,7 +166,7 @@ dropped; others are refused. Client requests of callgrind's are obeyed.
     .to_owned()
 }
 
-/// Whether lwp was called by valgrind's name.
+/// Returns whether lwp was called by valgrind's name.
 pub fn is_called_so(name: Option<&OsStr>) -> bool {
     name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "valgrind")
 }
@@ -202,7 +202,7 @@ pub fn request(words: &[OsString]) -> Result<Request, Failure> {
     Ok(Request::Run(Box::new(options)))
 }
 
-/// Whether callgrind is asked for: valgrind's tool is memcheck where none is named.
+/// Returns whether callgrind is asked for: valgrind's tool is memcheck where none is named.
 fn right_tool(words: &[OsString]) -> Result<(), Failure> {
     let options = words.iter().map(|word| word.to_string_lossy().into_owned());
     let options = options.take_while(|word| word.starts_with('-') && word != "--");
@@ -282,7 +282,7 @@ impl Options {
         }
     }
 
-    /// Whether misses are counted: not every processor can watch the caches.
+    /// Returns whether misses are counted: not every processor can watch the caches.
     pub fn models_caches(&self) -> bool {
         self.caches && lwp_vcpu::can_watch_caches()
     }
@@ -301,7 +301,7 @@ impl Options {
         })
     }
 
-    /// Whether threads collect from their beginning.
+    /// Returns whether threads collect from their beginning.
     pub fn collects(&self) -> bool {
         self.collect.unwrap_or(self.toggle.is_empty())
     }

@@ -143,7 +143,8 @@ fn one_thread_is_recorded_until_it_ends() {
             let (dir, tid) = (dir.clone(), line.trim().to_owned());
             move || lwp(&dir, &[&["record", "-q", "--timeout", "60000", "-t", &tid], more].concat())
         });
-        // Once it is traced, and some time has passed, the thread is told to end; the other one goes on.
+        // Once it is traced, and some time has passed, the thread is told to end; the other one
+        // goes on.
         let status = format!("/proc/{}/status", program.0.id());
         let traced = || {
             let text = std::fs::read_to_string(&status).expect("status");

@@ -63,7 +63,8 @@ fn a_program_killed_while_it_starts_is_a_killed_program() {
     assert_eq!(met, 120, "every program was there to be killed");
 }
 
-/// A program that makes many children, and looks at its maker's memory, in kB, before and after most of them.
+/// A program that makes many children, and looks at its maker's memory, in kB, before and after
+/// most of them.
 const FORKS: &str = r#"
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-//! Benchmarks that read their own counts: crate lwp-bench, criterion, Google Benchmark and pytest. A test whose tool is
-//! missing is skipped and says so.
+//! Benchmarks that read their own counts: crate lwp-bench, criterion, Google Benchmark and pytest.
+//! A test whose tool is missing is skipped and says so.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]

@@ -1,4 +1,5 @@
-//! What a process on the virtual CPU can do to its host and to its neighbours: no more than without.
+//! What a process on the virtual CPU can do to its host and to its neighbours: no more than
+//! without.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]
@@ -29,7 +30,7 @@ fn attacked(how: &str) {
     }
 }
 
-/// Whether the test may give up privileges, because it has some.
+/// Returns whether the test may give up privileges, because it has some.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -159,7 +160,8 @@ fn a_thread_too_many_cannot_be_made_and_harms_nobody() {
     assert!(virtual_cpu.status.success() && said.is_empty(), "{said}");
 }
 
-/// Builds a program in a directory of its own that has as many threads at a time as it is told, if there is a compiler.
+/// Builds a program in a directory of its own that has as many threads at a time as it is told, if
+/// there is a compiler.
 fn many_threads(name: &str) -> Option<std::path::PathBuf> {
     let dir = fresh(name);
     let source = r#"

@@ -1,5 +1,6 @@
-//! The store of builds, and debuginfod: reports of programs that have changed since, and of stripped ones. The server
-//! is the test's own. A test whose tool is missing is skipped and says so.
+//! The store of builds, and debuginfod: reports of programs that have changed since, and of
+//! stripped ones. The server is the test's own. A test whose tool is missing is skipped and says
+//! so.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]
@@ -92,7 +93,8 @@ fn nothing_is_kept_unless_it_may_be() {
 /// What a server has been asked, in order.
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A server on this machine that answers with what `answer` makes of a path: a body, nothing (404), or no answer ever.
+/// A server on this machine that answers with what `answer` makes of a path: a body, nothing (404),
+/// or no answer ever.
 fn serve(answer: impl Fn(&str) -> Reply + Send + 'static) -> (String, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -133,7 +135,8 @@ enum Reply {
     Silence,
 }
 
-/// A stripped program that has been recorded, its debug information, and the path that a server has that under.
+/// A stripped program that has been recorded, its debug information, and the path that a server has
+/// that under.
 fn stripped(suite: &str) -> Option<(PathBuf, Vec<u8>, String)> {
     if !has("curl") || !has("strip") {
         return None;

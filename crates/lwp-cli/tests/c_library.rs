@@ -37,8 +37,8 @@ fn record_with(dir: &Path, library: &str, rounds: &str, recording: &str) {
     succeeds(dir, &[LWP, "record", "-q", "-o", recording, "--", "./program"]);
 }
 
-/// Another build of the C library is named, and what that means, by diff and gate; another build of any other
-/// library is only named.
+/// Another build of the C library is named, and what that means, by diff and gate; another build of
+/// any other library is only named.
 #[test]
 fn another_c_library_is_named_as_what_may_have_moved_counts() {
     if !has("gcc") {
@@ -66,8 +66,8 @@ fn another_c_library_is_named_as_what_may_have_moved_counts() {
     }
 }
 
-/// Counts of a deterministic run hold as far as the C library is the same: it says which one that is, once. What
-/// is not deterministic, or has no C library of its own, says nothing, nor does -q.
+/// Counts of a deterministic run hold as far as the C library is the same: it says which one that
+/// is, once. What is not deterministic, or has no C library of its own, says nothing, nor does -q.
 #[test]
 fn deterministic_recordings_say_which_c_library_their_counts_hold_for() {
     if !has("gcc") || !has("readelf") {

@@ -180,7 +180,8 @@ fn records_are_the_same_from_the_cache() {
         let warm = dir.lwp(&["run", path]);
         assert_eq!(text(&warm.stdout), text(&cold.stdout));
     };
-    // Once for threads without a profile, once for those with this one; what changed a moment ago is not kept.
+    // Once for threads without a profile, once for those with this one; what changed a moment ago
+    // is not kept.
     let deadline = Instant::now() + Duration::from_secs(20);
     while dir.cache("list").lines().filter(|line| line.ends_with(path)).count() < 2 {
         assert!(Instant::now() < deadline, "never kept: {}", dir.cache("list"));
@@ -194,7 +195,8 @@ fn records_are_the_same_from_the_cache() {
 #[test]
 fn runs_without_a_place_do_without() {
     let dir = Dir::new("none");
-    // A file in its place, a directory of others, no home, a relative one, a limit that nothing fits.
+    // A file in its place, a directory of others, no home, a relative one, a limit that nothing
+    // fits.
     let file = dir.0.join("file");
     fs::write(&file, "").unwrap();
     let open = dir.0.join("open");
@@ -323,7 +325,8 @@ fn a_changed_file_is_translated_anew() {
 #[test]
 fn a_module_is_kept_once_wherever_it_is_mapped() {
     let dir = Dir::new("aslr");
-    // How often the loader runs through its loops depends on the addresses; the shell's own loop does not.
+    // How often the loader runs through its loops depends on the addresses; the shell's own loop
+    // does not.
     let (_, counts) = dir.count(&["--no-cache"], &["sh", "-c", LOOP]);
     for run in 0..4 {
         let (again, random) = dir.count(&["--aslr"], &["sh", "-c", LOOP]);

@@ -1,5 +1,5 @@
-//! From where to where indirect calls went, in exact recordings: against callgrind, and where it is known
-//! beforehand. A test whose foreign tool is missing is skipped and says so.
+//! From where to where indirect calls went, in exact recordings: against callgrind, and where it is
+//! known beforehand. A test whose foreign tool is missing is skipped and says so.
 
 #[path = "shared/callgrind.rs"]
 mod callgrind;
@@ -48,8 +48,8 @@ fn recorded(dir: &Path, arguments: &[&str], format: &str) -> String {
     printed
 }
 
-/// Calls of the program's own functions in a file of callgrind's format: from others of them, and from
-/// `elsewhere`.
+/// Calls of the program's own functions in a file of callgrind's format: from others of them, and
+/// from `elsewhere`.
 fn edges_of(file: &Path) -> Edges {
     let mut names = Names::default();
     let mut name = |kind: char, text: &str| names.of(kind, text);
@@ -152,8 +152,8 @@ fn own(dir: &Path, function: &str, event: &str) -> u64 {
     rows.iter().filter(|row| row["sym"] == function).filter_map(|row| row["self"].as_u64()).sum()
 }
 
-/// The callers of functions with `part` in their names, with how often, where that is at least so many times:
-/// the linker and the start of the program call some too.
+/// The callers of functions with `part` in their names, with how often, where that is at least so
+/// many times: the linker and the start of the program call some too.
 fn callers(edges: &Edges, part: &str, least: u64) -> Vec<(String, u64)> {
     let to = edges.iter().filter(|((_, to), count)| to.contains(part) && **count >= least);
     to.map(|((from, _), count)| (from.clone(), *count)).collect()

@@ -1,5 +1,5 @@
-//! Which instructions become samples: of which code, at which intervals, with which stacks. The reference is
-//! the exact recording, which counts every one of them.
+//! Which instructions become samples: of which code, at which intervals, with which stacks. The
+//! reference is the exact recording, which counts every one of them.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]

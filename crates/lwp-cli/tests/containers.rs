@@ -1,6 +1,6 @@
-//! lwp where containers run it: under their filters, without privileges, on a read-only root, in namespaces of
-//! its own; and what it says where it cannot work. What the machine does not let a test set up is skipped, and
-//! said.
+//! lwp where containers run it: under their filters, without privileges, on a read-only root, in
+//! namespaces of its own; and what it says where it cannot work. What the machine does not let a
+//! test set up is skipped, and said.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]
@@ -19,8 +19,8 @@ fn fresh(name: &str) -> PathBuf {
     tools::fresh("containers", name)
 }
 
-/// Compiles what runs programs under a container's filter, as `contained`, and a program to be counted, as
-/// `program`, which needs nothing of the file system.
+/// Compiles what runs programs under a container's filter, as `contained`, and a program to be
+/// counted, as `program`, which needs nothing of the file system.
 fn filtered(name: &str) -> Option<PathBuf> {
     let dir = fresh(name);
     if !recorded::compile(&dir, "contained.c", &["-O1"]) {
@@ -46,7 +46,7 @@ fn succeeded(output: Output) -> Output {
     output
 }
 
-/// Whether a command that sets something up succeeds here.
+/// Returns whether a command that sets something up succeeds here.
 fn possible(dir: &Path, command: &[&str]) -> bool {
     let output = limited(dir, command).output().expect("timeout starts");
     if !output.status.success() {

@@ -1,4 +1,5 @@
-//! Names come from programs: whatever they hold, no command writes a character that a terminal would obey.
+//! Names come from programs: whatever they hold, no command writes a character that a terminal
+//! would obey.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use lwp_profile::{
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
 
-/// An attack by every way: escape sequences of both lengths, a title, a carriage return, a new line, delete, marks
-/// that turn a line round, separators.
+/// An attack by every way: escape sequences of both lengths, a title, a carriage return, a new
+/// line, delete, marks that turn a line round, separators.
 const BAD: &str =
     "\u{1b}]0;pwn\u{7}\u{1b}[31m\r\u{8}\u{7f}\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\nrow";
 
@@ -27,7 +28,8 @@ fn folder(name: &str) -> PathBuf {
     dir
 }
 
-/// Fails where `bytes` hold anything that a terminal obeys, or a line that only a name can have begun.
+/// Fails where `bytes` hold anything that a terminal obeys, or a line that only a name can have
+/// begun.
 fn assert_harmless(what: &str, bytes: &[u8]) {
     let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| panic!("{what}: no text"));
     let obeyed = |c: char| {

@@ -1,5 +1,5 @@
-//! Facts of recordings: the counts are those of the report, and two deterministic runs have the same. A test whose tool is
-//! missing is skipped and says so.
+//! Facts of recordings: the counts are those of the report, and two deterministic runs have the
+//! same. A test whose tool is missing is skipped and says so.
 
 #[path = "shared/recorded.rs"]
 mod recorded;

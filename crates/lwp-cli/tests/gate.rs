@@ -1,5 +1,5 @@
-//! Gates as teams use them: a baseline that is made and blessed, limits for parts, many benchmarks, and a verdict
-//! that is shown where the change is.
+//! Gates as teams use them: a baseline that is made and blessed, limits for parts, many benchmarks,
+//! and a verdict that is shown where the change is.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]

@@ -1,5 +1,5 @@
-//! Code that a program generates while it runs: counted, named by what the program says of it, and annotated
-//! from the bytes that were executed.
+//! Code that a program generates while it runs: counted, named by what the program says of it, and
+//! annotated from the bytes that were executed.
 
 #[path = "shared/recorded.rs"]
 mod recorded;

@@ -1,5 +1,5 @@
-//! Harnesses that call perf, with lwp in perf's place: what they measure and draw. A test whose harness is
-//! missing is skipped and says so; `tests/viewers.sh` installs them.
+//! Harnesses that call perf, with lwp in perf's place: what they measure and draw. A test whose
+//! harness is missing is skipped and says so; `tests/viewers.sh` installs them.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]
@@ -168,7 +168,8 @@ fn cargo_valgrind_is_told_which_tool_lwp_stands_in_for() {
     assert!(says.contains("help: give --tool=callgrind, or call valgrind itself"), "{says}");
 }
 
-/// The parts that a run of `tool` with the options of CodSpeed's runner leaves: what each is called, and instructions.
+/// The parts that a run of `tool` with the options of CodSpeed's runner leaves: what each is
+/// called, and instructions.
 fn codspeed_parts(dir: &Path, tool: &[&str], program: &str) -> Vec<(String, u64)> {
     let options = "--tool=callgrind -q --trace-children=yes --cache-sim=yes --I1=32768,8,64 --D1=32768,8,64 \
         --LL=8388608,16,64 --instr-atstart=no --collect-systime=nsec --compress-strings=no --combine-dumps=yes \

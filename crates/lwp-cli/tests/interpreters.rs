@@ -41,7 +41,8 @@ fn chain<'s>(stack: &'s Stack, language: &str) -> Vec<&'s str> {
     of_it.map(|frame| frame.function.rsplit("::").next().unwrap_or_default()).collect()
 }
 
-/// A chain of functions that stacks end with, and how many times the rounds of `light` called once it has.
+/// A chain of functions that stacks end with, and how many times the rounds of `light` called once
+/// it has.
 type Weight<'a> = (&'a [&'a str], f64);
 
 /// What must hold of the samples of `weights.*`: heavy has three times the rounds of light.
@@ -85,7 +86,8 @@ fn lines_are(
     assert!(seen, "{language}: {function} was not met");
 }
 
-/// The release that `command` says it is; says that the test is skipped where it is not one of `known`.
+/// The release that `command` says it is; says that the test is skipped where it is not one of
+/// `known`.
 fn is_known(command: &[&str], known: &[&str]) -> bool {
     let output = Command::new(command[0]).args(&command[1..]).output();
     let says = output.map(|output| text(&output.stdout).to_owned()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Functions of interpreted languages and of runtimes that generate code, with the real interpreters.
+//! Functions of interpreted languages and of runtimes that generate code, with the real
+//! interpreters.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/recorded.rs"]
@@ -24,7 +25,8 @@ fn program(name: &str) -> String {
     path.to_str().expect("path is text").to_owned()
 }
 
-/// CPython's interpreters on this machine, one of each release from 3.8 on: those in the path, and pyenv's.
+/// CPython's interpreters on this machine, one of each release from 3.8 on: those in the path, and
+/// pyenv's.
 fn pythons() -> BTreeMap<u32, String> {
     let mut candidates: Vec<PathBuf> = vec!["/usr/bin/python3".into(), "python3".into()];
     candidates.extend((8..=14).map(|minor| PathBuf::from(format!("python3.{minor}"))));
@@ -300,7 +302,8 @@ fn programs_that_are_no_runtime_see_nothing_of_it() {
     assert!(header.lines().any(|line| line == "# languages: auto"), "{header:.400}");
 }
 
-/// The map has the number that the process has for itself, and lies on a file system that is gone with it.
+/// The map has the number that the process has for itself, and lies on a file system that is gone
+/// with it.
 #[test]
 fn perf_maps_of_containers_are_found() {
     let dir = fresh("languages", "container");

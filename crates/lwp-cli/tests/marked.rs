@@ -67,7 +67,7 @@ fn counted(program: &Path, options: &[&str]) -> u64 {
     row.split(',').next().and_then(|number| number.parse().ok()).expect(&report)
 }
 
-/// Whether a stepped instruction is our own marker of this code.
+/// Returns whether a stepped instruction is our own marker of this code.
 fn is_marker(step: &stepped::Step, code: u8) -> bool {
     step.bytes[..7] == [0x0f, 0x1f, 0x80, b'L', b'W', b'P', code]
 }

@@ -16,7 +16,8 @@ fn fresh(name: &str) -> PathBuf {
     tools::fresh("merge", name)
 }
 
-/// Recordings `a`, `b` and `c` of different programs and of one program with different work, made with `options`.
+/// Recordings `a`, `b` and `c` of different programs and of one program with different work, made
+/// with `options`.
 fn three(dir: &Path, options: &[&str]) -> bool {
     if !compile(dir, "recursion.c", &["-O1"]) {
         return false;

@@ -1,5 +1,5 @@
-//! Modelled misses and estimated cycles: against patterns whose misses are known, and against callgrind. A test whose
-//! tool is missing is skipped and says so.
+//! Modelled misses and estimated cycles: against patterns whose misses are known, and against
+//! callgrind. A test whose tool is missing is skipped and says so.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]
@@ -89,7 +89,7 @@ fn compiled(name: &str, source: &str) -> Option<PathBuf> {
     Some(dir)
 }
 
-/// Whether this machine can watch caches; says so where it cannot.
+/// Returns whether this machine can watch caches; says so where it cannot.
 fn watches() -> bool {
     if !lwp_vcpu::can_watch_caches() {
         eprintln!("skipped: the processor lacks BMI2 or FSGSBASE");
@@ -162,8 +162,8 @@ const CACHES: [&str; 5] = [
     "--LL=1048576,16,64",
 ];
 
-/// The same numbers by callgrind and in its place. Theirs has the dynamic linker's own work in another order, an
-/// instruction cache in the last level, and a predictor with a history.
+/// The same numbers by callgrind and in its place. Theirs has the dynamic linker's own work in
+/// another order, an instruction cache in the last level, and a predictor with a history.
 #[test]
 fn estimates_are_close_to_callgrind_s() {
     for (name, source, option) in [

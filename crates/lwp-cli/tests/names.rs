@@ -1,5 +1,5 @@
-//! Names, lines and inlined functions, wherever the debug information is kept: they are those of a build that
-//! has everything in one file. A test whose tool is missing is skipped and says so.
+//! Names, lines and inlined functions, wherever the debug information is kept: they are those of a
+//! build that has everything in one file. A test whose tool is missing is skipped and says so.
 
 #[path = "shared/tools.rs"]
 mod tools;
@@ -22,8 +22,8 @@ fn run(dir: &Path, command: &[&str]) -> Output {
     output
 }
 
-/// The two sources, compiled with `flags` and linked as `program` in a directory of its own; `None` where there is
-/// no compiler.
+/// The two sources, compiled with `flags` and linked as `program` in a directory of its own; `None`
+/// where there is no compiler.
 fn built(name: &str, flags: &[&str]) -> Option<PathBuf> {
     if !has("g++") {
         return None;
@@ -40,7 +40,8 @@ fn built(name: &str, flags: &[&str]) -> Option<PathBuf> {
     Some(dir)
 }
 
-/// What was executed in the program, by function and line, inlined functions apart; and what lwp complained of.
+/// What was executed in the program, by function and line, inlined functions apart; and what lwp
+/// complained of.
 fn lines(dir: &Path, options: &[&str]) -> (Vec<Line>, String) {
     let keys = ["report", "--json", "--inline", "-s", "dso,sym,srcline"];
     let output = run(dir, &[&[LWP], &keys[..], options].concat());
@@ -160,7 +161,8 @@ fn package(dir: &Path, units: &[&str]) {
         for ((_, name), together) in COLUMNS.iter().zip(&mut sections) {
             let mut bytes = section(unit, name);
             match *name {
-                // Behind length, version, kind, size of addresses, and place of abbreviations: the unit's id.
+                // Behind length, version, kind, size of addresses, and place of abbreviations: the
+                // unit's id.
                 ".debug_info.dwo" => {
                     assert_eq!(bytes[6], 5, "a split compilation unit");
                     ids.push(u64::from_le_bytes(bytes[12..20].try_into().expect("id")));

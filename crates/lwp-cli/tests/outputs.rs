@@ -1,4 +1,5 @@
-//! Output that cannot be written, and threads that cannot be started: errors with a reason, never panics.
+//! Output that cannot be written, and threads that cannot be started: errors with a reason, never
+//! panics.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::fs::OpenOptions;
@@ -36,7 +37,7 @@ fn broken() -> Stdio {
     writer.into()
 }
 
-/// Whether a panic ended it: by a code, or by abort where panics do that.
+/// Returns whether a panic ended it: by a code, or by abort where panics do that.
 fn panicked(status: ExitStatus) -> bool {
     status.code() == Some(101) || status.signal() == Some(6)
 }

@@ -1,5 +1,5 @@
-//! Profiles of real programs: recorded, and held against what `lwp stat` and other tools say. A test
-//! whose foreign tool is missing is skipped and says so.
+//! Profiles of real programs: recorded, and held against what `lwp stat` and other tools say. A
+//! test whose foreign tool is missing is skipped and says so.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/callgrind.rs"]

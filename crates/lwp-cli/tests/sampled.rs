@@ -54,7 +54,7 @@ const CHAINS: [&[&str]; 10] = [
     &["main", "forks", "child_leaf"],
 ];
 
-/// Whether the program's own functions stand on each other as its source says.
+/// Returns whether the program's own functions stand on each other as its source says.
 fn is_possible(own: &[&str]) -> bool {
     if let ["main", "recursion", rest @ ..] = own {
         let turn = |(depth, name): (usize, &&str)| *name == ["even", "odd"][depth % 2];
@@ -125,7 +125,8 @@ fn equal_runs_have_equal_samples() {
     assert!(runs[0] == runs[1], "two runs differ");
 }
 
-/// Loads that miss, in places where their number is known; what the start-up of a program adds is small.
+/// Loads that miss, in places where their number is known; what the start-up of a program adds is
+/// small.
 #[test]
 fn cache_misses_are_sampled_where_they_happen() {
     let dir = fresh("misses");
@@ -164,8 +165,8 @@ fn cache_misses_are_sampled_where_they_happen() {
     assert!(of("stay") <= MOST, "stay: {}", of("stay"));
 }
 
-/// What a program of tests/profiled prints whose every 10,007th miss is sampled, and what is said of it;
-/// `None` where it cannot be tried out.
+/// What a program of tests/profiled prints whose every 10,007th miss is sampled, and what is said
+/// of it; `None` where it cannot be tried out.
 fn sampled_misses(name: &str) -> Option<(String, String)> {
     let dir = fresh(name);
     if !compile(&dir, &format!("{name}.c"), &["-O2"]) {
@@ -185,7 +186,8 @@ fn signals_find_every_register_where_misses_are_watched() {
     assert!(stdout.starts_with("0 results differ, 500 faults\n"), "{stdout}");
 }
 
-/// Signals arrive within repeated string instructions and while it is worked out what these have accessed.
+/// Signals arrive within repeated string instructions and while it is worked out what these have
+/// accessed.
 #[test]
 fn interrupted_copies_lose_no_access() {
     let Some((stdout, stderr)) = sampled_misses("copies") else { return };

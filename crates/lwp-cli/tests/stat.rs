@@ -158,8 +158,9 @@ fn equal_runs_have_equal_counts() {
     }
 }
 
-/// Twenty runs that differ in what is no business of the program: the directory that it lies in, variables, what it
-/// is started by. Its own arguments are of the same length, and so is its process number, which the shell formats.
+/// Twenty runs that differ in what is no business of the program: the directory that it lies in,
+/// variables, what it is started by. Its own arguments are of the same length, and so is its
+/// process number, which the shell formats.
 #[test]
 fn deterministic_counts_depend_on_the_program_alone() {
     let count = |nth: usize, rounds: &str| {
@@ -351,7 +352,8 @@ fn foreseen_functions_change_no_counts() {
     assert_eq!(with, without);
 }
 
-/// The intervals of a run, while it runs and at its end, have all that it executed and nothing twice.
+/// The intervals of a run, while it runs and at its end, have all that it executed and nothing
+/// twice.
 #[test]
 fn intervals_add_up_to_the_whole() {
     let script =

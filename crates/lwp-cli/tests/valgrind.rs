@@ -1,4 +1,5 @@
-//! `lwp valgrind --tool=callgrind` beside callgrind itself. A test whose tool is missing is skipped and says so.
+//! `lwp valgrind --tool=callgrind` beside callgrind itself. A test whose tool is missing is skipped
+//! and says so.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]

@@ -1,5 +1,5 @@
-//! Exports in the programs that they are for: each opens the file and says what it sees. A test whose
-//! viewer is missing is skipped and says so; `tests/viewers.sh` installs them.
+//! Exports in the programs that they are for: each opens the file and says what it sees. A test
+//! whose viewer is missing is skipped and says so; `tests/viewers.sh` installs them.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/tools.rs"]
@@ -43,8 +43,8 @@ fn prints(dir: &Path, words: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A recording with stacks of a program whose `leaf` is called by `middle`, and the instructions that
-/// lwp itself reports for the two: own, and with what they call.
+/// A recording with stacks of a program whose `leaf` is called by `middle`, and the instructions
+/// that lwp itself reports for the two: own, and with what they call.
 fn recorded(name: &str) -> Option<(PathBuf, [[u64; 2]; 2])> {
     let dir = tools::fresh("viewers", name);
     if !has("gcc") {

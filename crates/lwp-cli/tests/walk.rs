@@ -1,5 +1,5 @@
-//! Record, edit, rebuild, record, compare: the binary of the first recording is gone by then, and every function
-//! has its name all the same. A test whose tool is missing is skipped and says so.
+//! Record, edit, rebuild, record, compare: the binary of the first recording is gone by then, and
+//! every function has its name all the same. A test whose tool is missing is skipped and says so.
 
 #[path = "shared/tools.rs"]
 mod tools;
@@ -35,7 +35,8 @@ fn lwp(dir: &Path, arguments: &[&str]) -> String {
     done(dir, &[&[LWP], arguments].concat()).0
 }
 
-/// The source: `rounds` of work in a function called `work`, with another function before it that moves everything.
+/// The source: `rounds` of work in a function called `work`, with another function before it that
+/// moves everything.
 fn source(work: &str, rounds: u32, before: &str) -> String {
     format!(
         "#include <stdio.h>\n#include <string.h>\nstatic int table[64];\n{before}\n\
@@ -161,7 +162,8 @@ fn names_kept_are_those_of_the_files() {
             let of = |file| lwp(&dir, &[&["report", "-i", file], report].concat());
             assert_eq!(of("kept"), of("bare"), "{options:?} {report:?}");
         }
-        // Where a recording without names is concerned, the binary must be there, or in the store of builds.
+        // Where a recording without names is concerned, the binary must be there, or in the store
+        // of builds.
         let gone = dir.join("gone");
         std::fs::rename(dir.join("program"), &gone).expect("program");
         assert!(lwp(&dir, &["report", "-i", "bare"]).contains(" work"));

@@ -126,8 +126,8 @@ _start:
     syscall
 "#;
 
-/// Of two runs that differ in how often they turn, `lwp stat` counts the whole and libcpc the loop: both
-/// find the same difference, to the instruction.
+/// Of two runs that differ in how often they turn, `lwp stat` counts the whole and libcpc the loop:
+/// both find the same difference, to the instruction.
 #[test]
 fn counts_are_those_of_lwp_stat() {
     if !built().join("lwp").exists() {
@@ -149,7 +149,8 @@ fn counts_are_those_of_lwp_stat() {
     assert_eq!(libcpc(few), 300_002);
 }
 
-/// A controller in C, where libpctx has been built as well; on the virtual CPU too, as far as that is built.
+/// A controller in C, where libpctx has been built as well; on the virtual CPU too, as far as that
+/// is built.
 #[test]
 fn a_controlled_program_switches_its_counters() {
     let pctx = env::current_exe().unwrap().with_file_name("liblwp_pctx.so");
@@ -178,8 +179,8 @@ fn a_controlled_program_switches_its_counters() {
     }
 }
 
-/// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, as far as it is built.
-/// Natively the scenario says that there is none.
+/// Runs a scenario on a processor with Lightweight Profiling: the virtual CPU, as far as it is
+/// built. Natively the scenario says that there is none.
 fn with_lwp(scenario: &str) {
     let lwp = built().join("lwp");
     if lwp.exists() {
@@ -342,7 +343,8 @@ fn named(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What install.sh puts somewhere is found by pkg-config, and every function has a manual page there.
+/// What install.sh puts somewhere is found by pkg-config, and every function has a manual page
+/// there.
 #[test]
 fn what_is_installed_builds_a_client() {
     let prefix = folder().join("installed");

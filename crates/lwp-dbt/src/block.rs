@@ -240,7 +240,8 @@ impl Block {
         dead
     }
 
-    /// Whether the terminator's memory operands are accessed in any case, and by translated code.
+    /// Returns whether the terminator's memory operands are accessed in any case, and by translated
+    /// code.
     pub fn touches_before_its_end(&self) -> bool {
         matches!(
             self.terminator,
@@ -356,7 +357,7 @@ impl Block {
 /// How a block ends at a marker.
 const MARKED: Terminator = Terminator::Emulate { kind: RequestKind::Marker };
 
-/// Whether an instruction can be the last one of a marker.
+/// Returns whether an instruction can be the last one of a marker.
 fn may_mark(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Xchg)
 }
@@ -383,7 +384,7 @@ fn carry(decoder: &Decoder<'_>, instruction: &Instruction, emulated: Emulated) -
     if uses_gs_memory(instruction) { Carry::AppGs } else { Carry::Copy }
 }
 
-/// Whether a rip-relative operand may be written to.
+/// Returns whether a rip-relative operand may be written to.
 fn stores_nearby(instruction: &Instruction) -> bool {
     let reads_only = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
     instruction.is_ip_rel_memory_operand()
@@ -391,7 +392,7 @@ fn stores_nearby(instruction: &Instruction) -> bool {
         && !reads_only
 }
 
-/// Whether `instruction` is XSAVE or one of its relatives.
+/// Returns whether `instruction` is XSAVE or one of its relatives.
 pub fn saves_state(instruction: &Instruction) -> bool {
     use Mnemonic::{Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
     matches!(
@@ -541,7 +542,7 @@ fn watched_alone(instruction: &Instruction, walks: bool) -> Option<Terminator> {
     odd.then_some(Terminator::Step)
 }
 
-/// Whether a repeated string instruction goes on until rcx is 0, at plain addresses.
+/// Returns whether a repeated string instruction goes on until rcx is 0, at plain addresses.
 fn can_be_walked(instruction: &Instruction) -> bool {
     use Mnemonic::{Movsb, Movsd, Movsq, Movsw, Stosb, Stosd, Stosq, Stosw};
     let usual = matches!(

@@ -33,7 +33,7 @@ impl Counters {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -63,7 +63,7 @@ impl Counters {
         self.roles.get_or_insert_default();
     }
 
-    /// Whether it is known what each counter counts.
+    /// Returns whether it is known what each counter counts.
     pub fn has_roles(&self) -> bool {
         self.roles.is_some()
     }

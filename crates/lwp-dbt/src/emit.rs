@@ -79,7 +79,7 @@ pub(crate) struct Ask {
     pub fragment: Option<FragmentId>,
     pub app: u8,
     pub index: u8,
-    /// Whether the fragment has been charged.
+    /// True if the fragment has been charged.
     pub charged: bool,
     /// It is a system call, made without asking where it concerns nobody; control goes on at this
     /// offset in the buffer then.
@@ -93,7 +93,7 @@ pub(crate) struct Charge {
     pub counter: u32,
     /// Before which instruction of the block.
     pub at: usize,
-    /// Whether the flags are dead there.
+    /// True if the flags are dead there.
     pub flags_dead: bool,
     /// The state bits until then.
     pub before: u8,
@@ -167,7 +167,7 @@ pub(crate) struct Emitter<'a> {
     before: u8,
     /// A charge that the terminator is to make.
     deferred: Option<Charge>,
-    /// Whether the body begins with its charge.
+    /// True if the body begins with its charge.
     pub charged_first: bool,
 }
 

@@ -31,7 +31,7 @@ impl FlagUse {
         Self { read: self.read | next.read & !self.written, written: self.written | next.written }
     }
 
-    /// Whether all flags are overwritten before any is read.
+    /// Returns whether all flags are overwritten before any is read.
     pub fn all_dead(self) -> bool {
         self.read == 0 && self.written == ARITHMETIC
     }

@@ -37,7 +37,7 @@ pub struct Fragment {
     pub head: Option<CachePc>,
     /// Where it is entered already charged.
     pub join: CachePc,
-    /// Whether it was laid behind a not-taken edge and charges itself, in the shorter or the longer
+    /// True if it was laid behind a not-taken edge and charges itself, in the shorter or the longer
     /// way that its flags allow, before anything else: then who charges it instead can enter behind
     /// that.
     pub charged_first: bool,
@@ -47,7 +47,7 @@ pub struct Fragment {
     pub weights: Weights,
     /// What one execution takes from the high and the low part of the LWP countdown.
     pub countdown: (u8, u8),
-    /// Whether the flags it is entered with are overwritten before they are read.
+    /// True if the flags it is entered with are overwritten before they are read.
     pub flags_dead: bool,
 }
 
@@ -162,7 +162,7 @@ impl Unit {
         self.marked.insert(pc);
     }
 
-    /// Whether the instruction at `pc` is the host's.
+    /// Returns whether the instruction at `pc` is the host's.
     pub fn is_marked(&self, pc: AppPc) -> bool {
         self.marked.contains(&pc)
     }
@@ -178,12 +178,12 @@ impl Unit {
         new.or_else(|| self.placed.as_ref()?.fragment_at(pc))
     }
 
-    /// Whether there is a fragment at `pc`.
+    /// Returns whether there is a fragment at `pc`.
     pub fn has_fragment(&self, pc: AppPc) -> bool {
         self.fragment_at(pc).is_some()
     }
 
-    /// Whether what may be executed next is there already.
+    /// Returns whether what may be executed next is there already.
     pub fn has(&self, ahead: Ahead) -> bool {
         match ahead.entry {
             true => self.entry_at(ahead.pc).is_some(),
@@ -212,7 +212,7 @@ impl Unit {
         self.placed.as_ref().map_or(0, |placed| placed.fragments())
     }
 
-    /// Whether this fragment was restored with it.
+    /// Returns whether this fragment was restored with it.
     pub fn has_restored(&self, id: FragmentId) -> bool {
         self.placed.as_ref().is_some_and(|placed| placed.index(id) < placed.fragments())
     }

@@ -42,11 +42,11 @@ pub struct MemoryOperand {
     pub scale: u32,
     /// Displacement; the whole address where there is no register.
     pub displacement: u64,
-    /// Whether that address is relative to the instruction's.
+    /// True if that address is relative to the instruction's.
     pub relative: bool,
     /// FS or GS, where its base is added.
     pub segment: Option<Register>,
-    /// Whether base and index are 32 bits wide, and so is their sum.
+    /// True if base and index are 32 bits wide, and so is their sum.
     pub narrow: bool,
     /// Length in bytes, at least 1; of one element where there are several.
     pub bytes: u32,
@@ -213,7 +213,7 @@ fn string_bytes(instruction: &Instruction) -> u32 {
     }
 }
 
-/// Whether `instruction` is a string instruction that repeats.
+/// Returns whether `instruction` is a string instruction that repeats.
 pub fn repeats(instruction: &Instruction) -> bool {
     is_string(instruction) && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }
@@ -271,7 +271,7 @@ impl MemoryOperand {
         sum.wrapping_add(self.segment.map_or(0, value))
     }
 
-    /// Whether LEA can compute the address.
+    /// Returns whether LEA can compute the address.
     pub fn is_plain(&self) -> bool {
         let plain = |register: Register| {
             register == Register::None || register.is_gpr64() || register.is_gpr32()
@@ -281,7 +281,7 @@ impl MemoryOperand {
 }
 
 impl Elements {
-    /// Whether element `number`, of so many bytes, is accessed.
+    /// Returns whether element `number`, of so many bytes, is accessed.
     fn has(
         &self,
         number: usize,

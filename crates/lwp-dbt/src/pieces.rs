@@ -56,7 +56,7 @@ impl Run {
         Self { base: start, pieces: vec![Stored::new(0, piece)] }
     }
 
-    /// Whether a piece at `start` follows the last one closely.
+    /// Returns whether a piece at `start` follows the last one closely.
     fn is_followed_by(&self, start: u64) -> bool {
         self.pieces.last().is_some_and(|last| {
             let at = self.base + u64::from(last.start);

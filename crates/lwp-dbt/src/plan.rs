@@ -14,7 +14,7 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Whether executions are counted.
+    /// Returns whether executions are counted.
     pub fn counts(self) -> bool {
         self != Self::Plain
     }
@@ -62,24 +62,24 @@ pub struct IpFilter {
 }
 
 impl IpFilter {
-    /// Whether an instruction at `ip` counts.
+    /// Returns whether an instruction at `ip` counts.
     pub fn admits(self, ip: u64) -> bool {
         (self.base <= ip && ip <= self.limit) != self.inverted
     }
 }
 
 impl Selection {
-    /// Whether an instruction at `ip` counts.
+    /// Returns whether an instruction at `ip` counts.
     pub fn admits(&self, ip: u64) -> bool {
         self.ip.is_none_or(|filter| filter.admits(ip))
     }
 
-    /// Whether anything is counted down by retiring instructions.
+    /// Returns whether anything is counted down by retiring instructions.
     pub fn counts_down(&self) -> bool {
         self.instructions || self.branches != 0
     }
 
-    /// Whether it matters which instructions the filter admits.
+    /// Returns whether it matters which instructions the filter admits.
     pub fn filters(&self) -> bool {
         self.counts_down() || self.dcache
     }

@@ -154,7 +154,7 @@ const NOT_TAKEN: Weights = Weights {
     indirect: 0,
 };
 
-/// Whether there is no code of the unit at `pc`.
+/// Returns whether there is no code of the unit at `pc`.
 fn is_foreign(work: &mut Work<'_>, pc: AppPc) -> bool {
     work.source.read_code(pc, &mut [0]) == 0
 }
@@ -236,12 +236,12 @@ impl Translator {
         }
     }
 
-    /// Whether profiling is on in the threads that run this code.
+    /// Returns whether profiling is on in the threads that run this code.
     fn profiles(&self) -> bool {
         matches!(self.lwp, Lwp::On(_))
     }
 
-    /// Whether events may be noted, to be recorded when the next block begins.
+    /// Returns whether events may be noted, to be recorded when the next block begins.
     fn notes(&self, unit: &Unit) -> bool {
         match self.lwp_of(unit) {
             Lwp::On(selection) => {
@@ -407,7 +407,8 @@ impl Translator {
         }
     }
 
-    /// Whether there is room for another fragment, with what the region's stubs are going to take.
+    /// Returns whether there is room for another fragment, with what the region's stubs are going
+    /// to take.
     fn fits_another(&self, work: &Work<'_>) -> bool {
         let needed = work.emitter.out.code.len()
             + work.emitter.out.touches.len() * TOUCH_BYTES

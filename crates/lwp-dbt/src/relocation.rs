@@ -85,7 +85,7 @@ pub(crate) struct PlacedSites {
     /// What they are relative to: where the first code that had any begins.
     base: Option<CachePc>,
     sites: Vec<Site>,
-    /// Whether one was too far from the others.
+    /// True if one was too far from the others.
     lost: bool,
 }
 

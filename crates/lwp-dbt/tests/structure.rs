@@ -201,8 +201,8 @@ fn a_head_has_a_state() {
     }
 }
 
-/// Whether a fragment begins with an instruction that is executed in place, or holds an operand
-/// that is not within reach of every place in the cache.
+/// Returns whether a fragment begins with an instruction that is executed in place, or holds an
+/// operand that is not within reach of every place in the cache.
 fn needs_the_host(bench: &Bench, fragment: &Fragment) -> bool {
     let mut app = App::new(bench.app.start, bench.app.bytes.clone());
     let changing = bench.unit.checks == Checks::SelfCheck;

@@ -1,11 +1,12 @@
 //! Callgrind's output (format version 1): `callgrind_annotate`, KCachegrind.
 //!
 //! Own costs and numbers of calls are true counts. The inclusive cost of a call is an estimate: it
-//! assumes that every call of a function costs the same. Calls inside a group of functions that call
-//! each other are written with an inclusive cost of zero, because the group's cost is its entries'.
+//! assumes that every call of a function costs the same. Calls inside a group of functions that
+//! call each other are written with an inclusive cost of zero, because the group's cost is its
+//! entries'.
 //!
-//! Of a profile with recorded stacks, the inclusive cost of a call is what was sampled below it; how
-//! often it was made is not known and written as 0.
+//! Of a profile with recorded stacks, the inclusive cost of a call is what was sampled below it;
+//! how often it was made is not known and written as 0.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;

@@ -1,8 +1,8 @@
 //! Profiles in the formats of other tools, one file a format.
 //!
-//! Own counts are what was counted in every format. Where a format wants call stacks and the profile
-//! has none, because every execution was counted, the stacks are inferred from numbers of calls (see
-//! [`lwp_profile::Inferred`]), and the output says so wherever it has a place for words.
+//! Own counts are what was counted in every format. Where a format wants call stacks and the
+//! profile has none, because every execution was counted, the stacks are inferred from numbers of
+//! calls (see [`lwp_profile::Inferred`]), and the output says so wherever it has a place for words.
 #![forbid(unsafe_code)]
 
 pub mod callgrind;

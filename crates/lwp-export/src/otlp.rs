@@ -1,8 +1,9 @@
-//! OpenTelemetry's profiles signal: a `ProfilesData` message, one profile an event. Experimental, as the
-//! signal is: the schema is `opentelemetry.proto.profiles.v1development` of opentelemetry-proto 1.9 and later.
+//! OpenTelemetry's profiles signal: a `ProfilesData` message, one profile an event. Experimental,
+//! as the signal is: the schema is `opentelemetry.proto.profiles.v1development` of
+//! opentelemetry-proto 1.9 and later.
 //!
-//! Every dictionary starts with an empty entry, because an index of zero stands for nothing. Stacks of an exact
-//! profile are inferred, which its attribute `lwp.stacks` says.
+//! Every dictionary starts with an empty entry, because an index of zero stands for nothing. Stacks
+//! of an exact profile are inferred, which its attribute `lwp.stacks` says.
 
 use std::collections::HashMap;
 use std::sync::Arc;

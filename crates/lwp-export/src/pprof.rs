@@ -1,7 +1,7 @@
 //! pprof's `profile.proto`, compressed with gzip.
 //!
-//! Flat counts of an exact profile are exact by function, line and address; its stacks are inferred, which a
-//! comment says. Recorded stacks are written as they are.
+//! Flat counts of an exact profile are exact by function, line and address; its stacks are
+//! inferred, which a comment says. Recorded stacks are written as they are.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Kept translations. Their files are trusted no further than their hashes, and these are put right here.
+//! Kept translations. Their files are trusted no further than their hashes, and these are put right
+//! here.
 
 use std::sync::Mutex;
 
@@ -15,7 +16,8 @@ use crate::bench::Bench;
 const HEADER_BYTES: usize = 4096;
 const HASH_AT: usize = HEADER_BYTES - 16;
 
-/// Where the application's code lies, and what it is: blocks, calls and loops enough for every table.
+/// Where the application's code lies, and what it is: blocks, calls and loops enough for every
+/// table.
 const CODE: u64 = 0x1_0000_0000;
 const APPLICATION: &[u8] = &[
     0x48, 0xff, 0xc0, 0xe8, 0x09, 0x00, 0x00, 0x00, 0x75, 0xf6, 0xff, 0x15, 0x00, 0x10, 0x00, 0x00,

@@ -13,8 +13,9 @@ pub struct Target {
     pub body: fn(&[u8]),
 }
 
-/// Runs `target` on every file of `corpus`, and on `rounds` mutations of them that `seed` decides. The bytes of what is
-/// being run stand in `scratch`, so that a crash leaves them behind; returns how many files the corpus has.
+/// Runs `target` on every file of `corpus`, and on `rounds` mutations of them that `seed` decides.
+/// The bytes of what is being run stand in `scratch`, so that a crash leaves them behind; returns
+/// how many files the corpus has.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
-//! Every parser of bytes that somebody else can have written, each as a function that takes any bytes.
+//! Every parser of bytes that somebody else can have written, each as a function that takes any
+//! bytes.
 //!
-//! A target must return, soon, without a panic and without much memory; beyond that it checks what it can about the
-//! result. cargo-fuzz runs them from `fuzz/`; [`drive()`] runs them with any toolchain, on a stored corpus and on
-//! mutations of it that a seed decides.
+//! A target must return, soon, without a panic and without much memory; beyond that it checks what
+//! it can about the result. cargo-fuzz runs them from `fuzz/`; [`drive()`] runs them with any
+//! toolchain, on a stored corpus and on mutations of it that a seed decides.
 #![forbid(unsafe_code)]
 
 mod cache;

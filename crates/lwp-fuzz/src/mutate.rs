@@ -1,4 +1,5 @@
-//! Bytes that differ from good ones in a few places: most parsers see through anything else at once.
+//! Bytes that differ from good ones in a few places: most parsers see through anything else at
+//! once.
 
 /// Longest result.
 const LONGEST: usize = 1 << 16;

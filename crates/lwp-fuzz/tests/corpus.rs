@@ -1,4 +1,5 @@
-//! The stored corpus, and mutations of it. `LWP_FUZZ_ROUNDS` asks for more of them, `LWP_FUZZ_SEED` for others.
+//! The stored corpus, and mutations of it. `LWP_FUZZ_ROUNDS` asks for more of them, `LWP_FUZZ_SEED`
+//! for others.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,8 @@ fn every_target_is_attacked_here_and_by_cargo_fuzz() {
     assert_eq!(names, all);
 }
 
-/// Images depend on the translator: after a change of their format `LWP_BLESS=1` writes the corpus' anew.
+/// Images depend on the translator: after a change of their format `LWP_BLESS=1` writes the corpus'
+/// anew.
 #[test]
 fn the_corpus_has_an_image_of_this_translator() {
     let file = corpus("image").join("good");

@@ -66,8 +66,8 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         constants.get(at + text.len()..)?.get(..len)
     }
 
-    /// The largest function that the functions at `from` call, directly or through at most `depth` others, told
-    /// by the table of unwind information: it needs no symbols.
+    /// The largest function that the functions at `from` call, directly or through at most `depth`
+    /// others, told by the table of unwind information: it needs no symbols.
     pub fn largest_called(&self, from: &[u64], depth: usize) -> Option<Range<u64>> {
         let starts = self.starts()?;
         let function = |address: u64| {
@@ -91,7 +91,8 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         largest
     }
 
-    /// Where direct calls and jumps in a function may lead: whatever looks like one is taken for it.
+    /// Where direct calls and jumps in a function may lead: whatever looks like one is taken for
+    /// it.
     fn called(&self, function: &Range<u64>) -> Vec<u64> {
         let Some(code) = self.bytes(function.start, function.end - function.start) else {
             return Vec::new();
@@ -105,7 +106,8 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         branches.map(to).collect()
     }
 
-    /// Where functions begin, in order: the search table of `.eh_frame_hdr`, in the form that linkers give it.
+    /// Where functions begin, in order: the search table of `.eh_frame_hdr`, in the form that
+    /// linkers give it.
     fn starts(&self) -> Option<Vec<u64>> {
         /// Pairs of 32 bits relative to the section, behind a word and a count.
         const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];

@@ -84,7 +84,8 @@ pub struct Frame {
 /// Most bytes of a name and of a path.
 const LONGEST: u64 = 1 << 12;
 
-/// The text of `length` bytes at `address`; `None` where it is too long for a name, or cannot be read.
+/// The text of `length` bytes at `address`; `None` where it is too long for a name, or cannot be
+/// read.
 pub fn text(address: u64, length: u64, memory: &mut dyn crate::Memory) -> Option<String> {
     if length > LONGEST {
         return None;

@@ -46,7 +46,7 @@ impl Interpreter {
         })
     }
 
-    /// Whether the evaluator is at a file's `address`.
+    /// Returns whether the evaluator is at a file's `address`.
     pub fn evaluates(&self, address: u64) -> bool {
         self.evaluator().iter().any(|part| part.contains(&address))
     }
@@ -113,13 +113,14 @@ impl Process {
         Self { interpreter, bias, reader }
     }
 
-    /// Whether this is the interpreter of a file that is mapped so.
+    /// Returns whether this is the interpreter of a file that is mapped so.
     pub fn is(&self, interpreter: &Interpreter, bias: u64) -> bool {
         self.bias == bias && self.interpreter == *interpreter
     }
 
     /// Reads the frames of a thread, innermost first, and which of them each activation of the
-    /// evaluator executes. There are none where the thread executes nothing, or the interpreter is not understood.
+    /// evaluator executes. There are none where the thread executes nothing, or the interpreter is
+    /// not understood.
     pub fn stack(
         &mut self,
         thread: &Thread<'_>,

@@ -1,12 +1,13 @@
 //! Frames of interpreted languages, read from the interpreter's memory.
 //!
-//! A native call stack shows an interpreter's evaluator where the program's own functions should stand. The
-//! evaluator keeps those in memory, in a form that its source code tells. An [`interpreter::Process`] reads them as
-//! they are at one moment, while the thread stands still, and [`merge`] puts them between the native frames.
+//! A native call stack shows an interpreter's evaluator where the program's own functions should
+//! stand. The evaluator keeps those in memory, in a form that its source code tells. An
+//! [`interpreter::Process`] reads them as they are at one moment, while the thread stands still,
+//! and [`merge`] puts them between the native frames.
 //!
-//! The crate reads no process by itself: it is given its memory ([`Memory`]).
-//! Nothing that it reads is believed: chains and texts have a greatest length, objects must be of the type that
-//! they are taken for, and whatever does not fit ends the reading.
+//! The crate reads no process by itself: it is given its memory ([`Memory`]). Nothing that it reads
+//! is believed: chains and texts have a greatest length, objects must be of the type that they are
+//! taken for, and whatever does not fit ends the reading.
 #![forbid(unsafe_code)]
 
 mod file;

@@ -1,9 +1,10 @@
 //! Lua 5.4, as PUC-Rio's implementation executes it.
 //!
-//! No symbol leads to a state: programs hold theirs where they like. But whoever executes Lua has its address in
-//! a register or on the native stack, and a state can be told from everything else: the chain of its calls leads
-//! back to a place in the state itself. Lua's functions have no names of their own either. As in Lua's own
-//! tracebacks, they have those that they are called by (`names`).
+//! No symbol leads to a state: programs hold theirs where they like. But whoever executes Lua has
+//! its address in a register or on the native stack, and a state can be told from everything else:
+//! the chain of its calls leads back to a place in the state itself. Lua's functions have no names
+//! of their own either. As in Lua's own tracebacks, they have those that they are called by
+//! (`names`).
 
 mod names;
 
@@ -51,8 +52,8 @@ impl Interpreter {
 mod at {
     /// What all objects begin with: the type.
     pub const TYPE: u64 = 8;
-    /// `lua_State`: whether it has been left, what all states share, the innermost call, and the outermost,
-    /// which is a part of it.
+    /// `lua_State`: whether it has been left, what all states share, the innermost call, and the
+    /// outermost, which is a part of it.
     pub const STATUS: u64 = 10;
     pub const SHARED: u64 = 24;
     pub const CALL: u64 = 32;
@@ -92,7 +93,8 @@ const COLLECTABLE: u8 = 0x40;
 /// Flags of calls: a function in C; the evaluator was called for it.
 const C: u16 = 1 << 1;
 const FRESH: u16 = 1 << 2;
-/// Bytes of an evaluator's native stack that are searched for its state, and most states of a thread.
+/// Bytes of an evaluator's native stack that are searched for its state, and most states of a
+/// thread.
 const SEARCHED: u64 = 1 << 10;
 const STATES: usize = 16;
 /// Most addresses of a stack that are taken for a state's.
@@ -257,7 +259,7 @@ impl Process {
     }
 }
 
-/// Whether a state is at `address` that executes something.
+/// Returns whether a state is at `address` that executes something.
 fn is_state(address: u64, memory: &mut dyn Memory) -> bool {
     memory.byte(address.wrapping_add(at::TYPE)) == Some(THREAD)
         && memory.byte(address.wrapping_add(at::STATUS)) == Some(0)
@@ -290,7 +292,8 @@ fn calls(state: u64, memory: &mut dyn Memory) -> Option<Vec<Call>> {
     (memory.word(first.checked_add(at::CALLER)?)? == 0).then_some(calls)
 }
 
-/// The prototype of the function in Lua that is called, and the index of the instruction that it executes.
+/// The prototype of the function in Lua that is called, and the index of the instruction that it
+/// executes.
 fn lua_call(call: u64, memory: &mut dyn Memory) -> Option<(u64, u64)> {
     let value = memory.pointer(call.checked_add(at::FUNCTION)?)?;
     if memory.byte(value.checked_add(at::KIND)?)? != LUA_FUNCTION {
@@ -305,7 +308,8 @@ fn lua_call(call: u64, memory: &mut dyn Memory) -> Option<(u64, u64)> {
     (index < u64::from(count)).then_some((prototype, index))
 }
 
-/// The line of each instruction: a difference to the one before, or, where that is -128, in a list of its own.
+/// The line of each instruction: a difference to the one before, or, where that is -128, in a list
+/// of its own.
 fn lines(prototype: u64, first: u32, memory: &mut dyn Memory) -> Option<Vec<u32>> {
     const ABSOLUTE: i8 = -128;
     let count = u64::from(memory.half(prototype.checked_add(at::LINES)?)?);

@@ -1,9 +1,9 @@
 //! Native frames and those of a language in one stack.
 //!
-//! Every activation of the evaluator stands for the language's functions that it executes: they take the place
-//! right outside its native frame, which they are executed by. So a stack reads, innermost first: the native
-//! function that the evaluator called, the evaluator, the functions that it was executing, the native function
-//! that called the evaluator.
+//! Every activation of the evaluator stands for the language's functions that it executes: they
+//! take the place right outside its native frame, which they are executed by. So a stack reads,
+//! innermost first: the native function that the evaluator called, the evaluator, the functions
+//! that it was executing, the native function that called the evaluator.
 
 use std::ops::Range;
 
@@ -41,10 +41,10 @@ pub enum Merged {
 
 /// Merges `native` frames and `activations`, both innermost first.
 ///
-/// An activation belongs to the native frame that its anchor lies in. Those without one belong to the evaluator's
-/// frames, counted from the outermost where the walk came to it: an evaluator that has only just been called has nothing
-/// to show yet. Where the walk was not `complete`, they are counted from the innermost, and the activations of native
-/// frames that were not found come last.
+/// An activation belongs to the native frame that its anchor lies in. Those without one belong to
+/// the evaluator's frames, counted from the outermost where the walk came to it: an evaluator that
+/// has only just been called has nothing to show yet. Where the walk was not `complete`, they are
+/// counted from the innermost, and the activations of native frames that were not found come last.
 pub fn merge(native: &[Native], complete: bool, activations: &[Activation], out: &mut Vec<Merged>) {
     out.clear();
     let places = places(native, complete, activations);

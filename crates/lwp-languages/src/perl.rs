@@ -1,8 +1,9 @@
 //! Perl 5.36 with interpreter threads, as distributions build it.
 //!
-//! `PL_curinterp` is the interpreter of the first thread. It has the statement that is executed and a chain of
-//! stacks of contexts: each call of a subroutine is one, and keeps the statement that it was called from. A call
-//! without an operation to return to was made by C code, through an evaluator of its own.
+//! `PL_curinterp` is the interpreter of the first thread. It has the statement that is executed and
+//! a chain of stacks of contexts: each call of a subroutine is one, and keeps the statement that it
+//! was called from. A call without an operation to return to was made by C code, through an
+//! evaluator of its own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ mod at {
     pub const CONTEXTS: u64 = 8;
     pub const BEFORE: u64 = 16;
     pub const INDEX: u64 = 32;
-    /// `PERL_CONTEXT`: in its upper half, the operation it was entered by, shifted; the statement it was entered from, the operation to return to, the subroutine, the whole.
+    /// `PERL_CONTEXT`: in its upper half, the operation it was entered by, shifted; the statement
+    /// it was entered from, the operation to return to, the subroutine, the whole.
     pub const OLD_OPERATION: u64 = 0;
     pub const FROM: u64 = 16;
     pub const RETURN: u64 = 48;

@@ -1,8 +1,8 @@
 //! PHP's engine, Zend, of PHP 8.2 without threads.
 //!
-//! `executor_globals` has the innermost frame; each has its function, the instruction that it executes and the
-//! frame that called it. The evaluator's address of the instruction is in a register, and in the frame only when
-//! something is called that may want to know it.
+//! `executor_globals` has the innermost frame; each has its function, the instruction that it
+//! executes and the frame that called it. The evaluator's address of the instruction is in a
+//! register, and in the frame only when something is called that may want to know it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -188,7 +188,8 @@ impl Process {
     }
 }
 
-/// The line of the instruction that a frame executes: the one in the register, if it is one of its function's.
+/// The line of the instruction that a frame executes: the one in the register, if it is one of its
+/// function's.
 fn line_of(
     frame: u64,
     function: u64,

@@ -1,9 +1,10 @@
 //! CPython 3.8 to 3.14.
 //!
-//! An interpreter is known by the symbols that its file exports, whichever program or library that is. Where the
-//! fields of its structures lie is in tables by release up to 3.12 ([`layout`]); later ones tell it themselves.
-//! Both are checked: a thread must belong to the interpreter that it is listed under, and a code object must be
-//! of the type of code objects. Where that fails, there are no frames.
+//! An interpreter is known by the symbols that its file exports, whichever program or library that
+//! is. Where the fields of its structures lie is in tables by release up to 3.12 ([`layout`]);
+//! later ones tell it themselves. Both are checked: a thread must belong to the interpreter that it
+//! is listed under, and a code object must be of the type of code objects. Where that fails, there
+//! are no frames.
 
 mod code;
 mod frames;

@@ -1,9 +1,9 @@
 //! Ruby's virtual machine, of 3.0 to 4.0.
 //!
-//! `ruby_current_vm_ptr` leads to the main ractor and its threads. Each has an execution context with control
-//! frames, which lie one behind the other, the innermost first. A frame that is marked so ends what an
-//! activation of the evaluator executes. Methods that are written in C have frames without code: those of the native
-//! stack stand for them.
+//! `ruby_current_vm_ptr` leads to the main ractor and its threads. Each has an execution context
+//! with control frames, which lie one behind the other, the innermost first. A frame that is marked
+//! so ends what an activation of the evaluator executes. Methods that are written in C have frames
+//! without code: those of the native stack stand for them.
 
 mod lines;
 
@@ -53,7 +53,8 @@ struct Layout {
     /// `rb_ractor_t`: the list of its threads, and the execution context that runs.
     threads: u64,
     running: u64,
-    /// `rb_thread_t`: its execution context, the native thread where that is apart, and the kernel's number there.
+    /// `rb_thread_t`: its execution context, the native thread where that is apart, and the
+    /// kernel's number there.
     context: u64,
     native: Option<u64>,
     number: Option<u64>,
@@ -64,8 +65,8 @@ struct Layout {
     /// `rb_iseq_constant_body.insns_info`, and bytes of an entry of its table.
     lines: u64,
     line: u64,
-    /// Strings: a word of the length, and where those begin whose characters the object has itself; before 3.2
-    /// their length is in the flags.
+    /// Strings: a word of the length, and where those begin whose characters the object has itself;
+    /// before 3.2 their length is in the flags.
     embedded: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A hypervisor with two guests: what a guest is shown, what is intercepted, the switch of guests, the interrupt that is
-//! injected, and a guest that migrates to another machine.
+//! A hypervisor with two guests: what a guest is shown, what is intercepted, the switch of guests,
+//! the interrupt that is injected, and a guest that migrates to another machine.
 //!
 //! ```sh
 //! cargo run -p lwp-model --example hypervisor
@@ -43,7 +43,8 @@ fn enable(guest: &mut Guest, unit: &mut LwpUnit) {
     guest.wrmsr(unit, &kernel, LwpCfg::MSR, cfg.bits(), OURS).expect("what it was shown");
     assert_eq!(guest.rdmsr(unit, &kernel, LwpCfg::MSR), Ok(cfg.bits()), "the guest's own vector");
     assert_eq!(unit.lwp_cfg().vector(), OURS, "the machine's is ours");
-    // More than it was shown, which the machine may well have, and an address: faults for the guest.
+    // More than it was shown, which the machine may well have, and an address: faults for the
+    // guest.
     assert_eq!(guest.wrmsr(unit, &kernel, LwpCfg::MSR, 1 << 30, OURS), Err(Fault::Gp0));
     assert_eq!(guest.wrmsr(unit, &kernel, LwpCbaddr::MSR, BLOCK, OURS), Err(Fault::Gp0));
     assert_eq!(guest.rdmsr(unit, &Cpu::user_64(), LwpCfg::MSR), Err(Fault::Gp0));

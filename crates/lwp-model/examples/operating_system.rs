@@ -1,5 +1,6 @@
-//! An operating system with two threads and two cores: enabling LWP, switching threads, moving one to the other core,
-//! a control block that is paged out, an interrupt, fork and the end of a thread.
+//! An operating system with two threads and two cores: enabling LWP, switching threads, moving one
+//! to the other core, a control block that is paged out, an interrupt, fork and the end of a
+//! thread.
 //!
 //! ```sh
 //! cargo run -p lwp-model --example operating_system
@@ -23,7 +24,8 @@ struct Core {
 }
 
 impl Core {
-    /// What a kernel does on each core when it starts: XSETBV, then `LWP_CFG` with the core's own number.
+    /// What a kernel does on each core when it starts: XSETBV, then `LWP_CFG` with the core's own
+    /// number.
     fn start(number: u8) -> Self {
         let mut unit = LwpUnit::new(Processor::full());
         assert_eq!(unit.cpuid().eax, 0, "nothing is available before the system says so");
@@ -118,7 +120,8 @@ pub fn main() {
     a.run(&mut second, 2).expect("its memory is there");
     assert_eq!(a.records(), [(0, 0x40_0003), (1, 0x40_0007)], "the record names the core");
 
-    // The block is paged out while the thread does not run: nothing needs it before the thread does.
+    // The block is paged out while the thread does not run: nothing needs it before the thread
+    // does.
     let saved = second.unit.take_thread();
     let page = a.memory.peek(BLOCK, 0x1000);
     a.memory.unmap(BLOCK, 0x1000);
@@ -131,7 +134,8 @@ pub fn main() {
     a.run(&mut second, 4).expect("the instruction is executed again, and counts once");
     assert_eq!(a.records().last(), Some(&(1, 0x40_000b)));
 
-    // Three records are 96 bytes: the interrupt comes with the third, and the kernel wakes whoever drains.
+    // Three records are 96 bytes: the interrupt comes with the third, and the kernel wakes whoever
+    // drains.
     assert_eq!(second.signals.interrupts, [VECTOR]);
 
     // fork: the child begins with LWP off, or both would write to one ring.

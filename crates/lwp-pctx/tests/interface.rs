@@ -110,9 +110,9 @@ fn seven_handlers_are_called_in_order() {
     assert!(output.status.success());
 }
 
-/// The handler runs in a copy of the controller, with a context of its own. Buffered output is written
-/// once.
-/// Handlers, ticks, copies of the process and refusals, under memcheck, which has nothing to report.
+/// The handler runs in a copy of the controller, with a context of its own. Buffered output is
+/// written once. Handlers, ticks, copies of the process and refusals, under memcheck, which has
+/// nothing to report.
 #[test]
 fn memcheck_has_nothing_to_report() {
     let folder = Folder::new("memcheck");

@@ -1,5 +1,5 @@
-//! libpctx on the virtual CPU, where ptrace is the host's own and the host is asked instead: programs hear the same as
-//! natively. Skipped where `lwp` is not built.
+//! libpctx on the virtual CPU, where ptrace is the host's own and the host is asked instead:
+//! programs hear the same as natively. Skipped where `lwp` is not built.
 #![allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 
 use std::env;
@@ -66,7 +66,8 @@ fn printed(output: &Output) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Every scenario of the client that stands for the manual pages: handlers, their order, forks in a copy, ticks, ends.
+/// Every scenario of the client that stands for the manual pages: handlers, their order, forks in a
+/// copy, ticks, ends.
 #[test]
 fn clients_hear_the_same() {
     let Some(lwp) = lwp() else { return };
@@ -97,8 +98,8 @@ fn clients_hear_the_same() {
     }
 }
 
-/// Requests that are wrong, or of what is not the program's to control, are refused, and harm nobody. Guardians that die
-/// leave nobody standing.
+/// Requests that are wrong, or of what is not the program's to control, are refused, and harm
+/// nobody. Guardians that die leave nobody standing.
 #[test]
 fn hostile_requests_are_refused() {
     let Some(lwp) = lwp() else { return };

@@ -184,8 +184,9 @@ fn samples_have_the_kernel_s_order() {
     assert!(error.is_err(), "one byte short");
 }
 
-/// A foreign reader, written for perf.data files, must read the same from the same bytes. It does not
-/// know weights, data sources and transactions; `samples_have_the_kernel_s_order` alone holds those.
+/// A foreign reader, written for perf.data files, must read the same from the same bytes. It does
+/// not know weights, data sources and transactions; `samples_have_the_kernel_s_order` alone holds
+/// those.
 #[test]
 fn a_foreign_reader_agrees() {
     use SampleFormat as F;
@@ -350,7 +351,8 @@ fn pebs_loads_become_cache_misses() {
     assert_eq!(lwp_record(&nowhere, EventKind::InstructionsRetired), None);
 }
 
-/// Raw data of `ibs_op`: capabilities, then CTL, RIP, DATA, DATA2, DATA3, LINADDR, PHYSADDR, target.
+/// Raw data of `ibs_op`: capabilities, then CTL, RIP, DATA, DATA2, DATA3, LINADDR, PHYSADDR,
+/// target.
 fn ibs(capabilities: u32, registers: &[u64]) -> Sample {
     let raw = [&capabilities.to_le_bytes()[..], &words(registers)].concat();
     Sample { cpu: Some(1), time_ns: Some(8), raw, ip: Some(1), ..Sample::default() }

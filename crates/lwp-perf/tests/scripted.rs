@@ -329,8 +329,8 @@ fn rdpmc_short_clocks_are_extended() {
     assert_eq!(read_user(&page).unwrap().enabled_ns, Some(500 + 100 + 257));
 }
 
-/// The kernel moves the event to another counter between any two loads: the count must come from one
-/// side or the other, never from both.
+/// The kernel moves the event to another counter between any two loads: the count must come from
+/// one side or the other, never from both.
 #[test]
 fn rdpmc_is_never_torn() {
     for moment in 1..40 {

@@ -1,6 +1,7 @@
-//! Writes a big recording, to measure what reads it: a sampled one with so many different stacks, or an
-//! exact one of a program of 100,000 blocks that ran for hours, with a checkpoint every ten seconds.
-//! `cargo run --release -p lwp-profile --example big_recording FILE STACKS|exact MEGABYTES`.
+//! Writes a big recording, to measure what reads it: a sampled one with so many different stacks,
+//! or an exact one of a program of 100,000 blocks that ran for hours, with a checkpoint every ten
+//! seconds. `cargo run --release -p lwp-profile --example big_recording FILE STACKS|exact
+//! MEGABYTES`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
 
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Building a profile: everything is entered by what it is, and put into canonical order at the end.
+//! Building a profile: everything is entered by what it is, and put into canonical order at the
+//! end.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;

@@ -6,8 +6,8 @@
 //! chunk    4 letters kind, u32 payload bytes, u32 CRC-32C of kind, length and payload; payload
 //! ```
 //!
-//! All numbers are little-endian. A kind whose first letter is lower case may be skipped by a reader
-//! that does not know it.
+//! All numbers are little-endian. A kind whose first letter is lower case may be skipped by a
+//! reader that does not know it.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -56,7 +56,7 @@ impl Kind {
     /// The run has ended and everything that was counted is written.
     pub const END: Self = Self(*b"DONE");
 
-    /// Whether a reader that does not know the kind may skip it.
+    /// Returns whether a reader that does not know the kind may skip it.
     pub fn is_optional(self) -> bool {
         self.0[0].is_ascii_lowercase()
     }
@@ -176,10 +176,10 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     /// The chunks in it.
     pub chunks: Vec<Chunk>,
-    /// Where a damaged chunk starts in the file, and what is wrong with it: nothing behind it can be
-    /// trusted.
+    /// Where a damaged chunk starts in the file, and what is wrong with it: nothing behind it can
+    /// be trusted.
     pub damage: Option<(u64, &'static str)>,
-    /// Whether the file has ended, or the damage has ended the reading.
+    /// True if the file has ended, or the damage has ended the reading.
     pub last: bool,
 }
 

@@ -11,7 +11,7 @@ pub enum Difference {
     Mode,
     /// Only one was deterministic.
     Determinism {
-        /// Whether that is the one from before.
+        /// True if that is the one from before.
         before: bool,
     },
     /// The program had other arguments.
@@ -21,7 +21,8 @@ pub enum Difference {
         /// Those of the other.
         after: String,
     },
-    /// Runtimes were asked in another way to name their code, which they do with instructions that count.
+    /// Runtimes were asked in another way to name their code, which they do with instructions that
+    /// count.
     Naming {
         /// What was added to programs before.
         before: String,

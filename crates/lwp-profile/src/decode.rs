@@ -26,14 +26,15 @@ fn unreadable(error: std::io::Error) -> ReadError {
 struct Reading {
     recording: Recording,
     tally: Tally,
-    /// The last chunk of each thread, and where it starts in the file: those that it replaces, one every
-    /// few seconds of a long run, are not decoded.
+    /// The last chunk of each thread, and where it starts in the file: those that it replaces, one
+    /// every few seconds of a long run, are not decoded.
     threads: BTreeMap<u32, (u64, Vec<u8>)>,
     minor: u16,
 }
 
 impl Reading {
-    /// Decodes batches while another thread reads and verifies the next ones; returns the last batch.
+    /// Decodes batches while another thread reads and verifies the next ones; returns the last
+    /// batch.
     fn beside<R: Read + Send>(&mut self, batches: &mut Batches<R>) -> Result<Batch, ReadError> {
         let (send, receive) = mpsc::sync_channel(AHEAD);
         std::thread::scope(|scope| {

@@ -1,9 +1,9 @@
 //! Recordings and profiles.
 //!
-//! A *recording* is bytes on disk: what a run of a program has executed, as it was learnt, in chunks
-//! that are only ever appended ([`Writer`], [`Recording`]). A *profile* is the model in memory
-//! ([`Profile`]): functions, lines, stacks and calls with counts per event, which can be merged and
-//! compared. In between lies symbolization, which is another crate's task.
+//! A *recording* is bytes on disk: what a run of a program has executed, as it was learnt, in
+//! chunks that are only ever appended ([`Writer`], [`Recording`]). A *profile* is the model in
+//! memory ([`Profile`]): functions, lines, stacks and calls with counts per event, which can be
+//! merged and compared. In between lies symbolization, which is another crate's task.
 //!
 //! The format of recordings is described in `docs/recording-format.md`.
 #![forbid(unsafe_code)]

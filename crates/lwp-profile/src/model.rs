@@ -1,12 +1,14 @@
 //! Estimates of time: what is counted and what is modelled, weighted.
 //!
-//! The weights are those of callgrind's cycle estimation, for the terms that there are. Nothing is known of an
-//! instruction cache, of where indirect jumps and returns are expected to lead, or of locked accesses.
+//! The weights are those of callgrind's cycle estimation, for the terms that there are. Nothing is
+//! known of an instruction cache, of where indirect jumps and returns are expected to lead, or of
+//! locked accesses.
 
 use crate::profile::Event;
 use crate::recording::RecordedMisses;
 
-/// Cycles that a load or store costs beside its instruction if the first level does not have the line.
+/// Cycles that a load or store costs beside its instruction if the first level does not have the
+/// line.
 pub const MISS_CYCLES: u64 = 10;
 /// What it costs in addition if no level has it.
 pub const MEMORY_CYCLES: u64 = 100;
@@ -50,8 +52,8 @@ impl Modelled {
         pairs.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
 
-    /// Adds a conditional branch that was executed `runs` times, and `not_taken` times not taken. Its predictor knows
-    /// which way it goes more often, and nothing else.
+    /// Adds a conditional branch that was executed `runs` times, and `not_taken` times not taken.
+    /// Its predictor knows which way it goes more often, and nothing else.
     pub fn branched(&mut self, runs: u64, not_taken: u64) {
         let wrong = not_taken.min(runs.saturating_sub(not_taken));
         self.mispredictions = self.mispredictions.saturating_add(wrong);

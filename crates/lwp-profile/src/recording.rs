@@ -20,8 +20,8 @@ pub struct Mapping {
 pub struct RecordedModule {
     /// Its number.
     pub id: u32,
-    /// The file as the program named it; `[vdso]`; empty for anonymous code; of a source file of an interpreted
-    /// language, its path behind the language in brackets.
+    /// The file as the program named it; `[vdso]`; empty for anonymous code; of a source file of an
+    /// interpreted language, its path behind the language in brackets.
     pub path: String,
     /// The GNU build id, empty where there is none.
     pub build_id: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct RecordedModule {
 }
 
 impl RecordedModule {
-    /// Whether this is code without a file.
+    /// Returns whether this is code without a file.
     pub fn is_anonymous(&self) -> bool {
         self.path.is_empty() || self.path.starts_with("//") || self.path.starts_with('[')
     }
@@ -218,15 +218,16 @@ pub struct SampledEvent {
     pub name: String,
     /// Events per sample.
     pub interval: u64,
-    /// Whether a model supplied the events instead of a measurement.
+    /// True if a model supplied the events instead of a measurement.
     pub modelled: bool,
 }
 
-/// A frame of a sampled stack, together with all that it was called from: stacks are a forest, so that
-/// what they have in common is there once.
+/// A frame of a sampled stack, together with all that it was called from: stacks are a forest, so
+/// that what they have in common is there once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordedFrame {
-    /// Index of the frame that it was called from; `None` for the outermost. Always a smaller index.
+    /// Index of the frame that it was called from; `None` for the outermost. Always a smaller
+    /// index.
     pub caller: Option<u32>,
     /// Its module.
     pub module: Option<u32>,
@@ -269,20 +270,22 @@ pub struct Recording {
     pub images: BTreeMap<u32, Image>,
     /// Names of generated code.
     pub symbols: Vec<RecordedSymbol>,
-    /// Names of what was executed in each module; none in recordings before 1.3, or whose recorder was killed.
+    /// Names of what was executed in each module; none in recordings before 1.3, or whose recorder
+    /// was killed.
     pub names: Vec<RecordedNames>,
     /// Events that were sampled.
     pub events: Vec<SampledEvent>,
     /// Frames of sampled stacks.
     pub frames: Vec<RecordedFrame>,
-    /// Different samples and how often each was taken, in order: a recording has far fewer different ones
-    /// than samples.
+    /// Different samples and how often each was taken, in order: a recording has far fewer
+    /// different ones than samples.
     pub samples: Vec<(RecordedSample, u64)>,
-    /// How many there were of each sampled event, by thread; the rest after the last sample included.
+    /// How many there were of each sampled event, by thread; the rest after the last sample
+    /// included.
     pub sampled: BTreeMap<u32, Vec<u64>>,
     /// Files kept with it.
     pub files: Vec<RecordedFile>,
-    /// Whether the recorder came to its end.
+    /// True if the recorder came to its end.
     pub complete: bool,
     /// What the reader had to leave out, in words.
     pub warnings: Vec<String>,
@@ -294,7 +297,7 @@ impl Recording {
         self.info.get(key).map_or("", String::as_str)
     }
 
-    /// Whether a model has added to what was counted.
+    /// Returns whether a model has added to what was counted.
     pub fn is_modelled(&self) -> bool {
         self.info.contains_key("model") && self.events.is_empty()
     }

@@ -32,7 +32,7 @@ pub struct Plan {
     pub argv: Vec<CString>,
     /// Its environment.
     pub envp: Vec<CString>,
-    /// Whether its address space is laid out without randomisation.
+    /// True if its address space is laid out without randomisation.
     pub fixed_layout: bool,
     /// What a limit on its address space is raised by, where there is one.
     pub address_space: u64,
@@ -143,8 +143,8 @@ pub fn start(plan: &Plan, ready: RawFd, report: RawFd) -> Result<Child<'_>> {
     Ok(Child { pid, done: false, _stack: stack, _orders: orders, _plan: PhantomData })
 }
 
-/// Whether valgrind executes this process: it knows no child that shares memory while we go on. The
-/// documented way to ask it, which is a row of instructions without an effect elsewhere.
+/// Returns whether valgrind executes this process: it knows no child that shares memory while we go
+/// on. The documented way to ask it, which is a row of instructions without an effect elsewhere.
 fn is_checked() -> bool {
     const RUNNING_ON_VALGRIND: u64 = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use crate::sys;
 use crate::tracee::Tid;
 
-/// Whether `tid` may be given what is ours.
+/// Returns whether `tid` may be given what is ours.
 ///
 /// # Errors
 ///

@@ -56,7 +56,7 @@ pub(crate) fn restore_in_child(address_space: u64) {
     }
 }
 
-/// Whether a file of `bytes` bytes may be made: trying it would send SIGXFSZ.
+/// Returns whether a file of `bytes` bytes may be made: trying it would send SIGXFSZ.
 pub(crate) fn allow_file(bytes: u64) -> bool {
     getrlimit(Resource::Fsize).current.is_none_or(|limit| bytes <= limit)
 }

@@ -119,7 +119,7 @@ impl Regs {
         self.forget_syscall();
     }
 
-    /// Whether the tracee was stopped inside a system call.
+    /// Returns whether the tracee was stopped inside a system call.
     pub fn in_syscall(&self) -> bool {
         self.0.orig_rax as i64 >= 0
     }
@@ -138,7 +138,7 @@ pub mod restart {
     /// Number of `restart_syscall`.
     pub const SYS_RESTART_SYSCALL: u64 = 219;
 
-    /// Whether `rax` is one of them.
+    /// Returns whether `rax` is one of them.
     pub fn is(rax: u64) -> bool {
         matches!(rax as i64, ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK)
     }

@@ -45,8 +45,8 @@ fn inode_of(fd: &OwnedFd) -> Result<Inode> {
     Ok(((rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev)), stat.st_ino))
 }
 
-/// Whether the file with this device and inode, as `/proc/PID/maps` shows them, is a [`SharedFile`]
-/// of this process. No other file can be made to look like one as long as it lives.
+/// Returns whether the file with this device and inode, as `/proc/PID/maps` shows them, is a
+/// [`SharedFile`] of this process. No other file can be made to look like one as long as it lives.
 pub fn is_own(device: (u32, u32), inode: u64) -> bool {
     own_inodes().contains(&(device, inode))
 }
@@ -110,8 +110,8 @@ impl SharedFile {
         Ok(file)
     }
 
-    /// Whether nobody has it open, or mapped, but by descriptor and mappings of this value's. Where
-    /// that cannot be found out, it counts as if somebody had.
+    /// Returns whether nobody has it open, or mapped, but by descriptor and mappings of this
+    /// value's. Where that cannot be found out, it counts as if somebody had.
     pub fn is_sole(&self) -> bool {
         sys::has_no_other_user(self.fd())
     }
@@ -225,7 +225,7 @@ impl SharedMemory {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

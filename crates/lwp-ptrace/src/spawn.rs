@@ -24,7 +24,7 @@ pub enum SpawnError {
     Killed {
         /// The signal.
         signal: i32,
-        /// Whether a core was dumped.
+        /// True if a core was dumped.
         core: bool,
     },
 }

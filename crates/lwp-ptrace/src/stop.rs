@@ -9,7 +9,7 @@ pub enum Stop {
     Killed {
         /// The signal.
         signal: i32,
-        /// Whether a core was dumped.
+        /// True if a core was dumped.
         core: bool,
     },
     /// A signal is about to be delivered.

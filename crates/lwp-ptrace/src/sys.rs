@@ -320,7 +320,7 @@ fn await_child_event() -> bool {
     }
 }
 
-/// Whether a thread has ended and has not been waited for.
+/// Returns whether a thread has ended and has not been waited for.
 fn has_ended(tid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -475,7 +475,7 @@ pub fn signal_child_events(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored.
+/// Returns whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored.
 pub(crate) fn child_events_before() -> (bool, bool) {
     (CHILD_BLOCKED.load(Ordering::Relaxed), CHILD_IGNORED.load(Ordering::Relaxed))
 }
@@ -839,9 +839,9 @@ pub fn is_open_for_writing(file: &File) -> bool {
     try_lease(file.as_raw_fd(), libc::F_RDLCK) == Err(Errno(libc::EAGAIN))
 }
 
-/// Whether a file is open or mapped by nothing but descriptor `fd`, its copies, and mappings by
-/// them: whether the kernel gives a lease to write. False where that cannot be found out.
-/// [`announce_quietly`] comes before.
+/// Returns whether a file is open or mapped by nothing but descriptor `fd`, its copies, and
+/// mappings by them: whether the kernel gives a lease to write. False where that cannot be found
+/// out. [`announce_quietly`] comes before.
 pub fn has_no_other_user(fd: RawFd) -> bool {
     try_lease(fd, libc::F_WRLCK).is_ok()
 }
@@ -884,8 +884,8 @@ pub fn suit_allocator() {
     }
 }
 
-/// Whether the bases of fs and gs are apart from their selectors: the kernel has enabled RDFSBASE
-/// and its like.
+/// Returns whether the bases of fs and gs are apart from their selectors: the kernel has enabled
+/// RDFSBASE and its like.
 pub fn bases_are_apart() -> bool {
     const FSGSBASE: libc::c_ulong = 1 << 1;
     // SAFETY: a number in, a number out.
@@ -918,7 +918,7 @@ pub fn cpu_times() -> [(Duration, Duration); 2] {
     })
 }
 
-/// Whether personality(2) lets us turn address space randomisation off.
+/// Returns whether personality(2) lets us turn address space randomisation off.
 pub fn personality_allowed() -> bool {
     // SAFETY: the query form changes nothing; the second call sets what is set already or allows.
     unsafe {

@@ -1,6 +1,6 @@
 //! Models and unit together, against arithmetic written down a second time: random steps go through
-//! `lwp_uarch::Model` into `LwpUnit`, and the records must be those that a list-of-lines cache and sums
-//! of fractions predict.
+//! `lwp_uarch::Model` into `LwpUnit`, and the records must be those that a list-of-lines cache and
+//! sums of fractions predict.
 
 use std::collections::VecDeque;
 
@@ -107,7 +107,8 @@ impl Machine {
     }
 }
 
-/// A counter by the rule of the shipped form: expires below zero, drops what is beyond, is reloaded.
+/// A counter by the rule of the shipped form: expires below zero, drops what is beyond, is
+/// reloaded.
 struct Counter {
     left: i64,
     interval: i64,

@@ -82,14 +82,14 @@ pub struct Listing {
     pub total: u64,
     /// The whole profile's count.
     pub whole: u64,
-    /// Whether executions of every instruction are known.
+    /// True if executions of every instruction are known.
     pub exact: bool,
     /// Lines.
     pub lines: Vec<Line>,
 }
 
-/// The functions that `name` can mean: by full name, else by a shorter form, else by a part of it. Functions
-/// with code of their own come before those that were only inlined.
+/// The functions that `name` can mean: by full name, else by a shorter form, else by a part of it.
+/// Functions with code of their own come before those that were only inlined.
 pub fn find(profile: &Profile, name: &str) -> Vec<FunctionId> {
     let distinct = |all: &mut dyn Iterator<Item = FunctionId>| -> Vec<FunctionId> {
         let all: BTreeSet<FunctionId> = all.collect();
@@ -110,8 +110,8 @@ pub fn find(profile: &Profile, name: &str) -> Vec<FunctionId> {
     found.find(|ids: &Vec<FunctionId>| !ids.is_empty()).unwrap_or_default()
 }
 
-/// The function, and the functions in the same module that debug information calls by its name: its inlined
-/// copies.
+/// The function, and the functions in the same module that debug information calls by its name: its
+/// inlined copies.
 fn with_copies(profile: &Profile, id: FunctionId) -> Vec<FunctionId> {
     let function = profile.function(id);
     let name = short_name(&function.name);

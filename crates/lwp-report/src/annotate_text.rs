@@ -58,7 +58,8 @@ fn title(out: &mut String, listing: &Listing, paint: Paint) {
     let _ = writeln!(out, "{}", paint.heading(&title));
 }
 
-/// The listing's source lines in their order, with what their instructions counted, and no instructions.
+/// The listing's source lines in their order, with what their instructions counted, and no
+/// instructions.
 pub fn source_lines(listing: &Listing, paint: Paint) -> String {
     let mut sums: BTreeMap<(&str, u32), (u64, &str)> = BTreeMap::new();
     let mut at = ("", 0);

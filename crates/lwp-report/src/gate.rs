@@ -36,7 +36,7 @@ impl Limit {
         }
     }
 
-    /// Whether a baseline is needed.
+    /// Returns whether a baseline is needed.
     pub fn is_relative(self) -> bool {
         !matches!(self, Self::Most(_))
     }
@@ -104,8 +104,8 @@ pub struct Check {
 }
 
 impl Check {
-    /// Whether the count is within the limit. What was not there before has nothing that it could be so many
-    /// per cent more than.
+    /// Returns whether the count is within the limit. What was not there before has nothing that it
+    /// could be so many per cent more than.
     pub fn passes(&self) -> bool {
         match (self.limit, self.before) {
             (Limit::Percent(_), None) => true,
@@ -113,7 +113,7 @@ impl Check {
         }
     }
 
-    /// Whether the count is another than the baseline's.
+    /// Returns whether the count is another than the baseline's.
     pub fn has_changed(&self) -> bool {
         self.before.is_some_and(|before| before != self.after)
     }
@@ -214,7 +214,7 @@ pub struct Benchmark {
 }
 
 impl Benchmark {
-    /// Whether every check passes.
+    /// Returns whether every check passes.
     pub fn passes(&self) -> bool {
         self.checks.iter().all(Check::passes)
     }
@@ -247,7 +247,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether every check of every benchmark passes.
+    /// Returns whether every check of every benchmark passes.
     pub fn passes(&self) -> bool {
         self.benchmarks.iter().all(Benchmark::passes)
     }

@@ -1,10 +1,10 @@
 //! The C library: the module that moves the counts of a program that has not changed.
 //!
-//! `malloc`, `qsort` and the like are different work in different versions, and every program has them. Who
-//! compares counts of two machines or images often compares their C libraries.
+//! `malloc`, `qsort` and the like are different work in different versions, and every program has
+//! them. Who compares counts of two machines or images often compares their C libraries.
 
-/// Whether a file of this name is a C library: `libc.so.6`, the `libc-2.31.so` that it was a link to until
-/// glibc 2.34, or musl's, which is the dynamic linker too.
+/// Returns whether a file of this name is a C library: `libc.so.6`, the `libc-2.31.so` that it was
+/// a link to until glibc 2.34, or musl's, which is the dynamic linker too.
 pub fn is_c_library(name: &str) -> bool {
     let version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
     name.strip_prefix("libc.so.").is_some_and(version)
@@ -13,8 +13,8 @@ pub fn is_c_library(name: &str) -> bool {
         || name.starts_with("ld-musl-")
 }
 
-/// What is to be said where modules of these names are other builds than before, and one of them is the C
-/// library. One line.
+/// What is to be said where modules of these names are other builds than before, and one of them is
+/// the C library. One line.
 pub fn notice(rebuilt: &[String]) -> Option<&'static str> {
     rebuilt.iter().any(|name| is_c_library(name)).then_some(
         "malloc and other functions may differ between builds of the C library: changed counts may come from it",

@@ -1,6 +1,7 @@
 //! Listings in the form of `objdump -d -l -S`, with a column of counts before it.
 //!
-//! What follows a count and two spaces is objdump's own line, so that whatever reads those reads these.
+//! What follows a count and two spaces is objdump's own line, so that whatever reads those reads
+//! these.
 
 use std::fmt::Write;
 

@@ -19,15 +19,16 @@ pub struct Series {
     pub names: Vec<String>,
     /// The sum of each.
     pub totals: Vec<u64>,
-    /// What was counted of each function or line, greatest difference first; `None` where it did not occur. What is the
-    /// same everywhere is left out.
+    /// What was counted of each function or line, greatest difference first; `None` where it did
+    /// not occur. What is the same everywhere is left out.
     pub rows: Vec<(String, Vec<Option<u64>>)>,
     /// Modules that are another build in one of them.
     pub rebuilt: Vec<String>,
 }
 
 impl Series {
-    /// From the comparisons of the first profile with each other one, of which `event` is the index.
+    /// From the comparisons of the first profile with each other one, of which `event` is the
+    /// index.
     pub fn new(event: (usize, &str), names: &[String], compared: &[Diff], relative: bool) -> Self {
         let (index, name) = event;
         let mut out = Self { event: name.to_owned(), names: names.to_vec(), ..Self::default() };

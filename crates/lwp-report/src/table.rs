@@ -69,7 +69,7 @@ impl SortKey {
     /// All names, for messages.
     pub const NAMES: &'static str = "comm, pid, tid, thread, dso (module), sym (func), srcfile (file), srcline (line), addr (inst)";
 
-    /// Whether it tells instructions of one function apart.
+    /// Returns whether it tells instructions of one function apart.
     pub fn is_of_instructions(self) -> bool {
         matches!(self, Self::SrcFile | Self::SrcLine | Self::Address)
     }
@@ -159,7 +159,7 @@ pub struct Table {
     pub command: String,
     /// The event's name.
     pub event: String,
-    /// Whether a model supplied the event.
+    /// True if a model supplied the event.
     pub modelled: bool,
     /// Events per sample, where not every event was counted.
     pub interval: Option<u64>,
@@ -171,9 +171,9 @@ pub struct Table {
     pub hidden: usize,
     /// Sum over all rows.
     pub total: u64,
-    /// Whether inclusive counts are true; otherwise they are estimates.
+    /// True if inclusive counts are true; otherwise they are estimates.
     pub inclusive_exact: bool,
-    /// Whether rows are ordered by inclusive counts.
+    /// True if rows are ordered by inclusive counts.
     pub by_inclusive: bool,
 }
 

@@ -196,7 +196,8 @@ mod tests {
         assert!(agree(&with(&[]), &with(&[])));
         // One has taken a branch that the other has not.
         assert!(agree(&with(&[(9, &[0xc3])]), &with(&[(6, &[3, 4, 5])])));
-        // Another instruction at the same place, one in the middle of another, too little in common.
+        // Another instruction at the same place, one in the middle of another, too little in
+        // common.
         assert!(!agree(&with(&[(9, &[0xc3])]), &with(&[(9, &[0x90])])));
         assert!(!agree(&with(&[(9, &[1, 2, 3])]), &with(&[(10, &[0x90])])));
         assert!(!agree(&with(&[(10, &[0x90])]), &with(&[(9, &[1, 2, 3])])));

@@ -32,8 +32,8 @@ pub fn find(elf: &Elf, path: &Path, files: &Files<'_>) -> Option<(PathBuf, Bytes
     })
 }
 
-/// The file called `name` with the build id `id` in which the debug file at `owner` shares entries with others,
-/// as `dwz` makes it.
+/// The file called `name` with the build id `id` in which the debug file at `owner` shares entries
+/// with others, as `dwz` makes it.
 pub fn find_shared(name: &Path, id: &[u8], owner: &Path, files: &Files<'_>) -> Option<Bytes> {
     let real = owner.canonicalize().ok();
     let beside = [Some(owner), real.as_deref()].into_iter().flatten().filter_map(Path::parent);

@@ -40,14 +40,15 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The bytes of the files that are kept under this path; they may be of different root directories.
+    /// The bytes of the files that are kept under this path; they may be of different root
+    /// directories.
     pub fn kept(&self, path: &Path) -> impl Iterator<Item = Bytes> {
         let kept = self.kept.iter().filter(move |file| Path::new(&file.path) == path);
         kept.map(|file| file.bytes.as_slice().into())
     }
 
-    /// What `usable` makes of the first of `candidates` that it accepts. Then files that are kept under one
-    /// of their names elsewhere are tried: links lead to other places on other machines.
+    /// What `usable` makes of the first of `candidates` that it accepts. Then files that are kept
+    /// under one of their names elsewhere are tried: links lead to other places on other machines.
     pub fn first<T>(
         &self,
         candidates: &[PathBuf],

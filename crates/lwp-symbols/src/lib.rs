@@ -1,10 +1,10 @@
 //! From addresses to functions, lines and inlined functions.
 //!
 //! [`profile`] turns a recording into a profile. It looks for names where the system keeps them: in
-//! the file's symbol tables, in debug files found by build id or debug link, in the program's own list
-//! of generated code, in the kernel's vdso. A file that has changed since the recording is not used,
-//! because its names would be wrong; a warning says so. [`names`] collects what was found for everything that was
-//! executed; a recording that keeps it needs no file any more.
+//! the file's symbol tables, in debug files found by build id or debug link, in the program's own
+//! list of generated code, in the kernel's vdso. A file that has changed since the recording is not
+//! used, because its names would be wrong; a warning says so. [`names`] collects what was found for
+//! everything that was executed; a recording that keeps it needs no file any more.
 #![forbid(unsafe_code)]
 
 mod bodies;

@@ -14,10 +14,10 @@ pub type ModulePair = (String, String);
 
 /// Finds what is the same in two profiles.
 ///
-/// Modules are matched by `pairs` first, then by the name that programs link them by, by their file name without
-/// the hash that cargo appends, and last as the only program that is left on either side. Functions are matched
-/// by their names without what differs from build to build. Of those that are left in a module, one whose code
-/// is that of another is that one, renamed.
+/// Modules are matched by `pairs` first, then by the name that programs link them by, by their file
+/// name without the hash that cargo appends, and last as the only program that is left on either
+/// side. Functions are matched by their names without what differs from build to build. Of those
+/// that are left in a module, one whose code is that of another is that one, renamed.
 pub fn matched(before: &Profile, after: &Profile, pairs: &[ModulePair]) -> Matched {
     let (old, new) = modules(before, after, pairs);
     let mut matched = Matched {
@@ -76,12 +76,12 @@ fn without_hash(name: &str) -> &str {
     }
 }
 
-/// Whether a profile has a module that `text` is the path of, or the end of it.
+/// Returns whether a profile has a module that `text` is the path of, or the end of it.
 pub fn has_module(profile: &Profile, text: &str) -> bool {
     profile.modules.iter().any(|module| is_called(module, text))
 }
 
-/// Whether `text` is a module's path, or the end of it.
+/// Returns whether `text` is a module's path, or the end of it.
 pub fn is_called(module: &Module, text: &str) -> bool {
     let rest = module.path.strip_suffix(text.trim_start_matches("./"));
     !text.is_empty()

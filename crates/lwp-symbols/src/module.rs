@@ -43,7 +43,8 @@ impl ModuleNames {
             };
         }
         let path = Path::new(&module.path);
-        // What a process maps only so that it is found has no names of its own, and changes while it is written.
+        // What a process maps only so that it is found has no names of its own, and changes while
+        // it is written.
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let jitdump = name.starts_with("jit-") && name.ends_with(".dump");
         if module.is_anonymous() || jitdump {
@@ -98,8 +99,8 @@ impl ModuleNames {
         Self { elf: Some(elf), debug, path: module.path.clone(), ..Self::default() }
     }
 
-    /// The names of `module` with debug information that was not there when the recording kept its names, and is to be
-    /// had elsewhere.
+    /// The names of `module` with debug information that was not there when the recording kept its
+    /// names, and is to be had elsewhere.
     pub fn with_debug(module: &RecordedModule, files: &Files<'_>, code: bool) -> Option<Self> {
         let path = Path::new(&module.path);
         let missing = !module.is_anonymous() && !module.build_id.is_empty();
@@ -171,7 +172,7 @@ impl ModuleNames {
         }
     }
 
-    /// Whether there is debug information.
+    /// Returns whether there is debug information.
     pub fn has_debug(&self) -> bool {
         self.debug.is_some() || self.kept.as_ref().is_some_and(KeptLines::has_debug)
     }
@@ -196,7 +197,7 @@ fn why_not(error: Option<std::io::Error>) -> String {
     }
 }
 
-/// Whether the bytes are of the build that was recorded, as far as that can be told.
+/// Returns whether the bytes are of the build that was recorded, as far as that can be told.
 fn same_build(module: &RecordedModule, bytes: &[u8]) -> bool {
     module.build_id.is_empty() || build_id::of_bytes(bytes) == module.build_id
 }

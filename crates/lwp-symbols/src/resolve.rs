@@ -33,9 +33,11 @@ pub struct Options {
     pub debug_roots: Vec<PathBuf>,
     /// What is told apart.
     pub detail: Detail,
-    /// Enter every instruction of functions with samples that are no larger, not only the sampled ones.
+    /// Enter every instruction of functions with samples that are no larger, not only the sampled
+    /// ones.
     pub whole_functions: Option<u64>,
-    /// Look into the files first, and use the names that the recording keeps only of files that are gone.
+    /// Look into the files first, and use the names that the recording keeps only of files that are
+    /// gone.
     pub from_files: bool,
     /// Where files are looked for that are not where they were, by build id.
     pub builds: Option<Arc<dyn Builds>>,
@@ -148,7 +150,8 @@ fn sampled_events(recording: &Recording) -> Vec<Event> {
     recording.events.iter().map(event).collect()
 }
 
-/// Signed sums of the exact events, and of a model's: corrections may come before what they correct.
+/// Signed sums of the exact events, and of a model's: corrections may come before what they
+/// correct.
 type Sums = [i64; Event::EXACT.len() + Modelled::NAMES.len()];
 
 /// The sums of a location.
@@ -294,7 +297,8 @@ impl<'a> Resolver<'a> {
         self.functions.iter().filter(move |(key, _)| key.0 == module).map(|(_, id)| *id)
     }
 
-    /// Modules of the profile and the numbers that everything about them is kept under; only of files.
+    /// Modules of the profile and the numbers that everything about them is kept under; only of
+    /// files.
     pub fn module_numbers(&self) -> impl Iterator<Item = (ModuleId, u32)> {
         let of_file = |id: &u32| self.names.get(id).is_some_and(|names| names.elf().is_some());
         self.modules.iter().filter(move |(id, _)| of_file(id)).map(|(id, module)| (*module, *id))

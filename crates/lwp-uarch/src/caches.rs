@@ -9,9 +9,9 @@ use crate::presets::{self, Preset};
 
 /// The data caches of a machine, from the core outwards, and the memory behind them.
 ///
-/// Written as the name of a preset, or level by level as `SIZE/WAYS/LINE`, separated by commas, with
-/// `memory` at the end if wanted. `@CYCLES` behind any of them is its latency; what is not said is taken
-/// from the preset `generic`.
+/// Written as the name of a preset, or level by level as `SIZE/WAYS/LINE`, separated by commas,
+/// with `memory` at the end if wanted. `@CYCLES` behind any of them is its latency; what is not
+/// said is taken from the preset `generic`.
 ///
 /// ```
 /// use lwp_uarch::Caches;

@@ -31,8 +31,8 @@ impl Seen {
     }
 }
 
-/// Runs two rounds over `bytes` bytes, a load and a branch per line; the branch leaves the loop at the
-/// end of a round.
+/// Runs two rounds over `bytes` bytes, a load and a branch per line; the branch leaves the loop at
+/// the end of a round.
 fn walk(preset: &Preset, bytes: u64) -> Seen {
     let mut model = Model::with_predictor(preset);
     let mut seen = Seen::default();

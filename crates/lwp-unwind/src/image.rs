@@ -91,8 +91,8 @@ impl Image {
         image
     }
 
-    /// The file's own address of what lies at `offset` in it, where that is mapped to be executed: a page of the file
-    /// may be part of two segments, with an address in each.
+    /// The file's own address of what lies at `offset` in it, where that is mapped to be executed:
+    /// a page of the file may be part of two segments, with an address in each.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let starts = |(at, ..): &&(u64, u64, u64)| at & !0xfff == offset & !0xfff && offset <= *at;
         if let Some((at, _, address)) = self.code.iter().find(starts) {

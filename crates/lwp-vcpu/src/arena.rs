@@ -69,13 +69,13 @@ impl Arena {
         Self { address, offset, bytes, used: 0, reserved: 0 }
     }
 
-    /// Whether code here reaches everything between `low` and `high`, and that reaches it.
+    /// Returns whether code here reaches everything between `low` and `high`, and that reaches it.
     pub fn reaches(&self, low: u64, high: u64) -> bool {
         let (start, end) = (self.address, self.address + self.bytes);
         high.saturating_sub(start) < REACH && end.saturating_sub(low) < REACH
     }
 
-    /// Whether `address` lies in it.
+    /// Returns whether `address` lies in it.
     pub fn contains(&self, address: u64) -> bool {
         (self.address..self.address + self.bytes).contains(&address)
     }

@@ -109,7 +109,7 @@ impl LwpConfig {
         Self::of(Processor::Proposal(Proposal { capabilities, core_id: 0, vector: 0xff }))
     }
 
-    /// Whether it is the form of 2007, which has no LWPINS and no LWPVAL.
+    /// Returns whether it is the form of 2007, which has no LWPINS and no LWPVAL.
     pub fn is_proposal(&self) -> bool {
         matches!(self.processor, Processor::Proposal(_))
     }
@@ -125,7 +125,7 @@ impl LwpConfig {
         }
     }
 
-    /// Whether translated code can keep the first level of `caches`; if not, why.
+    /// Returns whether translated code can keep the first level of `caches`; if not, why.
     ///
     /// # Errors
     ///
@@ -144,8 +144,8 @@ impl LwpConfig {
     }
 }
 
-/// Whether the misses of a modelled data cache can be counted on this machine: its processor needs
-/// BMI2 and FSGSBASE.
+/// Returns whether the misses of a modelled data cache can be counted on this machine: its
+/// processor needs BMI2 and FSGSBASE.
 pub fn can_watch_caches() -> bool {
     crate::lwp::can_be_watched()
 }

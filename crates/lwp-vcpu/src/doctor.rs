@@ -251,7 +251,7 @@ fn limits(limits: &str) -> Check {
     Check::ok(name, "files, processes and sizes suffice")
 }
 
-/// Whether addresses can be the same in every run.
+/// Returns whether addresses can be the same in every run.
 pub fn layout_can_be_fixed() -> bool {
     sys::personality_allowed()
 }

@@ -260,7 +260,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Whether one thread was to be reported, of a process that was attached to, and has ended.
+    /// Returns whether one thread was to be reported, of a process that was attached to, and has
+    /// ended.
     fn only_thread_is_gone(&self) -> bool {
         let machine = lock(self.machine);
         let attached = matches!(machine.config.target, Target::Attach { .. });

@@ -306,7 +306,7 @@ impl Family {
         id
     }
 
-    /// Whether code of a file with this inode has ever been known.
+    /// Returns whether code of a file with this inode has ever been known.
     pub fn knows_inode(&self, inode: u64) -> bool {
         self.inodes.contains(&inode)
     }
@@ -347,14 +347,14 @@ impl Family {
         self.arena_near(self.modules[id.0 as usize].extent)
     }
 
-    /// Whether there are too few counters or entries for another region.
+    /// Returns whether there are too few counters or entries for another region.
     fn out_of_numbers(&self) -> bool {
         self.translator.cache().counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
             || u64::from(self.translator.cache().entry_count()) + 4096
                 > lwp_dbt::Layout::MAX_ENTRIES
     }
 
-    /// Whether something that every address space has too little of is used up.
+    /// Returns whether something that every address space has too little of is used up.
     pub fn is_full(&self) -> bool {
         self.out_of_numbers() || self.arenas.iter().any(|arena| arena.left() < LEAST_LOT)
     }
@@ -474,7 +474,7 @@ impl Family {
         })
     }
 
-    /// Whether `pc` lies in translated code or routines of this family.
+    /// Returns whether `pc` lies in translated code or routines of this family.
     pub fn owns(&self, pc: u64) -> bool {
         let low = self.layout();
         (low.routines()..low.chain_slot(0)).contains(&pc)

@@ -29,8 +29,8 @@ const MADV_HUGEPAGE: u64 = 14;
 /// A program that begins with so much code needs many pages of the table soon.
 const MUCH_CODE: u64 = 512 << 10;
 
-/// Whether the program in `mappings` is to have one: it has much code, or needs libraries beside
-/// the C library. Others mostly end before they have filled so many pages.
+/// Returns whether the program in `mappings` is to have one: it has much code, or needs libraries
+/// beside the C library. Others mostly end before they have filled so many pages.
 pub fn is_wanted(tid: Tid, mappings: &[Mapping]) -> bool {
     let code = || mappings.iter().filter(|mapping| mapping.execute && mapping.inode != 0);
     let bytes: u64 = code().map(|mapping| mapping.end - mapping.start).sum();
@@ -41,7 +41,7 @@ pub fn is_wanted(tid: Tid, mappings: &[Mapping]) -> bool {
     (bytes >= MUCH_CODE || program() > 1) && may_be_had()
 }
 
-/// Whether the kernel makes huge pages for who asks for them.
+/// Returns whether the kernel makes huge pages for who asks for them.
 fn may_be_had() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| {
@@ -71,8 +71,8 @@ pub fn calls(low: u64, place: u64, fd: u64) -> Vec<Call> {
     calls
 }
 
-/// Whether the calls have made the table, by their results. Without a huge page it is one all the
-/// same.
+/// Returns whether the calls have made the table, by their results. Without a huge page it is one
+/// all the same.
 pub fn is_made(low: u64, results: &[i64]) -> bool {
     let [mapped, _, filled @ ..] = results else { return false };
     u64::try_from(*mapped) == Ok(low)

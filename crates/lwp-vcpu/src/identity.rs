@@ -52,7 +52,7 @@ impl Stamp {
         })
     }
 
-    /// Whether a change from now on would be seen in the stamp.
+    /// Returns whether a change from now on would be seen in the stamp.
     pub fn is_settled(&self) -> bool {
         let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return false };
         let latest = Duration::from_nanos(self.modified.max(self.changed));

@@ -63,7 +63,7 @@ impl Map {
         [SYS_MMAP, self.address, self.bytes, self.prot, flags, fd, self.offset]
     }
 
-    /// Whether the call's result says that it was made.
+    /// Returns whether the call's result says that it was made.
     pub fn check(&self, result: i64) -> Result<(), String> {
         if succeeded(SYS_MMAP, result)? != self.address {
             return Err(format!("no room at {:#x} for {:#x} bytes", self.address, self.bytes));

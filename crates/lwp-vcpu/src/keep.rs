@@ -93,7 +93,7 @@ impl Kept {
         }
     }
 
-    /// Whether what the store has is a translation of this very module.
+    /// Returns whether what the store has is a translation of this very module.
     fn fits(&self, header: &Header) -> bool {
         match &self.source {
             Source::Bytes(_) => true,
@@ -342,8 +342,8 @@ impl Family {
     }
 }
 
-/// Whether `fragments` and `entries` that were made in this run are enough to write a unit, of
-/// which `old` fragments are kept.
+/// Returns whether `fragments` and `entries` that were made in this run are enough to write a unit,
+/// of which `old` fragments are kept.
 fn are_worth_writing(fragments: usize, entries: usize, old: usize) -> bool {
     let news = fragments + ENTRY * entries;
     news > 0 && (old == 0 || news >= FEW.max(old / FEW_PART))

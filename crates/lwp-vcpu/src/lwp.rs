@@ -127,7 +127,7 @@ struct Surroundings {
     timestamp: u64,
     /// Interrupts raised since they were last delivered.
     interrupts: u32,
-    /// Whether records say on which processor the thread ran. All say 0 where runs are to repeat.
+    /// True if records say on which processor the thread ran. All say 0 where runs are to repeat.
     moves: bool,
     /// The processor on which the thread was when it last asked.
     core: u8,
@@ -345,7 +345,7 @@ impl ThreadLwp {
         self.write_cache(context);
     }
 
-    /// Whether an instruction at `ip` passes the profile's filter.
+    /// Returns whether an instruction at `ip` passes the profile's filter.
     fn admits(&self, ip: u64) -> bool {
         self.selection.admits(ip) && self.judge.as_ref().is_none_or(|judge| judge.admits(ip))
     }
@@ -531,8 +531,8 @@ impl Machine {
         (Instant::now() - self.observers.started).as_nanos() as u64 / 10
     }
 
-    /// Whether the thread must be stopped instead of answered: a signal that has been sent to it
-    /// would reach it some instructions later.
+    /// Returns whether the thread must be stopped instead of answered: a signal that has been sent
+    /// to it would reach it some instructions later.
     pub fn lwp_take_interrupted(&mut self, tid: Tid) -> bool {
         let thread = self.tasks.threads.get_mut(&tid);
         let lwp = thread.and_then(|thread| thread.lwp.as_mut());

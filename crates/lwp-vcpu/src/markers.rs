@@ -79,7 +79,7 @@ impl Machine {
         Bounds { collects, ..Bounds::default() }
     }
 
-    /// Whether a thread of `pid` with these bounds counts.
+    /// Returns whether a thread of `pid` with these bounds counts.
     pub fn wants_counts(&self, pid: i32, bounds: &Bounds) -> bool {
         let started = self.tasks.started_counting.get(&pid).copied();
         self.observers.enabled
@@ -356,7 +356,7 @@ fn text_at(tid: Tid, address: u64) -> String {
 }
 
 impl Machine {
-    /// Whether a function of [`crate::Config::within`] begins at `pc`.
+    /// Returns whether a function of [`crate::Config::within`] begins at `pc`.
     fn begins_function(&mut self, tid: Tid, pc: u64) -> bool {
         let Some((space, family)) = self.space_of(tid) else { return false };
         let Some((_, range)) = space.known_code(pc) else { return false };

@@ -74,8 +74,8 @@ pub const SLEEP_AT: u64 = DOORS_AT - 8;
 /// the operand's own size.
 pub const REACH: u64 = (1 << 31) - (1 << 16);
 
-/// Whether a mapping of a tracee is the virtual CPU's own: of a file of ours, or the indirect table
-/// in a huge page, which is of no file and lies where the usual one does.
+/// Returns whether a mapping of a tracee is the virtual CPU's own: of a file of ours, or the
+/// indirect table in a huge page, which is of no file and lies where the usual one does.
 pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
     match mapping.inode {
         0 => LOW <= mapping.start && mapping.end <= LOW + crate::huge_table::TABLE,

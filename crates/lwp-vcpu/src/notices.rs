@@ -145,7 +145,7 @@ impl Notices {
         over
     }
 
-    /// Whether a page is left alone for a while.
+    /// Returns whether a page is left alone for a while.
     fn pauses(&self) -> bool {
         self.pages().values().any(|page| matches!(page.state, State::Left(Some(_))))
     }

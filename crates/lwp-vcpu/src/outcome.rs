@@ -65,7 +65,7 @@ pub enum ExitStatus {
     Signal {
         /// The signal's number.
         signal: i32,
-        /// Whether the kernel wrote a core file.
+        /// True if the kernel wrote a core file.
         core: bool,
     },
     /// It was attached to and lives on.

@@ -100,7 +100,7 @@ impl Seen {
 }
 
 impl Machine {
-    /// Whether the file that a thread has open at `fd` is one that shows what is ours.
+    /// Returns whether the file that a thread has open at `fd` is one that shows what is ours.
     pub fn shows_us(&self, tid: Tid, fd: i32) -> bool {
         let filtered = self.context(tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
         !filtered && self.proc_file(tid, fd).is_some_and(|file| file.kind != Kind::Mem)

@@ -109,7 +109,7 @@ fn add(sum: &mut i64, count: i64) {
 pub struct ThreadProfile {
     /// The thread's number.
     pub serial: u32,
-    /// Whether the sink knows the thread.
+    /// True if the sink knows the thread.
     pub announced: bool,
     /// Corrections of its counters, by place.
     pub places: Executions,
@@ -158,7 +158,7 @@ struct UnitOrigin {
 }
 
 impl Origins {
-    /// Whether `unit` is of a file, or was generated, and has not been reported.
+    /// Returns whether `unit` is of a file, or was generated, and has not been reported.
     fn has_news(&self, unit: UnitId) -> bool {
         let named = |path: &Path| path.is_absolute() || path.as_os_str().is_empty();
         let origin = self.units.get(&unit);

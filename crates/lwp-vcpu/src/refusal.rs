@@ -13,7 +13,7 @@ struct Facts {
     own: String,
     /// Yama's level; empty where there is no Yama.
     yama: String,
-    /// Whether it is this very process.
+    /// True if it is this very process.
     itself: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct CodeRange {
     pub end: u64,
     /// The unit it belongs to.
     pub unit: UnitId,
-    /// Whether notice of writes to it can be had: it is private memory of no file that may be
+    /// True if notice of writes to it can be had: it is private memory of no file that may be
     /// written.
     pub guardable: bool,
     /// Of which file it is; 0 for memory of none.
@@ -160,18 +160,18 @@ impl Space {
         (child, gone)
     }
 
-    /// Whether arena `index` of its family is mapped in it.
+    /// Returns whether arena `index` of its family is mapped in it.
     pub fn has_arena(&self, index: usize) -> bool {
         self.mapped & (1 << index) != 0
     }
 
-    /// Whether it has turned out that arena `index` of its family cannot be mapped in it.
+    /// Returns whether it has turned out that arena `index` of its family cannot be mapped in it.
     pub fn refuses_arena(&self, index: usize) -> bool {
         self.refused & (1 << index) != 0
     }
 
-    /// Whether it belongs to a family that it has outgrown: something of its own lies where an
-    /// arena must be, or the family has no more arenas to give.
+    /// Returns whether it belongs to a family that it has outgrown: something of its own lies where
+    /// an arena must be, or the family has no more arenas to give.
     pub fn needs_other_family(&self) -> bool {
         self.refused != 0 || self.moves
     }
@@ -244,17 +244,17 @@ impl Space {
         self.told = None;
     }
 
-    /// Whether an executable mapping is known in `range`.
+    /// Returns whether an executable mapping is known in `range`.
     pub fn has_code(&self, range: (u64, u64)) -> bool {
         self.code.range(..range.1).next_back().is_some_and(|(_, code)| range.0 < code.end)
     }
 
-    /// Whether it is still to be found out if notice of writes to `code` can be had.
+    /// Returns whether it is still to be found out if notice of writes to `code` can be had.
     pub fn lacks_notices(&self, code: CodeRange) -> bool {
         code.guardable && matches!(self.notices, Source::Unknown)
     }
 
-    /// Whether these are the notices of writes to its code.
+    /// Returns whether these are the notices of writes to its code.
     pub fn has_notices(&self, key: u64) -> bool {
         matches!(&self.notices, Source::Given(notices) if notices.key == key)
     }
@@ -490,7 +490,7 @@ fn next_state() -> u64 {
     STATES.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Whether two neighbouring mappings belong to one module.
+/// Returns whether two neighbouring mappings belong to one module.
 fn continues(a: &Mapping, b: &Mapping) -> bool {
     a.inode != 0 && a.inode == b.inode && a.device == b.device && b.offset >= a.offset
 }

@@ -24,12 +24,12 @@ pub struct View {
 }
 
 impl View {
-    /// Whether a signal frame stands redirected, for a return that has not been made.
+    /// Returns whether a signal frame stands redirected, for a return that has not been made.
     pub fn is_armed(&self) -> bool {
         self.state.commit == Commit::SigreturnArmed
     }
 
-    /// Whether a signal frame that has been returned from stands redirected.
+    /// Returns whether a signal frame that has been returned from stands redirected.
     pub fn has_landed(&self) -> bool {
         self.state.commit == Commit::SigreturnLanded
     }
@@ -295,7 +295,7 @@ impl Machine {
     }
 }
 
-/// Whether the thread notes a data cache access, or asks because it cannot.
+/// Returns whether the thread notes a data cache access, or asks because it cannot.
 fn touching(state: &AppState, context: Context<'_>) -> bool {
     match state.commit {
         Commit::LwpTouching | Commit::LwpMoving | Commit::LwpMoved => true,
@@ -309,7 +309,8 @@ fn site_of(state: &AppState, context: Context<'_>, r11: u64) -> CachePc {
     CachePc(if state.pc == PcSource::R11 { r11 } else { context.get(Slot::Go) })
 }
 
-/// Whether a routine counts an indirect call, or the thread asks because there is no room to.
+/// Returns whether a routine counts an indirect call, or the thread asks because there is no room
+/// to.
 fn calling(state: &AppState, context: Context<'_>) -> bool {
     match state.commit {
         Commit::Calling | Commit::Called => true,

@@ -388,7 +388,7 @@ fn make_and_open(at: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd>
     }
 }
 
-/// Whether a file is this user's and nobody else may write it.
+/// Returns whether a file is this user's and nobody else may write it.
 fn is_ours(stat: &fs::Stat) -> bool {
     stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o022 == 0
 }

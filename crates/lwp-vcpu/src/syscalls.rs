@@ -162,8 +162,8 @@ pub enum Effect {
     Moved((u64, u64), (u64, u64)),
 }
 
-/// Whether a call is mlockall(2), and can be made for the program's own mappings by other calls
-/// than that one.
+/// Returns whether a call is mlockall(2), and can be made for the program's own mappings by other
+/// calls than that one.
 pub fn locks_all(context: Context<'_>) -> bool {
     let flags = context.get(Slot::Rdi) as u32;
     let valid = flags != 0 && flags != MCL_ONFAULT as u32 && flags < 8;
@@ -242,7 +242,7 @@ pub fn before(
     (Before::Run, pending)
 }
 
-/// Whether rseq(2), which is refused, is called as no kernel would accept it.
+/// Returns whether rseq(2), which is refused, is called as no kernel would accept it.
 fn rseq_is_invalid(pending: &Pending) -> bool {
     /// The first version of the area, and what the kernel aligns larger ones to.
     const FIRST: u64 = 32;
@@ -252,7 +252,7 @@ fn rseq_is_invalid(pending: &Pending) -> bool {
     flags as u32 != 0 || area == 0 || bytes < FIRST || !area.is_multiple_of(FIRST)
 }
 
-/// Whether the call puts a system call filter in force.
+/// Returns whether the call puts a system call filter in force.
 pub fn installs_filter(pending: &Pending) -> bool {
     match pending.number {
         nr::PRCTL => pending.args[0] == PR_SET_SECCOMP,
@@ -263,7 +263,7 @@ pub fn installs_filter(pending: &Pending) -> bool {
     }
 }
 
-/// Whether the filter is for all threads of the process.
+/// Returns whether the filter is for all threads of the process.
 pub fn filters_all_threads(pending: &Pending) -> bool {
     const SECCOMP_FILTER_FLAG_TSYNC: u64 = 1;
     pending.number == nr::SECCOMP && pending.args[1] & SECCOMP_FILTER_FLAG_TSYNC != 0
@@ -316,8 +316,8 @@ fn fill_random(tid: i32, address: u64, len: u64, random: &mut dyn FnMut() -> u64
     }
 }
 
-/// Whether [`after`] would find nothing to do, whatever the result of the call is. `has_code` says
-/// whether there is code in a range.
+/// Returns whether [`after`] would find nothing to do, whatever the result of the call is.
+/// `has_code` says whether there is code in a range.
 pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool) -> bool {
     let [a1, a2, a3, a4] = pending.args;
     let old = (a1, a1.saturating_add(page(a2)));
@@ -375,8 +375,8 @@ pub fn answer_instead(context: Context<'_>, pending: &mut Pending, result: i64) 
     pending.result = Some(result);
 }
 
-/// Whether this advice takes the content of memory away: MADV_DONTNEED, MADV_FREE, MADV_REMOVE,
-/// MADV_DONTNEED_LOCKED.
+/// Returns whether this advice takes the content of memory away: MADV_DONTNEED, MADV_FREE,
+/// MADV_REMOVE, MADV_DONTNEED_LOCKED.
 fn discards(advice: u64) -> bool {
     matches!(advice as u32, 4 | 8 | 9 | 24)
 }

@@ -2,9 +2,9 @@
 //!
 //!     lwp run -- target/debug/examples/drain_many [THREADS [RECORDS]]
 //!
-//! Every worker inserts numbered records into a small ring of its own, as fast as it can. A record says
-//! its number three times over, so a torn one shows. Where the ring is full the worker waits for the
-//! monitor and inserts again: LWPINS says so in the carry flag.
+//! Every worker inserts numbered records into a small ring of its own, as fast as it can. A record
+//! says its number three times over, so a torn one shows. Where the ring is full the worker waits
+//! for the monitor and inserts again: LWPINS says so in the carry flag.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
 #![allow(clippy::disallowed_methods, reason = "an example is short")]

@@ -1,4 +1,5 @@
-//! A second process reads the records of the first while it runs, through memory that both have mapped.
+//! A second process reads the records of the first while it runs, through memory that both have
+//! mapped.
 //!
 //!     lwp run -- target/debug/examples/second_process [RECORDS]
 //!

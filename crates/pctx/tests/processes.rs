@@ -265,7 +265,8 @@ fn an_exec_by_any_thread_leaves_one() {
     let (end, lines) = run("threadexec-run", &[program.to_str().unwrap()]);
     assert_eq!(end, End::Exited(Status(4 << 8)), "{lines:?}");
     let exec = lines.iter().position(|line| line == "exec 1 sh -c exit 4").unwrap();
-    // A thread that the exec ends before its first instruction was never there: it has neither call.
+    // A thread that the exec ends before its first instruction was never there: it has neither
+    // call.
     let place = |call, lwp| lines[..exec].iter().position(|line| *line == format!("{call} {lwp}"));
     let both = |lwp| (place("init_lwp", lwp), place("fini_lwp", lwp));
     let seen = (1..=3).map(both).filter(|calls| *calls != (None, None));
@@ -295,7 +296,8 @@ fn children_are_followed_by_a_copy() {
     assert_eq!(lines.iter().filter(|line| **line == "exit 1 Some(3) None").count(), 2);
 }
 
-/// Being handed over leaves no trace: registers, signal mask and what was pending are the program's.
+/// Being handed over leaves no trace: registers, signal mask and what was pending are the
+/// program's.
 #[test]
 fn a_followed_child_notices_nothing() {
     let _one = alone();
@@ -375,7 +377,8 @@ fn children_that_nobody_follows_run_on() {
     assert_eq!(lines, ["init_lwp 1", "fini_lwp 1", "exit 1 Some(3) None"]);
 }
 
-/// The state of a process that sleeps but for us: on the virtual CPU, where nobody sees that it is traced, it seems to run.
+/// The state of a process that sleeps but for us: on the virtual CPU, where nobody sees that it is
+/// traced, it seems to run.
 fn standing() -> char {
     if lwp_ptrace::wards::are_had() { 'R' } else { 't' }
 }

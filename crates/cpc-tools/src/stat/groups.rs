@@ -92,7 +92,8 @@ enum Column {
 pub struct Keys(Vec<(Column, bool)>);
 
 impl Keys {
-    /// Columns by their titles, with commas in between; a minus sign before one says: largest first.
+    /// Columns by their titles, with commas in between; a minus sign before one says: largest
+    /// first.
     pub fn parse(text: &str) -> Result<Self, String> {
         let key = |word: &str| {
             let (name, falling) = match word.strip_prefix('-') {
@@ -163,8 +164,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The rows of one sample: `rows` has one a processor, in the order of their numbers, and `pics` are
-    /// the counters that were used.
+    /// The rows of one sample: `rows` has one a processor, in the order of their numbers, and
+    /// `pics` are the counters that were used.
     pub fn rows(&self, mut rows: Vec<Row>, layout: &Layout, pics: &[u32]) -> Vec<Row> {
         match self.grouping {
             None => self.keys.sort(&mut rows, pics),

@@ -56,8 +56,8 @@ impl Layout {
     }
 }
 
-/// Where `cpus` are, as told below `root`. Who is not described there is a core and a socket of its own
-/// number and of number 0.
+/// Where `cpus` are, as told below `root`. Who is not described there is a core and a socket of its
+/// own number and of number 0.
 ///
 /// Spec: Linux, Documentation/admin-guide/cputopology.rst: core_id is unique only within a package.
 fn places(root: &Path, cpus: &[u32]) -> Vec<Place> {

@@ -136,7 +136,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether something asks for counting.
+    /// Returns whether something asks for counting.
     fn counts(&self) -> bool {
         let timed = self.round.is_some() || self.interval.is_some() || self.soak;
         timed || !self.specs.is_empty() || self.record.is_some()

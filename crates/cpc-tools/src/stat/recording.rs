@@ -1,9 +1,9 @@
 //! Samples in a file (`-O`), to be printed again later (`-I`).
 //!
-//! Lines of fields with tabs in between. The first is `cpustat` and the version of the format. `cpu` lines
-//! (number, core, socket) and `spec` lines (counters, text) say what was counted where. Each `tick`, or
-//! `part` of one that the end cut short, has: number of the sample, seconds since 1970, specification,
-//! processor, seconds since the start, clock cycles, counts.
+//! Lines of fields with tabs in between. The first is `cpustat` and the version of the format.
+//! `cpu` lines (number, core, socket) and `spec` lines (counters, text) say what was counted where.
+//! Each `tick`, or `part` of one that the end cut short, has: number of the sample, seconds since
+//! 1970, specification, processor, seconds since the start, clock cycles, counts.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -65,7 +65,7 @@ struct Counted {
     now: Buf,
     before: Buf,
     spare: Buf,
-    /// Whether they are still being counted.
+    /// True if they are still being counted.
     live: bool,
 }
 
@@ -156,8 +156,8 @@ impl Tracker<'_> {
         true
     }
 
-    /// A row with the counts of `lwp`'s bound set: since the start of its binding, or, with `fresh`,
-    /// since the sample before.
+    /// A row with the counts of `lwp`'s bound set: since the start of its binding, or, with
+    /// `fresh`, since the sample before.
     fn print(&mut self, pctx: &Pctx, lwp: LwpId, tag: &str, fresh: bool) {
         let Some(counted) = self.lwps.get(&lwp) else {
             return;

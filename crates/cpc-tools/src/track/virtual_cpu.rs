@@ -1,11 +1,12 @@
 //! Counting on the virtual CPU: `cputrack --lwp`.
 //!
-//! The virtual CPU counts every thread all the time and keeps its own books, so there are no sets to
-//! bind and none to rotate. It says at every tick what was counted so far, and when threads and
+//! The virtual CPU counts every thread all the time and keeps its own books, so there are no sets
+//! to bind and none to rotate. It says at every tick what was counted so far, and when threads and
 //! processes have started and ended; rows about that are printed then, with their own times.
 //!
-//! A program that switches its counters by `cpc_enable` and `cpc_disable` asks the process that traces it, which is
-//! this one: what a thread does while its counters stand still is taken off its counts.
+//! A program that switches its counters by `cpc_enable` and `cpc_disable` asks the process that
+//! traces it, which is this one: what a thread does while its counters stand still is taken off its
+//! counts.
 
 mod events;
 mod printer;
@@ -86,14 +87,16 @@ impl<'a> Books<'a> {
         self.printer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has been counted so far; `None` once the run is over, also if that is before it answers.
+    /// What has been counted so far; `None` once the run is over, also if that is before it
+    /// answers.
     fn so_far(&self) -> Option<Vec<ProcessReport>> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         self.requests.send(Request::Report).ok()?;
         reports.recv().ok()
     }
 
-    /// Switches counters as the program's threads wish, until nobody holds the other end of `ended`.
+    /// Switches counters as the program's threads wish, until nobody holds the other end of
+    /// `ended`.
     fn fulfil(&self, wishes: &cpc::Requests, ended: &PipeReader) {
         loop {
             let mut fds = [PollFd::new(wishes, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
@@ -107,7 +110,8 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// The thread that wishes it waits meanwhile, so what it has counted is what it has done up to its call.
+    /// The thread that wishes it waits meanwhile, so what it has counted is what it has done up to
+    /// its call.
     fn switch(&self, tid: i32, running: bool) -> Result<(), cpc::Error> {
         let none = cpc::Error::new(EINVAL, "the thread has no counters");
         let reports = self.so_far().ok_or(none.clone())?;

@@ -1,4 +1,5 @@
-//! Asking debuginfod servers: HTTP, done by curl, which knows the machine's proxies and certificates.
+//! Asking debuginfod servers: HTTP, done by curl, which knows the machine's proxies and
+//! certificates.
 //!
 //! Spec: debuginfod(8) and debuginfod_find_debuginfo(3) of elfutils.
 
@@ -40,7 +41,8 @@ const LARGEST: u64 = 4 << 30;
 const CONNECT: &str = "10";
 
 impl Servers {
-    /// Those of `DEBUGINFOD_URLS`, with the times of `DEBUGINFOD_TIMEOUT` (90 s) and `DEBUGINFOD_MAXTIME` (none).
+    /// Those of `DEBUGINFOD_URLS`, with the times of `DEBUGINFOD_TIMEOUT` (90 s) and
+    /// `DEBUGINFOD_MAXTIME` (none).
     pub fn of_environment() -> Option<Self> {
         let number = |name: &str| std::env::var(name).ok()?.trim().parse::<u64>().ok();
         let urls = urls(&std::env::var("DEBUGINFOD_URLS").ok()?);
@@ -94,8 +96,8 @@ impl Servers {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the file to `to` and returns true if the server has it; the error says why it could not
-    /// be asked.
+    /// Writes the file to `to` and returns true if the server has it; the error says why it could
+    /// not be asked.
     fn ask(&self, url: &str, to: &Path) -> Result<bool, String> {
         const HTTP: &str = "=http,https";
         let mut curl = Command::new("curl");

@@ -31,8 +31,9 @@ pub struct AnnotateArgs {
     #[arg(short = 'M', long = "disassembler-style", value_name = "STYLE", default_value = "att")]
     pub style: String,
 
-    /// Read source files below PATH where the debug information says PREFIX. Rust's own, /rustc/HASH, are read
-    /// from an installed toolchain of that build anyway (rustup component add rust-src)
+    /// Read source files below PATH where the debug information says PREFIX. Rust's own,
+    /// /rustc/HASH, are read from an installed toolchain of that build anyway (rustup component add
+    /// rust-src)
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
 
@@ -48,8 +49,8 @@ pub struct AnnotateArgs {
     #[arg(long, hide = true)]
     pub stdio: bool,
 
-    /// The function: its name or a part of it [default: the hottest one of the program and its own libraries,
-    /// or else of all]
+    /// The function: its name or a part of it [default: the hottest one of the program and its own
+    /// libraries, or else of all]
     #[arg(value_name = "FUNCTION")]
     pub function: Option<String>,
 
@@ -137,7 +138,7 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
     }
 }
 
-/// Whether a function is the program's own or one of its libraries', not of the system's.
+/// Returns whether a function is the program's own or one of its libraries', not of the system's.
 fn is_own(profile: &Profile, id: FunctionId) -> bool {
     const SYSTEM: [&str; 5] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "["];
     let path = profile.module_of(id).path.as_str();

@@ -58,7 +58,8 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
-/// The bytes of a file; of a module that has changed since, those of the store of builds, if it has them.
+/// The bytes of a file; of a module that has changed since, those of the store of builds, if it has
+/// them.
 fn as_recorded(
     path: &str,
     bytes: Option<Vec<u8>>,

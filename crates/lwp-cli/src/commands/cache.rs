@@ -110,7 +110,8 @@ fn verify(store: &Store) -> Result<Ending, Failure> {
     Ok(Ending::Code(u8::from(faulty > 0)))
 }
 
-/// Has the dynamic linker map `file` and its libraries, and translates them, with counters and without.
+/// Has the dynamic linker map `file` and its libraries, and translates them, with counters and
+/// without.
 fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
     let command = [file.as_os_str().to_owned()];
     let Target::Launch { program, .. } = program::launch(&command)? else { return Ok(()) };

@@ -21,8 +21,8 @@ const OLD_FILE: &str = "lwp.data.old";
 /// `lwp diff`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DiffArgs {
-    /// Recordings, the one from before first; of several each is compared with the first [default: lwp.data.old
-    /// lwp.data]
+    /// Recordings, the one from before first; of several each is compared with the first [default:
+    /// lwp.data.old lwp.data]
     #[arg(value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
 
@@ -67,7 +67,7 @@ pub struct DiffArgs {
 const ROWS: usize = 30;
 
 impl DiffArgs {
-    /// Whether the output is for programs.
+    /// Returns whether the output is for programs.
     fn is_for_machines(&self) -> bool {
         self.json || self.csv
     }

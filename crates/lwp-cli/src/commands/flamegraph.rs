@@ -20,7 +20,8 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Write to FILE, an .svg picture or an .html page, as its name ends; - is standard output, a picture
+    /// Write to FILE, an .svg picture or an .html page, as its name ends; - is standard output, a
+    /// picture
     #[arg(short, long, value_name = "FILE", default_value = "flamegraph.svg")]
     pub output: PathBuf,
 
@@ -57,7 +58,8 @@ pub struct FlamegraphArgs {
     pub min_width: f64,
 }
 
-/// Whether the file is to be a page; a picture where its name has no end, as that of a device.
+/// Returns whether the file is to be a page; a picture where its name has no end, as that of a
+/// device.
 fn is_page(file: &Path) -> Result<bool, Failure> {
     let end = file.extension().map(|end| end.to_string_lossy().to_lowercase());
     match end.as_deref() {

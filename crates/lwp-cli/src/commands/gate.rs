@@ -27,12 +27,13 @@ pub struct GateArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Recordings of several benchmarks, or directories of them: files that end in .data, each called by its name
+    /// Recordings of several benchmarks, or directories of them: files that end in .data, each
+    /// called by its name
     #[arg(value_name = "RECORDING", conflicts_with_all = ["input", "command"])]
     pub recordings: Vec<PathBuf>,
 
-    /// Compare with this recording, of several with those in this directory. Where there is none yet, it is
-    /// made, and a note says so
+    /// Compare with this recording, of several with those in this directory. Where there is none
+    /// yet, it is made, and a note says so
     #[arg(short, long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
@@ -56,8 +57,8 @@ pub struct GateArgs {
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Compare with the baseline although the runs differ in this: arguments, mode (sampled or not),
-    /// determinism, events; several are separated by commas
+    /// Compare with the baseline although the runs differ in this: arguments, mode (sampled or
+    /// not), determinism, events; several are separated by commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub allow_different: Vec<String>,
 
@@ -81,7 +82,8 @@ pub struct GateArgs {
     #[arg(long, value_name = "DIR")]
     pub flamegraphs: Option<PathBuf>,
 
-    /// The address at which they will be found, for Markdown; {name} stands for the name of one's file
+    /// The address at which they will be found, for Markdown; {name} stands for the name of one's
+    /// file
     #[arg(long, value_name = "URL", requires = "flamegraphs")]
     pub flamegraphs_url: Option<String>,
 
@@ -199,7 +201,7 @@ fn bless(rules: &Rules, all: &[Recorded]) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
-/// Whether baselines lie in a directory.
+/// Returns whether baselines lie in a directory.
 fn is_many(all: &[Recorded]) -> bool {
     all.iter().any(|one| !one.name.is_empty())
 }

@@ -35,8 +35,8 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
 
-    /// Sample: record every N-th instruction of each thread with its call stack, instead of counting
-    /// everything; K, M and G are understood
+    /// Sample: record every N-th instruction of each thread with its call stack, instead of
+    /// counting everything; K, M and G are understood
     #[arg(short, long, value_name = "N")]
     pub count: Option<String>,
 
@@ -45,12 +45,14 @@ pub struct RecordArgs {
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
-    /// Record who called, as is done anyway: by call stacks with samples, by counts of calls without
+    /// Record who called, as is done anyway: by call stacks with samples, by counts of calls
+    /// without
     #[arg(short = 'g', conflicts_with = "no_call_graph")]
     pub graph: bool,
 
-    /// How call stacks are made: shadow is lwp's own way, by unwind tables from outside; perf's fp, lbr and
-    /// dwarf stand for the same; none records no stacks, and of exact recordings not where indirect calls lead
+    /// How call stacks are made: shadow is lwp's own way, by unwind tables from outside; perf's fp,
+    /// lbr and dwarf stand for the same; none records no stacks, and of exact recordings not where
+    /// indirect calls lead
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph")]
     pub call_graph: Option<CallGraph>,
 
@@ -58,9 +60,9 @@ pub struct RecordArgs {
     #[arg(long)]
     pub no_call_graph: bool,
 
-    /// Sample only what CODE executes, and count only that towards the interval: a function, as NAME or
-    /// NAME@FILE, wherever its file is mapped, or addresses, as in 0x401000..0x4010ff, both ends included;
-    /// !CODE is everything else. LWP's IP filter
+    /// Sample only what CODE executes, and count only that towards the interval: a function, as
+    /// NAME or NAME@FILE, wherever its file is mapped, or addresses, as in 0x401000..0x4010ff, both
+    /// ends included; !CODE is everything else. LWP's IP filter
     #[arg(long, value_name = "[!]CODE")]
     pub filter: Option<String>,
 
@@ -68,18 +70,20 @@ pub struct RecordArgs {
     #[arg(long, value_name = "[!]BASE,LIMIT", conflicts_with = "filter")]
     pub interval_ip: Option<String>,
 
-    /// Replace the low N bits of every interval, less one, by random ones, LWP's Random: samples then fall
-    /// out of step with loops. Runs repeat: only under --deterministic a --seed gives other intervals
+    /// Replace the low N bits of every interval, less one, by random ones, LWP's Random: samples
+    /// then fall out of step with loops. Runs repeat: only under --deterministic a --seed gives
+    /// other intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=15))]
     pub random: Option<u8>,
 
-    /// Let at most SIZE bytes of samples wait for the file, K and M understood: what a killed lwp loses.
-    /// Nothing is lost because it is small; exact recordings have no use for it [default: 32K]
+    /// Let at most SIZE bytes of samples wait for the file, K and M understood: what a killed lwp
+    /// loses. Nothing is lost because it is small; exact recordings have no use for it [default:
+    /// 32K]
     #[arg(long, value_name = "SIZE", value_parser = buffer_size)]
     pub buffer_size: Option<usize>,
 
-    /// Stop recording after SECONDS; an attached process is left to itself, a program that was started goes
-    /// on unrecorded
+    /// Stop recording after SECONDS; an attached process is left to itself, a program that was
+    /// started goes on unrecorded
     #[arg(long, value_name = "SECONDS")]
     pub duration: Option<f64>,
 
@@ -87,10 +91,10 @@ pub struct RecordArgs {
     #[arg(short, long = "event", value_name = "EVENT[:c=N]", action = clap::ArgAction::Append)]
     pub events: Vec<String>,
 
-    /// Tell functions of interpreted languages and of generated code apart: auto for all languages that are known,
-    /// none for no help from their runtimes, or some of python, node, java, dotnet, ruby, php, perl and lua. A runtime that names its code
-    /// only if it is asked is asked, by a variable or an option that lwp adds to its own; never under
-    /// --deterministic
+    /// Tell functions of interpreted languages and of generated code apart: auto for all languages
+    /// that are known, none for no help from their runtimes, or some of python, node, java, dotnet,
+    /// ruby, php, perl and lua. A runtime that names its code only if it is asked is asked, by a
+    /// variable or an option that lwp adds to its own; never under --deterministic
     #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]
     pub lang: Languages,
 
@@ -106,8 +110,8 @@ pub struct RecordArgs {
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
 
-    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate cycles: events
-    /// of their own in every report
+    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate
+    /// cycles: events of their own in every report
     #[arg(long)]
     pub model: bool,
 
@@ -326,8 +330,8 @@ fn tag(text: &str) -> Result<(String, String), String> {
     pair.ok_or_else(|| "a key and a value are wanted, as in --tag machine=ci-3".to_owned())
 }
 
-/// Reads the recording again, and adds the names of what was executed: the files that have them may be others when
-/// somebody asks. A recording without them can be read all the same.
+/// Reads the recording again, and adds the names of what was executed: the files that have them may
+/// be others when somebody asks. A recording without them can be read all the same.
 fn keep_names(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
     let mut recording = recorder.read_back()?;
     if !args.no_names {

@@ -22,8 +22,8 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// What rows are told apart by: comm, pid, tid, thread, dso (module), sym (func), srcfile (file),
-    /// srcline (line), addr (inst)
+    /// What rows are told apart by: comm, pid, tid, thread, dso (module), sym (func), srcfile
+    /// (file), srcline (line), addr (inst)
     #[arg(short, long, value_name = "KEYS", default_value = "dso,sym")]
     pub sort: String,
 
@@ -151,7 +151,7 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
-/// Whether there is a terminal to show a view on.
+/// Returns whether there is a terminal to show a view on.
 fn interactive() -> bool {
     #[cfg(feature = "tui")]
     return crate::tui::interactive();

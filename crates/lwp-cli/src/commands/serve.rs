@@ -16,7 +16,8 @@ use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 /// `lwp serve`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServeArgs {
-    /// Recordings, the one from before first: each can be compared with each other [default: lwp.data]
+    /// Recordings, the one from before first: each can be compared with each other [default:
+    /// lwp.data]
     #[arg(value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
 

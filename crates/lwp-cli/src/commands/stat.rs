@@ -122,7 +122,8 @@ impl Session<'_> {
         }
     }
 
-    /// Runs once, and reports what is counted in each interval of this length, and in what is left at the end.
+    /// Runs once, and reports what is counted in each interval of this length, and in what is left
+    /// at the end.
     fn by_interval(
         &self,
         length: Duration,
@@ -156,7 +157,7 @@ impl Session<'_> {
         })
     }
 
-    /// Whether a run that ended like this is the last.
+    /// Returns whether a run that ended like this is the last.
     fn over(&self, ending: Ending) -> bool {
         self.interrupted.get() || matches!(ending, Ending::Signal(_))
     }

@@ -19,8 +19,8 @@ pub struct Recorded {
     pub path: PathBuf,
 }
 
-/// The recordings that are named: files, and all that lie in directories. A benchmark is called as its file, a
-/// directory's by the way from there, both without `.data`.
+/// The recordings that are named: files, and all that lie in directories. A benchmark is called as
+/// its file, a directory's by the way from there, both without `.data`.
 pub fn find(named: &[PathBuf], default: &Path) -> Result<Vec<Recorded>, Failure> {
     let named: Vec<&Path> = match named {
         [] => vec![default],

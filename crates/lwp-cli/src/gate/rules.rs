@@ -9,7 +9,8 @@ use wildmatch::WildMatch;
 /// Limits by event.
 pub type Limits = BTreeMap<String, Limit>;
 
-/// Limits of everything whose name fits a pattern, in which `*` stands for any letters and `?` for one.
+/// Limits of everything whose name fits a pattern, in which `*` stands for any letters and `?` for
+/// one.
 pub type Patterns = BTreeMap<String, Limits>;
 
 /// Limits and baseline from all sources.
@@ -30,7 +31,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether nothing is limited.
+    /// Returns whether nothing is limited.
     pub fn is_empty(&self) -> bool {
         let patterns = [&self.functions, &self.modules, &self.benchmarks];
         self.limits.is_empty()
@@ -38,8 +39,8 @@ impl Rules {
             && patterns.iter().all(|patterns| patterns.values().all(BTreeMap::is_empty))
     }
 
-    /// The limits of the benchmark called `name`: of each event that of the longest pattern, then those that
-    /// are hard.
+    /// The limits of the benchmark called `name`: of each event that of the longest pattern, then
+    /// those that are hard.
     pub fn of_benchmark(&self, name: &str) -> Vec<(&String, Limit)> {
         let mut limits: BTreeMap<&String, (usize, Limit)> =
             self.limits.iter().map(|(event, limit)| (event, (0, *limit))).collect();
@@ -67,7 +68,8 @@ impl Rules {
     }
 }
 
-/// Reads the table `gate` of the file at `path`, beside which the baseline lies; fails with what is wrong in it.
+/// Reads the table `gate` of the file at `path`, beside which the baseline lies; fails with what is
+/// wrong in it.
 pub fn parse(text: &str, path: &Path) -> Result<Rules, String> {
     let table: toml::Table =
         text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;

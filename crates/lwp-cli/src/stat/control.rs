@@ -1,8 +1,8 @@
 //! The control line of `--control`: another program switches counting on and off.
 //!
-//! The protocol is perf's: commands end with a newline or a zero byte; `enable`, `disable` and `ping`
-//! are answered with [`ACK`] once they have taken effect, `stop` ends the run, and anything else is
-//! reported and not answered.
+//! The protocol is perf's: commands end with a newline or a zero byte; `enable`, `disable` and
+//! `ping` are answered with [`ACK`] once they have taken effect, `stop` ends the run, and anything
+//! else is reported and not answered.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

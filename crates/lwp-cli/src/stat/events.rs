@@ -106,7 +106,8 @@ pub struct Measured {
 }
 
 impl Event {
-    /// The event's count, if it is counted by the virtual CPU rather than by the clock, or modelled.
+    /// The event's count, if it is counted by the virtual CPU rather than by the clock, or
+    /// modelled.
     pub fn count(self, measured: &Measured) -> Option<u64> {
         let counts = &measured.counts;
         match self {
@@ -126,12 +127,12 @@ impl Event {
         }
     }
 
-    /// Whether this is a time, not a count.
+    /// Returns whether this is a time, not a count.
     pub fn is_time(self) -> bool {
         matches!(self, Self::TaskClock | Self::Duration | Self::UserTime | Self::SystemTime)
     }
 
-    /// Whether a model supplies it.
+    /// Returns whether a model supplies it.
     pub fn is_modelled(self) -> bool {
         matches!(self, Self::Modelled(_))
     }

@@ -25,8 +25,8 @@ impl Intervals {
         Self { started: Instant::now(), from: Duration::ZERO, before: Vec::new() }
     }
 
-    /// Ends an interval at which so much had been counted: when that was, from the start, and what was
-    /// counted in it.
+    /// Ends an interval at which so much had been counted: when that was, from the start, and what
+    /// was counted in it.
     pub fn end(&mut self, now: Vec<ProcessReport>) -> (Duration, Outcome) {
         let at = self.started.elapsed();
         let outcome = Outcome {
@@ -43,8 +43,8 @@ impl Intervals {
         (at, outcome)
     }
 
-    /// Ends an interval every `length`, and hands what was counted to `write`, until `over` is closed or the
-    /// run has ended; then returns itself for what is left.
+    /// Ends an interval every `length`, and hands what was counted to `write`, until `over` is
+    /// closed or the run has ended; then returns itself for what is left.
     pub fn run(
         mut self,
         length: Duration,
@@ -68,8 +68,8 @@ impl Intervals {
     }
 }
 
-/// What each process has counted more in `now` than in `before`, which is an earlier state of the same run:
-/// processes and their threads are only ever added.
+/// What each process has counted more in `now` than in `before`, which is an earlier state of the
+/// same run: processes and their threads are only ever added.
 fn difference(now: &[ProcessReport], before: &[ProcessReport]) -> Vec<ProcessReport> {
     let mut processes = Vec::new();
     let before: HashMap<_, _> = before.iter().map(|it| ((it.pid, it.started), it)).collect();
@@ -91,8 +91,8 @@ fn difference(now: &[ProcessReport], before: &[ProcessReport]) -> Vec<ProcessRep
     processes
 }
 
-/// What was counted between two readings. A block is counted when it is entered, and what a signal cut off is
-/// taken back: a later reading may be a few instructions lower.
+/// What was counted between two readings. A block is counted when it is entered, and what a signal
+/// cut off is taken back: a later reading may be a few instructions lower.
 fn since(now: &Counts, before: &Counts) -> Counts {
     let branches = now.branches.saturating_sub(before.branches);
     let conditional = now.conditional.saturating_sub(before.conditional).min(branches);
@@ -108,7 +108,8 @@ fn since(now: &Counts, before: &Counts) -> Counts {
     }
 }
 
-/// The thread among `threads` that is `thread`. A process may give the number of one that has ended to another.
+/// The thread among `threads` that is `thread`. A process may give the number of one that has ended
+/// to another.
 fn same<'a>(threads: &'a [ThreadReport], thread: &ThreadReport) -> Option<&'a ThreadReport> {
     threads.iter().find(|known| known.tid == thread.tid && known.started == thread.started)
 }

@@ -49,7 +49,8 @@ fn object(report: &Report, group: &Group, row: &Row) -> String {
     let run_time = if row.value.is_ok() { report.times.task.mean } else { 0 };
     member("event-runtime", &run_time.to_string());
     member("pcnt-running", "100.00");
-    // A string, and only where there is a metric, as newer versions of perf have it; gungraun reads no other form.
+    // A string, and only where there is a metric, as newer versions of perf have it; gungraun reads
+    // no other form.
     if let Some(metric) = row.metric {
         member("metric-value", &quoted(&format!("{:.6}", metric.value)));
         member("metric-unit", &quoted(metric.unit));

@@ -74,7 +74,7 @@ pub fn split_modifiers(label: &str) -> (&str, &str) {
     }
 }
 
-/// Whether all letters of `text` are modifiers of perf: modes, precision, scheduling.
+/// Returns whether all letters of `text` are modifiers of perf: modes, precision, scheduling.
 fn is_modifier(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "ukhpPGHIDSWeb".contains(letter))
 }

@@ -26,7 +26,8 @@ pub struct Report {
     pub uncounted: Vec<String>,
     /// What is to be said of instructions executed one at a time.
     pub remarks: Vec<String>,
-    /// When the interval ended that this is about, from the start of the run; none if it is about all of it.
+    /// When the interval ended that this is about, from the start of the run; none if it is about
+    /// all of it.
     pub at: Option<Duration>,
 }
 

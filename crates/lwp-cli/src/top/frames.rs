@@ -45,7 +45,7 @@ pub struct Frames {
     interval: Duration,
     started: Instant,
     due: Instant,
-    /// Whether anything has arrived since the last frame.
+    /// True if anything has arrived since the last frame.
     fresh: bool,
     last: BTreeMap<(String, String), u64>,
     /// Rows of the current frame.

@@ -32,13 +32,13 @@ pub struct Screen {
     kept: File,
     order: Order,
     paused: bool,
-    /// Whether the end was asked for.
+    /// True if the end was asked for.
     over: bool,
 }
 
 impl Screen {
-    /// Takes the terminal over. What the program would write to it is kept, and shown at the end; from
-    /// it, the program reads nothing.
+    /// Takes the terminal over. What the program would write to it is kept, and shown at the end;
+    /// from it, the program reads nothing.
     pub fn open(frames: Frames, requests: Arc<Requests>) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io("the terminal", &error);
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(failed)?;

@@ -87,7 +87,7 @@ pub struct App<'a> {
     pub older: Option<Box<dyn Fn() -> Option<Profile> + 'a>>,
     /// What is searched for, and whether it is still being typed.
     pub search: (String, bool),
-    /// Whether help is shown.
+    /// True if help is shown.
     pub help: bool,
     /// Lines that fit on the screen; told by the drawing.
     pub page: usize,
@@ -366,8 +366,8 @@ impl<'a> App<'a> {
         }
     }
 
-    /// Goes to the next line that has what is searched for: from the line after (1), this one (0) or
-    /// the one before (-1).
+    /// Goes to the next line that has what is searched for: from the line after (1), this one (0)
+    /// or the one before (-1).
     fn find(&mut self, direction: isize) {
         let wanted = self.search.0.to_lowercase();
         if wanted.is_empty() {

@@ -14,7 +14,7 @@ const LEAST: f64 = 0.001;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branches {
     tree: Tree,
-    /// Whether callers stand below callees.
+    /// True if callers stand below callees.
     pub inverted: bool,
     open: BTreeSet<usize>,
     /// The nodes that are shown, with how many are around each.
@@ -22,7 +22,8 @@ pub struct Branches {
 }
 
 impl Branches {
-    /// The contexts of an event: from callers to callees, or the other way. The heaviest way down is open.
+    /// The contexts of an event: from callers to callees, or the other way. The heaviest way down
+    /// is open.
     pub fn new(profile: &Profile, event: usize, inverted: bool) -> Self {
         let tree = Tree::of(profile, event);
         let tree = match inverted {
@@ -101,7 +102,7 @@ impl Branches {
         self.shown.iter().map(line).collect()
     }
 
-    /// Whether contexts are inferred and not recorded.
+    /// Returns whether contexts are inferred and not recorded.
     pub fn inferred(&self) -> bool {
         !self.tree.recorded
     }

@@ -13,7 +13,8 @@ use super::{Log, Options};
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, NameArgs};
 
-/// `pattern` with `%p` replaced by the process, `%q{NAME}` by a variable, `%n` by 0 and `%%` by `%`.
+/// `pattern` with `%p` replaced by the process, `%q{NAME}` by a variable, `%n` by 0 and `%%` by
+/// `%`.
 pub fn expanded(pattern: &str, pid: i32) -> Result<PathBuf, Failure> {
     let mut out = String::new();
     let mut rest = pattern;

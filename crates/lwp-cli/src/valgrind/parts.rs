@@ -62,7 +62,8 @@ impl Parted {
         Self { recorder, ended: Arc::default() }
     }
 
-    /// The processes of a run: those that were counted, each with the last program that it has become.
+    /// The processes of a run: those that were counted, each with the last program that it has
+    /// become.
     pub fn processes(&self, recording: &Recording, outcome: &Outcome) -> Vec<Process> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let all = &outcome.processes;

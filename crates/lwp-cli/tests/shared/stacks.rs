@@ -27,13 +27,14 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Names of the functions of `language`, outermost first, without what classes and functions they are in.
+    /// Names of the functions of `language`, outermost first, without what classes and functions
+    /// they are in.
     pub fn chain(&self, language: &str) -> Vec<&str> {
         let of_it = self.frames.iter().rev().filter(|frame| frame.is_of(language));
         of_it.map(|frame| frame.function.rsplit('.').next().unwrap_or_default()).collect()
     }
 
-    /// Whether the walk came to where threads and programs begin.
+    /// Returns whether the walk came to where threads and programs begin.
     pub fn is_complete(&self) -> bool {
         let Some(last) = self.frames.last() else { return false };
         let begins = ["_start", "clone", "__clone", "clone3", "__clone3", "start_thread"];

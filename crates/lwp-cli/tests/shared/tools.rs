@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Seconds after which what hangs is ended. Harnesses compile dozens of crates, on machines that are busy.
+/// Seconds after which what hangs is ended. Harnesses compile dozens of crates, on machines that
+/// are busy.
 const LIMIT: &str = "600";
 
 /// An empty directory for the test `name` of `suite`.
@@ -26,7 +27,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether this machine has `tool`; says so where it has not.
+/// Returns whether this machine has `tool`; says so where it has not.
 pub fn has(tool: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
     let found = found.is_ok_and(|output| output.status.success());

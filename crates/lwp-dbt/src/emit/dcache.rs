@@ -30,11 +30,11 @@ pub(crate) struct Touch {
     /// The state bits, with the registers that are in their slots.
     state: u8,
     operand: MemoryOperand,
-    /// Whether a miss counts here.
+    /// True if a miss counts here.
     counts: bool,
-    /// Whether all flags are dead here.
+    /// True if all flags are dead here.
     dead: bool,
-    /// Whether the check leaves the address in rcx.
+    /// True if the check leaves the address in rcx.
     in_rcx: bool,
     /// Where to go on; r11 is in its slot there.
     ok: CachePc,
@@ -471,7 +471,8 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether an operand's address is a sum of registers that the check with r11 alone can use.
+/// Returns whether an operand's address is a sum of registers that the check with r11 alone can
+/// use.
 fn is_simple(operand: &MemoryOperand) -> bool {
     let parts = [operand.base, operand.index];
     operand.segment.is_none()

@@ -67,7 +67,7 @@ impl Countdown {
         u32::from(self.high) << LWP_SHIFT | u32::from(self.low)
     }
 
-    /// Whether there is nothing to count.
+    /// Returns whether there is nothing to count.
     pub fn is_zero(self) -> bool {
         self == Self::default()
     }
@@ -87,7 +87,7 @@ pub(crate) struct Trip {
     pub word: u32,
     /// Where it is charged.
     pub retry: CachePc,
-    /// Whether the flags are dead there; where they are not, rcx has been spilled.
+    /// True if the flags are dead there; where they are not, rcx has been spilled.
     pub flags_dead: bool,
     /// The state bits when it has been charged.
     pub after: u8,

@@ -24,7 +24,7 @@ impl Default for WatchedShape {
 }
 
 impl WatchedShape {
-    /// Whether the bits of an address that choose a set are those of its place.
+    /// Returns whether the bits of an address that choose a set are those of its place.
     pub fn is_direct(self) -> bool {
         self.set_mask == self.places
     }
@@ -70,7 +70,7 @@ impl Watch {
         self.known = Known::default();
     }
 
-    /// Whether an access of this operand is certain to be one of a most recent line.
+    /// Returns whether an access of this operand is certain to be one of a most recent line.
     pub fn knows(&self, operand: &MemoryOperand) -> bool {
         let (from, to) = extent(operand);
         key(operand).is_some_and(|key| self.known.base == Some(key))

@@ -14,7 +14,7 @@ use crate::addr::AppPc;
 pub struct Ahead {
     /// Where.
     pub pc: AppPc,
-    /// Whether by an indirect branch, which needs an entry.
+    /// True if by an indirect branch, which needs an entry.
     pub entry: bool,
     /// How doubtful it is that it is executed: 0 where that is certain, at most
     /// [`Ahead::MOST_DOUBT`].
@@ -74,7 +74,7 @@ impl Queue {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

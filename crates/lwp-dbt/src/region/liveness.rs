@@ -9,8 +9,8 @@ use crate::fragment::Neighbour;
 use crate::plan::Checks;
 
 impl Translator {
-    /// Whether the arithmetic flags at `pc` are overwritten before they are read, looking a few
-    /// blocks ahead.
+    /// Returns whether the arithmetic flags at `pc` are overwritten before they are read, looking a
+    /// few blocks ahead.
     pub(super) fn flags_dead(&mut self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
         self.dead(work, pc, ARITHMETIC, depth)
     }
@@ -77,7 +77,7 @@ impl Translator {
         if dead { ARITHMETIC } else { 0 }
     }
 
-    /// Whether the flags in `mask` are dead at `pc`.
+    /// Returns whether the flags in `mask` are dead at `pc`.
     pub(super) fn dead(&mut self, work: &mut Work<'_>, pc: AppPc, mask: u8, depth: u32) -> bool {
         let Some(block) = self.decode(work, pc) else { return false };
         if block.flags.read & mask != 0 {

@@ -18,7 +18,7 @@ pub const CHECKS: [Checks; 3] = [Checks::None, Checks::Notified, Checks::SelfChe
 pub struct App {
     pub start: u64,
     pub bytes: Vec<u8>,
-    /// Whether notice is given of changes.
+    /// True if notice is given of changes.
     pub gives_notice: bool,
 }
 

@@ -1,12 +1,14 @@
 //! Names that functions are called by.
 //!
-//! The instruction that calls a function says which register has it, and an instruction before that one how it
-//! came there: from a global variable, a field, a method, a local variable or one of an outer function.
+//! The instruction that calls a function says which register has it, and an instruction before that
+//! one how it came there: from a global variable, a field, a method, a local variable or one of an
+//! outer function.
 
 use crate::Memory;
 use crate::lua::{COLLECTABLE, LONG_STRING, SHORT_STRING, at, string};
 
-/// Offsets in `Proto` that only names need: how many upvalues, constants and local variables, and those.
+/// Offsets in `Proto` that only names need: how many upvalues, constants and local variables, and
+/// those.
 const UPVALUES: u64 = 16;
 const CONSTANTS: u64 = 20;
 const LOCALS: u64 = 36;
@@ -83,8 +85,8 @@ fn listed(
     (index < u64::from(count)).then(|| list.checked_add(SIZE * index))?
 }
 
-/// The name of the local variable in a register: variables come in the order in which they begin to live, and
-/// those that live at `pc` have the first registers.
+/// The name of the local variable in a register: variables come in the order in which they begin to
+/// live, and those that live at `pc` have the first registers.
 fn local(prototype: u64, register: u64, pc: u64, memory: &mut dyn Memory) -> Option<String> {
     let mut left = register;
     for index in 0..VARIABLES {

@@ -88,8 +88,8 @@ impl<'m> Reader<'m> {
             self.end(first, None);
             frame = self.pointer(at, self.layout.frame.previous);
         }
-        // Each `CFrame` has the one before behind a word. The outermost, which is no activation's, is a part of the
-        // thread's state, and what it has there may be anything.
+        // Each `CFrame` has the one before behind a word. The outermost, which is no activation's,
+        // is a part of the thread's state, and what it has there may be anything.
         let own = state..state.saturating_add(STATE);
         let mut next = self.pointer(state, self.layout.thread.stack?);
         let mut anchors = Vec::new();

@@ -26,9 +26,11 @@ pub enum Chain {
     Objects,
     /// 3.10: the same; activations have a `CFrame` on the native stack.
     ObjectsOnStack,
-    /// 3.11: frames marked as entries end what the activation executes whose `_PyCFrame` is on the native stack.
+    /// 3.11: frames marked as entries end what the activation executes whose `_PyCFrame` is on the
+    /// native stack.
     Marked,
-    /// 3.12: from the thread's `_PyCFrame` on; a shim on the native stack ends what an activation executes.
+    /// 3.12: from the thread's `_PyCFrame` on; a shim on the native stack ends what an activation
+    /// executes.
     ShimsByStack,
     /// From 3.13 on: the same from the thread's state on.
     Shims,
@@ -53,7 +55,8 @@ pub struct Layout {
     pub code: CodeAt,
     /// Bytes of an object's head: 16, or 32 where there is no global lock.
     pub head: u64,
-    /// Bytes of a string's head, where a string of ASCII begins, and behind those where another one does.
+    /// Bytes of a string's head, where a string of ASCII begins, and behind those where another one
+    /// does.
     pub text: [u64; 2],
 }
 
@@ -151,14 +154,15 @@ impl Layout {
         })
     }
 
-    /// The layout that the interpreter with its state at `runtime` tells of itself: `_Py_DebugOffsets`, which
-    /// 3.13 and later releases begin that state with.
+    /// The layout that the interpreter with its state at `runtime` tells of itself:
+    /// `_Py_DebugOffsets`, which 3.13 and later releases begin that state with.
     pub fn told(runtime: u64, version: Version, memory: &mut dyn Memory) -> Option<Self> {
         let mut bytes = [0; 8 * WORDS];
         if !memory.read(runtime, &mut bytes) || bytes[..8] != *b"xdebugpy" {
             return None;
         }
-        // 3.14 has added to the descriptions of interpreters, frames and code: three words, two, and one.
+        // 3.14 has added to the descriptions of interpreters, frames and code: three words, two,
+        // and one.
         let [interpreter, frame, code] = if version.minor == 13 { [0; 3] } else { [3, 2, 1] };
         let word = |at: usize| {
             let bytes = bytes.get(8 * at..8 * at + 8)?;
@@ -230,7 +234,8 @@ mod tests {
     #[rustfmt::skip]
     const OF_3_13: [u64; 46] = [
         u64::from_le_bytes(*b"xdebugpy"), 0x030d_00f0, 0,
-        // The state of the runtime, of an interpreter, of a thread, a frame, a code object, an object.
+        // The state of the runtime, of an interpreter, of a thread, a frame, a code object, an
+        // object.
         342_840, 616, 632,
         212_120, 7272, 7264, 7344, 7408, 7592, 7800, 7808, 6504, 0, 0, 0, 0,
         392, 0, 8, 16, 72, 152, 160, 288, 32,

@@ -5,14 +5,16 @@
 pub enum Form {
     /// Up to 3.9, `co_lnotab`: pairs of bytes to go on and lines to go on.
     Lnotab,
-    /// 3.10, `co_linetable` of PEP 626: pairs of the bytes of a range and the lines from the one before.
+    /// 3.10, `co_linetable` of PEP 626: pairs of the bytes of a range and the lines from the one
+    /// before.
     Ranges,
-    /// From 3.11 on: entries with columns, as CPython's `InternalDocs/code_objects.md` describes them.
+    /// From 3.11 on: entries with columns, as CPython's `InternalDocs/code_objects.md` describes
+    /// them.
     Locations,
 }
 
-/// The line of the instruction at byte `offset` of code whose function is declared at `first`; `None` where
-/// the table has none for it.
+/// The line of the instruction at byte `offset` of code whose function is declared at `first`;
+/// `None` where the table has none for it.
 pub fn line_at(form: Form, table: &[u8], first: u32, offset: u64) -> Option<u32> {
     let line = match form {
         Form::Lnotab => lnotab(table, i64::from(first), offset),
@@ -53,7 +55,8 @@ fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     let (mut end, mut line) = (0u64, first);
     let mut rest = table;
     while let Some((&head, mut body)) = rest.split_first() {
-        // Bit 7 marks heads; then come four bits of kind and three of length, in units of two bytes.
+        // Bit 7 marks heads; then come four bits of kind and three of length, in units of two
+        // bytes.
         let kind = head >> 3 & 15;
         end += 2 * (u64::from(head & 7) + 1);
         let delta = match kind {
@@ -72,7 +75,8 @@ fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     None
 }
 
-/// A number of six bits a byte, the least first; bit 6 says that another follows, bit 0 of the number its sign.
+/// A number of six bits a byte, the least first; bit 6 says that another follows, bit 0 of the
+/// number its sign.
 fn signed(bytes: &mut &[u8]) -> Option<i64> {
     let (mut value, mut shift) = (0u64, 0);
     loop {
@@ -92,8 +96,8 @@ fn signed(bytes: &mut &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Tables that CPython's own compilers made of the function `f` below, and the lines that `dis` shows for
-    /// each offset.
+    /// Tables that CPython's own compilers made of the function `f` below, and the lines that `dis`
+    /// shows for each offset.
     ///
     /// ```python
     /// def f(a):          # line 1

@@ -25,9 +25,9 @@ pub fn text(layout: &Layout, address: u64, most: u64, memory: &mut dyn Memory) -
 
 /// Bytes of a character, and whether all are ASCII.
 ///
-/// What says whether the string is interned comes first: two bits, or a byte, or two bytes, depending on the
-/// release. Three bits of the kind follow, then one that says that the characters follow the head, which those of
-/// names always do, and that of ASCII.
+/// What says whether the string is interned comes first: two bits, or a byte, or two bytes,
+/// depending on the release. Three bits of the kind follow, then one that says that the characters
+/// follow the head, which those of names always do, and that of ASCII.
 fn kind(state: u32) -> Option<(u64, bool)> {
     [2, 8, 16].into_iter().find_map(|shift| {
         let (kind, compact, ascii) =

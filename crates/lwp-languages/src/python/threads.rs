@@ -10,8 +10,8 @@ use crate::python::layout::Layout;
 const INTERPRETERS: usize = 256;
 const THREADS: usize = 1 << 14;
 
-/// In a thread descriptor of the GNU C library for x86-64, `struct pthread`, the kernel's number of the thread:
-/// behind the head of 704 bytes and a list's links.
+/// In a thread descriptor of the GNU C library for x86-64, `struct pthread`, the kernel's number of
+/// the thread: behind the head of 704 bytes and a list's links.
 const NUMBER_IN_DESCRIPTOR: u64 = 720;
 
 /// States by thread.
@@ -63,14 +63,15 @@ fn search(layout: &Layout, runtime: u64, who: &Who, memory: &mut dyn Memory) -> 
             None => break,
         }
     }
-    // The C library may keep thread descriptors of another form: then a thread that is alone is known by that.
+    // The C library may keep thread descriptors of another form: then a thread that is alone is
+    // known by that.
     match all[..] {
         [alone] if who.first && layout.thread.native.is_none() => Some(alone),
         _ => None,
     }
 }
 
-/// Whether a state is that of the thread.
+/// Returns whether a state is that of the thread.
 fn is_of(layout: &Layout, state: u64, who: &Who, memory: &mut dyn Memory) -> bool {
     let word = |offset: u64, memory: &mut dyn Memory| memory.word(state.checked_add(offset)?);
     let number = match layout.thread.native {

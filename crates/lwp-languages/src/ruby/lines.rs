@@ -1,7 +1,8 @@
 //! Line tables of compiled code.
 //!
-//! A list of entries, each with the line of the instructions from one position to the next, and a table that
-//! tells how many entries begin up to a position: small numbers for the first positions, then blocks of bits.
+//! A list of entries, each with the line of the instructions from one position to the next, and a
+//! table that tells how many entries begin up to a position: small numbers for the first positions,
+//! then blocks of bits.
 
 use crate::Memory;
 
@@ -17,13 +18,15 @@ pub struct Lines {
 /// Positions that the index table has numbers for; nine to a word, seven bits each.
 const IMMEDIATE: u64 = 54;
 const WORDS: usize = 6;
-/// Words of a block: how many entries begin before it, the same for its parts, and a bit for each of 512 positions.
+/// Words of a block: how many entries begin before it, the same for its parts, and a bit for each
+/// of 512 positions.
 const BLOCK: usize = 10;
 /// Most entries, and most words of code.
 const MOST: u32 = 1 << 16;
 
 impl Lines {
-    /// Reads `iseq_insn_info` at `at`, whose entries have `entry` bytes, of code with so many `words`.
+    /// Reads `iseq_insn_info` at `at`, whose entries have `entry` bytes, of code with so many
+    /// `words`.
     pub fn read(at: u64, entry: u64, words: u32, memory: &mut dyn Memory) -> Option<Self> {
         let list = memory.pointer(at)?;
         let count = memory.half(at.checked_add(16)?)?;

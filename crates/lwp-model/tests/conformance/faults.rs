@@ -129,7 +129,8 @@ fn lwp_spec_6_4_save_keeps_the_record_until_its_page_is_there() {
     m.memory.unmap(RING, 4096);
     assert!(m.retire(&plain(0x10)).trap.is_some());
     assert_eq!(m.unit.pending().map(|record| record.ip().0), Some(0x10));
-    // Its page is still missing: the trap repeats, the event stays expired, nothing else is gathered.
+    // Its page is still missing: the trap repeats, the event stays expired, nothing else is
+    // gathered.
     assert!(m.retire(&plain(0x11)).trap.is_some());
     assert_eq!(m.unit.pending().map(|record| record.ip().0), Some(0x10));
     m.memory.map(RING, 4096);

@@ -408,7 +408,8 @@ proptest! {
         }
     }
 
-    /// Normalising is idempotent: a block that was loaded and flushed loads to the same state again.
+    /// Normalising is idempotent: a block that was loaded and flushed loads to the same state
+    /// again.
     ///
     /// Spec: LWP §3.2
     #[test]

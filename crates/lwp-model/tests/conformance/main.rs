@@ -1,6 +1,7 @@
 //! The model against the documents, one test per statement.
 //!
-//! Test names begin with the section they hold: `lwp_spec_` for `docs/lwp.md`, `p07_` for the proposal of
+//! Test names begin with the section they hold: `lwp_spec_` for `docs/lwp.md`, `p07_` for the
+//! proposal of
 //! 2007. Those with `dev_n` in the name fix a choice of `docs/deviations.md`.
 
 mod events;

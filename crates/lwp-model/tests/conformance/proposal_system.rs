@@ -8,15 +8,15 @@ use lwp_model::{Cpu, LwpUnit};
 use crate::machine::{BLOCK, Machine, branch, plain};
 use crate::proposal::{BRANCHES, INSTRUCTIONS, block, machine, seen};
 
-/// A processor with one unit, on which threads of different address spaces take turns. A thread is the
-/// machine with its memory; what it leaves in the unit goes with it.
+/// A processor with one unit, on which threads of different address spaces take turns. A thread is
+/// the machine with its memory; what it leaves in the unit goes with it.
 struct Processor {
     unit: LwpUnit,
 }
 
 impl Processor {
-    /// Lets the unit work for `thread`, whose state is `saved`, and saves the state again. The enable
-    /// register is the system's and is loaded with the thread.
+    /// Lets the unit work for `thread`, whose state is `saved`, and saves the state again. The
+    /// enable register is the system's and is loaded with the thread.
     fn turn(&mut self, thread: &mut Machine, saved: &mut Saved, work: impl FnOnce(&mut Machine)) {
         self.unit.write_lwpmsr0(&Cpu::kernel_64(), saved.msr0).unwrap();
         self.unit.restore_volatile(saved.volatile.take());
@@ -89,7 +89,8 @@ fn p07_5_5_2_1_threads_that_take_turns_record_as_alone() {
     }
 }
 
-/// A guest whose system has LWP off does not see that the other's has it on, and does not disturb it.
+/// A guest whose system has LWP off does not see that the other's has it on, and does not disturb
+/// it.
 ///
 /// Spec: P07 §5.5.2.2
 #[test]
@@ -116,8 +117,8 @@ fn p07_5_5_2_2_guests_keep_their_own_enable_register_and_profile() {
     assert_eq!(ips, [1, 2, 3, 4, 5]);
 }
 
-/// After a switch to a thread that has not configured LWP, nothing of the thread before can be found:
-/// no block, no counter, no record; and nothing is written to its memory any more.
+/// After a switch to a thread that has not configured LWP, nothing of the thread before can be
+/// found: no block, no counter, no record; and nothing is written to its memory any more.
 ///
 /// Spec: P07 §5.5.4, §2
 #[test]

@@ -215,7 +215,8 @@ fn lwp_spec_6_2_states_of_another_processor_are_refused() {
 }
 
 proptest! {
-    /// Saving and restoring at any point, as often as one likes, changes nothing that software sees.
+    /// Saving and restoring at any point, as often as one likes, changes nothing that software
+    /// sees.
     ///
     /// Spec: LWP §6.1
     #[test]

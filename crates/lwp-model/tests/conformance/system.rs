@@ -8,7 +8,8 @@ use lwp_model::{Cpu, LwpUnit, Policy, Processor};
 
 use crate::machine::{BLOCK, Machine};
 
-/// The order in which a system enables LWP, as one did on silicon: XSETBV, then WRMSR of all of EDX.
+/// The order in which a system enables LWP, as one did on silicon: XSETBV, then WRMSR of all of
+/// EDX.
 ///
 /// Spec: LWP §1.2, §1.4, §2.1
 #[test]
@@ -114,7 +115,8 @@ fn lwp_spec_8_registers_of_one_revision_do_not_exist_in_the_other() {
     assert_eq!(proposal.wrmsr(&kernel, LwpCbaddr::MSR, 0), Err(Fault::Gp0));
 }
 
-/// What a system keeps to itself is not granted; modes, programmed events and events without a name stay.
+/// What a system keeps to itself is not granted; modes, programmed events and events without a name
+/// stay.
 ///
 /// Spec: LWP §2.1, §1.2; P07 §5.2.1
 #[test]

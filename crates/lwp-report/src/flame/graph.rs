@@ -294,8 +294,8 @@ struct Pending<'a> {
     depth: usize,
 }
 
-/// Lays out a box, and what lies inside. What is too narrow to be drawn is not looked into: of a million contexts
-/// hardly any are. Stacks may be deeper than this program's own.
+/// Lays out a box, and what lies inside. What is too narrow to be drawn is not looked into: of a
+/// million contexts hardly any are. Stacks may be deeper than this program's own.
 fn lay(graph: &mut Graph, first: Pending<'_>, name: &Name, scale: &Scale<'_>) {
     let width = |members: &[Member<'_>]| Sums::of(members).total as f64 / scale.whole;
     let outermost = first.depth;

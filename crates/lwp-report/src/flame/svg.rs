@@ -66,7 +66,8 @@ pub fn element(out: &mut String, graph: &Graph, style: &Style, alone: bool) {
     }
     legend(out, graph, height - 16.0);
     if alone {
-        // In a page it stands beside the search field, where it is seen however deep the stacks are.
+        // In a page it stands beside the search field, where it is seen however deep the stacks
+        // are.
         let _ = writeln!(
             out,
             "<text class=\"note\" id=\"details\" x=\"8\" y=\"{}\"> </text>",

@@ -1,4 +1,5 @@
-//! The verdict as commands of a GitHub workflow: one a line, shown beside the line of source code that it names.
+//! The verdict as commands of a GitHub workflow: one a line, shown beside the line of source code
+//! that it names.
 
 use std::fmt::Write;
 

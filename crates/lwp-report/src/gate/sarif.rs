@@ -1,4 +1,5 @@
-//! The verdict in SARIF 2.1.0, as code scanning services read it: one result for each limit that is exceeded.
+//! The verdict in SARIF 2.1.0, as code scanning services read it: one result for each limit that is
+//! exceeded.
 
 use serde_json::{Value, json};
 

@@ -47,8 +47,8 @@ impl Resolver<'_> {
         self.location(module, address, &[])
     }
 
-    /// Conditional branches by module and address in the file: how often executed, how often not taken. Several blocks may end in
-    /// the same branch.
+    /// Conditional branches by module and address in the file: how often executed, how often not
+    /// taken. Several blocks may end in the same branch.
     fn conditional(&self, thread: &ThreadExecutions) -> FxHashMap<(u32, u64), [u64; 2]> {
         let mut branches: FxHashMap<(u32, u64), [u64; 2]> = FxHashMap::default();
         let mut add = |module: u32, address: u64, runs: u64, not_taken: u64| {

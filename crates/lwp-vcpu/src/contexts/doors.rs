@@ -27,7 +27,7 @@ pub struct DoorGroup {
 }
 
 impl DoorGroup {
-    /// Whether it is the first of its address space.
+    /// Returns whether it is the first of its address space.
     pub fn leads(&self) -> bool {
         self.first == 0
     }
@@ -48,7 +48,7 @@ impl DoorGroup {
         sys::futex_wake(self.sleep_word());
     }
 
-    /// Whether anybody has rung.
+    /// Returns whether anybody has rung.
     pub fn has_rung(&self, order: Ordering) -> bool {
         self.words().any(|word| word.load(order) != 0)
     }

@@ -49,8 +49,8 @@ impl ContextFile {
         })
     }
 
-    /// Whether another address space may have it when its own is gone: nothing of that has it open
-    /// or mapped any more.
+    /// Returns whether another address space may have it when its own is gone: nothing of that has
+    /// it open or mapped any more.
     pub(super) fn can_be_used_again(&self) -> bool {
         self.file.is_sole()
     }
@@ -60,7 +60,7 @@ impl ContextFile {
         !self.stale
     }
 
-    /// Whether it is as large as one of a process with few threads.
+    /// Returns whether it is as large as one of a process with few threads.
     pub(super) fn is_small(&self) -> bool {
         self.chunks.len() == 1
     }

@@ -72,7 +72,7 @@ fn refused(error: SpawnError) -> Check {
     }
 }
 
-/// Whether what lies at fixed addresses in every program finds its place.
+/// Returns whether what lies at fixed addresses in every program finds its place.
 fn window(mappings: &[Mapping]) -> Check {
     let name = "fixed addresses";
     let wanted = [(LOW, LOW + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + SLOT_BYTES)];

@@ -33,7 +33,7 @@ pub fn instruction_at(tid: Tid, pc: u64) -> Instruction {
     Decoder::with_ip(64, &bytes, pc, DecoderOptions::NONE).decode()
 }
 
-/// Whether a trap may come before the instruction is done, at itself.
+/// Returns whether a trap may come before the instruction is done, at itself.
 pub fn repeats(instruction: &Instruction) -> bool {
     instruction.is_string_instruction()
         && (instruction.has_rep_prefix() || instruction.has_repne_prefix())

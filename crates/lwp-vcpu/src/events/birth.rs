@@ -94,7 +94,7 @@ fn end_unseen(tid: Tid) -> Handled {
     Tracee(tid).cont(0)
 }
 
-/// Whether the process that has made `tid` is one of those that may still report it.
+/// Returns whether the process that has made `tid` is one of those that may still report it.
 fn maker_is_alive(machine: &Machine, tid: Tid) -> bool {
     let status = Status::read(tid);
     let of = |field: &str| status.number(field).and_then(|pid| i32::try_from(pid).ok());
@@ -213,9 +213,9 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     true
 }
 
-/// Whether a system call filter is in force in `tid`: it may kill for calls that the program does
-/// not make itself, which is why such a process has its context beside its maker's. Both are the
-/// same user's and under the same filter.
+/// Returns whether a system call filter is in force in `tid`: it may kill for calls that the
+/// program does not make itself, which is why such a process has its context beside its maker's.
+/// Both are the same user's and under the same filter.
 fn is_filtered(tid: Tid) -> bool {
     Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0)
 }
@@ -351,7 +351,8 @@ fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno
     Ok(false)
 }
 
-/// Whether a thread that has stopped, and goes on, may be in the routine which maps its contexts.
+/// Returns whether a thread that has stopped, and goes on, may be in the routine which maps its
+/// contexts.
 pub fn is_moving(machine: &Machine, tid: Tid, stop: Stop) -> bool {
     let ends = matches!(stop, Stop::Exited(_) | Stop::Killed { .. } | Stop::Exiting);
     let thread = machine.tasks.threads.get(&tid);

@@ -39,7 +39,7 @@ impl Sessions {
     }
 }
 
-/// Whether the processes that are left are all daemons, which can be let go.
+/// Returns whether the processes that are left are all daemons, which can be let go.
 pub fn are_left_alone(machine: &Machine, sessions: &Sessions) -> bool {
     (machine.config.lwp.is_none() || machine.samples())
         && !machine.tasks.threads.is_empty()

@@ -29,8 +29,8 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     if wards::holds_exiting(machine, tid) { Ok(()) } else { Tracee(tid).cont(0) }
 }
 
-/// Whether a thread stands where it can be let go: in translated code, and in an address space that
-/// no other process needs.
+/// Returns whether a thread stands where it can be let go: in translated code, and in an address
+/// space that no other process needs.
 pub fn in_place(machine: &Machine, tid: Tid) -> bool {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return false };
     let process = machine.tasks.processes.get(&thread.pid);

@@ -101,7 +101,7 @@ fn refused(tid: Tid, status: &Status, flags: u64, own: &[&Mapping]) -> Option<i6
     (flags & MCL_CURRENT != 0 && bytes > limit / 4096 * 4096).then_some(ENOMEM)
 }
 
-/// Whether a thread has CAP_IPC_LOCK in the first user namespace, in which alone it counts.
+/// Returns whether a thread has CAP_IPC_LOCK in the first user namespace, in which alone it counts.
 fn may_lock_everything(tid: Tid, status: &Status) -> bool {
     const FIRST: &str = "user:[4026531837]";
     let namespace = std::fs::read_link(format!("/proc/{tid}/ns/user"));

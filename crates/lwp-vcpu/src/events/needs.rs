@@ -200,7 +200,8 @@ impl CodeSource for Memory {
     }
 }
 
-/// Whether a SIGTRAP with this code is the trap behind an instruction that was stepped over.
+/// Returns whether a SIGTRAP with this code is the trap behind an instruction that was stepped
+/// over.
 ///
 /// The kernel reports the step over a system call as a breakpoint, and any step whose bit in DR6 a
 /// hypervisor has lost: now and then, or often. INT1 has a trap of its own, which looks the same.

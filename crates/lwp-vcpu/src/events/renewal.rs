@@ -21,7 +21,7 @@ use crate::family::Family;
 use crate::machine::{Machine, Mode};
 use crate::space::Space;
 
-/// Whether a thread must stand still for a renewal.
+/// Returns whether a thread must stand still for a renewal.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {
     !machine.caches.renewals.is_empty()
         && machine

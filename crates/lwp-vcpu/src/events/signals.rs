@@ -58,7 +58,7 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
     }
 }
 
-/// Whether a SIGTRAP with this code is of the trap flag; see `is_step` for the second.
+/// Returns whether a SIGTRAP with this code is of the trap flag; see `is_step` for the second.
 fn is_of_trap_flag(code: i32) -> bool {
     matches!(code, TRAP_TRACE | TRAP_BRKPT)
 }

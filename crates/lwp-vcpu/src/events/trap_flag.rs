@@ -28,7 +28,7 @@ pub fn appeared(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
     step(machine, tid, &view.app)
 }
 
-/// Whether the instruction at `pc` is a system call.
+/// Returns whether the instruction at `pc` is a system call.
 pub fn is_syscall(tid: Tid, pc: u64) -> bool {
     memory::read_array::<2>(tid, pc).is_ok_and(|bytes| bytes == [0x0f, 0x05])
 }

@@ -94,7 +94,7 @@ fn made_of(module: &Module, range: (u64, u64)) -> Vec<FragmentId> {
     made
 }
 
-/// Whether the bytes at `pc` are not those that a fragment was made from.
+/// Returns whether the bytes at `pc` are not those that a fragment was made from.
 fn differs(tid: i32, pc: AppPc, bytes: Option<&[u8]>) -> bool {
     let Some(bytes) = bytes else { return true };
     let mut now = vec![0; bytes.len()];

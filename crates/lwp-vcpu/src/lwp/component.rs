@@ -112,8 +112,8 @@ impl Machine {
         StateAccess::of(&decode(tid, regs.rip)?, regs, gs_base)
     }
 
-    /// Whether the instruction at the application's pc restores an image that names LWP: the
-    /// processor refuses that.
+    /// Returns whether the instruction at the application's pc restores an image that names LWP:
+    /// the processor refuses that.
     pub fn restores_lwp(&self, tid: Tid, app: &Regs) -> bool {
         let access = self.state_access(tid, &app.0).filter(|access| access.save.is_none());
         let header = access.map(|access| access.header(&mut TraceeMemory::new(tid)));

@@ -59,19 +59,19 @@ const MOST_COUNTED: u64 = 1 << 30;
 /// with another line: only one of the two would be looked at.
 pub const LEAST_WAY_BYTES: u64 = 1024;
 
-/// Whether translated code can keep a first level of this shape.
+/// Returns whether translated code can keep a first level of this shape.
 pub fn can_be_kept(shape: &CacheShape) -> bool {
     let (sets, line) = (shape.sets(), u64::from(shape.line_bytes));
     let few = sets <= u64::from(MOST_SETS) && shape.ways <= MOST_WAYS;
     shape.is_regular() && few && sets > 1 && sets * line >= LEAST_WAY_BYTES
 }
 
-/// Whether translated code can watch a data cache on this machine.
+/// Returns whether translated code can watch a data cache on this machine.
 pub fn can_be_watched() -> bool {
     TargetFeatures::of_this_processor().bit_extract && has_fs_base()
 }
 
-/// Whether programs may read the base of FS. Every run wants to know, some more than once.
+/// Returns whether programs may read the base of FS. Every run wants to know, some more than once.
 fn has_fs_base() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(find_fs_base)
@@ -251,7 +251,7 @@ impl ThreadLwp {
         context.set(Slot::LwpUndos, 0);
     }
 
-    /// Whether a miss counts for the event that is counted.
+    /// Returns whether a miss counts for the event that is counted.
     fn counts_miss(&self, access: &Access) -> bool {
         match self.sampler {
             Some(_) => access.kind == AccessKind::Load,
@@ -339,8 +339,8 @@ impl ThreadLwp {
         context.set(Slot::LwpNotes, notes);
     }
 
-    /// Whether a repeated string instruction of a cut fragment has begun; what it has accessed
-    /// until now is kept for when it retires. `now` are rcx, rsi and rdi.
+    /// Returns whether a repeated string instruction of a cut fragment has begun; what it has
+    /// accessed until now is kept for when it retires. `now` are rcx, rsi and rdi.
     pub(super) fn repeated(&mut self, tid: Tid, context: Context<'_>, pc: u64, now: [u64; 3]) {
         if self.dcache.is_none() || context.get(Slot::LwpRepeats) == 0 {
             return;

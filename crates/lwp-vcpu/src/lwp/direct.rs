@@ -93,8 +93,8 @@ impl ThreadLwp {
         true
     }
 
-    /// Whether every counter of the unit is a part of the countdown. Those of clocks are not, and
-    /// none are where a predictor has every branch reported.
+    /// Returns whether every counter of the unit is a part of the countdown. Those of clocks are
+    /// not, and none are where a predictor has every branch reported.
     pub(super) fn counts_what_is_published(&self) -> bool {
         self.unit.watched().is_some_and(|watched| {
             !watched.core_clocks && !watched.reference_clocks && !watched.dcache

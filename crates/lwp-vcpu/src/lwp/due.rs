@@ -344,7 +344,7 @@ impl Machine {
     }
 }
 
-/// Whether the block's terminator can be the last instruction of a cut fragment.
+/// Returns whether the block's terminator can be the last instruction of a cut fragment.
 fn can_be_cut(block: &Block) -> bool {
     !matches!(
         block.terminator,
@@ -374,7 +374,7 @@ pub(super) fn branch_kind(block: &Block) -> Option<BranchKind> {
     })
 }
 
-/// Whether an instruction enters or leaves user mode.
+/// Returns whether an instruction enters or leaves user mode.
 pub(super) fn crosses_privilege(mnemonic: Mnemonic) -> bool {
     use Mnemonic::{Int, Int1, Int3, Into, Iret, Iretd, Iretq, Syscall, Sysenter, Sysexit, Sysret};
     matches!(

@@ -233,7 +233,8 @@ impl Machine {
         sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
     }
 
-    /// Whether a thread runs translations that count down something else than its profile wants.
+    /// Returns whether a thread runs translations that count down something else than its profile
+    /// wants.
     pub fn lwp_is_elsewhere(&mut self, tid: Tid) -> bool {
         let Some(thread) = self.tasks.threads.get(&tid) else { return false };
         let wanted = thread.lwp.as_ref().map(|lwp| lwp.selection);

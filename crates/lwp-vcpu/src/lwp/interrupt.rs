@@ -39,7 +39,7 @@ impl Machine {
     }
 }
 
-/// Whether the program has a handler for `signal`. The default action of most would end it.
+/// Returns whether the program has a handler for `signal`. The default action of most would end it.
 fn handles(tid: Tid, signal: i32) -> bool {
     let caught = crate::maps::Status::read(tid).signals("SigCgt:").unwrap_or(0);
     (1..=64).contains(&signal) && caught >> (signal - 1) & 1 != 0

@@ -111,7 +111,7 @@ impl ThreadLwp {
         }
     }
 
-    /// Whether nothing but the branch that ends `block` is due in it, and is to be judged.
+    /// Returns whether nothing but the branch that ends `block` is due in it, and is to be judged.
     fn branch_is_due(&self, block: &Block) -> bool {
         let [high, ..] = self.room();
         let (by_high, by_low) = lwp_dbt::countdown_of(block, &self.selection);
@@ -121,7 +121,7 @@ impl ThreadLwp {
         }
     }
 
-    /// Whether records of instructions and branches may be stored by the thread.
+    /// Returns whether records of instructions and branches may be stored by the thread.
     pub(super) fn records_events(&self) -> bool {
         self.unit.direct().is_some_and(|direct| direct.stores) && self.counts_what_is_published()
     }
@@ -213,7 +213,8 @@ fn first_dword(event: DueFor, taken: bool) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Whether the end of a cut fragment reports itself in a way that needs no more than the record.
+/// Returns whether the end of a cut fragment reports itself in a way that needs no more than the
+/// record.
 fn can_be_known(block: &Block) -> bool {
     branch_kind(block).is_some() || block.terminator == Terminator::Fall
 }

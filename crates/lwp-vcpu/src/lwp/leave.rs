@@ -148,7 +148,8 @@ fn is_lwp_instruction(kind: RequestKind) -> bool {
     matches!(kind, Llwpcb | Slwpcb | Lwpins | Lwpval)
 }
 
-/// Whether the instruction that waits for the host has been taken from the countdown already.
+/// Returns whether the instruction that waits for the host has been taken from the countdown
+/// already.
 fn counts_and_waits(kind: RequestKind) -> bool {
     use RequestKind::{Cpuid, Lwpins, Lwpval, Marker, Random, StateSave, TrapFlag, Tsc, Xgetbv};
     matches!(kind, Cpuid | Xgetbv | Tsc | Random | Lwpins | Lwpval | StateSave | TrapFlag | Marker)

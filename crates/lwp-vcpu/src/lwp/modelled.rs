@@ -95,8 +95,8 @@ impl ThreadLwp {
 }
 
 impl Machine {
-    /// Whether translated code works for the host from the first instruction on: samples are
-    /// wanted, or misses.
+    /// Returns whether translated code works for the host from the first instruction on: samples
+    /// are wanted, or misses.
     pub fn watches(&self) -> bool {
         self.samples() || self.config.model.is_some()
     }

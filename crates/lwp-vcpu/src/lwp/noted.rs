@@ -50,7 +50,7 @@ impl Note {
 }
 
 impl Machine {
-    /// Whether a thread has noted an event.
+    /// Returns whether a thread has noted an event.
     pub(super) fn lwp_has_note(&self, tid: Tid) -> bool {
         self.lwp_note(tid).is_some()
     }

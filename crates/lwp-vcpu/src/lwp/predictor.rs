@@ -51,7 +51,7 @@ impl Judge {
         Some(Box::new(Self { predictor, ip, each, passed: 0, fresh: true }))
     }
 
-    /// Whether an instruction at `ip` counts.
+    /// Returns whether an instruction at `ip` counts.
     pub fn admits(&self, ip: u64) -> bool {
         self.ip.is_none_or(|filter| filter.admits(ip))
     }
@@ -72,8 +72,8 @@ impl Judge {
 }
 
 impl Machine {
-    /// Whether every branch of a thread is reported, because a predictor judges it and it may not
-    /// be written down.
+    /// Returns whether every branch of a thread is reported, because a predictor judges it and it
+    /// may not be written down.
     pub fn lwp_reports_each_branch(&self, tid: Tid) -> bool {
         let lwp = self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
         lwp.is_some_and(|lwp| lwp.judge.is_some() && lwp.branches_within(&lwp.unit.headroom()) == 0)
@@ -81,7 +81,7 @@ impl Machine {
 }
 
 impl ThreadLwp {
-    /// Whether branches are written down at all.
+    /// Returns whether branches are written down at all.
     pub(super) fn writes_branches(&self) -> bool {
         self.dcache.is_none() && self.judge.as_ref().is_some_and(|judge| !judge.each)
     }

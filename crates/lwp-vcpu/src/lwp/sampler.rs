@@ -256,7 +256,7 @@ impl Sampler {
     }
 }
 
-/// Whether an instruction counts for a sampled event.
+/// Returns whether an instruction counts for a sampled event.
 fn counts(what: Sampled, executed: &Executed) -> bool {
     match what {
         Sampled::Instructions => !executed.crosses_privilege,
@@ -294,7 +294,7 @@ pub fn selection(run: &Config) -> Selection {
 }
 
 impl Machine {
-    /// Whether the samples of this run are wanted.
+    /// Returns whether the samples of this run are wanted.
     pub fn samples(&self) -> bool {
         !self.config.sampling.is_empty()
     }
@@ -425,7 +425,7 @@ impl Machine {
     }
 }
 
-/// Whether an access, as [`Slot::LwpMeta`] describes it, is a load, whatever else it is.
+/// Returns whether an access, as [`Slot::LwpMeta`] describes it, is a load, whatever else it is.
 fn is_load(meta: u64) -> bool {
     matches!(Use::from_raw(meta >> 12), Use::Load | Use::LoadStore)
 }

@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// Whether what a thread does is to be reported.
+    /// Returns whether what a thread does is to be reported.
     pub fn is_reported(&self, tid: Tid) -> bool {
         self.config.only_thread.is_none_or(|only| only == tid)
     }

@@ -47,7 +47,7 @@ impl Executions {
 }
 
 impl Profiler {
-    /// Whether indirect calls are counted by where they lead.
+    /// Returns whether indirect calls are counted by where they lead.
     pub fn wants_calls(&self) -> bool {
         self.sink.wants_calls()
     }

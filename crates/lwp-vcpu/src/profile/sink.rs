@@ -22,7 +22,8 @@ pub trait Sink: Debug + Send {
     fn part(&mut self, pid: i32, serials: &[u32], label: &str) {
         let _ = (pid, serials, label);
     }
-    /// Whether indirect calls shall be counted by where they lead: see [`ThreadExecutions::jumps`].
+    /// Returns whether indirect calls shall be counted by where they lead: see
+    /// [`ThreadExecutions::jumps`].
     fn wants_calls(&self) -> bool {
         false
     }
@@ -97,7 +98,7 @@ pub struct Module {
     /// The file's path as the process sees it, a bracketed name as `[vdso]`, or empty for anonymous
     /// code.
     pub path: PathBuf,
-    /// Whether its bytes may change while it is executed.
+    /// True if its bytes may change while it is executed.
     pub changing: bool,
     /// Its executable mappings.
     pub mappings: Vec<ModuleMapping>,

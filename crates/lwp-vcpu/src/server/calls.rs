@@ -162,7 +162,7 @@ impl Machine {
         }
     }
 
-    /// Whether there is code in `range`, as far as is known.
+    /// Returns whether there is code in `range`, as far as is known.
     fn has_code(&self, tid: Tid, range: (u64, u64)) -> bool {
         let spaces = self.all_sides(tid);
         spaces

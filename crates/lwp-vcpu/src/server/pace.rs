@@ -56,12 +56,12 @@ impl Pace {
         }
     }
 
-    /// Whether hand-offs are expensive at the moment.
+    /// Returns whether hand-offs are expensive at the moment.
     fn crowded(&self) -> bool {
         self.crowding > Self::CROWDED
     }
 
-    /// Whether the server had better sleep than spin.
+    /// Returns whether the server had better sleep than spin.
     pub fn sleeps(&self) -> bool {
         self.together == Some(true) || self.crowded()
     }

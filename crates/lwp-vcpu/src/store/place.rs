@@ -122,7 +122,7 @@ fn check(stat: &fs::Stat, place: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether files of this user are as good as ours.
+/// Returns whether files of this user are as good as ours.
 fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }

@@ -84,7 +84,7 @@ pub fn unblocks(tid: i32, regs: &Regs) -> u64 {
     }
 }
 
-/// Whether it matters to a call which of the signals in `hidden` are blocked or pending.
+/// Returns whether it matters to a call which of the signals in `hidden` are blocked or pending.
 pub fn minds_signals(tid: i32, regs: &Regs, hidden: u64) -> bool {
     match regs.0.orig_rax {
         RT_SIGACTION | RT_SIGPROCMASK | RT_SIGRETURN | RT_SIGPENDING | SIGNALFD | SIGNALFD4 => true,

@@ -1,7 +1,8 @@
 //! The rows of a run on the virtual CPU.
 //!
-//! The virtual CPU reports what there is, at every tick and in the end: images of processes and their
-//! threads, since when and until when. What has happened since the report before is told in its order.
+//! The virtual CPU reports what there is, at every tick and in the end: images of processes and
+//! their threads, since when and until when. What has happened since the report before is told in
+//! its order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,9 +28,9 @@ struct Image {
     seen: BTreeMap<Key, Rows>,
     /// Those whose end was printed.
     ended: BTreeSet<Key>,
-    /// Whether the fork that made it was printed.
+    /// True if the fork that made it was printed.
     announced: bool,
-    /// Whether its totals were.
+    /// True if its totals were.
     over: bool,
 }
 
@@ -96,7 +97,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Whether the report at `index` is asked for: with -f every process, with -e every image.
+    /// Returns whether the report at `index` is asked for: with -f every process, with -e every
+    /// image.
     fn wanted(&self, reports: &[ProcessReport], index: usize) -> bool {
         let report = &reports[index];
         let first = reports.first().is_some_and(|first| first.pid == report.pid);
@@ -286,7 +288,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What there is to count of a thread: for each specification clock cycles, and then its events.
+    /// What there is to count of a thread: for each specification clock cycles, and then its
+    /// events.
     fn there_is(&self, thread: &ThreadReport) -> Rows {
         let ns = thread.cpu.map_or(0, |cpu| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
         let tsc = if ns == 0 { 0 } else { cpc::cycles(ns) };
@@ -306,8 +309,8 @@ impl<'a> Printer<'a> {
         self.switches.counted(key(thread), self.there_is(thread))
     }
 
-    /// Lets the counters of a living thread run or stand still. False: there is no such thread, or they do so
-    /// already.
+    /// Lets the counters of a living thread run or stand still. False: there is no such thread, or
+    /// they do so already.
     pub(super) fn switch(&mut self, reports: &[ProcessReport], tid: i32, running: bool) -> bool {
         let wanted = |index: &usize| self.wanted(reports, *index);
         let mut threads =
@@ -319,8 +322,8 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// What `now` has more than `seen`, which becomes `now`. Counters are read while they run, so one may
-/// be behind for a moment; it then counts from where it was.
+/// What `now` has more than `seen`, which becomes `now`. Counters are read while they run, so one
+/// may be behind for a moment; it then counts from where it was.
 fn fresh(seen: &mut Rows, now: &[Vec<u64>]) -> Rows {
     seen.resize(now.len(), Vec::new());
     let rows = seen.iter_mut().zip(now);

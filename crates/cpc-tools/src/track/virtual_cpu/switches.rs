@@ -21,7 +21,8 @@ struct Switched {
 pub(super) struct Switches(BTreeMap<Key, Switched>);
 
 impl Switches {
-    /// Lets the counters of a thread, which has counted `now`, run or stand still. False: they do so already.
+    /// Lets the counters of a thread, which has counted `now`, run or stand still. False: they do
+    /// so already.
     pub(super) fn switch(&mut self, thread: Key, now: Rows, running: bool) -> bool {
         let switched = self.0.entry(thread).or_default();
         match (switched.stopped_at.take(), running) {
