@@ -1,0 +1,238 @@
+//! Ballista's scheduler as others reach it: it takes logical plans only, and says how far a question has got.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ballista_core::serde::protobuf::execute_query_params::Query;
+use ballista_core::serde::protobuf::execute_query_result::Result as Submitted;
+use ballista_core::serde::protobuf::job_status::Status as Job;
+use ballista_core::serde::protobuf::scheduler_grpc_server::SchedulerGrpc;
+use ballista_core::serde::protobuf::task_status::Status as Task;
+use ballista_core::serde::protobuf::*;
+use ballista_scheduler::scheduler_server::SchedulerServer;
+use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
+use tonic::{Request, Response, Status, async_trait};
+
+/// The entry of an answer's metadata with the number of a question's parts that are finished.
+pub const FINISHED: &str = "lwp-finished";
+/// The time after which nobody waits for an answer any more: whoever does asks about it all the time.
+const ABANDONED: Duration = Duration::from_secs(30);
+
+type Ballista = SchedulerServer<LogicalPlanNode, PhysicalPlanNode>;
+
+/// The scheduler.
+#[derive(Clone)]
+pub struct Watched {
+    inner: Ballista,
+    jobs: Jobs,
+}
+
+/// Questions that are being answered.
+#[derive(Clone, Debug, Default)]
+struct Jobs(Arc<Mutex<HashMap<String, Progress>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    /// The last time that somebody asked about it.
+    asked: Instant,
+    /// Parts that are finished.
+    finished: u64,
+}
+
+impl Jobs {
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, Progress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, job: String) {
+        self.locked().insert(job, Progress { asked: Instant::now(), finished: 0 });
+    }
+
+    fn count(&self, tasks: &[TaskStatus]) {
+        let done = tasks.iter().filter(|task| matches!(task.status, Some(Task::Successful(_))));
+        let mut jobs = self.locked();
+        for task in done {
+            if let Some(job) = jobs.get_mut(&task.job_id) {
+                job.finished += 1;
+            }
+        }
+    }
+
+    fn asked(&self, job: &str) -> u64 {
+        let mut jobs = self.locked();
+        let Some(job) = jobs.get_mut(job) else { return 0 };
+        job.asked = Instant::now();
+        job.finished
+    }
+
+    fn end(&self, job: &str) {
+        self.locked().remove(job);
+    }
+
+    /// Takes away the questions that nobody has asked about for `patience`.
+    fn abandoned(&self, patience: Duration) -> Vec<String> {
+        let mut jobs = self.locked();
+        let over = jobs.extract_if(|_, job| job.asked.elapsed() > patience);
+        over.map(|(job, _)| job).collect()
+    }
+}
+
+impl Watched {
+    /// Watches a scheduler.
+    pub fn new(inner: Ballista) -> Self {
+        let watched = Self { inner, jobs: Jobs::default() };
+        tokio::spawn(watched.clone().give_up());
+        watched
+    }
+
+    /// Gives up questions whose askers are gone.
+    async fn give_up(self) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            for job in self.jobs.abandoned(ABANDONED) {
+                lwp_terminal::say!("lwp-fleet-node: nobody waits for question {job}");
+                // It has been answered meanwhile, or ends now.
+                let _ = self.inner.cancel_job(job.into()).await;
+            }
+        }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn none<T>() -> Answer<T> {
+    Err(Status::unimplemented("no such request"))
+}
+
+#[async_trait]
+impl SchedulerGrpc for Watched {
+    type ExecuteQueryPushStream = <Ballista as SchedulerGrpc>::ExecuteQueryPushStream;
+
+    async fn poll_work(&self, request: Request<PollWorkParams>) -> Answer<PollWorkResult> {
+        self.jobs.count(&request.get_ref().task_status);
+        self.inner.poll_work(request).await
+    }
+
+    async fn execute_query(
+        &self,
+        mut request: Request<ExecuteQueryParams>,
+    ) -> Answer<ExecuteQueryResult> {
+        // A physical plan could name files of an executor, and settings could change how it reads.
+        let params = request.get_mut();
+        params.settings.clear();
+        match params.query {
+            Some(Query::LogicalPlan(_)) => {
+                let answer = self.inner.execute_query(request).await?;
+                if let Some(Submitted::Success(job)) = &answer.get_ref().result {
+                    self.jobs.begin(job.job_id.clone());
+                }
+                Ok(answer)
+            }
+            _ => Err(Status::invalid_argument("a logical plan is wanted")),
+        }
+    }
+
+    async fn get_job_status(
+        &self,
+        request: Request<GetJobStatusParams>,
+    ) -> Answer<GetJobStatusResult> {
+        let id = request.get_ref().job_id.clone();
+        let finished = self.jobs.asked(&id);
+        let mut answer = self.inner.get_job_status(request).await?;
+        let status = answer.get_ref().status.as_ref().and_then(|status| status.status.as_ref());
+        if matches!(status, Some(Job::Successful(_) | Job::Failed(_))) {
+            self.jobs.end(&id);
+        }
+        answer.metadata_mut().insert(FINISHED, finished.into());
+        Ok(answer)
+    }
+
+    async fn cancel_job(&self, request: Request<CancelJobParams>) -> Answer<CancelJobResult> {
+        self.jobs.end(&request.get_ref().job_id);
+        SchedulerGrpc::cancel_job(&self.inner, request).await
+    }
+
+    async fn clean_job_data(
+        &self,
+        request: Request<CleanJobDataParams>,
+    ) -> Answer<CleanJobDataResult> {
+        self.inner.clean_job_data(request).await
+    }
+
+    async fn remove_session(
+        &self,
+        request: Request<RemoveSessionParams>,
+    ) -> Answer<RemoveSessionResult> {
+        self.inner.remove_session(request).await
+    }
+
+    async fn register_executor(
+        &self,
+        _: Request<RegisterExecutorParams>,
+    ) -> Answer<RegisterExecutorResult> {
+        none()
+    }
+
+    async fn heart_beat_from_executor(
+        &self,
+        _: Request<HeartBeatParams>,
+    ) -> Answer<HeartBeatResult> {
+        none()
+    }
+
+    async fn update_task_status(
+        &self,
+        _: Request<UpdateTaskStatusParams>,
+    ) -> Answer<UpdateTaskStatusResult> {
+        none()
+    }
+
+    async fn create_update_session(
+        &self,
+        _: Request<CreateUpdateSessionParams>,
+    ) -> Answer<CreateUpdateSessionResult> {
+        none()
+    }
+
+    async fn execute_query_push(
+        &self,
+        _: Request<ExecuteQueryParams>,
+    ) -> Answer<Self::ExecuteQueryPushStream> {
+        none()
+    }
+
+    async fn get_job_metrics(&self, _: Request<GetJobMetricsParams>) -> Answer<GetJobMetricsResult> {
+        none()
+    }
+
+    async fn executor_stopped(
+        &self,
+        _: Request<ExecutorStoppedParams>,
+    ) -> Answer<ExecutorStoppedResult> {
+        none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_that_nobody_asks_about_are_abandoned() {
+        let jobs = Jobs::default();
+        jobs.begin("a".to_owned());
+        let done = |job_id: &str| TaskStatus {
+            job_id: job_id.to_owned(),
+            status: Some(Task::Successful(SuccessfulTask::default())),
+            ..TaskStatus::default()
+        };
+        jobs.count(&[done("a"), done("other"), TaskStatus::default(), done("a")]);
+        assert_eq!((jobs.asked("a"), jobs.asked("other")), (2, 0));
+        assert_eq!(jobs.abandoned(ABANDONED), [""; 0]);
+        jobs.begin("b".to_owned());
+        jobs.end("b");
+        assert_eq!(jobs.abandoned(Duration::ZERO), ["a"]);
+        assert_eq!(jobs.abandoned(Duration::ZERO), [""; 0]);
+    }
+}
