@@ -75,6 +75,7 @@ impl From<Status> for Ending {
             Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented => {
                 Self::Final(Error::Question(status.message().to_owned()))
             }
+            Code::Internal => Self::Failed(status.message().to_owned()),
             _ => Self::Lost(status.message().to_owned()),
         }
     }
@@ -103,7 +104,8 @@ impl Cluster {
     /// Connects to the scheduler, which may be about to come back.
     async fn connect(&self, patience: Duration) -> std::result::Result<Scheduler, Ending> {
         let lost = |error: tonic::transport::Error| {
-            let cause = std::error::Error::source(&error).map_or(String::new(), |e| format!(": {e}"));
+            let cause =
+                std::error::Error::source(&error).map_or(String::new(), |e| format!(": {e}"));
             Ending::Lost(format!("no connection to the scheduler at {}{cause}", self.address))
         };
         let endpoint = self.endpoint().map_err(lost)?;
@@ -152,7 +154,8 @@ impl Cluster {
         loop {
             let request = GetJobStatusParams { job_id: job.to_owned() };
             let answer = scheduler.get_job_status(request).await?;
-            let finished = answer.metadata().get(FINISHED).and_then(|n| n.to_str().ok()?.parse().ok());
+            let finished =
+                answer.metadata().get(FINISHED).and_then(|n| n.to_str().ok()?.parse().ok());
             match answer.into_inner().status.and_then(|status| status.status) {
                 Some(Job::Successful(done)) => return Ok(done),
                 Some(Job::Failed(failed)) => return Err(Ending::Failed(failed.error)),
@@ -164,7 +167,9 @@ impl Cluster {
             }
             if last.1.elapsed() >= self.stall {
                 let seconds = self.stall.as_secs();
-                return Err(Ending::Lost(format!("no part of the question was finished for {seconds} s")));
+                return Err(Ending::Lost(format!(
+                    "no part of the question was finished for {seconds} s"
+                )));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -204,8 +209,17 @@ impl Cluster {
         };
         let own = BallistaConfigGrpcEndpoint::new(self.credentials.for_ballista());
         let port = machine.port as u16;
-        let client =
-            BallistaClient::try_new(&machine.host, port, MESSAGE, false, Some(Arc::new(own)), 2, 1000, 0, 0);
+        let client = BallistaClient::try_new(
+            &machine.host,
+            port,
+            MESSAGE,
+            false,
+            Some(Arc::new(own)),
+            2,
+            1000,
+            0,
+            0,
+        );
         let mut client = client.await.map_err(lost)?;
         let id = id.into();
         let rows = client.fetch_partition(&machine.id, &id, part.file_id, layout, true);

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use ballista_core::ConfigProducer;
+use ballista_core::config::{
+    BALLISTA_CLIENT_IO_RETRIES_TIMES, BALLISTA_CLIENT_IO_RETRY_WAIT_TIME_MS,
+};
 use ballista_core::extension::{
     SessionConfigExt, ballista_aggregate_functions, ballista_scalar_functions,
     ballista_window_functions,
@@ -28,7 +31,10 @@ pub fn config(parts: usize, credentials: &Credentials) -> SessionConfig {
         .with_ballista_grpc_client_max_message_size(MESSAGE)
         .with_ballista_override_create_grpc_client_endpoint(credentials.for_ballista());
     config.options_mut().execution.parquet.pushdown_filters = true;
+    // A machine that cannot be reached is lost soon, and the question asked again.
     config
+        .set_usize(BALLISTA_CLIENT_IO_RETRIES_TIMES, 2)
+        .set_usize(BALLISTA_CLIENT_IO_RETRY_WAIT_TIME_MS, 500)
 }
 
 /// The same, for Ballista.

@@ -12,7 +12,9 @@ use ballista_core::BALLISTA_PROTOCOL_VERSION;
 use ballista_core::serde::protobuf::executor_grpc_server::{ExecutorGrpc, ExecutorGrpcServer};
 use ballista_core::serde::protobuf::scheduler_grpc_client::SchedulerGrpcClient;
 use ballista_core::serde::protobuf::*;
-use ballista_core::serde::scheduler::{ExecutorOperatingSystemSpecification, ExecutorSpecification};
+use ballista_core::serde::scheduler::{
+    ExecutorOperatingSystemSpecification, ExecutorSpecification,
+};
 use ballista_core::serde::{BallistaCodec, BallistaPhysicalExtensionCodec};
 use ballista_executor::execution_loop::poll_loop;
 use ballista_executor::executor::Executor;
@@ -46,7 +48,8 @@ pub async fn run(args: &ExecutorArgs) -> Result<(), Failure> {
     let gate = Gate::of(&store).await?;
     let credentials = Credentials::of_environment()?;
     if args.listen.ip().is_unspecified() && args.external_host.is_none() {
-        let cause = format!("{} is no address by which others reach this machine", args.listen.ip());
+        let cause =
+            format!("{} is no address by which others reach this machine", args.listen.ip());
         return Err(Failure::new(cause).with_help("name one with --external-host"));
     }
     noise::show();

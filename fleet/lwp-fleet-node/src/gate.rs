@@ -161,7 +161,9 @@ mod tests {
             assert_eq!(check(&ask, secret), Err(Unauthenticated), "{secret}");
         }
         assert!(gate.check(&ask, "tonic/0.14.9").is_err());
-        for path in [&scheduler("RegisterExecutor"), "/", "/ballista.protobuf.ExecutorGrpc/LaunchTask"] {
+        for path in
+            [&scheduler("RegisterExecutor"), "/", "/ballista.protobuf.ExecutorGrpc/LaunchTask"]
+        {
             assert_eq!(check(path, "lwpf_n"), Err(Unimplemented), "{path}");
         }
     }

@@ -11,6 +11,7 @@ mod credentials;
 mod engine;
 mod executor;
 mod gate;
+mod jobs;
 mod listening;
 mod noise;
 mod scheduler;

@@ -23,12 +23,8 @@ use crate::tables::Tables;
 use crate::versions::Versions;
 use crate::watch::Watched;
 
-/// Seconds of silence after which an executor is lost; it reports every five at least.
-const LOST_SECONDS: u64 = 20;
-/// Seconds between looks for lost executors.
-const LOOK_SECONDS: u64 = 2;
-/// Seconds for which questions wait for an executor where none is left.
-const ALONE_SECONDS: u64 = 60;
+/// Seconds of silence after which Ballista itself takes an executor for lost, long after its questions are [spoilt](crate::jobs).
+const FORGOTTEN_SECONDS: u64 = 120;
 /// Seconds for which finished questions are kept, in case whoever asked does not clean up.
 const KEPT_SECONDS: u64 = 300;
 /// Memory for planning, in MiB.
@@ -70,9 +66,10 @@ fn config(
         bind_host: address.ip().to_string(),
         bind_port: address.port(),
         scheduling_policy: TaskSchedulingPolicy::PullStaged,
-        executor_timeout_seconds: LOST_SECONDS,
-        expire_dead_executor_interval_seconds: LOOK_SECONDS,
-        no_executors_grace_period_seconds: ALONE_SECONDS,
+        executor_timeout_seconds: FORGOTTEN_SECONDS,
+        no_executors_grace_period_seconds: FORGOTTEN_SECONDS,
+        task_max_failures: 1,
+        stage_max_failures: 1,
         finished_job_data_clean_up_interval_seconds: KEPT_SECONDS,
         finished_job_state_clean_up_interval_seconds: KEPT_SECONDS,
         grpc_client_max_message_size: MESSAGE as u32,

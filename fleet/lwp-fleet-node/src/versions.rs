@@ -33,7 +33,9 @@ pub struct Versions {
 
 impl fmt::Debug for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Versions").field("store", &self.store.location().url).finish_non_exhaustive()
+        f.debug_struct("Versions")
+            .field("store", &self.store.location().url)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,18 +1,17 @@
-//! Ballista's scheduler as others reach it: it takes logical plans only, and says how far a question has got.
+//! Ballista's scheduler as others reach it: it takes logical plans only, says how far a question has got, and answers none that is spoilt.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballista_core::serde::protobuf::execute_query_params::Query;
 use ballista_core::serde::protobuf::execute_query_result::Result as Submitted;
 use ballista_core::serde::protobuf::job_status::Status as Job;
 use ballista_core::serde::protobuf::scheduler_grpc_server::SchedulerGrpc;
-use ballista_core::serde::protobuf::task_status::Status as Task;
 use ballista_core::serde::protobuf::*;
 use ballista_scheduler::scheduler_server::SchedulerServer;
 use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
 use tonic::{Request, Response, Status, async_trait};
+
+use crate::jobs::{Jobs, LOST, Spoilt};
 
 /// The entry of an answer's metadata with the number of a question's parts that are finished.
 pub const FINISHED: &str = "lwp-finished";
@@ -26,56 +25,6 @@ type Ballista = SchedulerServer<LogicalPlanNode, PhysicalPlanNode>;
 pub struct Watched {
     inner: Ballista,
     jobs: Jobs,
-}
-
-/// Questions that are being answered.
-#[derive(Clone, Debug, Default)]
-struct Jobs(Arc<Mutex<HashMap<String, Progress>>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Progress {
-    /// The last time that somebody asked about it.
-    asked: Instant,
-    /// Parts that are finished.
-    finished: u64,
-}
-
-impl Jobs {
-    fn locked(&self) -> MutexGuard<'_, HashMap<String, Progress>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(&self, job: String) {
-        self.locked().insert(job, Progress { asked: Instant::now(), finished: 0 });
-    }
-
-    fn count(&self, tasks: &[TaskStatus]) {
-        let done = tasks.iter().filter(|task| matches!(task.status, Some(Task::Successful(_))));
-        let mut jobs = self.locked();
-        for task in done {
-            if let Some(job) = jobs.get_mut(&task.job_id) {
-                job.finished += 1;
-            }
-        }
-    }
-
-    fn asked(&self, job: &str) -> u64 {
-        let mut jobs = self.locked();
-        let Some(job) = jobs.get_mut(job) else { return 0 };
-        job.asked = Instant::now();
-        job.finished
-    }
-
-    fn end(&self, job: &str) {
-        self.locked().remove(job);
-    }
-
-    /// Takes away the questions that nobody has asked about for `patience`.
-    fn abandoned(&self, patience: Duration) -> Vec<String> {
-        let mut jobs = self.locked();
-        let over = jobs.extract_if(|_, job| job.asked.elapsed() > patience);
-        over.map(|(job, _)| job).collect()
-    }
 }
 
 impl Watched {
@@ -110,8 +59,13 @@ impl SchedulerGrpc for Watched {
     type ExecuteQueryPushStream = <Ballista as SchedulerGrpc>::ExecuteQueryPushStream;
 
     async fn poll_work(&self, request: Request<PollWorkParams>) -> Answer<PollWorkResult> {
-        self.jobs.count(&request.get_ref().task_status);
-        self.inner.poll_work(request).await
+        let report = request.get_ref();
+        let executor = report.metadata.as_ref().map(|about| about.id.clone()).unwrap_or_default();
+        self.jobs.hear(&executor, &report.task_status);
+        let answer = self.inner.poll_work(request).await?;
+        let tasks = answer.get_ref().tasks.iter();
+        self.jobs.give(&executor, tasks.map(|task| task.job_id.as_str()));
+        Ok(answer)
     }
 
     async fn execute_query(
@@ -125,7 +79,7 @@ impl SchedulerGrpc for Watched {
             Some(Query::LogicalPlan(_)) => {
                 let answer = self.inner.execute_query(request).await?;
                 if let Some(Submitted::Success(job)) = &answer.get_ref().result {
-                    self.jobs.begin(job.job_id.clone());
+                    self.jobs.begin(&job.job_id);
                 }
                 Ok(answer)
             }
@@ -138,7 +92,17 @@ impl SchedulerGrpc for Watched {
         request: Request<GetJobStatusParams>,
     ) -> Answer<GetJobStatusResult> {
         let id = request.get_ref().job_id.clone();
-        let finished = self.jobs.asked(&id);
+        let finished = match self.jobs.ask(&id, LOST) {
+            Ok(finished) => finished,
+            Err(spoilt) => {
+                // It stays spoilt, so that whatever becomes of it is no answer.
+                let _ = self.inner.cancel_job(id.into()).await;
+                return Err(match spoilt {
+                    Spoilt::Machine(why) => Status::aborted(why),
+                    Spoilt::Part(why) => Status::internal(why),
+                });
+            }
+        };
         let mut answer = self.inner.get_job_status(request).await?;
         let status = answer.get_ref().status.as_ref().and_then(|status| status.status.as_ref());
         if matches!(status, Some(Job::Successful(_) | Job::Failed(_))) {
@@ -202,7 +166,10 @@ impl SchedulerGrpc for Watched {
         none()
     }
 
-    async fn get_job_metrics(&self, _: Request<GetJobMetricsParams>) -> Answer<GetJobMetricsResult> {
+    async fn get_job_metrics(
+        &self,
+        _: Request<GetJobMetricsParams>,
+    ) -> Answer<GetJobMetricsResult> {
         none()
     }
 
@@ -211,28 +178,5 @@ impl SchedulerGrpc for Watched {
         _: Request<ExecutorStoppedParams>,
     ) -> Answer<ExecutorStoppedResult> {
         none()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn questions_that_nobody_asks_about_are_abandoned() {
-        let jobs = Jobs::default();
-        jobs.begin("a".to_owned());
-        let done = |job_id: &str| TaskStatus {
-            job_id: job_id.to_owned(),
-            status: Some(Task::Successful(SuccessfulTask::default())),
-            ..TaskStatus::default()
-        };
-        jobs.count(&[done("a"), done("other"), TaskStatus::default(), done("a")]);
-        assert_eq!((jobs.asked("a"), jobs.asked("other")), (2, 0));
-        assert_eq!(jobs.abandoned(ABANDONED), [""; 0]);
-        jobs.begin("b".to_owned());
-        jobs.end("b");
-        assert_eq!(jobs.abandoned(Duration::ZERO), ["a"]);
-        assert_eq!(jobs.abandoned(Duration::ZERO), [""; 0]);
     }
 }

@@ -49,7 +49,7 @@ fn sorted(text: &str) -> Vec<&str> {
 
 #[test]
 fn a_cluster_answers_as_one_machine_does() {
-    let stored = Stored::new(25);
+    let stored = Stored::new(14);
     let cluster = stored.cluster(2);
     for table in TABLES {
         let sql = format!("select * from {table}");
@@ -70,7 +70,7 @@ fn a_cluster_answers_as_one_machine_does() {
         "report -e samples mode=sampled",
         "history",
         "history -f function_1* --format csv",
-        "compare abc00005 abc0000f",
+        "compare abc00005 abc0000c",
         "compare --format json abc00001 branch:main",
         "compare abc00009 abc0000a",
         "steps",
@@ -91,7 +91,7 @@ fn a_cluster_answers_as_one_machine_does() {
         assert_eq!(shown(&alone), shown(&together), "{words:?}");
     }
     let recordings = cluster.ask(&["sql", "--format", "csv", "select count(*) from recordings"]);
-    assert_eq!(recordings, "count(*)\n26\n");
+    assert_eq!(recordings, "count(*)\n15\n");
 }
 
 #[test]
@@ -202,8 +202,7 @@ fn ports_and_names_are_checked_before_anything_starts() {
 fn a_cluster_serves_one_store() {
     let (stored, other) = (Stored::new(1), Stored::new(1));
     let cluster = stored.cluster(1);
-    let mut asking =
-        cluster.asking(&["sql", "select count(*) from recordings"], &stored.reader);
+    let mut asking = cluster.asking(&["sql", "select count(*) from recordings"], &stored.reader);
     let output = asking.env("LWP_FLEET_STORE", other.path()).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{error}");

@@ -12,7 +12,7 @@ use cluster::{Cluster, Stored};
 /// The time in which a question ends, whatever happens.
 const ENDS: Duration = Duration::from_secs(90);
 /// Clusters that are disturbed at the same time.
-const LANES: usize = 4;
+const LANES: usize = 3;
 /// A question with joins, groups and an order.
 const QUESTION: [&str; 4] = [
     "sql",
@@ -57,7 +57,7 @@ fn kill_one(cluster: &mut Cluster<'_>, round: usize, after: Duration, truth: &st
 
 #[test]
 fn one_of_two_executors_may_be_killed_at_any_moment() {
-    let stored = Stored::new(25);
+    let stored = Stored::new(10);
     let truth = stored.embedded(&QUESTION);
     let kills = std::env::var("LWP_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_u32);
     let clusters: Vec<Cluster<'_>> = (0..LANES).map(|_| stored.cluster(2)).collect();

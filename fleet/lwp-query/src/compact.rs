@@ -8,8 +8,8 @@ use futures::StreamExt;
 use lwp_store::{DataFile, FileWriter, Kind, SORT, Store, Written};
 
 use crate::error::Result;
-use crate::session::{Budget, Session};
 use crate::place::Place;
+use crate::session::{Budget, Session};
 use crate::table::KindTable;
 
 /// Bytes at which a file is full. It is in memory while it is written.

@@ -30,11 +30,7 @@ pub struct KindTable {
 
 impl KindTable {
     /// The table of `kind` with these files of the store that is at `place`.
-    pub fn new<'a>(
-        kind: Kind,
-        files: impl Iterator<Item = &'a DataFile>,
-        place: &Place,
-    ) -> Self {
+    pub fn new<'a>(kind: Kind, files: impl Iterator<Item = &'a DataFile>, place: &Place) -> Self {
         let schema = table_schema(kind, place);
         let columns = schema.file_schema();
         let files = files.map(|file| partitioned(file, columns)).collect();

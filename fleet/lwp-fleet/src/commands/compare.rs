@@ -8,8 +8,8 @@ use lwp_query::views::quoted;
 use lwp_query::{Filter, Session};
 use lwp_terminal::escape::markdown;
 
-use super::{AskedOf, print};
 use super::steps::line;
+use super::{AskedOf, print};
 use crate::args::{CompareArgs, CompareFormat};
 use crate::failure::{EXCEEDED, Failure};
 use crate::git;

@@ -1,8 +1,8 @@
 //! `lwp fleet list`, `report`, `sql`, `views`.
 
+use lwp_query::render;
 use lwp_query::report::{self, By};
 use lwp_query::views::{self, Engine};
-use lwp_query::render;
 use lwp_store::Kind;
 
 use super::{AskedOf, print};

@@ -20,7 +20,9 @@ async fn add(args: &TokenAddArgs) -> Result<(), Failure> {
     let reads = args.scopes.iter().any(|scope| matches!(scope, ScopeArg::Read | ScopeArg::Node));
     if args.project.is_some() && reads {
         let cause = "a token that reads sees all projects";
-        return Err(Failure::new(cause).with_help("leave out --project, or --scope read and --scope node"));
+        return Err(
+            Failure::new(cause).with_help("leave out --project, or --scope read and --scope node")
+        );
     }
     let store = args.store.open().await?;
     let mut tokens = Tokens::of(&store).await?;
