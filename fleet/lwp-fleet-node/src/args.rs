@@ -1,10 +1,15 @@
 //! The command line, as clap sees it.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use lwp_fleet::{Question, StoreArgs};
+
+const AFTER: &str = "\
+The variable LWP_FLEET_TOKEN has the secret of this machine: lwp fleet token add NAME --scope node
+The exit status is 0, or 125 if lwp-fleet-node failed, 75 if trying again may help.";
 
 /// Answers questions to a store of recordings together with other machines.
 #[derive(Debug, Parser)]
@@ -12,8 +17,7 @@ use lwp_fleet::{Question, StoreArgs};
     name = "lwp-fleet-node",
     version,
     propagate_version = true,
-    after_help = "The variable LWP_FLEET_TOKEN has the secret of this machine: lwp fleet token add NAME --scope node\n\
-                  The exit status is 0, or 125 if lwp-fleet-node failed, 75 if trying again may help."
+    after_help = AFTER
 )]
 pub struct NodeLine {
     /// The task.
@@ -39,13 +43,14 @@ pub struct SchedulerArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// The address to listen at; other machines reach it only if it is not of this machine's loopback
+    /// The address to listen at; other machines reach it only if it is not of this machine's
+    /// loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50050")]
     pub listen: SocketAddr,
 
     /// The parts that a question is divided into
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
-    pub parts: u16,
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub parts: NonZeroU16,
 }
 
 /// `lwp-fleet-node executor`.
@@ -68,7 +73,7 @@ pub struct ExecutorArgs {
 
     /// Parts of questions that are worked on at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
+    pub threads: Option<NonZeroU16>,
 
     /// Memory for sorting and joining, in MiB; more goes to temporary files
     #[arg(long, value_name = "MIB", default_value_t = 1024)]

@@ -1,7 +1,8 @@
 //! Questions to a cluster.
 //!
-//! A question changes nothing, so that it can be asked again. Whoever asks does not trust the scheduler to notice everything: if no part is
-//! finished for a while, the question is given up and asked once more, and then it has failed.
+//! A question changes nothing, so that it can be asked again. Whoever asks does not trust the
+//! scheduler to notice everything: if no part is finished for a while, the question is given up and
+//! asked once more, and then it has failed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -11,7 +11,8 @@ use tonic::transport::Endpoint;
 pub const AGENT: &str = "lwp-fleet-node";
 /// The time in which another machine must accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The time after which a silent machine is asked whether it is there, and the time that it has to say so.
+/// The time after which a silent machine is asked whether it is there, and the time that it has to
+/// say so.
 const ALIVE: Duration = Duration::from_secs(5);
 
 /// The secret, which never stands in a command line: those can be seen by everybody.
@@ -40,12 +41,14 @@ impl Credentials {
         }
     }
 
-    /// The text of a request's user agent. Ballista lets an embedder set this of its connections and nothing else.
+    /// The text of a request's user agent. Ballista lets an embedder set this of its connections
+    /// and nothing else.
     fn agent(&self) -> String {
         format!("{AGENT}/{}", self.0)
     }
 
-    /// An endpoint whose requests show the secret, and which notices that the other machine is gone.
+    /// An endpoint whose requests show the secret, and which notices that the other machine is
+    /// gone.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
 //! `lwp-fleet-node executor`.
 //!
-//! An executor asks the scheduler for work, which tells the scheduler that it is there as well, and has one port: for other
-//! machines that fetch what it made, and for the scheduler when a question is given up.
+//! An executor asks the scheduler for work, which tells the scheduler that it is there as well, and
+//! has one port: for other machines that fetch what it made, and for the scheduler when a question
+//! is given up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ fn executor(
     (work, credentials): (&Path, &Credentials),
 ) -> Executor {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.unwrap_or(available).max(1);
+    let threads = args.threads.map_or(available, |threads| threads.get().into());
     let specification = ExecutorSpecification::default().with_vcores(threads as u32);
     let host = args.external_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
     let port = u32::from(port);

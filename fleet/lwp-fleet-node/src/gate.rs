@@ -19,7 +19,8 @@ const FRESH: Duration = Duration::from_secs(5);
 /// The greatest age of tokens while the store does not answer.
 const KEPT: Duration = Duration::from_secs(900);
 
-/// The requests that are answered, and the scopes of which a token must have one. There are no others.
+/// The requests that are answered, and the scopes of which a token must have one. There are no
+/// others.
 #[rustfmt::skip] // A table: one request a line.
 const REQUESTS: &[(&str, &[Scope])] = &[
     // path                                                scopes

@@ -1,8 +1,9 @@
 //! Questions that are being answered: how far they got, and whether something happened to them.
 //!
-//! Ballista repeats the parts of a question that a lost machine had, and in doing so may count rows twice: a kill in the middle of a join
-//! has been seen to give another answer. So nothing is repeated in part here. A question is spoilt by any part that
-//! fails, and by any machine with a part of it that falls silent; whoever asked asks it again as a whole.
+//! Ballista repeats the parts of a question that a lost machine had, and in doing so may count rows
+//! twice: a kill in the middle of a join has been seen to give another answer. So nothing is
+//! repeated in part here. A question is spoilt by any part that fails, and by any machine with a
+//! part of it that falls silent; whoever asked asks it again as a whole.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,7 +117,8 @@ impl Jobs {
         self.locked().jobs.remove(job);
     }
 
-    /// Takes away the questions that nobody has asked about for `patience`, and executors that are long gone.
+    /// Takes away the questions that nobody has asked about for `patience`, and executors that are
+    /// long gone.
     pub fn abandoned(&self, patience: Duration) -> Vec<String> {
         let mut state = self.locked();
         state.heard.retain(|executor, at| {

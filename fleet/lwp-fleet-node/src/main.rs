@@ -1,8 +1,9 @@
 //! The command lwp-fleet-node: questions to a store of recordings, answered by several machines.
 //!
-//! A scheduler and executors, which are Ballista's, answer the questions of `lwp fleet` together. The one who asks plans the question and
-//! names a version of a store; every machine opens that version itself, with its own credentials, and checks every byte that it reads.
-//! Ballista authenticates nobody, so that here a [gate](gate) stands before each port.
+//! A scheduler and executors, which are Ballista's, answer the questions of `lwp fleet` together.
+//! The one who asks plans the question and names a version of a store; every machine opens that
+//! version itself, with its own credentials, and checks every byte that it reads. Ballista
+//! authenticates nobody, so that here a [gate](gate) stands before each port.
 #![forbid(unsafe_code)]
 
 mod args;

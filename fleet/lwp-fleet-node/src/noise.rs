@@ -1,4 +1,5 @@
-//! Ballista's warnings on standard error: each once in ten seconds, because a machine that is lost is tried twenty times a second.
+//! Ballista's warnings on standard error: each once in ten seconds, because a machine that is lost
+//! is tried twenty times a second.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -23,7 +23,8 @@ use crate::tables::Tables;
 use crate::versions::Versions;
 use crate::watch::Watched;
 
-/// Seconds of silence after which Ballista itself takes an executor for lost, long after its questions are [spoilt](crate::jobs).
+/// Seconds of silence after which Ballista itself takes an executor for lost, long after its
+/// questions are [spoilt](crate::jobs).
 const FORGOTTEN_SECONDS: u64 = 120;
 /// Seconds for which finished questions are kept, in case whoever asked does not clean up.
 const KEPT_SECONDS: u64 = 300;
@@ -73,7 +74,7 @@ fn config(
         finished_job_data_clean_up_interval_seconds: KEPT_SECONDS,
         finished_job_state_clean_up_interval_seconds: KEPT_SECONDS,
         grpc_client_max_message_size: MESSAGE as u32,
-        override_config_producer: Some(engine::producer(args.parts.into(), credentials)),
+        override_config_producer: Some(engine::producer(args.parts.get().into(), credentials)),
         override_session_builder: Some(Arc::new(move |config| {
             Ok(engine::state(config, Arc::clone(&runtime)))
         })),

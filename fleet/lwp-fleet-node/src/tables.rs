@@ -16,7 +16,8 @@ use lwp_store::Kind;
 
 use crate::versions::{Version, Versions};
 
-/// Writes and reads tables of the store in logical plans. A machine that only asks has no versions, and reads none.
+/// Writes and reads tables of the store in logical plans. A machine that only asks has no versions,
+/// and reads none.
 #[derive(Debug, Default)]
 pub struct Tables {
     versions: Option<Versions>,

@@ -23,7 +23,8 @@ const OPEN: usize = 8;
 
 type Opened = Arc<OnceCell<(Snapshot, Arc<dyn ObjectStore>)>>;
 
-/// Versions of the one store that this machine serves. Plans can name these and no other files: neither another store nor a
+/// Versions of the one store that this machine serves. Plans can name these and no other files:
+/// neither another store nor a
 /// path of this machine.
 #[derive(Clone)]
 pub struct Versions {

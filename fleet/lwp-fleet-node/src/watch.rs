@@ -1,4 +1,5 @@
-//! Ballista's scheduler as others reach it: it takes logical plans only, says how far a question has got, and answers none that is spoilt.
+//! Ballista's scheduler as others reach it: it takes logical plans only, says how far a question
+//! has got, and answers none that is spoilt.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::jobs::{Jobs, LOST, Spoilt};
 
 /// The entry of an answer's metadata with the number of a question's parts that are finished.
 pub const FINISHED: &str = "lwp-finished";
-/// The time after which nobody waits for an answer any more: whoever does asks about it all the time.
+/// The time after which nobody waits for an answer any more: whoever does asks about it all the
+/// time.
 const ABANDONED: Duration = Duration::from_secs(30);
 
 type Ballista = SchedulerServer<LogicalPlanNode, PhysicalPlanNode>;

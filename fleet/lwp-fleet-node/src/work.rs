@@ -12,7 +12,8 @@ const PREFIX: &str = "lwp-fleet-node-";
 /// The file by whose lock a directory's owner lives.
 const LOCK: &str = "lock";
 
-/// A directory that goes when this machine's work ends; if it is killed, the next one here removes it.
+/// A directory that goes when this machine's work ends; if it is killed, the next one here removes
+/// it.
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,

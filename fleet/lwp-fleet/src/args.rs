@@ -138,11 +138,13 @@ impl BudgetArgs {
 /// The machines that answer, where this one does not.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterArgs {
-    /// Let a cluster answer, whose scheduler is at HOST:PORT; its token is in the variable LWP_FLEET_TOKEN
+    /// Let a cluster answer, whose scheduler is at HOST:PORT; its token is in the variable
+    /// LWP_FLEET_TOKEN
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<String>,
 
-    /// Seconds after which a cluster that has finished no task is asked once more, and then given up
+    /// Seconds after which a cluster that has finished no task is asked once more, and then given
+    /// up
     #[arg(long, value_name = "SECONDS", default_value_t = 45, requires = "cluster")]
     pub stall: u64,
 }

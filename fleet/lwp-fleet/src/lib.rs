@@ -1,5 +1,5 @@
-//! The commands of lwp-fleet, which `lwp fleet` runs: recordings of many machines and commits, kept, asked with SQL,
-//! compared. A library because lwp-fleet-node knows the questions as well.
+//! The commands of lwp-fleet, which `lwp fleet` runs: recordings of many machines and commits,
+//! kept, asked with SQL, compared. A library because lwp-fleet-node knows the questions as well.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -13,7 +13,8 @@ use std::process::ExitCode;
 pub use args::{ClusterArgs, Command, CommandLine, Question, StoreArgs};
 pub use failure::Failure;
 
-/// Executes what a command line asks for, or says what is wrong with it, and returns the exit code to end with.
+/// Executes what a command line asks for, or says what is wrong with it, and returns the exit code
+/// to end with.
 pub fn finish<L>(
     line: Result<L, clap::Error>,
     execute: impl FnOnce(L) -> Result<ExitCode, Failure>,

@@ -8,8 +8,8 @@ use url::Url;
 /// The address of a session's own store.
 const OWN: &str = "fleet://store";
 
-/// The address that a plan has a store's files under. Whoever executes the plan makes the files from it, with credentials of its own:
-/// a plan has none.
+/// The address that a plan has a store's files under. Whoever executes the plan makes the files
+/// from it, with credentials of its own: a plan has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     url: ObjectStoreUrl,
@@ -22,7 +22,8 @@ impl Place {
         Self { url: ObjectStoreUrl::parse(OWN).unwrap_or_else(|_| local()), shared: None }
     }
 
-    /// A version of a store that every machine opens itself: `fleet://VERSION.HEX`, where HEX stands for the store's address.
+    /// A version of a store that every machine opens itself: `fleet://VERSION.HEX`, where HEX
+    /// stands for the store's address.
     pub fn shared(store: &Url, version: u64) -> Self {
         let hex = store.as_str().bytes().fold(String::new(), |mut out, byte| {
             let _ = write!(out, "{byte:02x}");

@@ -10,7 +10,8 @@ use datafusion::logical_expr::LogicalPlan;
 
 use crate::error::Result;
 
-/// Machines that answer questions together. They open the same version of the same store themselves.
+/// Machines that answer questions together. They open the same version of the same store
+/// themselves.
 #[async_trait]
 pub trait Remote: std::fmt::Debug + Send + Sync {
     /// The state in which questions for them are planned.

@@ -137,7 +137,8 @@ impl Session {
         let most = self.budget.rows;
         if let Some(remote) = &self.remote {
             let plan = frame.clone().into_optimized_plan()?;
-            // What reads no rows of the store, the engine's own tables for instance, is answered here.
+            // What reads no rows of the store, the engine's own tables for instance, is answered
+            // here.
             if asks_store(&plan) {
                 let batches = remote.answer(&plan, most).await?;
                 return Ok(Rows { schema, batches });

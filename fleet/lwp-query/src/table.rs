@@ -55,7 +55,8 @@ pub fn schema_of(kind: Kind, place: &Place) -> SchemaRef {
 
 fn table_schema(kind: Kind, place: &Place) -> TableSchema {
     let columns = match place.is_shared() {
-        // Views of texts make messages between machines as large as the batches that they look into.
+        // Views of texts make messages between machines as large as the batches that they look
+        // into.
         true => lwp_store::arrow_schema(kind),
         false => viewed(&lwp_store::arrow_schema(kind)),
     };

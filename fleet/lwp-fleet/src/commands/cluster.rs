@@ -10,7 +10,8 @@ use crate::failure::Failure;
 /// The program's name.
 const PROGRAM: &str = "lwp-fleet-node";
 
-/// Becomes lwp-fleet-node, which knows the same questions; returns only the reason why it could not.
+/// Becomes lwp-fleet-node, which knows the same questions; returns only the reason why it could
+/// not.
 pub fn execute() -> Failure {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
     for program in beside.into_iter().chain([PathBuf::from(PROGRAM)]) {
