@@ -25,6 +25,7 @@ use datafusion_proto::protobuf::LogicalPlanNode;
 use futures::StreamExt;
 use lwp_fleet::Failure;
 use lwp_query::{Error, Remote, Result};
+use lwp_terminal::escape::printable;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use uuid::Uuid;
@@ -42,6 +43,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const RETURN: Duration = Duration::from_secs(20);
 /// The time in which a machine must begin to send the rows that it has, and each time go on.
 const SEND: Duration = Duration::from_secs(20);
+/// The most letters of a reason.
+const LETTERS: usize = 600;
 /// The time for removing what was asked.
 const TIDY: Duration = Duration::from_secs(2);
 /// The parts of a plan that is made where it is asked; the scheduler plans again.
@@ -286,10 +289,8 @@ impl Remote for Cluster {
             Ok(batches) => return Ok(batches),
             Err(Ending::Final(error)) => return Err(error),
             Err(Ending::Lost(why) | Ending::Failed(why)) => {
-                lwp_terminal::say!(
-                    "lwp-fleet-node: {}; asking once more",
-                    lwp_terminal::escape::printable(&why)
-                );
+                let why = printable(&short(&why));
+                lwp_terminal::say!("lwp-fleet-node: {why}; asking once more");
             }
         }
         match self.attempt(&bytes, most, RETURN).await {
@@ -306,5 +307,10 @@ fn failed(why: &str) -> Error {
     if let Some(at) = why.find("damaged: ") {
         return Error::Engine(why[at..].lines().next().unwrap_or_default().to_owned());
     }
-    Error::Engine(why.to_owned())
+    Error::Engine(short(why))
+}
+
+/// The beginning of a reason: some of Ballista's have a plan in them.
+fn short(why: &str) -> String {
+    why.chars().take(LETTERS).collect()
 }

@@ -1,5 +1,6 @@
 //! The engine as every machine of a cluster has it, and whoever asks one.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ballista_core::ConfigProducer;
@@ -12,6 +13,7 @@ use ballista_core::extension::{
 };
 use ballista_core::optimizer::ballista_default_optimizer_rules;
 use datafusion::error::Result;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -56,13 +58,20 @@ pub fn state(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> SessionState {
         .build()
 }
 
-/// Memory and storage of a machine: it reads versions of its store, and no other files.
+/// Memory and storage of a machine: it reads versions of its store, and no other files. What does
+/// not fit into memory goes to temporary files in `directory`.
 ///
 /// # Errors
 ///
-/// If there is no directory for temporary files.
-pub fn runtime(versions: Versions, memory_mib: usize) -> Result<Arc<RuntimeEnv>> {
+/// If the engine refuses the directory.
+pub fn runtime(
+    versions: Versions,
+    memory_mib: usize,
+    directory: PathBuf,
+) -> Result<Arc<RuntimeEnv>> {
+    let disk = DiskManagerMode::Directories(vec![directory]);
     RuntimeEnvBuilder::new()
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(disk))
         .with_object_store_registry(Arc::new(versions))
         .with_memory_pool(Arc::new(FairSpillPool::new(memory_mib << 20)))
         .build_arc()

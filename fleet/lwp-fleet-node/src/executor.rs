@@ -58,7 +58,7 @@ pub async fn run(args: &ExecutorArgs) -> Result<(), Failure> {
     let parent = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let work = WorkDir::new(&parent)?;
     let versions = Versions::of(store);
-    let runtime = engine::runtime(versions.clone(), args.memory)
+    let runtime = engine::runtime(versions.clone(), args.memory, work.path().to_owned())
         .map_err(|error| Failure::new(format!("temporary files: {error}")))?;
     let executor = Arc::new(executor(args, address.port(), runtime, (work.path(), &credentials)));
     let scheduler = scheduler(args, &credentials)?;

@@ -60,7 +60,7 @@ fn config(
     credentials: &Credentials,
 ) -> Result<SchedulerConfig, Failure> {
     let tables = Arc::new(Tables::of(versions.clone()));
-    let runtime = engine::runtime(versions, MEMORY_MIB)
+    let runtime = engine::runtime(versions, MEMORY_MIB, std::env::temp_dir())
         .map_err(|error| Failure::new(format!("temporary files: {error}")))?;
     Ok(SchedulerConfig {
         external_host: address.ip().to_string(),

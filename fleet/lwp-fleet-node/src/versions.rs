@@ -183,3 +183,34 @@ impl ObjectStore for Version {
         refused("copy")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lwp_store::Location;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn plans_can_name_versions_of_the_own_store_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = Location::parse(dir.path().join("store").to_str().unwrap()).unwrap();
+        let store = Store::init(location).await.unwrap();
+        let own = store.location().url.clone();
+        let versions = Versions::of(store);
+        let get = |url: &str| versions.get_store(&Url::parse(url).unwrap());
+        let place = |store: &Url, version| Place::shared(store, version).url();
+        let files = get(place(&own, 0).as_str()).unwrap();
+        assert!(files.list(None).next().await.unwrap().is_err());
+        let other = Url::parse("file:///etc").unwrap();
+        for url in [place(&other, 0).as_str(), "file:///", "s3://other", "fleet://store"] {
+            assert!(get(url).is_err(), "{url}");
+        }
+        // A version that is not there is an error when it is read.
+        let gone = versions.version(&Place::shared(&own, 7)).unwrap();
+        assert!(gone.snapshot().await.is_err());
+        for number in 0..20 {
+            versions.numbered(number);
+        }
+        assert_eq!(versions.open.lock().unwrap().len(), OPEN);
+    }
+}

@@ -52,6 +52,14 @@ impl Watched {
 
 type Answer<T> = Result<Response<T>, Status>;
 
+/// Names of questions become names of directories.
+fn checked(job: &str) -> Result<(), Status> {
+    match !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        true => Ok(()),
+        false => Err(Status::invalid_argument("no question has such a name")),
+    }
+}
+
 fn none<T>() -> Answer<T> {
     Err(Status::unimplemented("no such request"))
 }
@@ -94,6 +102,7 @@ impl SchedulerGrpc for Watched {
         request: Request<GetJobStatusParams>,
     ) -> Answer<GetJobStatusResult> {
         let id = request.get_ref().job_id.clone();
+        checked(&id)?;
         let finished = match self.jobs.ask(&id, LOST) {
             Ok(finished) => finished,
             Err(spoilt) => {
@@ -115,6 +124,7 @@ impl SchedulerGrpc for Watched {
     }
 
     async fn cancel_job(&self, request: Request<CancelJobParams>) -> Answer<CancelJobResult> {
+        checked(&request.get_ref().job_id)?;
         self.jobs.end(&request.get_ref().job_id);
         SchedulerGrpc::cancel_job(&self.inner, request).await
     }
@@ -123,6 +133,7 @@ impl SchedulerGrpc for Watched {
         &self,
         request: Request<CleanJobDataParams>,
     ) -> Answer<CleanJobDataResult> {
+        checked(&request.get_ref().job_id)?;
         self.inner.clean_job_data(request).await
     }
 
@@ -180,5 +191,18 @@ impl SchedulerGrpc for Watched {
         _: Request<ExecutorStoppedParams>,
     ) -> Answer<ExecutorStoppedResult> {
         none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_questions_name_no_other_directory() {
+        assert!(checked("038G9ZFR2T000").is_ok());
+        for name in ["", ".", "..", "../x", "a/b", "/"] {
+            assert!(checked(name).is_err(), "{name}");
+        }
     }
 }

@@ -73,7 +73,6 @@ fn a_cluster_answers_as_one_machine_does() {
         "compare abc00005 abc0000c",
         "compare --format json abc00001 branch:main",
         "compare abc00009 abc0000a",
-        "steps",
         "steps --json",
         "flamegraph -o -",
         "flamegraph -o - mode=sampled -e samples",

@@ -1,5 +1,6 @@
 //! Machines that are killed in the middle of a question: its answer is the right one, or there is an error in time.
 #![allow(clippy::disallowed_methods, reason = "a test without threads has failed")]
+#![allow(clippy::print_stdout, reason = "shown with a test that fails")]
 
 #[path = "shared/cluster.rs"]
 mod cluster;

@@ -1,5 +1,6 @@
 //! Clusters of this machine, and a store for them.
 #![allow(dead_code, reason = "each test uses some of it")]
+#![allow(clippy::print_stdout, reason = "shown with a test that fails")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
