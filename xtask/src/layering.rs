@@ -23,6 +23,7 @@ const LEVELS: &[(u8, &[&str])] = &[
     (8,   &["lwp-query"]),                                            // questions to them
     (9,   &["lwp-serve"]),                                            // the same over the network
     (10,  &["lwp-fleet"]),                                            // the edge of the other workspace
+    (11,  &["lwp-fleet-node"]),                                       // and of several machines
     (DEV, &["lwp-fuzz", "lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 

@@ -7,10 +7,11 @@ pub use server::{
 };
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lwp_import::Format;
-use lwp_query::{Budget, Filter, Format as TextFormat, Session};
+use lwp_query::{Budget, Filter, Format as TextFormat, Remote, Session};
 use lwp_store::{Location, Store};
 
 use crate::failure::Failure;
@@ -41,20 +42,9 @@ pub enum Command {
     Push(PushArgs),
     /// Say that a step at a commit is expected
     Note(NoteArgs),
-    /// List recordings, the latest first
-    List(ListArgs),
-    /// Show what was executed most, over all recordings or some
-    Report(ReportArgs),
-    /// Show a count by commit
-    History(HistoryArgs),
-    /// Compare two commits, branches or recordings, benchmark by benchmark
-    Compare(CompareArgs),
-    /// Find the commits where counts changed, and the functions that changed them
-    Steps(StepsArgs),
-    /// Draw recordings together as one flame graph
-    Flamegraph(FlamegraphArgs),
-    /// Answer a question in SQL
-    Sql(SqlArgs),
+    /// A question
+    #[command(flatten)]
+    Ask(Question),
     /// Take recordings in and show pages, for a store that others reach over the network
     Serve(ServeArgs),
     /// Make, list and remove the tokens that open a server
@@ -74,6 +64,41 @@ pub enum Command {
     Check(CheckArgs),
     /// Remove what is damaged, so that it can be added again
     Repair(MaintainArgs),
+}
+
+/// The questions that a store answers, alone or with a cluster.
+#[derive(Debug, Subcommand)]
+pub enum Question {
+    /// List recordings, the latest first
+    List(ListArgs),
+    /// Show what was executed most, over all recordings or some
+    Report(ReportArgs),
+    /// Show a count by commit
+    History(HistoryArgs),
+    /// Compare two commits, branches or recordings, benchmark by benchmark
+    Compare(CompareArgs),
+    /// Find the commits where counts changed, and the functions that changed them
+    Steps(StepsArgs),
+    /// Draw recordings together as one flame graph
+    Flamegraph(FlamegraphArgs),
+    /// Answer a question in SQL
+    Sql(SqlArgs),
+}
+
+impl Question {
+    /// The cluster that is to answer, if one is named.
+    pub fn cluster(&self) -> Option<&ClusterArgs> {
+        let source = match self {
+            Self::List(args) => &args.asked.source,
+            Self::Report(args) => &args.asked.source,
+            Self::History(args) => &args.asked.source,
+            Self::Compare(args) => &args.asked.source,
+            Self::Steps(args) => &args.asked.source,
+            Self::Flamegraph(args) => &args.asked.source,
+            Self::Sql(args) => &args.source,
+        };
+        source.cluster.cluster.is_some().then_some(&source.cluster)
+    }
 }
 
 /// The store.
@@ -110,14 +135,50 @@ impl BudgetArgs {
     }
 }
 
-/// Of which recordings, in which store.
+/// The machines that answer, where this one does not.
 #[derive(Args, Clone, Debug)]
-pub struct AskedArgs {
+pub struct ClusterArgs {
+    /// Let a cluster answer, whose scheduler is at HOST:PORT; its token is in the variable
+    /// LWP_FLEET_TOKEN
+    #[arg(long, value_name = "df://HOST:PORT")]
+    pub cluster: Option<String>,
+
+    /// Seconds after which a cluster that has finished no task is asked once more, and then given
+    /// up
+    #[arg(long, value_name = "SECONDS", default_value_t = 45, requires = "cluster")]
+    pub stall: u64,
+}
+
+/// The store, and who reads it.
+#[derive(Args, Clone, Debug)]
+pub struct SourceArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
     #[command(flatten)]
     pub budget: BudgetArgs,
+
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+impl SourceArgs {
+    /// Opens the store for questions.
+    pub async fn session(&self, remote: Option<Arc<dyn Remote>>) -> Result<Session, Failure> {
+        let store = self.store.open().await?;
+        let budget = self.budget.budget();
+        Ok(match remote {
+            Some(remote) => Session::on(remote, &store, budget).await?,
+            None => Session::new(&store, budget).await?,
+        })
+    }
+}
+
+/// Of which recordings, in which store.
+#[derive(Args, Clone, Debug)]
+pub struct AskedArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
 
     /// Only recordings that meet all of these: project=P benchmark=parse* commit=abc1234 branch=main host=H since=7d
     /// label.KEY=VALUE mode=sampled
@@ -127,10 +188,12 @@ pub struct AskedArgs {
 
 impl AskedArgs {
     /// Opens the store for questions.
-    pub async fn session(&self) -> Result<(Session, Filter), Failure> {
+    pub async fn session(
+        &self,
+        remote: Option<Arc<dyn Remote>>,
+    ) -> Result<(Session, Filter), Failure> {
         let filter = Filter::parse(&self.filter)?;
-        let store = self.store.open().await?;
-        Ok((Session::new(&store, self.budget.budget()).await?, filter))
+        Ok((self.source.session(remote).await?, filter))
     }
 }
 
@@ -429,10 +492,7 @@ pub struct FlamegraphArgs {
 #[derive(Args, Clone, Debug)]
 pub struct SqlArgs {
     #[command(flatten)]
-    pub store: StoreArgs,
-
-    #[command(flatten)]
-    pub budget: BudgetArgs,
+    pub source: SourceArgs,
 
     /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, notes; views: recording_values,
     /// function_values

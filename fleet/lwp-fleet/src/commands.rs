@@ -1,6 +1,7 @@
 //! The subcommands.
 
 mod add;
+mod cluster;
 mod compare;
 mod flamegraph;
 mod history;
@@ -14,10 +15,12 @@ mod token;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use lwp_query::Remote;
 use lwp_terminal::escape;
 
-use crate::args::{Command, CommandLine};
+use crate::args::{Command, CommandLine, Question};
 use crate::failure::Failure;
 
 /// Executes what the command line asks for.
@@ -27,13 +30,8 @@ pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
         Command::Add(args) => add::execute(&args).await?,
         Command::Push(args) => push::execute(&args).await?,
         Command::Note(args) => maintain::note(&args).await?,
-        Command::List(args) => question::list(&args).await?,
-        Command::Report(args) => question::report(&args).await?,
-        Command::History(args) => history::execute(&args).await?,
-        Command::Compare(args) => return compare::execute(&args).await,
-        Command::Steps(args) => steps::execute(&args).await?,
-        Command::Flamegraph(args) => flamegraph::execute(&args).await?,
-        Command::Sql(args) => question::sql(&args).await?,
+        Command::Ask(question) if question.cluster().is_some() => return Err(cluster::execute()),
+        Command::Ask(question) => return ask(&question, None).await,
         Command::Serve(args) => serve::execute(&args).await?,
         Command::Token(command) => token::execute(&command).await?,
         Command::Views(args) => question::views(&args).await?,
@@ -43,6 +41,23 @@ pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
         Command::Vacuum(args) => maintain::vacuum(&args).await?,
         Command::Check(args) => return maintain::check(&args).await,
         Command::Repair(args) => maintain::repair(&args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The machines that answer; none if it is this one.
+type AskedOf = Option<Arc<dyn Remote>>;
+
+/// Answers a question, with the machines that are to answer it.
+pub async fn ask(question: &Question, remote: AskedOf) -> Result<ExitCode, Failure> {
+    match question {
+        Question::List(args) => question::list(args, remote).await?,
+        Question::Report(args) => question::report(args, remote).await?,
+        Question::History(args) => history::execute(args, remote).await?,
+        Question::Compare(args) => return compare::execute(args, remote).await,
+        Question::Steps(args) => steps::execute(args, remote).await?,
+        Question::Flamegraph(args) => flamegraph::execute(args, remote).await?,
+        Question::Sql(args) => question::sql(args, remote).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -81,6 +81,12 @@ impl From<lwp_query::Error> for Failure {
     fn from(error: lwp_query::Error) -> Self {
         match error {
             lwp_query::Error::Store(error) => error.into(),
+            error @ lwp_query::Error::Lost(_) => Self::new(error.to_string())
+                .temporary()
+                .with_help("see that the scheduler and an executor run, then ask again"),
+            error @ lwp_query::Error::Refused(_) => Self::new(error.to_string()).with_help(
+                "set LWP_FLEET_TOKEN to a token of lwp fleet token add NAME --scope read",
+            ),
             error => {
                 let cause = error.to_string();
                 let damaged = cause.contains("damaged: ");

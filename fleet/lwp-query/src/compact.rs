@@ -8,6 +8,7 @@ use futures::StreamExt;
 use lwp_store::{DataFile, FileWriter, Kind, SORT, Store, Written};
 
 use crate::error::Result;
+use crate::place::Place;
 use crate::session::{Budget, Session};
 use crate::table::KindTable;
 
@@ -123,7 +124,7 @@ pub(crate) async fn write(kind: Kind, frame: DataFrame) -> Result<Vec<Written>> 
 impl Session {
     /// The rows of some files of a kind.
     pub(crate) fn files(&self, kind: Kind, files: &[&DataFile]) -> Result<DataFrame> {
-        let table = KindTable::new(kind, files.iter().copied());
+        let table = KindTable::new(kind, files.iter().copied(), &Place::own());
         Ok(self.context().read_table(Arc::new(table))?)
     }
 }

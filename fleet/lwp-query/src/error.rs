@@ -27,6 +27,12 @@ pub enum Error {
     /// The engine has a fault.
     #[error("the engine failed: {0}")]
     Engine(String),
+    /// Other machines that were to answer are lost, or do not get on; they may answer later.
+    #[error("the cluster does not answer: {0}")]
+    Lost(String),
+    /// Other machines refuse to answer.
+    #[error("the cluster refuses: {0}")]
+    Refused(String),
     /// Rows in memory.
     #[error("{0}")]
     Arrow(#[from] arrow::error::ArrowError),

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
+use datafusion::common::tree_node::TreeNode;
+use datafusion::datasource::source_as_provider;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{DataFrame, SQLOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 use lwp_store::{Kind, Snapshot, Store};
-use url::Url;
 
 use crate::error::{Error, Result};
-use crate::table::{KindTable, STORE};
+use crate::place::Place;
+use crate::remote::Remote;
+use crate::table::KindTable;
 use crate::views;
 
 /// The most that a question may take.
@@ -42,6 +46,7 @@ pub struct Session {
     context: SessionContext,
     snapshot: Snapshot,
     budget: Budget,
+    remote: Option<Arc<dyn Remote>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -72,22 +77,35 @@ impl Session {
             .with_information_schema(true);
         // Views are made before a question is asked, never by one.
         config.options_mut().execution.parquet.pushdown_filters = true;
-        let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::OsTmpDirectory);
-        let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(FairSpillPool::new(budget.memory_mib << 20)))
-            .with_disk_manager_builder(disk)
-            .build_arc()?;
-        let url = Url::parse(STORE).map_err(|error| Error::Engine(error.to_string()))?;
-        runtime.register_object_store(&url, store.checked(&snapshot));
-        let context = SessionContext::new_with_config_rt(config, runtime);
+        let context = SessionContext::new_with_config_rt(config, runtime(budget)?);
+        let session = Self { context, snapshot, budget, remote: None };
+        session.prepared(store, &Place::own()).await
+    }
+
+    /// A session with the latest version of `store`, whose questions other machines answer.
+    ///
+    /// # Errors
+    ///
+    /// If the store's log cannot be read, or the engine refuses its settings.
+    pub async fn on(remote: Arc<dyn Remote>, store: &Store, budget: Budget) -> Result<Self> {
+        let snapshot = store.snapshot().await?;
+        let context = SessionContext::new_with_state(remote.state(runtime(budget)?));
+        let place = Place::shared(&store.location().url, snapshot.version());
+        Self { context, snapshot, budget, remote: Some(remote) }.prepared(store, &place).await
+    }
+
+    /// Makes tables and views.
+    async fn prepared(self, store: &Store, place: &Place) -> Result<Self> {
+        let runtime = self.context.runtime_env();
+        runtime.register_object_store(place.url().as_ref(), store.checked(&self.snapshot));
         for (kind, _) in Kind::ALL {
-            let table = KindTable::new(kind, snapshot.files_of(kind));
-            context.register_table(views::table_name(kind), Arc::new(table))?;
+            let table = KindTable::new(kind, self.snapshot.files_of(kind), place);
+            self.context.register_table(views::table_name(kind), Arc::new(table))?;
         }
         for (_, text) in views::views() {
-            context.sql(&text).await?;
+            self.context.sql(&text).await?;
         }
-        Ok(Self { context, snapshot, budget })
+        Ok(self)
     }
 
     pub(crate) fn context(&self) -> &SessionContext {
@@ -117,6 +135,15 @@ impl Session {
         let frame = self.frame(sql).await?;
         let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
         let most = self.budget.rows;
+        if let Some(remote) = &self.remote {
+            let plan = frame.clone().into_optimized_plan()?;
+            // What reads no rows of the store, the engine's own tables for instance, is answered
+            // here.
+            if asks_store(&plan) {
+                let batches = remote.answer(&plan, most).await?;
+                return Ok(Rows { schema, batches });
+            }
+        }
         // In a task of its own: a panic of the engine is an error of this question.
         let collected = tokio::spawn(async move {
             let mut stream = frame.execute_stream().await?;
@@ -156,6 +183,25 @@ impl Session {
             error => error,
         })
     }
+}
+
+/// Memory, temporary files and storage of a session.
+fn runtime(budget: Budget) -> Result<Arc<RuntimeEnv>> {
+    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::OsTmpDirectory);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(budget.memory_mib << 20)))
+        .with_disk_manager_builder(disk);
+    Ok(runtime.build_arc()?)
+}
+
+/// Returns true if a plan reads a table of the store.
+fn asks_store(plan: &LogicalPlan) -> bool {
+    let is_store = |plan: &LogicalPlan| match plan {
+        LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)
+            .is_ok_and(|table| (table.as_ref() as &dyn std::any::Any).is::<KindTable>()),
+        _ => false,
+    };
+    plan.exists(|plan| Ok(is_store(plan))).unwrap_or(true)
 }
 
 /// A task that ends with whoever waits for it.

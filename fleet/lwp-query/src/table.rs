@@ -11,32 +11,57 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use lwp_store::{DataFile, Kind};
 use serde_json::Value;
 
-/// The address that a session has its store under.
-pub const STORE: &str = "fleet://store";
+use crate::place::Place;
 
 /// All rows of a kind; what the log knows about files keeps those closed that cannot matter.
 #[derive(Debug)]
 pub struct KindTable {
+    kind: Kind,
+    place: Place,
     schema: TableSchema,
     files: Vec<PartitionedFile>,
 }
 
 impl KindTable {
-    /// The table of `kind` with these files.
-    pub fn new<'a>(kind: Kind, files: impl Iterator<Item = &'a DataFile>) -> Self {
-        let columns = viewed(&lwp_store::arrow_schema(kind));
-        let date = Arc::new(Field::new("date", DataType::Date32, true));
-        let files = files.map(|file| partitioned(file, &columns)).collect();
-        let schema = TableSchema::builder(columns).with_table_partition_cols(vec![date]).build();
-        Self { schema, files }
+    /// The table of `kind` with these files of the store that is at `place`.
+    pub fn new<'a>(kind: Kind, files: impl Iterator<Item = &'a DataFile>, place: &Place) -> Self {
+        let schema = table_schema(kind, place);
+        let columns = schema.file_schema();
+        let files = files.map(|file| partitioned(file, columns)).collect();
+        Self { kind, place: place.clone(), schema, files }
     }
+
+    /// The kind of its rows.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The place of its files.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// The columns of the table of `kind`, for a store that is at `place`.
+pub fn schema_of(kind: Kind, place: &Place) -> SchemaRef {
+    table_schema(kind, place).table_schema().clone()
+}
+
+fn table_schema(kind: Kind, place: &Place) -> TableSchema {
+    let columns = match place.is_shared() {
+        // Views of texts make messages between machines as large as the batches that they look
+        // into.
+        true => lwp_store::arrow_schema(kind),
+        false => viewed(&lwp_store::arrow_schema(kind)),
+    };
+    let date = Arc::new(Field::new("date", DataType::Date32, true));
+    TableSchema::builder(columns).with_table_partition_cols(vec![date]).build()
 }
 
 /// The schema with texts as the engine likes them.
@@ -71,6 +96,7 @@ fn partitioned(file: &DataFile, columns: &Schema) -> PartitionedFile {
 
 fn scalar(field: &Field, value: &Value) -> Option<ScalarValue> {
     match field.data_type() {
+        DataType::Utf8 => Some(ScalarValue::Utf8(Some(value.as_str()?.to_owned()))),
         DataType::Utf8View => Some(ScalarValue::Utf8View(Some(value.as_str()?.to_owned()))),
         DataType::Int64 => Some(ScalarValue::Int64(Some(value.as_i64()?))),
         DataType::Timestamp(_, zone) => {
@@ -111,8 +137,7 @@ impl TableProvider for KindTable {
             .with_pushdown_filters(true)
             .with_reorder_filters(true)
             .with_enable_page_index(true);
-        let url = ObjectStoreUrl::parse(STORE)?;
-        let config = FileScanConfigBuilder::new(url, Arc::new(source))
+        let config = FileScanConfigBuilder::new(self.place.url(), Arc::new(source))
             .with_file_groups(groups(&self.files, state.config().target_partitions()))
             .with_projection_indices(projection.cloned())?
             .with_limit(limit)

@@ -19,6 +19,8 @@ pub enum Scope {
     Read,
     /// Adding recordings and notes.
     Write,
+    /// Being a machine of a cluster.
+    Node,
 }
 
 /// A token as it is kept.

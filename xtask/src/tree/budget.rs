@@ -14,7 +14,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-dbt",        [  4,   11,    2,   18,  234]),
     ("lwp-export",     [  0,    0,    1,    4,    5]),
     ("lwp-facts",      [  0,    0,    0,    9,   14]),
-    ("lwp-fleet",      [  0,    0,    0,   16,    0]),
+    ("lwp-fleet",      [  0,    0,    0,   15,    0]),
     ("lwp-fuzz",       [  0,    0,    0,    3,    3]),
     ("lwp-import",     [  0,    0,    0,    7,    0]),
     ("lwp-languages",  [  0,    0,    0,    5,   12]),

@@ -52,6 +52,8 @@ pub enum ScopeArg {
     Read,
     /// Adding recordings and notes
     Write,
+    /// Being a machine of a cluster
+    Node,
 }
 
 /// `lwp fleet token add`.

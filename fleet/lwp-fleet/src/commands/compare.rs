@@ -8,15 +8,15 @@ use lwp_query::views::quoted;
 use lwp_query::{Filter, Session};
 use lwp_terminal::escape::markdown;
 
-use super::print;
 use super::steps::line;
+use super::{AskedOf, print};
 use crate::args::{CompareArgs, CompareFormat};
 use crate::failure::{EXCEEDED, Failure};
 use crate::git;
 use crate::numbers::{grouped, percent, signed};
 
 /// Compares.
-pub async fn execute(args: &CompareArgs) -> Result<ExitCode, Failure> {
+pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Failure> {
     let limit = args.limit.as_deref().map(Limit::parse).transpose()?;
     // Without a second side, the first term of the filter stands in its place.
     let (after, terms) = match &args.after {
@@ -26,8 +26,7 @@ pub async fn execute(args: &CompareArgs) -> Result<ExitCode, Failure> {
         after => (after.clone(), args.asked.filter.clone()),
     };
     let filter = Filter::parse(&terms)?;
-    let store = args.asked.store.open().await?;
-    let session = Session::new(&store, args.asked.budget.budget()).await?;
+    let session = args.asked.source.session(remote).await?;
     let after = match after {
         Some(text) => Selector::parse(&text)?,
         None => {

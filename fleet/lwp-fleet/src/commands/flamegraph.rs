@@ -4,11 +4,12 @@ use lwp_query::Filter;
 use lwp_query::flame::{Picture, flame};
 use lwp_terminal::escape::printable;
 
+use super::AskedOf;
 use crate::args::FlamegraphArgs;
 use crate::failure::Failure;
 
 /// Draws.
-pub async fn execute(args: &FlamegraphArgs) -> Result<(), Failure> {
+pub async fn execute(args: &FlamegraphArgs, remote: AskedOf) -> Result<(), Failure> {
     let end = args.output.extension().map(|end| end.to_string_lossy().to_lowercase());
     let page = match end.as_deref() {
         None | Some("svg") => false,
@@ -18,7 +19,7 @@ pub async fn execute(args: &FlamegraphArgs) -> Result<(), Failure> {
             return Err(Failure::new(cause).with_help("name a file that ends in .svg or .html"));
         }
     };
-    let (session, filter) = args.asked.session().await?;
+    let (session, filter) = args.asked.session(remote).await?;
     let terms = args
         .baseline
         .as_ref()

@@ -3,15 +3,15 @@
 use lwp_query::history::{Asked, Series, history};
 use lwp_query::json;
 
-use super::print;
+use super::{AskedOf, print};
 use crate::args::{FormatArg, HistoryArgs};
 use crate::failure::Failure;
 use crate::git;
 use crate::numbers::{grouped, percent};
 
 /// Shows a count by commit.
-pub async fn execute(args: &HistoryArgs) -> Result<(), Failure> {
-    let (session, filter) = args.asked.session().await?;
+pub async fn execute(args: &HistoryArgs, remote: AskedOf) -> Result<(), Failure> {
+    let (session, filter) = args.asked.session(remote).await?;
     let order = git::order();
     let asked = Asked { event: &args.event, function: args.function.as_deref(), order: &order };
     let all = history(&session, &filter, &asked).await?;

@@ -1,17 +1,17 @@
 //! `lwp fleet list`, `report`, `sql`, `views`.
 
+use lwp_query::render;
 use lwp_query::report::{self, By};
 use lwp_query::views::{self, Engine};
-use lwp_query::{Session, render};
 use lwp_store::Kind;
 
-use super::print;
+use super::{AskedOf, print};
 use crate::args::{ByArg, EngineArg, ListArgs, ReportArgs, SqlArgs, ViewsArgs};
 use crate::failure::Failure;
 
 /// Lists recordings.
-pub async fn list(args: &ListArgs) -> Result<(), Failure> {
-    let (session, filter) = args.asked.session().await?;
+pub async fn list(args: &ListArgs, remote: AskedOf) -> Result<(), Failure> {
+    let (session, filter) = args.asked.session(remote).await?;
     let sql = format!(
         "select substr(id, 1, 12) as id, started, project, benchmark, substr(\"commit\", 1, 10) as \"commit\", \
          branch, host, mode, instructions from recordings where {} order by started desc, id limit {}",
@@ -22,8 +22,8 @@ pub async fn list(args: &ListArgs) -> Result<(), Failure> {
 }
 
 /// Shows what was executed most.
-pub async fn report(args: &ReportArgs) -> Result<(), Failure> {
-    let (session, filter) = args.asked.session().await?;
+pub async fn report(args: &ReportArgs, remote: AskedOf) -> Result<(), Failure> {
+    let (session, filter) = args.asked.session(remote).await?;
     let by = match args.sort {
         ByArg::Function => By::Function,
         ByArg::Module => By::Module,
@@ -37,9 +37,8 @@ pub async fn report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 /// Answers a question.
-pub async fn sql(args: &SqlArgs) -> Result<(), Failure> {
-    let store = args.store.open().await?;
-    let session = Session::new(&store, args.budget.budget()).await?;
+pub async fn sql(args: &SqlArgs, remote: AskedOf) -> Result<(), Failure> {
+    let session = args.source.session(remote).await?;
     print(&render(&session.ask(&args.question).await?, args.format.into())?)
 }
 

@@ -4,15 +4,15 @@ use lwp_query::compare::Change;
 use lwp_query::json;
 use lwp_query::steps::{Found, steps};
 
-use super::print;
+use super::{AskedOf, print};
 use crate::args::StepsArgs;
 use crate::failure::Failure;
 use crate::git;
 use crate::numbers::{grouped, percent, signed};
 
 /// Finds steps.
-pub async fn execute(args: &StepsArgs) -> Result<(), Failure> {
-    let (session, filter) = args.asked.session().await?;
+pub async fn execute(args: &StepsArgs, remote: AskedOf) -> Result<(), Failure> {
+    let (session, filter) = args.asked.session(remote).await?;
     let found = steps(&session, &filter, &args.event, &git::order(), args.functions).await?;
     if args.json {
         return print(&format!("{}\n", json::steps(&found)));

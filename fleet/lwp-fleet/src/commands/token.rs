@@ -17,10 +17,12 @@ pub async fn execute(command: &TokenCommand) -> Result<(), Failure> {
 }
 
 async fn add(args: &TokenAddArgs) -> Result<(), Failure> {
-    let reads = args.scopes.contains(&ScopeArg::Read);
+    let reads = args.scopes.iter().any(|scope| matches!(scope, ScopeArg::Read | ScopeArg::Node));
     if args.project.is_some() && reads {
         let cause = "a token that reads sees all projects";
-        return Err(Failure::new(cause).with_help("leave out --project, or --scope read"));
+        return Err(
+            Failure::new(cause).with_help("leave out --project, or --scope read and --scope node")
+        );
     }
     let store = args.store.open().await?;
     let mut tokens = Tokens::of(&store).await?;
@@ -32,6 +34,7 @@ async fn add(args: &TokenAddArgs) -> Result<(), Failure> {
     let scope = |scope: &ScopeArg| match scope {
         ScopeArg::Read => Scope::Read,
         ScopeArg::Write => Scope::Write,
+        ScopeArg::Node => Scope::Node,
     };
     let mut token = Token::new(&args.name, &secret, args.scopes.iter().map(scope).collect());
     token.project.clone_from(&args.project);

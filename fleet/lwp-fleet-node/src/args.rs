@@ -1,0 +1,85 @@
+//! The command line, as clap sees it.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use lwp_fleet::{Question, StoreArgs};
+
+const AFTER: &str = "\
+The variable LWP_FLEET_TOKEN has the secret of this machine: lwp fleet token add NAME --scope node
+The exit status is 0, or 125 if lwp-fleet-node failed, 75 if trying again may help.";
+
+/// Answers questions to a store of recordings together with other machines.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lwp-fleet-node",
+    version,
+    propagate_version = true,
+    after_help = AFTER
+)]
+pub struct NodeLine {
+    /// The task.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Take questions and give their parts to executors
+    Scheduler(SchedulerArgs),
+    /// Work on parts of questions
+    Executor(ExecutorArgs),
+    /// A question
+    #[command(flatten)]
+    Ask(Question),
+}
+
+/// `lwp-fleet-node scheduler`.
+#[derive(Args, Clone, Debug)]
+pub struct SchedulerArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The address to listen at; other machines reach it only if it is not of this machine's
+    /// loopback
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50050")]
+    pub listen: SocketAddr,
+
+    /// The parts that a question is divided into
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub parts: NonZeroU16,
+}
+
+/// `lwp-fleet-node executor`.
+#[derive(Args, Clone, Debug)]
+pub struct ExecutorArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The scheduler
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50050")]
+    pub scheduler: String,
+
+    /// The address to listen at
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50051")]
+    pub listen: SocketAddr,
+
+    /// The name or address by which others reach this machine [default: that of --listen]
+    #[arg(long, value_name = "HOST")]
+    pub external_host: Option<String>,
+
+    /// Parts of questions that are worked on at a time [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroU16>,
+
+    /// Memory for sorting and joining, in MiB; more goes to temporary files
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: usize,
+
+    /// Directory for temporary files [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+}
