@@ -11,6 +11,8 @@
 //! mapped, and is in the way of no call that a thread has looked at before that: the call's
 //! arguments stand in the thread's context.
 
+use std::sync::atomic::{Ordering, fence};
+
 use lwp_dbt::{Layout, Slot};
 use lwp_ptrace::Tid;
 
@@ -56,6 +58,9 @@ impl Machine {
     /// Returns the ranges in which the threads of an address space, one of which is `tid`, are
     /// about to have something of their own, or have it by now.
     pub fn wanted_beside(&self, tid: Tid) -> Vec<Range> {
+        // A thread stores what its call is about and then looks at its list of ours, which may just
+        // have been written.
+        fence(Ordering::SeqCst);
         let space = self.tasks.base_space(tid);
         let all = self.tasks.threads.iter();
         let beside = all.filter(|(other, _)| self.tasks.base_space(**other) == space);

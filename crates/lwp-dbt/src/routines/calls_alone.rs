@@ -133,6 +133,9 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.test(edx, PROT_EXEC)?;
     asm.jne(ask)?;
     asm.set_label(&mut others)?;
+    // What the call is about stands in the context before the list is looked at: the host, which is
+    // about to map something of ours, writes the list and then looks at contexts.
+    asm.mfence()?;
     asm.mov(r11, word(ranges::STATE))?;
     asm.mov(rcx, word(ranges::COUNT))?;
     asm.jrcxz(ask)?;
