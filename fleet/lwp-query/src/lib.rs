@@ -16,10 +16,12 @@ pub mod json;
 mod measure;
 mod output;
 pub mod report;
+mod rollup;
 mod session;
 mod step;
 pub mod steps;
 mod table;
+mod totals;
 pub mod views;
 
 pub use error::{Error, Result};
