@@ -175,8 +175,9 @@ fn tried(
     }
     // Done once more, it is done; done twice, it is there once.
     buckets.fleet(store, words);
-    let wanted = if is_more { 3 } else { 2 };
-    assert_eq!(buckets.numbers(store, COUNTS)[..2], [wanted, wanted * FUNCTIONS], "{what}");
+    let checked = buckets.fleet(store, &["check", "--deep"]);
+    let wanted = if is_more { ", 3 recordings" } else { ", 2 recordings" };
+    assert!(checked.contains(wanted), "{checked}{what}");
     came
 }
 
@@ -191,21 +192,27 @@ fn requests_that_fail_leave_nothing_in_part_and_nothing_twice() {
     };
     let (a, b, c) = (file(1), file(2), file(3));
     let proxy = Proxy::to(buckets.port);
-    // Each request in one way; in every way when asked.
+    // Each request of what adds, and some of what rewrites, in one way each; all of them in every way when asked.
     let every = std::env::var_os("LWP_FLEET_FAULTS").is_some();
     let (mut tries, mut stores) = (0, 0);
-    for (words, is_more) in [(vec!["add", c.as_str()], true), (vec!["compact"], false)] {
-        for at in 0.. {
+    let adding = (vec!["add", c.as_str()], true, 1);
+    let rewriting = (vec!["compact"], false, if every { 1 } else { 5 });
+    for (words, is_more, step) in [adding, rewriting] {
+        for at in (0..).step_by(step) {
             let mut came = false;
-            let faults = FAULTS.iter().cycle().skip(at % FAULTS.len());
+            let faults = FAULTS.iter().cycle().skip(at / step % FAULTS.len());
             for fault in faults.take(if every { FAULTS.len() } else { 1 }) {
                 stores += 1;
                 let store = format!("store-{stores}");
                 buckets.fleet(&store, &["init"]);
-                buckets.fleet(&store, &["add", &a]);
-                buckets.fleet(&store, &["add", &b]);
+                if is_more {
+                    buckets.fleet(&store, &["add", &a, &b]);
+                } else {
+                    // Files that are worth rewriting.
+                    buckets.fleet(&store, &["add", &a]);
+                    buckets.fleet(&store, &["add", &b]);
+                }
                 came |= tried(&buckets, (&proxy, &store), (at, *fault), (&words, is_more));
-                buckets.fleet(&store, &["check", "--deep"]);
                 tries += 1;
             }
             if !came {
@@ -214,5 +221,5 @@ fn requests_that_fail_leave_nothing_in_part_and_nothing_twice() {
         }
     }
     eprintln!("{tries} faults");
-    assert!(tries > 15);
+    assert!(tries > 12, "{tries}");
 }
