@@ -68,6 +68,9 @@ pub struct Measured {
     /// Ask this store too, and change nothing there
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
+    /// Measure what this lwp takes to make facts of recordings, too
+    #[arg(long, value_name = "FILE")]
+    lwp: Option<PathBuf>,
     /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -78,7 +81,9 @@ pub fn measure(options: &Measured) -> Result<()> {
     let commits = options.commits.to_string();
     let mut bench = of_fleet(&["bench", "--locked", "-p", "lwp-fleet", "--bench", "fleet", "--"]);
     bench.args(["--commits", &commits]);
-    for (word, path) in [("--store", &options.store), ("--json", &options.json)] {
+    for (word, path) in
+        [("--store", &options.store), ("--lwp", &options.lwp), ("--json", &options.json)]
+    {
         if let Some(path) = path {
             bench.arg(word).arg(std::path::absolute(path)?);
         }

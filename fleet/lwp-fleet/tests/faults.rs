@@ -214,6 +214,7 @@ fn requests_that_fail_leave_nothing_in_part_and_nothing_twice() {
                 }
                 came |= tried(&buckets, (&proxy, &store), (at, *fault), (&words, is_more));
                 tries += 1;
+                eprintln!("{} with request {at} {fault:?}: whole", words[0]);
             }
             if !came {
                 break;

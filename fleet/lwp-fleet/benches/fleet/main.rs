@@ -11,6 +11,7 @@ mod serving;
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::Parser;
 use lwp_query::compact::compact;
@@ -28,6 +29,9 @@ struct Options {
     /// Ask this store too, and change nothing there
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
+    /// Measure what this lwp takes to make facts of recordings, too
+    #[arg(long, value_name = "FILE")]
+    lwp: Option<PathBuf>,
     /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -41,6 +45,9 @@ async fn main() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut table = Table::default();
     println!("| | processor time | memory at most |\n|---|---|---|");
+    if let Some(lwp) = &options.lwp {
+        exporting(lwp, dir.path(), &mut table);
+    }
     adding(dir.path(), &mut table).await;
     let store = fresh(&dir.path().join("store")).await;
     filling(&store, options.commits, &mut table).await;
@@ -55,6 +62,24 @@ async fn main() {
     if let Some(path) = &options.json {
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
         table.write(path, &format!("cargo xtask bench-fleet {command}"));
+    }
+}
+
+/// Recordings of programs that are everywhere, turned into facts.
+fn exporting(lwp: &Path, dir: &Path, table: &mut Table) {
+    let done = |words: &[&str]| {
+        let status = Command::new(lwp).args(words).stdout(Stdio::null()).status();
+        assert!(status.is_ok_and(|status| status.success()), "{words:?}");
+    };
+    let file = dir.join("one.data");
+    let file = file.to_str().expect("text");
+    for program in [&["ls", "/usr/bin"][..], &["python3", "-c", "import json"]] {
+        done(&[&["record", "-q", "--deterministic", "-o", file, "--"], program].concat());
+        let before = measure::processor("self").of_children;
+        done(&["export", "-f", "facts", "-i", file, "-o", "/dev/null"]);
+        let cpu_seconds = measure::processor("self").of_children - before;
+        let taken = measure::Taken { cpu_seconds, peak_mib: 0.0 };
+        table.row(format!("facts of a recording of {}", program[0]), taken);
     }
 }
 

@@ -30,5 +30,5 @@ pub async fn show(asking: Asking) -> Page {
             } }
         } }
     };
-    Ok(page("benchmarks", &words, body))
+    Ok(page("benchmarks", words, body))
 }

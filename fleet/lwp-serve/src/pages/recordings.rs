@@ -45,7 +45,7 @@ pub async fn show(asking: Asking) -> Page {
             } } }
         } }
     };
-    Ok(page("", &words, body))
+    Ok(page("", words, body))
 }
 
 /// The filter that chooses a recording.

@@ -15,7 +15,7 @@ pub async fn show(asking: Asking) -> Page {
         @if found.is_empty() { p.none { "No count has changed for good." } }
         @for found in &found { (one(found, words.event())) }
     };
-    Ok(page("steps", &words, body))
+    Ok(page("steps", words, body))
 }
 
 fn one(found: &Found, event: &str) -> Markup {

@@ -28,7 +28,7 @@ pub async fn show(asking: Asking) -> Page {
         }
         (table(&rows, words))
     };
-    Ok(page("top", &words, body))
+    Ok(page("top", words, body))
 }
 
 fn table(rows: &Rows, words: &Words) -> Markup {
