@@ -1,4 +1,5 @@
-//! `cargo deny`: third-party crates by `deny.toml`, as far as this machine can check them; those of the fleet by
+//! `cargo deny`: third-party crates by `deny.toml`, as far as this machine can check them; those of
+//! the fleet by
 //! `fleet/deny.toml`.
 
 use std::process::{Command, Stdio};
@@ -15,7 +16,8 @@ pub fn check() -> Result<()> {
     checked(&cargo)
 }
 
-/// The same of the workspace whose cargo commands `command` makes; known faults too where their database can be had.
+/// The same of the workspace whose cargo commands `command` makes; known faults too where their
+/// database can be had.
 pub fn checked(command: &dyn Fn(&[&str]) -> Command) -> Result<()> {
     if !answers(command(&["deny", "--version"])) {
         eprintln!("deny: skipped: there is no cargo-deny; tests/viewers.sh installs it");

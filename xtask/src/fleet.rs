@@ -76,7 +76,8 @@ pub struct Measured {
     json: Option<PathBuf>,
 }
 
-/// Measures stores, questions and the server: processor time and memory, which other work on the machine changes little.
+/// Measures stores, questions and the server: processor time and memory, which other work on the
+/// machine changes little.
 pub fn measure(options: &Measured) -> Result<()> {
     let commits = options.commits.to_string();
     let mut bench = of_fleet(&["bench", "--locked", "-p", "lwp-fleet", "--bench", "fleet", "--"]);

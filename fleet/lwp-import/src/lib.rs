@@ -112,7 +112,8 @@ pub fn read(
     }
 }
 
-/// Facts whose run and events are what the text of facts may say, so that they can be sent on and kept.
+/// Facts whose run and events are what the text of facts may say, so that they can be sent on and
+/// kept.
 fn held(facts: Facts, limits: &Limits) -> Result<Facts> {
     const LATER: &str = "named later";
     let mut head = Facts {

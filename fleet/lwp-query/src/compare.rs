@@ -101,7 +101,8 @@ pub struct Pair {
     pub before: Side,
     /// The latest recording of the other.
     pub after: Side,
-    /// Functions that changed, most first. Empty where everything is equal, and where the functions of a side have expired.
+    /// Functions that changed, most first. Empty where everything is equal, and where the functions
+    /// of a side have expired.
     pub functions: Vec<Change>,
     /// True if the functions of a side have expired.
     pub expired: bool,
@@ -254,7 +255,8 @@ fn sides(rows: &Rows) -> Vec<Side> {
     (0..rows.len()).map(side).collect()
 }
 
-/// The functions whose values two filters have different, those that changed most first. `None` if one of them has no functions: they
+/// The functions whose values two filters have different, those that changed most first. `None` if
+/// one of them has no functions: they
 /// have expired.
 ///
 /// # Errors

@@ -24,7 +24,8 @@ pub struct Expired {
     pub files: usize,
 }
 
-/// Removes what the store's rules say, each rule in one commit. Totals of recordings stay unless a rule names recordings and does not
+/// Removes what the store's rules say, each rule in one commit. Totals of recordings stay unless a
+/// rule names recordings and does not
 /// roll them up.
 ///
 /// # Errors
@@ -89,7 +90,8 @@ impl Change {
 ///
 /// # Errors
 ///
-/// If a file is damaged, the storage fails, or somebody has rewritten one of the files meanwhile: then nothing was removed.
+/// If a file is damaged, the storage fails, or somebody has rewritten one of the files meanwhile:
+/// then nothing was removed.
 pub(crate) async fn remove_recordings(
     store: &Store,
     session: &Session,

@@ -104,7 +104,8 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
     Ok(all)
 }
 
-/// The values of functions by recording. A recording whose functions have expired has none; one that never called the function has 0.
+/// The values of functions by recording. A recording whose functions have expired has none; one
+/// that never called the function has 0.
 fn of_functions(measure: &Measure, filter: &Filter, name: &str) -> String {
     let (value, condition, chosen) = (measure.value(), measure.condition(), filter.sql());
     format!(

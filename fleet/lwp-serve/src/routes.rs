@@ -55,7 +55,8 @@ pub fn router(site: Arc<Site>) -> Router {
         .with_state(site)
 }
 
-/// Waits for a small request's body, but not for ever: whoever sends a byte a second holds a connection.
+/// Waits for a small request's body, but not for ever: whoever sends a byte a second holds a
+/// connection.
 async fn whole(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let seconds = Duration::from_secs(site.limits.body_seconds);

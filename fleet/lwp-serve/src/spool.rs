@@ -84,7 +84,8 @@ impl Spool {
         File::open(&self.0)?.sync_all()
     }
 
-    /// Brings recordings to the store, again and again, for ever; some at once, so that they share commits.
+    /// Brings recordings to the store, again and again, for ever; some at once, so that they share
+    /// commits.
     pub async fn drain(self, writer: Arc<Writer>) {
         loop {
             for files in together(self.files()) {

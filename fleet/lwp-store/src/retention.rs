@@ -29,7 +29,8 @@ pub struct Rule {
     /// Only of recordings that this filter chooses, as `lwp fleet report` takes it: `branch=topic/*`.
     #[serde(default)]
     pub filter: Vec<String>,
-    /// True if the totals of recordings that go stay, added up by commit and by whatever a filter can tell recordings apart by.
+    /// True if the totals of recordings that go stay, added up by commit and by whatever a filter
+    /// can tell recordings apart by.
     #[serde(default)]
     pub roll_up: bool,
 }

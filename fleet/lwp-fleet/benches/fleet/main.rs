@@ -1,4 +1,5 @@
-//! Measures a fleet's store: what recordings take when they come and when they are compacted, questions, and the server. Everything is
+//! Measures a fleet's store: what recordings take when they come and when they are compacted,
+//! questions, and the server. Everything is
 //! processor time and memory: wall time would be the machine's. `cargo xtask bench-fleet` runs it.
 #![allow(clippy::print_stdout, reason = "results")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark without threads has failed")]
@@ -20,7 +21,7 @@ use lwp_store::object_store::ObjectStoreExt;
 use lwp_store::{Kind, Location, Store};
 use table::Table;
 
-/// What to measure.
+/// The measurements to make.
 #[derive(Parser)]
 struct Options {
     /// Commits of the model, of 26 benchmarks each
@@ -147,7 +148,7 @@ async fn filling(store: &Store, commits: u64, table: &mut Table) {
     }
 }
 
-/// What checksums and opening cost.
+/// Measures checksums and opening.
 async fn reading(store: &Store, table: &mut Table) {
     let snapshot = store.snapshot().await.expect("a version");
     let paths: Vec<_> = snapshot.files().iter().map(|file| file.path.clone()).collect();

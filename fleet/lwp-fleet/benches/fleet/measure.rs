@@ -34,7 +34,7 @@ pub fn peak() -> f64 {
     kib.expect("a number") / 1024.0
 }
 
-/// What something took.
+/// The time and the memory that something took.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
     pub cpu_seconds: f64,
@@ -50,7 +50,8 @@ pub async fn once<T>(work: impl Future<Output = T>) -> (T, Taken) {
     (done, Taken { cpu_seconds, peak_mib: peak() })
 }
 
-/// Measures something that is done again and again until the kernel's clock is fine enough for it: the mean of at least half a second.
+/// Measures something that is done again and again until the kernel's clock is fine enough for it:
+/// the mean of at least half a second.
 pub async fn repeated<F: Future<Output = ()>>(mut work: impl FnMut() -> F) -> Taken {
     forget_peak();
     let before = processor("self").own;

@@ -1,4 +1,5 @@
-//! A model of a project's history: benchmarks whose counts repeat from commit to commit, but for the functions that a commit changes.
+//! A model of a project's history: benchmarks whose counts repeat from commit to commit, but for
+//! the functions that a commit changes.
 
 use lwp_facts::{CallFact, Facts, FunctionFact, LineFact, ModuleFact, Run};
 use lwp_profile::{CallKind, Event, Mode};
