@@ -29,18 +29,20 @@ pub(crate) async fn roll_up(session: &Session, condition: &str) -> Result<Vec<(S
 
 /// The question for the roll-ups of a day.
 fn question(condition: &str, day: &str) -> String {
+    // Sums saturate, as counts do.
+    let most = i64::MAX;
     let of_day = format!("\"date\" = date {}", quoted(day));
     format!(
-        "with run as (select *, map_keys(labels) as label_keys, map_values(labels) as \
-         label_values, case when \"commit\" is null then id end as unnamed from recordings where {of_day} and \
-         {condition}), counted as (select recording as of, event, \"interval\", \"value\" from recording_values \
-         where {of_day}) \
+        "with run as (select *, map_keys(labels) as label_keys, \
+         map_values(labels) as label_values, \
+         case when \"commit\" is null then id end as unnamed \
+         from recordings where {of_day} and {condition}), \
+         counted as (select recording as of, event, \"interval\", \"value\" \
+         from recording_values where {of_day}) \
          select {SHARED}, unnamed as id, map(label_keys, label_values) as labels, event, \
-         \"interval\", \
-         min(recording) as recording, min(started) as started, count(*) as runs, \
-         min(\"value\") as least, max(\"value\") as greatest, \
-         cast(least(sum(cast(\"value\" as decimal(38, 0))), 9223372036854775807) as bigint) as \
-         \"value\", \
+         \"interval\", min(recording) as recording, min(started) as started, \
+         count(*) as runs, min(\"value\") as least, max(\"value\") as greatest, \
+         cast(least(sum(cast(\"value\" as decimal(38, 0))), {most}) as bigint) as \"value\", \
          array_agg(recording) as keys \
          from run join counted on run.recording = counted.of \
          group by {SHARED}, event, \"interval\" \

@@ -20,15 +20,13 @@ pub(crate) fn totals(measure: &Measure, filter: &Filter) -> String {
         false => format!(
             "select {COLUMNS}, 1 as runs, v, v as whole from \
              (select * from recordings where {chosen}) picked \
-             join (select recording as of, {value} as v from totals where {condition} and \
-             {chosen}) \
-             counted on picked.recording = counted.of"
+             join (select recording as of, {value} as v from totals \
+             where {condition} and {chosen}) counted on picked.recording = counted.of"
         ),
     };
     format!(
-        "{recordings} union all select {COLUMNS}, runs, least as v, \"value\" as whole from \
-         rollups \
-         where {} and {}",
+        "{recordings} union all select {COLUMNS}, runs, least as v, \"value\" as whole \
+         from rollups where {} and {}",
         measure.of_rollups(),
         filter.of_rollups()
     )
