@@ -1,4 +1,6 @@
-//! `cargo deny`: third-party crates by `deny.toml`, as far as this machine can check them.
+//! `cargo deny`: third-party crates by `deny.toml`, as far as this machine can check them; those of
+//! the fleet by
+//! `fleet/deny.toml`.
 
 use std::process::{Command, Stdio};
 
@@ -9,18 +11,24 @@ use crate::workspace::{self, cargo};
 /// The checks that need nothing but the crates themselves.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
-/// Checks licences, duplicates and sources; known faults too where their database can be had.
+/// Checks licences, duplicates and sources of this workspace.
 pub fn check() -> Result<()> {
-    if !answers(cargo(&["deny", "--version"])) {
+    checked(&cargo)
+}
+
+/// The same of the workspace whose cargo commands `command` makes; known faults too where their
+/// database can be had.
+pub fn checked(command: &dyn Fn(&[&str]) -> Command) -> Result<()> {
+    if !answers(command(&["deny", "--version"])) {
         eprintln!("deny: skipped: there is no cargo-deny; tests/viewers.sh installs it");
         return Ok(());
     }
-    workspace::run(cargo(&[&["deny", "check"], &OFFLINE[..]].concat()))?;
-    if !answers(cargo(&["deny", "fetch", "db"])) {
+    workspace::run(command(&[&["deny", "check"], &OFFLINE[..]].concat()))?;
+    if !answers(command(&["deny", "fetch", "db"])) {
         eprintln!("deny: advisories skipped: their database cannot be fetched");
         return Ok(());
     }
-    workspace::run(cargo(&["deny", "check", "advisories"]))
+    workspace::run(command(&["deny", "check", "advisories"]))
 }
 
 /// Returns whether a command succeeds, whatever it says.

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::deny;
 use crate::workspace::{self, cargo};
 
 /// Packages for other systems are not wanted.
@@ -54,5 +55,39 @@ pub fn check() -> Result<()> {
     }
     workspace::run(tests)?;
     let lints = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-    workspace::run(of_fleet(&lints))
+    workspace::run(of_fleet(&lints))?;
+    deny::checked(&of_fleet)
+}
+
+/// The measurements of the fleet.
+#[derive(clap::Args, Debug)]
+pub struct Measured {
+    /// Commits of the model, of 26 benchmarks each; 385 are the design's
+    #[arg(long, default_value_t = 40)]
+    commits: u64,
+    /// Ask this store too, and change nothing there
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// Measure what this lwp takes to make facts of recordings, too
+    #[arg(long, value_name = "FILE")]
+    lwp: Option<PathBuf>,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Measures stores, questions and the server: processor time and memory, which other work on the
+/// machine changes little.
+pub fn measure(options: &Measured) -> Result<()> {
+    let commits = options.commits.to_string();
+    let mut bench = of_fleet(&["bench", "--locked", "-p", "lwp-fleet", "--bench", "fleet", "--"]);
+    bench.args(["--commits", &commits]);
+    for (word, path) in
+        [("--store", &options.store), ("--lwp", &options.lwp), ("--json", &options.json)]
+    {
+        if let Some(path) = path {
+            bench.arg(word).arg(std::path::absolute(path)?);
+        }
+    }
+    workspace::run(bench)
 }

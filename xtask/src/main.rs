@@ -49,6 +49,8 @@ enum Task {
     AbiCheck,
     /// Build, lint and test the fleet, which is a workspace of its own
     Fleet,
+    /// Measure the fleet's stores, questions and server
+    BenchFleet(fleet::Measured),
     /// Check sizes, widths and doc comments of files, and that none names a place on one machine
     Tree(tree::Options),
     /// Check the links of all documents, and the pages of the book; build it where there is mdbook
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Task::UnsafeBudget => unsafe_budget::check(),
         Task::AbiCheck => abi::check(),
         Task::Fleet => fleet::check(),
+        Task::BenchFleet(options) => fleet::measure(&options),
         Task::Tree(options) => tree::check(&options),
         Task::Book => book::check(),
         Task::Examples(options) => examples::check(&options),

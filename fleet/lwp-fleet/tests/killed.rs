@@ -1,82 +1,31 @@
 //! Writers that are killed, and writers, compactions and readers at once: nothing is lost, nothing is there twice.
 #![allow(clippy::disallowed_methods, reason = "a test without threads has failed")]
 
+#[path = "shared/facts.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod facts;
+#[path = "shared/store.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod store;
+
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lwp_facts::{CallFact, Facts, FunctionFact, LineFact, ModuleFact, Run};
-use lwp_profile::{CallKind, Event, Mode};
+use facts::Recording;
+use store::Store;
 
 /// Functions of a recording.
-const FUNCTIONS: u64 = 200;
+const FUNCTIONS: i64 = 200;
 
-/// The text of facts; `seed` makes another recording of it.
-fn facts(seed: u64) -> String {
-    let function = |n: u64| FunctionFact {
-        name: format!("function_{n}"),
-        own: (0..8).map(|event| 1000 * n + seed % 7 + event).collect(),
-        entered: n,
-        ..FunctionFact::default()
-    };
-    let functions: Vec<FunctionFact> = (0..FUNCTIONS).map(function).collect();
-    let total = (0..8).map(|event| functions.iter().map(|row| row.own[event]).sum()).collect();
-    let line =
-        |n: u64| LineFact { function: n as u32, file: "a.c".into(), line: 7, own: vec![n; 8] };
-    let call =
-        |n: u64| CallFact { caller: Some(0), callee: n as u32, how: CallKind::Direct, count: n };
-    let facts = Facts {
-        run: Run {
-            project: "p".into(),
-            benchmark: "b".into(),
-            commit: format!("{seed:040x}"),
-            started: 1_700_000_000 + seed as i64,
-            complete: true,
-            ..Run::default()
-        },
-        mode: Mode::Exact,
-        events: Event::exact(),
-        total,
-        modules: vec![ModuleFact { name: "m".into(), ..ModuleFact::default() }],
-        functions,
-        lines: (0..FUNCTIONS).map(line).collect(),
-        calls: (0..FUNCTIONS).map(call).collect(),
-        stacks: Vec::new(),
-    };
-    facts.write()
+/// The text of a recording of commit `n`.
+fn facts(n: u64) -> String {
+    Recording { functions: FUNCTIONS as u64, ..Recording::new(n) }.text()
 }
 
-fn command(store: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lwp-fleet"));
-    command.args(words).env("LWP_FLEET_STORE", store).stdin(Stdio::null());
-    command
-}
-
-fn run(store: &Path, words: &[&str]) -> Output {
-    command(store, words).output().expect("lwp-fleet starts")
-}
-
-#[track_caller]
-fn fleet(store: &Path, words: &[&str]) -> String {
-    let output = run(store, words);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{words:?}: {error}{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn start(store: &Path, words: &[&str]) -> Child {
-    let mut command = command(store, words);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("lwp-fleet starts")
-}
-
-fn numbers(store: &Path, sql: &str) -> Vec<u64> {
-    let text = fleet(store, &["sql", "--format", "csv", sql]);
-    let line = text.lines().nth(1).expect("a row");
-    line.split(',').map(|cell| cell.parse().unwrap_or(0)).collect()
+/// The number that a variable of the environment has: the full size of a test.
+fn size(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise)
 }
 
 const COUNTS: &str = "select (select count(*) from recordings) as r, (select count(*) from functions) as f, \
@@ -84,93 +33,139 @@ const COUNTS: &str = "select (select count(*) from recordings) as r, (select cou
 
 #[test]
 fn kills_at_any_moment_lose_nothing_and_double_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    fleet(&store, &["init"]);
-    let file = |n: u64| {
-        let path = dir.path().join(format!("{n}.facts"));
-        std::fs::write(&path, facts(n)).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
+    let store = Store::new();
+    let file = |n: u64| store.file(&format!("{n}.facts"), &facts(n));
     // How long one takes, so that kills come while it works.
     let begun = Instant::now();
-    fleet(&store, &["add", &file(0)]);
+    store.fleet(&["add", &file(0)]);
     let whole = begun.elapsed().as_micros() as u64;
-    let kills = std::env::var("LWP_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+    let kills = size("LWP_FLEET_KILLS", 40);
     let mut moment = 0x9e37_79b9_7f4a_7c15_u64;
     for n in 1..=kills {
-        let mut child = start(&store, &["add", &file(n)]);
+        let mut child = store.start(&["add", &file(n)]);
         moment =
             moment.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_micros((moment >> 33) % (whole + whole / 4)));
         let _ = child.kill();
         child.wait().unwrap();
         if n % 10 == 0 {
-            fleet(&store, &["check", "--deep"]);
+            store.fleet(&["check", "--deep"]);
         }
     }
-    let [recordings, functions, lines, calls] = numbers(&store, COUNTS)[..] else { panic!("four") };
+    let [recordings, functions, lines, calls] = store.numbers(COUNTS)[..] else { panic!("four") };
     assert!(recordings >= 1);
     assert_eq!([functions, lines, calls], [recordings * FUNCTIONS; 3]);
     // What was not added is added now; what was stays.
     let all: Vec<String> = (0..=kills).map(file).collect();
     let words: Vec<&str> = ["add"].into_iter().chain(all.iter().map(String::as_str)).collect();
-    let said = fleet(&store, &words);
-    assert_eq!(said.matches(" already there").count() as u64, recordings);
-    fleet(&store, &["check", "--deep"]);
+    let said = store.fleet(&words);
+    assert_eq!(said.matches(" already there").count() as i64, recordings);
+    let kills = kills as i64;
+    store.fleet(&["check", "--deep"]);
     assert_eq!(
-        numbers(&store, COUNTS),
+        store.numbers(COUNTS),
         [kills + 1, FUNCTIONS * (kills + 1), FUNCTIONS * (kills + 1), FUNCTIONS * (kills + 1)]
     );
     // Files that killed writers left are no part of the store.
-    fleet(&store, &["vacuum", "--hours", "0", "--force"]);
-    fleet(&store, &["check", "--deep"]);
+    store.fleet(&["vacuum", "--hours", "0", "--force"]);
+    store.fleet(&["check", "--deep"]);
+}
+
+/// What is in a store at any time: recordings, their functions and lines, and calls of the branch whose calls expire and of the other.
+const AT_ONCE: &str = "select (select count(*) from recordings) as r, (select count(*) from functions) as f, \
+                       (select count(*) from lines) as l, (select sum(instructions) from functions) as i, \
+                       (select sum(instructions) from recordings) as t, \
+                       (select count(*) from recordings where branch = 'main') as m, \
+                       (select count(*) from calls where branch = 'main') as c, \
+                       (select count(*) from calls where branch = 'topic') as g";
+
+/// Asserts that a version has whole recordings only; returns their number.
+#[track_caller]
+fn is_whole(store: &Store) -> i64 {
+    let [recordings, functions, lines, of_functions, of_recordings, main, calls, going] =
+        store.numbers(AT_ONCE)[..]
+    else {
+        panic!("eight")
+    };
+    assert_eq!([functions, lines], [recordings * FUNCTIONS; 2], "torn");
+    assert_eq!(of_functions, of_recordings, "torn");
+    assert_eq!(calls, main * FUNCTIONS, "torn");
+    let topic = recordings - main;
+    assert!(going % FUNCTIONS == 0 && going <= topic * FUNCTIONS, "torn: {going}");
+    recordings
+}
+
+/// Counts down when it goes.
+struct Ending<'a>(&'a AtomicU64);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[test]
-fn writers_a_compaction_and_a_reader_do_not_disturb_each_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    fleet(&store, &["init"]);
-    for n in 0..24 {
-        std::fs::write(dir.path().join(format!("{n}.facts")), facts(n)).unwrap();
-    }
-    let path = |n: u64| dir.path().join(format!("{n}.facts")).to_str().unwrap().to_owned();
+fn writers_a_compaction_an_expiry_and_readers_do_not_disturb_each_other() {
+    let store = Store::new();
+    let (writers, each) = (size("LWP_FLEET_WRITERS", 4), size("LWP_FLEET_EACH", 8));
+    // Everything is added by two writers.
+    let all = writers * each / 2;
+    let path = |n: u64| {
+        let branch = if n.is_multiple_of(2) { "main" } else { "topic" };
+        let functions = FUNCTIONS as u64;
+        store.file(
+            &format!("{n}.facts"),
+            &Recording { functions, branch, ..Recording::new(n) }.text(),
+        )
+    };
+    let files: Vec<String> = (0..all).map(path).collect();
+    let rules = "[[retention]]\nkinds = ['call']\ndays = 1\nfilter = ['branch=topic']\n";
+    store.fleet(&["retention", &store.file("rules.toml", rules)]);
+    let writing = AtomicU64::new(writers);
     std::thread::scope(|scope| {
-        let writer = |from: u64, to: u64| {
-            let (store, path) = (&store, &path);
-            scope.spawn(move || (from..to).for_each(|n| drop(fleet(store, &["add", &path(n)]))))
-        };
-        // Eight of them are added by both.
-        let writers = [writer(0, 16), writer(8, 24)];
-        let compactor = scope.spawn(|| (0..5).for_each(|_| drop(fleet(&store, &["compact"]))));
-        let mut before = 0;
-        while !writers.iter().all(|writer| writer.is_finished()) {
-            let [recordings, functions, lines, calls] = numbers(&store, COUNTS)[..] else {
-                panic!("four")
-            };
-            assert_eq!([functions, lines, calls], [recordings * FUNCTIONS; 3], "torn");
-            assert!(recordings >= before, "lost");
-            before = recordings;
+        let (store, files, writing) = (&store, &files, &writing);
+        for w in 0..writers {
+            scope.spawn(move || {
+                // A writer that fails ends, too.
+                let _end = Ending(writing);
+                for n in w * each / 2..w * each / 2 + each {
+                    store.fleet(&["add", &files[(n % all) as usize]]);
+                }
+            });
         }
-        compactor.join().unwrap();
+        let is_over = move || writing.load(Ordering::SeqCst) == 0;
+        scope.spawn(move || {
+            while !is_over() {
+                store.fleet(&["compact"]);
+                store.fleet(&["expire"]);
+            }
+        });
+        for _ in 0..writers / 2 {
+            scope.spawn(move || {
+                let mut before = 0;
+                while !is_over() {
+                    let recordings = is_whole(store);
+                    assert!(recordings >= before, "lost");
+                    before = recordings;
+                }
+            });
+        }
     });
-    fleet(&store, &["compact"]);
-    assert_eq!(numbers(&store, COUNTS), [24, 24 * FUNCTIONS, 24 * FUNCTIONS, 24 * FUNCTIONS]);
-    fleet(&store, &["check", "--deep"]);
+    store.fleet(&["compact"]);
+    store.fleet(&["expire"]);
+    assert_eq!(is_whole(&store), all as i64);
+    assert_eq!(store.number("select count(*) from calls where branch = 'topic'"), 0);
+    store.fleet(&["check", "--deep"]);
 }
 
 #[test]
 fn flipped_bits_are_errors_and_never_another_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    fleet(&store, &["init"]);
-    let file = dir.path().join("0.facts");
-    std::fs::write(&file, facts(0)).unwrap();
-    fleet(&store, &["add", file.to_str().unwrap()]);
+    let store = Store::new();
+    let file = store.file("0.facts", &facts(0));
+    store.fleet(&["add", &file]);
     let sql = "select sum(instructions), sum(entered), max(func), count(distinct function) from functions";
-    let truth = fleet(&store, &["sql", "--format", "csv", sql]);
-    let folder = store.join("kind=function/date=2023-11-14");
+    let truth = store.fleet(&["sql", "--format", "csv", sql]);
+    let folder = store.path.join("kind=function/date=2023-11-14");
     let data = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
     let good = std::fs::read(&data).unwrap();
     let mut refused = 0;
@@ -178,7 +173,7 @@ fn flipped_bits_are_errors_and_never_another_answer() {
         let mut bad = good.clone();
         bad[n * good.len() / 24] ^= 1 << (n % 8);
         std::fs::write(&data, bad).unwrap();
-        let output = run(&store, &["sql", "--format", "csv", sql]);
+        let output = store.run(&["sql", "--format", "csv", sql]);
         match output.status.success() {
             true => assert_eq!(String::from_utf8_lossy(&output.stdout), truth),
             false => {
@@ -190,21 +185,19 @@ fn flipped_bits_are_errors_and_never_another_answer() {
         }
     }
     assert!(refused > 0);
-    let output = run(&store, &["check", "--deep"]);
+    let output = store.run(&["check", "--deep"]);
     assert_eq!(output.status.code(), Some(125));
     // What is damaged goes, whole; then it can be added again.
-    fleet(&store, &["repair"]);
-    assert_eq!(numbers(&store, COUNTS), [0; 4]);
-    fleet(&store, &["check", "--deep"]);
-    assert!(fleet(&store, &["add", file.to_str().unwrap()]).contains(" added: "));
-    assert_eq!(fleet(&store, &["sql", "--format", "csv", sql]), truth);
+    store.fleet(&["repair"]);
+    assert_eq!(store.numbers(COUNTS), [0; 4]);
+    store.fleet(&["check", "--deep"]);
+    assert!(store.fleet(&["add", &file]).contains(" added: "));
+    assert_eq!(store.fleet(&["sql", "--format", "csv", sql]), truth);
 }
 
 #[test]
 fn hostile_facts_are_refused_by_line_and_nothing_is_stored() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    fleet(&store, &["init"]);
+    let store = Store::new();
     let good = facts(1);
     let cases = [
         ("cut off", good[..good.len() / 2].to_owned(), "line "),
@@ -222,26 +215,20 @@ fn hostile_facts_are_refused_by_line_and_nothing_is_stored() {
         ("no facts", "hello\n".to_owned(), "no format that is known"),
         ("empty", String::new(), "no format that is known"),
     ];
-    std::fs::write(dir.path().join("good.facts"), &good).unwrap();
+    let whole = store.file("good.facts", &good);
     for (name, text, wanted) in cases {
-        let file = dir.path().join("bad.facts");
-        std::fs::write(&file, text).unwrap();
-        let whole = dir.path().join("good.facts");
-        let output = run(&store, &["add", whole.to_str().unwrap(), file.to_str().unwrap()]);
+        let output = store.run(&["add", &whole, &store.file("bad.facts", &text)]);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{name}: {error}");
         assert!(error.contains(wanted), "{name}: {error}");
-        assert_eq!(numbers(&store, COUNTS), [0; 4], "{name}");
+        assert_eq!(store.numbers(COUNTS), [0; 4], "{name}");
     }
 }
 
 #[test]
 fn questions_can_change_nothing_and_end_in_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    fleet(&store, &["init"]);
-    std::fs::write(dir.path().join("0.facts"), facts(0)).unwrap();
-    fleet(&store, &["add", dir.path().join("0.facts").to_str().unwrap()]);
+    let store = Store::new();
+    store.add(&facts(0));
     for sql in [
         "create table x as select 1",
         "drop view function_values",
@@ -254,13 +241,13 @@ fn questions_can_change_nothing_and_end_in_time() {
         "select",
         "select 1; drop table recordings",
     ] {
-        let output = run(&store, &["sql", sql]);
+        let output = store.run(&["sql", sql]);
         assert_eq!(output.status.code(), Some(125), "{sql}");
         assert!(String::from_utf8_lossy(&output.stderr).starts_with("lwp-fleet: "), "{sql}");
     }
     assert!(!Path::new("/tmp/lwp-fleet-must-not-exist.csv").exists());
     let endless = "select count(*) from functions a, functions b, functions c, functions d";
-    let output = run(&store, &["sql", "--timeout", "1", endless]);
+    let output = store.run(&["sql", "--timeout", "1", endless]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("no answer within 1 s"));
-    assert_eq!(numbers(&store, COUNTS), [1, FUNCTIONS, FUNCTIONS, FUNCTIONS]);
+    assert_eq!(store.numbers(COUNTS), [1, FUNCTIONS, FUNCTIONS, FUNCTIONS]);
 }

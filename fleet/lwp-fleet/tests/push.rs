@@ -1,4 +1,5 @@
 //! Recordings that are pushed to a server: each once, whatever happens on the way.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 #[path = "shared/facts.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -69,4 +70,60 @@ fn a_server_that_does_not_answer_is_asked_again_and_then_it_is_said() {
     assert_eq!(output.status.code(), Some(75), "{}", String::from_utf8_lossy(&output.stderr));
     let wrong = run(&["push", "--to", "s3://bucket", file.to_str().unwrap()], &[]);
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("lwp fleet add --store"));
+}
+
+#[test]
+fn profiles_of_opentelemetry_are_taken_from_whoever_has_a_token_and_damaged_ones_are_not() {
+    let Some(lwp) = lwp() else {
+        eprintln!("skipped: no lwp in ../target, and LWP names none");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    init(&store);
+    let server = Served::start(&store, &[]);
+    let data = dir.path().join("own.data");
+    let recorded = Command::new(&lwp)
+        .args(["record", "-q", "-o", data.to_str().unwrap(), "--", "true"])
+        .stdin(Stdio::null())
+        .status();
+    assert!(recorded.is_ok_and(|status| status.success()));
+    let message = dir.path().join("own.otlp");
+    let words = ["export", "-f", "otlp", "-i", data.to_str().unwrap(), "-o"];
+    let exported = Command::new(&lwp).args(words).arg(&message).status();
+    assert!(exported.is_ok_and(|status| status.success()));
+    let message = std::fs::read(&message).unwrap();
+    let post = |secret: &str, kind: &str, bytes: &[u8]| {
+        let kind = format!("Content-Type: {kind}");
+        server.with(secret, "POST", "/v1development/profiles", &[&kind], bytes)
+    };
+    const KIND: &str = "application/x-protobuf";
+    assert_eq!(post("", KIND, &message).0, 401);
+    assert_eq!(post(&server.secret, "application/json", b"{}").0, 415);
+    let (status, _, body) = post(&server.secret, KIND, &message[..message.len() / 2]);
+    assert_eq!(status, 400, "{body}");
+    let (status, head, body) = post(&server.secret, KIND, &message);
+    assert_eq!((status, body.as_str()), (200, ""), "{head}{body}");
+    assert!(head.contains(KIND), "{head}");
+    // The command sends the same message; it is there once.
+    let folder = lwp.parent().unwrap().display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let url = format!("http://{}", server.address);
+    let with = [("LWP_FLEET_TOKEN", server.secret.as_str()), ("PATH", path.as_str())];
+    let sent = run(&["push", "--as", "otlp", "--to", &url, data.to_str().unwrap()], &with);
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    let question = b"select source, mode, count(*) as n, sum(value) > 10000 as many from recordings r \
+                     join totals t on r.recording = t.recording where event = 'instructions' group by 1, 2";
+    let (_, _, body) = server.ask("POST", "/v1/sql", question);
+    assert_eq!(body.trim(), r#"[{"source":"otlp","mode":"sampled","n":1,"many":true}]"#);
+}
+
+/// The lwp to take: the one that `LWP` names, or that of the other workspace.
+fn lwp() -> Option<std::path::PathBuf> {
+    if let Some(named) = std::env::var_os("LWP") {
+        return Some(std::path::PathBuf::from(named));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let built = ["debug", "release"].map(|profile| root.join(profile).join("lwp"));
+    built.into_iter().find(|path| path.is_file())
 }

@@ -1,96 +1,16 @@
-//! The canned questions: what expires, what is compared, what a limit refuses, which ancestor is the base, what is drawn.
+//! The canned questions: what is compared, what a limit refuses, which ancestor is the base, what is drawn.
 
 #[path = "shared/facts.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod facts;
+#[path = "shared/store.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod store;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use facts::{FUNCTIONS, commit, of};
-
-struct Store {
-    dir: tempfile::TempDir,
-    path: PathBuf,
-}
-
-impl Store {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("store");
-        let store = Self { dir, path };
-        store.fleet(&["init"]);
-        store
-    }
-
-    fn run_in(&self, directory: &Path, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lwp-fleet"));
-        command.args(words).env("LWP_FLEET_STORE", &self.path).stdin(Stdio::null());
-        command.current_dir(directory).output().expect("lwp-fleet starts")
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        self.run_in(self.dir.path(), words)
-    }
-
-    #[track_caller]
-    fn fleet(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {error}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn add(&self, text: &str) {
-        let file = self.dir.path().join("one.facts");
-        std::fs::write(&file, text).unwrap();
-        self.fleet(&["add", file.to_str().unwrap()]);
-    }
-
-    fn number(&self, sql: &str) -> i64 {
-        let text = self.fleet(&["sql", "--format", "csv", sql]);
-        text.lines().nth(1).and_then(|line| line.parse().ok()).expect("a number")
-    }
-}
-
-/// A text of facts that started `days` ago.
-fn aged(text: &str, n: u64, days: i64) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let started = now.as_secs() as i64 - days * 86_400;
-    text.replace(&format!("\"started\":{}", 1_700_000_000 + n), &format!("\"started\":{started}"))
-}
-
-#[test]
-fn what_the_rules_name_expires_and_totals_stay() {
-    let store = Store::new();
-    store.add(&aged(&of(1, 1, "b", "main"), 1, 100));
-    store.add(&aged(&of(2, 1, "b", "main"), 2, 5));
-    store.add(&aged(&of(3, 1, "b", "topic/x"), 3, 40));
-    let rules = "[[retention]]\nkinds = ['line', 'call']\ndays = 90\n\n[[retention]]\nkinds = ['recording']\ndays = 30\nfilter = ['branch=topic/*']\n";
-    let file = store.dir.path().join("rules.toml");
-    std::fs::write(&file, rules).unwrap();
-    store.fleet(&["retention", file.to_str().unwrap()]);
-    let functions = FUNCTIONS as i64;
-    let counts = || {
-        ["recordings", "functions", "lines", "calls"]
-            .map(|table| store.number(&format!("select count(*) from {table}")))
-    };
-    assert_eq!(counts(), [3, 3 * functions, 3 * functions, 3 * (functions - 1)]);
-    let before = store.number("select sum(instructions) from recordings where branch = 'main'");
-    store.fleet(&["expire"]);
-    assert_eq!(counts(), [2, 2 * functions, functions, functions - 1]);
-    assert_eq!(store.number("select sum(instructions) from recordings"), before);
-    // It is done once, and the store is whole; files go when nobody can be reading them.
-    assert!(store.fleet(&["expire"]).starts_with("removed 0 rows"));
-    store.fleet(&["check", "--deep"]);
-    store.fleet(&["vacuum", "--hours", "0", "--force"]);
-    store.fleet(&["check", "--deep"]);
-    assert_eq!(counts(), [2, 2 * functions, functions, functions - 1]);
-    // A wrong rule is refused before it is kept.
-    std::fs::write(&file, "[[retention]]\nkinds = ['everything']\ndays = 1\n").unwrap();
-    let refused = store.run(&["retention", file.to_str().unwrap()]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("no rows of kind 'everything'"));
-}
+use facts::{commit, of};
+use store::Store;
 
 #[test]
 fn comparisons_name_functions_and_limits_end_with_3() {

@@ -106,7 +106,39 @@ pub fn read(
         Format::Bencher => bench::bencher(text(bytes)?, run),
         Format::Codspeed => bench::codspeed(text(bytes)?, run),
     }?;
-    if all.is_empty() { Err(Error::Empty) } else { Ok(all) }
+    match all.is_empty() {
+        true => Err(Error::Empty),
+        false => all.into_iter().map(|facts| held(facts, limits)).collect(),
+    }
+}
+
+/// Facts whose run and events are what the text of facts may say, so that they can be sent on and
+/// kept.
+fn held(facts: Facts, limits: &Limits) -> Result<Facts> {
+    const LATER: &str = "named later";
+    let mut head = Facts {
+        run: facts.run.clone(),
+        mode: facts.mode,
+        events: facts.events.clone(),
+        total: facts.total.clone(),
+        ..Facts::default()
+    };
+    for name in [&mut head.run.project, &mut head.run.benchmark] {
+        if name.is_empty() {
+            LATER.clone_into(name);
+        }
+    }
+    let read = Facts::read(head.write().as_bytes(), limits);
+    let mut read = read.map_err(|error| Error::Message(error.reason.to_string()))?;
+    for (name, was) in [
+        (&mut read.run.project, &facts.run.project),
+        (&mut read.run.benchmark, &facts.run.benchmark),
+    ] {
+        if was.is_empty() {
+            name.clear();
+        }
+    }
+    Ok(Facts { run: read.run, events: read.events, ..facts })
 }
 
 /// The first bytes, unpacked.

@@ -7,7 +7,7 @@ use lwp_store::object_store::path::Path;
 use lwp_store::{COUNTS, Kind, Store};
 
 use crate::error::Result;
-use crate::expire::{Expired, remove_recordings};
+use crate::expire::{Change, Expired, remove_recordings};
 use crate::session::{Budget, Session};
 use crate::views::{quoted, table_name};
 
@@ -116,11 +116,24 @@ async fn rows(session: &Session, checked: &mut Checked) -> Result<()> {
         }
     }
     faults.extend(sums(session).await?);
+    faults.extend(twice(session, &names).await?);
     for (key, fault) in faults {
         checked.broken.insert(key);
         checked.faults.push(fault);
     }
     Ok(())
+}
+
+/// Recordings that are there, and in a roll-up as well.
+async fn twice(session: &Session, names: &BTreeMap<i64, &String>) -> Result<Vec<(i64, String)>> {
+    let sql = "select distinct recording from recordings \
+               where recording in (select unnest(keys) from rollups)";
+    let found = session.ask(sql).await?.longs("recording");
+    let fault = |key: i64| {
+        let id = names.get(&key).map_or("", |id| id.as_str());
+        (key, format!("recording {id} is there, and in a roll-up as well"))
+    };
+    Ok(found.into_iter().flatten().map(fault).collect())
 }
 
 /// Exact recordings whose functions do not add up to their totals.
@@ -155,8 +168,7 @@ async fn sums(session: &Session) -> Result<Vec<(i64, String)>> {
 pub async fn repair(store: &Store, budget: Budget) -> Result<(Expired, Vec<String>)> {
     let (mut all, mut faults) = (Expired::default(), Vec::new());
     let mut lost: BTreeSet<(Kind, String)> = BTreeSet::new();
-    let every = Kind::ALL.iter().map(|(kind, _)| *kind).filter(|kind| *kind != Kind::Note);
-    let every: Vec<Kind> = every.collect();
+    let every: Vec<Kind> = [Kind::Recording].into_iter().chain(Kind::COUNTED).collect();
     // Damaged files first, then recordings; what is found then has come in between.
     for _ in 0..4 {
         let session = Session::new(store, budget).await?;
@@ -171,7 +183,8 @@ pub async fn repair(store: &Store, budget: Budget) -> Result<(Expired, Vec<Strin
             break;
         }
         let kinds = if found.damaged.is_empty() { every.as_slice() } else { &[] };
-        let done = remove_recordings(store, &session, kinds, &found.broken, &found.damaged).await?;
+        let more = Change { broken: found.damaged, ..Change::default() };
+        let done = remove_recordings(store, &session, kinds, &found.broken, more).await?;
         all.rows += done.rows;
         all.files += done.files;
         faults.extend(found.faults);

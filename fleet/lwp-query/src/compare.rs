@@ -101,8 +101,11 @@ pub struct Pair {
     pub before: Side,
     /// The latest recording of the other.
     pub after: Side,
-    /// Functions that changed, most first. Empty where everything is equal.
+    /// Functions that changed, most first. Empty where everything is equal, and where the functions
+    /// of a side have expired.
     pub functions: Vec<Change>,
+    /// True if the functions of a side have expired.
+    pub expired: bool,
     /// Modules that are other builds.
     pub rebuilt: Vec<String>,
     /// The notes about the commit of the other side: the change is expected.
@@ -137,7 +140,9 @@ impl Pair {
             .iter()
             .filter(|module| module.starts_with("libc.") || module.starts_with("ld-"));
         let libc = libc.map(|module| format!("{module} is another build"));
-        all.into_iter().flatten().chain(libc).collect()
+        let expired = "functions of one of the two have expired: only totals are compared";
+        let expired = self.expired.then(|| expired.to_owned());
+        all.into_iter().flatten().chain(libc).chain(expired).collect()
     }
 }
 
@@ -185,7 +190,9 @@ pub async fn compare(
             let of =
                 |side: &Side| Filter::default().and(&format!("recording = {}", side.recording));
             let (old, new) = (of(&pair.before), of(&pair.after));
-            pair.functions = changes_between(session, &measure, &old, &new).await?;
+            let changes = changes_between(session, &measure, &old, &new).await?;
+            pair.expired = changes.is_none();
+            pair.functions = changes.unwrap_or_default();
             pair.rebuilt = rebuilt(session, &old, &new).await?;
         }
         out.pairs.push(pair);
@@ -248,7 +255,9 @@ fn sides(rows: &Rows) -> Vec<Side> {
     (0..rows.len()).map(side).collect()
 }
 
-/// The functions whose values two filters have different, those that changed most first.
+/// The functions whose values two filters have different, those that changed most first. `None` if
+/// one of them has no functions: they
+/// have expired.
 ///
 /// # Errors
 ///
@@ -258,7 +267,7 @@ pub async fn changes_between(
     measure: &Measure,
     before: &Filter,
     after: &Filter,
-) -> Result<Vec<Change>> {
+) -> Result<Option<Vec<Change>>> {
     let of = |filter: &Filter| {
         format!(
             "select module, function, sum({}) as v from functions where {} and {} group by module, function",
@@ -285,7 +294,22 @@ pub async fn changes_between(
         before: old[row].unwrap_or(0),
         after: new[row].unwrap_or(0),
     };
-    Ok((0..rows.len()).map(change).collect())
+    let changes: Vec<Change> = (0..rows.len()).map(change).collect();
+    // Everything is new or gone: or nobody can tell any more.
+    for (side, is_nothing) in [
+        (before, changes.iter().all(|change| change.before == 0)),
+        (after, changes.iter().all(|change| change.after == 0)),
+    ] {
+        if is_nothing && !changes.is_empty() && !has_functions(session, side).await? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(changes))
+}
+
+async fn has_functions(session: &Session, filter: &Filter) -> Result<bool> {
+    let sql = format!("select 1 from functions where {} limit 1", filter.sql());
+    Ok(!session.ask(&sql).await?.is_empty())
 }
 
 async fn rebuilt(session: &Session, before: &Filter, after: &Filter) -> Result<Vec<String>> {

@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 
 use datafusion::prelude::col;
 use lwp_store::object_store::path::Path;
-use lwp_store::{DataFile, Kind, Rule, Store};
+use lwp_store::{DataFile, Kind, Rule, Store, Written};
 
 use crate::compact;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::rollup::roll_up;
 use crate::session::{Budget, Session};
+
+/// Attempts, where somebody else rewrites the same files.
+const ATTEMPTS: u32 = 10;
 
 /// The rows that were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +24,9 @@ pub struct Expired {
     pub files: usize,
 }
 
-/// Removes what the store's rules say, each rule in one commit. Totals of recordings stay unless a rule names recordings.
+/// Removes what the store's rules say, each rule in one commit. Totals of recordings stay unless a
+/// rule names recordings and does not
+/// roll them up.
 ///
 /// # Errors
 ///
@@ -28,57 +34,75 @@ pub struct Expired {
 pub async fn expire(store: &Store, budget: Budget) -> Result<Expired> {
     let mut all = Expired::default();
     for rule in store.retention().await?.retention {
-        let session = Session::new(store, budget).await?;
-        let kinds = rule.of_kinds()?;
-        let condition = condition(&rule)?;
-        let done = remove(store, &session, &kinds, &condition).await?;
+        let mut attempt = 0;
+        let done = loop {
+            match follow(store, &rule, budget).await {
+                Err(Error::Store(lwp_store::Error::Gone(_))) if attempt < ATTEMPTS => attempt += 1,
+                done => break done?,
+            }
+        };
         all.rows += done.rows;
         all.files += done.files;
     }
     Ok(all)
 }
 
-fn condition(rule: &Rule) -> Result<String> {
+/// Follows a rule in the latest version.
+async fn follow(store: &Store, rule: &Rule, budget: Budget) -> Result<Expired> {
+    let session = Session::new(store, budget).await?;
+    let kinds = rule.of_kinds()?;
+    let (table, condition) = going(rule, &kinds)?;
+    let sql = format!("select distinct recording from {table} where {condition}");
+    let going = session.ask(&sql).await?.longs("recording").into_iter().flatten().collect();
+    let new = match rule.roll_up {
+        true => roll_up(&session, &condition).await?,
+        false => Vec::new(),
+    };
+    remove_recordings(store, &session, &kinds, &going, Change::adding(new)).await
+}
+
+/// The table of recordings or roll-ups that a rule is about, and the condition for those that go.
+fn going(rule: &Rule, kinds: &[Kind]) -> Result<(&'static str, String)> {
     let filter = Filter::parse(&rule.filter)?;
-    let old = Filter::parse(&[format!("until={}d", rule.days)])?;
-    Ok(format!(
-        "recording in (select recording from recordings where {} and {})",
-        old.sql(),
-        filter.sql()
-    ))
+    let old = Filter::parse(&[format!("until={}d", rule.days)])?.sql();
+    Ok(match kinds.contains(&Kind::Rollup) {
+        true => ("rollups", format!("{old} and {}", filter.of_rollups())),
+        false => ("recordings", format!("{old} and {}", filter.sql())),
+    })
 }
 
-/// Removes the rows of some kinds that meet a condition, in one commit.
+/// Files of a commit that removes rows.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// Files that go as a whole.
+    pub broken: Vec<Path>,
+    /// Files that come, and their days.
+    pub new: Vec<(String, Written)>,
+}
+
+impl Change {
+    fn adding(new: Vec<(String, Written)>) -> Self {
+        Self { new, ..Self::default() }
+    }
+}
+
+/// Removes the rows of some recordings, and does `more`, in one commit.
 ///
 /// # Errors
 ///
-/// If a file is damaged, the storage fails, or somebody has rewritten one of the files meanwhile: then nothing was removed.
-pub(crate) async fn remove(
-    store: &Store,
-    session: &Session,
-    kinds: &[Kind],
-    condition: &str,
-) -> Result<Expired> {
-    let sql = format!("select distinct recording from recordings where {condition}");
-    let going: BTreeSet<i64> =
-        session.ask(&sql).await?.longs("recording").into_iter().flatten().collect();
-    remove_recordings(store, session, kinds, &going, &[]).await
-}
-
-/// Removes the rows of some recordings, and whole files, in one commit.
-///
-/// # Errors
-///
-/// As [`remove`].
+/// If a file is damaged, the storage fails, or somebody has rewritten one of the files meanwhile:
+/// then nothing was removed.
 pub(crate) async fn remove_recordings(
     store: &Store,
     session: &Session,
     kinds: &[Kind],
     going: &BTreeSet<i64>,
-    broken: &[Path],
+    more: Change,
 ) -> Result<Expired> {
+    let broken = more.broken;
     let mut done = Expired { rows: 0, files: broken.len() };
-    let (mut old, mut new) = (broken.to_vec(), Vec::new());
+    let mut new: Vec<_> = more.new.into_iter().map(|(date, file)| (date, file, 0)).collect();
+    let mut old = broken.clone();
     let files = session.snapshot().files().iter();
     for file in files.filter(|file| kinds.contains(&file.kind) && !broken.contains(&file.path)) {
         if !may_have(file, going) {

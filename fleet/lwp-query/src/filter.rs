@@ -9,9 +9,17 @@ use crate::views::quoted;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     terms: Vec<String>,
-    /// Conditions of SQL that every table of rows can be asked by.
-    conditions: Vec<String>,
+    conditions: Vec<Condition>,
     sampled: bool,
+}
+
+/// A condition of SQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Condition {
+    /// Of columns that every table of rows has.
+    Row(String),
+    /// Of columns that recordings and roll-ups have.
+    Recording(String),
 }
 
 /// Keys that are columns of every table.
@@ -37,7 +45,7 @@ impl Filter {
     /// This filter and some conditions of SQL.
     pub fn and(&self, condition: &str) -> Self {
         let mut more = self.clone();
-        more.conditions.push(condition.to_owned());
+        more.conditions.push(Condition::Row(condition.to_owned()));
         more
     }
 
@@ -49,6 +57,7 @@ impl Filter {
             ))
         };
         let (key, value) = term.split_once('=').ok_or_else(wrong)?;
+        use Condition::{Recording, Row};
         let condition = match key {
             "mode" => {
                 self.sampled = match value {
@@ -60,23 +69,21 @@ impl Filter {
                         )));
                     }
                 };
-                of_recordings(&format!("mode = {}", quoted(value)))
+                Recording(format!("mode = {}", quoted(value)))
             }
-            "commit" => any(value, |value| like("\"commit\"", &format!("{value}*"))),
-            "id" => of_recordings(&any(value, |value| like("id", &format!("{value}*")))),
-            "since" => format!("started >= {}", moment(value)?),
-            "until" => format!("started < {}", moment(value)?),
+            "commit" => Row(any(value, |value| like("\"commit\"", &format!("{value}*")))),
+            "id" => Recording(any(value, |value| like("id", &format!("{value}*")))),
+            "since" => Row(format!("started >= {}", moment(value)?)),
+            "until" => Row(format!("started < {}", moment(value)?)),
             "deterministic" | "complete" if matches!(value, "true" | "false") => {
-                of_recordings(&format!("{key} = {value}"))
+                Recording(format!("{key} = {value}"))
             }
-            key if COLUMNS.contains(&key) => any(value, |value| like(key, value)),
-            key if OF_RECORDINGS.contains(&key) => {
-                of_recordings(&any(value, |value| like(key, value)))
-            }
+            key if COLUMNS.contains(&key) => Row(any(value, |value| like(key, value))),
+            key if OF_RECORDINGS.contains(&key) => Recording(any(value, |value| like(key, value))),
             key => match key.strip_prefix("label.") {
                 Some(label) if !label.is_empty() => {
                     let column = format!("labels[{}]", quoted(label));
-                    of_recordings(&any(value, |value| like(&column, value)))
+                    Recording(any(value, |value| like(&column, value)))
                 }
                 _ => return Err(wrong()),
             },
@@ -86,11 +93,24 @@ impl Filter {
         Ok(())
     }
 
-    /// The condition, for `where`.
+    /// The condition, for `where` of any table of rows that belong to recordings.
     pub fn sql(&self) -> String {
+        self.all(of_recordings)
+    }
+
+    /// The same for the table of roll-ups, whose recordings are no more.
+    pub fn of_rollups(&self) -> String {
+        self.all(str::to_owned)
+    }
+
+    fn all(&self, of_recording: impl Fn(&str) -> String) -> String {
+        let one = |condition: &Condition| match condition {
+            Condition::Row(sql) => sql.clone(),
+            Condition::Recording(sql) => of_recording(sql),
+        };
         match self.conditions.is_empty() {
             true => "true".to_owned(),
-            false => self.conditions.join(" and "),
+            false => self.conditions.iter().map(one).collect::<Vec<_>>().join(" and "),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::filter::{Filter, like};
 use crate::measure::Measure;
 use crate::session::Session;
 use crate::step::{Step, steps_in};
+use crate::totals::totals;
 
 /// A value of one commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,26 +57,13 @@ pub struct Asked<'a> {
 /// If the store cannot be read, or no recording that the filter chooses has the event.
 pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> Result<Vec<Series>> {
     let measure = Measure::new(asked.event, filter);
-    let (value, condition) = (measure.value(), measure.condition());
-    let chosen = filter.sql();
-    // A recording whose functions have expired has no value; one that never called the function has 0.
-    let values = match asked.function {
-        None => format!(
-            "select recording, {value} as v from {} where {condition} and {chosen}",
-            measure.totals()
-        ),
-        Some(name) => format!(
-            "select recording, sum(case when {} then {value} else 0 end) as v from functions \
-             where {condition} and {chosen} group by recording",
-            like("function", name)
-        ),
+    let counted = match asked.function {
+        None => totals(&measure, filter),
+        Some(name) => of_functions(&measure, filter, name),
     };
     let sql = format!(
-        "with picked as (select recording, project, benchmark, deterministic, \
-         coalesce(\"commit\", id) as point, started from recordings where {chosen}), \
-         counted as ({values}) \
-         select project, benchmark, deterministic, point, cast(min(started) as bigint) as at, \
-         min(v) as v, count(*) as runs from picked join counted on picked.recording = counted.recording \
+        "select project, benchmark, deterministic, point, cast(min(started) as bigint) as at, \
+         min(v) as v, sum(runs) as runs from ({counted}) \
          group by project, benchmark, deterministic, point \
          order by project, benchmark, deterministic, at, point"
     );
@@ -114,6 +102,21 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
         series.steps = steps_in(&values, measure.is_exact() && series.deterministic);
     }
     Ok(all)
+}
+
+/// The values of functions by recording. A recording whose functions have expired has none; one
+/// that never called the function has 0.
+fn of_functions(measure: &Measure, filter: &Filter, name: &str) -> String {
+    let (value, condition, chosen) = (measure.value(), measure.condition(), filter.sql());
+    format!(
+        "select project, benchmark, deterministic, point, started, v, 1 as runs from \
+         (select recording, project, benchmark, deterministic, coalesce(\"commit\", id) as point, \
+         started from recordings where {chosen}) picked \
+         join (select recording, sum(case when {} then {value} else 0 end) as v from functions \
+         where {condition} and {chosen} group by recording) counted \
+         on picked.recording = counted.recording",
+        like("function", name)
+    )
 }
 
 /// Puts points into the order of their commits, where all of them are known.

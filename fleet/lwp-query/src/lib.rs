@@ -18,10 +18,12 @@ mod output;
 mod place;
 mod remote;
 pub mod report;
+mod rollup;
 mod session;
 mod step;
 pub mod steps;
 mod table;
+mod totals;
 pub mod views;
 
 pub use error::{Error, Result};

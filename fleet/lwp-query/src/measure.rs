@@ -36,8 +36,17 @@ impl Measure {
         }
     }
 
-    /// The table of totals that has it.
-    pub fn totals(&self) -> &'static str {
-        if self.is_exact() { "recordings" } else { "totals" }
+    /// The condition for roll-ups that have it.
+    pub fn of_rollups(&self) -> String {
+        let exact = "mode = 'exact' and \"interval\" is null";
+        let event = quoted(&self.event);
+        match self.is_exact() {
+            true => format!("event = {event} and {exact}"),
+            // What has a column of its own is no estimate.
+            false if count_column(&self.event).is_some() => {
+                format!("event = {event} and not ({exact})")
+            }
+            false => format!("event = {event}"),
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::measure::Measure;
 use crate::session::{Rows, Session};
+use crate::totals::totals;
 
 /// The subject of a report's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,10 +35,12 @@ impl By {
         ("commit", Self::Commit),
     ];
 
-    fn table(self) -> &'static str {
+    /// The table that tells the subjects apart; `None` where totals do.
+    fn table(self) -> Option<&'static str> {
         match self {
-            Self::Line => "lines",
-            _ => "functions",
+            Self::Line => Some("lines"),
+            Self::Function | Self::Module => Some("functions"),
+            Self::Benchmark | Self::Host | Self::Commit => None,
         }
     }
 
@@ -66,27 +69,34 @@ pub async fn report(
     limit: usize,
 ) -> Result<Rows> {
     let measure = Measure::new(event, filter);
-    let (value, condition, columns) = (measure.value(), measure.condition(), by.columns());
+    let columns = by.columns();
     let name = event.replace('"', "");
     let entered = match by {
         By::Function if measure.is_exact() => ", sum(entered) as entered",
         _ => "",
     };
+    let (picked, recordings) = match by.table() {
+        Some(table) => (rows_of(table, &measure, filter), "count(distinct recording)"),
+        None => (totals(&measure, filter), "sum(runs)"),
+    };
     let sql = format!(
-        "with picked as (select * from {table} where {condition} and {filter}), \
-         whole as (select sum({value}) as total from picked) \
-         select round(100.0 * sum({value}) / max(whole.total), 2) as percent, \
-         sum({value}) as \"{name}\"{entered}, count(distinct recording) as recordings, {columns} \
-         from picked cross join whole group by {columns} having sum({value}) > 0 \
-         order by 2 desc, {columns} limit {limit}",
-        table = by.table(),
-        filter = filter.sql(),
+        "with picked as ({picked}), all_of_it as (select sum(whole) as total from picked) \
+         select round(100.0 * sum(whole) / max(all_of_it.total), 2) as percent, \
+         sum(whole) as \"{name}\"{entered}, {recordings} as recordings, {columns} \
+         from picked cross join all_of_it group by {columns} having sum(whole) > 0 \
+         order by 2 desc, {columns} limit {limit}"
     );
     let rows = session.ask(&sql).await?;
     if rows.is_empty() {
         return Err(nothing(session, filter, event).await?);
     }
     Ok(rows)
+}
+
+/// The question for the rows of a table that a filter chooses, their values as `whole`.
+fn rows_of(table: &str, measure: &Measure, filter: &Filter) -> String {
+    let (value, condition) = (measure.value(), measure.condition());
+    format!("select *, {value} as whole from {table} where {condition} and {}", filter.sql())
 }
 
 /// The reason why a question has no answer.

@@ -26,7 +26,7 @@ pub struct Found {
     pub step: Step,
     /// The notes about the commit: the step is expected.
     pub note: String,
-    /// The functions that changed most.
+    /// The functions that changed most; none where those of a side have expired.
     pub functions: Vec<Change>,
 }
 
@@ -61,8 +61,9 @@ pub async fn steps(
                     series.deterministic,
                 ))
             };
-            let mut changed =
-                changes_between(session, &measure, &of(&before.commit), &of(&after.commit)).await?;
+            let (old, new) = (of(&before.commit), of(&after.commit));
+            let changed = changes_between(session, &measure, &old, &new).await?;
+            let mut changed = changed.unwrap_or_default();
             changed.truncate(functions);
             all.push(Found {
                 project: series.project.clone(),

@@ -16,6 +16,7 @@ pub fn table_name(kind: Kind) -> &'static str {
         Kind::Stack => "stacks",
         Kind::Module => "modules",
         Kind::Note => "notes",
+        Kind::Rollup => "rollups",
     }
 }
 
@@ -51,7 +52,20 @@ pub fn views() -> Vec<(&'static str, String)> {
         let all: Vec<String> = COUNTS.into_iter().map(of_column).chain([long]).collect();
         (name, format!("create view {name} as\n{}", all.join("\nunion all\n")))
     };
-    VIEWS.map(view).into()
+    let mut all = Vec::from(VIEWS.map(view));
+    all.push(("series", series()));
+    all
+}
+
+/// The view of totals, those of recordings that have expired among them.
+fn series() -> String {
+    const COLUMNS: &str =
+        "started, project, benchmark, branch, \"commit\", host, event, \"interval\"";
+    format!(
+        "create view series as\nselect {COLUMNS}, cast(1 as bigint) as runs, \"value\" as least, \
+         \"value\" as greatest, \"value\", \"date\" from recording_values\nunion all\n\
+         select {COLUMNS}, runs, least, greatest, \"value\", \"date\" from rollups"
+    )
 }
 
 /// An engine that can read the files.

@@ -5,56 +5,22 @@ use std::time::Instant;
 
 use arrow::ipc::writer::StreamWriter;
 use axum::Json;
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use lwp_query::compare::{Selector, compare};
 use lwp_query::history::{Asked, history};
 use lwp_query::steps::steps;
-use lwp_query::{Filter, Format, Rows, json, render};
+use lwp_query::{Format, Rows, json, render};
 use lwp_store::Note;
 use serde::Deserialize;
 
-use crate::access::allow;
+use crate::asking::{Asking, Author, Reader};
 use crate::metrics::took;
 use crate::refusal::Refusal;
 use crate::site::Site;
-use crate::tokens::Scope;
 
 type Answer = Result<Response, Refusal>;
-
-/// The words of an address.
-#[derive(Clone, Debug, Default)]
-pub struct Words(Vec<(String, String)>);
-
-impl Words {
-    pub fn new(query: Option<String>) -> Self {
-        let query = query.unwrap_or_default();
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
-    /// The value of a word, empty where there is none.
-    pub fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
-    }
-
-    /// The value of a word, or another one where there is none.
-    pub fn or<'a>(&'a self, name: &str, otherwise: &'a str) -> &'a str {
-        Some(self.get(name)).filter(|value| !value.is_empty()).unwrap_or(otherwise)
-    }
-
-    /// The event that is asked for.
-    pub fn event(&self) -> &str {
-        self.or("e", "instructions")
-    }
-
-    /// The filter: the terms of all words `filter`.
-    pub fn filter(&self) -> Result<Filter, Refusal> {
-        let all = self.0.iter().filter(|(name, _)| name == "filter");
-        let terms: Vec<&str> = all.flat_map(|(_, value)| value.split_whitespace()).collect();
-        Ok(Filter::parse(&terms)?)
-    }
-}
 
 fn wants(headers: &HeaderMap, kind: &str) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
@@ -81,14 +47,8 @@ fn rows(headers: &HeaderMap, rows: &Rows) -> Answer {
 }
 
 /// The recordings that a filter chooses, the latest first.
-pub async fn recordings(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Answer {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
+pub async fn recordings(asking: Asking, headers: HeaderMap) -> Answer {
+    let (words, session) = (&asking.words, &asking.session);
     let limit =
         words.or("n", "100").parse::<u32>().map_err(|_| Refusal::wrong("n is no number"))?;
     let sql = format!(
@@ -100,54 +60,40 @@ pub async fn recordings(
 }
 
 /// Histories.
-pub async fn histories(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Answer {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
+pub async fn histories(asking: Asking) -> Answer {
+    let (words, session) = (&asking.words, &asking.session);
     let function = Some(words.get("f")).filter(|name| !name.is_empty());
     let asked = Asked { event: words.event(), function, order: &[] };
-    let all = history(&session, &words.filter()?, &asked).await?;
+    let all = history(session, &words.filter()?, &asked).await?;
     Ok(Json(json::histories(&all)).into_response())
 }
 
 /// A comparison.
-pub async fn comparison(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Answer {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
+pub async fn comparison(asking: Asking) -> Answer {
+    let (words, session) = (&asking.words, &asking.session);
     let (before, after) = (Selector::parse(words.get("a"))?, Selector::parse(words.get("b"))?);
     let filter = words.filter()?;
-    let compared = compare(&session, (&before, &after), &filter, words.event()).await?;
+    let compared = compare(session, (&before, &after), &filter, words.event()).await?;
     Ok(Json(json::comparison(&compared, (&before.text, &after.text))).into_response())
 }
 
 /// Steps.
-pub async fn all_steps(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Answer {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
-    let found = steps(&session, &words.filter()?, words.event(), &[], 5).await?;
+pub async fn all_steps(asking: Asking) -> Answer {
+    let (words, session) = (&asking.words, &asking.session);
+    let found = steps(session, &words.filter()?, words.event(), &[], 5).await?;
     Ok(Json(json::steps(&found)).into_response())
 }
 
 /// A question in SQL, which is the body.
-pub async fn sql(State(site): State<Arc<Site>>, headers: HeaderMap, question: String) -> Answer {
-    allow(&site, &headers, Scope::Read).await?;
-    let (_place, session) = site.asking().await?;
+pub async fn sql(
+    reader: Reader,
+    State(site): State<Arc<Site>>,
+    headers: HeaderMap,
+    question: String,
+) -> Answer {
+    let asking = reader.asking().await?;
     let begun = Instant::now();
-    let answer = session.ask(&question).await;
+    let answer = asking.session.ask(&question).await;
     took(&site.metrics.question_micros, begun.elapsed());
     rows(&headers, &answer?)
 }
@@ -168,28 +114,27 @@ pub struct Noted {
 
 /// Adds a note.
 pub async fn note(
+    author: Author,
     State(site): State<Arc<Site>>,
-    headers: HeaderMap,
     Json(sent): Json<Noted>,
 ) -> Answer {
-    add_note(&site, &headers, sent).await?;
+    add_note(&site, author, sent).await?;
     Ok(axum::http::StatusCode::CREATED.into_response())
 }
 
 /// Adds a note that a form of a page sends, and shows the page again.
 pub async fn note_form(
+    author: Author,
     State(site): State<Arc<Site>>,
-    headers: HeaderMap,
     axum::Form(sent): axum::Form<Noted>,
 ) -> Answer {
     let (project, benchmark) = (sent.project.clone(), sent.benchmark.clone());
-    add_note(&site, &headers, sent).await?;
+    add_note(&site, author, sent).await?;
     let address = crate::pages::links::history(&project, &benchmark, "");
     Ok(axum::response::Redirect::to(&address).into_response())
 }
 
-async fn add_note(site: &Arc<Site>, headers: &HeaderMap, sent: Noted) -> Result<(), Refusal> {
-    let token = allow(site, headers, Scope::Write).await?;
+async fn add_note(site: &Arc<Site>, Author(token): Author, sent: Noted) -> Result<(), Refusal> {
     if !token.may_write_to(&sent.project) {
         let why = "the token is not good for this project";
         return Err(Refusal::new(axum::http::StatusCode::FORBIDDEN, why));

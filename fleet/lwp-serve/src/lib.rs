@@ -7,6 +7,7 @@
 
 mod access;
 mod api;
+mod asking;
 mod ingest;
 mod metrics;
 mod pages;

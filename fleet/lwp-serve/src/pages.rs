@@ -18,7 +18,7 @@ use lwp_store::COUNTS;
 use lwp_terminal::escape::printable;
 use maud::{Markup, html};
 
-use crate::api::Words;
+use crate::asking::Words;
 use crate::refusal::Refusal;
 
 /// A page, or the reason why there is none.

@@ -1,19 +1,20 @@
 //! Addresses and who answers them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use crate::access::{COOKIE, allow};
+use crate::access::COOKIE;
+use crate::asking::Reader;
 use crate::refusal::Refusal;
 use crate::site::Site;
-use crate::tokens::Scope;
 use crate::{api, ingest, pages, subjects};
 
 /// Bytes of a question or a form.
@@ -21,9 +22,11 @@ const SMALL: usize = 1 << 20;
 
 /// The routes of everything.
 pub fn router(site: Arc<Site>) -> Router {
-    Router::new()
+    // What takes recordings reads them in its own time.
+    let taking = Router::new()
         .route("/v1/recordings", get(api::recordings).post(ingest::recordings))
-        .route("/v1development/profiles", post(ingest::profiles))
+        .route("/v1development/profiles", post(ingest::profiles));
+    let small = Router::new()
         .route("/v1/history", get(api::histories))
         .route("/v1/compare", get(api::comparison))
         .route("/v1/steps", get(api::all_steps))
@@ -43,10 +46,30 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/enter/{secret}", get(enter))
         .route("/of/{base}/{set}/{file}", get(subjects::show))
         .route("/{file}", get(pages::file))
+        .layer(middleware::from_fn_with_state(Arc::clone(&site), whole));
+    taking
+        .merge(small)
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is no such page"))
         .layer(DefaultBodyLimit::max(SMALL))
         .layer(middleware::from_fn_with_state(Arc::clone(&site), guard))
         .with_state(site)
+}
+
+/// Waits for a small request's body, but not for ever: whoever sends a byte a second holds a
+/// connection.
+async fn whole(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    let seconds = Duration::from_secs(site.limits.body_seconds);
+    let bytes = tokio::time::timeout(seconds, axum::body::to_bytes(body, SMALL)).await;
+    let refusal = match bytes {
+        Ok(Ok(bytes)) => return next.run(Request::from_parts(head, bytes.into())).await,
+        Ok(Err(error)) if error.to_string().contains("length limit") => {
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {SMALL} bytes"))
+        }
+        Ok(Err(_)) => Refusal::wrong("the request was cut off on its way"),
+        Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"),
+    };
+    refusal.into_response()
 }
 
 /// Says with every answer what browsers may do with it, and sends browsers without a token where they can show one.
@@ -68,8 +91,7 @@ async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
     response
 }
 
-async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    allow(&site, &headers, Scope::Read).await?;
+async fn metrics(_: Reader, State(site): State<Arc<Site>>) -> Result<Response, Refusal> {
     let spooled = site.spool.as_ref().map_or(0, |spool| spool.files().len());
     let text = site.metrics.text(site.writer.waiting(), spooled);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())

@@ -142,7 +142,7 @@ impl Server {
         let writer = Arc::new(writer);
         let draining = spool.clone().map(|spool| {
             let writer = Arc::clone(&writer);
-            tokio::spawn(async move { spool.drain(&writer).await })
+            tokio::spawn(spool.drain(writer))
         });
         let site = Site::new(store, writer, metrics, settings.limits, (spool, (tokens, token)));
         let router = routes::router(Arc::new(site));

@@ -3,17 +3,45 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lwp_facts::{Facts, Limits};
+use tokio::task::JoinSet;
 
 use crate::refusal::Refusal;
 use crate::writer::Writer;
 
 /// Recordings that it holds, at most.
 const MOST: usize = 10_000;
+/// Recordings that are brought at once, at most.
+const TOGETHER: usize = 32;
+/// Bytes of recordings that are brought at once, about: they are in memory.
+const TOGETHER_BYTES: u64 = 64 << 20;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// Files in groups that are brought at once.
+fn together(files: Vec<PathBuf>) -> Vec<Vec<PathBuf>> {
+    let mut groups: Vec<Vec<PathBuf>> = Vec::new();
+    let mut bytes = 0_u64;
+    for file in files {
+        let size = fs::metadata(&file).map_or(0, |about| about.len());
+        match groups.last_mut() {
+            Some(group)
+                if group.len() < TOGETHER && bytes.saturating_add(size) < TOGETHER_BYTES =>
+            {
+                bytes += size;
+                group.push(file);
+            }
+            _ => {
+                bytes = size;
+                groups.push(vec![file]);
+            }
+        }
+    }
+    groups
+}
 
 /// A directory of recordings.
 #[derive(Clone, Debug)]
@@ -56,11 +84,17 @@ impl Spool {
         File::open(&self.0)?.sync_all()
     }
 
-    /// Brings recordings to the store, again and again, for ever.
-    pub async fn drain(&self, writer: &Writer) {
+    /// Brings recordings to the store, again and again, for ever; some at once, so that they share
+    /// commits.
+    pub async fn drain(self, writer: Arc<Writer>) {
         loop {
-            for file in self.files() {
-                if !self.bring(&file, writer).await {
+            for files in together(self.files()) {
+                let mut bringing = JoinSet::new();
+                for file in files {
+                    let (spool, writer) = (self.clone(), Arc::clone(&writer));
+                    bringing.spawn(async move { spool.bring(&file, &writer).await });
+                }
+                if !bringing.join_all().await.into_iter().all(|taken| taken) {
                     break;
                 }
             }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use arrow::array::AsArray;
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::Int64Type;
 use async_trait::async_trait;
 use deltalake_core::kernel::Action;
 use lwp_facts::{Facts, Id};
@@ -71,15 +72,16 @@ impl<'a> Adding<'a> {
 
     /// Finds the recordings that a version has. The day of a recording is part of its id.
     async fn find(&mut self, store: &Store, snapshot: &Snapshot) -> Result<()> {
-        for file in snapshot.files_of(Kind::Recording) {
+        for file in snapshot.files_of(Kind::Recording).chain(snapshot.files_of(Kind::Rollup)) {
             if !self.days.contains(&file.date) || !self.seen.insert(file.path.clone()) {
                 continue;
             }
-            for id in ids(store, snapshot, file).await? {
-                if self.all.iter().any(|(_, known)| *known == id) {
-                    self.found.insert(id);
-                }
-            }
+            let there = match file.kind {
+                Kind::Rollup => There::Keys(keys(store, snapshot, file).await?),
+                _ => There::Ids(ids(store, snapshot, file).await?),
+            };
+            let known = self.all.iter().map(|(_, id)| *id).filter(|id| there.has(*id));
+            self.found.extend(known);
         }
         Ok(())
     }
@@ -131,20 +133,58 @@ impl Plan for Adding<'_> {
     }
 }
 
-/// The ids of the recordings in a file.
-async fn ids(store: &Store, snapshot: &Snapshot, file: &DataFile) -> Result<Vec<Id>> {
-    let name = file.path.filename().unwrap_or("");
-    if let Some(id) = name.strip_prefix("r-").and_then(|rest| Id::parse(rest.split('-').next()?)) {
-        return Ok(vec![id]);
-    }
-    let bytes = store.checked(snapshot).get(&file.path).await?.bytes().await?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
-    let mask = ProjectionMask::columns(builder.parquet_schema(), ["id"]);
-    let mut ids = Vec::new();
-    for batch in builder.with_projection(mask).build()? {
-        if let Some(column) = batch?.column_by_name("id") {
-            ids.extend(column.as_string::<i32>().iter().flatten().filter_map(Id::parse));
+/// Recordings that a file has.
+enum There {
+    Ids(HashSet<Id>),
+    /// Of a roll-up, which keeps their keys.
+    Keys(HashSet<i64>),
+}
+
+impl There {
+    fn has(&self, id: Id) -> bool {
+        match self {
+            Self::Ids(ids) => ids.contains(&id),
+            Self::Keys(keys) => keys.contains(&id.key()),
         }
     }
-    Ok(ids)
+}
+
+/// The keys of the recordings whose totals a file has.
+async fn keys(store: &Store, snapshot: &Snapshot, file: &DataFile) -> Result<HashSet<i64>> {
+    let mut keys = HashSet::new();
+    for batch in column(store, snapshot, file, "keys").await? {
+        let lists = batch.as_list_opt::<i32>().into_iter().flat_map(|lists| lists.iter().flatten());
+        for list in lists {
+            keys.extend(list.as_primitive::<Int64Type>().iter().flatten());
+        }
+    }
+    Ok(keys)
+}
+
+/// The ids of the recordings in a file.
+async fn ids(store: &Store, snapshot: &Snapshot, file: &DataFile) -> Result<HashSet<Id>> {
+    let name = file.path.filename().unwrap_or("");
+    if let Some(id) = name.strip_prefix("r-").and_then(|rest| Id::parse(rest.split('-').next()?)) {
+        return Ok(HashSet::from([id]));
+    }
+    let all = column(store, snapshot, file, "id").await?;
+    let texts = all.iter().flat_map(|column| column.as_string::<i32>().iter().flatten());
+    Ok(texts.filter_map(Id::parse).collect())
+}
+
+/// A column of a file.
+async fn column(
+    store: &Store,
+    snapshot: &Snapshot,
+    file: &DataFile,
+    name: &str,
+) -> Result<Vec<ArrayRef>> {
+    let bytes = store.checked(snapshot).get(&file.path).await?.bytes().await?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+    let mask = ProjectionMask::columns(builder.parquet_schema(), [name]);
+    let mut columns = Vec::new();
+    for batch in builder.with_projection(mask).build()? {
+        columns.extend(batch?.column_by_name(name).cloned());
+    }
+    Ok(columns)
 }

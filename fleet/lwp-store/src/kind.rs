@@ -19,11 +19,13 @@ pub enum Kind {
     Module,
     /// A remark about a commit.
     Note,
+    /// The totals of recordings that have expired, in one event.
+    Rollup,
 }
 
 impl Kind {
     /// Every kind and its word, recordings first.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::Recording, "recording"),
         (Self::Total, "total"),
         (Self::Function, "function"),
@@ -32,6 +34,7 @@ impl Kind {
         (Self::Stack, "stack"),
         (Self::Module, "module"),
         (Self::Note, "note"),
+        (Self::Rollup, "rollup"),
     ];
 
     /// The kinds that a recording has rows of, itself left out; its row counts them.

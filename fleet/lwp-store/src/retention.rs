@@ -29,6 +29,10 @@ pub struct Rule {
     /// Only of recordings that this filter chooses, as `lwp fleet report` takes it: `branch=topic/*`.
     #[serde(default)]
     pub filter: Vec<String>,
+    /// True if the totals of recordings that go stay, added up by commit and by whatever a filter
+    /// can tell recordings apart by.
+    #[serde(default)]
+    pub roll_up: bool,
 }
 
 fn wrong(why: &str) -> Error {
@@ -40,7 +44,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// If a word stands for no kind.
+    /// If a word stands for no kind, or kinds do not go together.
     pub fn of_kinds(&self) -> Result<Vec<Kind>> {
         let mut kinds = Vec::new();
         for word in &self.kinds {
@@ -57,6 +61,14 @@ impl Rule {
         }
         kinds.sort_unstable();
         kinds.dedup();
+        if self.roll_up && !kinds.contains(&Kind::Recording) {
+            return Err(wrong(
+                "roll_up is about recordings that go: kinds = [\"recording\"] is wanted",
+            ));
+        }
+        if kinds.contains(&Kind::Rollup) && kinds.len() > 1 {
+            return Err(wrong("roll-ups want a rule of their own: kinds = [\"rollup\"]"));
+        }
         Ok(kinds)
     }
 }
@@ -113,6 +125,8 @@ mod tests {
             "[[retention]]\nkinds = ['lines']\ndays = 90",
             "[[retention]]\nkinds = ['note']\ndays = 90",
             "[[retention]]\nkinds = ['line']\ndays = -1",
+            "[[retention]]\nkinds = ['line']\ndays = 1\nroll_up = true",
+            "[[retention]]\nkinds = ['rollup', 'recording']\ndays = 1",
             "[[retention]]\nkinds = ['line']\nday = 1",
             "retention = 1",
         ] {

@@ -106,7 +106,7 @@ impl<'a> Rows<'a> {
                     .collect()
             }
             Kind::Module => each(facts.modules.len()),
-            Kind::Note => Vec::new(),
+            Kind::Note | Kind::Rollup => Vec::new(),
         }
     }
 

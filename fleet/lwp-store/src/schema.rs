@@ -34,7 +34,7 @@ pub(crate) enum Type {
 }
 
 /// Letters of the kinds that have a column, in the order of [`Kind::ALL`].
-const KINDS: [(u8, Kind); 8] = [
+const KINDS: [(u8, Kind); 9] = [
     (b'r', Kind::Recording),
     (b't', Kind::Total),
     (b'f', Kind::Function),
@@ -43,18 +43,19 @@ const KINDS: [(u8, Kind); 8] = [
     (b's', Kind::Stack),
     (b'm', Kind::Module),
     (b'n', Kind::Note),
+    (b'u', Kind::Rollup),
 ];
 
 /// Every column: name, type, kinds that have it.
 #[rustfmt::skip] // A table: one column a line.
 pub(crate) const COLUMNS: &[(&str, Type, &str)] = &[
-    ("recording",            Type::Long,   "rtflcsm"),
-    ("started",              Type::Time,   "rtflcsmn"),
-    ("project",              Type::Text,   "rtflcsmn"),
-    ("benchmark",            Type::Text,   "rtflcsmn"),
-    ("branch",               Type::Text,   "rtflcsm"),
-    ("commit",               Type::Text,   "rtflcsmn"),
-    ("host",                 Type::Text,   "rtflcsm"),
+    ("recording",            Type::Long,   "rtflcsmu"),
+    ("started",              Type::Time,   "rtflcsmnu"),
+    ("project",              Type::Text,   "rtflcsmnu"),
+    ("benchmark",            Type::Text,   "rtflcsmnu"),
+    ("branch",               Type::Text,   "rtflcsmu"),
+    ("commit",               Type::Text,   "rtflcsmnu"),
+    ("host",                 Type::Text,   "rtflcsmu"),
     ("func",                 Type::Long,   "flcs"),
     ("module",               Type::Text,   "flcsm"),
     ("function",             Type::Text,   "flcs"),
@@ -75,23 +76,23 @@ pub(crate) const COLUMNS: &[(&str, Type, &str)] = &[
     ("returns",              Type::Long,   "rfl"),
     ("indirect_branches",    Type::Long,   "rfl"),
     ("entered",              Type::Long,   "fc"),
-    ("event",                Type::Text,   "tfls"),
-    ("value",                Type::Long,   "tfls"),
-    ("interval",             Type::Long,   "tfls"),
-    ("id",                   Type::Text,   "r"),
+    ("event",                Type::Text,   "tflsu"),
+    ("value",                Type::Long,   "tflsu"),
+    ("interval",             Type::Long,   "tflsu"),
+    ("id",                   Type::Text,   "ru"),
     ("content",              Type::Text,   "r"),
-    ("command",              Type::Text,   "r"),
-    ("mode",                 Type::Text,   "r"),
-    ("source",               Type::Text,   "r"),
-    ("tool_version",         Type::Text,   "r"),
-    ("kernel",               Type::Text,   "r"),
-    ("cpu",                  Type::Text,   "r"),
-    ("deterministic",        Type::Flag,   "r"),
-    ("complete",             Type::Flag,   "r"),
+    ("command",              Type::Text,   "ru"),
+    ("mode",                 Type::Text,   "ru"),
+    ("source",               Type::Text,   "ru"),
+    ("tool_version",         Type::Text,   "ru"),
+    ("kernel",               Type::Text,   "ru"),
+    ("cpu",                  Type::Text,   "ru"),
+    ("deterministic",        Type::Flag,   "ru"),
+    ("complete",             Type::Flag,   "ru"),
     ("parent_commit",        Type::Text,   "r"),
     ("pull_request",         Type::Long,   "r"),
     ("run_url",              Type::Text,   "r"),
-    ("labels",               Type::Labels, "r"),
+    ("labels",               Type::Labels, "ru"),
     ("rows_total",           Type::Int,    "r"),
     ("rows_function",        Type::Int,    "r"),
     ("rows_line",            Type::Int,    "r"),
@@ -102,6 +103,10 @@ pub(crate) const COLUMNS: &[(&str, Type, &str)] = &[
     ("path",                 Type::Text,   "m"),
     ("text",                 Type::Text,   "n"),
     ("author",               Type::Text,   "n"),
+    ("runs",                 Type::Long,   "u"),
+    ("least",                Type::Long,   "u"),
+    ("greatest",             Type::Long,   "u"),
+    ("keys",                 Type::Frames, "u"),
 ];
 
 /// The columns of a kind.

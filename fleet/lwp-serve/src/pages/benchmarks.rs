@@ -1,29 +1,16 @@
 //! Benchmarks: one line each, with its latest count and its steps.
 
-use std::sync::Arc;
-
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
 use lwp_query::history::{Asked, history};
 use maud::html;
 
 use super::{Page, count, direction, links, page, percent, short, text};
-use crate::access::allow;
-use crate::api::Words;
-use crate::site::Site;
-use crate::tokens::Scope;
+use crate::asking::Asking;
 
 /// The page.
-pub async fn show(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Page {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
+pub async fn show(asking: Asking) -> Page {
+    let (words, session) = (&asking.words, &asking.session);
     let asked = Asked { event: words.event(), function: None, order: &[] };
-    let all = history(&session, &words.filter()?, &asked).await?;
+    let all = history(session, &words.filter()?, &asked).await?;
     let body = html! {
         h1 { "Benchmarks" small { (all.len()) } }
         div.scroll { table.rows {
@@ -43,5 +30,5 @@ pub async fn show(
             } }
         } }
     };
-    Ok(page("benchmarks", &words, body))
+    Ok(page("benchmarks", words, body))
 }

@@ -1,41 +1,29 @@
 //! Two sides, compared benchmark by benchmark, function by function.
 
-use std::sync::Arc;
-
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
 use lwp_query::compare::{Comparison, Pair, Selector, compare};
 use maud::{Markup, html};
 
 use super::{Page, changes, count, direction, links, page, percent, text};
-use crate::access::allow;
-use crate::api::Words;
-use crate::site::Site;
-use crate::tokens::Scope;
+use crate::asking::{Reader, Words};
 
 /// Functions of a benchmark.
 const MOST: usize = 40;
 
 /// The page.
-pub async fn show(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Page {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (a, b) = (words.get("a"), words.get("b"));
+pub async fn show(reader: Reader) -> Page {
+    let (a, b) = (reader.words.get("a").to_owned(), reader.words.get("b").to_owned());
     if a.is_empty() || b.is_empty() {
         let body = html! {
             h1 { "Compare" }
             p.none { "Each side is a commit or a recording's id by its first letters, branch:NAME for the latest of a branch, or label:KEY=VALUE." }
         };
-        return Ok(page("compare", &words, body));
+        return Ok(page("compare", &reader.words, body));
     }
-    let (_place, session) = site.asking().await?;
-    let (before, after) = (Selector::parse(a)?, Selector::parse(b)?);
-    let compared = compare(&session, (&before, &after), &words.filter()?, words.event()).await?;
-    Ok(page("compare", &words, body(&compared, &words)))
+    let asking = reader.asking().await?;
+    let (words, session) = (&asking.words, &asking.session);
+    let (before, after) = (Selector::parse(&a)?, Selector::parse(&b)?);
+    let compared = compare(session, (&before, &after), &words.filter()?, words.event()).await?;
+    Ok(page("compare", words, body(&compared, words)))
 }
 
 fn body(compared: &Comparison, words: &Words) -> Markup {

@@ -1,16 +1,10 @@
 //! Histories: counts of benchmarks by commit, with steps and notes; of one function too.
 
-use std::sync::Arc;
-
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
 use lwp_query::history::{Asked, Series, history};
 use maud::{Markup, html};
 
 use super::{Page, chart, count, direction, page, percent, short, text};
-use crate::access::allow;
-use crate::api::Words;
-use crate::site::Site;
+use crate::asking::Asking;
 use crate::tokens::Scope;
 
 /// Series of one page.
@@ -19,28 +13,22 @@ const MOST: usize = 30;
 const LISTED: usize = 200;
 
 /// The page.
-pub async fn show(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Page {
-    let token = allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
+pub async fn show(asking: Asking) -> Page {
+    let words = &asking.words;
     let function = words.get("f");
     let asked = Asked {
         event: words.event(),
         function: Some(function).filter(|name| !name.is_empty()),
         order: &[],
     };
-    let (_place, session) = site.asking().await?;
-    let all = history(&session, &words.filter()?, &asked).await?;
-    let may_note = token.scopes.contains(&Scope::Write);
+    let all = history(&asking.session, &words.filter()?, &asked).await?;
+    let may_note = asking.token.scopes.contains(&Scope::Write);
     let body = html! {
         @if !function.is_empty() { h1.function { (text(function)) small { (text(words.event())) " by commit" } } }
         @if all.len() > MOST { p.note { "The first " (MOST) " of " (all.len()) " benchmarks are shown." } }
         @for series in all.iter().take(MOST) { (one(series, words.event(), all.len() == 1 && may_note)) }
     };
-    Ok(page("history", &words, body))
+    Ok(page("history", words, body))
 }
 
 fn one(series: &Series, event: &str, with_form: bool) -> Markup {

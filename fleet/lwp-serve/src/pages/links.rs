@@ -2,7 +2,7 @@
 
 use form_urlencoded::Serializer;
 
-use crate::api::Words;
+use crate::asking::Words;
 use crate::subjects::{ALL, NONE};
 
 /// The address of a view, whose filter and event stay.

@@ -1,30 +1,17 @@
 //! Recordings, the latest first.
 
-use std::sync::Arc;
-
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
 use lwp_query::views::count_column;
 use maud::{Markup, html};
 
 use super::{Page, count, links, page, short, text};
-use crate::access::allow;
-use crate::api::Words;
-use crate::site::Site;
-use crate::tokens::Scope;
+use crate::asking::Asking;
 
 /// Recordings of one page.
 const MOST: usize = 200;
 
 /// The page.
-pub async fn show(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Page {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
+pub async fn show(asking: Asking) -> Page {
+    let (words, session) = (&asking.words, &asking.session);
     let column = count_column(words.event()).unwrap_or("instructions");
     // A recording that counted something else than the one of its benchmark before it is marked.
     let sql = format!(
@@ -58,7 +45,7 @@ pub async fn show(
             } } }
         } }
     };
-    Ok(page("", &words, body))
+    Ok(page("", words, body))
 }
 
 /// The filter that chooses a recording.

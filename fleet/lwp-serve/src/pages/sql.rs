@@ -3,18 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
+use axum::extract::State;
 use lwp_query::Rows;
 use maud::{Markup, html};
 
 use super::{Page, page, text};
-use crate::access::allow;
-use crate::api::Words;
+use crate::asking::Asking;
 use crate::metrics::took;
 use crate::refusal::Refusal;
 use crate::site::Site;
-use crate::tokens::Scope;
 
 /// The question of an empty page.
 const FIRST: &str = "select project, benchmark, count(*) as recordings from recordings group by 1, 2 order by 3 desc limit 50";
@@ -22,15 +19,9 @@ const FIRST: &str = "select project, benchmark, count(*) as recordings from reco
 const MOST: usize = 1000;
 
 /// The page.
-pub async fn show(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Page {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
+pub async fn show(asking: Asking, State(site): State<Arc<Site>>) -> Page {
+    let (words, session) = (&asking.words, &asking.session);
     let question = words.or("q", FIRST);
-    let (_place, session) = site.asking().await?;
     let begun = Instant::now();
     let answer = match words.get("q") {
         "" => None,
@@ -40,7 +31,7 @@ pub async fn show(
     let body = html! {
         form method="get" action="/sql" {
             label { span.sr { "Question" } textarea name="q" spellcheck="false" autocomplete="off" { (question) } }
-            p { button type="submit" { "Ask" } " " span.note { "Tables: recordings, functions, lines, calls, stacks, modules, totals, notes. Views: recording_values, function_values." } }
+            p { button type="submit" { "Ask" } " " span.note { "Tables: recordings, functions, lines, calls, stacks, modules, totals, rollups, notes. Views: recording_values, function_values, series." } }
         }
         @match answer {
             Some(Ok(rows)) => (table(&rows)),
@@ -48,7 +39,7 @@ pub async fn show(
             None => {}
         }
     };
-    Ok(page("sql", &words, body))
+    Ok(page("sql", words, body))
 }
 
 fn table(rows: &Rows) -> Markup {

@@ -1,34 +1,21 @@
 //! Steps: commits at which counts changed, and the functions that changed them.
 
-use std::sync::Arc;
-
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
 use lwp_query::steps::{Found, steps};
 use maud::{Markup, html};
 
 use super::{Page, changes, count, links, page, percent, short, text};
-use crate::access::allow;
-use crate::api::Words;
-use crate::site::Site;
-use crate::tokens::Scope;
+use crate::asking::Asking;
 
 /// The page.
-pub async fn show(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Page {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
-    let found = steps(&session, &words.filter()?, words.event(), &[], 5).await?;
+pub async fn show(asking: Asking) -> Page {
+    let (words, session) = (&asking.words, &asking.session);
+    let found = steps(session, &words.filter()?, words.event(), &[], 5).await?;
     let body = html! {
         h1 { "Steps" small { (found.len()) " of " (text(words.event())) } }
         @if found.is_empty() { p.none { "No count has changed for good." } }
         @for found in &found { (one(found, words.event())) }
     };
-    Ok(page("steps", &words, body))
+    Ok(page("steps", words, body))
 }
 
 fn one(found: &Found, event: &str) -> Markup {

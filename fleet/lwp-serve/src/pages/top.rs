@@ -1,34 +1,21 @@
 //! The top of a fleet: what was executed most, over any filter.
 
-use std::sync::Arc;
-
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
 use lwp_query::Rows;
 use lwp_query::report::{By, report};
 use maud::{Markup, html};
 
 use super::{Page, count, links, page, text};
-use crate::access::allow;
-use crate::api::Words;
-use crate::site::Site;
-use crate::tokens::Scope;
+use crate::asking::{Asking, Words};
 
 /// Rows of the table.
 const MOST: usize = 100;
 
 /// The page.
-pub async fn show(
-    State(site): State<Arc<Site>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Page {
-    allow(&site, &headers, Scope::Read).await?;
-    let words = Words::new(query);
-    let (_place, session) = site.asking().await?;
+pub async fn show(asking: Asking) -> Page {
+    let (words, session) = (&asking.words, &asking.session);
     let asked = words.or("by", "function");
     let by = By::WORDS.iter().find(|(word, _)| *word == asked).map_or(By::Function, |row| row.1);
-    let rows = report(&session, &words.filter()?, words.event(), by, MOST).await?;
+    let rows = report(session, &words.filter()?, words.event(), by, MOST).await?;
     let filter = words.get("filter");
     let body = html! {
         h1 { "Top" small { (text(words.event())) " of " (if filter.is_empty() { "all recordings".to_owned() } else { text(filter) }) } }
@@ -39,9 +26,9 @@ pub async fn show(
             a.switch.group href=(links::of("", filter, "flame")) { "flame graph" }
             a.switch href=(links::of("", filter, "tree")) { "call tree" }
         }
-        (table(&rows, &words))
+        (table(&rows, words))
     };
-    Ok(page("top", &words, body))
+    Ok(page("top", words, body))
 }
 
 fn table(rows: &Rows, words: &Words) -> Markup {

@@ -1,0 +1,172 @@
+//! Measures a fleet's store: what recordings take when they come and when they are compacted,
+//! questions, and the server. Everything is
+//! processor time and memory: wall time would be the machine's. `cargo xtask bench-fleet` runs it.
+#![allow(clippy::print_stdout, reason = "results")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark without threads has failed")]
+#![allow(missing_docs, reason = "nobody but this program reads it")]
+
+mod measure;
+mod model;
+mod questions;
+mod serving;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Parser;
+use lwp_query::compact::compact;
+use lwp_query::{Budget, Session};
+use lwp_store::object_store::ObjectStoreExt;
+use lwp_store::{Kind, Location, Store};
+use table::Table;
+
+/// The measurements to make.
+#[derive(Parser)]
+struct Options {
+    /// Commits of the model, of 26 benchmarks each
+    #[arg(long, default_value_t = 40)]
+    commits: u64,
+    /// Ask this store too, and change nothing there
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// Measure what this lwp takes to make facts of recordings, too
+    #[arg(long, value_name = "FILE")]
+    lwp: Option<PathBuf>,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[tokio::main]
+async fn main() {
+    let options = Options::parse();
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut table = Table::default();
+    println!("| | processor time | memory at most |\n|---|---|---|");
+    if let Some(lwp) = &options.lwp {
+        exporting(lwp, dir.path(), &mut table);
+    }
+    adding(dir.path(), &mut table).await;
+    let store = fresh(&dir.path().join("store")).await;
+    filling(&store, options.commits, &mut table).await;
+    questions::ask(&store, &mut table).await;
+    reading(&store, &mut table).await;
+    serving::serve(&dir.path().join("store"), &dir.path().join("served"), &mut table);
+    if let Some(path) = &options.store {
+        println!("| **{}** | | |", path.display());
+        let store = Store::open(place(path)).await.expect("a store");
+        questions::ask(&store, &mut table).await;
+    }
+    if let Some(path) = &options.json {
+        let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+        table.write(path, &format!("cargo xtask bench-fleet {command}"));
+    }
+}
+
+/// Recordings of programs that are everywhere, turned into facts.
+fn exporting(lwp: &Path, dir: &Path, table: &mut Table) {
+    let done = |words: &[&str]| {
+        let status = Command::new(lwp).args(words).stdout(Stdio::null()).status();
+        assert!(status.is_ok_and(|status| status.success()), "{words:?}");
+    };
+    let file = dir.join("one.data");
+    let file = file.to_str().expect("text");
+    for program in [&["ls", "/usr/bin"][..], &["python3", "-c", "import json"]] {
+        done(&[&["record", "-q", "--deterministic", "-o", file, "--"], program].concat());
+        let before = measure::processor("self").of_children;
+        done(&["export", "-f", "facts", "-i", file, "-o", "/dev/null"]);
+        let cpu_seconds = measure::processor("self").of_children - before;
+        let taken = measure::Taken { cpu_seconds, peak_mib: 0.0 };
+        table.row(format!("facts of a recording of {}", program[0]), taken);
+    }
+}
+
+fn place(path: &Path) -> Location {
+    Location::parse(path.to_str().expect("text")).expect("a place")
+}
+
+async fn fresh(path: &Path) -> Store {
+    Store::init(place(path)).await.expect("a store")
+}
+
+/// Bytes of a version's files.
+async fn bytes(store: &Store, kind: Option<Kind>) -> u64 {
+    let snapshot = store.snapshot().await.expect("a version");
+    let files = snapshot.files().iter().filter(|file| kind.is_none_or(|kind| file.kind == kind));
+    files.map(|file| file.size).sum()
+}
+
+/// Recordings one by one: what a commit of its own costs, and what the files of one take.
+async fn adding(dir: &Path, table: &mut Table) {
+    let store = fresh(&dir.join("single")).await;
+    let texts: Vec<String> =
+        (0..model::BENCHMARKS).map(|benchmark| model::facts(benchmark, 0).write()).collect();
+    let (_, taken) = measure::once(async {
+        for text in &texts {
+            let read = lwp_facts::Facts::read(text.as_bytes(), &lwp_facts::Limits::default());
+            store.add(&[read.expect("facts")]).await.expect("added");
+        }
+    })
+    .await;
+    let many = texts.len() as f64;
+    let each = measure::Taken { cpu_seconds: taken.cpu_seconds / many, ..taken };
+    table.row("read facts and add them, a commit each", each);
+    table.number("a recording of its own", bytes(&store, None).await as f64 / many / 1024.0, "KiB");
+}
+
+/// A history, in batches as the server makes them; then compacted.
+async fn filling(store: &Store, commits: u64, table: &mut Table) {
+    let all: Vec<(u64, u64)> =
+        (0..commits).flat_map(|c| (0..model::BENCHMARKS).map(move |b| (b, c))).collect();
+    let (mut seconds, mut peak, mut rows) = (0.0, 0.0_f64, 0);
+    for batch in all.chunks(64) {
+        let facts: Vec<_> = batch.iter().map(|(b, c)| model::facts(*b, *c)).collect();
+        rows += facts.iter().map(lwp_facts::Facts::rows).sum::<usize>();
+        let (added, taken) = measure::once(store.add(&facts)).await;
+        added.expect("added");
+        seconds += taken.cpu_seconds;
+        peak = peak.max(taken.peak_mib);
+    }
+    let many = all.len() as f64;
+    let each = measure::Taken { cpu_seconds: seconds / many, peak_mib: peak };
+    table.row(format!("add one of {many} recordings, 64 to a commit"), each);
+    table.number("rows of all", rows as f64 / 1e6, "M");
+    let kib = |bytes: u64| bytes as f64 / many / 1024.0;
+    table.number("a recording in a batch", kib(bytes(store, None).await), "KiB");
+    let (done, taken) = measure::once(compact(store, Budget::default())).await;
+    let files = done.expect("compacted");
+    table.row(format!("compact {} files to {}", files.old_files, files.new_files), taken);
+    let each = measure::Taken { cpu_seconds: taken.cpu_seconds / rows as f64 * 1e6, ..taken };
+    table.row("the same, a million rows", each);
+    table.number("a recording, compacted", kib(bytes(store, None).await), "KiB");
+    for kind in [Kind::Recording, Kind::Function, Kind::Line, Kind::Call, Kind::Module] {
+        let size = kib(bytes(store, Some(kind)).await);
+        table.number(format!("of which rows of kind {}", kind.word()), size, "KiB");
+    }
+}
+
+/// Measures checksums and opening.
+async fn reading(store: &Store, table: &mut Table) {
+    let snapshot = store.snapshot().await.expect("a version");
+    let paths: Vec<_> = snapshot.files().iter().map(|file| file.path.clone()).collect();
+    let megabytes = bytes(store, None).await as f64 / 1e6;
+    for (what, files) in [("unchecked", store.unchecked()), ("checked", store.checked(&snapshot))] {
+        let taken = measure::repeated(async || {
+            for path in &paths {
+                files.get(path).await.expect("a file").bytes().await.expect("bytes");
+            }
+        });
+        table.row(format!("read all {megabytes:.0} MB, {what}"), taken.await);
+    }
+    let version = snapshot.version();
+    let place = store.location().clone();
+    let open = measure::repeated(async || drop(Store::open(place.clone()).await.expect("a store")));
+    table.row(format!("open a store of {version} commits"), open.await);
+    let session = measure::repeated(async || {
+        drop(Session::new(store, Budget::default()).await.expect("a session"));
+    });
+    table.row("begin to ask", session.await);
+}

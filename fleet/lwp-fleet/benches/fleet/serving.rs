@@ -1,0 +1,119 @@
+//! The server, as others see it: a process of its own that takes recordings and shows pages.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::measure::{Taken, processor};
+use crate::model;
+use crate::table::Table;
+
+/// A server on a free port.
+struct Served {
+    child: Child,
+    address: String,
+    secret: String,
+}
+
+impl Served {
+    fn start(store: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_lwp-fleet"))
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .env("LWP_FLEET_STORE", store)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("lwp-fleet starts");
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("an address");
+        let (address, path) = line.trim()["http://".len()..].split_once('/').expect("a path");
+        let (address, secret) = (address.to_owned(), path["enter/".len()..].to_owned());
+        Self { child, address, secret }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &[u8]) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n\
+             Authorization: Bearer {}\r\n\r\n",
+            self.address,
+            body.len(),
+            self.secret
+        )
+        .expect("sent");
+        stream.write_all(body).expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        assert!(answer.starts_with(b"HTTP/1.1 20"), "{path}: {}", String::from_utf8_lossy(&answer));
+    }
+
+    /// The processor time that the server takes for something.
+    fn taken(&self, work: impl FnOnce()) -> f64 {
+        let pid = self.child.id().to_string();
+        let before = processor(&pid).own;
+        work();
+        processor(&pid).own - before
+    }
+
+    /// MiB that are resident at most.
+    fn peak(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let text = text.expect("/proc");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0");
+        line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0)
+            / 1024.0
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Measures taking in, on a store of its own, and pages of a full store.
+pub fn serve(full: &Path, empty: &Path, table: &mut Table) {
+    let init = Command::new(env!("CARGO_BIN_EXE_lwp-fleet"))
+        .arg("init")
+        .env("LWP_FLEET_STORE", empty)
+        .stdout(Stdio::null())
+        .status();
+    assert!(init.is_ok_and(|status| status.success()));
+    let server = Served::start(empty);
+    let texts: Vec<String> = (0..4)
+        .flat_map(|commit| (0..model::BENCHMARKS).map(move |b| model::facts(b, commit).write()))
+        .collect();
+    let many = texts.len() as f64;
+    let seconds = server.taken(|| {
+        std::thread::scope(|scope| {
+            for part in texts.chunks(texts.len().div_ceil(16)) {
+                let server = &server;
+                scope.spawn(move || {
+                    for text in part {
+                        server.ask("POST", "/v1/recordings", text.as_bytes());
+                    }
+                });
+            }
+        });
+    });
+    let taken = Taken { cpu_seconds: seconds / many, peak_mib: server.peak() };
+    table.row("server: a recording of sixteen that come at once", taken);
+    let server = Served::start(full);
+    for (name, path) in [
+        ("recordings", "/"),
+        ("benchmarks", "/benchmarks"),
+        ("history of a benchmark", "/history?filter=benchmark%3Dbenchmark-07"),
+        ("steps", "/steps"),
+        ("top functions", "/top"),
+    ] {
+        const TIMES: u32 = 5;
+        let seconds = server.taken(|| (0..TIMES).for_each(|_| server.ask("GET", path, b"")));
+        let cpu_seconds = seconds / f64::from(TIMES);
+        table
+            .row(format!("server: page of {name}"), Taken { cpu_seconds, peak_mib: server.peak() });
+    }
+}
