@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::addr::CachePc;
+use crate::addr::{AppPc, CachePc};
+use crate::block::{Block, CodeSource, Decoding};
 use crate::counters::Counters;
+use crate::emit::{Emitter, Output};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId};
 use crate::image::Placed;
 use crate::packed::Fragments;
-use crate::pieces::Pieces;
+use crate::pieces::{Piece, Pieces};
 use crate::points::Points;
 
 /// Fragments, entries and counters of translated code. The code itself lies in arenas.
@@ -25,9 +27,75 @@ pub struct CodeCache {
     pub(crate) placed: Vec<Arc<Placed>>,
     /// Heads made for fragments of images.
     pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
+    /// True if profiling is on in the threads that run this code.
+    pub(crate) profiles: bool,
+    pub(crate) scratch: Scratch,
+}
+
+/// Memory of one translation that the next one uses again.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// Blocks decoded for a region: also looked at for the liveness of flags.
+    decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
+    /// Blocks whose memory can be used again.
+    spare: Vec<Arc<Block>>,
+    /// The collection of an emitter, likewise.
+    pub used: Output,
+}
+
+impl Scratch {
+    /// Returns the block at `pc`, decoded now or earlier for the same region.
+    pub fn decode(
+        &mut self,
+        source: &mut dyn CodeSource,
+        pc: AppPc,
+        how: Decoding,
+    ) -> Option<Arc<Block>> {
+        if let Some(known) = self.decoded.get(&pc) {
+            return known.clone();
+        }
+        let mut block = self.spare.pop().unwrap_or_default();
+        let fresh = Arc::make_mut(&mut block);
+        let found = fresh.read(source, pc, how).then_some(block);
+        self.decoded.insert(pc, found.clone());
+        found
+    }
+
+    /// Forgets the blocks decoded for a region, but keeps their memory.
+    pub fn forget_decoded(&mut self) {
+        for mut block in self.decoded.drain().filter_map(|(_, block)| block) {
+            if Arc::get_mut(&mut block).is_some() {
+                self.spare.push(block);
+            }
+        }
+    }
 }
 
 impl CodeCache {
+    /// Returns empty tables; `profiles` says whether profiling is on in the threads that run the
+    /// code.
+    pub(crate) fn new(profiles: bool) -> Self {
+        Self { profiles, ..Self::default() }
+    }
+
+    /// Keeps the role of each counter. Comes before anything is translated or restored.
+    pub fn keep_roles(&mut self) {
+        self.counters.keep_roles();
+    }
+
+    /// Ends the piece of code that started at `start`.
+    pub(crate) fn close_piece(
+        &mut self,
+        emitter: &Emitter<'_>,
+        start: CachePc,
+        pc: AppPc,
+        fragment: Option<FragmentId>,
+    ) {
+        let len = (emitter.here().0 - start.0) as u32;
+        let points = self.points.add(&emitter.out.points);
+        self.pieces.insert(start, Piece { len, pc, fragment, points });
+    }
+
     /// Returns the fragment with this number.
     pub fn fragment(&self, id: FragmentId) -> Fragment {
         match self.placed_of(id) {

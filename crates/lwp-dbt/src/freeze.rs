@@ -3,13 +3,15 @@
 use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
+use crate::code_cache::CodeCache;
+use crate::context::Layout;
 use crate::context::calls::{call_site, call_site_counter};
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
 use crate::image::{
     self, CHARGED_FIRST, FLAGS_DEAD, HEAD_IS_JOIN, Header, NONE, Placement, blocks, detail, table,
 };
 use crate::packed::PackedWeights;
-use crate::region::Translator;
+
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 
 /// A unit to be frozen.
@@ -41,7 +43,8 @@ impl Frozen {
 
 /// The tables of an image in the making.
 struct Tables<'a> {
-    translator: &'a Translator,
+    cache: &'a CodeCache,
+    layout: Layout,
     input: Freeze<'a>,
     /// By the order of their pcs.
     fragments: Vec<(u32, FragmentId)>,
@@ -53,16 +56,17 @@ struct Tables<'a> {
     covered: u64,
 }
 
-impl Translator {
+impl CodeCache {
     /// Writes a unit as an image. `None` where it holds something that an image cannot express: a
     /// part of its code elsewhere, or addresses too far apart.
-    pub fn freeze(&self, mut input: Freeze<'_>) -> Option<Frozen> {
+    pub fn freeze(&self, layout: Layout, mut input: Freeze<'_>) -> Option<Frozen> {
         if input.code.len() >= SITE_LIMIT || !input.at.code.0.is_multiple_of(64) {
             return None;
         }
         let code = std::mem::take(&mut input.code);
         let mut out = Tables {
-            translator: self,
+            cache: self,
+            layout,
             input,
             fragments: Vec::new(),
             order: FxHashMap::default(),
@@ -112,7 +116,7 @@ impl Tables<'_> {
         }
         all.sort_unstable_by_key(|(pc, _)| *pc);
         for &(pc, id) in &all {
-            let fragment = self.translator.cache.fragment(id);
+            let fragment = self.cache.fragment(id);
             self.fragment(pc, &fragment)?;
         }
         self.order.reserve(all.len());
@@ -154,7 +158,7 @@ impl Tables<'_> {
         let entries = self.entries()?;
         let sites = self.sites()?;
         let counters = self.counters(&sites)?;
-        let layout = self.translator.layout();
+        let layout = self.layout;
         for site in sites {
             self.put(table::SITES, &[site.0]);
             let old = self.word(site)?;
@@ -187,8 +191,8 @@ impl Tables<'_> {
     /// New numbers of the counters, in the order in which the code mentions them first: those of a
     /// call's site stay neighbours. Writes what they stand for.
     fn counters(&mut self, sites: &[Site]) -> Option<FxHashMap<u32, u32>> {
-        let translator = self.translator;
-        let origin = image::origin(Relocation::Counter, translator.layout()) as u32;
+        let cache = self.cache;
+        let origin = image::origin(Relocation::Counter, self.layout) as u32;
         let mut counters: FxHashMap<u32, u32> = FxHashMap::default();
         for site in sites {
             if site.kind()? != Relocation::Counter {
@@ -199,7 +203,7 @@ impl Tables<'_> {
             if *counters.entry(old).or_insert(next) != next {
                 continue;
             }
-            let known = translator.cache.counters();
+            let known = cache.counters();
             let weights = known.weights(old as usize);
             self.tables[table::WEIGHTS].extend_from_slice(&PackedWeights::new(weights)?.0);
             if known.has_roles() {
@@ -236,7 +240,7 @@ impl Tables<'_> {
         ids.sort_unstable();
         let mut by_pc = Vec::with_capacity(ids.len());
         for (number, &id) in ids.iter().enumerate() {
-            let entry = *self.translator.cache.entry(id);
+            let entry = *self.cache.entry(id);
             let pc = self.distance(entry.pc)?;
             let stub = self.offset(entry.stub)?;
             self.put(table::ENTRIES, &[pc, stub]);
@@ -296,14 +300,14 @@ impl Tables<'_> {
             None => self.input.at.code,
         };
         let end = self.input.at.code.offset(self.code.len() as u64);
-        let translator = self.translator;
-        for (start, piece) in translator.cache.pieces.range(old_end.0..end.0) {
+        let cache = self.cache;
+        for (start, piece) in cache.pieces.range(old_end.0..end.0) {
             let words = [self.offset(CachePc(start))?, piece.len, self.distance(piece.pc)?];
             let fragment = match piece.fragment {
                 Some(id) => Some(*self.order.get(&id)?),
                 None => None,
             };
-            pieces.push((words, fragment, translator.cache.points.get(piece.points)));
+            pieces.push((words, fragment, cache.points.get(piece.points)));
         }
         let mut known: FxHashMap<&[u8], u32> = FxHashMap::default();
         for (at, &([start, len, pc], fragment, points)) in pieces.iter().enumerate() {

@@ -43,7 +43,7 @@ pub use image::{CodeTarget, Image, ImageError, Placement};
 pub use plan::{Checks, IpFilter, Lwp, Plan, Role, Selection, Weights};
 pub use recipe::{AppState, Commit, PcSource, Spills};
 pub use region::{
-    Ahead, CodeSink, Queue, Region, RegionLimits, Translator, countdown_of, weights_of,
+    Ahead, CodeSink, Destination, Queue, Region, RegionLimits, Translator, countdown_of, weights_of,
 };
 
 /// A hash of this crate's source and of the version of the decoder it uses: images are only as good

@@ -6,17 +6,14 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Decoding, Emulated, Terminator};
 use crate::code_cache::CodeCache;
 use crate::context::{Layout, SyscallClass};
-use crate::emit::{Emitter, Output, TOUCH_BYTES, WatchedShape};
+use crate::emit::{Emitter, TOUCH_BYTES, WatchedShape};
 
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
-use crate::pieces::Piece;
-use crate::plan::{Checks, Lwp, Plan, Role, Selection, Weights};
+use crate::plan::{Checks, Lwp, Plan, Selection, Weights};
 use crate::prepared;
 use crate::routines::Routines;
 
@@ -87,31 +84,42 @@ pub struct Region {
     pub rest: Vec<Ahead>,
 }
 
-/// A translator for address spaces of one layout, with the code that it has translated.
+/// A translator for address spaces of one layout: a function of application code, a plan, the
+/// processor's features and addresses, with nothing that changes. The code that it makes goes to a
+/// [`Destination`].
 #[derive(Debug)]
 pub struct Translator {
     pub(crate) plan: Plan,
     lwp: Lwp,
     pub(crate) layout: Layout,
-    /// Shared, so that a translation can hold them while the translator changes.
     routines: Arc<Routines>,
     emulated: Emulated,
     /// The data cache, where one is watched.
     shape: WatchedShape,
     classes: Box<[SyscallClass; 512]>,
-    /// Everything translated so far.
-    pub(crate) cache: CodeCache,
-    /// Blocks decoded for this region: also looked at for the liveness of flags.
-    decoded: FxHashMap<AppPc, Option<Arc<Block>>>,
-    /// Blocks whose memory can be used again.
-    spare: Vec<Arc<Block>>,
-    /// What an emitter has collected, likewise.
-    used: Output,
+}
+
+/// The places where translated code goes.
+pub struct Destination<'a> {
+    /// The tables of all translated code.
+    pub cache: &'a mut CodeCache,
+    /// The unit that the code belongs to.
+    pub unit: &'a mut Unit,
+    /// The memory that the code is written to.
+    pub sink: &'a mut dyn CodeSink,
+}
+
+impl std::fmt::Debug for Destination<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Destination").finish_non_exhaustive()
+    }
 }
 
 /// One region being translated.
 struct Work<'a> {
+    cache: &'a mut CodeCache,
     unit: &'a mut Unit,
+    sink: &'a mut dyn CodeSink,
     source: &'a mut dyn CodeSource,
     emitter: Emitter<'a>,
     queue: Queue,
@@ -178,19 +186,7 @@ impl Translator {
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
         let routines = Arc::new(prepared::routines(layout));
-        Self {
-            plan,
-            lwp,
-            layout,
-            routines,
-            emulated,
-            shape: WatchedShape::default(),
-            classes,
-            cache: CodeCache::default(),
-            spare: Vec::new(),
-            used: Output::default(),
-            decoded: FxHashMap::default(),
-        }
+        Self { plan, lwp, layout, routines, emulated, shape: WatchedShape::default(), classes }
     }
 
     /// Says how the data cache that is watched is divided: the length of a line, the bits of an
@@ -256,19 +252,9 @@ impl Translator {
         self.emulated
     }
 
-    /// Returns everything translated so far.
-    pub fn cache(&self) -> &CodeCache {
-        &self.cache
-    }
-
-    /// Returns everything translated so far, to put images in place.
-    pub fn cache_mut(&mut self) -> &mut CodeCache {
-        &mut self.cache
-    }
-
-    /// Keeps the role of each counter. Comes before anything is translated or restored.
-    pub fn keep_roles(&mut self) {
-        self.cache.counters.keep_roles();
+    /// Returns the tables for code of this translator, with nothing in them.
+    pub fn code_cache(&self) -> CodeCache {
+        CodeCache::new(self.profiles())
     }
 
     /// Where execution of `pc` continues in translated code, translating it if need be.
@@ -277,40 +263,26 @@ impl Translator {
     /// when it is new. Returns a region without head where no code can be read at `pc`, or where
     /// the arena has no room.
     pub fn translate(
-        &mut self,
-        unit: &mut Unit,
+        &self,
+        to: &mut Destination<'_>,
         source: &mut dyn CodeSource,
-        sink: &mut dyn CodeSink,
         pc: AppPc,
         entry: bool,
         limits: RegionLimits,
     ) -> Region {
-        let routines = Arc::clone(&self.routines);
-        let used = std::mem::take(&mut self.used);
-        let (base, routines_at) = (sink.position().0, sink.routines_at().0);
-        let mut work = Work {
-            unit,
-            source,
-            emitter: Emitter::new(base, self.layout, &routines, routines_at, used),
-            queue: Queue::default(),
-            foreign: Vec::new(),
-            doubt: limits.doubt,
-            created: Vec::new(),
-            woken: Vec::new(),
-            entries: Vec::new(),
-            room: sink.room(),
-        };
+        let mut work = self.begin(to, source);
+        work.doubt = limits.doubt;
         work.emitter.watch.shape = self.shape;
-        let before = self.cache.fragments.len();
+        let before = work.cache.fragments.len();
         if work.unit.checks != Checks::None {
-            self.wake_page(&mut work, sink, pc);
+            self.wake_page(&mut work, pc);
         }
         self.trace(&mut work, Ahead { pc, entry, doubt: limits.doubt }, limits);
         if !work.unit.has_fragment(pc) {
-            self.forget_decoded();
             if !work.woken.is_empty() {
-                self.finish(&mut work, sink);
+                self.finish(&mut work);
             }
+            work.end();
             return Region::default();
         }
         while work.created.len() < limits.fragments
@@ -319,24 +291,42 @@ impl Translator {
         {
             self.trace(&mut work, next, limits);
         }
-        self.forget_decoded();
         if entry {
             self.entry_on_demand(&mut work, pc);
         }
-        let Some(id) = work.unit.fragment_at(pc) else { return Region::default() };
-        let head = self.head(&mut work, id);
-        self.finish(&mut work, sink);
-        self.used = work.emitter.out;
-        Region {
-            head: Some(head),
-            entries: work.entries,
-            fragments: self.cache.fragments.len() - before,
-            rest: work.queue.drain().filter(|it| !work.unit.has(*it)).chain(work.foreign).collect(),
+        let head = work.unit.fragment_at(pc).map(|id| self.head(&mut work, id));
+        self.finish(&mut work);
+        let fragments = work.cache.fragments.len() - before;
+        let (entries, rest) = work.end();
+        Region { head, entries, fragments, rest }
+    }
+
+    /// Begins a region.
+    fn begin<'a>(
+        &'a self,
+        to: &'a mut Destination<'_>,
+        source: &'a mut dyn CodeSource,
+    ) -> Work<'a> {
+        let (base, routines_at) = (to.sink.position().0, to.sink.routines_at().0);
+        let used = std::mem::take(&mut to.cache.scratch.used);
+        Work {
+            room: to.sink.room(),
+            cache: &mut *to.cache,
+            unit: &mut *to.unit,
+            sink: &mut *to.sink,
+            source,
+            emitter: Emitter::new(base, self.layout, &self.routines, routines_at, used),
+            queue: Queue::default(),
+            foreign: Vec::new(),
+            doubt: 0,
+            created: Vec::new(),
+            woken: Vec::new(),
+            entries: Vec::new(),
         }
     }
 
     /// Lays out the block at `from` and what it falls into.
-    fn trace(&mut self, work: &mut Work<'_>, from: Ahead, limits: RegionLimits) {
+    fn trace(&self, work: &mut Work<'_>, from: Ahead, limits: RegionLimits) {
         let Ahead { mut pc, mut entry, doubt } = from;
         work.doubt = doubt;
         let mut arrival = Arrival::Jump;
@@ -384,27 +374,9 @@ impl Translator {
         }
     }
 
-    fn decode(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
-        if let Some(known) = self.decoded.get(&pc) {
-            return known.clone();
-        }
+    fn decode(&self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
         let how = self.decoding(work.unit, pc, 0);
-        let mut block = self.spare.pop().unwrap_or_default();
-        let fresh = Arc::make_mut(&mut block);
-        let found = fresh.read(work.source, pc, how).then_some(block);
-        self.decoded.insert(pc, found.clone());
-        found
-    }
-
-    /// Forgets the blocks decoded for a region, but keeps their memory.
-    fn forget_decoded(&mut self) {
-        for (_, block) in self.decoded.drain() {
-            if let Some(mut block) = block
-                && Arc::get_mut(&mut block).is_some()
-            {
-                self.spare.push(block);
-            }
-        }
+        work.cache.scratch.decode(work.source, pc, how)
     }
 
     /// Returns whether there is room for another fragment, with what the region's stubs are going
@@ -445,33 +417,28 @@ impl Translator {
         let (marked, until) = (unit.is_marked(pc), unit.marked_behind(pc));
         Decoding { emulated: self.emulated, changing, ip, dcache, walks, marked, until, most }
     }
+}
 
-    fn new_counter(&mut self, weights: Weights, role: Role) -> u32 {
-        self.cache.counters.push(weights, role)
-    }
-
+impl Work<'_> {
     /// Ends the piece of the fragment emitted last, if it is still open.
-    fn close_fragment(&mut self, work: &mut Work<'_>) {
-        let Some(&id) = work.created.last() else { return };
+    fn close_fragment(&mut self) {
+        let Some(&id) = self.created.last() else { return };
         let Fragment { pc, start, len, .. } = self.cache.fragments.get(id);
         if len != 0 {
             return;
         }
-        self.cache.fragments.set_len(id, (work.emitter.here().0 - start.0) as u32);
-        self.close_piece(&work.emitter, start, pc, Some(id));
+        self.cache.fragments.set_len(id, (self.emitter.here().0 - start.0) as u32);
+        self.cache.close_piece(&self.emitter, start, pc, Some(id));
     }
 
-    /// Ends the piece that started at `start`.
-    fn close_piece(
-        &mut self,
-        emitter: &Emitter<'_>,
-        start: CachePc,
-        pc: AppPc,
-        fragment: Option<FragmentId>,
-    ) {
-        let len = (emitter.here().0 - start.0) as u32;
-        let points = self.cache.points.add(&emitter.out.points);
-        self.cache.pieces.insert(start, Piece { len, pc, fragment, points });
+    /// Ends the region: returns its entries and the places that were not translated any more, and
+    /// gives memory back to be used again.
+    fn end(mut self) -> (Vec<EntryId>, Vec<Ahead>) {
+        let unit = self.unit;
+        let rest = self.queue.drain().filter(|it| !unit.has(*it)).chain(self.foreign).collect();
+        self.cache.scratch.forget_decoded();
+        self.cache.scratch.used = self.emitter.out;
+        (self.entries, rest)
     }
 }
 

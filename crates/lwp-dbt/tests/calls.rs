@@ -62,11 +62,10 @@ fn program() -> (Vec<u8>, u64) {
 type Edges = BTreeMap<(u64, u64), u64>;
 
 fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
-    let roles: Vec<Role> =
-        bench.translator.cache().counters().roles().map(Option::unwrap).collect();
+    let roles: Vec<Role> = bench.tables.counters().roles().map(Option::unwrap).collect();
     let site = |role: &Role| match role {
         Role::CallTarget(id) => {
-            let fragment = bench.translator.cache().fragment(*id);
+            let fragment = bench.tables.fragment(*id);
             let bytes = bench.app.at(fragment.pc);
             let mut decoder = iced_x86::Decoder::with_ip(64, bytes, fragment.pc.0, 0);
             let end = fragment.pc.0 + u64::from(fragment.app_len);
@@ -120,7 +119,7 @@ fn every_call_is_counted_once() {
             (CONTEXT + u64::from(CALLS_AT), vec![0; CALLS_BYTES as usize]),
         ];
         memory.extend(bench.low_window(&regions));
-        let counters = bench.translator.cache().counters().len();
+        let counters = bench.tables.counters().len();
         let observed = [
             (CONTEXT + CONTEXT_BYTES, counters * 8),
             (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
@@ -171,7 +170,7 @@ fn counted_is_what_the_state_says() {
         let region = bench.translate(CODE, false, 8);
         let head = region.head.expect("translated");
         let states: Vec<_> = (head.0..bench.cache.appended[0].1)
-            .filter_map(|pc| bench.translator.state_at(lwp_dbt::CachePc(pc)))
+            .filter_map(|pc| bench.tables.state_at(lwp_dbt::CachePc(pc)))
             .collect();
         let called: Vec<_> = states.iter().filter(|(state, _)| state.called).collect();
         // mov rcx, r11 and push [rip + n].

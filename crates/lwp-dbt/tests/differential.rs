@@ -188,8 +188,8 @@ impl Lab {
             // What was not cut off leads to the rest without a question.
             regions.extend(cut.into_iter().flat_map(|pc| bench.translate_all(pc, false, limit)));
         }
-        let mut fragments = (0..bench.translator.cache().fragment_count() as u32).map(FragmentId);
-        if fragments.any(|id| bench.translator.cache().fragment(id).weights == Weights::default()) {
+        let mut fragments = (0..bench.tables.fragment_count() as u32).map(FragmentId);
+        if fragments.any(|id| bench.tables.fragment(id).weights == Weights::default()) {
             self.hosted += 1;
             return Ok(None);
         }
@@ -201,7 +201,7 @@ impl Lab {
             (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
         ];
         memory.extend(bench.low_window(&regions));
-        let counters = bench.translator.cache().counters();
+        let counters = bench.tables.counters();
         let observed = [
             (DATA.start, Data::BYTES as usize),
             (CONTEXT + Slot::AppGs as u64, 8),
@@ -254,7 +254,8 @@ impl Lab {
         let one_in = self.rng.pick(&[1, 2, 4]);
         fragments.retain(|_| self.rng.one_in(one_in));
         for &(_, id) in &fragments {
-            bench.translator.invalidate(&mut bench.unit, &mut bench.cache, id);
+            let (translator, mut to, _) = bench.parts();
+            translator.invalidate(&mut to, id);
         }
         fragments.into_iter().map(|(pc, _)| pc).collect()
     }

@@ -321,11 +321,11 @@ fn show(example: &Example, features: TargetFeatures) -> String {
 /// Everything that was emitted: code, and behind each region its constants.
 fn emitted(text: &mut String, formatter: &mut IntelFormatter, bench: &Bench) {
     let base = start_of_code(bench.translator.routines());
-    let heads: Vec<u64> = (0..bench.translator.cache().fragment_count() as u32)
-        .map(|id| bench.translator.cache().fragment(FragmentId(id)).start.0)
+    let heads: Vec<u64> = (0..bench.tables.fragment_count() as u32)
+        .map(|id| bench.tables.fragment(FragmentId(id)).start.0)
         .collect();
     for &(start, end) in &bench.cache.appended {
-        let last = (start..end).rfind(|pc| bench.translator.state_at(CachePc(*pc)).is_some());
+        let last = (start..end).rfind(|pc| bench.tables.state_at(CachePc(*pc)).is_some());
         let code_end = last.map_or(start, |last| last + 1);
         let mut from = start;
         for cut in heads

@@ -10,8 +10,8 @@ use lwp_dbt::freeze::Freeze;
 use std::sync::Mutex;
 
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSink, CodeTarget, EntryId, Image, ImageError, Lwp, Placement, Plan,
-    Role, Selection, Unit,
+    AppPc, CachePc, Checks, CodeSink, CodeTarget, Destination, EntryId, Image, ImageError, Lwp,
+    Placement, Plan, Role, Selection, Unit,
 };
 use lwp_testkit::generate::{Data, Generator};
 
@@ -63,8 +63,8 @@ fn shifted(plan: Plan, bytes: &[u8]) -> Bench {
     let mut unit = Unit::new(Checks::None);
     let limits = lwp_dbt::RegionLimits::fragments(20);
     let pc = AppPc(app.start);
-    let translator = &mut bench.translator;
-    let region = translator.translate(&mut unit, &mut app, &mut bench.cache, pc, true, limits);
+    let mut to = Destination { cache: &mut bench.tables, unit: &mut unit, sink: &mut bench.cache };
+    let region = bench.translator.translate(&mut to, &mut app, pc, true, limits);
     assert!(region.fragments > 2 && !region.entries.is_empty());
     pad(&mut bench);
     bench
@@ -83,7 +83,7 @@ fn freeze(bench: &Bench, start: CachePc) -> Vec<u8> {
     let at = placement(bench, start);
     let code = bench.cache.bytes[(start.0 - CACHE) as usize..].to_vec();
     let input = Freeze { unit: &bench.unit, at, code };
-    bench.translator.freeze(input).expect("an image").to_vec()
+    bench.tables.freeze(bench.translator.layout(), input).expect("an image").to_vec()
 }
 
 fn restore(bench: &mut Bench, image: Vec<u8>) {
@@ -109,7 +109,7 @@ fn restored(
         true
     };
     let to = CodeTarget { write: &write, threads };
-    bench.translator.cache_mut().restore(&mut bench.unit, image, at, &to)?;
+    bench.tables.restore(&mut bench.unit, image, at, &to)?;
     Ok(code.into_inner().unwrap().into_iter().map(|byte| byte.expect("written")).collect())
 }
 
@@ -138,30 +138,29 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
         let ids = [a.unit.fragment_at(pc), b.unit.fragment_at(pc)];
         assert_eq!(ids[0].is_some(), ids[1].is_some(), "{pc:?}");
         if let [Some(x), Some(y)] = ids {
-            assert_eq!(a.translator.cache().fragment(x), b.translator.cache().fragment(y));
-            assert_eq!(a.translator.cache().head_of(x), b.translator.cache().head_of(y));
+            assert_eq!(a.tables.fragment(x), b.tables.fragment(y));
+            assert_eq!(a.tables.head_of(x), b.tables.head_of(y));
         }
         assert_eq!(a.unit.entry_at(pc), b.unit.entry_at(pc), "{pc:?}");
     }
     for pc in (code.0..code.1).map(CachePc) {
-        let [x, y] = [a, b].map(|bench| bench.translator.state_at(pc));
+        let [x, y] = [a, b].map(|bench| bench.tables.state_at(pc));
         assert_eq!(x.map(|(state, _)| state), y.map(|(state, _)| state), "{pc:?}");
-        let [x, y] = [(a, x), (b, y)].map(|(bench, found)| {
-            found.and_then(|(_, id)| id).map(|id| bench.translator.cache().fragment(id))
-        });
+        let [x, y] = [(a, x), (b, y)]
+            .map(|(bench, found)| found.and_then(|(_, id)| id).map(|id| bench.tables.fragment(id)));
         assert_eq!(x, y, "{pc:?}");
     }
-    for id in (0..a.translator.cache().entry_count()).map(EntryId) {
-        assert_eq!(a.translator.cache().entry(id), b.translator.cache().entry(id));
+    for id in (0..a.tables.entry_count()).map(EntryId) {
+        assert_eq!(a.tables.entry(id), b.tables.entry(id));
     }
-    let weights = |bench: &Bench| bench.translator.cache().counters().iter().collect::<Vec<_>>();
+    let weights = |bench: &Bench| bench.tables.counters().iter().collect::<Vec<_>>();
     assert_eq!(weights(a), weights(b));
     assert_eq!(roles(a), roles(b));
 }
 
 /// Weights are the same however they are looked up.
 fn assert_ascending(bench: &Bench) {
-    let counters = bench.translator.cache().counters();
+    let counters = bench.tables.counters();
     let last = counters.len();
     let mut ascending = counters.ascending();
     for number in (0..last).chain([0, last / 2, last / 3, last, last + 5]) {
@@ -171,7 +170,7 @@ fn assert_ascending(bench: &Bench) {
 
 /// What each counter counts, with fragments by their pcs.
 fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppPc>)> {
-    let pc = |id| bench.translator.cache().fragment(id).pc;
+    let pc = |id| bench.tables.fragment(id).pc;
     let role = |role: Option<Role>| {
         let role = role.expect("kept");
         let (fragment, from) = match role {
@@ -181,7 +180,7 @@ fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppP
         };
         (std::mem::discriminant(&role), pc(fragment), from.map(pc))
     };
-    bench.translator.cache().counters().roles().map(role).collect()
+    bench.tables.counters().roles().map(role).collect()
 }
 
 /// A module is kept once, wherever it is mapped.
@@ -282,8 +281,8 @@ fn an_image_is_what_translating_in_its_place_gives() {
             assert_eq!(moved.cache.bytes, there.cache.bytes, "seed {seed}");
             assert_alike(&moved, &there, (start.0, end.0));
             for (_, id) in there.unit.entries.iter() {
-                let stub = there.translator.cache().entry(*id).stub;
-                assert_eq!(moved.translator.cache().restored_entry(stub), Some(*id));
+                let stub = there.tables.entry(*id).stub;
+                assert_eq!(moved.tables.restored_entry(stub), Some(*id));
             }
             // Both go on alike, and are frozen alike.
             translate(&mut moved, &SECOND);
@@ -308,12 +307,10 @@ fn displacements_that_do_not_reach_are_refused() {
     let at = placement(&far, CachePc(start.0 + (3 << 32)));
     let parsed = Image::parse(Box::new(image)).unwrap();
     let to = CodeTarget { write: &|_, _| true, threads: 1 };
-    let refused = far.translator.cache_mut().restore(&mut far.unit, parsed, at, &to);
+    let refused = far.tables.restore(&mut far.unit, parsed, at, &to);
     assert!(matches!(refused, Err(lwp_dbt::ImageError::Reach { .. })), "{refused:?}");
     // Nothing has changed.
-    assert!(
-        far.translator.cache().counters().is_empty() && far.translator.cache().entry_count() == 0
-    );
+    assert!(far.tables.counters().is_empty() && far.tables.entry_count() == 0);
     assert!(!far.unit.has_fragment(AppPc(CODE)));
 }
 
@@ -348,23 +345,20 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         let inside = |pc: CachePc| (at.code.0..at.code.0 + code.len() as u64).contains(&pc.0);
         for pc in (CODE..CODE + 1200).step_by(3).map(AppPc) {
             if let Some(id) = bench.unit.fragment_at(pc) {
-                let fragment = bench.translator.cache().fragment(id);
+                let fragment = bench.tables.fragment(id);
                 assert!(inside(fragment.join) && fragment.head.is_none_or(inside));
             }
             if let Some(id) = bench.unit.entry_at(pc)
-                && id.0 < bench.translator.cache().entry_count()
+                && id.0 < bench.tables.entry_count()
             {
-                let stub = bench.translator.cache().entry(id).stub;
+                let stub = bench.tables.entry(id).stub;
                 assert!(inside(stub) || stub.0 < at.code.0);
             }
         }
         for pc in (at.code.0..at.code.0 + code.len() as u64).map(CachePc) {
-            bench.translator.state_at(pc);
+            bench.tables.state_at(pc);
         }
-        assert_eq!(
-            bench.translator.cache().counters().iter().count(),
-            bench.translator.cache().counters().len()
-        );
+        assert_eq!(bench.tables.counters().iter().count(), bench.tables.counters().len());
         bench.cache.bytes.extend(&code);
         let end = bench.cache.bytes.len().next_multiple_of(64);
         bench.cache.bytes.resize(end, 0xcc);
@@ -372,7 +366,7 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         // Freezing may refuse, but nothing more.
         let whole = &bench.cache.bytes[(at.code.0 - CACHE) as usize..];
         let input = Freeze { unit: &bench.unit, at, code: whole.to_vec() };
-        let _ = bench.translator.freeze(input);
+        let _ = bench.tables.freeze(bench.translator.layout(), input);
     }
     assert!(fitting > 1000, "only {fitting} of the images were tried in earnest");
 }

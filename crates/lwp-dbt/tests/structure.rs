@@ -104,7 +104,7 @@ fn decode(bytes: &[u8], ip: u64) -> Instruction {
 }
 
 fn fragments(bench: &Bench) -> impl Iterator<Item = FragmentId> {
-    (0..bench.translator.cache().fragment_count() as u32).map(FragmentId)
+    (0..bench.tables.fragment_count() as u32).map(FragmentId)
 }
 
 /// Checks everything that holds for any translated code. Returns how many rip-relative operands
@@ -114,17 +114,17 @@ fn check(bench: &Bench) -> usize {
     for &(start, end) in &bench.cache.appended {
         let mut pc = start;
         // Behind the code of a region lie constants and padding, which have no state.
-        let last = (start..end).rfind(|pc| bench.translator.state_at(CachePc(*pc)).is_some());
+        let last = (start..end).rfind(|pc| bench.tables.state_at(CachePc(*pc)).is_some());
         let code_end = last.map_or(start, |last| last + 1);
         while pc < code_end {
             let bytes = &bench.cache.bytes[(pc - CACHE) as usize..(code_end - CACHE) as usize];
             let instruction = decode(bytes, pc);
             assert!(!instruction.is_invalid(), "{pc:#x}: {:x?}", &bytes[..bytes.len().min(16)]);
-            let found = bench.translator.state_at(CachePc(pc));
+            let found = bench.tables.state_at(CachePc(pc));
             let (state, id) =
                 found.unwrap_or_else(|| panic!("no state at {pc:#x}: {instruction:?}"));
             if let (PcSource::Known(known), Some(id)) = (state.pc, id) {
-                let fragment = bench.translator.cache().fragment(id);
+                let fragment = bench.tables.fragment(id);
                 let end = fragment.pc.offset(u64::from(fragment.app_len));
                 let inside = (fragment.pc..=end).contains(&known) || known == fragment.target;
                 assert!(inside, "{pc:#x}: {known:?} is not of {fragment:?}");
@@ -149,7 +149,7 @@ fn check(bench: &Bench) -> usize {
     let mut compared = 0;
     let mut expected = Weights::default();
     for id in fragments(bench) {
-        let fragment = bench.translator.cache().fragment(id);
+        let fragment = bench.tables.fragment(id);
         if fragment.weights == Weights::default() {
             // Left to the host: it must have a reason.
             assert!(needs_the_host(bench, &fragment), "{fragment:?} could be translated");
@@ -172,12 +172,12 @@ fn check(bench: &Bench) -> usize {
     }
     if bench.translator.plan().counts() {
         let mut sum = Weights::default();
-        let counters = bench.translator.cache().counters();
+        let counters = bench.tables.counters();
         for (weights, role) in counters.iter().zip(counters.roles()) {
             match role.unwrap() {
                 // A head's, which charges instead of the fragment's own counter.
-                Role::Runs(id) if bench.translator.cache().fragment(id).charged_first => {
-                    assert_eq!(weights, bench.translator.cache().fragment(id).weights);
+                Role::Runs(id) if bench.tables.fragment(id).charged_first => {
+                    assert_eq!(weights, bench.tables.fragment(id).weights);
                 }
                 _ => sum = sum.plus(weights),
             }
@@ -186,7 +186,7 @@ fn check(bench: &Bench) -> usize {
         sum.conditional_taken = 0;
         assert_eq!(sum, expected);
     } else {
-        assert!(bench.translator.cache().counters().is_empty());
+        assert!(bench.tables.counters().is_empty());
     }
     compared
 }
@@ -196,7 +196,7 @@ fn a_head_has_a_state() {
     for checks in CHECKS {
         let mut bench = bench(Plan::Plain, checks, &[0xff, 0xc0, 0xc3]);
         let head = bench.translate(CODE, false, 8).head.unwrap();
-        let (state, _) = bench.translator.state_at(head).unwrap();
+        let (state, _) = bench.tables.state_at(head).unwrap();
         assert_eq!(state.pc, PcSource::Known(AppPc(CODE)));
     }
 }
@@ -290,10 +290,9 @@ fn long_runs_are_cut() {
     assert_eq!(everywhere(&[&[0x90; 300][..], &[0xc3]].concat()), 0);
     let mut bench = bench(Plan::Exact, Checks::None, &[&[0x90; 300][..], &[0xc3]].concat());
     bench.translate_all(CODE, true, 64);
-    let sum: i32 =
-        bench.translator.cache().counters().iter().map(|weights| weights.instructions).sum();
+    let sum: i32 = bench.tables.counters().iter().map(|weights| weights.instructions).sum();
     assert_eq!(sum, 301);
-    assert!(bench.translator.cache().fragment_count() > 1);
+    assert!(bench.tables.fragment_count() > 1);
 }
 
 #[test]
@@ -303,11 +302,9 @@ fn an_operand_out_of_reach_is_left_to_the_host() {
     for plan in ALL_PLANS {
         let mut bench = Bench::new(plan, Checks::None, far, &bytes);
         assert!(bench.translate(far, true, 8).head.is_some());
-        let fragment = bench.translator.cache().fragment(FragmentId(0));
+        let fragment = bench.tables.fragment(FragmentId(0));
         assert_eq!(fragment.weights, Weights::default());
-        assert!(
-            bench.translator.cache().counters().iter().all(|weights| weights == Weights::default())
-        );
+        assert!(bench.tables.counters().iter().all(|weights| weights == Weights::default()));
     }
 }
 
@@ -342,10 +339,10 @@ fn foreseen(code: &[u8], start: u64, words: &[u64], width: usize) -> Vec<u64> {
     let mut source = WithData { app: App::new(CODE, code.to_vec()), start, data };
     let mut bench = Bench::new(Plan::Exact, Checks::None, CODE, code);
     let limits = RegionLimits::fragments(40);
-    let Bench { unit, cache, translator, .. } = &mut bench;
-    let region = translator.translate(unit, &mut source, cache, AppPc(CODE), false, limits);
+    let (translator, mut to, _) = bench.parts();
+    let region = translator.translate(&mut to, &mut source, AppPc(CODE), false, limits);
     let mut found: Vec<u64> =
-        region.entries.iter().map(|entry| translator.cache().entry(*entry).pc.0 - CODE).collect();
+        region.entries.iter().map(|entry| to.cache.entry(*entry).pc.0 - CODE).collect();
     found.sort_unstable();
     found
 }
@@ -394,9 +391,9 @@ fn where_a_fixed_word_leads_is_translated_ahead() {
     let mut bench = Bench::new(Plan::Plain, Checks::None, CODE, &code);
     let data = 0x1234_5678u64.to_le_bytes().to_vec();
     let mut source = WithData { app: App::new(CODE, code), start: DATA.start, data };
-    let Bench { unit, cache, translator, .. } = &mut bench;
+    let (translator, mut to, _) = bench.parts();
     let limits = RegionLimits::fragments(8);
-    let region = translator.translate(unit, &mut source, cache, AppPc(CODE), false, limits);
+    let region = translator.translate(&mut to, &mut source, AppPc(CODE), false, limits);
     assert!(region.entries.is_empty());
     assert_eq!(region.rest, [Ahead { pc: AppPc(0x1234_5678), entry: true, doubt: 0 }]);
 }
@@ -408,9 +405,9 @@ fn what_is_doubtful_is_left_out() {
         std::iter::repeat_n([0x85, 0xc0, 0x74, 0x01, 0x90], 30).flatten().chain([0xc3]).collect();
     let fragments = |most_doubt: u8| {
         let mut bench = Bench::new(Plan::Exact, Checks::None, CODE, &code);
-        let Bench { unit, cache, translator, app, .. } = &mut bench;
+        let (translator, mut to, app) = bench.parts();
         let limits = RegionLimits { fragments: 500, doubt: 0, most_doubt };
-        translator.translate(unit, app, cache, AppPc(CODE), false, limits).fragments
+        translator.translate(&mut to, app, AppPc(CODE), false, limits).fragments
     };
     assert!(fragments(0) < fragments(4) && fragments(4) < fragments(31));
     assert_eq!(fragments(31), 61);
@@ -447,11 +444,12 @@ fn a_fragment_cut_off_leads_elsewhere() {
         let head = bench.translate(CODE, true, 8).head.unwrap();
         let id = bench.unit.fragments[&AppPc(CODE)];
         assert_eq!(bench.unit.bytes_of(id), Some(&[0xff, 0xc0, 0xc3][..]));
-        bench.translator.invalidate(&mut bench.unit, &mut bench.cache, id);
+        let (translator, mut to, _) = bench.parts();
+        translator.invalidate(&mut to, id);
         assert!(bench.unit.fragments.is_empty());
         let stub = bench.cache.led_from(head.offset(1));
         assert_eq!(bench.cache.bytes[bench.cache.offset(head)], 0xe9);
-        let (state, fragment) = bench.translator.state_at(stub).unwrap();
+        let (state, fragment) = bench.tables.state_at(stub).unwrap();
         assert_eq!((state.pc, fragment), (PcSource::Known(AppPc(CODE)), None));
         // The new bytes take the old head over.
         bench.app.bytes = vec![0x90, 0xc3];
@@ -472,7 +470,8 @@ fn what_leads_to_a_fragment_cut_off_asks_the_host() {
     bench.app = common::App::new(callee, vec![0xc3]);
     let head = bench.translate(callee, true, 8).head.unwrap();
     let id = bench.unit.fragments[&AppPc(callee)];
-    bench.translator.invalidate(&mut bench.unit, &mut bench.cache, id);
+    let (translator, mut to, _) = bench.parts();
+    translator.invalidate(&mut to, id);
     let stub = bench.cache.led_from(head.offset(1));
     let jump = stub.offset(9 + 7 + 1);
     let routine = bench.translator.routines().ask_r11;
@@ -488,12 +487,7 @@ fn code_that_gives_notice_is_not_compared() {
         let mut bench = Bench::new(Plan::Exact, checks, CODE, &code);
         bench.app.gives_notice = gives_notice;
         bench.translate(CODE, true, 8).head.unwrap();
-        bench
-            .unit
-            .fragments
-            .values()
-            .map(|id| bench.translator.cache().fragment(*id).len)
-            .sum::<u32>()
+        bench.unit.fragments.values().map(|id| bench.tables.fragment(*id).len).sum::<u32>()
     };
     let notified = lengths(Checks::Notified, false);
     assert_eq!(lengths(Checks::SelfCheck, true), notified);
@@ -551,9 +545,8 @@ fn what_has_been_executed_is_not_executed_again() {
         bench.translate(CODE, false, 1);
         let code = &bench.cache.bytes;
         let at = code.windows(MARK.len()).position(|bytes| bytes == MARK).expect("the mark");
-        let pc = |at: usize| {
-            bench.translator.state_at(CachePc(CACHE + at as u64)).map(|state| state.0.pc)
-        };
+        let pc =
+            |at: usize| bench.tables.state_at(CachePc(CACHE + at as u64)).map(|state| state.0.pc);
         let mark = AppPc(CODE + load.len() as u64);
         assert_eq!(pc(at), Some(PcSource::Known(mark)));
         let behind = PcSource::Known(mark.offset(MARK.len() as u64));

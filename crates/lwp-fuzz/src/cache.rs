@@ -46,7 +46,8 @@ fn placement(bench: &Bench) -> Placement {
 
 fn translate(bench: &mut Bench, offset: u64) {
     let (pc, limits) = (AppPc(CODE + offset), RegionLimits::fragments(20));
-    bench.translator.translate(&mut bench.unit, &mut bench.app, &mut bench.cache, pc, true, limits);
+    let (translator, mut to, app) = bench.parts();
+    translator.translate(&mut to, app, pc, true, limits);
 }
 
 /// An image that is as it should be, for the corpus.
@@ -57,7 +58,8 @@ pub fn good_image() -> Vec<u8> {
     translate(&mut bench, 0);
     translate(&mut bench, 40);
     let code = bench.cache.bytes[bench.cache.offset(at.code)..].to_vec();
-    let frozen = bench.translator.freeze(Freeze { unit: &bench.unit, at, code });
+    let layout = bench.translator.layout();
+    let frozen = bench.tables.freeze(layout, Freeze { unit: &bench.unit, at, code });
     frozen.map(|image| image.to_vec()).unwrap_or_default()
 }
 
@@ -78,27 +80,25 @@ pub fn image(bytes: &[u8]) {
         true
     };
     let to = CodeTarget { write: &write, threads: 1 };
-    if bench.translator.cache_mut().restore(&mut bench.unit, image, at, &to).is_err() {
+    if bench.tables.restore(&mut bench.unit, image, at, &to).is_err() {
         return;
     }
     let code = code.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let inside = at.code.0..at.code.0 + code.len() as u64;
     for pc in (CODE..CODE + 300).map(AppPc) {
         if let Some(id) = bench.unit.fragment_at(pc) {
-            assert!(
-                inside.contains(&bench.translator.cache().fragment(id).join.0),
-                "{pc:?} leads elsewhere"
-            );
+            assert!(inside.contains(&bench.tables.fragment(id).join.0), "{pc:?} leads elsewhere");
         }
     }
     for pc in inside.clone().step_by(3).take(4096) {
-        bench.translator.state_at(lwp_dbt::CachePc(pc));
+        bench.tables.state_at(lwp_dbt::CachePc(pc));
     }
     bench.cache.bytes.extend(&code);
     pad(&mut bench, 64);
     translate(&mut bench, 70);
     let whole = bench.cache.bytes[bench.cache.offset(at.code)..].to_vec();
-    let _ = bench.translator.freeze(Freeze { unit: &bench.unit, at, code: whole });
+    let layout = bench.translator.layout();
+    let _ = bench.tables.freeze(layout, Freeze { unit: &bench.unit, at, code: whole });
 }
 
 /// A file of the store.

@@ -27,10 +27,10 @@ impl LwpUnit {
     /// 3. LWP is off from here on, until the last step.
     /// 4. The block must lie inside DS, then it is read.
     /// 5. BufferSize is rounded down to whole records and must reach the minimum of the processor;
-    /// the ring must lie inside DS.
+    ///    the ring must lie inside DS.
     /// 6. What was granted is written to Flags.
     /// 7. Head, threshold, intervals and counters are normalised and loaded; LWP is on, even if no
-    /// event was granted, so that LWPINS works.
+    ///    event was granted, so that LWPINS works.
     ///
     /// Returns the old effective address, which the proposal puts into rAX; `None` in the shipped
     /// form.

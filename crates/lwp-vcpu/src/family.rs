@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use lwp_dbt::context::KnownCpuid;
 use lwp_dbt::{
-    AppPc, AppState, CachePc, Checks, CodeSource, EntryId, Fragment, FragmentId, Layout, Lwp,
-    Neighbour, Plan, Region, RegionLimits, Role, Translator, Unit,
+    AppPc, AppState, CachePc, Checks, CodeCache, CodeSource, Destination, EntryId, Fragment,
+    FragmentId, Layout, Lwp, Neighbour, Plan, Region, RegionLimits, Role, Translator, Unit,
 };
 use lwp_ptrace::{SharedMemory, sys};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -129,6 +129,8 @@ pub struct Family {
     pub kind: Kind,
     /// The translator.
     pub translator: Translator,
+    /// Everything that it has translated.
+    pub code_cache: CodeCache,
     /// Its arenas.
     pub arenas: Vec<Arena>,
     /// Its modules.
@@ -180,6 +182,7 @@ impl Family {
         let mut family = Self {
             index,
             kind: Kind { basis: basis.clone(), arenas: Vec::new() },
+            code_cache: translator.code_cache(),
             translator,
             arenas: Vec::new(),
             modules: Vec::new(),
@@ -205,7 +208,7 @@ impl Family {
     /// translated.
     pub fn keep_origins(&mut self) {
         self.origins = Some(Origins::default());
-        self.translator.keep_roles();
+        self.code_cache.keep_roles();
     }
 
     /// Adds an arena.
@@ -349,9 +352,8 @@ impl Family {
 
     /// Returns whether there are too few counters or entries for another region.
     fn out_of_numbers(&self) -> bool {
-        self.translator.cache().counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
-            || u64::from(self.translator.cache().entry_count()) + 4096
-                > lwp_dbt::Layout::MAX_ENTRIES
+        self.code_cache.counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
+            || u64::from(self.code_cache.entry_count()) + 4096 > lwp_dbt::Layout::MAX_ENTRIES
     }
 
     /// Returns whether something that every address space has too little of is used up.
@@ -383,7 +385,7 @@ impl Family {
             return Region::default();
         }
         // Entries made by this translation must find their chain slots filled.
-        self.fill_chains(self.translator.cache().entry_count() + 2048);
+        self.fill_chains(self.code_cache.entry_count() + 2048);
         let module = &mut self.modules[id.0 as usize];
         let mut source = ModuleCode {
             tid,
@@ -393,17 +395,20 @@ impl Family {
             notices: code.notices.as_deref(),
         };
         let Some((lot, _)) = &mut module.lot else { return Region::default() };
-        let mut sink = self.arenas[arena].sink(lot, &self.memory);
-        let region =
-            self.translator.translate(&mut module.unit, &mut source, &mut sink, pc, entry, limits);
+        let mut to = Destination {
+            cache: &mut self.code_cache,
+            unit: &mut module.unit,
+            sink: &mut self.arenas[arena].sink(lot, &self.memory),
+        };
+        let region = self.translator.translate(&mut to, &mut source, pc, entry, limits);
         if changes {
             self.arenas[arena].reserve_stubs(region.fragments);
-            note_pages(&module.unit, &mut module.made_of, &self.translator, region.fragments);
+            note_pages(&module.unit, &mut module.made_of, &self.code_cache, region.fragments);
         }
-        note_origins(&mut self.origins, &self.translator, id, &mut source);
+        note_origins(&mut self.origins, &self.code_cache, id, &mut source);
         for &entry in &region.entries {
             module.entries.push(entry);
-            self.stubs.insert(self.translator.cache().entry(entry).stub.0, entry);
+            self.stubs.insert(self.code_cache.entry(entry).stub.0, entry);
         }
         region
     }
@@ -412,14 +417,14 @@ impl Family {
     pub fn state_at(&self, pc: u64) -> Option<(AppState, Option<FragmentId>)> {
         match self.routine_offset(pc) {
             Some(offset) => Some((self.translator.routines().state_at(offset)?, None)),
-            None => self.translator.state_at(CachePc(pc)),
+            None => self.code_cache.state_at(CachePc(pc)),
         }
     }
 
     /// The entry with its stub at `address`.
     pub fn entry_of_stub(&self, address: u64) -> Option<EntryId> {
         let new = self.stubs.get(&address).copied();
-        new.or_else(|| self.translator.cache().restored_entry(CachePc(address)))
+        new.or_else(|| self.code_cache.restored_entry(CachePc(address)))
     }
 
     /// Makes sure that there is room for a region of this unit in one of its lots.
@@ -460,7 +465,7 @@ impl Family {
         }
         let has = |module: &Module| module.unit.has_restored(id);
         let number = self.modules.iter().position(has)?;
-        let fragment = self.translator.cache().fragment(id);
+        let fragment = self.code_cache.fragment(id);
         let mut bytes = vec![0; usize::from(fragment.app_len)];
         let kept = self.modules[number].kept.as_ref()?;
         kept.read(fragment.pc.0, &mut bytes).then(|| (UnitId(number as u32), bytes.into()))
@@ -468,7 +473,7 @@ impl Family {
 
     /// The fragment whose not-taken edge leads to `id`.
     pub fn before_edge(&self, id: FragmentId) -> Option<FragmentId> {
-        self.translator.cache().counters().roles().find_map(|role| match role? {
+        self.code_cache.counters().roles().find_map(|role| match role? {
             Role::RunsBehind { into, from } if into == id => Some(from),
             _ => None,
         })
@@ -495,12 +500,12 @@ impl Family {
 fn note_pages(
     unit: &Unit,
     made_of: &mut FxHashMap<u64, Vec<FragmentId>>,
-    translator: &Translator,
+    code_cache: &CodeCache,
     new: usize,
 ) {
-    let count = translator.cache().fragment_count();
+    let count = code_cache.fragment_count();
     for id in (count - new..count).map(|number| FragmentId(number as u32)) {
-        let Fragment { pc, app_len, .. } = translator.cache().fragment(id);
+        let Fragment { pc, app_len, .. } = code_cache.fragment(id);
         let own = pages_of((pc.0, pc.0 + u64::from(app_len)));
         let trusted = unit.trusted_by(id).map(range_of);
         for page in own.chain(trusted.into_iter().flat_map(pages_of)) {
@@ -520,13 +525,13 @@ fn range_of(neighbour: &Neighbour) -> (u64, u64) {
 /// Takes in where fragments come from that have just been made of unit `id`.
 fn note_origins(
     origins: &mut Option<Origins>,
-    translator: &Translator,
+    code_cache: &CodeCache,
     id: UnitId,
     source: &mut ModuleCode<'_>,
 ) {
     let Some(origins) = origins else { return };
-    for number in origins.fragments()..translator.cache().fragment_count() {
-        let fragment = translator.cache().fragment(FragmentId(number as u32));
+    for number in origins.fragments()..code_cache.fragment_count() {
+        let fragment = code_cache.fragment(FragmentId(number as u32));
         let mut bytes = vec![0; usize::from(fragment.app_len)];
         let read = source.read_code(fragment.pc, &mut bytes);
         origins.push(id, &bytes[..read]);

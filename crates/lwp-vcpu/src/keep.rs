@@ -198,7 +198,7 @@ impl Family {
             Plan::Exact => 1,
             Plan::Calls => 2,
         };
-        let roles = u64::from(self.translator.cache().counters().has_roles());
+        let roles = u64::from(self.code_cache.counters().has_roles());
         let emulated = self.translator.emulated();
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
@@ -239,8 +239,8 @@ impl Family {
     /// Puts an image into a lot of its own.
     fn place(&mut self, id: UnitId, image: FileMap) -> Option<()> {
         let image = Image::parse(Box::new(image)).ok()?;
-        let entries = u64::from(self.translator.cache().entry_count()) + image.entries() as u64;
-        let counters = (self.translator.cache().counters().len() + image.counters()) as u64;
+        let entries = u64::from(self.code_cache.entry_count()) + image.entries() as u64;
+        let counters = (self.code_cache.counters().len() + image.counters()) as u64;
         if entries + 4096 > lwp_dbt::Layout::MAX_ENTRIES || counters + 4096 > MAX_COUNTERS {
             return None;
         }
@@ -250,7 +250,7 @@ impl Family {
         let arena = self.arena_near(extent)?;
         let least = (len + LEAST_LOT).next_multiple_of(4096);
         let mut lot = self.arenas[arena].lot(lot_for(module.code_bytes).max(least), least)?;
-        let first = self.translator.cache().entry_count();
+        let first = self.code_cache.entry_count();
         self.fill_chains(first + image.entries() as u32 + 2048);
         let at = Placement {
             code: CachePc(lot.address),
@@ -266,14 +266,14 @@ impl Family {
         };
         let threads = if len < WORTH_THREADS { 1 } else { sys::allowed_cpus().min(MOST_THREADS) };
         let target = CodeTarget { write: &write, threads };
-        if self.translator.cache_mut().restore(&mut module.unit, image, at, &target).is_err() {
+        if self.code_cache.restore(&mut module.unit, image, at, &target).is_err() {
             self.arenas[arena].give_back(lot);
             return None;
         }
         lot.used = len.next_multiple_of(64);
         let module = &mut self.modules[id.0 as usize];
         module.lot = Some((lot, true));
-        let last = self.translator.cache().entry_count();
+        let last = self.code_cache.entry_count();
         module.entries.extend((first..last).map(lwp_dbt::EntryId));
         Some(())
     }
@@ -334,7 +334,8 @@ impl Family {
         };
         let module = &self.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
-        let image = self.translator.freeze(Freeze { unit: &module.unit, at: unsaved.at, code })?;
+        let unit = Freeze { unit: &module.unit, at: unsaved.at, code };
+        let image = self.code_cache.freeze(self.layout(), unit)?;
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let mut about = kept.describe(fragments, module.extent.0)?;
         about.code_bytes = image.code_bytes;

@@ -301,7 +301,7 @@ impl Profiler {
             None => (UnitId(u32::MAX), Vec::new()),
         };
         let module = self.module(family, pid, unit);
-        fresh.push(describe(&family.translator.cache().fragment(id), number, module, bytes));
+        fresh.push(describe(&family.code_cache.fragment(id), number, module, bytes));
         number
     }
 
@@ -394,7 +394,7 @@ impl Machine {
         let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
         let family = self.caches.families.get(space.family)?.as_ref()?;
         let mut sum = thread.account.profile.places.clone();
-        let counters = family.translator.cache().counters();
+        let counters = family.code_cache.counters();
         let mut heads: FxHashMap<FragmentId, i64> = FxHashMap::default();
         let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
         // Where the indirect call led first whose counter is the next one.

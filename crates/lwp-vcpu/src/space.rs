@@ -191,7 +191,7 @@ impl Space {
     /// Takes the entries of `unit` that should go into the table now.
     pub fn entries_to_insert(&mut self, family: &Family, unit: UnitId) -> Vec<EntryId> {
         let entries = &family.modules[unit.0 as usize].entries;
-        self.inserted.next(family.translator.cache(), unit, entries)
+        self.inserted.next(&family.code_cache, unit, entries)
     }
 
     /// The units of this address space alone.
@@ -208,7 +208,7 @@ impl Space {
         range: (u64, u64),
     ) -> Vec<EntryId> {
         let entries = &family.modules[unit.0 as usize].entries;
-        self.inserted.forget_range(family.translator.cache(), unit, entries, range)
+        self.inserted.forget_range(&family.code_cache, unit, entries, range)
     }
 
     /// The executable mapping at `pc`, looked up again if it is not known.
@@ -343,7 +343,7 @@ impl Space {
         }
         let table = family.table_for(&units);
         for &entry in table.iter().flat_map(|table| &table.entries) {
-            self.inserted.put(family.translator.cache(), entry);
+            self.inserted.put(&family.code_cache, entry);
         }
         if table.is_some() {
             for unit in &units {

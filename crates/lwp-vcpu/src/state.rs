@@ -92,14 +92,14 @@ impl Machine {
         let (mut state, mut fragment) = (state, fragment);
         if touching(&state, context) {
             // As at the site, where the instruction has not been executed either.
-            let (there, id) = family.translator.state_at(site_of(&state, context, r11))?;
+            let (there, id) = family.code_cache.state_at(site_of(&state, context, r11))?;
             (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
         }
         let mut called = state.called.then_some(r11);
         if calling(&state, context) {
             // As at the place where it has been counted, but for the count.
             let at = CachePc(context.get(Slot::CallAfter));
-            let (there, id) = family.translator.state_at(at)?;
+            let (there, id) = family.code_cache.state_at(at)?;
             (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
             called = (state.commit == Commit::Called).then(|| context.get(Slot::CallTarget));
         }
@@ -204,7 +204,7 @@ impl Machine {
         self.note_unfinished(tid, state, fragment);
         if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
             if charged && let Some((_, family)) = self.space_of(tid) {
-                correction.add(family.translator.cache().fragment(id).weights.negated(), 1);
+                correction.add(family.code_cache.fragment(id).weights.negated(), 1);
             }
             correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
         }
@@ -223,7 +223,7 @@ impl Machine {
         if state.edge_pending {
             // As long as the fragment is not charged, the edge is that of the one before.
             let from = self.space_of(tid).and_then(|(_, family)| {
-                let first = PcSource::Known(family.translator.cache().fragment(id).pc);
+                let first = PcSource::Known(family.code_cache.fragment(id).pc);
                 let uncharged = matches!(state.partial, Some((_, false))) || state.pc == first;
                 if uncharged { family.before_edge(id) } else { Some(id) }
             });
@@ -321,7 +321,7 @@ fn calling(state: &AppState, context: Context<'_>) -> bool {
 
 /// The application pc at a place of a fragment where it is known.
 pub fn known_pc(family: &Family, place: CachePc) -> Option<u64> {
-    match family.translator.state_at(place)?.0.pc {
+    match family.code_cache.state_at(place)?.0.pc {
         PcSource::Known(pc) => Some(pc.0),
         _ => None,
     }

@@ -1,12 +1,10 @@
 //! Cut fragments: a block up to the instruction on which an LWP event is due.
 
-use super::{CodeSink, Queue, Translator, Work, direct_target};
+use super::{Destination, Translator, direct_target};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource};
-use crate::emit::{Emitter, Output};
 use crate::fragment::{Fragment, FragmentId, Unit};
 use crate::plan::Weights;
-use std::sync::Arc;
 
 impl Translator {
     /// The block at `pc` as it is translated, of at most `most` instructions where that is not 0.
@@ -25,37 +23,23 @@ impl Translator {
     ///
     /// `None` where there is no code, no room, or an instruction that cannot be executed so.
     pub fn cut(
-        &mut self,
-        unit: &mut Unit,
+        &self,
+        to: &mut Destination<'_>,
         source: &mut dyn CodeSource,
-        sink: &mut dyn CodeSink,
         pc: AppPc,
         most: usize,
     ) -> Option<(CachePc, FragmentId)> {
-        let block = Block::decode(source, pc, self.decoding(unit, pc, most))?;
-        if let Some((id, bytes)) = unit.cuts.get(&(pc, most as u8))
+        let block = Block::decode(source, pc, self.decoding(to.unit, pc, most))?;
+        if let Some((id, bytes)) = to.unit.cuts.get(&(pc, most as u8))
             && **bytes == *block.bytes
         {
-            return Some((self.cache.fragment(*id).start, *id));
+            return Some((to.cache.fragment(*id).start, *id));
         }
-        let routines = Arc::clone(&self.routines);
-        let at = (sink.position().0, sink.routines_at().0);
-        let mut work = Work {
-            unit,
-            source,
-            emitter: Emitter::new(at.0, self.layout, &routines, at.1, Output::default()),
-            queue: Queue::default(),
-            foreign: Vec::new(),
-            doubt: 0,
-            created: Vec::new(),
-            woken: Vec::new(),
-            entries: Vec::new(),
-            room: sink.room(),
-        };
+        let mut work = self.begin(to, source);
         if work.room < self.fragment_room() {
             return None;
         }
-        let id = FragmentId(self.cache.fragments.len() as u32);
+        let id = FragmentId(work.cache.fragments.len() as u32);
         let start = work.emitter.here();
         work.emitter.start_piece();
         work.emitter.fragment = Some(id);
@@ -67,7 +51,7 @@ impl Translator {
         }
         work.emitter.cut_terminator(&block, self.lwp_of(work.unit)).ok()?;
         let len = (work.emitter.here().0 - start.0) as u32;
-        self.cache.fragments.push(Fragment {
+        work.cache.fragments.push(Fragment {
             pc,
             app_len: block.bytes.len() as u16,
             instructions: block.instructions() as u16,
@@ -81,9 +65,10 @@ impl Translator {
             countdown: (0, 0),
             flags_dead: false,
         });
-        self.close_piece(&work.emitter, start, pc, Some(id));
+        work.cache.close_piece(&work.emitter, start, pc, Some(id));
         work.unit.cuts.insert((pc, most as u8), (id, block.bytes.into_boxed_slice()));
-        self.finish(&mut work, sink);
+        self.finish(&mut work);
+        work.end();
         Some((start, id))
     }
 }

@@ -6,102 +6,90 @@
 //! bytes turn out to be the same: its heads are put back, and everything that led to them does
 //! again.
 
-use std::sync::Arc;
-
-use super::{CodeSink, Translator, Work};
+use super::{CodeSink, Destination, Translator, Work};
 use crate::addr::{AppPc, CachePc};
 use crate::emit::{Emitter, Output};
-use crate::fragment::{Fragment, FragmentId, MergedEdge, Unit};
+use crate::fragment::{Fragment, FragmentId, MergedEdge};
 use crate::plan::Checks;
-use crate::routines::Routines;
 
 const PAGE: u64 = 4096;
 
 impl Translator {
     /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.
-    pub fn invalidate(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, id: FragmentId) {
-        let Fragment { pc, head, .. } = self.cache.fragments.get(id);
-        if unit.fragments.get(&pc) != Some(&id) {
+    pub fn invalidate(&self, to: &mut Destination<'_>, id: FragmentId) {
+        let Fragment { pc, head, .. } = to.cache.fragments.get(id);
+        if to.unit.fragments.get(&pc) != Some(&id) {
             return;
         }
-        unit.fragments.remove(&pc);
-        let stub = self.cut_off_stub(unit, sink, pc);
+        to.unit.fragments.remove(&pc);
+        let stub = self.cut_off_stub(to, pc);
         if let Some(head) = head {
-            sink.patch_head(head, stub);
+            to.sink.patch_head(head, stub);
             // A later translation of the pc takes the jump over.
-            unit.pending.entry(pc).or_default().push(head.offset(1));
+            to.unit.pending.entry(pc).or_default().push(head.offset(1));
         }
-        let edge = unit.changeable.get(&id).and_then(|known| known.edge);
-        if let Some(edge) = edge {
-            self.cut_edge(unit, sink, id, edge, stub);
+        let known = to.unit.changeable.get(&id);
+        let stays = known.is_some_and(|known| !known.compares);
+        if let Some(edge) = known.and_then(|known| known.edge) {
+            self.cut_edge(to, id, edge, stub);
         }
-        let dropped = match unit.changeable.get(&id) {
-            Some(known) if !known.compares => unit.dormant.insert(pc, id).filter(|old| *old != id),
-            _ => Some(id),
+        let dropped = match stays {
+            true => to.unit.dormant.insert(pc, id).filter(|old| *old != id),
+            false => Some(id),
         };
         if let Some(dropped) = dropped {
-            unit.changeable.remove(&dropped);
+            to.unit.changeable.remove(&dropped);
         }
     }
 
     /// Leads a not-taken edge that charges a fragment to `exit`, by way of a stub that counts the
     /// edge alone.
-    fn cut_edge(
-        &mut self,
-        unit: &mut Unit,
-        sink: &mut dyn CodeSink,
-        id: FragmentId,
-        edge: MergedEdge,
-        exit: CachePc,
-    ) {
-        let pc = self.cache.fragments.get(id).pc;
+    fn cut_edge(&self, to: &mut Destination<'_>, id: FragmentId, edge: MergedEdge, exit: CachePc) {
+        let pc = to.cache.fragments.get(id).pc;
         let [stub, leads_on] = match edge.stub {
             Some([stub, leads_on]) => {
-                sink.patch(leads_on, exit.0.wrapping_sub(leads_on.0 + 4) as i32);
+                to.sink.patch(leads_on, exit.0.wrapping_sub(leads_on.0 + 4) as i32);
                 [stub, leads_on]
             }
             None => {
-                let routines = Arc::clone(&self.routines);
-                let mut emitter = self.stub_emitter(sink, &routines);
+                let mut emitter = self.stub_emitter(to.sink);
                 let stub = emitter.edge_stub(id, edge.counter, exit);
-                self.close_piece(&emitter, stub[0], pc, Some(id));
-                append_stub(emitter, sink);
+                to.cache.close_piece(&emitter, stub[0], pc, Some(id));
+                append_stub(emitter, to.sink);
                 stub
             }
         };
-        sink.patch_head(edge.at, stub);
-        unit.pending.entry(pc).or_default().push(leads_on);
-        if let Some(known) = unit.changeable.get_mut(&id) {
+        to.sink.patch_head(edge.at, stub);
+        to.unit.pending.entry(pc).or_default().push(leads_on);
+        if let Some(known) = to.unit.changeable.get_mut(&id) {
             known.edge = Some(MergedEdge { stub: Some([stub, leads_on]), ..edge });
         }
     }
 
-    /// The stub that takes the place of what was translated at `pc`.
-    fn cut_off_stub(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, pc: AppPc) -> CachePc {
-        if let Some(&stub) = unit.cut_off.get(&pc) {
+    /// The stub that takes the place of the code translated at `pc`.
+    fn cut_off_stub(&self, to: &mut Destination<'_>, pc: AppPc) -> CachePc {
+        if let Some(&stub) = to.unit.cut_off.get(&pc) {
             return stub;
         }
-        let routines = Arc::clone(&self.routines);
-        let mut emitter = self.stub_emitter(sink, &routines);
+        let mut emitter = self.stub_emitter(to.sink);
         let stub = emitter.exit_stub(pc);
-        self.close_piece(&emitter, stub, pc, None);
-        append_stub(emitter, sink);
-        unit.cut_off.insert(pc, stub);
+        to.cache.close_piece(&emitter, stub, pc, None);
+        append_stub(emitter, to.sink);
+        to.unit.cut_off.insert(pc, stub);
         stub
     }
 
     /// An emitter for one stub where `sink` stands.
-    fn stub_emitter<'a>(&self, sink: &dyn CodeSink, routines: &'a Routines) -> Emitter<'a> {
+    fn stub_emitter(&self, sink: &dyn CodeSink) -> Emitter<'_> {
         let (base, routines_at) = (sink.position().0, sink.routines_at().0);
-        Emitter::new(base, self.layout, routines, routines_at, Output::default())
+        Emitter::new(base, self.layout, &self.routines, routines_at, Output::default())
     }
 
     /// Leads to the dormant fragments of the page of `pc` again whose bytes are as they were.
-    pub(super) fn wake_page(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink, pc: AppPc) {
+    pub(super) fn wake_page(&self, work: &mut Work<'_>, pc: AppPc) {
         let page = AppPc(pc.0 & !(PAGE - 1));
-        let end = page.offset(PAGE);
-        let dormant: Vec<_> =
-            work.unit.dormant.range(page..end).map(|(&pc, &id)| (pc, id)).collect();
+        let range = page..page.offset(PAGE);
+        let dormant: Vec<_> = work.unit.dormant.range(range).map(|(&pc, &id)| (pc, id)).collect();
         if dormant.is_empty() || !gives_notice(work, page, PAGE as usize) {
             return;
         }
@@ -109,28 +97,30 @@ impl Translator {
         let read = work.source.read_code(page, &mut now);
         for (pc, id) in dormant {
             if !work.unit.has_fragment(pc) && is_as_it_was(work, (page, &now[..read]), pc, id) {
-                self.wake(work.unit, sink, pc, id);
-                work.woken.push(id);
+                work.wake(pc, id);
             }
         }
     }
+}
 
+impl Work<'_> {
     /// Leads to a dormant fragment again from everything that led to it.
-    fn wake(&mut self, unit: &mut Unit, sink: &mut dyn CodeSink, pc: AppPc, id: FragmentId) {
+    fn wake(&mut self, pc: AppPc, id: FragmentId) {
         let Fragment { head, .. } = self.cache.fragments.get(id);
-        let edge = unit.changeable.get(&id).and_then(|known| known.edge);
+        let edge = self.unit.changeable.get(&id).and_then(|known| known.edge);
         let own = [
             head.map(|head| head.offset(1)),
             edge.and_then(|edge| edge.stub).map(|[_, leads_on]| leads_on),
         ];
-        if let Some(sites) = unit.pending.get_mut(&pc) {
+        if let Some(sites) = self.unit.pending.get_mut(&pc) {
             sites.retain(|site| !own.contains(&Some(*site)));
         }
         for place in head.into_iter().chain(edge.map(|edge| edge.at)) {
-            sink.restore_head(place);
+            self.sink.restore_head(place);
         }
-        unit.dormant.remove(&pc);
-        unit.fragments.insert(pc, id);
+        self.unit.dormant.remove(&pc);
+        self.unit.fragments.insert(pc, id);
+        self.woken.push(id);
     }
 }
 

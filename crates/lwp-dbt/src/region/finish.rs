@@ -1,7 +1,7 @@
 //! Linking a region, making what its exits lead to, and publishing it.
 
 use super::lay::open_head;
-use super::{CodeSink, NOT_TAKEN, Translator, Work, set_displacement};
+use super::{NOT_TAKEN, Translator, Work, set_displacement};
 use crate::addr::{AppPc, CachePc};
 use crate::emit::Emitter;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId};
@@ -9,51 +9,51 @@ use crate::plan::Role;
 use crate::recipe::bits;
 
 impl Translator {
-    pub(super) fn new_entry(&mut self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
-        let id = EntryId(self.cache.entries.len() as u32);
-        self.cache.entries.push(Entry { pc, stub: CachePc(0) });
+    pub(super) fn new_entry(&self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
+        let id = EntryId(work.cache.entries.len() as u32);
+        work.cache.entries.push(Entry { pc, stub: CachePc(0) });
         work.unit.entries.insert(pc, id);
         work.entries.push(id);
         id
     }
 
     /// The head of a fragment, made now if it has none.
-    pub(super) fn head(&mut self, work: &mut Work<'_>, id: FragmentId) -> CachePc {
-        if let Some(head) = self.cache.head_of(id) {
+    pub(super) fn head(&self, work: &mut Work<'_>, id: FragmentId) -> CachePc {
+        if let Some(head) = work.cache.head_of(id) {
             return head;
         }
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
         // that edge. The head goes behind that charge if it can; if not, it gives back the branch
         // that was then not "not taken".
-        let Fragment { pc, join, charged_first, weights, flags_dead, .. } = self.cache.fragment(id);
+        let Fragment { pc, join, charged_first, weights, flags_dead, .. } = work.cache.fragment(id);
         work.emitter.start_piece();
         let start = work.emitter.here();
         let head = open_head(work, bits::UNCOUNTED);
         match charged_first {
             true => {
                 let charged = join.offset(Emitter::count_bytes(flags_dead));
-                let counter = self.new_counter(weights, Role::Runs(id));
+                let counter = work.cache.counters.push(weights, Role::Runs(id));
                 work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, 0);
                 work.emitter.jump_to(charged);
             }
             false => {
-                let counter = self.new_counter(NOT_TAKEN.negated(), Role::Head(id));
+                let counter = work.cache.counters.push(NOT_TAKEN.negated(), Role::Head(id));
                 // The fragment's own charge is still to come.
                 let after = bits::UNCOUNTED | bits::EDGE;
                 work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, after);
                 work.emitter.jump_to(join);
             }
         }
-        self.close_piece(&work.emitter, start, pc, Some(id));
-        match self.cache.placed_of(id) {
-            Some(_) => drop(self.cache.late_heads.insert(id, head)),
-            None => self.cache.fragments.set_head(id, head),
+        work.cache.close_piece(&work.emitter, start, pc, Some(id));
+        match work.cache.placed_of(id) {
+            Some(_) => drop(work.cache.late_heads.insert(id, head)),
+            None => work.cache.fragments.set_head(id, head),
         }
         head
     }
 
     /// An entry for a fragment that was laid out without one.
-    pub(super) fn entry_on_demand(&mut self, work: &mut Work<'_>, pc: AppPc) {
+    pub(super) fn entry_on_demand(&self, work: &mut Work<'_>, pc: AppPc) {
         if work.unit.entry_at(pc).is_some() {
             return;
         }
@@ -65,12 +65,12 @@ impl Translator {
         work.emitter.start_piece();
         let stub = work.emitter.entry_stub(pc, chain);
         work.emitter.jump_to(head);
-        self.close_piece(&work.emitter, start, pc, Some(id));
-        self.cache.entries[entry.0 as usize].stub = stub;
+        work.cache.close_piece(&work.emitter, start, pc, Some(id));
+        work.cache.entries[entry.0 as usize].stub = stub;
     }
 
     /// Resolves links, emits stubs and constants, and publishes the region.
-    pub(super) fn finish(&mut self, work: &mut Work<'_>, sink: &mut dyn CodeSink) {
+    pub(super) fn finish(&self, work: &mut Work<'_>) {
         for index in 0..work.emitter.out.links.len() {
             let link = work.emitter.out.links[index];
             let known = work.unit.fragment_at(link.target);
@@ -84,22 +84,22 @@ impl Translator {
             let ask = work.emitter.out.asks[index];
             let stub = work.emitter.ask_stub(&ask);
             let pc = AppPc(ask.pc.0 - u64::from(ask.app));
-            self.close_piece(&work.emitter, stub, pc, ask.fragment);
+            work.cache.close_piece(&work.emitter, stub, pc, ask.fragment);
             set_displacement(&mut work.emitter, ask.at, stub);
         }
         for touch in std::mem::take(&mut work.emitter.out.touches) {
             let stub = work.emitter.touch_stub(&touch);
-            self.close_piece(&work.emitter, stub, touch.block, Some(touch.fragment));
+            work.cache.close_piece(&work.emitter, stub, touch.block, Some(touch.fragment));
             set_displacement(&mut work.emitter, touch.at, stub);
         }
         for call in std::mem::take(&mut work.emitter.out.calls) {
             let stub = work.emitter.call_stub(&call);
-            self.close_piece(&work.emitter, stub, call.block, Some(call.fragment));
+            work.cache.close_piece(&work.emitter, stub, call.block, Some(call.fragment));
             set_displacement(&mut work.emitter, call.at, stub);
         }
         for trip in std::mem::take(&mut work.emitter.out.trips) {
             let stub = work.emitter.trip_stub(&trip);
-            self.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
+            work.cache.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
             set_displacement(&mut work.emitter, trip.at, stub);
         }
         // Older exits that wanted one of the new fragments, or of those that are good again.
@@ -107,7 +107,7 @@ impl Translator {
         for index in 0..work.created.len() + work.woken.len() {
             let late = index.checked_sub(work.created.len());
             let id = late.map_or_else(|| work.created[index], |index| work.woken[index]);
-            let pc = self.cache.fragments.get(id).pc;
+            let pc = work.cache.fragments.get(id).pc;
             let sites = work.unit.take_pending(pc);
             if !sites.is_empty() {
                 let head = self.head(work, id);
@@ -117,15 +117,15 @@ impl Translator {
         self.constants(work);
         let base = work.emitter.base;
         work.unit.relocated(base, &work.emitter.out.relocations);
-        sink.append(&work.emitter.out.code);
+        work.sink.append(&work.emitter.out.code);
         // Publish last: only now may other threads be led here.
         for (site, head) in patches {
-            sink.patch(site, head.0.wrapping_sub(site.0 + 4) as i32);
+            work.sink.patch(site, head.0.wrapping_sub(site.0 + 4) as i32);
         }
     }
 
     /// Registers an exit that cannot be linked yet; it goes to its target's stub.
-    pub(super) fn pending_stub(&mut self, work: &mut Work<'_>, link: crate::emit::Link) -> CachePc {
+    pub(super) fn pending_stub(&self, work: &mut Work<'_>, link: crate::emit::Link) -> CachePc {
         let site = CachePc(work.emitter.base + link.at as u64);
         work.unit.pending.entry(link.target).or_default().push(site);
         if let Some(stub) = work.unit.stub_of(link.target) {
@@ -136,13 +136,13 @@ impl Translator {
             true => work.emitter.exit_stub(link.target),
             false => work.emitter.far_stub(link.target),
         };
-        self.close_piece(&work.emitter, stub, link.target, None);
+        work.cache.close_piece(&work.emitter, stub, link.target, None);
         work.unit.stubs.insert(link.target, stub);
         stub
     }
 
     /// Return addresses that are pushed from memory, after all code of the region.
-    pub(super) fn constants(&mut self, work: &mut Work<'_>) {
+    pub(super) fn constants(&self, work: &mut Work<'_>) {
         while !(work.emitter.base as usize + work.emitter.out.code.len()).is_multiple_of(8) {
             work.emitter.out.code.push(0xcc);
         }

@@ -13,7 +13,7 @@ use crate::recipe::bits;
 
 impl Translator {
     /// The block before falls to `pc`, which is not laid behind it.
-    pub(super) fn fall_off(&mut self, work: &mut Work<'_>, pc: AppPc, arrival: Arrival) {
+    pub(super) fn fall_off(&self, work: &mut Work<'_>, pc: AppPc, arrival: Arrival) {
         match arrival {
             Arrival::Jump => return,
             Arrival::Fall => {}
@@ -21,7 +21,7 @@ impl Translator {
                 if self.plan.counts() {
                     if let Some(at) = self.merged_edge(work, pc) {
                         work.emitter.jump_to(at);
-                        return self.close_fragment(work);
+                        return work.close_fragment();
                     }
                     // The flags at the edge are those at the target.
                     let dead = match work.unit.checks {
@@ -37,32 +37,32 @@ impl Translator {
         if !work.unit.has_fragment(pc) {
             work.queue.push(Ahead::direct(pc, work.doubt));
         }
-        self.close_fragment(work);
+        work.close_fragment();
     }
 
     /// Returns the place where a not-taken edge enters the fragment at `pc`, which charges another
     /// one and may be cut off: one edge counts as much as another, as long as nobody wants to know
     /// which it was.
     fn merged_edge(&self, work: &Work<'_>, pc: AppPc) -> Option<CachePc> {
-        let id = work.unit.fragments.get(&pc).filter(|_| !self.cache.counters.has_roles())?;
+        let id = work.unit.fragments.get(&pc).filter(|_| !work.cache.counters.has_roles())?;
         Some(work.unit.changeable.get(id)?.edge?.at)
     }
 
     /// A counter for the not-taken edge of the block laid last: it takes back the taken branch.
-    pub(super) fn edge_counter(&mut self, work: &Work<'_>) -> u32 {
+    pub(super) fn edge_counter(&self, work: &mut Work<'_>) -> u32 {
         let last = *work.created.last().expect("an edge starts at a fragment");
-        self.new_counter(NOT_TAKEN, Role::NotTaken(last))
+        work.cache.counters.push(NOT_TAKEN, Role::NotTaken(last))
     }
 
     /// Emits one block. Returns what follows it, if control can fall out of it.
     pub(super) fn lay(
-        &mut self,
+        &self,
         work: &mut Work<'_>,
         block: &Block,
         arrival: Arrival,
         entry: bool,
     ) -> Option<Next> {
-        let id = FragmentId(self.cache.fragments.len() as u32);
+        let id = FragmentId(work.cache.fragments.len() as u32);
         let flags_dead = self.flags_dead(work, block.pc, 2);
         let mut weights = weights(block);
         let private = work.unit.checks != Checks::None;
@@ -80,7 +80,7 @@ impl Translator {
             work.emitter.count(counter, false, bits::EDGE);
         }
         let behind = work.created.last().copied().filter(|_| merged);
-        self.close_fragment(work);
+        work.close_fragment();
 
         work.emitter.start_piece();
         let start = work.emitter.here();
@@ -88,7 +88,7 @@ impl Translator {
             let entry = self.new_entry(work, block.pc);
             let chain = self.layout.chain_slot(entry.0);
             let stub = work.emitter.entry_stub(block.pc, chain);
-            self.cache.entries[entry.0 as usize].stub = stub;
+            work.cache.entries[entry.0 as usize].stub = stub;
         }
         let head = (!merged).then(|| open_head(work, bits::UNCOUNTED));
         let edge = behind.filter(|_| private).map(|from| self.open_edge(work, from));
@@ -124,10 +124,11 @@ impl Translator {
         let flags_dead = flags_dead || trusted.is_some() && block.insns.is_empty();
         let charge = exact.then(|| {
             let counter = match behind {
-                Some(from) => {
-                    self.new_counter(weights.plus(NOT_TAKEN), Role::RunsBehind { into: id, from })
-                }
-                None => self.new_counter(weights, Role::Runs(id)),
+                Some(from) => work
+                    .cache
+                    .counters
+                    .push(weights.plus(NOT_TAKEN), Role::RunsBehind { into: id, from }),
+                None => work.cache.counters.push(weights, Role::Runs(id)),
             };
             match trusted {
                 Some(_) => Charge::at(counter, block.insns.len(), before),
@@ -148,7 +149,7 @@ impl Translator {
                     true => NOT_TAKEN,
                     false => Weights::default(),
                 };
-                self.cache.counters.set(charge.counter, left);
+                work.cache.counters.set(charge.counter, left);
                 work.emitter.count(charge.counter, false, charge.before);
             }
             work.emitter.ask(RequestKind::Step, block.pc);
@@ -157,7 +158,7 @@ impl Translator {
             instructions = 1;
             None
         });
-        self.cache.fragments.push(Fragment {
+        work.cache.fragments.push(Fragment {
             pc: block.pc,
             app_len: block.bytes.len() as u16,
             instructions: instructions as u16,
@@ -178,25 +179,21 @@ impl Translator {
         }
         work.created.push(id);
         if next.is_none() || matches!(next, Some(Next::Return(_))) {
-            self.close_fragment(work);
+            work.close_fragment();
         }
         next
     }
 
     /// Starts a fragment that may be cut off behind the not-taken edge of `from`, which it charges
     /// together with itself.
-    fn open_edge(&mut self, work: &mut Work<'_>, from: FragmentId) -> MergedEdge {
-        let counter = self.new_counter(NOT_TAKEN, Role::NotTaken(from));
+    fn open_edge(&self, work: &mut Work<'_>, from: FragmentId) -> MergedEdge {
+        let counter = work.cache.counters.push(NOT_TAKEN, Role::NotTaken(from));
         let at = open_head(work, bits::EDGE | bits::UNCOUNTED);
         MergedEdge { at, counter, stub: None }
     }
 
     /// Emits the terminator. `Err` where an operand is out of reach.
-    pub(super) fn terminate(
-        &mut self,
-        work: &mut Work<'_>,
-        block: &Block,
-    ) -> Result<Option<Next>, ()> {
+    pub(super) fn terminate(&self, work: &mut Work<'_>, block: &Block) -> Result<Option<Next>, ()> {
         let next = block.next();
         let profiles = self.profiles();
         let emitter = &mut work.emitter;
@@ -251,8 +248,9 @@ impl Translator {
             Terminator::IndirectCall => {
                 let reached = match (self.plan, emitter.fragment) {
                     (Plan::Calls, Some(id)) => {
-                        let first = self.new_counter(Weights::default(), Role::CallTarget(id));
-                        self.new_counter(Weights::default(), Role::Called(id));
+                        let first =
+                            work.cache.counters.push(Weights::default(), Role::CallTarget(id));
+                        work.cache.counters.push(Weights::default(), Role::Called(id));
                         emitter.counted_call(block, id, first)
                     }
                     _ => emitter.indirect(block, Some(next)),

@@ -11,7 +11,7 @@ use crate::plan::Checks;
 impl Translator {
     /// Returns whether the arithmetic flags at `pc` are overwritten before they are read, looking a
     /// few blocks ahead.
-    pub(super) fn flags_dead(&mut self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
+    pub(super) fn flags_dead(&self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
         self.dead(work, pc, ARITHMETIC, depth)
     }
 
@@ -19,11 +19,7 @@ impl Translator {
     /// reads any, and changes only with notice. `block` may then change the flags between the last
     /// instruction that it executes itself and its branch: no write of its own comes in between,
     /// and a thread that has to serialise before it executes changed code cannot do so there.
-    pub(super) fn trusted_behind(
-        &mut self,
-        work: &mut Work<'_>,
-        block: &Block,
-    ) -> Option<Neighbour> {
+    pub(super) fn trusted_behind(&self, work: &mut Work<'_>, block: &Block) -> Option<Neighbour> {
         let pc = match block.terminator {
             Terminator::Fall => block.next(),
             Terminator::Jump { target } | Terminator::Call { target } => target,
@@ -34,7 +30,7 @@ impl Translator {
 
     /// Has the block laid last trust that the code at `pc`, behind its not-taken edge, overwrites
     /// the flags. Returns false where it cannot.
-    pub(super) fn trusts_edge(&mut self, work: &mut Work<'_>, pc: AppPc) -> bool {
+    pub(super) fn trusts_edge(&self, work: &mut Work<'_>, pc: AppPc) -> bool {
         let Some(&last) = work.created.last() else { return false };
         let trusted = self.trusted_at(work, pc);
         match work.unit.changeable.get_mut(&last).filter(|known| !known.compares) {
@@ -48,7 +44,7 @@ impl Translator {
 
     /// The block at `pc`, if it overwrites all arithmetic flags before it reads any and changes
     /// only with notice.
-    fn trusted_at(&mut self, work: &mut Work<'_>, pc: AppPc) -> Option<Neighbour> {
+    fn trusted_at(&self, work: &mut Work<'_>, pc: AppPc) -> Option<Neighbour> {
         let block = self.decode(work, pc)?;
         let overwrites =
             block.flags.read & ARITHMETIC == 0 && block.flags.written & ARITHMETIC == ARITHMETIC;
@@ -58,7 +54,7 @@ impl Translator {
     }
 
     /// All arithmetic flags, if they are dead wherever control goes from the end of `block`.
-    pub(super) fn dead_behind(&mut self, work: &mut Work<'_>, block: &Block) -> u8 {
+    pub(super) fn dead_behind(&self, work: &mut Work<'_>, block: &Block) -> u8 {
         const DEPTH: u32 = 1;
         if work.unit.checks != Checks::None {
             return 0;
@@ -78,7 +74,7 @@ impl Translator {
     }
 
     /// Returns whether the flags in `mask` are dead at `pc`.
-    pub(super) fn dead(&mut self, work: &mut Work<'_>, pc: AppPc, mask: u8, depth: u32) -> bool {
+    pub(super) fn dead(&self, work: &mut Work<'_>, pc: AppPc, mask: u8, depth: u32) -> bool {
         let Some(block) = self.decode(work, pc) else { return false };
         if block.flags.read & mask != 0 {
             return false;

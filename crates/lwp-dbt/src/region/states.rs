@@ -1,22 +1,14 @@
 //! The application's state at any place of translated code.
 
-use super::Translator;
 use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
 use crate::fragment::{Fragment, FragmentId};
 use crate::recipe::{AppState, Commit, PcSource, Point, Spills, bits, lookup};
 
-impl Translator {
+impl CodeCache {
     /// Returns the application's state at `pc` in an arena, and the fragment it belongs to.
     pub fn state_at(&self, pc: CachePc) -> Option<(AppState, Option<FragmentId>)> {
-        self.cache.state_at(pc, self.profiles())
-    }
-}
-
-impl CodeCache {
-    /// Returns the application's state at `pc` in an arena, and the fragment it belongs to;
-    /// `profiles` says whether profiling is on in the threads that run this code.
-    fn state_at(&self, pc: CachePc, profiles: bool) -> Option<(AppState, Option<FragmentId>)> {
+        let profiles = self.profiles;
         if let Some(placed) = self.placed.iter().find(|placed| placed.contains(pc)) {
             let (base, point, id) = placed.point_at(pc)?;
             let fragment = id.map(|id| self.fragment(id));

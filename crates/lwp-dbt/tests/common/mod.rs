@@ -4,8 +4,8 @@
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::{INDEX_MASK, SyscallClass, TABLE_SLOTS, TargetFeatures};
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSink, CodeSource, HEAD, Layout, Lwp, Plan, Region, RegionLimits,
-    Translator, Unit,
+    AppPc, CachePc, Checks, CodeCache, CodeSink, CodeSource, Destination, HEAD, Layout, Lwp, Plan,
+    Region, RegionLimits, Translator, Unit,
 };
 use lwp_testkit::native::Machine;
 
@@ -107,6 +107,7 @@ pub struct Bench {
     pub app: App,
     pub cache: Cache,
     pub unit: Unit,
+    pub tables: CodeCache,
     pub translator: Translator,
 }
 
@@ -142,44 +143,42 @@ impl Bench {
     }
 
     pub fn with_translator(
-        mut translator: Translator,
+        translator: Translator,
         checks: Checks,
         start: u64,
         bytes: &[u8],
     ) -> Self {
-        translator.keep_roles();
+        let mut tables = translator.code_cache();
+        tables.keep_roles();
         let mut cache = Cache { bytes: translator.routines().code.to_vec(), ..Cache::default() };
         while !cache.bytes.len().is_multiple_of(64) {
             cache.bytes.push(0xcc);
         }
         let app = App::new(start, bytes.to_vec());
-        Self { app, cache, unit: Unit::new(checks), translator }
+        Self { app, cache, unit: Unit::new(checks), tables, translator }
     }
 
-    /// Starts again with a translator that does not keep the roles of counters.
+    /// Starts again with tables that do not keep the roles of counters.
     pub fn forget_roles(&mut self) {
-        let old = &self.translator;
-        let classes = Box::new([SyscallClass::Native; 512]);
-        self.translator =
-            Translator::new(old.plan(), old.lwp(), old.layout(), old.emulated(), classes);
+        self.tables = self.translator.code_cache();
+    }
+
+    /// Returns the places where code goes, with the application's code and the translator.
+    pub fn parts(&mut self) -> (&Translator, Destination<'_>, &mut App) {
+        let Self { app, cache, unit, tables, translator } = self;
+        (translator, Destination { cache: tables, unit, sink: cache }, app)
     }
 
     pub fn translate(&mut self, pc: u64, entry: bool, fragments: usize) -> Region {
-        self.translator.translate(
-            &mut self.unit,
-            &mut self.app,
-            &mut self.cache,
-            AppPc(pc),
-            entry,
-            RegionLimits::fragments(fragments),
-        )
+        let (translator, mut to, app) = self.parts();
+        translator.translate(&mut to, app, AppPc(pc), entry, RegionLimits::fragments(fragments))
     }
 
     /// Translates the first `most` instructions at `pc` as a cut fragment.
     #[allow(dead_code, reason = "not every test that shares this makes cuts")]
     pub fn cut(&mut self, pc: AppPc, most: usize) -> bool {
-        let (unit, translator) = (&mut self.unit, &mut self.translator);
-        translator.cut(unit, &mut self.app, &mut self.cache, pc, most).is_some()
+        let (translator, mut to, app) = self.parts();
+        translator.cut(&mut to, app, pc, most).is_some()
     }
 
     /// Translates `pc` and everything it leads to directly.
@@ -208,7 +207,7 @@ impl Bench {
         // An entry goes to the head of its slot's chain.
         let mut heads = std::collections::HashMap::new();
         for id in regions.iter().flat_map(|region| &region.entries) {
-            let entry = self.translator.cache().entry(*id);
+            let entry = self.tables.entry(*id);
             let slot = layout.table_slot(entry.pc.0);
             let old = heads.insert(slot, entry.stub.0).unwrap_or(Machine::MISSED);
             memory.push((layout.chain_slot(id.0), old.to_le_bytes().to_vec()));

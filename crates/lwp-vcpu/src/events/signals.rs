@@ -86,7 +86,7 @@ fn out_of_reach(machine: &Machine, tid: Tid, fault: &SigInfo, at: (&View, &Regs)
     let (view, cache) = at;
     let family = machine.family_at(tid, cache.0.rip);
     let Some((family, id)) = family.zip(view.fragment) else { return false };
-    let fragment = family.translator.cache().fragment(id);
+    let fragment = family.code_cache.fragment(id);
     let offset = fault.address().wrapping_sub(fragment.pc.0);
     view.state.commit == Commit::None
         && view.app.0.rip == fragment.pc.0

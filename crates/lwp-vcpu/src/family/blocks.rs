@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use lwp_dbt::block::Block;
-use lwp_dbt::{AppPc, CachePc, Checks, FragmentId};
+use lwp_dbt::{AppPc, CachePc, Checks, Destination, FragmentId};
 use rustc_hash::FxHashMap;
 
 use super::{Family, ModuleCode, UnitId, note_origins};
@@ -76,10 +76,13 @@ impl Family {
             return None;
         }
         let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
-        let cuts = &mut self.modules[id.0 as usize].cuts;
-        let mut sink = self.arenas[arena].sink(self.cut_lots.get_mut(&arena)?, &self.memory);
-        let cut = self.translator.cut(cuts, &mut source, &mut sink, pc, most);
-        note_origins(&mut self.origins, &self.translator, id, &mut source);
+        let mut to = Destination {
+            cache: &mut self.code_cache,
+            unit: &mut self.modules[id.0 as usize].cuts,
+            sink: &mut self.arenas[arena].sink(self.cut_lots.get_mut(&arena)?, &self.memory),
+        };
+        let cut = self.translator.cut(&mut to, &mut source, pc, most);
+        note_origins(&mut self.origins, &self.code_cache, id, &mut source);
         if let Some(known) = self.blocks.known.get_mut(&key) {
             known.cut = cut;
         }

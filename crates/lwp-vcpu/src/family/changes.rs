@@ -1,6 +1,6 @@
 //! Fragments whose code has changed: cutting them off.
 
-use lwp_dbt::{AppPc, Fragment, FragmentId};
+use lwp_dbt::{AppPc, Destination, Fragment, FragmentId};
 use lwp_ptrace::memory;
 
 use super::{Family, Module, UnitId, range_of};
@@ -26,9 +26,12 @@ impl Family {
             self.stub_lots.insert(arena, lot);
         }
         let Some(lot) = self.stub_lots.get_mut(&arena) else { return };
-        let mut sink = self.arenas[arena].sink(lot, &self.memory);
-        let unit = &mut self.modules[id.0 as usize].unit;
-        self.translator.invalidate(unit, &mut sink, fragment);
+        let mut to = Destination {
+            cache: &mut self.code_cache,
+            unit: &mut self.modules[id.0 as usize].unit,
+            sink: &mut self.arenas[arena].sink(lot, &self.memory),
+        };
+        self.translator.invalidate(&mut to, fragment);
     }
 
     /// Cuts off every fragment of a unit.
@@ -49,7 +52,7 @@ impl Family {
             self.cut_off(id, arena, fragment);
         }
         let module = &mut self.modules[id.0 as usize];
-        made.retain(|&id| module.unit.keeps(self.translator.cache().fragment(id).pc, id));
+        made.retain(|&id| module.unit.keeps(self.code_cache.fragment(id).pc, id));
         if !made.is_empty() {
             module.made_of.insert(page, made);
         }
@@ -64,7 +67,7 @@ impl Family {
         let stale: Vec<FragmentId> = made_of(module, range)
             .into_iter()
             .filter(|&id| {
-                let Fragment { pc, app_len, .. } = self.translator.cache().fragment(id);
+                let Fragment { pc, app_len, .. } = self.code_cache.fragment(id);
                 let bytes = || module.unit.bytes_of(id);
                 let changed = overlaps((pc.0, pc.0 + u64::from(app_len)))
                     && (all || differs(tid, pc, bytes()));

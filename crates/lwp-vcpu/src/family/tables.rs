@@ -76,7 +76,7 @@ impl Family {
     /// many.
     pub fn make_table(&mut self, units: Vec<UnitId>, entries: Vec<EntryId>) {
         let known = self.table_for(&units).map_or(0, |table| table.entries.len());
-        let chains = self.translator.cache().entry_count();
+        let chains = self.code_cache.entry_count();
         if entries.len() <= known + known / 8 || chains > MOST_CHAINS {
             return;
         }
@@ -87,7 +87,7 @@ impl Family {
         let mut heads = vec![miss; TABLE_SLOTS as usize];
         let mut next = vec![miss; chain_bytes as usize / 8];
         for &entry in &entries {
-            let data = self.translator.cache().entry(entry);
+            let data = self.code_cache.entry(entry);
             let slot = (low.table_slot(data.pc.0) - low.table()) as usize / 8;
             next[entry.0 as usize] = std::mem::replace(&mut heads[slot], data.stub.0);
         }

@@ -509,8 +509,8 @@ impl Machine {
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let watched = |thread: &Thread| thread.lwp.as_ref().is_some_and(|lwp| lwp.selection.dcache);
         let is_known = |family: &Family| {
-            family.translator.cache().has_fragment(id)
-                && index <= u32::from(family.translator.cache().fragment(id).instructions)
+            family.code_cache.has_fragment(id)
+                && index <= u32::from(family.code_cache.fragment(id).instructions)
         };
         let asked = self.tasks.threads.get(&tid).is_some_and(watched);
         if !asked || !self.space_of(tid).is_some_and(|(_, family)| is_known(family)) {

@@ -107,7 +107,7 @@ impl Machine {
             .and_then(|thread| thread.lwp.as_ref())
             .is_some_and(|lwp| lwp.selection.instructions);
         let Some((_, family)) = self.space_of(tid) else { return (0, 0) };
-        let fragment = family.translator.cache().fragment(fragment);
+        let fragment = family.code_cache.fragment(fragment);
         let (high, low) = (u32::from(fragment.countdown.0), u32::from(fragment.countdown.1));
         if executed >= u32::from(fragment.instructions) {
             return (0, 0);

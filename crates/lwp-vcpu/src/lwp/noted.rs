@@ -64,8 +64,7 @@ impl Machine {
     pub(super) fn lwp_leave_noted(&mut self, tid: Tid, view: &View) {
         let Some(note) = self.lwp_note(tid) else { return };
         let within = view.fragment.filter(|_| view.state.countdown.is_some()).filter(|id| {
-            let found =
-                self.space_of(tid).map(|(_, family)| family.translator.cache().fragment(*id).pc);
+            let found = self.space_of(tid).map(|(_, family)| family.code_cache.fragment(*id).pc);
             found == Some(AppPc(note.block))
         });
         let executed = within.and(view.state.countdown);

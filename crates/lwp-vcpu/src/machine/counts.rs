@@ -127,7 +127,7 @@ impl Machine {
         let Some(Some(space)) = self.caches.spaces.get(index) else { return sum };
         let Some(Some(family)) = self.caches.families.get(space.family) else { return sum };
         if self.config.plan == Plan::Exact {
-            self.contexts.context(slot).collect(family.translator.cache().counters(), &mut sum);
+            self.contexts.context(slot).collect(family.code_cache.counters(), &mut sum);
         }
         sum
     }

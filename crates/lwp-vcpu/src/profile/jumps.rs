@@ -99,7 +99,7 @@ impl Profiler {
     /// The instruction that a fragment ends with.
     fn site(&mut self, family: &mut Family, pid: i32, id: FragmentId) -> Option<Place> {
         let (unit, bytes) = family.origin_of(id)?;
-        let last = last_of(family.translator.cache().fragment(id).pc, &bytes)?;
+        let last = last_of(family.code_cache.fragment(id).pc, &bytes)?;
         let module = Some(self.module(family, pid, unit));
         Some(Place { module, address: last.ip() })
     }
@@ -163,7 +163,7 @@ impl Machine {
     /// to begin with the call anew. Returns the call's address.
     pub fn calls_full(&mut self, tid: Tid, slot: usize) -> Option<u64> {
         let after = CachePc(self.contexts.context(slot).get(Slot::CallAfter));
-        let (mut state, fragment) = self.space_of(tid)?.1.translator.state_at(after)?;
+        let (mut state, fragment) = self.space_of(tid)?.1.code_cache.state_at(after)?;
         let PcSource::Known(pc) = state.pc else { return None };
         state.called = false;
         let correction = self.unfinished(tid, &state, fragment);
@@ -172,7 +172,7 @@ impl Machine {
             self.lwp_give_back(tid, high, low);
         }
         let kept = self.make_room(slot);
-        let counters = self.space_of(tid)?.1.translator.cache().counters();
+        let counters = self.space_of(tid)?.1.code_cache.counters();
         let calls: Vec<(FragmentId, u64, i64)> = kept
             .into_iter()
             .filter_map(|(site, target, count)| {

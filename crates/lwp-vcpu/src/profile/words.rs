@@ -60,7 +60,7 @@ pub fn look_at_words(family: &mut Family, tid: Tid) {
     let new = (seen..fragments).map(|number| FragmentId(number as u32));
     let restored = family.modules[seen_units..].iter().flat_map(|it| it.unit.restored_ids());
     let ends_in_one = |id: FragmentId| {
-        let fragment = family.translator.cache().fragment(id);
+        let fragment = family.code_cache.fragment(id);
         if block_end(fragment.weights) != BlockEnd::IndirectJump {
             return None;
         }

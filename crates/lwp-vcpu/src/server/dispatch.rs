@@ -95,7 +95,7 @@ impl Machine {
         }
         let unit = &family.modules[range.unit.0 as usize].unit;
         if let Some(id) = unit.fragment_at(pc)
-            && let Some(head) = family.translator.cache().head_of(id)
+            && let Some(head) = family.code_cache.head_of(id)
         {
             match unit.entry_at(pc) {
                 Some(entry) if indirect => {
@@ -157,8 +157,7 @@ impl Machine {
             Some(unit) => space.entries_to_insert(family, unit),
             None => Vec::new(),
         };
-        let list: Vec<[u64; 3]> =
-            entries.iter().map(|&entry| triple(&family.translator, entry)).collect();
+        let list: Vec<[u64; 3]> = entries.iter().map(|&entry| triple(family, entry)).collect();
         let tail = family.routine(family.translator.routines().go);
         let context = self.contexts.context(slot);
         context.set_apply_list(&list);
@@ -220,9 +219,9 @@ fn translate_ahead(
     Some(region)
 }
 
-fn triple(translator: &lwp_dbt::Translator, entry: EntryId) -> [u64; 3] {
-    let data = translator.cache().entry(entry);
-    let low = translator.layout();
+fn triple(family: &Family, entry: EntryId) -> [u64; 3] {
+    let data = family.code_cache.entry(entry);
+    let low = family.layout();
     [low.table_slot(data.pc.0), low.chain_slot(entry.0), data.stub.0]
 }
 
@@ -231,7 +230,7 @@ pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
     use lwp_ptrace::memory::{read_u64, write_u64};
     let miss = family.routine(family.translator.routines().ask_rcx);
     for &entry in gone {
-        let [mut place, chain, stub] = triple(&family.translator, entry);
+        let [mut place, chain, stub] = triple(family, entry);
         // Walk the chain to the place that leads to this entry. The program can write there: no
         // chain has more links.
         for _ in 0..MOST_LINKS {
