@@ -364,7 +364,7 @@ fn counts_with_arenas(
     work: &Path,
     bytes: u64,
     program: &[&str],
-    renewed: bool,
+    flushed: bool,
 ) -> (Vec<u64>, String) {
     let capture = TempDir::new();
     let file = capture.path().join("counts");
@@ -389,13 +389,13 @@ fn counts_with_arenas(
     let value = |row: &str| row.split(',').next().and_then(|value| value.parse().ok());
     let counts: Vec<u64> = rows.lines().filter_map(value).collect();
     assert_eq!(counts.len(), 7, "{rows}");
-    if renewed {
+    if flushed {
         job.env.push(("LWP_TRACE".to_owned(), "1".into()));
         let traced = job.run(work, capture.path());
-        let renewals = text(&traced.stderr).matches("translations renewed").count();
+        let flushes = text(&traced.stderr).matches("translations flushed").count();
         assert!(
-            renewals >= 2,
-            "only {renewals} renewals: the arena is not small enough for this test"
+            flushes >= 2,
+            "only {flushes} flushes: the arena is not small enough for this test"
         );
     }
     (counts, text(&counted.stdout))
@@ -409,7 +409,7 @@ fn python() -> Option<String> {
 
 /// A program whose translations do not fit starts over with them, and its counts are the same.
 #[test]
-fn full_arenas_are_renewed() {
+fn full_arenas_are_flushed() {
     let Some(python) = python() else {
         eprintln!("skipped: no python3");
         return;
@@ -426,9 +426,9 @@ fn full_arenas_are_renewed() {
     }
 }
 
-/// Threads, generated code, signals and children while translations are renewed.
+/// Threads, generated code, signals and children while translations are flushed.
 #[test]
-fn renewal_stops_every_thread() {
+fn a_flush_stops_every_thread() {
     let Some(python) = python() else {
         eprintln!("skipped: no python3");
         return;

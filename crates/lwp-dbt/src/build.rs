@@ -12,8 +12,8 @@ use std::{env, fs};
 
 mod addr;
 mod context;
-mod recipe;
 mod routines;
+mod state_map;
 
 use context::{Layout, TargetFeatures};
 use routines::Routines;

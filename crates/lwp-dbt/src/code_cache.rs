@@ -132,7 +132,7 @@ impl CodeCache {
         self.fragments.len()
     }
 
-    /// Returns the counters with the weight of one increment of each.
+    /// Returns the counters with the delta of one increment of each.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use crate::image::Placed;
-use crate::packed::PackedWeights;
-use crate::plan::{Role, Weights};
+use crate::packed::PackedDeltas;
+use crate::plan::{EventDeltas, Role};
 
-/// The weights of all counters, and, if anybody wants to know, what they count.
+/// The deltas of all counters, and, if anybody wants to know, what they count.
 #[derive(Debug, Default)]
 pub struct Counters {
-    new: Vec<PackedWeights>,
+    new: Vec<PackedDeltas>,
     /// As `new`.
     roles: Option<Vec<Role>>,
     /// Numbers in ascending order: the first of each range, and whose it is.
@@ -39,23 +39,23 @@ impl Counters {
     }
 
     /// What one increment of a counter stands for; nothing where there is no such counter.
-    pub fn weights(&self, number: usize) -> Weights {
+    pub fn deltas(&self, number: usize) -> EventDeltas {
         match self.find(number) {
             Some((Range::New(place), within)) => self.new.get(place + within).map(|it| it.unpack()),
-            Some((Range::Restored(placed), within)) => Some(placed.image().weights(within)),
+            Some((Range::Restored(placed), within)) => Some(placed.image().deltas(within)),
             None => None,
         }
         .unwrap_or_default()
     }
 
-    /// A way to look weights up whose numbers ascend, mostly.
+    /// A way to look deltas up whose numbers ascend, mostly.
     pub fn ascending(&self) -> Ascending<'_> {
         Ascending { counters: self, first: 0, known: Known::New(&[]) }
     }
 
-    /// The weights of all, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Weights> + '_ {
-        (0..self.len()).map(|number| self.weights(number))
+    /// The deltas of all, in order.
+    pub fn iter(&self) -> impl Iterator<Item = EventDeltas> + '_ {
+        (0..self.len()).map(|number| self.deltas(number))
     }
 
     /// Keeps what each counter counts: before there are any.
@@ -87,7 +87,7 @@ impl Counters {
         (number < self.len()).then_some((range, number - *first as usize))
     }
 
-    /// The weights of counter `number` and of some that follow.
+    /// The deltas of counter `number` and of some that follow.
     fn known_from(&self, number: usize) -> Option<Known<'_>> {
         let (range, within) = self.find(number)?;
         match range {
@@ -97,15 +97,15 @@ impl Counters {
                 let from = place + within;
                 self.new.get(from..from + (end - number)).map(Known::New)
             }
-            Range::Restored(placed) => placed.image().weights_from(within).map(Known::Restored),
+            Range::Restored(placed) => placed.image().deltas_from(within).map(Known::Restored),
         }
     }
 
-    pub(crate) fn push(&mut self, weights: Weights, role: Role) -> u32 {
+    pub(crate) fn push(&mut self, deltas: EventDeltas, role: Role) -> u32 {
         if !matches!(self.ranges.last(), Some((_, Range::New(_)))) {
             self.ranges.push((self.len, Range::New(self.new.len())));
         }
-        self.new.push(PackedWeights::of_block(weights));
+        self.new.push(PackedDeltas::of_block(deltas));
         if let Some(roles) = &mut self.roles {
             roles.push(role);
         }
@@ -114,9 +114,9 @@ impl Counters {
     }
 
     /// Changes what a counter of this run stands for.
-    pub(crate) fn set(&mut self, number: u32, weights: Weights) {
+    pub(crate) fn set(&mut self, number: u32, deltas: EventDeltas) {
         let Some((&Range::New(place), within)) = self.find(number as usize) else { return };
-        self.new[place + within] = PackedWeights::of_block(weights);
+        self.new[place + within] = PackedDeltas::of_block(deltas);
     }
 
     pub(crate) fn restore(&mut self, placed: &Arc<Placed>) {
@@ -125,7 +125,7 @@ impl Counters {
     }
 }
 
-/// Looks weights up, quickly where one number comes a little after the one before.
+/// Looks deltas up, quickly where one number comes a little after the one before.
 #[derive(Debug)]
 pub struct Ascending<'a> {
     counters: &'a Counters,
@@ -134,26 +134,26 @@ pub struct Ascending<'a> {
     known: Known<'a>,
 }
 
-/// Weights of counters one after the other.
+/// EventDeltas of counters one after the other.
 #[derive(Clone, Copy, Debug)]
 enum Known<'a> {
-    New(&'a [PackedWeights]),
+    New(&'a [PackedDeltas]),
     /// As tables of images hold them.
     Restored(&'a [[u8; 8]]),
 }
 
 impl Known<'_> {
-    fn get(&self, place: usize) -> Option<Weights> {
+    fn get(&self, place: usize) -> Option<EventDeltas> {
         match self {
             Self::New(all) => all.get(place).map(|it| it.unpack()),
-            Self::Restored(all) => all.get(place).map(|raw| PackedWeights(*raw).unpack()),
+            Self::Restored(all) => all.get(place).map(|raw| PackedDeltas(*raw).unpack()),
         }
     }
 }
 
 impl Ascending<'_> {
-    /// As [`Counters::weights`].
-    pub fn weights(&mut self, number: usize) -> Weights {
+    /// As [`Counters::deltas`].
+    pub fn deltas(&mut self, number: usize) -> EventDeltas {
         let at_hand = number.checked_sub(self.first).and_then(|place| self.known.get(place));
         at_hand.unwrap_or_else(|| {
             self.first = number;

@@ -33,9 +33,9 @@ use iced_x86::{Instruction, Register};
 use crate::addr::{AppPc, CachePc};
 use crate::context::{Layout, RequestKind, Slot};
 use crate::fragment::FragmentId;
-use crate::recipe::Point;
 use crate::relocation::Relocation;
 use crate::routines::Routines;
+use crate::state_map::StateEntry;
 
 mod bodies;
 mod calls;
@@ -124,7 +124,7 @@ pub(crate) struct Output {
     /// Offsets of the displacements that depend on where the code and its counters lie.
     pub relocations: Vec<(usize, Relocation)>,
     /// Points of the fragment being emitted; offsets relative to `piece_start`.
-    pub points: Vec<Point>,
+    pub points: Vec<StateEntry>,
 }
 
 impl Output {
@@ -255,7 +255,7 @@ impl<'a> Emitter<'a> {
     pub fn point(&mut self, state: u8) {
         let at = (self.out.code.len() - self.piece_start) as u32;
         let state = state | self.watch.held;
-        let point = Point { at, app: self.app, index: self.index, state };
+        let point = StateEntry { at, app: self.app, index: self.index, state };
         match self.out.points.last_mut() {
             Some(last) if last.at == at => *last = point,
             _ => self.out.points.push(point),

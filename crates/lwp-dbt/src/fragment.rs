@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
 use crate::image::Placed;
-use crate::plan::{Checks, IpFilter, Weights};
-use crate::region::Ahead;
+use crate::plan::{Checks, EventDeltas, IpFilter};
+use crate::region::Candidate;
 use crate::relocation::{PlacedSites, Relocation};
 
 /// A fragment's number in its [`crate::Translator`].
@@ -44,7 +44,7 @@ pub struct Fragment {
     /// The target of its direct terminator.
     pub target: AppPc,
     /// What one execution counts, a conditional terminator as taken.
-    pub weights: Weights,
+    pub deltas: EventDeltas,
     /// What one execution takes from the high and the low part of the LWP countdown.
     pub countdown: (u8, u8),
     /// True if the flags it is entered with are overwritten before they are read.
@@ -184,7 +184,7 @@ impl Unit {
     }
 
     /// Returns whether what may be executed next is there already.
-    pub fn has(&self, ahead: Ahead) -> bool {
+    pub fn has(&self, ahead: Candidate) -> bool {
         match ahead.entry {
             true => self.entry_at(ahead.pc).is_some(),
             false => self.has_fragment(ahead.pc),

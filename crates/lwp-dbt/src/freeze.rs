@@ -10,7 +10,7 @@ use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
 use crate::image::{
     self, CHARGED_FIRST, FLAGS_DEAD, HEAD_IS_JOIN, Header, NONE, Placement, blocks, detail, table,
 };
-use crate::packed::PackedWeights;
+use crate::packed::PackedDeltas;
 
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 
@@ -144,7 +144,7 @@ impl Tables<'_> {
         let before_join = join.wrapping_sub(self.offset(fragment.start)?);
         self.put(table::DETAILS, &[before_join, fragment.len, target]);
         let details = &mut self.tables[table::DETAILS];
-        details.extend_from_slice(&PackedWeights::new(fragment.weights)?.0);
+        details.extend_from_slice(&PackedDeltas::new(fragment.deltas)?.0);
         details.extend_from_slice(&fragment.app_len.to_le_bytes());
         details.extend_from_slice(&fragment.instructions.to_le_bytes());
         details.extend(head.to_le_bytes());
@@ -204,8 +204,8 @@ impl Tables<'_> {
                 continue;
             }
             let known = cache.counters();
-            let weights = known.weights(old as usize);
-            self.tables[table::WEIGHTS].extend_from_slice(&PackedWeights::new(weights)?.0);
+            let deltas = known.deltas(old as usize);
+            self.tables[table::WEIGHTS].extend_from_slice(&PackedDeltas::new(deltas)?.0);
             if known.has_roles() {
                 let index_of = |id| self.order.get(&id).copied();
                 let words = image::role::words(known.role(old as usize)?, index_of)?;

@@ -14,7 +14,7 @@
 //! pending     target, place of a displacement                     by target       8
 //! stubs       target, stub                                        by target       8
 //! sites       relocations                                         by place        4, in blocks
-//! weights     instructions (2 bytes), six more (1 byte each)      by counter      8, in blocks
+//! deltas     instructions (2 bytes), six more (1 byte each)      by counter      8, in blocks
 //! roles       what a counter counts, if that is kept: see `role`  by counter      8, in blocks
 //! details     of a fragment, see `detail`                         as frags       32, in blocks
 //! pieces      see `piece`                                         by start       24, in blocks
@@ -39,10 +39,10 @@ use crate::code_cache::CodeCache;
 use crate::context::calls::call_site;
 use crate::context::{CONTEXT_BYTES, Layout};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
-use crate::packed::PackedWeights;
-use crate::plan::{Role, Weights};
-use crate::recipe::{self, Point};
+use crate::packed::PackedDeltas;
+use crate::plan::{EventDeltas, Role};
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
+use crate::state_map::{self, StateEntry};
 
 /// Why bytes are not an image, or cannot be put where they are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -350,8 +350,8 @@ impl Image {
         self.search_in(range, table, key, first_word)
     }
 
-    /// The weights of counter `index` and of those that follow in the same block.
-    pub(crate) fn weights_from(&self, index: usize) -> Option<&[[u8; 8]]> {
+    /// The deltas of counter `index` and of those that follow in the same block.
+    pub(crate) fn deltas_from(&self, index: usize) -> Option<&[[u8; 8]]> {
         let blocks = self.blocks[table::WEIGHTS].as_ref()?;
         let width = table::BYTES[table::WEIGHTS];
         let per_block = blocks.block_bytes() / width;
@@ -359,14 +359,14 @@ impl Image {
         block.as_chunks().0.get(index % per_block..)
     }
 
-    pub(crate) fn weights(&self, index: usize) -> Weights {
-        self.record(table::WEIGHTS, index).map(unpack_weights).unwrap_or_default()
+    pub(crate) fn deltas(&self, index: usize) -> EventDeltas {
+        self.record(table::WEIGHTS, index).map(unpack_deltas).unwrap_or_default()
     }
 }
 
-/// Weights as tables hold them.
-fn unpack_weights(bytes: &[u8]) -> Weights {
-    bytes.first_chunk().map(|raw| PackedWeights(*raw).unpack()).unwrap_or_default()
+/// EventDeltas as tables hold them.
+fn unpack_deltas(bytes: &[u8]) -> EventDeltas {
+    bytes.first_chunk().map(|raw| PackedDeltas(*raw).unpack()).unwrap_or_default()
 }
 
 /// What the rarely needed record of a fragment holds.
@@ -594,7 +594,7 @@ impl Placed {
                 detail::NO_TARGET => AppPc(0),
                 _ => self.pc(target.wrapping_add(u32_at(hot, 0))),
             },
-            weights: unpack_weights(&cold[detail::WEIGHTS..]),
+            deltas: unpack_deltas(&cold[detail::WEIGHTS..]),
             countdown: (cold[detail::COUNTDOWN], cold[detail::COUNTDOWN + 1]),
             flags_dead: u32_at(hot, 4) & FLAGS_DEAD != 0,
         }
@@ -629,7 +629,7 @@ impl Placed {
     }
 
     /// The point that holds at `pc`, the pc that it counts from, and the fragment.
-    pub fn point_at(&self, pc: CachePc) -> Option<(AppPc, Point, Option<FragmentId>)> {
+    pub fn point_at(&self, pc: CachePc) -> Option<(AppPc, StateEntry, Option<FragmentId>)> {
         let offset = (pc.0 - self.code) as u32;
         let after = self.image.first(table::PIECES, offset + 1);
         let piece = self.piece(after.checked_sub(1)?)?;
@@ -637,7 +637,7 @@ impl Placed {
         if within >= piece.len {
             return None;
         }
-        let point = recipe::lookup(piece.points, within)?;
+        let point = state_map::lookup(piece.points, within)?;
         Some((self.pc(piece.pc), point, piece.fragment))
     }
 }

@@ -5,7 +5,7 @@
 //! bytes, plan and addresses always give the same output.
 //!
 //! Reading order: [`context`] (what emitted code may touch), [`block`] (finding a basic block),
-//! [`emit`] (the rules), [`region`] (which blocks are translated together), [`recipe`] (what the
+//! [`emit`] (the rules), [`region`] (which blocks are translated together), [`state_map`] (what the
 //! application's registers are at any translated instruction), [`routines`] (the mailbox),
 //! [`image`] (a unit as bytes, for another run).
 #![forbid(unsafe_code)]
@@ -27,10 +27,10 @@ mod pieces;
 pub mod plan;
 mod points;
 mod prepared;
-pub mod recipe;
 pub mod region;
 pub mod relocation;
 pub mod routines;
+pub mod state_map;
 
 pub use addr::{AppPc, CachePc};
 pub use block::CodeSource;
@@ -40,11 +40,12 @@ pub use counters::Counters;
 pub use emit::HEAD;
 pub use fragment::{Entry, EntryId, Fragment, FragmentId, Neighbour, Unit};
 pub use image::{CodeTarget, Image, ImageError, Placement};
-pub use plan::{Checks, IpFilter, Lwp, Plan, Role, Selection, Weights};
-pub use recipe::{AppState, Commit, PcSource, Spills};
+pub use plan::{Checks, EventDeltas, IpFilter, Lwp, Plan, Role, Selection};
 pub use region::{
-    Ahead, CodeSink, Destination, Queue, Region, RegionLimits, Translator, countdown_of, weights_of,
+    Candidate, CodeSink, Destination, Queue, Region, RegionLimits, Translator, countdown_of,
+    deltas_of,
 };
+pub use state_map::{AppState, Commit, PcSource, Spills};
 
 /// A hash of this crate's source and of the version of the decoder it uses: images are only as good
 /// as the translator that made them.

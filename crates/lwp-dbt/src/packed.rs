@@ -2,19 +2,19 @@
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::{Fragment, FragmentId};
-use crate::plan::Weights;
+use crate::plan::EventDeltas;
 
-/// [`Weights`] in eight bytes.
+/// [`EventDeltas`] in eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PackedWeights(pub [u8; 8]);
+pub(crate) struct PackedDeltas(pub [u8; 8]);
 
-impl PackedWeights {
+impl PackedDeltas {
     /// Packs them; `None` where they do not fit. Those of a block do: it has at most 255
     /// instructions, and one branch.
-    pub fn new(weights: Weights) -> Option<Self> {
+    pub fn new(deltas: EventDeltas) -> Option<Self> {
         let mut out = [0; 8];
-        out[..2].copy_from_slice(&i16::try_from(weights.instructions).ok()?.to_le_bytes());
-        for (byte, value) in out[2..].iter_mut().zip(weights.by_event().into_iter().skip(1)) {
+        out[..2].copy_from_slice(&i16::try_from(deltas.instructions).ok()?.to_le_bytes());
+        for (byte, value) in out[2..].iter_mut().zip(deltas.by_event().into_iter().skip(1)) {
             *byte = i8::try_from(value).ok()?.cast_unsigned();
         }
         Some(Self(out))
@@ -25,15 +25,15 @@ impl PackedWeights {
     /// # Panics
     ///
     /// If they count more than a block can hold.
-    pub fn of_block(weights: Weights) -> Self {
-        Self::new(weights).expect("a block has at most 255 instructions and one branch")
+    pub fn of_block(deltas: EventDeltas) -> Self {
+        Self::new(deltas).expect("a block has at most 255 instructions and one branch")
     }
 
-    /// The weights.
-    pub fn unpack(self) -> Weights {
+    /// The deltas.
+    pub fn unpack(self) -> EventDeltas {
         let Self(bytes) = self;
         let small = |at: usize| i32::from(bytes[at].cast_signed());
-        Weights {
+        EventDeltas {
             instructions: i32::from(i16::from_le_bytes([bytes[0], bytes[1]])),
             branches: small(2),
             conditional: small(3),
@@ -61,7 +61,7 @@ struct Packed {
     /// From the start, within the arena.
     head: i32,
     len: u32,
-    weights: PackedWeights,
+    deltas: PackedDeltas,
     app_len: u16,
     instructions: u16,
     countdown: (u8, u8),
@@ -90,7 +90,7 @@ impl Fragments {
             join: fragment.join.0.wrapping_sub(start.0) as u32,
             head: fragment.head.map_or(NO_HEAD, |head| distance(start, head)),
             len: fragment.len,
-            weights: PackedWeights::of_block(fragment.weights),
+            deltas: PackedDeltas::of_block(fragment.deltas),
             app_len: fragment.app_len,
             instructions: fragment.instructions,
             countdown: fragment.countdown,
@@ -115,7 +115,7 @@ impl Fragments {
             join: CachePc(packed.start + u64::from(packed.join)),
             charged_first: packed.bits & CHARGED_FIRST != 0,
             target: AppPc(packed.target),
-            weights: packed.weights.unpack(),
+            deltas: packed.deltas.unpack(),
             countdown: packed.countdown,
             flags_dead: packed.bits & FLAGS_DEAD != 0,
         }
@@ -165,7 +165,11 @@ mod tests {
             join: CachePc(0x7fff_0000_0123),
             charged_first: true,
             target: AppPc(u64::MAX - 5),
-            weights: Weights { instructions: 255, conditional_taken: -1, ..Weights::default() },
+            deltas: EventDeltas {
+                instructions: 255,
+                conditional_taken: -1,
+                ..EventDeltas::default()
+            },
             countdown: (255, 3),
             flags_dead: true,
         }
@@ -187,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn weights_beyond_a_block_do_not_fit() {
+    fn deltas_beyond_a_block_do_not_fit() {
         let packed = |instructions, calls| {
-            PackedWeights::new(Weights { instructions, calls, ..Weights::default() })
+            PackedDeltas::new(EventDeltas { instructions, calls, ..EventDeltas::default() })
         };
         assert_eq!(packed(-3, -1).map(|it| it.unpack().instructions), Some(-3));
         assert_eq!((packed(40_000, 0), packed(0, 128)), (None, None));

@@ -145,7 +145,7 @@ pub enum Role {
 /// `conditional_taken` is signed: a fragment that ends in a conditional branch is charged as taken
 /// when it is entered, and the counter on its not-taken edge takes that back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weights {
+pub struct EventDeltas {
     /// Retired instructions.
     pub instructions: i32,
     /// Near branches of every kind.
@@ -162,8 +162,8 @@ pub struct Weights {
     pub indirect: i32,
 }
 
-impl Weights {
-    /// The weight of each event, in the order of the fields.
+impl EventDeltas {
+    /// The delta of each event, in the order of the fields.
     pub fn by_event(self) -> [i32; 7] {
         [
             self.instructions,

@@ -1,7 +1,7 @@
 //! The encoded points of all pieces of code. Many pieces have the same ones: those are kept once,
 //! as far as they are remembered.
 
-use crate::recipe::{self, Point};
+use crate::state_map::{self, StateEntry};
 
 /// Lists that are remembered.
 const REMEMBERED: usize = 1 << 13;
@@ -24,10 +24,10 @@ impl Default for Points {
 
 impl Points {
     /// Adds a list, or finds the same one; returns where it is.
-    pub fn add(&mut self, points: &[Point]) -> u32 {
+    pub fn add(&mut self, points: &[StateEntry]) -> u32 {
         let at = self.lists.len();
         self.lists.extend_from_slice(&[0; LENGTH]);
-        recipe::encode(points, &mut self.lists);
+        state_map::encode(points, &mut self.lists);
         let len = (self.lists.len() - at - LENGTH) as u16;
         self.lists[at..at + LENGTH].copy_from_slice(&len.to_le_bytes());
         let hash = hash(points);
@@ -56,11 +56,11 @@ impl Points {
 
 /// A hash of the points themselves: their encoded bytes have just been written one by one, and
 /// reading them in words would wait for that.
-fn hash(points: &[Point]) -> u64 {
+fn hash(points: &[StateEntry]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = points.len() as u64;
     for point in points {
-        let Point { at, app, index, state } = *point;
+        let StateEntry { at, app, index, state } = *point;
         let word =
             u64::from(at) << 24 | u64::from(app) << 16 | u64::from(index) << 8 | u64::from(state);
         hash = (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
@@ -74,13 +74,13 @@ mod tests {
 
     #[test]
     fn the_same_points_are_kept_once() {
-        let list = |index: u8| [0, 300].map(|at| Point { at, app: index, index, state: 1 });
+        let list = |index: u8| [0, 300].map(|at| StateEntry { at, app: index, index, state: 1 });
         let mut points = Points::default();
         let first: Vec<u32> = (0..100).map(|index| points.add(&list(index))).collect();
         let bytes = points.lists.len();
         for (index, &at) in first.iter().enumerate() {
             assert_eq!(points.add(&list(index as u8)), at);
-            let found = recipe::lookup(points.get(at), 299).map(|point| point.index);
+            let found = state_map::lookup(points.get(at), 299).map(|point| point.index);
             assert_eq!(found, Some(index as u8));
         }
         assert_eq!(points.lists.len(), bytes);

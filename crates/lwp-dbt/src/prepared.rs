@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use crate::context::Layout;
-use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{LwpRoutines, MoveIn, Routines};
+use crate::state_map::{AppState, Commit, PcSource, Spills};
 
 /// The routines for a low window at 0.
 struct Prepared {

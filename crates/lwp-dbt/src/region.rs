@@ -13,11 +13,11 @@ use crate::context::{Layout, SyscallClass};
 use crate::emit::{Emitter, TOUCH_BYTES, WatchedShape};
 
 use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
-use crate::plan::{Checks, Lwp, Plan, Selection, Weights};
+use crate::plan::{Checks, EventDeltas, Lwp, Plan, Selection};
 use crate::prepared;
 use crate::routines::Routines;
 
-mod ahead;
+mod candidates;
 mod counts;
 mod cut;
 mod dormant;
@@ -27,9 +27,9 @@ mod liveness;
 mod predict;
 mod states;
 
-pub use ahead::{Ahead, Queue};
-use counts::weights;
-pub use counts::{countdown_of, weights_of};
+pub use candidates::{Candidate, Queue};
+use counts::deltas;
+pub use counts::{countdown_of, deltas_of};
 use lay::Next;
 
 const SYS_RT_SIGRETURN: u32 = 15;
@@ -59,14 +59,14 @@ pub struct RegionLimits {
     pub fragments: usize,
     /// How doubtful the wanted pc is itself, where nobody waits for it.
     pub doubt: u8,
-    /// What is more doubtful than this is left out: see [`Ahead::doubt`].
+    /// What is more doubtful than this is left out: see [`Candidate::doubt`].
     pub most_doubt: u8,
 }
 
 impl RegionLimits {
     /// So many fragments, however doubtful, for a pc that is certain.
     pub const fn fragments(fragments: usize) -> Self {
-        Self { fragments, doubt: 0, most_doubt: Ahead::MOST_DOUBT }
+        Self { fragments, doubt: 0, most_doubt: Candidate::MOST_DOUBT }
     }
 }
 
@@ -81,7 +81,7 @@ pub struct Region {
     pub fragments: usize,
     /// What control may come to next and was not translated any more, the likeliest first; places
     /// outside the unit too, behind those inside.
-    pub rest: Vec<Ahead>,
+    pub rest: Vec<Candidate>,
 }
 
 /// A translator for address spaces of one layout: a function of application code, a plan, the
@@ -124,7 +124,7 @@ struct Work<'a> {
     emitter: Emitter<'a>,
     queue: Queue,
     /// Places that are not the unit's.
-    foreign: Vec<Ahead>,
+    foreign: Vec<Candidate>,
     /// How doubtful what is being laid out is.
     doubt: u8,
     created: Vec<FragmentId>,
@@ -152,7 +152,7 @@ enum Arrival {
 }
 
 /// What a not-taken edge counts: its branch, which was charged as taken, was not.
-const NOT_TAKEN: Weights = Weights {
+const NOT_TAKEN: EventDeltas = EventDeltas {
     instructions: 0,
     branches: 0,
     conditional: 0,
@@ -277,7 +277,7 @@ impl Translator {
         if work.unit.checks != Checks::None {
             self.wake_page(&mut work, pc);
         }
-        self.trace(&mut work, Ahead { pc, entry, doubt: limits.doubt }, limits);
+        self.trace(&mut work, Candidate { pc, entry, doubt: limits.doubt }, limits);
         if !work.unit.has_fragment(pc) {
             if !work.woken.is_empty() {
                 self.finish(&mut work);
@@ -326,8 +326,8 @@ impl Translator {
     }
 
     /// Lays out the block at `from` and what it falls into.
-    fn trace(&self, work: &mut Work<'_>, from: Ahead, limits: RegionLimits) {
-        let Ahead { mut pc, mut entry, doubt } = from;
+    fn trace(&self, work: &mut Work<'_>, from: Candidate, limits: RegionLimits) {
+        let Candidate { mut pc, mut entry, doubt } = from;
         work.doubt = doubt;
         let mut arrival = Arrival::Jump;
         let mut length = 0;
@@ -351,9 +351,9 @@ impl Translator {
                 }
                 match (length, entry) {
                     (0, true) if is_foreign(work, pc) => {
-                        work.foreign.push(Ahead { pc, entry, doubt })
+                        work.foreign.push(Candidate { pc, entry, doubt })
                     }
-                    (1.., true) => work.queue.push(Ahead::indirect(pc, work.doubt)),
+                    (1.., true) => work.queue.push(Candidate::indirect(pc, work.doubt)),
                     _ => {}
                 }
                 return;
@@ -433,7 +433,7 @@ impl Work<'_> {
 
     /// Ends the region: returns its entries and the places that were not translated any more, and
     /// gives memory back to be used again.
-    fn end(mut self) -> (Vec<EntryId>, Vec<Ahead>) {
+    fn end(mut self) -> (Vec<EntryId>, Vec<Candidate>) {
         let unit = self.unit;
         let rest = self.queue.drain().filter(|it| !unit.has(*it)).chain(self.foreign).collect();
         self.cache.scratch.forget_decoded();

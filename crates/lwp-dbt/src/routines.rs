@@ -7,7 +7,7 @@
 //! pc, nothing executed", so a request can be dropped at any point.
 //!
 //! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing
-//! else: contexts, recipes and addresses.
+//! else: contexts, state maps and addresses.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ use iced_x86::code_asm::{
 };
 
 use crate::context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
-use crate::recipe::{AppState, Commit, PcSource, Spills};
+use crate::state_map::{AppState, Commit, PcSource, Spills};
 
 mod calls;
 mod calls_alone;

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use common::{ALL_PLANS, Bench, CACHE, LOW};
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
-use lwp_dbt::{Checks, FragmentId, Plan, Weights};
+use lwp_dbt::{Checks, EventDeltas, FragmentId, Plan};
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
 use lwp_testkit::native::{Machine, Outcome, Run, State};
@@ -189,7 +189,7 @@ impl Lab {
             regions.extend(cut.into_iter().flat_map(|pc| bench.translate_all(pc, false, limit)));
         }
         let mut fragments = (0..bench.tables.fragment_count() as u32).map(FragmentId);
-        if fragments.any(|id| bench.tables.fragment(id).weights == Weights::default()) {
+        if fragments.any(|id| bench.tables.fragment(id).deltas == EventDeltas::default()) {
             self.hosted += 1;
             return Ok(None);
         }
@@ -232,10 +232,10 @@ impl Lab {
             return Ok(None);
         }
         let mut sums = [0; 7];
-        for (index, weights) in counters.iter().enumerate() {
+        for (index, deltas) in counters.iter().enumerate() {
             let count = word(Data::BYTES as usize + 8 + index * 8) as i64;
-            for (sum, weight) in sums.iter_mut().zip(weights.by_event()) {
-                *sum += count * i64::from(weight);
+            for (sum, delta) in sums.iter_mut().zip(deltas.by_event()) {
+                *sum += count * i64::from(delta);
             }
         }
         match snippet.executed {

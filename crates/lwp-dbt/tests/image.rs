@@ -153,18 +153,18 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     for id in (0..a.tables.entry_count()).map(EntryId) {
         assert_eq!(a.tables.entry(id), b.tables.entry(id));
     }
-    let weights = |bench: &Bench| bench.tables.counters().iter().collect::<Vec<_>>();
-    assert_eq!(weights(a), weights(b));
+    let deltas = |bench: &Bench| bench.tables.counters().iter().collect::<Vec<_>>();
+    assert_eq!(deltas(a), deltas(b));
     assert_eq!(roles(a), roles(b));
 }
 
-/// Weights are the same however they are looked up.
+/// EventDeltas are the same however they are looked up.
 fn assert_ascending(bench: &Bench) {
     let counters = bench.tables.counters();
     let last = counters.len();
     let mut ascending = counters.ascending();
     for number in (0..last).chain([0, last / 2, last / 3, last, last + 5]) {
-        assert_eq!(ascending.weights(number), counters.weights(number), "counter {number}");
+        assert_eq!(ascending.deltas(number), counters.deltas(number), "counter {number}");
     }
 }
 

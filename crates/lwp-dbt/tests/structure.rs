@@ -9,8 +9,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use lwp_dbt::block::{Block, Decoding, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{
-    Ahead, AppPc, CachePc, Checks, CodeSource, Fragment, FragmentId, Lwp, PcSource, Plan,
-    RegionLimits, Role, Selection, Weights,
+    AppPc, CachePc, Candidate, Checks, CodeSource, EventDeltas, Fragment, FragmentId, Lwp,
+    PcSource, Plan, RegionLimits, Role, Selection,
 };
 use lwp_testkit::generate::{Data, Generator};
 
@@ -147,10 +147,10 @@ fn check(bench: &Bench) -> usize {
         assert_eq!(pc, code_end, "the last instruction ends with the code");
     }
     let mut compared = 0;
-    let mut expected = Weights::default();
+    let mut expected = EventDeltas::default();
     for id in fragments(bench) {
         let fragment = bench.tables.fragment(id);
-        if fragment.weights == Weights::default() {
+        if fragment.deltas == EventDeltas::default() {
             // Left to the host: it must have a reason.
             assert!(needs_the_host(bench, &fragment), "{fragment:?} could be translated");
             continue;
@@ -171,15 +171,15 @@ fn check(bench: &Bench) -> usize {
         expected = expected.plus(totals(&block));
     }
     if bench.translator.plan().counts() {
-        let mut sum = Weights::default();
+        let mut sum = EventDeltas::default();
         let counters = bench.tables.counters();
-        for (weights, role) in counters.iter().zip(counters.roles()) {
+        for (deltas, role) in counters.iter().zip(counters.roles()) {
             match role.unwrap() {
                 // A head's, which charges instead of the fragment's own counter.
                 Role::Runs(id) if bench.tables.fragment(id).charged_first => {
-                    assert_eq!(weights, bench.tables.fragment(id).weights);
+                    assert_eq!(deltas, bench.tables.fragment(id).deltas);
                 }
-                _ => sum = sum.plus(weights),
+                _ => sum = sum.plus(deltas),
             }
         }
         // Edges and heads take it back and give it again.
@@ -219,11 +219,12 @@ fn needs_the_host(bench: &Bench, fragment: &Fragment) -> bool {
 }
 
 /// What the instructions of a block count, taken from the instructions.
-fn totals(block: &Block) -> Weights {
+fn totals(block: &Block) -> EventDeltas {
     let one = |is: bool| i32::from(is);
     let branch = (block.terminator_offset as usize) < block.bytes.len()
         && !matches!(block.terminator, Terminator::Step | Terminator::Emulate { .. });
-    let mut totals = Weights { instructions: block.insns.len() as i32, ..Weights::default() };
+    let mut totals =
+        EventDeltas { instructions: block.insns.len() as i32, ..EventDeltas::default() };
     totals.instructions += one(branch || matches!(block.terminator, Terminator::Emulate { .. }));
     if branch {
         let flow = block.last.flow_control();
@@ -290,7 +291,7 @@ fn long_runs_are_cut() {
     assert_eq!(everywhere(&[&[0x90; 300][..], &[0xc3]].concat()), 0);
     let mut bench = bench(Plan::Exact, Checks::None, &[&[0x90; 300][..], &[0xc3]].concat());
     bench.translate_all(CODE, true, 64);
-    let sum: i32 = bench.tables.counters().iter().map(|weights| weights.instructions).sum();
+    let sum: i32 = bench.tables.counters().iter().map(|deltas| deltas.instructions).sum();
     assert_eq!(sum, 301);
     assert!(bench.tables.fragment_count() > 1);
 }
@@ -303,8 +304,8 @@ fn an_operand_out_of_reach_is_left_to_the_host() {
         let mut bench = Bench::new(plan, Checks::None, far, &bytes);
         assert!(bench.translate(far, true, 8).head.is_some());
         let fragment = bench.tables.fragment(FragmentId(0));
-        assert_eq!(fragment.weights, Weights::default());
-        assert!(bench.tables.counters().iter().all(|weights| weights == Weights::default()));
+        assert_eq!(fragment.deltas, EventDeltas::default());
+        assert!(bench.tables.counters().iter().all(|deltas| deltas == EventDeltas::default()));
     }
 }
 
@@ -395,7 +396,7 @@ fn where_a_fixed_word_leads_is_translated_ahead() {
     let limits = RegionLimits::fragments(8);
     let region = translator.translate(&mut to, &mut source, AppPc(CODE), false, limits);
     assert!(region.entries.is_empty());
-    assert_eq!(region.rest, [Ahead { pc: AppPc(0x1234_5678), entry: true, doubt: 0 }]);
+    assert_eq!(region.rest, [Candidate { pc: AppPc(0x1234_5678), entry: true, doubt: 0 }]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Arenas: regions of a family's memory that translated code is appended to.
 //!
-//! Every unit has its own part of an arena, a *lot*, so that its code can be kept and put elsewhere
+//! Every unit has its own part of an arena, a *chunk*, so that its code can be kept and put elsewhere
 //! as one piece. Code that may change must be cut off at any moment, however full the arena is: for
 //! every fragment of it there is room set aside for the stub that then takes its place.
 
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 /// bytes to count it and at most 8 to jump, likewise.
 pub const STUB_BYTES: u64 = 32 + 48;
 /// Room for stubs is taken so much at a time.
-const STUBS_LOT: u64 = 64 << 10;
+const STUBS_CHUNK: u64 = 64 << 10;
 
 /// One arena: the same bytes at one file offset and, in every tracee of its family, one address.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Arena {
 
 /// A part of an arena that belongs to one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lot {
+pub struct Chunk {
     /// Address in the tracees; a multiple of the page size.
     pub address: u64,
     /// Its size.
@@ -43,7 +43,7 @@ pub struct Lot {
     pub used: u64,
 }
 
-impl Lot {
+impl Chunk {
     /// Bytes that are free.
     pub fn room(&self) -> u64 {
         self.bytes - self.used
@@ -90,35 +90,35 @@ impl Arena {
         self.reserved += fragments as u64 * STUB_BYTES;
     }
 
-    /// A lot for stubs, from what has been set aside for them.
-    pub fn stubs_lot(&mut self) -> Option<Lot> {
-        let bytes = STUBS_LOT.min((self.bytes - self.used) / PAGE * PAGE);
+    /// A chunk for stubs, from what has been set aside for them.
+    pub fn stubs_chunk(&mut self) -> Option<Chunk> {
+        let bytes = STUBS_CHUNK.min((self.bytes - self.used) / PAGE * PAGE);
         if bytes == 0 {
             return None;
         }
-        let lot = Lot { address: self.address + self.used, bytes, used: 0 };
+        let chunk = Chunk { address: self.address + self.used, bytes, used: 0 };
         self.used += bytes;
         self.reserved = self.reserved.saturating_sub(bytes);
-        Some(lot)
+        Some(chunk)
     }
 
-    /// Gives away a lot of `bytes`, or of half of what is left, if that is less, but of at least
+    /// Gives away a chunk of `bytes`, or of half of what is left, if that is less, but of at least
     /// `least`.
-    pub fn lot(&mut self, bytes: u64, least: u64) -> Option<Lot> {
+    pub fn chunk(&mut self, bytes: u64, least: u64) -> Option<Chunk> {
         let left = self.left();
         let bytes = bytes.min((left / 2).max(least)).next_multiple_of(PAGE);
         if bytes > left {
             return None;
         }
-        let lot = Lot { address: self.address + self.used, bytes, used: 0 };
+        let chunk = Chunk { address: self.address + self.used, bytes, used: 0 };
         self.used += bytes;
-        Some(lot)
+        Some(chunk)
     }
 
-    /// Takes back the lot given away last.
-    pub fn give_back(&mut self, lot: Lot) {
-        if lot.address + lot.bytes == self.address + self.used {
-            self.used -= lot.bytes;
+    /// Takes back the chunk given away last.
+    pub fn give_back(&mut self, chunk: Chunk) {
+        if chunk.address + chunk.bytes == self.address + self.used {
+            self.used -= chunk.bytes;
         }
     }
 
@@ -127,27 +127,27 @@ impl Arena {
         pc.0 - self.address + self.offset
     }
 
-    /// A lot as a sink for the translator.
-    pub fn sink<'a>(&'a self, lot: &'a mut Lot, memory: &'a SharedMemory) -> ArenaSink<'a> {
-        ArenaSink { arena: self, lot, memory }
+    /// A chunk as a sink for the translator.
+    pub fn sink<'a>(&'a self, chunk: &'a mut Chunk, memory: &'a SharedMemory) -> ArenaSink<'a> {
+        ArenaSink { arena: self, chunk, memory }
     }
 }
 
-/// A lot and the memory it lies in.
+/// A chunk and the memory it lies in.
 #[derive(Debug)]
 pub struct ArenaSink<'a> {
     arena: &'a Arena,
-    lot: &'a mut Lot,
+    chunk: &'a mut Chunk,
     memory: &'a SharedMemory,
 }
 
 impl CodeSink for ArenaSink<'_> {
     fn position(&self) -> CachePc {
-        CachePc(self.lot.address + self.lot.used)
+        CachePc(self.chunk.address + self.chunk.used)
     }
 
     fn room(&self) -> usize {
-        self.lot.room() as usize
+        self.chunk.room() as usize
     }
 
     fn routines_at(&self) -> CachePc {
@@ -156,9 +156,9 @@ impl CodeSink for ArenaSink<'_> {
 
     fn append(&mut self, code: &[u8]) {
         // Behind it lies other code.
-        assert!(code.len() as u64 <= self.lot.room(), "a lot of translated code is too small");
+        assert!(code.len() as u64 <= self.chunk.room(), "a chunk of translated code is too small");
         self.memory.write(self.arena.offset_of(self.position()), code);
-        self.lot.used += code.len() as u64;
+        self.chunk.used += code.len() as u64;
     }
 
     fn patch(&mut self, at: CachePc, displacement: i32) {

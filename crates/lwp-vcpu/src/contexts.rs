@@ -10,7 +10,7 @@ use lwp_dbt::context::{
     LWP_DEALT_AT, LWP_LOW_MAX, LWP_SLOTS, MOST_BRANCHES, MOST_NOTES, NOTE_BYTES, NOTES_AT,
     RANGES_AT, SETS_AT, TargetFeatures, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
 };
-use lwp_dbt::{Counters, RequestKind, Slot, Weights};
+use lwp_dbt::{Counters, EventDeltas, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, sys};
 
 use crate::memory_map::{
@@ -370,9 +370,9 @@ impl Context<'_> {
     }
 
     /// Adds the thread's counters, weighted, to `sum`.
-    pub fn collect(&self, weights: &Counters, sum: &mut Sum) {
-        let mut all = weights.ascending();
-        self.for_each_counter(weights.len(), |index, count| sum.add(all.weights(index), count));
+    pub fn collect(&self, deltas: &Counters, sum: &mut Sum) {
+        let mut all = deltas.ascending();
+        self.for_each_counter(deltas.len(), |index, count| sum.add(all.deltas(index), count));
     }
 
     /// Calls `each` with number and value of every counter below `counters` that is not zero.
@@ -491,11 +491,11 @@ fn within_sets(place: u64) -> u64 {
 pub struct Sum([i64; 7]);
 
 impl Sum {
-    /// Adds `count` times `weights`.
-    pub fn add(&mut self, weights: Weights, count: u64) {
+    /// Adds `count` times `deltas`.
+    pub fn add(&mut self, deltas: EventDeltas, count: u64) {
         let count = count as i64;
-        for (sum, weight) in self.0.iter_mut().zip(weights.by_event()) {
-            *sum = sum.wrapping_add(i64::from(weight).wrapping_mul(count));
+        for (sum, delta) in self.0.iter_mut().zip(deltas.by_event()) {
+            *sum = sum.wrapping_add(i64::from(delta).wrapping_mul(count));
         }
     }
 

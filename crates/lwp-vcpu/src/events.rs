@@ -8,11 +8,11 @@ mod birth;
 pub mod calm;
 mod daemons;
 mod departure;
+mod flush;
 mod image;
 mod locking;
 mod needs;
 pub mod obeying;
-mod renewal;
 mod signals;
 mod trap_flag;
 pub mod wards;
@@ -316,8 +316,8 @@ impl<'a> Tracer<'a> {
                 }
                 exiting(&mut machine, tid)
             }
-            Stop::Group(_) if renewal::concerns(&machine, tid) => {
-                renewal::park(&mut machine, tid, true)
+            Stop::Group(_) if flush::concerns(&machine, tid) => {
+                flush::park(&mut machine, tid, true)
             }
             Stop::Group(_) if wards::wants(&machine, tid) => {
                 wards::keep(&mut machine, tid, false, true);
@@ -332,7 +332,7 @@ impl<'a> Tracer<'a> {
             Stop::Syscall => at_syscall(&mut machine, tid),
             Stop::Other(_) => Tracee(tid).cont(0),
         };
-        renewal::press(&mut machine, tid);
+        flush::press(&mut machine, tid);
         wards::press(&mut machine, tid);
         // A thread that is gone under our hands reports its end by itself.
         if let Err(error) = result
@@ -509,7 +509,7 @@ fn interrupted(machine: &mut Machine, tid: Tid, was_calm: bool) -> Handled {
         Mode::Calling { .. } => sys::cont_syscall(tid, 0),
         // It goes on when all others of its address space stand still too.
         Mode::Parked { .. } => Ok(()),
-        Mode::Running if renewal::concerns(machine, tid) => renewal::park(machine, tid, false),
+        Mode::Running if flush::concerns(machine, tid) => flush::park(machine, tid, false),
         Mode::Running => match thread.need {
             Some(need) => satisfy(machine, tid, need),
             None if wards::wants(machine, tid) => {

@@ -499,7 +499,7 @@ impl Machine {
 
     /// Gives address space `index` another family, with nothing translated or at least not full.
     /// `tid`, one of its threads, stands in its application state; none is in translated code.
-    pub fn renew(&mut self, tid: Tid, index: usize) -> Result<(), String> {
+    pub fn flush(&mut self, tid: Tid, index: usize) -> Result<(), String> {
         let wanted = self.wanted_beside(tid);
         let Some((space, family)) = self.caches.side(index) else {
             return Err("no such address space".into());
@@ -556,7 +556,7 @@ impl Machine {
             }
         }
         if let Some(Some(space)) = self.caches.spaces.get_mut(index) {
-            space.renew(new, kind.arenas.len());
+            space.flush(new, kind.arenas.len());
         }
         self.drop_family(old);
         self.lwp_forget_cuts();

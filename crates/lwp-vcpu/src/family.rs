@@ -12,7 +12,7 @@ use lwp_dbt::{
 use lwp_ptrace::{SharedMemory, sys};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::arena::{Arena, Lot};
+use crate::arena::{Arena, Chunk};
 use crate::keep::Kept;
 use crate::maps::Mapping;
 use crate::memory_map::FAMILY_BYTES;
@@ -69,8 +69,8 @@ pub struct Module {
     pub entries: Vec<EntryId>,
     /// Bytes of its code, as far as they are known.
     pub code_bytes: u64,
-    /// Where its code lies: the lot in use, and whether it is the only one.
-    pub lot: Option<(Lot, bool)>,
+    /// Where its code lies: the chunk in use, and whether it is the only one.
+    pub chunk: Option<(Chunk, bool)>,
     /// Its cut fragments. Nothing leads to them, and they are not kept.
     cuts: Unit,
     /// What is needed to keep it beyond the run.
@@ -90,14 +90,14 @@ pub const EMPTY_TABLE: u64 = 256 << 10;
 /// Room that one region may need, and that its fragments may need for stubs.
 const REGION_ROOM: u64 = 128 << 10;
 const REGION_STUBS: u64 = 8 << 10;
-/// The smallest lot that is worth having, and the one that code which is not kept gets at a time.
-pub const LEAST_LOT: u64 = 512 << 10;
-const PRIVATE_LOT: u64 = 2 << 20;
+/// The smallest chunk that is worth having, and the one that code which is not kept gets at a time.
+pub const LEAST_CHUNK: u64 = 512 << 10;
+const PRIVATE_CHUNK: u64 = 2 << 20;
 
-/// How large a lot a module gets: so that all of its code fits as a rule, because only a unit that
-/// lies in one lot can be kept.
-pub fn lot_for(code_bytes: u64) -> u64 {
-    code_bytes.saturating_mul(4).max(LEAST_LOT)
+/// How large a chunk a module gets: so that all of its code fits as a rule, because only a unit that
+/// lies in one chunk can be kept.
+pub fn chunk_for(code_bytes: u64) -> u64 {
+    code_bytes.saturating_mul(4).max(LEAST_CHUNK)
 }
 
 /// What the code of a family depends on.
@@ -156,9 +156,9 @@ pub struct Family {
     /// Blocks in which events were due.
     blocks: Blocks,
     /// Where cut fragments lie, by arena.
-    cut_lots: FxHashMap<usize, Lot>,
+    cut_chunks: FxHashMap<usize, Chunk>,
     /// Where the stubs of fragments lie that have been cut off, by arena.
-    stub_lots: FxHashMap<usize, Lot>,
+    stub_chunks: FxHashMap<usize, Chunk>,
     /// Prepared indirect tables.
     tables: Tables,
 }
@@ -196,8 +196,8 @@ impl Family {
             origins: None,
             stubs: FxHashMap::default(),
             blocks: Blocks::default(),
-            cut_lots: FxHashMap::default(),
-            stub_lots: FxHashMap::default(),
+            cut_chunks: FxHashMap::default(),
+            stub_chunks: FxHashMap::default(),
             tables: Tables::default(),
         };
         family.write_template(&emulated);
@@ -296,7 +296,7 @@ impl Family {
             extent,
             entries: Vec::new(),
             code_bytes: 0,
-            lot: None,
+            chunk: None,
             cuts: Unit::new(checks),
             kept: None,
             unforeseen: false,
@@ -358,7 +358,7 @@ impl Family {
 
     /// Returns whether something that every address space has too little of is used up.
     pub fn is_full(&self) -> bool {
-        self.out_of_numbers() || self.arenas.iter().any(|arena| arena.left() < LEAST_LOT)
+        self.out_of_numbers() || self.arenas.iter().any(|arena| arena.left() < LEAST_CHUNK)
     }
 
     /// Translates `pc`, which lies in `code`.
@@ -377,7 +377,7 @@ impl Family {
         if self.out_of_numbers() {
             return Region::default();
         }
-        if !self.find_lot(id, arena) {
+        if !self.find_chunk(id, arena) {
             return Region::default();
         }
         let changes = self.modules[id.0 as usize].unit.checks != Checks::None;
@@ -394,11 +394,11 @@ impl Family {
             pages: (!changes).then_some(&mut module.pages),
             notices: code.notices.as_deref(),
         };
-        let Some((lot, _)) = &mut module.lot else { return Region::default() };
+        let Some((chunk, _)) = &mut module.chunk else { return Region::default() };
         let mut to = Destination {
             cache: &mut self.code_cache,
             unit: &mut module.unit,
-            sink: &mut self.arenas[arena].sink(lot, &self.memory),
+            sink: &mut self.arenas[arena].sink(chunk, &self.memory),
         };
         let region = self.translator.translate(&mut to, &mut source, pc, entry, limits);
         if changes {
@@ -427,34 +427,34 @@ impl Family {
         new.or_else(|| self.code_cache.restored_entry(CachePc(address)))
     }
 
-    /// Makes sure that there is room for a region of this unit in one of its lots.
-    fn find_lot(&mut self, id: UnitId, arena: usize) -> bool {
+    /// Makes sure that there is room for a region of this unit in one of its chunks.
+    fn find_chunk(&mut self, id: UnitId, arena: usize) -> bool {
         let module = &mut self.modules[id.0 as usize];
-        if module.lot.is_some_and(|(lot, _)| lot.room() >= REGION_ROOM) {
+        if module.chunk.is_some_and(|(chunk, _)| chunk.room() >= REGION_ROOM) {
             return true;
         }
-        let wanted = match module.lot {
-            _ if module.unit.checks != Checks::None => PRIVATE_LOT,
-            None => lot_for(module.code_bytes),
-            Some((lot, _)) => lot.bytes,
+        let wanted = match module.chunk {
+            _ if module.unit.checks != Checks::None => PRIVATE_CHUNK,
+            None => chunk_for(module.code_bytes),
+            Some((chunk, _)) => chunk.bytes,
         };
-        let only = module.lot.is_none();
-        match self.arenas[arena].lot(wanted, LEAST_LOT) {
-            Some(lot) => {
-                module.lot = Some((lot, only));
+        let only = module.chunk.is_none();
+        match self.arenas[arena].chunk(wanted, LEAST_CHUNK) {
+            Some(chunk) => {
+                module.chunk = Some((chunk, only));
                 true
             }
             None => false,
         }
     }
 
-    /// Makes sure that there is room for a cut fragment in the lot that an arena has for them.
-    fn find_cut_lot(&mut self, arena: usize) -> bool {
-        if self.cut_lots.get(&arena).is_some_and(|lot| lot.room() >= REGION_ROOM) {
+    /// Makes sure that there is room for a cut fragment in the chunk that an arena has for them.
+    fn find_cut_chunk(&mut self, arena: usize) -> bool {
+        if self.cut_chunks.get(&arena).is_some_and(|chunk| chunk.room() >= REGION_ROOM) {
             return true;
         }
-        let Some(lot) = self.arenas[arena].lot(LEAST_LOT, LEAST_LOT) else { return false };
-        self.cut_lots.insert(arena, lot);
+        let Some(chunk) = self.arenas[arena].chunk(LEAST_CHUNK, LEAST_CHUNK) else { return false };
+        self.cut_chunks.insert(arena, chunk);
         true
     }
 

@@ -16,7 +16,7 @@ use lwp_ptrace::{FileMap, memory, sys};
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
-use crate::family::{Family, LEAST_LOT, UnitId, lot_for};
+use crate::family::{Family, LEAST_CHUNK, UnitId, chunk_for};
 use crate::identity::{self, Segment, Stamp};
 use crate::maps::Mapping;
 use crate::memory_map::MAX_COUNTERS;
@@ -236,7 +236,7 @@ impl Family {
         Some(Key(XxHash3_128::oneshot(&bytes)))
     }
 
-    /// Puts an image into a lot of its own.
+    /// Puts an image into a chunk of its own.
     fn place(&mut self, id: UnitId, image: FileMap) -> Option<()> {
         let image = Image::parse(Box::new(image)).ok()?;
         let entries = u64::from(self.code_cache.entry_count()) + image.entries() as u64;
@@ -248,12 +248,12 @@ impl Family {
         let module = &self.modules[id.0 as usize];
         let extent = module.extent;
         let arena = self.arena_near(extent)?;
-        let least = (len + LEAST_LOT).next_multiple_of(4096);
-        let mut lot = self.arenas[arena].lot(lot_for(module.code_bytes).max(least), least)?;
+        let least = (len + LEAST_CHUNK).next_multiple_of(4096);
+        let mut chunk = self.arenas[arena].chunk(chunk_for(module.code_bytes).max(least), least)?;
         let first = self.code_cache.entry_count();
         self.fill_chains(first + image.entries() as u32 + 2048);
         let at = Placement {
-            code: CachePc(lot.address),
+            code: CachePc(chunk.address),
             routines: CachePc(self.arenas[arena].address),
             module: AppPc(extent.0),
         };
@@ -267,12 +267,12 @@ impl Family {
         let threads = if len < WORTH_THREADS { 1 } else { sys::allowed_cpus().min(MOST_THREADS) };
         let target = CodeTarget { write: &write, threads };
         if self.code_cache.restore(&mut module.unit, image, at, &target).is_err() {
-            self.arenas[arena].give_back(lot);
+            self.arenas[arena].give_back(chunk);
             return None;
         }
-        lot.used = len.next_multiple_of(64);
+        chunk.used = len.next_multiple_of(64);
         let module = &mut self.modules[id.0 as usize];
-        module.lot = Some((lot, true));
+        module.chunk = Some((chunk, true));
         let last = self.code_cache.entry_count();
         module.entries.extend((first..last).map(lwp_dbt::EntryId));
         Some(())
@@ -287,7 +287,7 @@ impl Family {
         let store = self.store.as_ref()?;
         let module = &self.modules[index];
         let kept = module.kept.as_ref()?;
-        let (lot, true) = module.lot? else { return None };
+        let (chunk, true) = module.chunk? else { return None };
         let (new, old) = (module.unit.new_fragments(), module.unit.restored_fragments());
         let moved = kept.found.as_ref().is_some_and(|found| match &kept.source {
             Source::File(_, stamp) => found.stamp != *stamp,
@@ -301,10 +301,10 @@ impl Family {
         if there > old as u64 && there >= (old + new) as u64 {
             return None;
         }
-        let arena = self.arenas.iter().find(|arena| arena.contains(lot.address))?;
-        let code = Code::Shared(arena.offset_of(CachePc(lot.address)), lot.used as usize);
+        let arena = self.arenas.iter().find(|arena| arena.contains(chunk.address))?;
+        let code = Code::Shared(arena.offset_of(CachePc(chunk.address)), chunk.used as usize);
         let at = Placement {
-            code: CachePc(lot.address),
+            code: CachePc(chunk.address),
             routines: CachePc(arena.address),
             module: AppPc(module.extent.0),
         };

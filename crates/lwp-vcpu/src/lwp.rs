@@ -28,7 +28,7 @@ use std::time::Instant;
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, MOST_NOTES, NO_PROCESSOR};
-use lwp_dbt::{FragmentId, IpFilter, Selection, Slot, Weights};
+use lwp_dbt::{EventDeltas, FragmentId, IpFilter, Selection, Slot};
 use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
@@ -99,7 +99,7 @@ struct Cut {
     /// What its last instruction is.
     branch: Option<BranchKind>,
     /// What it counts in all, a conditional branch as taken.
-    weights: Weights,
+    deltas: EventDeltas,
 }
 
 /// An instruction that has been executed.

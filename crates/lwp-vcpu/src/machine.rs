@@ -17,7 +17,7 @@ use crate::family::Family;
 use crate::lwp::ThreadLwp;
 use crate::proc_files::Seen;
 use crate::profile::Profiler;
-use crate::server::Pace;
+use crate::server::SpinPolicy;
 use crate::space::Space;
 
 mod code_caches;
@@ -52,7 +52,7 @@ pub struct Machine {
     /// The server's errands for the tracer.
     pub errands: Errands,
     /// The present cost of hand-offs.
-    pub pace: Pace,
+    pub spin_policy: SpinPolicy,
     /// Files that processes have got in the place of those of `/proc`.
     pub seen: Seen,
     /// The state of the control line.
@@ -73,7 +73,7 @@ impl Machine {
             caches: CodeCaches::default(),
             observers: Observers::new(&config),
             errands: Errands::new(wake_tracer),
-            pace: Pace::new(spin),
+            spin_policy: SpinPolicy::new(spin),
             seen: Seen::default(),
             line: Line::default(),
             finished: false,
@@ -151,7 +151,7 @@ impl Machine {
     /// Adds a thread of process `pid` with a context of its own, in the address space whose
     /// contexts are in `file`.
     pub fn add_thread(&mut self, tid: Tid, pid: i32, file: FileId) -> Option<usize> {
-        let slot = self.contexts.allocate(file, self.pace.first_spin())?;
+        let slot = self.contexts.allocate(file, self.spin_policy.first_spin())?;
         self.tasks.set_slot(slot, tid);
         let profile =
             self.observers.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default();
@@ -194,7 +194,7 @@ impl Machine {
     /// Gives `tid`, the only thread of its process, a context in another file, and what was in the
     /// old one. `None` where there is none to be had.
     pub fn stay_with(&mut self, tid: Tid, file: FileId) -> Option<()> {
-        let slot = self.contexts.allocate(file, self.pace.first_spin())?;
+        let slot = self.contexts.allocate(file, self.spin_policy.first_spin())?;
         let old = std::mem::replace(&mut self.tasks.threads.get_mut(&tid)?.slot, slot);
         self.contexts.context(slot).copy(self.contexts.context(old));
         let taken = std::mem::take(&mut self.tasks.slots[old]);

@@ -7,7 +7,7 @@
 //! still.
 
 use lwp_dbt::marker::Marker;
-use lwp_dbt::{AppPc, Slot, Weights};
+use lwp_dbt::{AppPc, EventDeltas, Slot};
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, memory};
 
@@ -330,8 +330,8 @@ struct Here {
     counted: bool,
 }
 
-fn instructions(count: i32) -> Weights {
-    Weights { instructions: count, ..Weights::default() }
+fn instructions(count: i32) -> EventDeltas {
+    EventDeltas { instructions: count, ..EventDeltas::default() }
 }
 
 /// The marker whose last instruction is at `pc`.

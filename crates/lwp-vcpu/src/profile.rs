@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use iced_x86::{Decoder, DecoderOptions};
-use lwp_dbt::{Fragment, FragmentId, Role, Weights};
+use lwp_dbt::{EventDeltas, Fragment, FragmentId, Role};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
@@ -355,20 +355,20 @@ fn describe(fragment: &Fragment, id: u32, module: u32, bytes: Vec<u8>) -> Block 
         pc: fragment.pc.0,
         bytes,
         lengths,
-        counted: u16::try_from(fragment.weights.instructions).unwrap_or(0),
-        end: block_end(fragment.weights),
+        counted: u16::try_from(fragment.deltas.instructions).unwrap_or(0),
+        end: block_end(fragment.deltas),
         target,
     }
 }
 
-fn block_end(weights: Weights) -> BlockEnd {
-    match weights {
-        Weights { conditional: 1, .. } => BlockEnd::Conditional,
-        Weights { calls: 1, indirect: 1, .. } => BlockEnd::IndirectCall,
-        Weights { calls: 1, .. } => BlockEnd::Call,
-        Weights { returns: 1, .. } => BlockEnd::Return,
-        Weights { indirect: 1, .. } => BlockEnd::IndirectJump,
-        Weights { branches: 1, .. } => BlockEnd::Jump,
+fn block_end(deltas: EventDeltas) -> BlockEnd {
+    match deltas {
+        EventDeltas { conditional: 1, .. } => BlockEnd::Conditional,
+        EventDeltas { calls: 1, indirect: 1, .. } => BlockEnd::IndirectCall,
+        EventDeltas { calls: 1, .. } => BlockEnd::Call,
+        EventDeltas { returns: 1, .. } => BlockEnd::Return,
+        EventDeltas { indirect: 1, .. } => BlockEnd::IndirectJump,
+        EventDeltas { branches: 1, .. } => BlockEnd::Jump,
         _ => BlockEnd::Other,
     }
 }

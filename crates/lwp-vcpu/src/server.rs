@@ -2,7 +2,7 @@
 //!
 //! Translated code that needs something rings its door flag and waits; the server looks through the
 //! flags, and when none is set spins for a while and then sleeps on a futex that the next ring
-//! wakes. Both sides adapt ([`Pace`]): where the thread has asked on the server's own processor, or
+//! wakes. Both sides adapt ([`SpinPolicy`]): where the thread has asked on the server's own processor, or
 //! threads that have spun are found asleep, the two sides do not have a processor each, spinning
 //! takes time from the other side, and a hand-off is expensive. Then nobody spins and more is
 //! translated at a time.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use lwp_dbt::{Ahead, Queue};
+use lwp_dbt::{Candidate, Queue};
 use lwp_ptrace::{Tid, sys};
 
 use crate::AbortOnPanic;
@@ -22,14 +22,14 @@ mod answers;
 mod bells;
 mod calls;
 mod dispatch;
-mod pace;
-mod rhythm;
+mod spin_policy;
+mod wait_predictor;
 
 use bells::Bells;
 pub use calls::drop_code;
 pub use dispatch::remove_entries;
-pub use pace::Pace;
-use rhythm::{Rhythm, Wait};
+pub use spin_policy::SpinPolicy;
+use wait_predictor::{Wait, WaitPredictor};
 
 /// Fragments translated after an answer, while nobody asks for anything.
 const SPARE: usize = 120;
@@ -46,7 +46,7 @@ const FILTERED_NAP: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub struct Backlog {
     tid: Tid,
-    found: Vec<Ahead>,
+    found: Vec<Candidate>,
 }
 
 /// Translation that can wait until nobody asks for anything.
@@ -64,7 +64,7 @@ impl Spare {
             self.queue = Queue::default();
             self.tid = backlog.tid;
         }
-        self.queue.renew(&backlog.found);
+        self.queue.requeue(&backlog.found);
         self.queue.shorten(MOST_SPARE);
         self.left = SPARE;
     }
@@ -79,12 +79,12 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
     let mut sleeps = false;
     let mut spare = Spare::default();
     let mut guard = lock(machine);
-    guard.pace.begin();
-    let mut rhythm = guard.samples().then(|| Rhythm::new(last));
+    guard.spin_policy.begin();
+    let mut predictor = guard.samples().then(|| WaitPredictor::new(last));
     drop(guard);
     loop {
         let mut served = false;
-        let found = rhythm.as_ref().map(|_| Instant::now());
+        let found = predictor.as_ref().map(|_| Instant::now());
         for group in bells.ringing() {
             let mut guard = lock(machine);
             group.take_rings(|file, local| {
@@ -95,7 +95,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
                     spare.add(&rest);
                 }
             });
-            sleeps = guard.pace.sleeps();
+            sleeps = guard.spin_policy.sleeps();
             if let Some(waiting) = guard.caches.notices.new_waiting()
                 && !watch_writes(machine, scope, waiting)
             {
@@ -105,8 +105,8 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
         }
         if served {
             last = Instant::now();
-            if let (Some(rhythm), Some(found)) = (&mut rhythm, found) {
-                rhythm.note(found, last);
+            if let (Some(predictor), Some(found)) = (&mut predictor, found) {
+                predictor.note(found, last);
             }
             continue;
         }
@@ -115,7 +115,8 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
             last = Instant::now();
             continue;
         }
-        let expected = rhythm.as_ref().map_or(Wait::Unknown, |rhythm| rhythm.wait(Instant::now()));
+        let expected =
+            predictor.as_ref().map_or(Wait::Unknown, |predictor| predictor.wait(Instant::now()));
         if !alone && !sleeps && (last.elapsed() < SPIN || expected == Wait::Spin) {
             for _ in 0..32 {
                 std::hint::spin_loop();

@@ -118,7 +118,7 @@ impl Space {
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
-    pub fn renew(&mut self, family: usize, arenas: usize) {
+    pub fn flush(&mut self, family: usize, arenas: usize) {
         let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
         let locks_future = self.locks_future;
         let side = self.side(family, arenas);

@@ -1,6 +1,6 @@
 //! From translated code to the application's state and back.
 
-use lwp_dbt::{AppState, CachePc, Commit, FragmentId, PcSource, RequestKind, Slot, Weights};
+use lwp_dbt::{AppState, CachePc, Commit, EventDeltas, FragmentId, PcSource, RequestKind, Slot};
 use lwp_ptrace::Tid;
 use lwp_ptrace::memory::{read_u64, write_u64};
 use lwp_ptrace::regs::Regs;
@@ -15,7 +15,7 @@ use crate::machine::Machine;
 pub struct View {
     /// Registers as the application has them.
     pub app: Regs,
-    /// What the recipe said.
+    /// The state that the state map gives.
     pub state: AppState,
     /// The fragment it said it of.
     pub fragment: Option<FragmentId>,
@@ -172,7 +172,8 @@ impl Machine {
                         | RequestKind::StateSave
                         | RequestKind::Marker,
                     ) if !in_cut => {
-                        correction.add(Weights { instructions: -1, ..Weights::default() }, 1);
+                        correction
+                            .add(EventDeltas { instructions: -1, ..EventDeltas::default() }, 1);
                         let pc = view.app.0.rip;
                         self.note_place(tid, |places| places.stepped(pc, -1));
                     }
@@ -204,12 +205,12 @@ impl Machine {
         self.note_unfinished(tid, state, fragment);
         if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
             if charged && let Some((_, family)) = self.space_of(tid) {
-                correction.add(family.code_cache.fragment(id).weights.negated(), 1);
+                correction.add(family.code_cache.fragment(id).deltas.negated(), 1);
             }
-            correction.add(Weights { instructions: index as i32, ..Weights::default() }, 1);
+            correction.add(EventDeltas { instructions: index as i32, ..EventDeltas::default() }, 1);
         }
         if state.edge_pending {
-            correction.add(Weights { conditional_taken: -1, ..Weights::default() }, 1);
+            correction.add(EventDeltas { conditional_taken: -1, ..EventDeltas::default() }, 1);
         }
         correction
     }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use lwp_dbt::{Ahead, AppPc, RegionLimits};
+use lwp_dbt::{AppPc, Candidate, RegionLimits};
 use lwp_ptrace::Tid;
 
 use crate::config::Warm;
@@ -48,7 +48,7 @@ impl Machine {
     /// when the module has had its share.
     fn warm_code(&mut self, tid: Tid, pc: u64, onwards: bool) -> bool {
         let limits = if onwards { FUNCTION } else { EXECUTED };
-        let mut queue = vec![Ahead::direct(AppPc(pc), 0)];
+        let mut queue = vec![Candidate::direct(AppPc(pc), 0)];
         while let Some(ahead) = queue.pop() {
             let pc = ahead.pc;
             let Some((space, family)) = self.space_of(tid) else { return false };

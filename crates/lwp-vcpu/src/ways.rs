@@ -2,7 +2,7 @@
 //!
 //! The program knows nothing of ours and may map, at a place of its choice, whatever it likes.
 //! Where an arena lies there the threads of its address space leave it: translations start over
-//! elsewhere ([`crate::events`], renewal), and the system call is made again. The low window and
+//! elsewhere ([`crate::events`], flush), and the system call is made again. The low window and
 //! the contexts stay where they are.
 //!
 //! A thread makes its call some time after the host has looked at it, or after it has itself, with

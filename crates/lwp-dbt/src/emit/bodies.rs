@@ -6,8 +6,8 @@ use super::{Charge, Emitter, decode_one, register_bits};
 use crate::addr::AppPc;
 use crate::block::{Block, Carry, Insn};
 use crate::context::Slot;
-use crate::recipe::bits;
 use crate::relocation::Relocation;
+use crate::state_map::bits;
 
 impl Emitter<'_> {
     /// Carries over the instructions before the terminator. Returns false where one cannot be

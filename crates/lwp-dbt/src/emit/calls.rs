@@ -6,8 +6,8 @@ use crate::block::Block;
 use crate::context::calls::call_site;
 use crate::context::{Slot, counter_displacement};
 use crate::fragment::FragmentId;
-use crate::recipe::bits;
 use crate::relocation::Relocation;
+use crate::state_map::bits;
 
 /// A call that may lead elsewhere than it did first, to be dealt with behind the region.
 #[derive(Clone, Copy, Debug)]

@@ -11,9 +11,9 @@ use crate::block::{Block, Carry, Insn};
 use crate::context::{META_REPEATS, META_SOURCE, SETS_AT, Slot};
 use crate::fragment::FragmentId;
 use crate::operands::{self, MemoryOperand};
-use crate::recipe::bits;
 use crate::relocation::Relocation;
 use crate::routines::site;
+use crate::state_map::bits;
 
 /// An access whose line may not be the most recent of its set, to be dealt with behind the region.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@ use super::Emitter;
 use crate::addr::{AppPc, CachePc};
 use crate::context::{RequestKind, counter_displacement};
 use crate::fragment::FragmentId;
-use crate::recipe::bits;
 use crate::relocation::Relocation;
+use crate::state_map::bits;
 
 impl Emitter<'_> {
     /// The entry stub of `pc`, reached from the indirect table or along a chain.

@@ -8,8 +8,8 @@ use crate::block::{Block, Terminator};
 use crate::context::{LWP_SHIFT, RESULT_NARROW, RequestKind, Slot, lwp_slot_displacement};
 use crate::fragment::FragmentId;
 use crate::plan::{Lwp, Selection, branch_bit};
-use crate::recipe::bits;
 use crate::routines::CHARGE_BYTES;
+use crate::state_map::bits;
 
 /// EventId of LWPVAL's records.
 const VALUE_SAMPLE: u32 = 1;

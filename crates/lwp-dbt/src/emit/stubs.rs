@@ -5,7 +5,7 @@ use iced_x86::Register;
 use super::{Ask, Emitter};
 use crate::addr::{AppPc, CachePc};
 use crate::context::{RequestKind, Slot};
-use crate::recipe::bits;
+use crate::state_map::bits;
 
 impl Emitter<'_> {
     /// The stub of an unlinked exit.

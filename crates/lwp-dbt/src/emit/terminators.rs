@@ -6,9 +6,9 @@ use super::{Emitter, Link, register_bits};
 use crate::addr::AppPc;
 use crate::block::Block;
 use crate::context::{RequestKind, Slot, SyscallClass};
-use crate::recipe::bits;
 use crate::relocation::Relocation;
 use crate::routines::SIGFRAME_RIP;
+use crate::state_map::bits;
 
 const ARCH_SET_FS: u32 = 0x1002;
 const RLIMIT_AS: u8 = 9;

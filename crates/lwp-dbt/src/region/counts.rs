@@ -2,7 +2,7 @@
 
 use crate::block::{Block, Terminator};
 use crate::emit::Countdown;
-use crate::plan::{Selection, Weights};
+use crate::plan::{EventDeltas, Selection};
 
 /// What `block` takes from the high and the low part of the LWP countdown.
 pub fn countdown_of(block: &Block, selection: &Selection) -> (u8, u8) {
@@ -11,39 +11,40 @@ pub fn countdown_of(block: &Block, selection: &Selection) -> (u8, u8) {
 }
 
 /// What one execution of `block` counts, a conditional branch at its end as taken.
-pub fn weights_of(block: &Block) -> Weights {
-    weights(block)
+pub fn deltas_of(block: &Block) -> EventDeltas {
+    deltas(block)
 }
 
 /// What one execution of a block counts. Instructions that the host carries out are counted by it.
-pub(super) fn weights(block: &Block) -> Weights {
-    let mut weights = Weights { instructions: block.instructions() as i32, ..Weights::default() };
+pub(super) fn deltas(block: &Block) -> EventDeltas {
+    let mut deltas =
+        EventDeltas { instructions: block.instructions() as i32, ..EventDeltas::default() };
     match block.terminator {
-        Terminator::Jump { .. } => weights.branches = 1,
+        Terminator::Jump { .. } => deltas.branches = 1,
         Terminator::Conditional { .. } | Terminator::CountedLoop { .. } => {
-            weights.branches = 1;
-            weights.conditional = 1;
-            weights.conditional_taken = 1;
+            deltas.branches = 1;
+            deltas.conditional = 1;
+            deltas.conditional_taken = 1;
         }
         Terminator::Call { .. } => {
-            weights.branches = 1;
-            weights.calls = 1;
+            deltas.branches = 1;
+            deltas.calls = 1;
         }
         Terminator::IndirectJump => {
-            weights.branches = 1;
-            weights.indirect = 1;
+            deltas.branches = 1;
+            deltas.indirect = 1;
         }
         Terminator::IndirectCall => {
-            weights.branches = 1;
-            weights.calls = 1;
-            weights.indirect = 1;
+            deltas.branches = 1;
+            deltas.calls = 1;
+            deltas.indirect = 1;
         }
         Terminator::Return { .. } => {
-            weights.branches = 1;
-            weights.returns = 1;
+            deltas.branches = 1;
+            deltas.returns = 1;
         }
-        Terminator::Step | Terminator::Repeat { walked: false } => weights.instructions -= 1,
+        Terminator::Step | Terminator::Repeat { walked: false } => deltas.instructions -= 1,
         _ => {}
     }
-    weights
+    deltas
 }

@@ -4,7 +4,7 @@ use super::{Destination, Translator, direct_target};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource};
 use crate::fragment::{Fragment, FragmentId, Unit};
-use crate::plan::Weights;
+use crate::plan::EventDeltas;
 
 impl Translator {
     /// The block at `pc` as it is translated, of at most `most` instructions where that is not 0.
@@ -61,7 +61,7 @@ impl Translator {
             join: start,
             charged_first: false,
             target: direct_target(&block.terminator),
-            weights: Weights::default(),
+            deltas: EventDeltas::default(),
             countdown: (0, 0),
             flags_dead: false,
         });

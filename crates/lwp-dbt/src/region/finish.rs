@@ -6,7 +6,7 @@ use crate::addr::{AppPc, CachePc};
 use crate::emit::Emitter;
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId};
 use crate::plan::Role;
-use crate::recipe::bits;
+use crate::state_map::bits;
 
 impl Translator {
     pub(super) fn new_entry(&self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
@@ -25,14 +25,14 @@ impl Translator {
         // Only a fragment behind a not-taken edge has no head, and it charges itself as entered by
         // that edge. The head goes behind that charge if it can; if not, it gives back the branch
         // that was then not "not taken".
-        let Fragment { pc, join, charged_first, weights, flags_dead, .. } = work.cache.fragment(id);
+        let Fragment { pc, join, charged_first, deltas, flags_dead, .. } = work.cache.fragment(id);
         work.emitter.start_piece();
         let start = work.emitter.here();
         let head = open_head(work, bits::UNCOUNTED);
         match charged_first {
             true => {
                 let charged = join.offset(Emitter::count_bytes(flags_dead));
-                let counter = work.cache.counters.push(weights, Role::Runs(id));
+                let counter = work.cache.counters.push(deltas, Role::Runs(id));
                 work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, 0);
                 work.emitter.jump_to(charged);
             }

@@ -1,15 +1,15 @@
 //! Laying out a block, and what its last instruction becomes.
 
 use super::{
-    Ahead, Arrival, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, direct_target, weights,
+    Arrival, Candidate, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, deltas, direct_target,
 };
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Terminator};
 use crate::context::{RequestKind, SyscallClass};
 use crate::emit::{Charge, Countdown};
 use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge};
-use crate::plan::{Checks, Lwp, Plan, Role, Weights};
-use crate::recipe::bits;
+use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
+use crate::state_map::bits;
 
 impl Translator {
     /// The block before falls to `pc`, which is not laid behind it.
@@ -35,7 +35,7 @@ impl Translator {
         }
         work.emitter.jump_link(pc);
         if !work.unit.has_fragment(pc) {
-            work.queue.push(Ahead::direct(pc, work.doubt));
+            work.queue.push(Candidate::direct(pc, work.doubt));
         }
         work.close_fragment();
     }
@@ -64,7 +64,7 @@ impl Translator {
     ) -> Option<Next> {
         let id = FragmentId(work.cache.fragments.len() as u32);
         let flags_dead = self.flags_dead(work, block.pc, 2);
-        let mut weights = weights(block);
+        let mut deltas = deltas(block);
         let private = work.unit.checks != Checks::None;
         let compares = work.unit.checks == Checks::SelfCheck && !is_guarded(work, block);
         let exact = self.plan.counts();
@@ -127,8 +127,8 @@ impl Translator {
                 Some(from) => work
                     .cache
                     .counters
-                    .push(weights.plus(NOT_TAKEN), Role::RunsBehind { into: id, from }),
-                None => work.cache.counters.push(weights, Role::Runs(id)),
+                    .push(deltas.plus(NOT_TAKEN), Role::RunsBehind { into: id, from }),
+                None => work.cache.counters.push(deltas, Role::Runs(id)),
             };
             match trusted {
                 Some(_) => Charge::at(counter, block.insns.len(), before),
@@ -147,13 +147,13 @@ impl Translator {
             if let Some(charge) = charge {
                 let left = match merged {
                     true => NOT_TAKEN,
-                    false => Weights::default(),
+                    false => EventDeltas::default(),
                 };
                 work.cache.counters.set(charge.counter, left);
                 work.emitter.count(charge.counter, false, charge.before);
             }
             work.emitter.ask(RequestKind::Step, block.pc);
-            weights = Weights::default();
+            deltas = EventDeltas::default();
             countdown = (0, 0);
             instructions = 1;
             None
@@ -168,7 +168,7 @@ impl Translator {
             join,
             charged_first: merged && work.emitter.charged_first,
             target: direct_target(&block.terminator),
-            weights,
+            deltas,
             countdown,
             flags_dead,
         });
@@ -220,7 +220,7 @@ impl Translator {
                 if work.unit.has_fragment(target) || target == block.pc {
                     emitter.jump_link(target);
                     if !work.unit.has_fragment(target) {
-                        work.queue.push(Ahead::direct(target, work.doubt));
+                        work.queue.push(Candidate::direct(target, work.doubt));
                     }
                     return Ok(None);
                 }
@@ -241,7 +241,7 @@ impl Translator {
             }
             Terminator::Call { target } => {
                 emitter.call(target, next);
-                work.queue.push(Ahead::direct(target, work.doubt));
+                work.queue.push(Candidate::direct(target, work.doubt));
                 Ok(Some(Next::Return(next)))
             }
             Terminator::IndirectJump => reached(emitter.indirect(block, None)),
@@ -249,8 +249,8 @@ impl Translator {
                 let reached = match (self.plan, emitter.fragment) {
                     (Plan::Calls, Some(id)) => {
                         let first =
-                            work.cache.counters.push(Weights::default(), Role::CallTarget(id));
-                        work.cache.counters.push(Weights::default(), Role::Called(id));
+                            work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
+                        work.cache.counters.push(EventDeltas::default(), Role::Called(id));
                         emitter.counted_call(block, id, first)
                     }
                     _ => emitter.indirect(block, Some(next)),
@@ -289,7 +289,7 @@ impl Translator {
             }
             Terminator::TransactionAbort { target } => {
                 emitter.transaction_abort(target);
-                work.queue.push(Ahead::direct(target, work.doubt));
+                work.queue.push(Candidate::direct(target, work.doubt));
                 Ok(None)
             }
             Terminator::Lwp { kind } => {
@@ -323,8 +323,8 @@ impl Translator {
 impl Work<'_> {
     /// A conditional branch leads to `target`, or falls through.
     fn branch(&mut self, target: AppPc) {
-        self.queue.push(Ahead::direct(target, self.doubt.saturating_add(2)));
-        self.doubt = self.doubt.saturating_add(1).min(Ahead::MOST_DOUBT);
+        self.queue.push(Candidate::direct(target, self.doubt.saturating_add(2)));
+        self.doubt = self.doubt.saturating_add(1).min(Candidate::MOST_DOUBT);
     }
 }
 

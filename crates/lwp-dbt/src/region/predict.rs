@@ -6,7 +6,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
-use super::{Ahead, Translator, Work};
+use super::{Candidate, Translator, Work};
 use crate::addr::AppPc;
 use crate::block::{Block, Terminator};
 use crate::plan::Checks;
@@ -37,7 +37,7 @@ impl Translator {
             let mut bytes = [0; 8];
             if work.source.read_data(word, &mut bytes) == bytes.len() {
                 let target = AppPc(u64::from_le_bytes(bytes));
-                work.queue.push(Ahead::indirect(target, work.doubt));
+                work.queue.push(Candidate::indirect(target, work.doubt));
             }
         } else if let Some(table) = table_of(block) {
             self.cases(work, block, table, before.and_then(length));
@@ -65,7 +65,7 @@ impl Translator {
         // One of so many.
         let doubt = work.doubt.saturating_add(targets.len().checked_ilog2().unwrap_or(0) as u8);
         for target in targets {
-            work.queue.push(Ahead::indirect(AppPc(target), doubt));
+            work.queue.push(Candidate::indirect(AppPc(target), doubt));
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
 use crate::fragment::{Fragment, FragmentId};
-use crate::recipe::{AppState, Commit, PcSource, Point, Spills, bits, lookup};
+use crate::state_map::{AppState, Commit, PcSource, Spills, StateEntry, bits, lookup};
 
 impl CodeCache {
     /// Returns the application's state at `pc` in an arena, and the fragment it belongs to.
@@ -28,7 +28,7 @@ impl CodeCache {
 pub(super) fn app_state(
     pc: AppPc,
     fragment: Option<&Fragment>,
-    point: Point,
+    point: StateEntry,
     profiles: bool,
 ) -> AppState {
     let has = |bit: u8| point.state & bit != 0;
@@ -65,7 +65,7 @@ pub(super) fn app_state(
     // Where profiling is on, EDGE beside UNCOUNTED says that only the countdown has been charged.
     let counted_down = charged || profiles && has(bits::EDGE);
     let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0));
-    let calls = fragment.is_some_and(|it| it.weights.calls == 1 && it.weights.indirect == 1);
+    let calls = fragment.is_some_and(|it| it.deltas.calls == 1 && it.deltas.indirect == 1);
     let called = calls && charged && has(bits::EDGE) && spills.rcx && spills.r11;
     let edge = has(bits::EDGE) && !has(bits::SYSCALL) && (charged || !profiles) && !called;
     AppState {

@@ -6,7 +6,7 @@ use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, r11, r11d, rax, rcx, wo
 use super::{ALL, BOTH, Builder, Emit, saved_registers, state};
 use crate::context::calls::{CALL_BYTES, CALL_MASK, CALL_OFTEN, CALL_PROBES, CALLS_AT};
 use crate::context::{RequestKind, Slot};
-use crate::recipe::{Commit, PcSource, Spills};
+use crate::state_map::{Commit, PcSource, Spills};
 
 const THREE: Spills = Spills { rax: true, ..BOTH };
 

@@ -11,7 +11,7 @@ use iced_x86::code_asm::{
 
 use super::{ALL, Builder, begin_request, restore_flags, save_flags, state};
 use crate::context::{RANGES_AT, Slot, ranges};
-use crate::recipe::{Commit, PcSource, Spills};
+use crate::state_map::{Commit, PcSource, Spills};
 
 const FLAGS: Spills = Spills { flags: true, ..ALL };
 const SYS_OPEN: u32 = 2;

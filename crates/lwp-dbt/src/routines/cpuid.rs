@@ -9,7 +9,7 @@ use iced_x86::code_asm::{
 
 use super::{ALL, BOTH, Builder, begin_request, emit_table_jump, restore_all, state};
 use crate::context::{KnownCpuid, Layout, RequestKind, Slot};
-use crate::recipe::{Commit, PcSource, Spills};
+use crate::state_map::{Commit, PcSource, Spills};
 
 const R11: Spills = Spills { rcx: false, ..BOTH };
 

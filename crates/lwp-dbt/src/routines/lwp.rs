@@ -14,7 +14,7 @@ use crate::context::{
     LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, LWP_TAKEN_AT, LWP_WORDS_AT, RequestKind, Slot,
     lwp_slot_displacement,
 };
-use crate::recipe::{Commit, PcSource};
+use crate::state_map::{Commit, PcSource};
 
 mod event;
 mod noted;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use iced_x86::{Code, Instruction};
 use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state};
-use lwp_dbt::{AppPc, Slot, Weights};
+use lwp_dbt::{AppPc, EventDeltas, Slot};
 use lwp_ptrace::regs::{Raw, Regs};
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
@@ -12,7 +12,7 @@ use lwp_ptrace::{Tid, Tracee};
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, locking, obeying, renewal};
+use super::{alone, flush, locking, obeying};
 use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
 
@@ -27,7 +27,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     match need {
         Need::Arena => make_arena(machine, tid, &view.app),
         Need::Side => make_side(machine, tid, &view.app),
-        Need::Renewal => renewal::begin(machine, tid, &view.app),
+        Need::Flush => flush::begin(machine, tid, &view.app),
         Need::Notices => find_notices(machine, tid, &view.app),
         Need::Step => step(machine, tid, &view.app),
         Need::Hide(fd) => {
@@ -92,7 +92,7 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         let other = machine.space_of(tid).is_some_and(|(space, _)| space.needs_other_family());
         // Without room nearby such code runs one instruction at a time: slow, but right.
         return match other {
-            true => renewal::begin(machine, tid, app),
+            true => flush::begin(machine, tid, app),
             false => step(machine, tid, app),
         };
     }
@@ -163,29 +163,29 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 
 /// The host has executed the instruction at `pc`, and `next` is the one to follow.
 pub fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
-    let weights = weights_at(tid, pc, next);
+    let deltas = weights_at(tid, pc, next);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        thread.account.correction.add(weights, 1);
+        thread.account.correction.add(deltas, 1);
     }
     machine.note_place(tid, |places| {
         places.stepped(pc, 1);
-        places.jumped(pc, next, weights);
+        places.jumped(pc, next, deltas);
     });
     machine.lwp_executed(tid, pc, next);
 }
 
 /// What the instruction at `pc` counts, given the one that followed it.
-fn weights_at(tid: Tid, pc: u64, next: u64) -> Weights {
+fn weights_at(tid: Tid, pc: u64, next: u64) -> EventDeltas {
     let one = Decoding { most: 1, ..Decoding::default() };
     let Some(block) = Block::decode(&mut Memory(tid), AppPc(pc), one) else {
-        return Weights { instructions: 1, ..Weights::default() };
+        return EventDeltas { instructions: 1, ..EventDeltas::default() };
     };
-    let mut weights = lwp_dbt::weights_of(&block);
-    weights.instructions = 1;
-    if weights.conditional == 1 && next == block.next().0 {
-        weights.conditional_taken = 0;
+    let mut deltas = lwp_dbt::deltas_of(&block);
+    deltas.instructions = 1;
+    if deltas.conditional == 1 && next == block.next().0 {
+        deltas.conditional_taken = 0;
     }
-    weights
+    deltas
 }
 
 /// The program's memory as code.

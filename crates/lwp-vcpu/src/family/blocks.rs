@@ -72,14 +72,14 @@ impl Family {
             return Some(cut);
         }
         let arena = self.arena_of(id)?;
-        if !self.find_cut_lot(arena) {
+        if !self.find_cut_chunk(arena) {
             return None;
         }
         let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
         let mut to = Destination {
             cache: &mut self.code_cache,
             unit: &mut self.modules[id.0 as usize].cuts,
-            sink: &mut self.arenas[arena].sink(self.cut_lots.get_mut(&arena)?, &self.memory),
+            sink: &mut self.arenas[arena].sink(self.cut_chunks.get_mut(&arena)?, &self.memory),
         };
         let cut = self.translator.cut(&mut to, &mut source, pc, most);
         note_origins(&mut self.origins, &self.code_cache, id, &mut source);

@@ -4,7 +4,7 @@ use lwp_dbt::{AppPc, Destination, Fragment, FragmentId};
 use lwp_ptrace::memory;
 
 use super::{Family, Module, UnitId, range_of};
-use crate::arena::{Lot, STUB_BYTES};
+use crate::arena::{Chunk, STUB_BYTES};
 use crate::notices::pages_of;
 
 impl Family {
@@ -20,16 +20,16 @@ impl Family {
 
     /// Cuts a fragment off from everything that leads to it.
     fn cut_off(&mut self, id: UnitId, arena: usize, fragment: FragmentId) {
-        let room = |lot: &Lot| lot.room() >= STUB_BYTES;
-        if !self.stub_lots.get(&arena).is_some_and(room) {
-            let lot = self.arenas[arena].stubs_lot().expect("room was set aside for each stub");
-            self.stub_lots.insert(arena, lot);
+        let room = |chunk: &Chunk| chunk.room() >= STUB_BYTES;
+        if !self.stub_chunks.get(&arena).is_some_and(room) {
+            let chunk = self.arenas[arena].stubs_chunk().expect("room was set aside for each stub");
+            self.stub_chunks.insert(arena, chunk);
         }
-        let Some(lot) = self.stub_lots.get_mut(&arena) else { return };
+        let Some(chunk) = self.stub_chunks.get_mut(&arena) else { return };
         let mut to = Destination {
             cache: &mut self.code_cache,
             unit: &mut self.modules[id.0 as usize].unit,
-            sink: &mut self.arenas[arena].sink(lot, &self.memory),
+            sink: &mut self.arenas[arena].sink(chunk, &self.memory),
         };
         self.translator.invalidate(&mut to, fragment);
     }

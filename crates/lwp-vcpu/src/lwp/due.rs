@@ -6,7 +6,7 @@ use iced_x86::Mnemonic;
 use lwp_arch::Fault;
 use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
-use lwp_dbt::{AppPc, CachePc, Checks, FragmentId, RequestKind, Slot, Weights};
+use lwp_dbt::{AppPc, CachePc, Checks, EventDeltas, FragmentId, RequestKind, Slot};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
 
@@ -170,9 +170,9 @@ impl Machine {
         let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
         let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
         let lasts = family.module(range.unit).unit.checks == Checks::None;
-        let mut weights = lwp_dbt::weights_of(&block);
+        let mut deltas = lwp_dbt::deltas_of(&block);
         // Elsewhere the host executes it and counts; here translated code does.
-        weights.instructions += i32::from(block.terminator == Terminator::Repeat { walked: false });
+        deltas.instructions += i32::from(block.terminator == Terminator::Repeat { walked: false });
         if let Some(thread) = self.tasks.threads.get_mut(&tid)
             && let Some(lwp) = &mut thread.lwp
         {
@@ -181,7 +181,7 @@ impl Machine {
                 pcs: instruction_pcs(&block, block.instructions() as usize),
                 next: block.next().0,
                 branch: branch_kind(&block),
-                weights,
+                deltas,
             });
             lwp.allow_notes(self.contexts.context(slot));
         }
@@ -217,7 +217,7 @@ impl Machine {
         };
         self.answer_for_processor(slot, kind);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.account.correction.add(lwp_dbt::weights_of(block), 1);
+            thread.account.correction.add(lwp_dbt::deltas_of(block), 1);
         }
         self.note_place(tid, |places| places.stepped(pc.0, 1));
         let next = block.next();
@@ -233,13 +233,13 @@ impl Machine {
         self.lwp_collect_but(tid, self.lwp_end_of_cut(tid));
         let Some(cut) = self.take_cut(tid) else { return };
         let Some(&last) = cut.pcs.last() else { return };
-        let mut weights = cut.weights;
+        let mut deltas = cut.deltas;
         if !taken {
-            weights.conditional_taken = 0;
+            deltas.conditional_taken = 0;
         }
-        self.lwp_pass_cut(tid, cut.pcs.len() as u32 - 1, weights);
-        self.lwp_note_cut(tid, &cut.pcs[..(weights.instructions as usize).min(cut.pcs.len())]);
-        self.note_place(tid, |places| places.jumped(last, next, weights));
+        self.lwp_pass_cut(tid, cut.pcs.len() as u32 - 1, deltas);
+        self.lwp_note_cut(tid, &cut.pcs[..(deltas.instructions as usize).min(cut.pcs.len())]);
+        self.note_place(tid, |places| places.jumped(last, next, deltas));
         let branch = cut.branch.map(|kind| (kind, taken));
         let fall_through = cut.next;
         self.lwp_retire(tid, &Executed { branch, fall_through, ..Executed::plain(last, next) });
@@ -266,8 +266,8 @@ impl Machine {
         }
         self.lwp_collect(tid);
         let pcs = self.take_cut(tid).map(|cut| cut.pcs).unwrap_or_default();
-        let weights = Weights { instructions: executed as i32, ..Weights::default() };
-        self.lwp_pass_cut(tid, executed, weights);
+        let deltas = EventDeltas { instructions: executed as i32, ..EventDeltas::default() };
+        self.lwp_pass_cut(tid, executed, deltas);
         self.lwp_note_cut(tid, &pcs[..(executed as usize).min(pcs.len())]);
         self.lwp_publish(tid);
     }
@@ -308,10 +308,10 @@ impl Machine {
         self.tasks.threads.get_mut(&tid)?.lwp.as_mut()?.cut.take()
     }
 
-    /// `instructions` of a cut fragment have passed; it counts `weights` in all.
-    fn lwp_pass_cut(&mut self, tid: Tid, instructions: u32, weights: Weights) {
+    /// `instructions` of a cut fragment have passed; it counts `deltas` in all.
+    fn lwp_pass_cut(&mut self, tid: Tid, instructions: u32, deltas: EventDeltas) {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        thread.account.correction.add(weights, 1);
+        thread.account.correction.add(deltas, 1);
         let Some(lwp) = &mut thread.lwp else { return };
         // Nothing has been dealt out since the cut was made, so nothing else has passed.
         if lwp.selection.instructions {
@@ -330,13 +330,13 @@ impl Machine {
         let Some((instructions, _)) = self.lwp_cut_of(tid, None) else { return false };
         if instructions > 1 {
             let before = instructions - 1;
-            let weights = Weights { instructions: before as i32, ..Weights::default() };
-            self.lwp_pass_cut(tid, before, weights);
+            let deltas = EventDeltas { instructions: before as i32, ..EventDeltas::default() };
+            self.lwp_pass_cut(tid, before, deltas);
             if let Some(thread) = self.tasks.threads.get_mut(&tid)
                 && let Some(cut) = thread.lwp.as_mut().and_then(|lwp| lwp.cut.as_mut())
             {
                 let passed: Vec<u64> = cut.pcs.drain(..before as usize).collect();
-                cut.weights.instructions = 1;
+                cut.deltas.instructions = 1;
                 self.lwp_note_cut(tid, &passed);
             }
         }

@@ -110,7 +110,7 @@ impl Machine {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let pc = thread.lwp.as_ref().and_then(|lwp| lwp.cut.as_ref()?.pcs.last().copied());
         if in_cut {
-            let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
+            let one = lwp_dbt::EventDeltas { instructions: 1, ..lwp_dbt::EventDeltas::default() };
             thread.account.correction.add(one, 1);
         }
         if let Some(lwp) = &mut thread.lwp {
@@ -194,7 +194,7 @@ impl Machine {
         }
         settled.ok()?;
         let next = pc + u64::from(instruction.length);
-        let one = lwp_dbt::Weights { instructions: 1, ..lwp_dbt::Weights::default() };
+        let one = lwp_dbt::EventDeltas { instructions: 1, ..lwp_dbt::EventDeltas::default() };
         thread.account.correction.add(one, 1);
         self.lwp_retire(tid, &Executed::plain(pc, next));
         self.lwp_publish(tid);

@@ -32,8 +32,8 @@ impl Note {
         if context.get(Slot::LwpNote) == 0 {
             return None;
         }
-        let weight = context.get(Slot::LwpNoteWeight);
-        let (high, index) = (weight >> LWP_SHIFT, context.get(Slot::LwpNoteIndex));
+        let delta = context.get(Slot::LwpNoteWeight);
+        let (high, index) = (delta >> LWP_SHIFT, context.get(Slot::LwpNoteIndex));
         // Otherwise it is not one that translated code has noted.
         if index == 0 || index > high || high > MOST_INSTRUCTIONS {
             context.set(Slot::LwpNote, 0);
@@ -44,7 +44,7 @@ impl Note {
             index,
             ip: context.get(Slot::LwpNoteIp),
             high,
-            low: weight & LWP_LOW_MAX,
+            low: delta & LWP_LOW_MAX,
         })
     }
 }

@@ -20,8 +20,8 @@ pub struct CodeCaches {
     pub layouts: HashMap<Kind, usize>,
     /// Address spaces; empty places are free.
     pub spaces: Vec<Option<Space>>,
-    /// Address spaces whose translations are being renewed.
-    pub renewals: Vec<usize>,
+    /// Address spaces whose translations are being flushed.
+    pub flushes: Vec<usize>,
     /// The store in which translations outlive the run.
     pub store: Option<Arc<Store>>,
     /// Progress of writing them there.

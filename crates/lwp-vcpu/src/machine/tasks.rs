@@ -25,7 +25,7 @@ pub enum Need {
     /// Make the side of the address space for what the thread's profile counts.
     Side,
     /// Start over with the translations of its address space: they have filled their arena.
-    Renewal,
+    Flush,
     /// Find out whether notice of writes to its code can be had.
     Notices,
     /// Put another text in the place of a file of `/proc` that the thread has just opened at this
@@ -68,7 +68,7 @@ pub enum Mode {
         answer: Option<Regs>,
     },
     /// Standing still in its application state, while the translations of its address space are
-    /// renewed.
+    /// flushed.
     Parked {
         /// Its registers as the application has them.
         app: Regs,

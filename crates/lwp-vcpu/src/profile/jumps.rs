@@ -1,7 +1,7 @@
 //! Where indirect calls led, stubs of linkage tables, and branches that were executed alone.
 
 use lwp_dbt::context::calls::call_site_counter;
-use lwp_dbt::{CachePc, Counters, FragmentId, PcSource, Role, Slot, Weights};
+use lwp_dbt::{CachePc, Counters, EventDeltas, FragmentId, PcSource, Role, Slot};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
@@ -36,13 +36,13 @@ impl Executions {
         *count = count.wrapping_add(times);
     }
 
-    /// The branch at `from`, which counts `weights`, was executed alone, and led to `to`.
-    pub fn jumped(&mut self, from: u64, to: u64, weights: Weights) {
-        if weights.branches == 0 {
+    /// The branch at `from`, which counts `deltas`, was executed alone, and led to `to`.
+    pub fn jumped(&mut self, from: u64, to: u64, deltas: EventDeltas) {
+        if deltas.branches == 0 {
             return;
         }
-        let taken = weights.conditional == 0 || weights.conditional_taken != 0;
-        *self.jumps.entry((from, to, block_end(weights), taken)).or_default() += 1;
+        let taken = deltas.conditional == 0 || deltas.conditional_taken != 0;
+        *self.jumps.entry((from, to, block_end(deltas), taken)).or_default() += 1;
     }
 }
 

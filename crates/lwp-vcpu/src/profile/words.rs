@@ -61,7 +61,7 @@ pub fn look_at_words(family: &mut Family, tid: Tid) {
     let restored = family.modules[seen_units..].iter().flat_map(|it| it.unit.restored_ids());
     let ends_in_one = |id: FragmentId| {
         let fragment = family.code_cache.fragment(id);
-        if block_end(fragment.weights) != BlockEnd::IndirectJump {
+        if block_end(fragment.deltas) != BlockEnd::IndirectJump {
             return None;
         }
         let (_, bytes) = family.origin_of(id)?;

@@ -24,7 +24,7 @@ impl Machine {
         self.about_to_read(tid, &pending);
         let mut pending = pending;
         if self.stands_in_the_way(tid, slot, &mut pending) {
-            self.ask_tracer(tid, Need::Renewal);
+            self.ask_tracer(tid, Need::Flush);
             return;
         }
         let alone = pending.result.is_none() && !self.writes_commands(tid, &pending);

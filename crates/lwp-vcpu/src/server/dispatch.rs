@@ -1,6 +1,6 @@
 //! Finding or making the translation that a thread goes on with.
 
-use lwp_dbt::{Ahead, AppPc, CachePc, EntryId, Region, RegionLimits, RequestKind, Slot};
+use lwp_dbt::{AppPc, CachePc, Candidate, EntryId, Region, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
 use super::{Backlog, Spare};
@@ -63,12 +63,12 @@ impl Machine {
                     return Need::Notices;
                 }
                 Some(arena) if space.has_arena(arena) => {}
-                Some(arena) if space.refuses_arena(arena) => return Need::Renewal,
+                Some(arena) if space.refuses_arena(arena) => return Need::Flush,
                 _ => return Need::Arena,
             }
         }
         match self.space_of(tid) {
-            Some((_, family)) if family.is_full() => Need::Renewal,
+            Some((_, family)) if family.is_full() => Need::Flush,
             _ => Need::Step,
         }
     }
@@ -80,7 +80,7 @@ impl Machine {
         pc: AppPc,
         indirect: bool,
         limits: RegionLimits,
-    ) -> Option<(CachePc, Vec<Ahead>)> {
+    ) -> Option<(CachePc, Vec<Candidate>)> {
         let (space, family) = self.space_of(tid)?;
         if pc.0 >= VSYSCALL {
             return None;
@@ -124,10 +124,10 @@ impl Machine {
         &mut self,
         tid: Tid,
         unit: UnitId,
-        rest: &[Ahead],
+        rest: &[Candidate],
         limits: RegionLimits,
     ) {
-        let sure = |ahead: &&Ahead| ahead.entry && ahead.doubt <= limits.most_doubt;
+        let sure = |ahead: &&Candidate| ahead.entry && ahead.doubt <= limits.most_doubt;
         let Some((space, family)) = self.space_of(tid) else { return };
         for ahead in rest.iter().filter(sure) {
             if let Some((_, range)) = space.known_code(ahead.pc.0)
@@ -164,20 +164,20 @@ impl Machine {
         context.set(Slot::Go, head.0);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let spun = context.get(Slot::Spin) != 0;
-        self.pace.note_processor(context.get(Slot::Processor));
-        context.set(Slot::Spin, self.pace.spin());
+        self.spin_policy.note_processor(context.get(Slot::Processor));
+        context.set(Slot::Spin, self.spin_policy.spin());
         let asleep = context.answer(tail);
-        self.pace.note(spun, asleep);
+        self.spin_policy.note(spun, asleep);
     }
 
     /// Adds what the data of the module at `pc` point to, once.
-    fn foresee(&mut self, tid: Tid, pc: AppPc, rest: &mut Vec<Ahead>) {
+    fn foresee(&mut self, tid: Tid, pc: AppPc, rest: &mut Vec<Candidate>) {
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.known_code(pc.0) else { return };
         let module = family.module(range.unit);
         if std::mem::take(&mut module.unforeseen) {
             let found = elf::pointed_to(tid, module.extent.0).into_iter();
-            rest.extend(found.map(|pc| Ahead::indirect(AppPc(pc), FORESEEN)));
+            rest.extend(found.map(|pc| Candidate::indirect(AppPc(pc), FORESEEN)));
         }
     }
 
@@ -193,7 +193,7 @@ impl Machine {
         let limits = RegionLimits { fragments: 1, doubt, most_doubt: SPARE_DOUBT };
         if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
             spare.left = spare.left.saturating_sub(region.fragments.max(1));
-            spare.queue.renew(&region.rest);
+            spare.queue.requeue(&region.rest);
         }
     }
 }
@@ -203,7 +203,7 @@ fn translate_ahead(
     tid: Tid,
     space: &mut Space,
     family: &mut Family,
-    ahead: Ahead,
+    ahead: Candidate,
     limits: RegionLimits,
 ) -> Option<Region> {
     let (start, range) = space.known_code(ahead.pc.0)?;
@@ -212,7 +212,7 @@ fn translate_ahead(
     if known || !space.has_arena(arena) || space.lacks_notices(range) {
         return None;
     }
-    let Ahead { pc, entry, .. } = ahead;
+    let Candidate { pc, entry, .. } = ahead;
     let code = space.code_to_translate(start, range);
     let region = family.translate(&code, tid, pc, entry, limits);
     space.inserted.add_fresh(range.unit, &region.entries);

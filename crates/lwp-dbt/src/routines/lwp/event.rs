@@ -14,9 +14,9 @@ use super::predicted::{self, PREDICTED};
 use super::unit::{draw, write_record};
 use super::{PAGE, RECORD_BYTES, empty_words, save_rest};
 use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
-use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
 use crate::routines::{ALL_AND_FLAGS, restore_flags};
+use crate::state_map::{Commit, PcSource, Spills};
 
 /// In [`Slot::LwpEvents`]: what is due is no event but a sample of the high part. The known cut
 /// ends before the instruction, and it is the host that takes the sample.

@@ -16,9 +16,9 @@ use super::event;
 use super::give_nothing;
 use super::unit::{self, draw, write_record};
 use crate::context::Slot;
-use crate::recipe::{Commit, PcSource};
 use crate::routines::{ALL_AND_FLAGS, restore_flags};
 use crate::routines::{Builder, Emit, restore_all, state};
+use crate::state_map::{Commit, PcSource};
 
 /// In [`Slot::LwpNote`]: an instruction, and a branch.
 ///

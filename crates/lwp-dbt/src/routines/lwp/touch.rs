@@ -13,9 +13,9 @@ use crate::context::{
     META_COUNTS_SHIFT, META_NO_LOAD, MOST_WAYS, NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RequestKind,
     SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS,
 };
-use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, saved_registers, state};
 use crate::routines::{restore_flags, save_flags};
+use crate::state_map::{AppState, Commit, PcSource, Spills};
 
 mod quick;
 mod repeat;

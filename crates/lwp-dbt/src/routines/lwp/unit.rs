@@ -13,9 +13,9 @@ use iced_x86::code_asm::{
 
 use super::{PAGE, RECORD_BYTES, count_up, save_rest};
 use crate::context::{CORE_BY_RDPID, RequestKind, Slot, lwp_slot_displacement};
-use crate::recipe::{Commit, PcSource, Spills};
 use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, state};
 use crate::routines::{ALL_AND_FLAGS, restore_flags};
+use crate::state_map::{Commit, PcSource, Spills};
 
 const R11: Spills = Spills { rcx: false, ..BOTH };
 /// A record's CoreId, in its first dword: the low bits of the core's number.
@@ -40,7 +40,7 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
     })
 }
 
-fn begun(pc: PcSource, spills: Spills) -> crate::recipe::AppState {
+fn begun(pc: PcSource, spills: Spills) -> crate::state_map::AppState {
     state(pc, spills, Commit::LwpBegun)
 }
 

@@ -12,9 +12,9 @@ use crate::context::{
     META_COUNTS_SHIFT, META_NO_LOAD, NOTE_BYTES, NOTES_AT, SETS_AT, Slot, UNDO_AT, UNDO_BYTES,
     UNDOS,
 };
-use crate::recipe::{AppState, Commit, PcSource, Spills};
 use crate::routines::{BOTH, Builder, Emit, state};
 use crate::routines::{restore_flags, save_flags};
+use crate::state_map::{AppState, Commit, PcSource, Spills};
 
 /// Lines in a set.
 pub(super) const WAYS: usize = 8;

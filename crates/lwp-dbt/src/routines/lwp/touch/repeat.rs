@@ -13,9 +13,9 @@ use super::{LENGTH, PC_SHIFT, ask, begin, describe, line_mask, looking, restore,
 use crate::context::{
     META_COUNTS_SHIFT, META_NO_LOAD, META_SOURCE, NOTE_BYTES, NOTES_AT, Slot, UNDO_BYTES, UNDOS,
 };
-use crate::recipe::Commit;
 use crate::routines::save_flags;
 use crate::routines::{Builder, Emit};
+use crate::state_map::Commit;
 
 /// Bytes of a line, where sets lie as an address's own bits say.
 const LINE: i32 = 64;

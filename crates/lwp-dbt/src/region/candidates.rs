@@ -11,17 +11,17 @@ use crate::addr::AppPc;
 
 /// A place that control may come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct Candidate {
     /// Where.
     pub pc: AppPc,
     /// True if by an indirect branch, which needs an entry.
     pub entry: bool,
     /// How doubtful it is that it is executed: 0 where that is certain, at most
-    /// [`Ahead::MOST_DOUBT`].
+    /// [`Candidate::MOST_DOUBT`].
     pub doubt: u8,
 }
 
-impl Ahead {
+impl Candidate {
     /// The most that is told apart.
     pub const MOST_DOUBT: u8 = 31;
 
@@ -39,19 +39,19 @@ impl Ahead {
 /// Places in the order of their doubt; among equals, what was found first comes first.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
-    levels: [VecDeque<Ahead>; Ahead::MOST_DOUBT as usize + 1],
+    levels: [VecDeque<Candidate>; Candidate::MOST_DOUBT as usize + 1],
     len: usize,
 }
 
 impl Queue {
     /// Adds a place.
-    pub fn push(&mut self, ahead: Ahead) {
+    pub fn push(&mut self, ahead: Candidate) {
         self.levels[usize::from(ahead.doubt)].push_back(ahead);
         self.len += 1;
     }
 
     /// Adds what has been found later: among equals it comes first.
-    pub fn renew(&mut self, found: &[Ahead]) {
+    pub fn requeue(&mut self, found: &[Candidate]) {
         for ahead in found.iter().rev() {
             self.levels[usize::from(ahead.doubt)].push_front(*ahead);
         }
@@ -59,11 +59,11 @@ impl Queue {
     }
 
     /// Takes the likeliest place, if it is not more doubtful than `most`.
-    pub fn pop(&mut self, most: u8) -> Option<Ahead> {
+    pub fn pop(&mut self, most: u8) -> Option<Candidate> {
         if self.len == 0 {
             return None;
         }
-        let levels = &mut self.levels[..=usize::from(most.min(Ahead::MOST_DOUBT))];
+        let levels = &mut self.levels[..=usize::from(most.min(Candidate::MOST_DOUBT))];
         let found = levels.iter_mut().find_map(VecDeque::pop_front);
         self.len -= usize::from(found.is_some());
         found
@@ -89,7 +89,7 @@ impl Queue {
     }
 
     /// Takes everything, the likeliest first.
-    pub fn drain(&mut self) -> impl Iterator<Item = Ahead> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = Candidate> + '_ {
         self.len = 0;
         self.levels.iter_mut().flat_map(|level| level.drain(..))
     }
@@ -103,11 +103,11 @@ mod tests {
     fn the_likeliest_comes_first() {
         let mut queue = Queue::default();
         for (pc, doubt) in [(1, 3), (2, 0), (3, 3), (4, 255)] {
-            queue.push(Ahead::direct(AppPc(pc), doubt));
+            queue.push(Candidate::direct(AppPc(pc), doubt));
         }
         assert_eq!(queue.pop(2).map(|ahead| ahead.pc.0), Some(2));
         assert_eq!(queue.pop(2), None);
-        queue.push(Ahead::indirect(AppPc(5), 2));
+        queue.push(Candidate::indirect(AppPc(5), 2));
         queue.shorten(3);
         let rest: Vec<(u64, bool)> = queue.drain().map(|it| (it.pc.0, it.entry)).collect();
         assert_eq!(rest, [(5, true), (1, false), (3, false)]);

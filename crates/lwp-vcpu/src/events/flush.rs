@@ -6,7 +6,7 @@
 //! said is kept (`Machine::keep_counts`), so that counts stay exact. Nothing points into the old
 //! arenas then: what the application has on its stack are its own addresses.
 //!
-//! An address space that two processes share is not renewed: the parent of a vfork cannot be
+//! An address space that two processes share is not flushed: the parent of a vfork cannot be
 //! stopped before its child is gone. Code that finds no room there runs an instruction at a time.
 
 use lwp_ptrace::regs::Regs;
@@ -21,13 +21,13 @@ use crate::family::Family;
 use crate::machine::{Machine, Mode};
 use crate::space::Space;
 
-/// Returns whether a thread must stand still for a renewal.
+/// Returns whether a thread must stand still for a flush.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {
-    !machine.caches.renewals.is_empty()
+    !machine.caches.flushes.is_empty()
         && machine
             .tasks
             .space_index(tid)
-            .is_some_and(|space| machine.caches.renewals.contains(&space))
+            .is_some_and(|space| machine.caches.flushes.contains(&space))
 }
 
 /// A thread, which stands in its application state `app`, has found its arena full.
@@ -48,8 +48,8 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if shared || others.iter().any(calling) {
         return step(machine, tid, app);
     }
-    if !machine.caches.renewals.contains(&index) {
-        machine.caches.renewals.push(index);
+    if !machine.caches.flushes.contains(&index) {
+        machine.caches.flushes.push(index);
         for other in others.into_iter().filter(|other| *other != tid) {
             let _ = sys::interrupt(other);
         }
@@ -80,27 +80,27 @@ fn set_parked(machine: &mut Machine, tid: Tid, app: Regs, group: bool) -> Handle
     Ok(())
 }
 
-/// After every stop: what runs in an address space that is being renewed is stopped again, and
-/// where nothing does, it is renewed.
+/// After every stop: what runs in an address space that is being flushed is stopped again, and
+/// where nothing does, it is flushed.
 pub fn press(machine: &mut Machine, tid: Tid) {
-    if machine.caches.renewals.is_empty() {
+    if machine.caches.flushes.is_empty() {
         return;
     }
     let running = |thread: &crate::machine::Thread| matches!(thread.mode, Mode::Running);
     if concerns(machine, tid) && machine.tasks.threads.get(&tid).is_some_and(running) {
         let _ = sys::interrupt(tid);
     }
-    for index in machine.caches.renewals.clone() {
+    for index in machine.caches.flushes.clone() {
         match machine.caches.spaces.get(index) {
             Some(Some(space)) if space.users > 1 => release(machine, index),
             Some(Some(_)) => finish_if_still(machine, index),
             // Its last process is gone.
-            _ => machine.caches.renewals.retain(|other| *other != index),
+            _ => machine.caches.flushes.retain(|other| *other != index),
         }
     }
 }
 
-/// Renews an address space if none of its threads is in translated code.
+/// Flushes an address space if none of its threads is in translated code.
 fn finish_if_still(machine: &mut Machine, index: usize) {
     let threads = threads_in(machine, index);
     let still = |tid: &Tid| {
@@ -117,14 +117,14 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
         matches!(mode, Some(Mode::Parked { group: false, .. }))
     };
     if let Some(&worker) = threads.iter().find(able) {
-        match machine.renew(worker, index) {
+        match machine.flush(worker, index) {
             Ok(()) if machine.config.trials.trace => {
-                lwp_terminal::say!("lwp: {worker}: translations renewed");
+                lwp_terminal::say!("lwp: {worker}: translations flushed");
             }
             Ok(()) => {}
             Err(reason) => {
                 lwp_terminal::say!(
-                    "lwp: thread {worker}: its translations are not renewed: {reason}"
+                    "lwp: thread {worker}: its translations are not flushed: {reason}"
                 );
             }
         }
@@ -141,7 +141,7 @@ fn abandon(machine: &mut Machine, tid: Tid) {
 
 /// Lets the parked threads of an address space go on.
 fn release(machine: &mut Machine, index: usize) {
-    machine.caches.renewals.retain(|other| *other != index);
+    machine.caches.flushes.retain(|other| *other != index);
     for tid in threads_in(machine, index) {
         let Some(Mode::Parked { app, group }) = machine.tasks.threads.get(&tid).map(|it| it.mode)
         else {

@@ -10,7 +10,7 @@ use lwp_ptrace::sys;
 
 /// Whether the program's threads and the server have processors of their own.
 #[derive(Debug)]
-pub struct Pace {
+pub struct SpinPolicy {
     /// Pauses that a thread spins where that pays; 0 where there is one processor.
     usual: u64,
     /// Grows with every spin that ended in sleep, shrinks with every one that did not.
@@ -23,7 +23,7 @@ pub struct Pace {
     together: Option<bool>,
 }
 
-impl Pace {
+impl SpinPolicy {
     const CROWDED: u32 = 32;
     const MOST: u32 = 64;
     /// One answer of so many finds out whether spinning pays again.
@@ -98,30 +98,30 @@ mod tests {
 
     #[test]
     fn a_thread_on_the_servers_processor_does_not_spin() {
-        let mut pace = Pace::new(USUAL);
-        assert!(pace.spin() == USUAL && !pace.sleeps());
-        pace.note_processor(pace.server);
+        let mut policy = SpinPolicy::new(USUAL);
+        assert!(policy.spin() == USUAL && !policy.sleeps());
+        policy.note_processor(policy.server);
         // Nobody knows where there is no such segment.
-        assert!(!pace.sleeps());
-        pace.together = Some(true);
-        assert!(pace.spin() == 0 && pace.first_spin() == 0 && pace.sleeps());
-        pace.note_processor(NO_PROCESSOR);
-        assert!(pace.spin() == USUAL && pace.first_spin() == USUAL && !pace.sleeps());
+        assert!(!policy.sleeps());
+        policy.together = Some(true);
+        assert!(policy.spin() == 0 && policy.first_spin() == 0 && policy.sleeps());
+        policy.note_processor(NO_PROCESSOR);
+        assert!(policy.spin() == USUAL && policy.first_spin() == USUAL && !policy.sleeps());
     }
 
     #[test]
     fn spinning_in_vain_ends_and_is_tried_again() {
-        let mut pace = Pace { together: Some(false), ..Pace::new(USUAL) };
+        let mut policy = SpinPolicy { together: Some(false), ..SpinPolicy::new(USUAL) };
         for _ in 0..9 {
-            assert_eq!(pace.spin(), USUAL);
-            pace.note(true, true);
+            assert_eq!(policy.spin(), USUAL);
+            policy.note(true, true);
         }
-        assert!(pace.spin() == 0 && pace.sleeps());
+        assert!(policy.spin() == 0 && policy.sleeps());
         let mut tries = 0;
-        while pace.sleeps() {
+        while policy.sleeps() {
             tries += 1;
-            let spun = pace.spin() != 0;
-            pace.note(spun, false);
+            let spun = policy.spin() != 0;
+            policy.note(spun, false);
         }
         assert!((1..=64).contains(&tries), "{tries}");
     }

@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_micros(150);
 
 /// How long the pauses between requests are.
 #[derive(Debug)]
-pub struct Rhythm {
+pub struct WaitPredictor {
     /// When the last request had been answered.
     answered: Instant,
     /// The usual pause, in nanoseconds.
@@ -34,7 +34,7 @@ pub enum Wait {
     Unknown,
 }
 
-impl Rhythm {
+impl WaitPredictor {
     /// Nothing is known yet.
     pub fn new(now: Instant) -> Self {
         Self { answered: now, usual: u64::MAX }
@@ -84,50 +84,50 @@ mod tests {
         Duration::from_micros(n)
     }
 
-    /// A rhythm in which every answer takes a microsecond and every pause `pause`; and the last
+    /// A predictor for which every answer takes a microsecond and every pause `pause`; and the last
     /// answer.
-    fn after(pause: Duration, times: u32) -> (Rhythm, Instant) {
+    fn after(pause: Duration, times: u32) -> (WaitPredictor, Instant) {
         let mut now = Instant::now();
-        let mut rhythm = Rhythm::new(now);
+        let mut predictor = WaitPredictor::new(now);
         for _ in 0..times {
             let found = now + pause;
             now = found + micros(1);
-            rhythm.note(found, now);
+            predictor.note(found, now);
         }
-        (rhythm, now)
+        (predictor, now)
     }
 
     #[test]
     fn the_first_half_is_slept_and_the_rest_is_not() {
-        let (rhythm, last) = after(micros(500), 20);
-        assert_eq!(rhythm.wait(last + micros(1)), Wait::Sleep(micros(249)));
-        assert_eq!(rhythm.wait(last + micros(150)), Wait::Spin);
-        assert_eq!(rhythm.wait(last + micros(900)), Wait::Spin);
-        assert_eq!(rhythm.wait(last + micros(1001)), Wait::Unknown);
+        let (predictor, last) = after(micros(500), 20);
+        assert_eq!(predictor.wait(last + micros(1)), Wait::Sleep(micros(249)));
+        assert_eq!(predictor.wait(last + micros(150)), Wait::Spin);
+        assert_eq!(predictor.wait(last + micros(900)), Wait::Spin);
+        assert_eq!(predictor.wait(last + micros(1001)), Wait::Unknown);
     }
 
     #[test]
     fn short_pauses_are_not_slept_in_and_long_ones_are_not_waited_for() {
-        let (rhythm, last) = after(micros(200), 20);
-        assert_eq!(rhythm.wait(last), Wait::Spin);
-        let (rhythm, last) = after(micros(5000), 20);
-        assert_eq!(rhythm.wait(last), Wait::Unknown);
-        assert_eq!(Rhythm::new(last).wait(last), Wait::Unknown);
+        let (predictor, last) = after(micros(200), 20);
+        assert_eq!(predictor.wait(last), Wait::Spin);
+        let (predictor, last) = after(micros(5000), 20);
+        assert_eq!(predictor.wait(last), Wait::Unknown);
+        assert_eq!(WaitPredictor::new(last).wait(last), Wait::Unknown);
     }
 
     #[test]
     fn requests_of_one_sample_are_no_rhythm() {
-        let (mut rhythm, last) = after(micros(400), 20);
-        let before = rhythm.usual;
-        rhythm.note(last + micros(2), last + micros(3));
-        assert_eq!(rhythm.usual, before);
+        let (mut predictor, last) = after(micros(400), 20);
+        let before = predictor.usual;
+        predictor.note(last + micros(2), last + micros(3));
+        assert_eq!(predictor.usual, before);
         // One long pause is forgotten.
         let mut now = last + micros(3);
         for pause in [100_000, 400, 400, 400, 400, 400, 400, 400, 400] {
             let found = now + micros(pause);
             now = found + micros(1);
-            rhythm.note(found, now);
+            predictor.note(found, now);
         }
-        assert!(matches!(rhythm.wait(now + micros(450)), Wait::Spin), "{rhythm:?}");
+        assert!(matches!(predictor.wait(now + micros(450)), Wait::Spin), "{predictor:?}");
     }
 }

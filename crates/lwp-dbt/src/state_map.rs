@@ -1,8 +1,8 @@
-//! Recipes: what the application's state is at any instruction of translated code.
+//! State maps: the application's state at any instruction of translated code.
 //!
 //! Translated code is built so that every instruction of it stands for an exact application state:
 //! an application pc, with a few registers perhaps in their spill slots. Nothing has to be stepped
-//! forward or undone when a signal arrives; the host applies the recipe and is at an instruction
+//! forward or undone when a signal arrives; the host applies the state map and is at an instruction
 //! boundary of the application.
 
 use crate::addr::AppPc;
@@ -141,7 +141,7 @@ impl AppState {
 ///
 /// A point holds from its own offset up to the next point's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct StateEntry {
     /// Offset from the start of the fragment's code.
     pub at: u32,
     /// Offset of the application pc from the fragment's.
@@ -180,7 +180,7 @@ pub(crate) mod bits {
 pub(crate) const POINT_BYTES: usize = 4;
 
 /// Appends `points` to `out`, each as delta, app offset, index, state.
-pub(crate) fn encode(points: &[Point], out: &mut Vec<u8>) {
+pub(crate) fn encode(points: &[StateEntry], out: &mut Vec<u8>) {
     let mut previous = 0;
     for point in points {
         let mut delta = point.at - previous;
@@ -197,7 +197,7 @@ pub(crate) fn encode(points: &[Point], out: &mut Vec<u8>) {
 }
 
 /// The last point at or before `offset`.
-pub(crate) fn lookup(encoded: &[u8], offset: u32) -> Option<Point> {
+pub(crate) fn lookup(encoded: &[u8], offset: u32) -> Option<StateEntry> {
     let mut at = 0;
     let mut found = None;
     for raw in encoded.chunks_exact(POINT_BYTES) {
@@ -205,7 +205,7 @@ pub(crate) fn lookup(encoded: &[u8], offset: u32) -> Option<Point> {
         if at > offset {
             break;
         }
-        found = Some(Point { at, app: raw[1], index: raw[2], state: raw[3] });
+        found = Some(StateEntry { at, app: raw[1], index: raw[2], state: raw[3] });
     }
     found
 }
