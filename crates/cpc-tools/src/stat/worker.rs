@@ -134,7 +134,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the begin and end of sample `slot`, both after the start, and the index of its set.
+    /// Returns the start and end of sample `slot`, both after the start, and the index of its set.
     fn slot(&self, slot: u64) -> (Duration, Duration, usize) {
         let sets = self.templates.len() as u64;
         let (round, set) = (slot / sets, slot % sets);

@@ -323,8 +323,8 @@ impl<'a> Printer<'a> {
 }
 
 /// Returns the amount by which each number of `now` exceeds `seen`, and raises `seen` to `now`.
-/// Counters are read while they run, so one may be behind for a moment; it then counts from where it
-/// was.
+/// Counters are read while they run, so one may be behind for a moment; it then counts from where
+/// it was.
 fn fresh(seen: &mut Rows, now: &[Vec<u64>]) -> Rows {
     seen.resize(now.len(), Vec::new());
     let rows = seen.iter_mut().zip(now);
