@@ -14,7 +14,7 @@ use crate::requests::Requests;
 #[derive(Debug)]
 pub struct Intervals {
     started: Instant,
-    /// Begin of the interval, from the start.
+    /// Start of the interval, from the start.
     from: Duration,
     before: Vec<ProcessReport>,
 }
