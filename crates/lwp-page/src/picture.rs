@@ -19,7 +19,7 @@ pub struct Picture {
     pub keys: Vec<Key>,
     /// The function of each box, where it is one of the subject's.
     pub functions: Vec<Option<FunctionId>>,
-    /// Number of the first boxes, which are around the one that is zoomed to.
+    /// Number of boxes around the one that is zoomed to; they come first.
     pub outer: usize,
 }
 

@@ -54,7 +54,7 @@ pub struct Material {
     pub lanes: Vec<Lane>,
     /// Modules that go by the name of another one in comparisons: the path, or the end of one, and that name.
     pub modules: Vec<(String, String)>,
-    /// The source of source code, if it can be read.
+    /// Access to source code, if it can be read.
     pub sources: Mutex<Option<Box<dyn Sources + Send>>>,
     /// The recording, for other formats.
     pub recording: Option<Recording>,

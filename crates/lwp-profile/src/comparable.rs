@@ -24,9 +24,9 @@ pub enum Difference {
     /// Runtimes were asked in another way to name their code, which they do with instructions that
     /// count.
     Naming {
-        /// Additions to programs before.
+        /// Additions to the programs from before.
         before: String,
-        /// Additions in the other.
+        /// Additions to those of the other.
         after: String,
     },
     /// Other events, or other intervals between samples.

@@ -18,7 +18,7 @@ pub struct Options {
     pub intel: bool,
 }
 
-/// A source of source code: lines by number, counted from one.
+/// Access to source code: lines by number, counted from one.
 pub trait Sources {
     /// The text of a line, if the file can be read.
     fn line(&mut self, file: &str, line: u32) -> Option<String>;
