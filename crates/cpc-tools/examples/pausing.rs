@@ -35,7 +35,7 @@ fn pause() -> Result<(), cpc::Error> {
     Ok(())
 }
 
-/// What the interface says of a call that is not possible now.
+/// The error number of a call that is not possible now.
 const EINVAL: i32 = 22;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! How the commands fail: exit 1 with a reason, exit 2 with the usage.
+//! Failures of the commands: exit 1 with a reason, exit 2 with the usage.
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ const WIDTH: usize = 76;
 /// Lists are indented by this much.
 const MARGIN: usize = 17;
 
-/// What the counters behind `cpc` can count.
+/// Lists the events that the counters behind `cpc` can count.
 pub fn text(cpc: &Cpc) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\n\tCPU performance counter interface: {}\n", cpc.cciname());

@@ -1,4 +1,4 @@
-//! Where rows go: one write(2) a row, so that rows of several processes do not mix.
+//! Output of rows: one write(2) a row, so that rows of several processes do not mix.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

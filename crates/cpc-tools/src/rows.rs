@@ -4,19 +4,19 @@ use std::fmt::Write;
 
 use lwp_terminal::escape::printable;
 
-/// Which columns there are.
+/// The optional columns of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// The process id, where children are followed.
     pub pid: bool,
     /// Clock cycles while counting.
     pub tsc: bool,
-    /// What rows of `cpustat` are about instead of processors; how many processors that are has a
-    /// column too.
+    /// The name of the groups that rows of `cpustat` stand for instead of processors; the number of
+    /// processors in each has a column too.
     pub group: Option<&'static str>,
 }
 
-/// What stands behind the counts.
+/// Text behind the counts of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note<'a> {
     /// Nothing.
@@ -25,7 +25,7 @@ pub enum Note<'a> {
     Text(&'a str),
 }
 
-/// What `cputrack` says about a thread.
+/// A row of `cputrack`, about one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct TrackRow<'a> {
     /// Seconds since the start.
@@ -34,22 +34,22 @@ pub struct TrackRow<'a> {
     pub pid: i32,
     /// The thread.
     pub lwp: i32,
-    /// What happened: `tick`, `exit` and so on.
+    /// The event of the thread: `tick`, `exit` and so on.
     pub tag: &'a str,
     /// Clock cycles and counts; `None` leaves two columns blank.
     pub counts: Option<(u64, &'a [u64])>,
-    /// What stands behind them.
+    /// Text behind the counts.
     pub note: Note<'a>,
 }
 
-/// What `cpustat` says about a processor.
+/// A row of `cpustat`, about one processor or group.
 #[derive(Clone, Copy, Debug)]
 pub struct StatRow<'a> {
     /// Seconds since the start.
     pub seconds: f64,
     /// The processor or group, or how many processors there are in a total.
     pub cpu: u32,
-    /// How many processors are in the group.
+    /// Number of processors in the group.
     pub size: u64,
     /// `tick` or `total`.
     pub tag: &'a str,
@@ -57,7 +57,7 @@ pub struct StatRow<'a> {
     pub tsc: u64,
     /// Counts.
     pub counts: &'a [u64],
-    /// What stands behind them.
+    /// Text behind the counts.
     pub note: Note<'a>,
 }
 

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// The signals that end a run, unless this process was started with them ignored.
 pub const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
-/// Whether a signal has asked for the end.
+/// A flag that is true once a signal has requested the end.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupted(Arc<AtomicBool>);
 

@@ -34,7 +34,7 @@ pub struct Spec {
     pub text: String,
     /// The events, in order.
     pub events: Vec<Wanted>,
-    /// What modifies them.
+    /// Modifiers of the events.
     pub modifiers: Vec<Modifier>,
 }
 
@@ -84,7 +84,8 @@ impl Spec {
         }
     }
 
-    /// What modifies the event on counter `pic`, in the order in which it was written.
+    /// Returns the modifiers of the event on counter `pic`, in the order in which they were
+    /// written.
     pub fn modifiers_of(&self, pic: u32) -> impl Iterator<Item = &Modifier> {
         self.modifiers.iter().filter(move |modifier| modifier.pic.is_none_or(|only| only == pic))
     }

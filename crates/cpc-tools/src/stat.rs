@@ -93,7 +93,7 @@ struct Printer<'a> {
     table: Table<'a>,
     output: Output,
     recorder: Option<Recorder>,
-    /// What has come in for the samples that are being waited for.
+    /// Samples of slots that are not complete yet.
     pending: Vec<Sampled>,
 }
 

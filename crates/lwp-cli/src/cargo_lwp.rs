@@ -31,7 +31,7 @@ Benchmarks are counted with --deterministic, so that another run, also on anothe
 same: they have a fixed environment. --env NAME[=VALUE] lets a variable through, --no-deterministic all of it.
 ";
 
-/// Where recording and picture go.
+/// Files of the recording and of the picture.
 const RECORDING: &str = "lwp.data";
 const PICTURE: &str = "flamegraph.html";
 /// lwp's own failure.
@@ -57,13 +57,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is asked for.
+/// The command to execute.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     verb: &'static str,
     /// Cargo's subcommand and its arguments.
     cargo: Vec<OsString>,
-    /// What lwp is told beside: how the program's surroundings are fixed.
+    /// Further options of lwp, which fix the program's environment.
     fixed: Vec<OsString>,
 }
 
@@ -138,14 +138,14 @@ impl Plan {
 /// Options that are not cargo's.
 #[derive(Debug, Default)]
 struct Own {
-    /// Whether the program is to be deterministic, where that is said.
+    /// True if the program is to be deterministic; `None` without such an option.
     deterministic: Option<bool>,
     /// Variables that the program is to have.
     env: Vec<OsString>,
 }
 
 impl Own {
-    /// What lwp is told so that a program is deterministic.
+    /// Returns the options of lwp that make a program deterministic.
     fn fixed(self) -> Vec<OsString> {
         let usual = LET_THROUGH.map(OsString::from).into_iter();
         let variables = usual.chain(self.env).flat_map(|variable| ["--env".into(), variable]);

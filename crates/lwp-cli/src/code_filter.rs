@@ -1,4 +1,4 @@
-//! Which code `lwp record` samples: `--filter` and `--interval-ip`.
+//! The code that `lwp record` samples: `--filter` and `--interval-ip`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::program;
 
 const REMEDY: &str = "write a function's name, NAME@FILE, or addresses as in 0x401000..0x4010ff; `!` before it inverts";
 
-/// What `--filter` asks for, of the program that is `target`.
+/// Parses the value of `--filter`, which applies to the program of `target`.
 pub fn filter(
     text: &str,
     target: &Target,
@@ -34,7 +34,7 @@ pub fn filter(
     Ok(SampledCode { place, inverted })
 }
 
-/// What `--interval-ip` asks for.
+/// Parses the value of `--interval-ip`.
 pub fn interval_ip(text: &str) -> Result<SampledCode, Failure> {
     let (bounds, inverted) = sign(text);
     let (base, limit) = bounds.split_once(',').ok_or_else(|| {
@@ -121,7 +121,7 @@ fn addresses(base: &str, limit: &str) -> Result<CodePlace, Failure> {
     }
 }
 
-/// Where functions are looked for.
+/// Places to look for functions in.
 #[derive(Debug)]
 pub struct Places<'a> {
     /// The program's file.

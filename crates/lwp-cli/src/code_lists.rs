@@ -24,7 +24,7 @@ pub struct CodeLists {
     asked: BTreeSet<i32>,
 }
 
-/// Where a process writes.
+/// The place that a process writes its lists to.
 #[derive(Debug)]
 struct Place {
     /// Its `/tmp`.

@@ -12,7 +12,7 @@ use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, NameArgs};
 
-/// Which files are compared with which.
+/// Pairs of files to compare with each other.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MapArgs {
     /// Compare the program or library OLD of the recording from before with NEW; each is a path or

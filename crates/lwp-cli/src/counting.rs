@@ -1,4 +1,5 @@
-//! What `stat`, `record` and `top` have in common: which program is counted, and from when on.
+//! Options that `stat`, `record` and `top` share: the program to count, and the time from which it
+//! is counted.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -165,7 +166,8 @@ impl CountingArgs {
         Ok(Some(Companion(thread)))
     }
 
-    /// How lwp ends after a run: as the program did, or as the command beside it.
+    /// Returns the way in which lwp ends after a run: as the program did, or as the command beside
+    /// it.
     pub fn ending(&self, companion: Option<Companion>, outcome: &Outcome) -> Ending {
         let ending = match companion {
             Some(Companion(thread)) => thread.join().unwrap_or(Ending::SUCCESS),
@@ -183,7 +185,7 @@ impl CountingArgs {
         words.join(" ")
     }
 
-    /// What runs, in words.
+    /// Names the program in words.
     pub fn title(&self) -> String {
         let words: Vec<String> =
             self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -228,7 +230,7 @@ fn start(command: &[OsString]) -> Result<Child, Failure> {
     child.map_err(|error| Failure::io(program.display(), &error))
 }
 
-/// How `child` ended.
+/// Waits for `child`, and returns the way in which it ended.
 fn wait(mut child: Child) -> Ending {
     let Ok(status) = child.wait() else {
         return Ending::SUCCESS;

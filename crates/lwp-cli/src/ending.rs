@@ -1,11 +1,11 @@
-//! How `lwp` ends: as the program did.
+//! The end of `lwp`: that of the program.
 
 use std::process::ExitCode;
 
 use lwp_vcpu::ExitStatus;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
-/// What lwp's parent shall see.
+/// The end that lwp's parent shall see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// An exit code.

@@ -1,4 +1,4 @@
-//! What `lwp gate` is made of: rules, recordings with their baselines, and judgement.
+//! Parts of `lwp gate`: rules, recordings with their baselines, and judgement.
 
 mod given;
 pub mod judge;

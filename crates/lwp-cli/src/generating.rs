@@ -1,7 +1,8 @@
-//! Which processes execute code that no file holds: whose lists of generated code are to be read.
+//! Processes that execute code that no file holds: their lists of generated code are to be read.
 //!
-//! Processes that come of a fork share modules and blocks, and each is reported once, whichever
-//! process it is met in first. So it is by what a thread has executed that its process is known.
+//! Forked processes share modules and blocks, and each of these is reported once, with the process
+//! that executes it first. So the code that a thread has executed tells whether its process is one
+//! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

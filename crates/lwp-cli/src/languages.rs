@@ -37,7 +37,7 @@ const NAMES: [(&str, Language); 8] = [
     ("lua", Language::Lua),
 ];
 
-/// Which languages are looked at.
+/// Languages whose functions are looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Languages {
     /// All that are known.
@@ -103,8 +103,8 @@ impl Languages {
         all.filter(wanted).collect()
     }
 
-    /// What programs begin with for their code to have names, in an exact recording or one of
-    /// samples.
+    /// Returns the beginnings that programs need for their code to have names, in an exact
+    /// recording or one of samples.
     pub fn additions(&self, exact: bool) -> Vec<Addition> {
         let addition =
             |programs: &[&str], variables: &[(&str, &str)], arguments: &[&str]| Addition {
@@ -166,8 +166,8 @@ const REMEDIES: [(&str, &str, &str); 11] = [
 /// Generated code without names is worth a word from this share of all events on, in hundredths.
 const WORTH: u64 = 5;
 
-/// What gives names to generated code that has none, where there is much of it and its runtime is
-/// known.
+/// Advises on a way to name generated code that has no names, if there is much of it and its
+/// runtime is known.
 pub fn advice(recording: &Recording, profile: &Profile) -> Option<String> {
     let (mut all, mut unnamed) = (0u64, 0u64);
     for sample in &profile.samples {
@@ -199,7 +199,7 @@ pub fn advice(recording: &Recording, profile: &Profile) -> Option<String> {
     ))
 }
 
-/// How the functions of an interpreted program are had that an exact recording does not tell.
+/// Advises on a way to functions of an interpreted program that an exact recording lacks.
 pub fn by_samples(recording: &Recording) -> Option<&'static str> {
     let names = recording.modules.values().filter_map(|module| module.path.rsplit('/').next());
     let python = |name: &str| is_of(name, "libpython") || is_of(name, "python");

@@ -5,7 +5,7 @@ use lwp_vcpu::{Caches, EventFlags, Interrupt, LwpConfig, Plan, machine_named};
 
 use crate::args::Cpu;
 
-/// Which LWP the processor has, and how its interrupt arrives.
+/// The processor's form of LWP, and the way in which its interrupt arrives.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LwpArgs {
     /// Which of the two published forms of Lightweight Profiling the processor has; that of 2007

@@ -10,7 +10,7 @@ use lwp_terminal::escape;
 
 use crate::failure::Failure;
 
-/// How text is shown.
+/// Options of text output.
 #[derive(Args, Clone, Debug, Default)]
 pub struct OutputArgs {
     /// Colours: on a terminal, unless NO_COLOR is set; always; or never

@@ -13,16 +13,16 @@ use clap::Parser;
 use crate::args::{Command, CommandLine, usage_error};
 use crate::failure::Failure;
 
-/// What perf was asked to do, in lwp's words.
+/// A request to perf, in lwp's words.
 #[derive(Debug)]
 pub enum Request {
     /// One of lwp's own commands.
     Own(Box<CommandLine>),
     /// `perf record`: sample, and leave a file that perf reads.
     Record {
-        /// Where perf's file goes.
+        /// The file to write for perf.
         output: PathBuf,
-        /// What to record, into the file beside it.
+        /// The command that records, into the file beside it.
         recording: Box<CommandLine>,
     },
     /// `perf script`.
@@ -36,7 +36,7 @@ pub enum Request {
     Print(String),
 }
 
-/// What becomes of an option.
+/// Treatment of one of perf's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is lwp's as well, under this name.
@@ -47,7 +47,7 @@ enum Fate {
     Refuse(&'static str),
 }
 
-/// Whether an option has a value.
+/// Form of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     None,
@@ -145,7 +145,7 @@ pub fn is_called_so(name: Option<&OsStr>) -> bool {
     name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "perf")
 }
 
-/// What perf's words, without the leading `perf`, ask for.
+/// Parses perf's words, without the leading `perf`.
 pub fn request(words: &[OsString]) -> Result<Request, Failure> {
     let Some((command, rest)) = words.split_first() else {
         return Ok(Request::Print(help()));
@@ -176,7 +176,7 @@ pub fn request(words: &[OsString]) -> Result<Request, Failure> {
     }
 }
 
-/// Where `perf record` writes to unless something else is said.
+/// The file that `perf record` writes unless another one is named.
 fn default_file() -> PathBuf {
     PathBuf::from("perf.data")
 }
@@ -369,7 +369,7 @@ fn split(rows: &[Row], word: &str) -> Vec<(String, Option<String>)> {
     out
 }
 
-/// What `perf record` wrote to, for the commands that follow.
+/// Returns the options of `lwp record` in a line, which name the file for the commands that follow.
 pub fn record_args(line: &CommandLine) -> Option<&crate::commands::record::RecordArgs> {
     match &line.command {
         Command::Record(args) => Some(args),

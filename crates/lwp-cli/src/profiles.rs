@@ -10,10 +10,10 @@ use lwp_terminal::escape::printable;
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
 
-/// Where recordings are written to and read from unless something else is said.
+/// The file of recordings, unless another one is named.
 pub const DEFAULT_FILE: &str = "lwp.data";
 
-/// Where a profile comes from.
+/// The source of a profile.
 #[derive(Args, Clone, Debug, Default)]
 pub struct InputArgs {
     /// Read this recording
@@ -24,7 +24,7 @@ pub struct InputArgs {
     pub names: NameArgs,
 }
 
-/// Where names come from.
+/// Sources of names.
 #[derive(Args, Clone, Debug, Default)]
 pub struct NameArgs {
     /// Look for debug files in DIR, laid out like /usr/lib/debug, before the system's
@@ -42,12 +42,12 @@ pub struct NameArgs {
 }
 
 impl NameArgs {
-    /// Where nobody is asked who may take long to answer.
+    /// Returns options that request nothing of servers, which may take long to answer.
     pub fn offline() -> Self {
         Self { no_debuginfod: true, ..Self::default() }
     }
 
-    /// How names are to be looked for.
+    /// Returns the options for the search for names.
     pub fn options(&self) -> Options {
         let from_files = !self.debug_dirs.is_empty();
         let (debug_roots, no_fold) = (self.debug_dirs.clone(), self.no_fold);
@@ -147,7 +147,7 @@ pub fn event(profile: &Profile, name: Option<&str>) -> Result<usize, Failure> {
     index_of(&known, name)
 }
 
-/// What recordings call an event that has other names, or a modifier.
+/// Returns the name that recordings have for an event, given another of its names or a modifier.
 pub fn event_name(name: &str) -> &str {
     match name.split(':').next().unwrap_or(name) {
         "insn" | "insns" | "inst" => "instructions",

@@ -10,7 +10,7 @@ use rustix::fs::{Access, access};
 
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, plain};
 
-/// Where the C library looks when `PATH` is not set.
+/// The C library's search path if `PATH` is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// The launch of `command`, whose first word is the program.

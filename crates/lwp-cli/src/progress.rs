@@ -1,4 +1,4 @@
-//! How far a recording is, for whoever waits for it.
+//! Progress of a recording, for its user.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -21,7 +21,7 @@ pub struct Progress {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where it is shown.
+/// The place that progress is shown in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// A line of standard error, which the program does not share.

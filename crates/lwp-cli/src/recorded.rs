@@ -1,4 +1,4 @@
-//! What the virtual CPU reports, as recordings have it.
+//! Conversion of the virtual CPU's reports to the form that recordings have.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -79,7 +79,7 @@ pub fn image(id: usize, process: &ProcessReport) -> Image {
     }
 }
 
-/// What a thread has executed.
+/// Converts the executions of a thread.
 pub fn thread(thread: &vcpu::ThreadExecutions) -> ThreadExecutions {
     let count = |count: &vcpu::BlockCount| BlockCount {
         block: count.block,
@@ -100,7 +100,7 @@ pub fn thread(thread: &vcpu::ThreadExecutions) -> ThreadExecutions {
     }
 }
 
-/// How often an instruction has missed the modelled caches.
+/// Converts an instruction's misses of the modelled caches.
 pub fn misses((module, address, misses): &(Option<u32>, u64, vcpu::Misses)) -> RecordedMisses {
     let vcpu::Misses { loads, stores, memory_loads, memory_stores } = *misses;
     RecordedMisses { at: (*module, *address), loads, stores, memory_loads, memory_stores }

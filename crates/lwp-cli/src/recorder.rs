@@ -33,7 +33,7 @@ struct Place {
     copy: Spare,
 }
 
-/// What was written to a place that cannot be read.
+/// A copy of bytes written to a place that cannot be read.
 #[derive(Debug)]
 enum Spare {
     /// It is a file.
@@ -81,7 +81,7 @@ struct State {
     lists: CodeLists,
     /// Modules of generated code by process.
     generated: BTreeMap<i32, BTreeSet<u32>>,
-    /// What programs have begun with in addition to their own.
+    /// Additions to the beginnings of programs.
     added: BTreeSet<String>,
     /// Files of modules that have been seen, by path and version.
     files: BTreeSet<(String, Option<(u64, i64)>)>,
@@ -89,7 +89,7 @@ struct State {
     interpreted: Interpreted,
     /// Most bytes of samples that wait for the file.
     buffer: usize,
-    /// Where indirect calls lead is recorded.
+    /// True if the targets of indirect calls are recorded.
     calls: bool,
 }
 
@@ -104,7 +104,7 @@ struct Samples {
     fresh: Vec<RecordedFrame>,
     first: u32,
     waiting: Vec<RecordedSample>,
-    /// How many there were.
+    /// Number of samples taken.
     taken: u64,
 }
 
@@ -187,7 +187,7 @@ impl Recorder {
         self.state().calls = false;
     }
 
-    /// Where the virtual CPU reports to.
+    /// Returns the receiver of the virtual CPU's reports.
     pub fn sink(&self) -> Box<dyn vcpu::Sink> {
         Box::new(self.clone())
     }

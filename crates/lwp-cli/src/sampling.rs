@@ -1,4 +1,4 @@
-//! Which events `lwp record` samples, and how often.
+//! Events that `lwp record` samples, and their intervals.
 
 use lwp_profile::SampledEvent;
 use lwp_vcpu::{Sampled, Sampling};
@@ -17,7 +17,7 @@ const EVENTS: [(&str, Sampled); 7] = [
     ("dcache-misses", Sampled::DcacheMisses),
 ];
 
-/// What `--call-graph` can ask for.
+/// Values of `--call-graph`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallGraph {
     /// Stacks as lwp makes them.

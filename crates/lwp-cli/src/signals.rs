@@ -1,4 +1,4 @@
-//! What lwp does with signals sent to itself while a program runs.
+//! Signals sent to lwp itself while a program runs.
 //!
 //! A terminal sends ^C and ^\ to the whole foreground job, so the program has them already: lwp
 //! only has to outlive it and print the counts. SIGTERM and SIGHUP sent to lwp alone ask for the
@@ -17,7 +17,7 @@ use crate::threads;
 /// The signals that lwp answers, unless it was started with them ignored.
 const ANSWERED: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
 
-/// Whether the user asked for the end: no further repetition starts then.
+/// A flag that is true once the user has requested the end: no further repetition starts then.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupted(Arc<AtomicBool>);
 

@@ -49,7 +49,7 @@ impl<'a> Files<'a> {
         found.map(|bytes| bytes.to_vec())
     }
 
-    /// Where a file of Rust's own libraries is in the toolchain that it was a part of.
+    /// Returns the path of a file of Rust's own libraries in the toolchain that it was a part of.
     fn in_toolchain(&mut self, file: &str) -> Option<PathBuf> {
         let (commit, rest) = file.strip_prefix(RUSTC)?.split_once('/')?;
         let find = || toolchain(commit, &toolchains());
@@ -57,8 +57,7 @@ impl<'a> Files<'a> {
         Some(root.join(RUST_SRC).join(rest))
     }
 
-    /// Which of the files that were asked for are missing, and what to do about it; `None` where
-    /// all were found.
+    /// Names requested files that are missing, with a remedy; `None` if all were found.
     pub fn missing(&self) -> Option<String> {
         let all = self.lines.iter().filter(|(file, lines)| lines.is_none() && !file.is_empty());
         let missing: BTreeSet<&str> = all.map(|(file, _)| file.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What `lwp top` shows: functions by what they have executed since the last frame.
+//! The display of `lwp top`: functions by their executions since the last frame.
 
 mod feed;
 mod frames;
@@ -25,9 +25,9 @@ pub trait Viewer: Send {
 
 /// Frames as text, one after the other.
 pub struct Plain {
-    /// What is shown.
+    /// The frames to show.
     pub frames: Frames,
-    /// Where it is written.
+    /// The output.
     pub out: Box<dyn Write + Send>,
     /// Most functions in a frame.
     pub limit: usize,

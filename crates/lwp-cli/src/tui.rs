@@ -15,12 +15,12 @@ use crate::profiles::InputArgs;
 use crate::sources::Files;
 use app::App;
 
-/// What is shown of a recording.
+/// Options of the display of a recording.
 #[derive(Debug)]
 pub struct Shown<'a> {
     /// The first table.
     pub options: Options,
-    /// Where the recording is.
+    /// The recording's location.
     pub input: &'a InputArgs,
 }
 

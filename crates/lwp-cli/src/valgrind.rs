@@ -15,7 +15,7 @@ use crate::failure::Failure;
 pub mod files;
 pub mod parts;
 
-/// What valgrind was asked to do.
+/// A request to valgrind.
 #[derive(Debug)]
 pub enum Request {
     /// Run a program.
@@ -24,7 +24,7 @@ pub enum Request {
     Print(String),
 }
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Log {
     /// Standard error.
@@ -69,7 +69,7 @@ pub struct Options {
     pub caches: bool,
     /// `--D1` and `--LL`: size, lines in a set, and bytes in a line.
     pub shapes: [[u64; 3]; 2],
-    /// What was asked for and is not to be had, and does not change what is counted.
+    /// Requests that cannot be met and that do not change the counts.
     pub missing: Vec<String>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -139,7 +139,7 @@ const DROPPED: &[&str] = &[
     "vgdb-prefix",
 ];
 
-/// What the version is said to be: the format's, as harnesses look at it, and our own.
+/// Returns the text of `--version`: the format's version, which harnesses look at, and our own.
 pub fn version() -> String {
     format!("valgrind-3.19.0.lwp-{}\n", env!("CARGO_PKG_VERSION"))
 }
@@ -171,7 +171,7 @@ pub fn is_called_so(name: Option<&OsStr>) -> bool {
     name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "valgrind")
 }
 
-/// What valgrind's words ask for.
+/// Parses valgrind's words.
 pub fn request(words: &[OsString]) -> Result<Request, Failure> {
     let mut options = Options::default();
     let mut rest = words;

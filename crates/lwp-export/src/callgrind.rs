@@ -85,7 +85,7 @@ pub fn render_as(profile: &Profile, form: Form) -> String {
 struct Output<'a> {
     profile: &'a Profile,
     form: Form,
-    /// Which events are written.
+    /// Indices of the events to write.
     events: Vec<usize>,
     text: String,
     names: HashMap<(char, String), usize>,
@@ -113,7 +113,7 @@ impl Row {
     }
 }
 
-/// What was sampled below calls of a function from a place.
+/// Sampled values below calls of a function, by the place of the call.
 type Sampled = BTreeMap<LocationId, BTreeMap<FunctionId, Values>>;
 
 /// The calls on recorded stacks. Where a stack has a call several times, it counts once.
@@ -284,7 +284,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What is written about the locations of a function: each, or each line.
+    /// Writes the values of a function's locations: of each, or of each line.
     fn rows(
         &mut self,
         function: FunctionId,

@@ -296,7 +296,7 @@ fn resource(recording: &Recording, profile: &Profile) -> proto::Resource {
     proto::Resource { attributes: known.map(|(key, value)| text(key, value)).collect() }
 }
 
-/// What samples are made of.
+/// Sources of the samples.
 struct Facts<'a> {
     recording: &'a Recording,
     profile: &'a Profile,

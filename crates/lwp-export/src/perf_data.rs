@@ -164,7 +164,7 @@ fn mappings(out: &mut Vec<u8>, pid: i32, module: &RecordedModule) {
     }
 }
 
-/// Where and how much: address, then the counts of the exact events.
+/// Counts of the exact events, by address.
 type Sums = BTreeMap<u64, [i64; Event::EXACT.len()]>;
 
 /// A sample for each instruction and event of each thread.

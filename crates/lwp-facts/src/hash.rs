@@ -42,7 +42,8 @@ pub fn stack_key(frames: &[i64]) -> i64 {
     (XxHash3_64::oneshot(&bytes) >> 1) as i64
 }
 
-/// What is hashed: fields behind their lengths, so that no two sequences of fields are the same bytes.
+/// Bytes to hash: fields behind their lengths, so that no two sequences of fields are the same
+/// bytes.
 struct Digest(Vec<u8>);
 
 impl Digest {

@@ -45,7 +45,7 @@ pub struct FunctionFact {
     pub file: String,
     /// The line of its declaration, 0 where it is not known.
     pub line: u32,
-    /// How often it was called; 0 in sampled recordings.
+    /// Number of calls to it; 0 in sampled recordings.
     pub entered: u64,
     /// Own counts, in the order of [`Facts::events`].
     pub own: Vec<u64>,
@@ -71,9 +71,9 @@ pub struct CallFact {
     pub caller: Option<u32>,
     /// The index of the function called.
     pub callee: u32,
-    /// How control came there.
+    /// The kind of the call.
     pub how: CallKind,
-    /// How often.
+    /// Number of calls.
     pub count: u64,
 }
 
@@ -91,7 +91,7 @@ pub struct StackFact {
 pub struct Facts {
     /// The run: everything that is not a count.
     pub run: Run,
-    /// Whether values are counts or estimates.
+    /// The nature of the values: counts or estimates.
     pub mode: Mode,
     /// Events, in the order of all values.
     pub events: Vec<Event>,

@@ -1,4 +1,4 @@
-//! What facts may be at most: they come from anywhere.
+//! Limits on facts, which come from anywhere.
 
 /// The most that a reader takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

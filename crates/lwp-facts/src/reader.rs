@@ -43,7 +43,7 @@ pub enum Reason {
     Key {
         /// The key.
         key: &'static str,
-        /// What it must be.
+        /// The type or range that the key must have.
         wanted: &'static str,
     },
     /// A kind of row that this reader does not know.
@@ -54,7 +54,7 @@ pub enum Reason {
     Limit {
         /// The limit.
         most: u64,
-        /// What is limited.
+        /// The limited quantity.
         of: &'static str,
     },
     /// The text ends before its last line, which counts the others.
@@ -79,7 +79,7 @@ pub enum Reason {
     Sum {
         /// The event.
         event: String,
-        /// What its functions add up to.
+        /// The sum of its functions.
         sum: u128,
         /// The total as the first line has it.
         total: u64,

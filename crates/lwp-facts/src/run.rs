@@ -1,4 +1,4 @@
-//! What is known about a run beside its counts.
+//! Facts about a run beside its counts.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub struct Run {
     pub pull_request: u64,
     /// The CI system's page or number of the run.
     pub run_url: String,
-    /// When it started, in seconds since 1970.
+    /// Start of the run, in seconds since 1970.
     pub started: i64,
     /// The machine.
     pub host: String,
@@ -76,16 +76,16 @@ pub struct Run {
     pub source: Source,
     /// Its version.
     pub tool: String,
-    /// Whether the run had a fixed environment: `lwp record --deterministic`.
+    /// True if the run had a fixed environment: `lwp record --deterministic`.
     pub deterministic: bool,
-    /// Whether the recorder came to its end.
+    /// True if the recorder came to its end.
     pub complete: bool,
     /// Everything else, by key.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Run {
-    /// What a recording tells of its run.
+    /// Returns a recording's facts about its run.
     pub fn of_info(info: &BTreeMap<String, String>) -> Self {
         let get = |key: &str| info.get(key).cloned().unwrap_or_default();
         let command = get("command");

@@ -38,7 +38,7 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         self.exported.get(name).map(|(address, size)| *address..address.saturating_add(*size))
     }
 
-    /// What the file has at an address.
+    /// Returns the bytes of the file at an address.
     pub fn bytes(&self, address: u64, len: u64) -> Option<&'d [u8]> {
         self.object.segments().find_map(|it| it.data_range(address, len).ok()?)
     }
@@ -59,7 +59,7 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         ranges
     }
 
-    /// What stands behind `text` in the constants of the file, `len` bytes of it.
+    /// Returns the `len` bytes behind `text` in the constants of the file.
     pub fn behind(&self, text: &[u8], len: usize) -> Option<&'d [u8]> {
         let constants = self.object.section_by_name(".rodata")?.data().ok()?;
         let at = constants.windows(text.len()).position(|window| window == text)?;
@@ -91,8 +91,8 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         largest
     }
 
-    /// Where direct calls and jumps in a function may lead: whatever looks like one is taken for
-    /// it.
+    /// Returns the possible targets of direct calls and jumps in a function: whatever looks like
+    /// one is taken for it.
     fn called(&self, function: &Range<u64>) -> Vec<u64> {
         let Some(code) = self.bytes(function.start, function.end - function.start) else {
             return Vec::new();
@@ -106,8 +106,8 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         branches.map(to).collect()
     }
 
-    /// Where functions begin, in order: the search table of `.eh_frame_hdr`, in the form that
-    /// linkers give it.
+    /// Returns the addresses at which functions begin, in order: the search table of
+    /// `.eh_frame_hdr`, in the form that linkers give it.
     fn starts(&self) -> Option<Vec<u64>> {
         /// Pairs of 32 bits relative to the section, behind a word and a count.
         const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];

@@ -50,7 +50,7 @@ impl Interpreter {
 
 /// Offsets in bytes, from the sources of Lua 5.4.
 mod at {
-    /// What all objects begin with: the type.
+    /// The header of every object: its type.
     pub const TYPE: u64 = 8;
     /// `lua_State`: whether it has been left, what all states share, the innermost call, and the
     /// outermost, which is a part of it.

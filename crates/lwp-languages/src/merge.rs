@@ -21,7 +21,7 @@ pub struct Native {
 /// The index of r15 among a frame's preserved registers.
 pub const R15: usize = 5;
 
-/// What one activation of the evaluator executes.
+/// Frames that one activation of the evaluator executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activation {
     /// An address in the activation's native frame, where the interpreter keeps one.

@@ -82,7 +82,7 @@ pub struct Process {
     known: FxHashMap<Identity, u32>,
 }
 
-/// What tells that an address still has the same function.
+/// Fields that tell whether an address still has the same function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     address: u64,

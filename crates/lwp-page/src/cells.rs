@@ -1,4 +1,4 @@
-//! What tables are made of: numbers, shares, bars, names, and words on how sure a number is.
+//! Parts of tables: numbers, shares, bars, names, and words on how sure a number is.
 
 use lwp_profile::FunctionId;
 use lwp_report::escape::printable;
@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::request::{Request, View};
 
-/// How sure a number is.
+/// The certainty of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sure {
     /// Every event was counted.
@@ -37,7 +37,7 @@ pub fn badge(sure: Sure) -> Markup {
     html! { span class={ "badge " (sure.word()) } { (sure.word()) } }
 }
 
-/// How sure own counts of the chosen event are.
+/// Returns the certainty of own counts of the chosen event.
 pub fn own_is(request: &Request) -> Sure {
     let event = request.subject.profile().events.get(request.event());
     match event {
@@ -47,7 +47,7 @@ pub fn own_is(request: &Request) -> Sure {
     }
 }
 
-/// How sure inclusive counts and contexts are.
+/// Returns the certainty of inclusive counts and contexts.
 pub fn inclusive_is(request: &Request) -> Sure {
     if request.picked.inclusive_exact { own_is(request) } else { Sure::Estimated }
 }

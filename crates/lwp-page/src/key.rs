@@ -1,4 +1,4 @@
-//! What stands for functions and contexts in addresses: short, and nothing a program has chosen.
+//! Keys of functions and contexts in addresses: short, and nothing a program has chosen.
 
 use std::fmt;
 

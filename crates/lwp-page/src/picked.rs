@@ -1,4 +1,4 @@
-//! What a selection leaves of a subject, and the trees that are drawn of it.
+//! The part of a subject that a selection leaves, and the trees that are drawn of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use lwp_report::annotate::Counts;
 use crate::selection::{Selection, Who};
 use crate::subject::Subject;
 
-/// What the outermost boxes of a picture are.
+/// The outermost boxes of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum By {
     /// The outermost functions.
@@ -32,7 +32,7 @@ pub struct Shape {
     pub inverted: bool,
     /// Recursion folded.
     pub folded: bool,
-    /// What stands outermost.
+    /// The outermost boxes.
     pub by: By,
 }
 
@@ -45,7 +45,7 @@ pub struct Shaped {
     pub groups: Vec<String>,
 }
 
-/// What a selection leaves of a subject.
+/// The part of a subject that a selection leaves.
 #[derive(Debug)]
 pub struct Picked {
     /// The selection.
@@ -56,9 +56,10 @@ pub struct Picked {
     pub own: Vec<Values>,
     /// Inclusive counts of functions, of the selected event.
     pub inclusive: Vec<f64>,
-    /// Whether inclusive counts are true and not estimates.
+    /// True if inclusive counts are true and not estimates.
     pub inclusive_exact: bool,
-    /// Who called whom how often: of recordings where every call was counted, of all threads.
+    /// Callers, callees and numbers of calls: of recordings where every call was counted, of all
+    /// threads.
     pub graph: Option<CallGraph>,
     /// Estimated costs of calls, where they were counted.
     pub estimates: Option<Inclusive>,
@@ -277,8 +278,8 @@ fn visit(subject: &Subject, selection: &Selection, each: &mut dyn FnMut(StackId,
     }
 }
 
-/// What was counted while each function was running, from a tree: a context counts for a function once, however
-/// often the function is in it.
+/// Adds up the counts of the tree's contexts by function. A context counts for a function once,
+/// however often the function is in it.
 pub fn inclusive(tree: &Tree, functions: usize) -> Vec<f64> {
     let mut sums = vec![0u64; functions];
     let mut running = vec![0u32; functions];

@@ -15,11 +15,11 @@ use crate::subject::Subject;
 pub struct Picture {
     /// The boxes, outer ones before inner ones.
     pub graph: Graph,
-    /// What stands for the context of each box.
+    /// The key of the context of each box.
     pub keys: Vec<Key>,
     /// The function of each box, where it is one of the subject's.
     pub functions: Vec<Option<FunctionId>>,
-    /// How many of the first boxes are around the one that is zoomed to.
+    /// Number of boxes around the one that is zoomed to; they come first.
     pub outer: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What an address asks for.
+//! Addresses and their meaning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Shelf for Vec<Arc<Subject>> {
 /// A page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
-    /// What ran, and where most was counted.
+    /// The run, and the functions with the greatest counts.
     #[default]
     Summary,
     /// A table of functions.
@@ -50,7 +50,7 @@ pub enum View {
     Flame,
     /// One function's source and instructions.
     Code,
-    /// What was executed when.
+    /// Executions over time.
     Time,
 }
 
@@ -78,7 +78,8 @@ impl View {
     }
 }
 
-/// What stays when the view changes: the recording and the one compared with, the event, who, when, the function.
+/// Words that stay when the view changes: the recording and the one compared with, the event,
+/// thread or process, range of time, the function.
 const KEPT: [&str; 7] = ["r", "base", "e", "who", "from", "to", "f"];
 
 /// The words behind an address's question mark.
@@ -97,7 +98,7 @@ impl Query {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// Whether a switch is on.
+    /// Returns true if a switch is on.
     pub fn is_on(&self, name: &str) -> bool {
         self.get(name) == "1"
     }
@@ -129,7 +130,7 @@ impl Query {
 /// A subject compared with, and what is selected of it.
 pub type Base = (Arc<Subject>, Arc<Picked>);
 
-/// What an address asks for, found.
+/// The page that an address requests, with its subject.
 #[derive(Debug)]
 pub struct Request {
     /// The page.
@@ -142,7 +143,7 @@ pub struct Request {
     pub number: usize,
     /// The subject.
     pub subject: Arc<Subject>,
-    /// What is selected of it.
+    /// The selected part of the subject.
     pub picked: Arc<Picked>,
     /// The subject that it is compared with.
     pub base: Option<Base>,
@@ -237,7 +238,7 @@ fn selection(subject: &Subject, query: &Query) -> Selection {
     }
 }
 
-/// What is selected of `base`, by the event of the same name; `None` if it has none.
+/// Selects the same part of `base`, by the event of the same name; `None` if it has none.
 fn compared(subject: &Subject, selection: &Selection, base: Arc<Subject>) -> Option<Base> {
     let name = &subject.profile().events.get(selection.event)?.name;
     let selection = Selection {

@@ -50,7 +50,7 @@ impl Who {
         other.unwrap_or_else(|| self.clone())
     }
 
-    /// Whether a thread and the language of an innermost function meet the condition.
+    /// Returns true if a thread and the language of an innermost function meet the condition.
     pub fn meets(&self, number: usize, thread: &Thread, language: Language) -> bool {
         match self {
             Self::Process(pid) => thread.pid == *pid,

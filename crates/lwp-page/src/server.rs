@@ -16,8 +16,8 @@ use crate::request::{Query, Request, Shelf, View};
 use crate::shell;
 use crate::views;
 
-/// What a browser may do with a page: load this server's script and style, send forms and requests to it, and
-/// nothing else.
+/// Permissions of a page in a browser: to load this server's script and style, to send forms and
+/// requests to it, and nothing else.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                           connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -151,7 +151,7 @@ pub fn protect(headers: &mut HeaderMap) {
     headers.insert("cross-origin-opener-policy", own);
 }
 
-/// Whether two texts are equal; how long it takes does not tell where they differ.
+/// Returns true if two texts are equal. The time that it takes does not tell where they differ.
 fn same(given: &str, token: &str) -> bool {
     let differs = given.bytes().zip(token.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
     given.len() == token.len() && differs == 0 && !token.is_empty()
@@ -181,7 +181,7 @@ async fn reply(pages: Arc<Pages>, file: String, query: Option<String>) -> Respon
     }
 }
 
-/// What a browser gets.
+/// A reply to a browser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Its media type.

@@ -1,4 +1,4 @@
-//! What is around every view: title, tabs, what is selected, keys.
+//! The frame of every view: title, tabs, the selection, keys.
 
 use lwp_report::number::grouped;
 use maud::{DOCTYPE, Markup, html};
@@ -207,7 +207,7 @@ fn help(keys: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// What is exact and what is not in this recording, in one line each.
+/// Lists the exact and the inexact numbers of this recording, in one line each.
 pub fn certainty(request: &Request) -> Markup {
     let exact = request.subject.is_exact();
     html! {

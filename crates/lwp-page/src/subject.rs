@@ -39,22 +39,22 @@ pub struct Lane {
     pub parts: Vec<Vec<(StackId, u32)>>,
 }
 
-/// What a subject is made of.
+/// The sources of a subject.
 #[derive(Default)]
 pub struct Material {
     /// The name that it goes by: a file, a host, a day.
     pub name: String,
     /// The counts.
     pub profile: Profile,
-    /// What ran, where and when: names and values.
+    /// Facts about the run, as names and values.
     pub facts: Vec<(String, String)>,
-    /// What is missing, in words.
+    /// Remarks on missing data.
     pub notes: Vec<String>,
-    /// When things were sampled, if that is known.
+    /// Times of samples, if they are known.
     pub lanes: Vec<Lane>,
     /// Modules that go by the name of another one in comparisons: the path, or the end of one, and that name.
     pub modules: Vec<(String, String)>,
-    /// Where source code is read, if it can be.
+    /// Access to source code, if it can be read.
     pub sources: Mutex<Option<Box<dyn Sources + Send>>>,
     /// The recording, for other formats.
     pub recording: Option<Recording>,
@@ -66,23 +66,24 @@ impl std::fmt::Debug for Material {
     }
 }
 
-/// How many selections of a subject are kept.
+/// Number of selections of a subject that are kept.
 const KEPT: usize = 6;
 
 /// A body of counts with all that pages need of it.
 #[derive(Debug)]
 pub struct Subject {
-    /// What it is made of.
+    /// Its sources.
     pub of: Material,
     /// Functions by number.
     pub labels: Vec<Label>,
-    /// What stands for each function in addresses, in other subjects too.
+    /// The key of each function in addresses, in other subjects too.
     pub keys: Vec<Key>,
     /// Functions by key.
     pub functions: FxHashMap<Key, FunctionId>,
     /// The contexts of all recorded stacks, and each stack's.
     pub contexts: Option<(Contexts, Vec<u32>)>,
-    /// What each part of each lane has of every innermost function: there are far fewer than stacks.
+    /// Samples of every innermost function in each part of each lane: there are far fewer than
+    /// stacks.
     pub leaves: Vec<Vec<Leaves>>,
     picked: Mutex<VecDeque<(Selection, Arc<Picked>)>>,
 }
@@ -108,13 +109,13 @@ impl Subject {
         &self.of.profile
     }
 
-    /// Whether every execution was counted.
+    /// Returns true if every execution was counted.
     pub fn is_exact(&self) -> bool {
         self.profile().mode == Mode::Exact
     }
 
-    /// What is left of it by `selection`. Of several threads that ask for the same at once each may have it made;
-    /// later ones share it.
+    /// Returns the part of the subject that `selection` leaves. Several threads that request the
+    /// same part at once may each make it; later ones share it.
     pub fn pick(&self, selection: &Selection) -> Arc<Picked> {
         let lock = || self.picked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = lock().iter().find(|(known, _)| known == selection) {
@@ -214,7 +215,7 @@ pub fn lanes(course: Course, recording: &Recording, places: &Places) -> Vec<Lane
     course.lanes.into_iter().filter_map(lane).collect()
 }
 
-/// What a recording says of itself, as names and values.
+/// Returns a recording's facts about its run, as names and values.
 pub fn facts(recording: &Recording) -> Vec<(String, String)> {
     let mut facts: BTreeMap<&str, String> = BTreeMap::new();
     for (key, value) in &recording.info {

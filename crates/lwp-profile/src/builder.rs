@@ -74,7 +74,7 @@ impl Builder {
         Self { command: command.into(), mode, events, ..Self::default() }
     }
 
-    /// How many events the values have.
+    /// Returns the number of events that the values have.
     pub fn events(&self) -> usize {
         self.events.len()
     }

@@ -29,13 +29,13 @@ pub const CHUNK_BYTES: usize = 12;
 pub struct Kind(pub [u8; 4]);
 
 impl Kind {
-    /// What ran, as keys and values.
+    /// Facts about the run, as keys and values.
     pub const INFO: Self = Self(*b"INFO");
     /// A module: a file or anonymous code.
     pub const MODULE: Self = Self(*b"MODL");
     /// Blocks that were executed.
     pub const BLOCKS: Self = Self(*b"BLKS");
-    /// What a thread has executed.
+    /// Executions of a thread.
     pub const THREAD: Self = Self(*b"THRD");
     /// A process image.
     pub const IMAGE: Self = Self(*b"PROC");
@@ -47,7 +47,7 @@ impl Kind {
     pub const EVENTS: Self = Self(*b"EVNT");
     /// Frames of sampled stacks.
     pub const FRAMES: Self = Self(*b"FRAM");
-    /// How many there were of each sampled event in a thread.
+    /// Number of occurrences of each sampled event in a thread.
     pub const SAMPLED: Self = Self(*b"sums");
     /// Samples of a thread.
     pub const SAMPLES: Self = Self(*b"SMPL");
@@ -140,7 +140,7 @@ pub fn read_header(bytes: &[u8]) -> Result<u16, ReadError> {
     Ok(minor)
 }
 
-/// What the file seems to be instead.
+/// Names the format that the file seems to have instead.
 fn foreign(bytes: &[u8]) -> String {
     const KNOWN: [(&[u8], &str); 7] = [
         (b"PERFILE2", "it is perf's; `perf report -i` reads it"),
@@ -161,11 +161,11 @@ fn foreign(bytes: &[u8]) -> String {
 /// A chunk of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where it starts in the file.
+    /// Offset of its start in the file, in bytes.
     pub at: u64,
     /// Its kind.
     pub kind: Kind,
-    /// Where its payload stands in the batch's bytes.
+    /// Range of its payload in the batch's bytes.
     pub payload: Range<usize>,
 }
 
@@ -176,8 +176,7 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     /// The chunks in it.
     pub chunks: Vec<Chunk>,
-    /// Where a damaged chunk starts in the file, and what is wrong with it: nothing behind it can
-    /// be trusted.
+    /// Offset of a damaged chunk in the file, and the damage: nothing behind it can be trusted.
     pub damage: Option<(u64, &'static str)>,
     /// True if the file has ended, or the damage has ended the reading.
     pub last: bool,
@@ -197,7 +196,7 @@ const BATCH_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Batches<R> {
     file: R,
-    /// Where `rest` starts in the file.
+    /// Offset of `rest` in the file, in bytes.
     at: u64,
     /// The beginning of a chunk that the last batch had no whole of.
     rest: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Whether two profiles can be compared: what was different about the runs beside the program.
+//! Comparability of two profiles: differences between the runs beside the program.
 
 use std::fmt;
 
@@ -24,9 +24,9 @@ pub enum Difference {
     /// Runtimes were asked in another way to name their code, which they do with instructions that
     /// count.
     Naming {
-        /// What was added to programs before.
+        /// Additions to the programs from before.
         before: String,
-        /// What was added in the other.
+        /// Additions to those of the other.
         after: String,
     },
     /// Other events, or other intervals between samples.

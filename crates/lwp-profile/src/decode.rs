@@ -14,7 +14,7 @@ use crate::recording::{
 use crate::tally::Tally;
 use crate::wire::{Input, WireError};
 
-/// How many batches may wait to be decoded.
+/// Most batches that wait to be decoded.
 const AHEAD: usize = 4;
 
 fn unreadable(error: std::io::Error) -> ReadError {

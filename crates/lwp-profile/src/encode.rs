@@ -237,8 +237,8 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// How many there were of each sampled event in a thread; replaces what was written of it
-    /// before.
+    /// Writes the number of occurrences of each sampled event in a thread; replaces an earlier
+    /// record of that thread.
     pub fn sampled(&mut self, serial: u32, counts: &[u64]) -> io::Result<()> {
         let mut output = Output::default();
         output.number(serial);

@@ -10,12 +10,12 @@ use crate::recording::RecordedMisses;
 /// Cycles that a load or store costs beside its instruction if the first level does not have the
 /// line.
 pub const MISS_CYCLES: u64 = 10;
-/// What it costs in addition if no level has it.
+/// Cycles in addition if no level has the line.
 pub const MEMORY_CYCLES: u64 = 100;
-/// What a mispredicted conditional branch costs.
+/// Cycles that a mispredicted conditional branch costs.
 pub const MISPREDICTION_CYCLES: u64 = 10;
 
-/// What a model says of some instructions.
+/// A model's values of some instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modelled {
     /// Loads of what the first level did not have.

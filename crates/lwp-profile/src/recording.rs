@@ -1,4 +1,4 @@
-//! What a recording holds, as it was learnt while the program ran.
+//! Contents of a recording, as they were learnt while the program ran.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +45,8 @@ impl RecordedModule {
         (!file.is_empty()).then_some(language)
     }
 
-    /// What stays the same when the module is mapped elsewhere: the offset in its file. Anonymous
-    /// code has no file: its address stands for itself.
+    /// Returns the offset of `address` in the module's file, which stays the same when the module
+    /// is mapped elsewhere. Anonymous code has no file: its address stands for itself.
     pub fn offset_of(&self, address: u64) -> u64 {
         if self.is_anonymous() && self.path != "[vdso]" {
             return address;
@@ -56,7 +56,7 @@ impl RecordedModule {
     }
 }
 
-/// How a block ends.
+/// The end of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum BlockEnd {
@@ -104,17 +104,17 @@ pub struct Block {
     pub address: u64,
     /// Lengths of its instructions, in bytes.
     pub lengths: Vec<u8>,
-    /// How many of the instructions a run executes; others are reported as steps.
+    /// Number of instructions that a run executes; others are reported as steps.
     pub counted: u16,
-    /// How it ends.
+    /// Its end.
     pub end: BlockEnd,
-    /// Where its direct branch leads.
+    /// Target of its direct branch.
     pub target: Option<u64>,
     /// Its bytes; empty where they could not be read.
     pub bytes: Vec<u8>,
 }
 
-/// How often a thread has executed a block.
+/// Number of executions of a block by a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockCount {
     /// The block.
@@ -125,24 +125,25 @@ pub struct BlockCount {
     pub not_taken: u64,
 }
 
-/// How often a branch led to a place: an indirect call, or a branch that was executed alone.
+/// Number of times that a branch led to a place: an indirect call, or a branch that was executed
+/// alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedJump {
     /// Module and address of the branch.
     pub from: (Option<u32>, u64),
     /// Module and address of where it led; the instruction behind it, where it was not taken.
     pub to: (Option<u32>, u64),
-    /// What kind of branch it is.
+    /// Kind of the branch.
     pub end: BlockEnd,
     /// Executed alone: these executions are steps, and no block's.
     pub alone: bool,
     /// Taken; only a conditional branch may not be.
     pub taken: bool,
-    /// How often.
+    /// Number of executions.
     pub times: u64,
 }
 
-/// How often an instruction has missed modelled data caches.
+/// Number of misses of an instruction in modelled data caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedMisses {
     /// Module and address of the instruction.
@@ -157,7 +158,7 @@ pub struct RecordedMisses {
     pub memory_stores: u64,
 }
 
-/// What a thread has executed.
+/// Executions of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadExecutions {
     /// Its number in the run.
@@ -177,7 +178,7 @@ pub struct ThreadExecutions {
     /// Instructions executed one at a time: module, address, how often; negative numbers correct
     /// what a block counts.
     pub steps: Vec<(Option<u32>, u64, i64)>,
-    /// Where branches led, as far as their blocks do not tell.
+    /// Targets of branches, as far as their blocks do not tell.
     pub jumps: Vec<RecordedJump>,
     /// Instructions that have missed the modelled caches, if there are any.
     pub misses: Vec<RecordedMisses>,
@@ -258,7 +259,7 @@ pub struct RecordedFile {
 /// A recording, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// What ran, as keys and values; see `docs/recording-format.md` for the keys.
+    /// Facts about the run, as keys and values; see `docs/recording-format.md` for the keys.
     pub info: BTreeMap<String, String>,
     /// Modules by number.
     pub modules: BTreeMap<u32, RecordedModule>,
@@ -280,14 +281,14 @@ pub struct Recording {
     /// Different samples and how often each was taken, in order: a recording has far fewer
     /// different ones than samples.
     pub samples: Vec<(RecordedSample, u64)>,
-    /// How many there were of each sampled event, by thread; the rest after the last sample
+    /// Number of occurrences of each sampled event, by thread; the rest after the last sample
     /// included.
     pub sampled: BTreeMap<u32, Vec<u64>>,
     /// Files kept with it.
     pub files: Vec<RecordedFile>,
     /// True if the recorder came to its end.
     pub complete: bool,
-    /// What the reader had to leave out, in words.
+    /// Remarks on data that the reader had to leave out.
     pub warnings: Vec<String>,
 }
 

@@ -23,7 +23,7 @@ use std::os::fd::RawFd;
 
 use crate::sys::{self, Errno, Result};
 
-/// What a new child does before it becomes the program.
+/// Instructions for a new child before it becomes the program.
 #[derive(Debug)]
 pub struct Plan {
     /// The file to execute.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub envp: Vec<CString>,
     /// True if its address space is laid out without randomisation.
     pub fixed_layout: bool,
-    /// What a limit on its address space is raised by, where there is one.
+    /// Bytes to raise a limit on its address space by, if there is one.
     pub address_space: u64,
 }
 
@@ -67,7 +67,7 @@ impl Drop for Child<'_> {
     }
 }
 
-/// What the child is told, with pointers to what its plan holds.
+/// Orders for the child, with pointers to its plan.
 #[derive(Debug)]
 struct Orders {
     program: *const libc::c_char,
@@ -173,7 +173,7 @@ impl Blocked {
         }
     }
 
-    /// What was blocked before, a bit for each signal, the first one's the lowest.
+    /// Returns the signals that were blocked before, a bit for each, the first one's the lowest.
     fn mask(&self) -> u64 {
         let blocked = |signal: &libc::c_int| {
             // SAFETY: an initialised set, and a number.
@@ -192,7 +192,7 @@ impl Drop for Blocked {
     }
 }
 
-/// What the child does; `orders` are [`Orders`].
+/// Turns the child into the program; `orders` are [`Orders`].
 extern "C" fn become_program(orders: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the maker keeps them until this process has executed the program or is gone.
     let orders = unsafe { &*orders.cast_const().cast::<Orders>() };

@@ -10,8 +10,8 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 use crate::sys::{Errno, Result};
 
-/// What is lifted: for the machine's memory, which is a large sparse file mapped as a whole, and
-/// for the descriptors that lead to it and to what is traced.
+/// Limits that are lifted: for the machine's memory, which is a large sparse file mapped as a
+/// whole, and for the descriptors that lead to it and to tracees.
 const LIFTED: [Resource; 3] = [Resource::As, Resource::Fsize, Resource::Nofile];
 
 /// Stands for "no limit".
@@ -93,7 +93,7 @@ impl Drop for MoreFiles {
     }
 }
 
-/// What a stopped tracee may lock, while this value lives.
+/// A raised limit on the memory that a stopped tracee may lock, while this value lives.
 #[derive(Debug)]
 pub struct LockedMemory {
     pid: Pid,
@@ -121,10 +121,10 @@ impl Drop for LockedMemory {
     }
 }
 
-/// How /proc calls the limit on locked memory.
+/// The name of the limit on locked memory in /proc.
 const LOCKED: &str = "Max locked memory";
 
-/// How many bytes `tid`'s process may lock, where there is a limit.
+/// Returns the number of bytes that `tid`'s process may lock; `None` without a limit.
 pub fn locked_memory(tid: i32) -> Option<u64> {
     limit_of(tid, LOCKED)?.current
 }

@@ -79,7 +79,7 @@ pub fn general(regs: &mut Raw, register: u8) -> &mut u64 {
     }
 }
 
-/// What a general register, by its number, holds.
+/// Returns the value of a general register, given its number.
 pub fn general_value(regs: &Raw, register: u8) -> u64 {
     *general(&mut regs.clone(), register)
 }
@@ -106,8 +106,8 @@ impl Regs {
         self.0.orig_rax = u64::MAX;
     }
 
-    /// Where the tracee was stopped inside a system call that is to be restarted, moves it back to
-    /// before the call, so that it makes the call again wherever it is led to.
+    /// Moves a tracee back to before a system call that it was stopped inside and that is to be
+    /// restarted, so that it makes the call again wherever it is led to.
     pub fn rewind_syscall(&mut self) {
         if self.in_syscall() && restart::is(self.0.rax) {
             self.0.rax = match self.0.rax as i64 {

@@ -190,7 +190,7 @@ impl SigInfo {
         unsafe { self.0.si_addr() as u64 }
     }
 
-    /// What the kernel tells of a fault: signal, code and address.
+    /// Returns the kernel's information on a fault, made of signal, code and address.
     pub fn fault(signo: i32, code: i32, address: u64) -> Self {
         // SAFETY: the structure is plain numbers, for which zero is a value.
         let mut info = Self(unsafe { zeroed() });
@@ -336,7 +336,7 @@ pub fn poll_one(tid: i32) -> Result<Option<i32>> {
     Ok((changed > 0).then_some(status))
 }
 
-/// What SIGCHLD did in this process before [`signal_child_events`].
+/// This process's disposition of SIGCHLD before [`signal_child_events`].
 #[derive(Clone, Copy)]
 pub struct ChildDisposition(libc::sigaction);
 
@@ -347,7 +347,7 @@ impl std::fmt::Debug for ChildDisposition {
 }
 
 impl ChildDisposition {
-    /// What SIGCHLD does now.
+    /// Returns the disposition of SIGCHLD now.
     pub fn now() -> Self {
         // SAFETY: the structure is plain data, for which zero is a value; the call only fills it
         // in.
@@ -432,7 +432,7 @@ pub fn leave_behind(kept: &[RawFd]) -> Result<bool> {
 
 /// The event descriptor that SIGCHLD signals; -1 while there is none.
 static CHILD_EVENT: AtomicI32 = AtomicI32::new(-1);
-/// Whether this process was started with SIGCHLD blocked, and with SIGCHLD ignored: so are the
+/// True if this process was started with SIGCHLD blocked, and with SIGCHLD ignored: so are the
 /// programs that it starts.
 static CHILD_BLOCKED: AtomicBool = AtomicBool::new(false);
 static CHILD_IGNORED: AtomicBool = AtomicBool::new(false);
@@ -657,8 +657,8 @@ pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     }
 }
 
-/// How long a socket of process `pid` waits to receive, or to send (SO_RCVTIMEO, SO_SNDTIMEO);
-/// `None` where that is not limited, or it is no socket, or it cannot be asked.
+/// Returns the time that a socket of process `pid` waits to receive, or to send (SO_RCVTIMEO,
+/// SO_SNDTIMEO); `None` if that is not limited, if it is no socket, or if it cannot be read.
 pub fn socket_timeout(pid: i32, descriptor: RawFd, receives: bool) -> Option<Duration> {
     let option = if receives { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
     let owned = |fd: libc::c_long| {
@@ -732,7 +732,7 @@ pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, timeout: Opti
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, time) };
 }
 
-/// How many words [`futex_wait_any`] takes at most.
+/// Most words that [`futex_wait_any`] takes.
 pub const FUTEX_WAITV_MAX: usize = 128;
 
 /// Sleeps while all of `words`, at most [`FUTEX_WAITV_MAX`], are `value`, at most for `timeout`.
@@ -846,15 +846,15 @@ pub fn has_no_other_user(fd: RawFd) -> bool {
     try_lease(fd, libc::F_WRLCK).is_ok()
 }
 
-/// Where the next data of a sparse file are, at or after `from`, if there are any.
+/// Returns the offset of the next data of a sparse file, at or after `from`, if there are any.
 pub fn next_data(fd: RawFd, from: u64) -> Option<u64> {
     // SAFETY: numbers only.
     let start = unsafe { libc::lseek(fd, from as i64, libc::SEEK_DATA) };
     u64::try_from(start).ok()
 }
 
-/// Where the data of a sparse file that are at `from` end, and a hole begins, if that is before the
-/// file's end.
+/// Returns the offset at which the data at `from` in a sparse file end: that of the next hole, or
+/// the file's end. `None` if `from` is not before the file's end.
 pub fn next_hole(fd: RawFd, from: u64) -> Option<u64> {
     // SAFETY: numbers only.
     let end = unsafe { libc::lseek(fd, from as i64, libc::SEEK_HOLE) };
@@ -892,7 +892,7 @@ pub fn bases_are_apart() -> bool {
     unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
 }
 
-/// How many CPUs the calling thread may run on.
+/// Returns the number of CPUs that the calling thread may run on.
 pub fn allowed_cpus() -> usize {
     // SAFETY: the set is plain bits, and its true size is passed.
     unsafe {

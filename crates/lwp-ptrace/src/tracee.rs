@@ -7,7 +7,7 @@ use crate::sys::{self, Result};
 /// A thread id.
 pub type Tid = i32;
 
-/// What a tracee reports beyond signals, and that it dies with us.
+/// Events that a tracee reports beyond signals, and its death with us.
 pub const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
@@ -16,7 +16,7 @@ pub const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXIT
     | libc::PTRACE_O_EXITKILL;
 
-/// What SIGTRAP's code is for a breakpoint instruction.
+/// SIGTRAP's code for a breakpoint instruction.
 const SI_KERNEL: i32 = 0x80;
 
 /// A thread under our control. Plain handle: who holds it decides what it means.

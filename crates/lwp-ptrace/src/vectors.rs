@@ -4,7 +4,7 @@ use std::arch::x86_64::__cpuid_count;
 
 use crate::sys::{self, Result};
 
-/// What the kernel has saved of them.
+/// The kernel's copy of a thread's vector and mask registers.
 ///
 /// Spec: Intel SDM volume 1, §13.4 and §13.5.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct Vectors {
     image: Vec<u8>,
 }
 
-/// Where the low 128 bits of the first sixteen lie.
+/// Offset of the low 128 bits of the first sixteen registers.
 const LEGACY: usize = 160;
 /// State components: bits 255:128 of the first sixteen, mask registers, bits 511:256, and the other
 /// sixteen.
@@ -58,7 +58,7 @@ impl Vectors {
     }
 }
 
-/// Where a state component lies, if the processor has it.
+/// Returns the offset of a state component in bytes, if the processor has it.
 fn component(number: u32) -> Option<usize> {
     let leaf = __cpuid_count(0xd, number);
     (leaf.eax != 0).then_some(leaf.ebx as usize)

@@ -9,7 +9,7 @@ use lwp_symbols::{demangle, function_name, short_name, stable_name};
 
 use crate::arrows::{Arrows, Jump};
 
-/// How a listing looks.
+/// The form of a listing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Index of the event whose counts are shown.
@@ -18,7 +18,7 @@ pub struct Options {
     pub intel: bool,
 }
 
-/// Where source code is read: line by number, counted from one.
+/// Access to source code: lines by number, counted from one.
 pub trait Sources {
     /// The text of a line, if the file can be read.
     fn line(&mut self, file: &str, line: u32) -> Option<String>;
@@ -54,17 +54,17 @@ pub enum Line {
         taken: Option<u64>,
         /// Jump arrows.
         arrows: String,
-        /// What it called, and how often.
+        /// The functions it called, and the numbers of calls.
         calls: Vec<(String, u64)>,
     },
-    /// What follows is a copy of the function that was inlined into this one.
+    /// Start of a copy of the function that was inlined into this one.
     Within {
         /// The function that the copy is a part of.
         function: String,
     },
     /// Bytes that were never executed.
     Gap {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
 }
@@ -125,7 +125,8 @@ fn with_copies(profile: &Profile, id: FunctionId) -> Vec<FunctionId> {
     std::iter::once(id).chain(copies).collect()
 }
 
-/// Where the code of a function is: its own, in order, then that of its copies in others.
+/// Returns the locations of a function's code: its own, in order, then those of its copies in
+/// others.
 fn locations(profile: &Profile, id: FunctionId) -> Vec<LocationId> {
     let ids = with_copies(profile, id);
     let mut found: Vec<LocationId> = (0..profile.locations.len() as u32)

@@ -10,7 +10,7 @@ use crate::libc;
 use crate::number::{grouped, signed};
 use crate::paint::Paint;
 
-/// What of a comparison is shown.
+/// The part of a comparison to show.
 #[derive(Clone, Debug, Default)]
 pub struct View<'a> {
     /// The comparison.

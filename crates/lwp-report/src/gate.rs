@@ -11,7 +11,7 @@ use std::fmt;
 
 use crate::number::{grouped, signed};
 
-/// How much an event may count.
+/// The most that an event may count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
     /// At most so many percent more than the baseline.
@@ -65,7 +65,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What a limit is about.
+/// The code that a limit applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Subject {
     /// Everything that was recorded.
@@ -89,7 +89,7 @@ pub struct Place {
 /// One limit, held against the counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What is limited.
+    /// The code that the limit applies to.
     pub subject: Subject,
     /// The event.
     pub event: String,
@@ -99,7 +99,7 @@ pub struct Check {
     pub before: Option<u64>,
     /// The count.
     pub after: u64,
-    /// Where the subject is in the repository.
+    /// The subject's place in the repository.
     pub place: Option<Place>,
 }
 
@@ -173,7 +173,7 @@ pub struct Change {
     pub before: Option<u64>,
     /// The count after; `None` where it was not executed.
     pub after: Option<u64>,
-    /// Where it is in the repository.
+    /// Its place in the repository.
     pub place: Option<Place>,
 }
 
@@ -192,12 +192,12 @@ impl Change {
     }
 }
 
-/// What one recording is found to be.
+/// The result of one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Benchmark {
     /// Its name; empty where there is only one.
     pub name: String,
-    /// What ran.
+    /// The command of the program.
     pub command: String,
     /// Checks, in the order of the limits.
     pub checks: Vec<Check>,
@@ -207,7 +207,7 @@ pub struct Benchmark {
     pub changed: Vec<Change>,
     /// Modules that are another build than the baseline's.
     pub rebuilt: Vec<String>,
-    /// What else is to be known.
+    /// Further remarks.
     pub notes: Vec<String>,
     /// The name of its differential flame graph.
     pub picture: Option<String>,
@@ -219,7 +219,7 @@ impl Benchmark {
         self.checks.iter().all(Check::passes)
     }
 
-    /// What it is called.
+    /// Returns its title: the name, or else the command.
     pub fn title(&self) -> &str {
         if self.name.is_empty() { &self.command } else { &self.name }
     }
@@ -229,7 +229,7 @@ impl Benchmark {
         self.checks.iter().filter(|check| check.subject == Subject::Whole || !check.passes())
     }
 
-    /// How many checks are not worth one.
+    /// Returns the number of checks that are not worth a line.
     fn silent(&self) -> usize {
         self.checks.len() - self.shown().count()
     }
@@ -240,9 +240,9 @@ impl Benchmark {
 pub struct Verdict {
     /// Recordings, in their order.
     pub benchmarks: Vec<Benchmark>,
-    /// What is to be known of the whole.
+    /// Remarks on the whole.
     pub notes: Vec<String>,
-    /// Where differential flame graphs will be found, `{name}` standing for the name of one.
+    /// The address of differential flame graphs, in which `{name}` stands for the name of one.
     pub pictures: Option<String>,
 }
 

@@ -13,8 +13,8 @@ pub fn is_c_library(name: &str) -> bool {
         || name.starts_with("ld-musl-")
 }
 
-/// What is to be said where modules of these names are other builds than before, and one of them is
-/// the C library. One line.
+/// Returns a remark, of one line, if modules of these names are other builds than before and one of
+/// them is the C library.
 pub fn notice(rebuilt: &[String]) -> Option<&'static str> {
     rebuilt.iter().any(|name| is_c_library(name)).then_some(
         "malloc and other functions may differ between builds of the C library: changed counts may come from it",

@@ -14,7 +14,7 @@ use crate::number::{grouped, percent};
 
 /// Bytes of an instruction on one line.
 const BYTES: usize = 7;
-/// Where operands begin.
+/// The column in which operands begin.
 const OPERANDS: u32 = 7;
 
 /// The listing, in AT&T's syntax or in Intel's.
@@ -121,7 +121,7 @@ impl Work {
         out
     }
 
-    /// Where a direct branch leads, by name, as far as it is known.
+    /// Returns the target of a direct branch, by name, as far as it is known.
     fn symbol(&self, branch: &Instruction, calls: &[(String, u64)]) -> String {
         let (name, start) = &self.within;
         if branch.flow_control() == FlowControl::Call {

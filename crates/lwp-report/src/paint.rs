@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::escape;
 
-/// Whether text is written with a terminal's colours.
+/// The use of a terminal's colours in text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paint {
     /// Text alone.
@@ -63,7 +63,7 @@ impl Paint {
     }
 }
 
-/// What `part` is of `whole`, between 0 and 1.
+/// Returns `part` as a share of `whole`, between 0 and 1.
 pub(crate) fn part(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

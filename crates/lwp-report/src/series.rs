@@ -15,12 +15,12 @@ use crate::number::{grouped, signed};
 pub struct Series {
     /// The event's name.
     pub event: String,
-    /// What each profile is called.
+    /// The name of each profile.
     pub names: Vec<String>,
     /// The sum of each.
     pub totals: Vec<u64>,
-    /// What was counted of each function or line, greatest difference first; `None` where it did
-    /// not occur. What is the same everywhere is left out.
+    /// Counts of each function or line, greatest difference first; `None` where it did not occur.
+    /// Rows with the same count everywhere are left out.
     pub rows: Vec<(String, Vec<Option<u64>>)>,
     /// Modules that are another build in one of them.
     pub rebuilt: Vec<String>,

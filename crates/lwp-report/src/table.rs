@@ -7,7 +7,7 @@ use std::str::FromStr;
 use lwp_profile::{CallGraph, FunctionId, Inclusive, LocationId, Profile, Sample};
 use lwp_symbols::function_name;
 
-/// What the rows of a table are told apart by; the names are perf's.
+/// Sort keys, which tell the rows of a table apart; the names are perf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SortKey {
     /// Name of the thread.
@@ -105,7 +105,7 @@ impl SortKey {
     }
 }
 
-/// What a table shows.
+/// The contents of a table.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Keys, the first the most significant.
@@ -144,7 +144,7 @@ pub struct Row {
     pub own: u64,
     /// Counted here and in what was called from here.
     pub inclusive: Option<f64>,
-    /// How often it was called.
+    /// Number of calls to it.
     pub calls: Option<u64>,
     /// Estimated cycles, where a model supplies them beside the event.
     pub cycles: Option<u64>,
@@ -155,7 +155,7 @@ pub struct Row {
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What ran.
+    /// The command of the program.
     pub command: String,
     /// The event's name.
     pub event: String,

@@ -9,7 +9,7 @@ use crate::escape::printable;
 use crate::number::{grouped, percent};
 use crate::paint::{Paint, part};
 
-/// What of a tree is shown.
+/// The part of a tree to show.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
     /// Index of the event.
@@ -67,7 +67,7 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
     out
 }
 
-/// What is called from `node`, the greatest last.
+/// Returns the callees of `node`, the greatest last.
 fn below<'t>(tree: &'t Tree, node: &'t Node, depth: usize) -> Vec<(&'t Node, usize)> {
     let mut below: Vec<(&Node, usize)> =
         tree.children(node).filter(|node| node.total > 0).map(|node| (node, depth)).collect();

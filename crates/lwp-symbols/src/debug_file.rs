@@ -7,7 +7,7 @@ use crate::builds;
 use crate::elf::Elf;
 use crate::files::{Bytes, Files};
 
-/// Where distributions install debug files.
+/// The directory in which distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 /// The debug file of `elf`, which lies at `path`: by build id, then by debug link. One with another

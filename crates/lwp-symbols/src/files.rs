@@ -15,13 +15,13 @@ use crate::builds::Builds;
 /// A file's bytes. Whoever needs a part of them shares them.
 pub type Bytes = Arc<[u8]>;
 
-/// Where files are read from, and which of them were of use.
+/// Sources of files, and the files of these that were of use.
 #[derive(Debug)]
 pub struct Files<'a> {
     kept: &'a [RecordedFile],
     /// Directories laid out like `/usr/lib/debug`, searched before it.
     pub debug_roots: &'a [PathBuf],
-    /// Where files are that are not where they were.
+    /// A store of files that are not at their old places.
     pub builds: Option<&'a dyn Builds>,
     used: RefCell<BTreeSet<PathBuf>>,
 }
@@ -47,8 +47,9 @@ impl<'a> Files<'a> {
         kept.map(|file| file.bytes.as_slice().into())
     }
 
-    /// What `usable` makes of the first of `candidates` that it accepts. Then files that are kept
-    /// under one of their names elsewhere are tried: links lead to other places on other machines.
+    /// Returns the result of `usable` for the first of `candidates` that it accepts. Then files
+    /// that are kept under one of their names elsewhere are tried: links lead to other places on
+    /// other machines.
     pub fn first<T>(
         &self,
         candidates: &[PathBuf],

@@ -20,13 +20,13 @@ use crate::vdso;
 #[derive(Debug, Default)]
 pub struct ModuleNames {
     elf: Option<Elf>,
-    /// Where debug information is.
+    /// The source of debug information.
     debug: Option<Source>,
-    /// What has been made of it, once somebody has asked.
+    /// The parsed debug information, once somebody has asked for it.
     dwarf: OnceCell<Option<Dwarf>>,
-    /// What a recording kept instead.
+    /// Lines that a recording kept instead.
     kept: Option<KeptLines>,
-    /// Which module this is, and why names are missing, if they are.
+    /// The module's path, and the reasons why names are missing, if they are.
     path: String,
     warnings: Vec<String>,
 }
@@ -128,7 +128,7 @@ impl ModuleNames {
         Self { path: module.path.clone(), warnings: vec![why.to_owned()], ..Self::default() }
     }
 
-    /// What is missing so far, in words.
+    /// Returns remarks on names that are missing so far.
     pub fn warnings(&self) -> Vec<String> {
         let all = self.missing().into_iter();
         all.map(|warning| format!("{}: {warning}", self.path)).collect()
@@ -183,7 +183,7 @@ impl ModuleNames {
     }
 }
 
-/// What is kept elsewhere of the build that was recorded.
+/// Returns the file of the recorded build that a store of builds holds.
 fn from_builds(module: &RecordedModule, path: &Path, files: &Files<'_>) -> Option<Bytes> {
     let found = files.builds?.executable(&module.build_id, path);
     builds::checked(found, &module.build_id).map(|(_, bytes)| bytes)

@@ -26,12 +26,12 @@ use crate::module::ModuleNames;
 
 pub use places::{Places, profile_with_places};
 
-/// Where to look for names.
+/// Options of the search for names.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Directories laid out like `/usr/lib/debug`, searched before it.
     pub debug_roots: Vec<PathBuf>,
-    /// What is told apart.
+    /// The detail in which code is told apart.
     pub detail: Detail,
     /// Enter every instruction of functions with samples that are no larger, not only the sampled
     /// ones.
@@ -39,13 +39,13 @@ pub struct Options {
     /// Look into the files first, and use the names that the recording keeps only of files that are
     /// gone.
     pub from_files: bool,
-    /// Where files are looked for that are not where they were, by build id.
+    /// A store of files that are not at their old places, by build id.
     pub builds: Option<Arc<dyn Builds>>,
     /// Show the evaluators of interpreted languages beside the functions that they execute.
     pub no_fold: bool,
 }
 
-/// How much of the code is told apart: the less, the sooner the profile is there.
+/// The detail in which code is told apart: the less, the sooner the profile is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
     /// Functions: one location, that of its first instruction, stands for each.
@@ -62,7 +62,7 @@ pub enum Detail {
 pub struct Resolved {
     /// The profile.
     pub profile: Profile,
-    /// What is missing, in words.
+    /// Remarks on missing names.
     pub warnings: Vec<String>,
     /// Files beside the recorded ones that names were found in.
     pub debug_files: Vec<PathBuf>,
@@ -214,7 +214,7 @@ struct Known {
     start: u64,
 }
 
-/// What the code at an address belongs to.
+/// The function that the code at an address belongs to.
 struct Found<'s> {
     start: u64,
     size: u64,
@@ -284,7 +284,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// What is missing, in words.
+    /// Returns remarks on missing names.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.recording.warnings.clone();
         warnings.extend(self.names.values().flat_map(ModuleNames::warnings));
@@ -372,7 +372,8 @@ impl<'a> Resolver<'a> {
         self.builder.function(Function { module, file, line, ..function })
     }
 
-    /// What debug information says about a file's `address`, where that is wanted.
+    /// Returns the frames that debug information has for a file's `address`, if lines are
+    /// requested.
     fn frames_at(&self, module: u32, address: u64) -> Vec<SourceFrame> {
         let names = self.names.get(&module).filter(|_| self.options.detail == Detail::Lines);
         names.map(|names| names.frames_at(address, &self.files)).unwrap_or_default()

@@ -1,11 +1,11 @@
-//! Which rows a sample of all processors becomes: grouped, ordered, and no more than asked for.
+//! Rows made of a sample of all processors: grouped, ordered, and no more than requested.
 
 use std::cmp::Ordering;
 
 use super::layout::Layout;
 use crate::failure::Failure;
 
-/// What rows are about instead of single processors.
+/// Groups of processors that rows stand for instead of single processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// Cores.
@@ -46,7 +46,7 @@ pub struct Row {
     pub seconds: f64,
     /// The processor, core, socket or bin.
     pub id: u32,
-    /// How many processors it is about.
+    /// Number of processors in the row.
     pub size: u64,
     /// Clock cycles.
     pub tsc: u64,
@@ -65,7 +65,7 @@ impl Row {
         }
     }
 
-    /// What one of its processors has counted on average.
+    /// Divides clock cycles and counts by the number of processors.
     #[must_use]
     pub fn mean(mut self) -> Self {
         let size = self.size.max(1);
@@ -150,7 +150,7 @@ impl Keys {
     }
 }
 
-/// How samples become rows.
+/// The way from samples to rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// `-A`.

@@ -1,10 +1,11 @@
-//! What the columns and rows of a run are about. A recording begins with it.
+//! Specifications and processors that the columns and rows of a run stand for. A recording begins
+//! with them.
 
 use std::path::Path;
 
 use crate::sets::Template;
 
-/// Where Linux describes processors.
+/// The directory in which Linux describes processors.
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// The columns of one specification.
@@ -56,8 +57,8 @@ impl Layout {
     }
 }
 
-/// Where `cpus` are, as told below `root`. Who is not described there is a core and a socket of its
-/// own number and of number 0.
+/// Returns the core and socket of each of `cpus`, as described below `root`. A processor that is
+/// not described there is the core of its own number, in socket 0.
 ///
 /// Spec: Linux, Documentation/admin-guide/cputopology.rst: core_id is unique only within a package.
 fn places(root: &Path, cpus: &[u32]) -> Vec<Place> {

@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use super::groups::{Grouping, Keys, Shape};
 use crate::failure::Failure;
 
-/// How `cpustat` is called.
+/// The usage of `cpustat`.
 pub const USAGE: &str = "\
 Usage:
 \tcpustat -c spec [-c spec]... [-p period] [-T u|d] [-sntDm] [-A cor|soc|bins]
@@ -18,7 +18,7 @@ Usage:
 \tcpustat -h
 ";
 
-/// What the options mean.
+/// The meaning of the options.
 pub const OPTIONS: &str = "
 \t-A what   add up by core (cor), by socket (soc), or in this many bins
 \t-c spec   events to count; several are counted in turn
@@ -80,7 +80,7 @@ pub struct Options {
     /// Rows a sample.
     #[arg(short = 'o')]
     pub limit: Option<usize>,
-    /// Where samples are recorded.
+    /// The file that samples are recorded in.
     #[arg(short = 'O')]
     pub record: Option<PathBuf>,
     /// Seconds of a round.
@@ -147,7 +147,7 @@ impl Options {
         Duration::from_secs_f64(self.interval.unwrap_or(5.0))
     }
 
-    /// How samples become rows.
+    /// Returns the way from samples to rows that the options request.
     pub fn shape(&self) -> Shape {
         let keys = self.keys.clone().unwrap_or_default();
         Shape { grouping: self.grouping, mean: self.mean, keys, limit: self.limit }

@@ -69,7 +69,7 @@ fn joined<T: ToString>(numbers: &[T]) -> String {
 /// A recording that was read.
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// What was counted where.
+    /// Specifications and processors of the run.
     pub layout: Layout,
     /// Each with its time in seconds since 1970, in the order in which they were written.
     pub samples: Vec<(i64, Sampled)>,

@@ -1,4 +1,4 @@
-//! What `cpustat` prints: a title, the rows of each sample, and totals.
+//! The output of `cpustat`: a title, the rows of each sample, and totals.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

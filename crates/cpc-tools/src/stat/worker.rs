@@ -13,7 +13,7 @@ use super::options::Options;
 use crate::failure::Failure;
 use crate::sets::Template;
 
-/// What a worker tells.
+/// A message from a worker.
 #[derive(Debug)]
 pub enum Message {
     /// The first set is bound.
@@ -27,11 +27,11 @@ pub enum Message {
 /// One sample of one processor.
 #[derive(Debug)]
 pub struct Sampled {
-    /// Which sample this is, from 0.
+    /// The sample's number, from 0.
     pub slot: u64,
     /// The processor.
     pub cpu: u32,
-    /// Which specification.
+    /// The index of the specification.
     pub set: usize,
     /// Seconds since the start.
     pub seconds: f64,
@@ -43,7 +43,7 @@ pub struct Sampled {
     pub partial: bool,
 }
 
-/// What all workers do, and when.
+/// The schedule that all workers follow.
 #[derive(Debug)]
 pub struct Plan<'a> {
     templates: &'a [Template],
@@ -134,7 +134,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// When sample `slot` begins and ends, after the start, and its set.
+    /// Returns the start and end of sample `slot`, both after the start, and the index of its set.
     fn slot(&self, slot: u64) -> (Duration, Duration, usize) {
         let sets = self.templates.len() as u64;
         let (round, set) = (slot / sets, slot % sets);

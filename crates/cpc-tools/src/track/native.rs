@@ -69,7 +69,7 @@ struct Counted {
     live: bool,
 }
 
-/// What is known of one process.
+/// State of one process that is tracked.
 struct Tracker<'a> {
     options: &'a Options,
     columns: Columns,
@@ -77,7 +77,7 @@ struct Tracker<'a> {
     templates: &'a [Template],
     output: Output,
     interrupted: Interrupted,
-    /// Where the program may ask for its counters to be switched.
+    /// Requests of the program to switch its counters.
     requests: Option<Arc<Requests>>,
     started_ns: i64,
     lwps: BTreeMap<LwpId, Counted>,

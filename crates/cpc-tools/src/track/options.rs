@@ -9,7 +9,7 @@ use clap::Parser;
 use crate::failure::Failure;
 use crate::rows::Columns;
 
-/// How `cputrack` is called.
+/// The usage of `cputrack`.
 pub const USAGE: &str = "\
 Usage:
 \tcputrack -c spec [-c spec]... [-efntvD] [-N count] [-o file] [-T secs]
@@ -19,7 +19,7 @@ Usage:
 \tcputrack [--lwp] -h
 ";
 
-/// What the options mean.
+/// The meaning of the options.
 pub const OPTIONS: &str = "
 \t-c spec   events to count; several are counted in turn
 \t-D        report failures with the name of what failed
@@ -61,7 +61,7 @@ pub struct Options {
     /// Number of samples.
     #[arg(short = 'N')]
     pub samples: Option<u32>,
-    /// Where rows go.
+    /// The file that rows are written to.
     #[arg(short = 'o')]
     pub output: Option<PathBuf>,
     /// The live process.

@@ -75,7 +75,7 @@ fn no_thread(error: std::io::Error) -> Failure {
     Failure::new(format!("starting a thread: {error}"))
 }
 
-/// What is printed, and the way to what the virtual CPU has counted.
+/// The printer, and the way to the virtual CPU's counts.
 struct Books<'a> {
     printer: Mutex<Printer<'a>>,
     requests: Sender<Request>,
@@ -87,8 +87,7 @@ impl<'a> Books<'a> {
         self.printer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has been counted so far; `None` once the run is over, also if that is before it
-    /// answers.
+    /// Returns the counts so far; `None` once the run is over, also if it ends before it answers.
     fn so_far(&self) -> Option<Vec<ProcessReport>> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         self.requests.send(Request::Report).ok()?;
@@ -119,7 +118,7 @@ impl<'a> Books<'a> {
     }
 }
 
-/// What a call that is not possible now says.
+/// The error number of a call that is not possible now.
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 
 fn failure(error: lwp_vcpu::Error) -> Failure {

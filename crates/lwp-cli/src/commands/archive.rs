@@ -77,7 +77,7 @@ fn as_recorded(
     std::fs::read(kept).ok().filter(|bytes| is_it(bytes)).or(bytes)
 }
 
-/// Where debug information that the store of builds had would be installed.
+/// Returns the path that debug information from the store of builds would be installed at.
 fn installed(path: String) -> String {
     let name = Path::new(&path).file_name().and_then(|name| name.to_str());
     match name.and_then(|name| name.strip_suffix(".debuginfo")?.split_at_checked(2)) {

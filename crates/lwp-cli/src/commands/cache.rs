@@ -140,7 +140,7 @@ fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was executed when an exact recording was made, by file, what was executed most first.
+/// Returns the code that an exact recording has executed, by file, most executed first.
 fn executed_in(recording: &Path) -> Result<Warm, Failure> {
     let recorded = crate::profiles::read(recording)?;
     let mut runs: FxHashMap<u32, u64> = FxHashMap::default();

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::output::OutputArgs;
 use crate::profiles::{self, NameArgs};
 
-/// Where `lwp record` keeps the recording before.
+/// The file to which `lwp record` moves the recording before.
 const OLD_FILE: &str = "lwp.data.old";
 
 /// `lwp diff`.
@@ -50,11 +50,11 @@ pub struct DiffArgs {
     #[arg(long)]
     pub csv: bool,
 
-    /// Which files are compared.
+    /// Files that are compared with each other.
     #[command(flatten)]
     pub maps: MapArgs,
 
-    /// Where names come from.
+    /// Sources of names.
     #[command(flatten)]
     pub names: NameArgs,
 
@@ -141,7 +141,7 @@ fn files(before: &Path, after: &Path) -> String {
     format!("# {before} -> {after}\n")
 }
 
-/// What is compared with what.
+/// Returns the first recording, and those to compare with it.
 fn recordings(named: &[PathBuf]) -> (PathBuf, Vec<PathBuf>) {
     match named.split_first() {
         None => (OLD_FILE.into(), vec![profiles::DEFAULT_FILE.into()]),

@@ -46,7 +46,7 @@ fn known() -> String {
     rows.map(|row| format!("\n  {:<11} {:<17} {}", row.1, row.2, row.3)).collect()
 }
 
-/// What the help says of formats.
+/// Returns the help on formats.
 pub fn formats() -> String {
     format!("Formats, how names of their files end or begin, and what reads them:{}", known())
 }

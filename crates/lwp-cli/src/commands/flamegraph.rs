@@ -33,7 +33,7 @@ pub struct FlamegraphArgs {
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// Which files are compared.
+    /// Files that are compared with each other.
     #[command(flatten)]
     pub maps: MapArgs,
 

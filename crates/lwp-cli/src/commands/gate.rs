@@ -62,7 +62,7 @@ pub struct GateArgs {
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub allow_different: Vec<String>,
 
-    /// Which files are compared.
+    /// Files that are compared with each other.
     #[command(flatten)]
     pub maps: MapArgs,
 

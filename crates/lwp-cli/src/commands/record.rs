@@ -119,11 +119,11 @@ pub struct RecordArgs {
     #[arg(long)]
     pub no_names: bool,
 
-    /// Where names come from.
+    /// Sources of names.
     #[command(flatten)]
     pub names: NameArgs,
 
-    /// What is recorded.
+    /// The program, and the time in which it is recorded.
     #[command(flatten)]
     pub counting: CountingArgs,
 }
@@ -261,7 +261,7 @@ fn duration(seconds: f64) -> Result<Duration, Failure> {
     })
 }
 
-/// What a recording holds, in a few lines.
+/// Describes the contents of a recording in a few lines.
 fn holds(path: &Path, outcome: &Outcome) -> String {
     let grouped = lwp_report::number::grouped;
     let size = std::fs::metadata(path).map(|file| file.len()).unwrap_or_default();
@@ -285,7 +285,7 @@ fn holds(path: &Path, outcome: &Outcome) -> String {
     text
 }
 
-/// What ran, for the recording.
+/// Returns the facts about a run that its recording keeps.
 fn info(args: &RecordArgs, exact: bool) -> Vec<(String, String)> {
     let read = |path: &str| {
         std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
@@ -378,7 +378,7 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     Ok(text)
 }
 
-/// Which C libraries the program had: its counts are the same elsewhere as far as these are.
+/// Names the program's C libraries: counts are the same elsewhere as far as these are.
 fn c_libraries(recording: &Recording) -> String {
     let mut lines = BTreeSet::new();
     for module in recording.modules.values() {
@@ -396,7 +396,7 @@ fn c_libraries(recording: &Recording) -> String {
     lines.into_iter().collect()
 }
 
-/// How many samples there are of each event, and of how many events they stand for.
+/// Returns the number of samples of each event, and the number of events that they stand for.
 fn samples(recording: &Recording) -> String {
     let mut text = String::new();
     for (index, event) in recording.events.iter().enumerate() {
@@ -422,7 +422,7 @@ fn samples(recording: &Recording) -> String {
 /// Samples that show most of what a program does.
 const ENOUGH: u64 = 1000;
 
-/// What can be done where an event occurred so many times, and no sample was taken.
+/// Advises on an event that occurred so many times, but of which no sample was taken.
 fn no_samples(event: &SampledEvent, all: u64) -> String {
     if all == 0 {
         return format!("lwp: no samples: there were no {} to sample\n", event.name);

@@ -33,11 +33,11 @@ pub struct ServeArgs {
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
 
-    /// What is compared with what.
+    /// Files that are compared with each other.
     #[command(flatten)]
     pub maps: MapArgs,
 
-    /// Where names come from.
+    /// Sources of names.
     #[command(flatten)]
     pub names: NameArgs,
 }

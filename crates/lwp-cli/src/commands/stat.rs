@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What stays the same over all repetitions.
+/// State that all repetitions share.
 struct Session<'a> {
     args: &'a StatArgs,
     config: Config,
@@ -209,7 +209,7 @@ fn scope(args: &StatArgs) -> Scope {
     }
 }
 
-/// What ran, for the heading.
+/// Returns the heading's name for the program.
 fn title(args: &StatArgs) -> String {
     match (args.counting.pid, args.counting.tid) {
         (Some(pid), _) => format!("process id '{pid}'"),

@@ -54,7 +54,7 @@ pub struct TopArgs {
     #[command(flatten)]
     pub names: NameArgs,
 
-    /// What is shown.
+    /// The program to show, and the time in which it is shown.
     #[command(flatten)]
     pub counting: CountingArgs,
 }

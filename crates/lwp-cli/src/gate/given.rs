@@ -8,7 +8,7 @@ use super::rules::{self, Rules};
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
 
-/// Where limits are kept unless something else is said.
+/// The file of limits, unless another one is named.
 const DEFAULT_CONFIG: &str = "lwp.toml";
 
 impl Rules {

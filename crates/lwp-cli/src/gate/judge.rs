@@ -25,7 +25,7 @@ pub struct Compared<'a> {
     pub before: Option<&'a Profile>,
     /// The recording.
     pub after: &'a Profile,
-    /// Which files are compared.
+    /// Files that are compared with each other.
     pub maps: &'a MapArgs,
 }
 
@@ -202,7 +202,7 @@ fn changes(diff: &Diff, event: usize, places: &Places) -> Vec<Change> {
     all
 }
 
-/// Where functions are in the repository, by their names in comparisons.
+/// Places of functions in the repository, by their names in comparisons.
 struct Places(HashMap<String, Place>);
 
 impl Places {

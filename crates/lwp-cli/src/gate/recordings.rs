@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::args::usage_error;
 use crate::failure::Failure;
 
-/// How names of recordings end.
+/// The suffix of recordings' names.
 const END: &str = "data";
 
 /// A recording of one benchmark.

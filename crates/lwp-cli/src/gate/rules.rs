@@ -1,4 +1,4 @@
-//! What `lwp gate` is to check, as `lwp.toml` says it. Nothing here opens a file.
+//! Rules of `lwp gate`, as `lwp.toml` has them. Nothing here opens a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -25,7 +25,7 @@ use crate::threads;
 /// The answer to a command, with the zero byte that perf sends too.
 const ACK: &[u8] = b"ack\n\0";
 
-/// Where the control line is.
+/// Paths of the control line.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     commands: PathBuf,

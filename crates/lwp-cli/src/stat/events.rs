@@ -26,7 +26,7 @@ pub enum Event {
     Returns,
     /// Indirect jumps and calls.
     Indirect,
-    /// What a model adds: one of [`Modelled::values`], by its place.
+    /// A value that a model adds: one of [`Modelled::values`], by its index.
     Modelled(usize),
     /// CPU time, user and system.
     TaskClock,
@@ -47,7 +47,7 @@ pub struct Row {
     pub name: &'static str,
     /// Other names that mean the same.
     pub aliases: &'static [&'static str],
-    /// What it counts, in one line.
+    /// The event's meaning, in one line.
     pub summary: &'static str,
 }
 
@@ -83,7 +83,7 @@ const fn row(
     Row { event, name, aliases, summary }
 }
 
-/// What is counted when no `-e` is given.
+/// Events that are counted without `-e`.
 pub const DEFAULT: &str = "task-clock,instructions,branches,branches-taken,conditional-branches,\
                            conditional-taken,calls,returns,indirect-branches";
 
@@ -91,17 +91,17 @@ pub const DEFAULT: &str = "task-clock,instructions,branches,branches-taken,condi
 pub const DEFAULT_COUNTS: &str = "instructions,branches,branches-taken,conditional-branches,conditional-taken,\
                                   calls,returns,indirect-branches";
 
-/// What is counted when a model is asked for and no `-e` is given.
+/// Returns the events that are counted if a model is requested and no `-e` is given.
 pub fn with_model(list: &str) -> String {
     format!("{list},{}", Modelled::NAMES.join(","))
 }
 
-/// What was counted, and what a model adds to it.
+/// Counts, and a model's values beside them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
-    /// What was counted.
+    /// The counts.
     pub counts: Counts,
-    /// What is modelled, if that was asked for.
+    /// The model's values, if they were requested.
     pub modelled: Option<Modelled>,
 }
 
@@ -149,7 +149,7 @@ impl Event {
 pub struct Requested {
     /// The user's own words, modifiers included.
     pub label: String,
-    /// What is measured for it, or why nothing can be.
+    /// The event measured for it, or the reason why none can be.
     pub source: Result<Event, String>,
 }
 

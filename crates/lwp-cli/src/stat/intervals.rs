@@ -14,7 +14,7 @@ use crate::requests::Requests;
 #[derive(Debug)]
 pub struct Intervals {
     started: Instant,
-    /// When the interval began, from the start.
+    /// Start of the interval, from the start.
     from: Duration,
     before: Vec<ProcessReport>,
 }
@@ -68,8 +68,8 @@ impl Intervals {
     }
 }
 
-/// What each process has counted more in `now` than in `before`, which is an earlier state of the
-/// same run: processes and their threads are only ever added.
+/// Returns the counts of each process in `now` less those in `before`, an earlier state of the same
+/// run: processes and their threads are only ever added.
 fn difference(now: &[ProcessReport], before: &[ProcessReport]) -> Vec<ProcessReport> {
     let mut processes = Vec::new();
     let before: HashMap<_, _> = before.iter().map(|it| ((it.pid, it.started), it)).collect();
@@ -91,8 +91,8 @@ fn difference(now: &[ProcessReport], before: &[ProcessReport]) -> Vec<ProcessRep
     processes
 }
 
-/// What was counted between two readings. A block is counted when it is entered, and what a signal
-/// cut off is taken back: a later reading may be a few instructions lower.
+/// Returns the counts between two readings. A block is counted when it is entered, and the part
+/// that a signal cut off is taken back: a later reading may be a few instructions lower.
 fn since(now: &Counts, before: &Counts) -> Counts {
     let branches = now.branches.saturating_sub(before.branches);
     let conditional = now.conditional.saturating_sub(before.conditional).min(branches);

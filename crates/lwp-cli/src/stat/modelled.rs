@@ -1,4 +1,4 @@
-//! What a model says of a run, beside what was counted: misses of caches, mispredicted branches.
+//! A model's values of a run, beside its counts: cache misses and mispredicted branches.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::recorded;
 
-/// What is modelled of every thread, by the index of its process and its number.
+/// A model's values of every thread, by the index of its process and its number.
 pub type Models = BTreeMap<(usize, i32), Modelled>;
 
 /// Receives what was executed, and keeps what a model wants of it.
@@ -20,7 +20,7 @@ pub struct Modelling {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where the conditional branches at the ends of blocks stand.
+    /// Places of the conditional branches at the ends of blocks, by block.
     branches: FxHashMap<u32, Place>,
     /// By serial number; a later report replaces the earlier one.
     threads: BTreeMap<u32, (usize, i32, Modelled)>,
@@ -29,7 +29,7 @@ struct State {
 type Place = (Option<u32>, u64);
 
 impl Modelling {
-    /// What has been modelled.
+    /// Returns the values of all threads.
     pub fn finish(&self) -> Models {
         let mut models = Models::new();
         for (image, tid, modelled) in self.state().threads.values() {

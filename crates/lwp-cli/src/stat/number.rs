@@ -1,4 +1,4 @@
-//! How numbers are written.
+//! Numbers as text.
 
 /// `value` in decimal, with a comma between thousands if `grouped`.
 pub fn count(value: u64, grouped: bool) -> String {

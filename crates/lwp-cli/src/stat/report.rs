@@ -1,4 +1,4 @@
-//! What was measured, ready to be written down in any format.
+//! Results of a measurement, ready to be written in any format.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::spread::Spread;
 /// The result of `lwp stat`.
 #[derive(Debug)]
 pub struct Report {
-    /// What ran: the command in quotes, or the process id.
+    /// The program: the command in quotes, or the process id.
     pub title: String,
-    /// How many runs the values are the mean of.
+    /// Number of runs that the values are the mean of.
     pub runs: usize,
-    /// Whether the groups are threads, processes, or the whole.
+    /// The scope of each group: threads, processes, or the whole.
     pub scope: Scope,
     /// The rows, by thread or process if that was asked for.
     pub groups: Vec<Group>,
@@ -24,14 +24,14 @@ pub struct Report {
     pub times: Times,
     /// One line for each process that was not counted, and why.
     pub uncounted: Vec<String>,
-    /// What is to be said of instructions executed one at a time.
+    /// Remarks on instructions executed one at a time.
     pub remarks: Vec<String>,
-    /// When the interval ended that this is about, from the start of the run; none if it is about
-    /// all of it.
+    /// End of the interval that the report is about, from the start of the run; `None` if it is
+    /// about all of it.
     pub at: Option<Duration>,
 }
 
-/// What one group of rows stands for.
+/// The scope of one group of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Scope {
     /// Everything that ran.
@@ -61,7 +61,7 @@ pub struct Row {
     pub unit: Unit,
     /// The value, in events or nanoseconds, or why there is none.
     pub value: Result<Spread, Missing>,
-    /// What follows from it.
+    /// A number derived from the value.
     pub metric: Option<Metric>,
 }
 
@@ -75,7 +75,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// What stands in the place of the value, in perf's words.
+    /// Returns the text in place of the value, in perf's words.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Unsupported(_) => "<not supported>",
@@ -119,7 +119,7 @@ impl Unit {
 pub struct Metric {
     /// The number.
     pub value: f64,
-    /// What it says, as "% of branches".
+    /// The number's meaning, as "% of branches".
     pub unit: &'static str,
 }
 
@@ -201,7 +201,7 @@ impl Report {
         }
     }
 
-    /// What was counted in an interval that ended at `at`.
+    /// Returns the report on an interval that ended at `at`.
     pub fn interval(
         requested: &[Requested],
         scope: Scope,
@@ -327,7 +327,7 @@ fn value(
     }
 }
 
-/// What can be derived from an event: its share in the event that contains it.
+/// Derives a number from an event: its share in the event that contains it.
 fn metric(event: Event, counts: &Measured, times: &Times) -> Option<Metric> {
     let share = |of: Event, unit| {
         let (part, whole) = (event.count(counts)?, of.count(counts)?);

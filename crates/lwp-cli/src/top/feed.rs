@@ -1,4 +1,4 @@
-//! What the virtual CPU reports, on its way to the thread that shows it.
+//! Reports of the virtual CPU, on their way to the thread that shows them.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -17,7 +17,7 @@ pub enum Piece {
     Generating(i32),
     /// Blocks.
     Blocks(Vec<Block>),
-    /// What a thread has executed so far.
+    /// A thread's executions so far.
     Thread(ThreadExecutions),
 }
 

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use super::Piece;
 use crate::code_lists::CodeLists;
 
-/// What rows are ordered by.
+/// The order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// What was executed since the last frame.
+    /// By executions since the last frame.
     Now,
-    /// What was executed since the start.
+    /// By executions since the start.
     Total,
 }
 
@@ -99,7 +99,7 @@ impl Frames {
         self.live.generated(&symbols);
     }
 
-    /// How long until the next frame.
+    /// Returns the time until the next frame.
     pub fn until_due(&self) -> Duration {
         self.due.saturating_duration_since(Instant::now())
     }
@@ -143,7 +143,7 @@ impl Frames {
         rows
     }
 
-    /// What stands above the rows.
+    /// Returns the heading above the rows.
     pub fn heading(&self) -> String {
         let now: u64 = self.rows.iter().map(|row| row.now).sum();
         let total: u64 = self.rows.iter().map(|row| row.total).sum();

@@ -21,7 +21,7 @@ use super::{Frames, Order, Piece, Viewer};
 use crate::failure::Failure;
 use crate::requests::Requests;
 
-/// How long to wait for a key before looking at reports again.
+/// Longest wait for a key before reports are looked at again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The terminal, and where the program's own output waits meanwhile.

@@ -1,4 +1,4 @@
-//! What the interactive view shows, and what keys do to it.
+//! State of the interactive view, and the effect of keys on it.
 
 use lwp_profile::diff::{By, compare};
 use lwp_profile::{CallGraph, FunctionId, Profile};
@@ -19,7 +19,7 @@ const TABLES: [&[SortKey]; 5] = [
     &[SortKey::Tid, SortKey::Dso, SortKey::Sym],
 ];
 
-/// What `?` shows.
+/// The text that `?` shows.
 pub const HELP: &str = "\
 up down pgup pgdn  move; also k j
 enter              callers and callees; in the tree, the branch
@@ -33,7 +33,7 @@ t                  order by own or inclusive counts
 e                  next event
 q esc              back, out";
 
-/// Which view is in front.
+/// The view in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// The table.
@@ -79,13 +79,13 @@ pub struct App<'a> {
     pub lines: Vec<Line>,
     /// The selected line of the table.
     pub selected: usize,
-    /// What is in front.
+    /// The view in front.
     pub view: View,
-    /// What it was opened from, the view before last.
+    /// Views that it was opened from, the most recent one last.
     below: Vec<View>,
     /// Finds the recording from before, to compare with.
     pub older: Option<Box<dyn Fn() -> Option<Profile> + 'a>>,
-    /// What is searched for, and whether it is still being typed.
+    /// The text to search for, and true while it is being typed.
     pub search: (String, bool),
     /// True if help is shown.
     pub help: bool,

@@ -48,7 +48,7 @@ impl Branches {
         self.tree.nodes()[node].total
     }
 
-    /// What is below a node, the greatest first.
+    /// Returns the nodes below a node, the greatest first.
     fn inside(&self, node: usize) -> Vec<usize> {
         let least = self.total(0) as f64 * LEAST;
         let seen = |node: &usize| self.total(*node) > 0 && self.total(*node) as f64 >= least;

@@ -110,7 +110,7 @@ pub fn write(
     Ok(sum)
 }
 
-/// What these threads have executed, with names.
+/// Returns the profile of these threads, with names.
 fn profile_of(
     path: &Path,
     all: &Recording,
@@ -192,7 +192,7 @@ fn events(options: &Options) -> Vec<(&'static str, &'static str)> {
     events
 }
 
-/// What is said of a cache, in callgrind's words.
+/// Describes a cache in callgrind's words.
 fn cache(name: &str, [size, ways, line]: [u64; 3]) -> String {
     format!("{name} cache: {size} B, {line} B, {ways}-way associative, modelled")
 }
@@ -201,7 +201,7 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// What callgrind says of a process.
+/// Returns callgrind's messages about a process.
 pub fn messages(options: &Options, process: &Process, counted: &Values) -> String {
     let value = |name: &str| {
         let mut all = Event::EXACT.iter().chain(&Modelled::NAMES);

@@ -1,4 +1,5 @@
-//! Which counts go together: of one process, and of one part where the program ends parts itself.
+//! Groups of counts: those of one process, and those of one part where the program ends parts
+//! itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,11 +40,11 @@ pub struct Part {
     pub number: usize,
     /// Why it ended.
     pub end: End,
-    /// What each thread has executed in it; threads are numbered from 1 on.
+    /// Executions of each thread in the part; threads are numbered from 1 on.
     pub threads: Vec<(usize, ThreadExecutions)>,
 }
 
-/// What a process has executed.
+/// Executions of a process.
 #[derive(Debug)]
 pub struct Process {
     /// Its number.

@@ -28,7 +28,7 @@ struct Code {
     lines: Vec<u8>,
 }
 
-/// What tells that an address still has the same code object.
+/// Fields that tell whether an address still has the same code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fields {
     file: u64,

@@ -19,7 +19,7 @@ impl Version {
     }
 }
 
-/// How the frames of a thread hang together.
+/// Links between the frames of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chain {
     /// To 3.9: objects, each executed by an activation of the evaluator of its own.
@@ -39,7 +39,7 @@ pub enum Chain {
 /// Offsets in bytes, by structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// How the frames hang together.
+    /// The links between frames.
     pub chain: Chain,
     /// The form of line tables.
     pub lines: Form,
@@ -76,7 +76,7 @@ pub struct ThreadAt {
     pub next: u64,
     /// The interpreter that it belongs to.
     pub interpreter: u64,
-    /// What `pthread_self` says.
+    /// The thread's `pthread_self`.
     pub pthread: u64,
     /// The kernel's number, from 3.11 on.
     pub native: Option<u64>,

@@ -55,7 +55,7 @@ impl Lines {
         self.entries.get(usize::try_from(rank.checked_sub(1)?).ok()?).copied()
     }
 
-    /// How many entries begin up to `position`.
+    /// Returns the number of entries that begin up to `position`.
     fn rank(&self, position: u64) -> Option<u64> {
         let Some(behind) = position.checked_sub(IMMEDIATE) else {
             let word = self.index.get((position / 9) as usize)?;

@@ -15,9 +15,9 @@ use crate::request::{Request, View};
 struct Neighbour {
     /// The function; `None` where it is not known.
     function: Option<FunctionId>,
-    /// How often it called, or was called.
+    /// Number of calls from it, or to it.
     calls: u64,
-    /// What was done in these calls.
+    /// The cost of these calls.
     cost: f64,
 }
 

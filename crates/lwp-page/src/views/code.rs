@@ -41,7 +41,7 @@ impl Sources for Lines<'_> {
 /// A line of source, by file and number.
 type Place = (String, u32);
 
-/// What was counted in the instructions of a line.
+/// Sum of the counts of a line's instructions.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     count: u64,
@@ -341,7 +341,7 @@ fn callee_link(request: &Request, callee: &str) -> Markup {
     }
 }
 
-/// How often a conditional branch was taken.
+/// Writes the number of times that a conditional branch was taken.
 fn taken_of(executed: u64, taken: Option<u64>) -> Markup {
     html! {
         td.taken {

@@ -23,7 +23,7 @@ pub struct Row {
     pub before: u64,
     /// Inclusive count.
     pub inclusive: f64,
-    /// How often it was called, where calls were counted.
+    /// Number of calls to it, where calls were counted.
     pub calls: u64,
     /// Own counts of all events.
     pub events: Vec<u64>,

@@ -1,4 +1,4 @@
-//! What each thread executed when, by its own count of the event.
+//! Executions of each thread over time, measured by its own count of the event.
 
 use lwp_profile::{FunctionId, StackId};
 use lwp_report::number::grouped;
@@ -155,7 +155,7 @@ fn lane(request: &Request, lane: &Lane, whole: u64, columns: &Columns) -> Markup
     }
 }
 
-/// What is not selected, greyed.
+/// Greys the part that is not selected.
 fn chosen(request: &Request, whole: u64) -> Markup {
     let Some((from, to)) = request.picked.selection.range else { return html! {} };
     let place = |at: u64| (at as f64 / whole as f64 * 100.0).min(100.0);
@@ -203,7 +203,7 @@ fn columns(
     subject.leaves[number].chunks(together).map(column).collect()
 }
 
-/// Whether a function is on each stack.
+/// Returns true for each stack that a function is on.
 fn inside(subject: &Subject, picked: &Picked, id: Option<FunctionId>) -> Vec<bool> {
     let Some((_, of_stacks)) = &subject.contexts else { return Vec::new() };
     let tree = &picked.tree.tree;

@@ -60,7 +60,7 @@ impl Branches {
         Self { inside }
     }
 
-    /// What is inside of a box.
+    /// Draws the boxes inside a box.
     fn below(&self, request: &Request, picture: &Picture, index: usize, depth: usize) -> Markup {
         let inside = self.inside.get(index).map_or(&[][..], Vec::as_slice);
         // Pages that are nested more deeply are slow to show; the address of a branch opens it on a page of its own.

@@ -3,7 +3,7 @@
 use lwp_profile::{FunctionId, Node, Profile, Tree};
 use lwp_symbols::function_name;
 
-/// How a graph is drawn.
+/// The style of a drawn graph.
 #[derive(Clone, Debug)]
 pub struct Style {
     /// Title.
@@ -31,17 +31,17 @@ pub struct Box {
     pub name: String,
     /// Its module's name.
     pub module: String,
-    /// Where it starts, as a part of the whole.
+    /// Its start, as a part of the whole.
     pub start: f64,
     /// Its width, as a part of the whole.
     pub width: f64,
-    /// How many functions are outside it.
+    /// Number of functions outside it.
     pub depth: usize,
-    /// What was counted in it and what it called.
+    /// Its count and that of its callees.
     pub total: u64,
-    /// What was counted in it alone.
+    /// Its own count.
     pub own: u64,
-    /// What was counted in it in the profile compared with.
+    /// Its count in the profile compared with.
     pub before: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ pub struct Graph {
     pub before: Option<u64>,
     /// Most functions inside each other.
     pub depth: usize,
-    /// What must be said about the numbers.
+    /// A remark on the numbers.
     pub note: String,
 }
 
@@ -212,7 +212,7 @@ pub struct Side<'a> {
     pub numbers: &'a [u32],
 }
 
-/// How a graph of numbered names is laid out.
+/// The layout of a graph of numbered names.
 pub struct Layout<'a> {
     /// The name with a number, and its module's.
     pub names: &'a dyn Fn(u32) -> Name,
@@ -238,7 +238,7 @@ struct Member<'a> {
     node: &'a Node,
 }
 
-/// What was counted in nodes of one name.
+/// Sums of the nodes of one name.
 #[derive(Default)]
 struct Sums {
     total: u64,
@@ -266,14 +266,14 @@ struct Scale<'a> {
     layout: &'a Layout<'a>,
 }
 
-/// Where a box stands.
+/// The place of a box.
 struct Place {
     start: f64,
     width: f64,
     depth: usize,
 }
 
-/// What is called from `members`, by the number of the name.
+/// Returns the callees of `members`, by the number of the name.
 fn inner<'a>(members: &[Member<'a>]) -> Vec<Member<'a>> {
     let mut inner: Vec<Member<'a>> = Vec::new();
     for member in members {

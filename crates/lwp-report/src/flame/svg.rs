@@ -78,7 +78,7 @@ pub fn element(out: &mut String, graph: &Graph, style: &Style, alone: bool) {
     out.push_str("</svg>\n");
 }
 
-/// What colours stand for.
+/// The meaning of colours.
 const MODULES: [(&str, (u32, u32)); 3] =
     [("the program", (26, 80)), ("libraries", (215, 45)), ("generated code", (105, 45))];
 const CHANGES: [(&str, (u32, u32)); 3] =
@@ -99,7 +99,7 @@ fn legend(out: &mut String, graph: &Graph, y: f64) {
     }
 }
 
-/// What is counted, and what must be known about it.
+/// Returns the count and name of the event, its change, and the remark on the numbers.
 fn subtitle(graph: &Graph) -> String {
     let mut text = format!("{} {}", grouped(graph.total), graph.event);
     if let Some(before) = graph.before {

@@ -1,11 +1,11 @@
-//! What a model of the machine says of every instruction, beside what was counted.
+//! A model's values of every instruction, beside its counts.
 
 use lwp_profile::{BlockEnd, Event, LocationId, Modelled, ThreadExecutions};
 use rustc_hash::FxHashMap;
 
 use super::{Resolver, Sums, sums_of};
 
-/// Where the values of a model begin.
+/// The index of a model's first value.
 const FIRST: usize = Event::EXACT.len();
 
 /// The events of a recording that counts everything, in the order of their values.

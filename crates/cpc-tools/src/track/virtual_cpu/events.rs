@@ -10,7 +10,7 @@ use lwp_vcpu::{Counts, Sampled, Sampling, ThreadReport};
 use crate::failure::Failure;
 use crate::spec::Spec;
 
-/// How one event is taken from what the virtual CPU reports of a thread.
+/// The source of an event's count in the virtual CPU's report of a thread.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
     /// From the counts of every instruction, system calls included.
@@ -44,7 +44,7 @@ impl Clock {
 }
 
 impl Count {
-    /// What a thread has counted of the event, in a run that counts `sampling`.
+    /// Returns a thread's count of the event, in a run that counts `sampling`.
     pub(super) fn of(self, thread: &ThreadReport, sampling: &[Sampling]) -> u64 {
         match self {
             Self::Exact(count) => count(&thread.counts),
@@ -88,7 +88,7 @@ const EVENTS: &[(&[&str], Count)] = &[
     (&["lwp_rnh"],                                        Clocks(Clock::Reference)),
 ];
 
-/// What can be counted here.
+/// Lists the events that can be counted here.
 pub fn listing() -> String {
     let mut text = "\n\tCPU performance counter interface: the virtual CPU\n\n".to_owned();
     text += "\tevents  [picN=]event[,[picN=]event...]\n\n";
@@ -148,7 +148,8 @@ fn count_named(name: &str) -> Result<Count, Failure> {
     })
 }
 
-/// What a run has to count for `specs` beyond what it always counts. No sample is ever taken.
+/// Returns the events that a run has to count for `specs` beside those that it always counts. No
+/// sample is ever taken.
 pub(super) fn sampling(specs: &[Columned]) -> Result<Vec<Sampling>, Failure> {
     let mut sampling: Vec<Sampling> = Vec::new();
     let mut exact = false;

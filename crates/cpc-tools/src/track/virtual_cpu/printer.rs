@@ -19,7 +19,7 @@ use crate::track::options::Options;
 /// A thread of an image: numbers may be used again.
 pub(super) type Key = (i32, Instant);
 
-/// What was printed of one program image.
+/// State of the output about one program image.
 #[derive(Default)]
 struct Image {
     /// Threads in the order in which they started: their numbers are the places, from 1.
@@ -42,7 +42,7 @@ impl Image {
     }
 }
 
-/// What has happened, in the order in which things that happen at one time are told.
+/// An event of the run. Events of the same time are printed in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happened {
     /// The thread with this place in the report left its image.
@@ -288,7 +288,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What there is to count of a thread: for each specification clock cycles, and then its
+    /// Returns a thread's counts since its start: for each specification clock cycles, and then its
     /// events.
     fn there_is(&self, thread: &ThreadReport) -> Rows {
         let ns = thread.cpu.map_or(0, |cpu| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
@@ -304,7 +304,7 @@ impl<'a> Printer<'a> {
         self.specs.iter().map(|spec| vec![0; spec.counts.len() + 1]).collect()
     }
 
-    /// What is counted of a thread: all there is, less what it did while its counters stood still.
+    /// Returns a thread's counts, less those of the times in which its counters were stopped.
     fn counted(&self, thread: &ThreadReport) -> Rows {
         self.switches.counted(key(thread), self.there_is(thread))
     }
@@ -322,8 +322,9 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// What `now` has more than `seen`, which becomes `now`. Counters are read while they run, so one
-/// may be behind for a moment; it then counts from where it was.
+/// Returns the amount by which each number of `now` exceeds `seen`, and raises `seen` to `now`.
+/// Counters are read while they run, so one may be behind for a moment; it then counts from where
+/// it was.
 fn fresh(seen: &mut Rows, now: &[Vec<u64>]) -> Rows {
     seen.resize(now.len(), Vec::new());
     let rows = seen.iter_mut().zip(now);

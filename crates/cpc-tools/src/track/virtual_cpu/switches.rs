@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use super::printer::Key;
 
-/// What is counted of a thread: for each specification a row of numbers.
+/// Counts of a thread: for each specification a row of numbers.
 pub(super) type Rows = Vec<Vec<u64>>;
 
-/// What is left out of the counts of a thread.
+/// Counts of a thread to leave out.
 #[derive(Default)]
 struct Switched {
-    /// What it had counted when its counters were stopped, if they stand still.
+    /// The counts at the time when its counters were stopped, if they are stopped.
     stopped_at: Option<Rows>,
-    /// What it has done in earlier times of standing still.
+    /// Counts of earlier times in which its counters were stopped.
     left_out: Rows,
 }
 
@@ -42,7 +42,7 @@ impl Switches {
         true
     }
 
-    /// What a thread has counted, given what there was to count.
+    /// Returns the counts of a thread, given those since its start.
     pub(super) fn counted(&self, thread: Key, now: Rows) -> Rows {
         let Some(switched) = self.0.get(&thread) else { return now };
         let until = switched.stopped_at.clone().unwrap_or(now);

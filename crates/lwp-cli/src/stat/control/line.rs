@@ -7,7 +7,7 @@ use lwp_vcpu::config::Request;
 /// The longest command worth reading; anything longer is cut.
 const LONGEST: usize = 256;
 
-/// What a command asks for.
+/// A command on the control line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// A request to the run.
