@@ -8,6 +8,7 @@ mod dispatch;
 mod memory;
 mod reports;
 mod sampling;
+mod steady;
 mod table;
 mod threads;
 mod ways;
@@ -52,6 +53,9 @@ pub struct Options {
     /// Measure how a program of four threads scales too
     #[arg(long)]
     with_threads: bool,
+    /// Measure JIT compilers in their steady state too, where they are installed
+    #[arg(long)]
+    with_generated: bool,
     /// Measure what an indirect branch costs in two ways
     #[arg(long)]
     with_dispatch: bool,
@@ -116,6 +120,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.with_threads {
         print!("{}", threads::measure(&ways, options.rounds, &dir.0, limit)?);
+    }
+    if options.with_generated {
+        print!("{}", steady::measure(&ways, options.rounds, &dir.0, limit)?);
     }
     if options.with_dispatch {
         print!("{}", dispatch::measure(&dir.0)?);
