@@ -256,6 +256,17 @@ impl Unit {
         self.changeable.get(&fragment)?.trusted.as_ref()
     }
 
+    /// Gives up a dormant fragment.
+    pub(crate) fn forget_dormant(&mut self, pc: AppPc, fragment: FragmentId) {
+        self.dormant.remove(&pc);
+        self.changeable.remove(&fragment);
+    }
+
+    /// Number of fragments that can be executed now or again later, those restored left out.
+    pub fn kept_fragments(&self) -> usize {
+        self.fragments.len() + self.dormant.len()
+    }
+
     /// Returns whether `fragment`, made of the code at `pc`, can be executed now or again later.
     pub fn keeps(&self, pc: AppPc, fragment: FragmentId) -> bool {
         [self.fragments.get(&pc), self.dormant.get(&pc)].contains(&Some(&fragment))

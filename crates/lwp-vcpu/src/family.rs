@@ -26,11 +26,13 @@ mod blocks;
 mod changes;
 mod module_code;
 mod tables;
+mod waste;
 
 use blocks::Blocks;
 use module_code::ModuleCode;
 pub use tables::Table;
 use tables::Tables;
+use waste::Waste;
 
 /// Which file is mapped where: what a shared translation belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -161,6 +163,7 @@ pub struct Family {
     stub_chunks: FxHashMap<usize, Chunk>,
     /// Prepared indirect tables.
     tables: Tables,
+    waste: Waste,
 }
 
 impl Family {
@@ -199,6 +202,7 @@ impl Family {
             cut_chunks: FxHashMap::default(),
             stub_chunks: FxHashMap::default(),
             tables: Tables::default(),
+            waste: Waste::default(),
         };
         family.write_template(&emulated);
         Ok(family)
@@ -358,6 +362,16 @@ impl Family {
 
     /// Returns whether something that every address space has too little of is used up.
     pub fn is_full(&self) -> bool {
+        self.waste.is_too_much() || self.lacks_room()
+    }
+
+    /// Goes on with as much waste as there is.
+    pub fn put_up_with_waste(&mut self) {
+        self.waste.put_up();
+    }
+
+    /// Returns whether there is no room for code any more.
+    pub fn lacks_room(&self) -> bool {
         self.out_of_numbers() || self.arenas.iter().any(|arena| arena.left() < LEAST_CHUNK)
     }
 
@@ -374,7 +388,7 @@ impl Family {
         let Some(arena) = self.arena_of(id) else {
             return Region::default();
         };
-        if self.out_of_numbers() {
+        if self.out_of_numbers() || self.waste.is_too_much() {
             return Region::default();
         }
         if !self.find_chunk(id, arena) {
@@ -403,14 +417,25 @@ impl Family {
         let region = self.translator.translate(&mut to, &mut source, pc, entry, limits);
         if changes {
             self.arenas[arena].reserve_stubs(region.fragments);
+            self.waste.note(region.fragments);
             note_pages(&module.unit, &mut module.made_of, &self.code_cache, region.fragments);
         }
         note_origins(&mut self.origins, &self.code_cache, id, &mut source);
+        if changes && self.waste.is_to_be_weighed() {
+            self.weigh_waste();
+        }
+        let module = &mut self.modules[id.0 as usize];
         for &entry in &region.entries {
             module.entries.push(entry);
             self.stubs.insert(self.code_cache.entry(entry).stub.0, entry);
         }
         region
+    }
+
+    /// Compares the fragments made of code that may change with those that are left of them.
+    fn weigh_waste(&mut self) {
+        let changing = self.modules.iter().filter(|it| it.unit.checks != Checks::None);
+        self.waste.weigh(changing.map(|module| module.unit.kept_fragments()).sum());
     }
 
     /// The application's state at `pc` in routines or fragments.

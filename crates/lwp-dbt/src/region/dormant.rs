@@ -96,8 +96,11 @@ impl Translator {
         let mut now = vec![0; PAGE as usize];
         let read = work.source.read_code(page, &mut now);
         for (pc, id) in dormant {
-            if !work.unit.has_fragment(pc) && is_as_it_was(work, (page, &now[..read]), pc, id) {
-                work.wake(pc, id);
+            match is_as_it_was(work, (page, &now[..read]), pc, id) {
+                true if !work.unit.has_fragment(pc) => work.wake(pc, id),
+                true => {}
+                // What has changed once does not come back.
+                false => work.unit.forget_dormant(pc, id),
             }
         }
     }

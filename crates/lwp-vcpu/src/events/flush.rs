@@ -46,6 +46,10 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         machine.tasks.threads.get(other).is_some_and(|it| matches!(it.mode, Mode::Calling { .. }))
     };
     if shared || others.iter().any(calling) {
+        if put_up_with_waste(machine, index) {
+            machine.enter(tid, app)?;
+            return Tracee(tid).cont(0);
+        }
         return step(machine, tid, app);
     }
     if !machine.caches.flushes.contains(&index) {
@@ -55,6 +59,16 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         }
     }
     set_parked(machine, tid, *app, false)
+}
+
+/// Goes on without a flush where that is only to get rid of waste. Returns whether it is.
+fn put_up_with_waste(machine: &mut Machine, index: usize) -> bool {
+    let Some((space, family)) = machine.caches.side(index) else { return false };
+    if family.lacks_room() || space.needs_other_family() {
+        return false;
+    }
+    family.put_up_with_waste();
+    true
 }
 
 /// Takes a stopped thread out of translated code and keeps it.
@@ -126,6 +140,7 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
                 lwp_terminal::say!(
                     "lwp: thread {worker}: its translations are not flushed: {reason}"
                 );
+                put_up_with_waste(machine, index);
             }
         }
     }

@@ -1,0 +1,71 @@
+//! Translations of code that is gone: a JIT compiler frees and replaces code all day, and what was
+//! translated of it takes memory until everything is flushed.
+
+/// The number of fragments from which on it is worth looking.
+const LEAST: usize = 200_000;
+/// Waste is too much where so many times as many fragments were made as are left.
+const TIMES: usize = 4;
+
+/// The fragments made of code that may change.
+#[derive(Debug)]
+pub struct Waste {
+    made: usize,
+    /// The number from which on they are weighed.
+    weighed_at: usize,
+    too_much: bool,
+}
+
+impl Default for Waste {
+    fn default() -> Self {
+        Self { made: 0, weighed_at: LEAST, too_much: false }
+    }
+}
+
+impl Waste {
+    /// Notes that fragments have been made.
+    pub fn note(&mut self, fragments: usize) {
+        self.made += fragments;
+    }
+
+    /// Returns whether there are enough to find out how many are left of them.
+    pub fn is_to_be_weighed(&self) -> bool {
+        self.made >= self.weighed_at
+    }
+
+    /// Decides whether there is too much waste; `left` fragments can still be executed.
+    pub fn weigh(&mut self, left: usize) {
+        self.too_much = self.made > TIMES * left;
+        self.weighed_at = (TIMES * left).max(self.made) + LEAST;
+    }
+
+    /// Returns whether everything is to be flushed for it.
+    pub fn is_too_much(&self) -> bool {
+        self.too_much
+    }
+
+    /// Goes on with as much as there is.
+    pub fn put_up(&mut self) {
+        self.too_much = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn much_that_was_made_and_little_that_is_left_is_too_much() {
+        let mut waste = Waste::default();
+        waste.note(LEAST - 1);
+        assert!(!waste.is_to_be_weighed());
+        waste.note(1);
+        assert!(waste.is_to_be_weighed());
+        waste.weigh(LEAST / 2);
+        assert!(!waste.is_too_much() && !waste.is_to_be_weighed());
+        waste.note(2 * LEAST);
+        waste.weigh(LEAST / 2);
+        assert!(waste.is_too_much());
+        waste.put_up();
+        assert!(!waste.is_too_much() && !waste.is_to_be_weighed());
+    }
+}
