@@ -231,7 +231,7 @@ fn requests_that_fail_leave_nothing_in_part_and_nothing_twice() {
     apart.fleet(&["add", &b]);
     // One way for each request of what adds and for some of what rewrites; all of them in every way when asked.
     let every = std::env::var_os("LWP_FLEET_FAULTS").is_some();
-    let (step, ways) = if every { (1, FAULTS.len()) } else { (5, 1) };
+    let (step, ways) = if every { (1, FAULTS.len()) } else { (11, 1) };
     let adding = ["add", c.as_str()];
     let adding = Work { words: &adding, is_more: true, store: &together, step: 1, ways };
     let rewriting = Work { words: &["compact"], is_more: false, store: &apart, step, ways };
