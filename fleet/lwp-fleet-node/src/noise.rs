@@ -14,6 +14,8 @@ const QUIET: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 32;
 /// The most letters of a warning: some have a plan in them.
 const LETTERS: usize = 400;
+/// Ballista misses the measurements that the scheduler keeps from it.
+const MISSED: &str = "The metrics for stage ";
 
 struct Noise(Mutex<VecDeque<(Instant, String)>>);
 
@@ -51,7 +53,7 @@ impl Log for Noise {
             return;
         }
         let text: String = record.args().to_string().chars().take(LETTERS).collect();
-        if self.is_new(&text) {
+        if !text.starts_with(MISSED) && self.is_new(&text) {
             lwp_terminal::say!("lwp-fleet-node: {}", printable(&text));
         }
     }

@@ -8,16 +8,21 @@ mod bucket;
 #[path = "shared/facts.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod facts;
+#[path = "shared/store.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod store;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bucket::Buckets;
 use facts::{FUNCTIONS, facts};
+use store::Store;
 
 /// A way to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,82 +150,95 @@ fn ended(mut command: std::process::Command) -> Output {
 const COUNTS: &str = "select (select count(*) from recordings) as r, (select count(*) from functions) as f, \
                       (select count(*) from calls) as c";
 
-/// Does something to a store of two recordings, with one fault; `is_more`: whether it adds one. Returns whether the fault came.
-fn tried(
-    buckets: &Buckets,
-    (proxy, store): (&Proxy, &str),
-    (at, fault): (usize, Fault),
-    (words, is_more): (&[&str], bool),
-) -> bool {
-    proxy.fail(at, fault);
-    let output = ended(buckets.through(proxy.port, store, words));
-    let came = proxy.seen.load(Ordering::SeqCst) > at;
-    proxy.fail(usize::MAX, fault);
-    let error = String::from_utf8_lossy(&output.stderr);
-    let what = format!("{} with request {at} {fault:?}: {error}", words[0]);
-    let [recordings, functions, calls] = buckets.numbers(store, COUNTS)[..] else {
-        panic!("three")
-    };
-    assert_eq!([functions, calls], [recordings * FUNCTIONS; 2], "{what}");
-    let allowed = match (is_more, output.status.success()) {
-        (false, _) => 2..=2,
-        (true, true) => 3..=3,
-        // A failure says what it is, and may have done it or not.
-        (true, false) => 2..=3,
-    };
-    assert!(allowed.contains(&recordings), "{recordings} recordings: {what}");
-    assert!(!error.contains("panicked") && !error.contains("secret-of-a-test"), "{what}");
-    if !output.status.success() {
-        assert!(error.starts_with("lwp-fleet: "), "{what}");
+/// A command that is disturbed.
+struct Work<'a> {
+    words: &'a [&'a str],
+    /// Whether it adds a recording.
+    is_more: bool,
+    /// A store of two recordings in which it has something to do.
+    store: &'a Store,
+    /// Every so-manieth of its requests is disturbed,
+    step: usize,
+    /// in so many ways.
+    ways: usize,
+}
+
+impl Work<'_> {
+    /// Does it in a copy of the store, with one fault. Returns whether the fault came.
+    fn tried(&self, buckets: &Buckets, proxy: &Proxy, (at, fault): (usize, Fault)) -> bool {
+        let words = self.words;
+        let store = format!("{}-{at}-{fault:?}", words[0]);
+        buckets.copy(&self.store.path, &store);
+        proxy.fail(at, fault);
+        let output = ended(buckets.through(proxy.port, &store, words));
+        let came = proxy.seen.load(Ordering::SeqCst) > at;
+        let error = String::from_utf8_lossy(&output.stderr);
+        let what = format!("{} with request {at} {fault:?}: {error}", words[0]);
+        let [recordings, functions, calls] = buckets.numbers(&store, COUNTS)[..] else {
+            panic!("three")
+        };
+        assert_eq!([functions, calls], [recordings * FUNCTIONS; 2], "{what}");
+        let allowed = match (self.is_more, output.status.success()) {
+            (false, _) => 2..=2,
+            (true, true) => 3..=3,
+            // A failure says what it is, and may have done it or not.
+            (true, false) => 2..=3,
+        };
+        assert!(allowed.contains(&recordings), "{recordings} recordings: {what}");
+        assert!(!error.contains("panicked") && !error.contains("secret-of-a-test"), "{what}");
+        if !output.status.success() {
+            assert!(error.starts_with("lwp-fleet: "), "{what}");
+        }
+        // Done once more, it is done; done twice, it is there once.
+        buckets.fleet(&store, words);
+        let checked = buckets.fleet(&store, &["check", "--deep"]);
+        let wanted = if self.is_more { ", 3 recordings" } else { ", 2 recordings" };
+        assert!(checked.contains(wanted), "{checked}{what}");
+        came
     }
-    // Done once more, it is done; done twice, it is there once.
-    buckets.fleet(store, words);
-    let checked = buckets.fleet(store, &["check", "--deep"]);
-    let wanted = if is_more { ", 3 recordings" } else { ", 2 recordings" };
-    assert!(checked.contains(wanted), "{checked}{what}");
-    came
+
+    /// Disturbs one request after the other until there are no more; returns the faults that came.
+    fn disturbed(&self, buckets: &Buckets) -> Vec<Fault> {
+        let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let came = Mutex::new(Vec::new());
+        let worker = || {
+            let proxy = Proxy::to(buckets.port);
+            while !over.load(Ordering::SeqCst) {
+                let turn = next.fetch_add(1, Ordering::SeqCst);
+                let at = turn * self.step;
+                for fault in FAULTS.iter().cycle().skip(turn % FAULTS.len()).take(self.ways) {
+                    match self.tried(buckets, &proxy, (at, *fault)) {
+                        true => came.lock().expect("a list").push(*fault),
+                        false => over.store(true, Ordering::SeqCst),
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(worker))));
+        came.into_inner().expect("a list")
+    }
 }
 
 #[test]
 fn requests_that_fail_leave_nothing_in_part_and_nothing_twice() {
     let Some(buckets) = Buckets::start() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let file = |n: u64| {
-        let path = dir.path().join(format!("{n}.facts"));
-        std::fs::write(&path, facts(n, 1)).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let (a, b, c) = (file(1), file(2), file(3));
-    let proxy = Proxy::to(buckets.port);
-    // Each request of what adds, and some of what rewrites, in one way each; all of them in every way when asked.
+    let begun = Instant::now();
+    let (together, apart) = (Store::new(), Store::new());
+    let [a, b, c] = [1, 2, 3].map(|n| together.file(&format!("{n}.facts"), &facts(n, 1)));
+    together.fleet(&["add", &a, &b]);
+    // Files that are worth rewriting.
+    apart.fleet(&["add", &a]);
+    apart.fleet(&["add", &b]);
+    // One way for each request of what adds and for some of what rewrites; all of them in every way when asked.
     let every = std::env::var_os("LWP_FLEET_FAULTS").is_some();
-    let (mut tries, mut stores) = (0, 0);
-    let adding = (vec!["add", c.as_str()], true, 1);
-    let rewriting = (vec!["compact"], false, if every { 1 } else { 5 });
-    for (words, is_more, step) in [adding, rewriting] {
-        for at in (0..).step_by(step) {
-            let mut came = false;
-            let faults = FAULTS.iter().cycle().skip(at / step % FAULTS.len());
-            for fault in faults.take(if every { FAULTS.len() } else { 1 }) {
-                stores += 1;
-                let store = format!("store-{stores}");
-                buckets.fleet(&store, &["init"]);
-                if is_more {
-                    buckets.fleet(&store, &["add", &a, &b]);
-                } else {
-                    // Files that are worth rewriting.
-                    buckets.fleet(&store, &["add", &a]);
-                    buckets.fleet(&store, &["add", &b]);
-                }
-                came |= tried(&buckets, (&proxy, &store), (at, *fault), (&words, is_more));
-                tries += 1;
-                eprintln!("{} with request {at} {fault:?}: whole", words[0]);
-            }
-            if !came {
-                break;
-            }
-        }
+    let (step, ways) = if every { (1, FAULTS.len()) } else { (11, 1) };
+    let adding = ["add", c.as_str()];
+    let adding = Work { words: &adding, is_more: true, store: &together, step: 1, ways };
+    let rewriting = Work { words: &["compact"], is_more: false, store: &apart, step, ways };
+    for work in [adding, rewriting] {
+        let came = work.disturbed(&buckets);
+        let kinds: BTreeSet<String> = came.iter().map(|fault| format!("{fault:?}")).collect();
+        eprintln!("{}: {} faults, {:?} s", work.words[0], came.len(), begun.elapsed().as_secs());
+        assert!(kinds.len() == FAULTS.len(), "{}: only {came:?}", work.words[0]);
     }
-    eprintln!("{tries} faults");
-    assert!(tries > 12, "{tries}");
 }

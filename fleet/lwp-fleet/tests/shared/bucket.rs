@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ impl Buckets {
         };
         let mut buckets = Self { child, port };
         let begun = Instant::now();
-        while buckets.ask("PUT", "/bucket").is_none_or(|status| status != 200) {
+        while buckets.put("/bucket", &[]).is_none_or(|status| status != 200) {
             if let Ok(Some(status)) = buckets.child.try_wait() {
                 eprintln!("skipped: moto_server does not run: {status}");
                 return None;
@@ -40,13 +41,30 @@ impl Buckets {
         Some(buckets)
     }
 
-    fn ask(&self, method: &str, path: &str) -> Option<u16> {
+    /// Puts bytes there; returns the answer's status.
+    fn put(&self, path: &str, bytes: &[u8]) -> Option<u16> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        let head = "Host: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close";
-        write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n\r\n").ok()?;
+        let head = format!("Host: 127.0.0.1\r\nContent-Length: {}\r\n", bytes.len());
+        write!(stream, "PUT {path} HTTP/1.1\r\n{head}Connection: close\r\n\r\n").ok()?;
+        stream.write_all(bytes).ok()?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok()?;
         String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
+    }
+
+    /// Copies a directory into the bucket.
+    pub fn copy(&self, directory: &Path, to: &str) {
+        for entry in std::fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_str().expect("text");
+            let to = format!("{to}/{name}");
+            if path.is_dir() {
+                self.copy(&path, &to);
+            } else {
+                let bytes = std::fs::read(&path).expect("a file");
+                assert_eq!(self.put(&format!("/bucket/{to}"), &bytes), Some(200), "{to}");
+            }
+        }
     }
 
     /// A command on a store in the bucket, which a port of this machine leads to.
