@@ -3,7 +3,7 @@
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_testkit::files::{copy_program, write_program};
-use lwp_tests::{Comparison, End, Job, Outcome, TempDir, find_tool, lwp_binary};
+use lwp_tests::{Comparison, End, Job, Outcome, TempDir, compile, find_tool, lwp_binary};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -358,11 +358,11 @@ fn programs_of_32_bits() {
     }
 }
 
-/// Counts and output with arenas of this many bytes. The current folder `work`, which must be
+/// Counts and output with a setting for trials, its name and value. The current folder `work`, which must be
 /// empty, and the length of the environment are the same each time, because counts depend on them.
-fn counts_with_arenas(
+fn counts_with(
     work: &Path,
-    bytes: u64,
+    (name, value): (&str, u64),
     program: &[&str],
     flushed: bool,
 ) -> (Vec<u64>, String) {
@@ -380,23 +380,20 @@ fn counts_with_arenas(
     let mut job = Job::new(argv, LIMIT);
     job.bare_env = true;
     job.env = vec![
-        ("LWP_ARENA_BYTES".to_owned(), format!("{bytes:012}").into()),
+        (name.to_owned(), format!("{value:012}").into()),
         ("PYTHONHASHSEED".to_owned(), "0".into()),
     ];
     let counted = job.run(work, capture.path());
     assert_eq!(counted.end, End::Code(0), "{}", text(&counted.stderr));
     let rows = fs::read_to_string(&file).expect("counts");
-    let value = |row: &str| row.split(',').next().and_then(|value| value.parse().ok());
-    let counts: Vec<u64> = rows.lines().filter_map(value).collect();
+    let count = |row: &str| row.split(',').next().and_then(|value| value.parse().ok());
+    let counts: Vec<u64> = rows.lines().filter_map(count).collect();
     assert_eq!(counts.len(), 7, "{rows}");
     if flushed {
         job.env.push(("LWP_TRACE".to_owned(), "1".into()));
         let traced = job.run(work, capture.path());
         let flushes = text(&traced.stderr).matches("translations flushed").count();
-        assert!(
-            flushes >= 2,
-            "only {flushes} flushes: the arena is not small enough for this test"
-        );
+        assert!(flushes >= 2, "only {flushes} flushes with {name}={value}");
     }
     (counts, text(&counted.stdout))
 }
@@ -418,12 +415,26 @@ fn full_arenas_are_flushed() {
                   print(sum(i * i % 7 for i in range(20000)), json.dumps([1, {'a': None}]), decimal.Decimal(2).sqrt())";
     let program = [python.as_str(), "-c", script];
     let dir = TempDir::new();
-    let (want, output) = counts_with_arenas(dir.path(), 1 << 30, &program, false);
+    let (want, output) = counts_with(dir.path(), ("LWP_ARENA_BYTES", 1 << 30), &program, false);
     for megabytes in [4, 12] {
-        let (got, out) = counts_with_arenas(dir.path(), megabytes << 20, &program, true);
+        let (got, out) =
+            counts_with(dir.path(), ("LWP_ARENA_BYTES", megabytes << 20), &program, true);
         assert_eq!(out, output);
         assert_eq!(got, want, "with {megabytes} MiB");
     }
+}
+
+/// A program that replaces its code again and again has the translations of what is gone flushed,
+/// and its counts are the same.
+#[test]
+fn waste_is_flushed() {
+    let executable = compile("code/rewritten_in_place").remove(0);
+    let program = [executable.path.to_str().expect("a path of this project's")];
+    let dir = TempDir::new();
+    let (want, output) = counts_with(dir.path(), ("LWP_WASTE", 1 << 30), &program, false);
+    let (got, out) = counts_with(dir.path(), ("LWP_WASTE", 500), &program, true);
+    assert_eq!(out, output);
+    assert_eq!(got, want);
 }
 
 /// Threads, generated code, signals and children while translations are flushed.

@@ -432,11 +432,12 @@ impl MachineArgs {
 /// Reads the settings for trials and tests from the environment.
 fn trials() -> Trials {
     let is = |name, wanted: &str| std::env::var_os(name).is_some_and(|value| value == wanted);
-    let arena_bytes = std::env::var("LWP_ARENA_BYTES").ok();
+    let number = |name| std::env::var(name).ok();
     Trials {
         guards: !is("LWP_GUARD", "0"),
         foresees: is("LWP_FORESEE", "1"),
-        arena_bytes: arena_bytes.and_then(|bytes| bytes.parse().ok()),
+        arena_bytes: number("LWP_ARENA_BYTES").and_then(|bytes| bytes.parse().ok()),
+        waste: number("LWP_WASTE").and_then(|fragments| fragments.parse().ok()),
         trace: std::env::var_os("LWP_TRACE").is_some(),
     }
 }

@@ -268,13 +268,16 @@ pub struct Trials {
     pub foresees: bool,
     /// Most bytes of an arena, where that is less than usual.
     pub arena_bytes: Option<u64>,
+    /// Number of fragments of changing code from which on waste is flushed, where that is less than
+    /// usual.
+    pub waste: Option<usize>,
     /// The tracer prints the stops that it handles.
     pub trace: bool,
 }
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { guards: true, foresees: false, arena_bytes: None, trace: false }
+        Self { guards: true, foresees: false, arena_bytes: None, waste: None, trace: false }
     }
 }
 

@@ -595,6 +595,9 @@ impl Machine {
             family.add_arena(address, bytes, offset);
         }
         family.kind = kind.clone();
+        if let Some(fragments) = self.config.trials.waste {
+            family.weigh_waste_after(fragments);
+        }
         let watched = self.watches().then(|| crate::lwp::watched_config(&self.config));
         if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));

@@ -202,7 +202,7 @@ impl Family {
             cut_chunks: FxHashMap::default(),
             stub_chunks: FxHashMap::default(),
             tables: Tables::default(),
-            waste: Waste::default(),
+            waste: Waste::new(waste::LEAST),
         };
         family.write_template(&emulated);
         Ok(family)
@@ -363,6 +363,11 @@ impl Family {
     /// Returns whether something that every address space has too little of is used up.
     pub fn is_full(&self) -> bool {
         self.waste.is_too_much() || self.lacks_room()
+    }
+
+    /// Has waste looked at after `fragments` fragments of changing code.
+    pub fn weigh_waste_after(&mut self, fragments: usize) {
+        self.waste = Waste::new(fragments);
     }
 
     /// Goes on with as much waste as there is.

@@ -2,7 +2,7 @@
 //! translated of it takes memory until everything is flushed.
 
 /// The number of fragments from which on it is worth looking.
-const LEAST: usize = 200_000;
+pub const LEAST: usize = 100_000;
 /// Waste is too much where so many times as many fragments were made as are left.
 const TIMES: usize = 4;
 
@@ -10,18 +10,19 @@ const TIMES: usize = 4;
 #[derive(Debug)]
 pub struct Waste {
     made: usize,
+    /// The number of fragments between one look and the next.
+    step: usize,
     /// The number from which on they are weighed.
     weighed_at: usize,
     too_much: bool,
 }
 
-impl Default for Waste {
-    fn default() -> Self {
-        Self { made: 0, weighed_at: LEAST, too_much: false }
-    }
-}
-
 impl Waste {
+    /// No waste yet; it is looked at after `step` fragments, and again after as many.
+    pub fn new(step: usize) -> Self {
+        Self { made: 0, step, weighed_at: step, too_much: false }
+    }
+
     /// Notes that fragments have been made.
     pub fn note(&mut self, fragments: usize) {
         self.made += fragments;
@@ -35,7 +36,7 @@ impl Waste {
     /// Decides whether there is too much waste; `left` fragments can still be executed.
     pub fn weigh(&mut self, left: usize) {
         self.too_much = self.made > TIMES * left;
-        self.weighed_at = (TIMES * left).max(self.made) + LEAST;
+        self.weighed_at = (TIMES * left).max(self.made) + self.step;
     }
 
     /// Returns whether everything is to be flushed for it.
@@ -55,7 +56,7 @@ mod tests {
 
     #[test]
     fn much_that_was_made_and_little_that_is_left_is_too_much() {
-        let mut waste = Waste::default();
+        let mut waste = Waste::new(LEAST);
         waste.note(LEAST - 1);
         assert!(!waste.is_to_be_weighed());
         waste.note(1);
