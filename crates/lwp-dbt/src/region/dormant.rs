@@ -8,8 +8,9 @@
 
 use super::{CodeSink, Destination, Translator, Work};
 use crate::addr::{AppPc, CachePc};
+use crate::block::CodeSource;
 use crate::emit::{Emitter, Output};
-use crate::fragment::{Fragment, FragmentId, MergedEdge};
+use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge};
 use crate::plan::Checks;
 
 const PAGE: u64 = 4096;
@@ -90,18 +91,21 @@ impl Translator {
         let page = AppPc(pc.0 & !(PAGE - 1));
         let range = page..page.offset(PAGE);
         let dormant: Vec<_> = work.unit.dormant.range(range).map(|(&pc, &id)| (pc, id)).collect();
-        if dormant.is_empty() || !gives_notice(work, page, PAGE as usize) {
+        if dormant.is_empty() {
             return;
         }
-        let mut now = vec![0; PAGE as usize];
-        let read = work.source.read_code(page, &mut now);
-        for (pc, id) in dormant {
-            match is_as_it_was(work, (page, &now[..read]), pc, id) {
-                true if !work.unit.has_fragment(pc) => work.wake(pc, id),
-                true => {}
-                // What has changed once does not come back.
-                false => work.unit.forget_dormant(pc, id),
+        let Some(mut now) = Page::read(work.unit.checks, work.source, page) else { return };
+        let (same, changed): (Vec<_>, Vec<_>) = dormant.into_iter().partition(|(pc, id)| {
+            work.unit.changeable.get(id).is_some_and(|known| now.is_as_it_was(*pc, known))
+        });
+        for (pc, id) in same {
+            if !work.unit.has_fragment(pc) {
+                work.wake(pc, id);
             }
+        }
+        // What has changed once does not come back.
+        for (pc, id) in changed {
+            work.unit.forget_dormant(pc, id);
         }
     }
 }
@@ -127,30 +131,54 @@ impl Work<'_> {
     }
 }
 
-/// Returns whether the code at `pc` changes only with notice from now on.
-fn gives_notice(work: &mut Work<'_>, pc: AppPc, len: usize) -> bool {
-    work.unit.checks == Checks::Notified || work.source.gives_notice(pc, len)
+/// A page of code as it is now, and whether that changes only with notice.
+struct Page<'a> {
+    checks: Checks,
+    source: &'a mut dyn CodeSource,
+    start: AppPc,
+    bytes: Vec<u8>,
 }
 
-/// Returns whether the code that a dormant fragment was made from is as it was; `now` is what its
-/// page holds, from its beginning.
-fn is_as_it_was(work: &mut Work<'_>, now: (AppPc, &[u8]), pc: AppPc, id: FragmentId) -> bool {
-    let Some(known) = work.unit.changeable.get(&id) else { return false };
-    let own = (pc, known.bytes.clone());
-    let trusted = known.trusted.clone().map(|behind| (behind.pc, behind.bytes));
-    [Some(own), trusted].into_iter().flatten().all(|(pc, bytes)| has_bytes(work, now, pc, &bytes))
-}
-
-/// Returns whether `bytes` are at `pc`, with notice before they change.
-fn has_bytes(work: &mut Work<'_>, page: (AppPc, &[u8]), pc: AppPc, bytes: &[u8]) -> bool {
-    let from = pc.0.wrapping_sub(page.0.0) as usize;
-    let within = from.checked_add(bytes.len()).and_then(|end| page.1.get(from..end));
-    if let Some(now) = within {
-        return now == bytes;
+impl<'a> Page<'a> {
+    /// Reads the page at `start`; `None` if it may change without notice.
+    fn read(checks: Checks, source: &'a mut dyn CodeSource, start: AppPc) -> Option<Self> {
+        if !gives_notice(checks, source, start, PAGE as usize) {
+            return None;
+        }
+        let mut bytes = vec![0; PAGE as usize];
+        let read = source.read_code(start, &mut bytes);
+        bytes.truncate(read);
+        Some(Self { checks, source, start, bytes })
     }
+
+    /// Returns whether the code that a fragment was made from is as it was.
+    fn is_as_it_was(&mut self, pc: AppPc, known: &Changeable) -> bool {
+        let trusted = known.trusted.as_ref();
+        self.holds(pc, &known.bytes) && trusted.is_none_or(|it| self.holds(it.pc, &it.bytes))
+    }
+
+    /// Returns whether `bytes` are at `pc`, here or elsewhere, with notice before they change.
+    fn holds(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
+        let from = pc.0.wrapping_sub(self.start.0) as usize;
+        let within = from.checked_add(bytes.len()).and_then(|end| self.bytes.get(from..end));
+        match within {
+            Some(now) => now == bytes,
+            None => holds(self.checks, self.source, pc, bytes),
+        }
+    }
+}
+
+/// Returns whether the code at `pc` changes only with notice from now on.
+fn gives_notice(checks: Checks, source: &mut dyn CodeSource, pc: AppPc, len: usize) -> bool {
+    checks == Checks::Notified || source.gives_notice(pc, len)
+}
+
+/// Returns whether `bytes`, which may have been read before, are at `pc`, with notice before they
+/// change.
+pub(super) fn holds(checks: Checks, source: &mut dyn CodeSource, pc: AppPc, bytes: &[u8]) -> bool {
     let mut now = vec![0; bytes.len()];
-    gives_notice(work, pc, now.len())
-        && work.source.read_code(pc, &mut now) == now.len()
+    gives_notice(checks, source, pc, now.len())
+        && source.read_code(pc, &mut now) == now.len()
         && now == bytes
 }
 

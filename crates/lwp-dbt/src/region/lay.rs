@@ -1,5 +1,6 @@
 //! Laying out a block, and what its last instruction becomes.
 
+use super::dormant::holds;
 use super::{
     Arrival, Candidate, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, deltas, direct_target,
 };
@@ -66,7 +67,9 @@ impl Translator {
         let flags_dead = self.flags_dead(work, block.pc, 2);
         let mut deltas = deltas(block);
         let private = work.unit.checks != Checks::None;
-        let compares = work.unit.checks == Checks::SelfCheck && !is_guarded(work, block);
+        let checks = work.unit.checks;
+        let compares =
+            checks == Checks::SelfCheck && !holds(checks, work.source, block.pc, &block.bytes);
         let exact = self.plan.counts();
         let profiles = self.profiles();
 
@@ -116,8 +119,11 @@ impl Translator {
             work.emitter.countdown(block, id, countdown, flags_dead, before, notes);
         }
         let mut countdown = (countdown.high, countdown.low);
-        let own_dead = flags_dead || profiles || block.first_dead_point(0).is_some();
-        let trusted = match exact && private && !compares && !own_dead {
+        // A charge in the middle of a block is undone by instructions executed so far.
+        let first = flags_dead || profiles;
+        let dead_at = if first { None } else { block.first_dead_point(0) };
+        let wants_trust = exact && private && !compares && !first && dead_at.is_none();
+        let trusted = match wants_trust {
             true => self.trusted_behind(work, block),
             false => None,
         };
@@ -130,9 +136,12 @@ impl Translator {
                     .push(deltas.plus(NOT_TAKEN), Role::RunsBehind { into: id, from }),
                 None => work.cache.counters.push(deltas, Role::Runs(id)),
             };
-            match trusted {
-                Some(_) => Charge::at(counter, block.insns.len(), before),
-                None => charge_within(block, counter, before, (flags_dead, profiles)),
+            match dead_at.or(trusted.as_ref().map(|_| block.insns.len())) {
+                Some(at) => Charge::at(counter, at, before),
+                None => {
+                    let in_terminator = !first && borrows(&block.terminator);
+                    Charge { counter, at: 0, flags_dead, before, in_terminator }
+                }
             }
         });
         let laid = match reached && work.emitter.body(block, charge) {
@@ -328,34 +337,12 @@ impl Work<'_> {
     }
 }
 
-/// Returns the charge of a block within itself; `before` holds until then. `first` says whether the
-/// flags are dead at its beginning, and whether it must be charged there all the same.
-fn charge_within(block: &Block, counter: u32, before: u8, first: (bool, bool)) -> Charge {
-    let (flags_dead, first) = (first.0, first.0 || first.1);
-    // A charge in the middle of a block is undone by instructions executed so far.
-    if let Some(at) = block.first_dead_point(0).filter(|_| !first) {
-        return Charge::at(counter, at, before);
-    }
-    let in_terminator = !first && borrows(&block.terminator);
-    Charge { counter, at: 0, flags_dead, before, in_terminator }
-}
-
 /// Returns whether a terminator borrows a register for its target.
 fn borrows(terminator: &Terminator) -> bool {
     matches!(
         terminator,
         Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall
     )
-}
-
-/// Returns whether the code of a block that can be written to at any time changes only with
-/// notice.
-pub(super) fn is_guarded(work: &mut Work<'_>, block: &Block) -> bool {
-    // It was read before.
-    let mut now = vec![0; block.bytes.len()];
-    work.source.gives_notice(block.pc, now.len())
-        && work.source.read_code(block.pc, &mut now) == now.len()
-        && now == block.bytes
 }
 
 /// Starts the part of a fragment that branches enter; `state` holds until it has been charged.

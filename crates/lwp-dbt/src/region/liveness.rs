@@ -1,6 +1,6 @@
 //! Whether anybody reads the flags that translated code would change.
 
-use super::lay::is_guarded;
+use super::dormant::holds;
 use super::{Translator, Work};
 use crate::addr::AppPc;
 use crate::block::{Block, Terminator};
@@ -48,8 +48,7 @@ impl Translator {
         let block = self.decode(work, pc)?;
         let overwrites =
             block.flags.read & ARITHMETIC == 0 && block.flags.written & ARITHMETIC == ARITHMETIC;
-        let trusted =
-            overwrites && (work.unit.checks == Checks::Notified || is_guarded(work, &block));
+        let trusted = overwrites && holds(work.unit.checks, work.source, pc, &block.bytes);
         trusted.then(|| Neighbour { pc, bytes: block.bytes.clone().into_boxed_slice() })
     }
 
