@@ -72,15 +72,20 @@ fn stepped((program, exit): &Command) -> (Counts, Outcome) {
 }
 
 /// Counts on the virtual CPU, with translations of earlier runs or without.
-fn counted((program, exit): &Command, kept: bool) -> (Counts, Outcome) {
+fn counted(command: &Command, kept: bool) -> (Counts, Outcome) {
+    counted_in(command, kept.then(translations).as_deref().map(Path::new))
+}
+
+/// Counts on the virtual CPU, with the translations in a directory or without any.
+fn counted_in((program, exit): &Command, kept: Option<&Path>) -> (Counts, Outcome) {
     let dir = TempDir::new();
     let file = dir.path().join("counts");
     let mut argv: Vec<OsString> = vec![lwp_binary().into(), "stat".into(), "-j".into()];
     argv.extend(["-o".into(), file.clone().into_os_string()]);
     argv.extend(["-e".into(), EVENTS.join(",").into()]);
     match kept {
-        true => argv.extend(["--cache-dir".into(), translations().into()]),
-        false => argv.push("--no-cache".into()),
+        Some(dir) => argv.extend(["--cache-dir".into(), dir.into()]),
+        None => argv.push("--no-cache".into()),
     }
     argv.push("--".into());
     argv.extend(program.iter().cloned());
@@ -183,6 +188,35 @@ fn asynchronous_signals_add_only_their_handlers() {
         }
     }
     assert!(most >= 10, "only {most} signals came");
+}
+
+/// The same in superblocks, which hold what an earlier run has executed often: the flags that a
+/// guard overwrites are had again wherever they are read, also by a handler's return.
+#[test]
+fn superblocks_are_left_exactly() {
+    let executable = &compile("counts/superblocks")[0];
+    let quiet = (vec![executable.path.clone().into_os_string()], 0);
+    // Single-stepping takes minutes for this one.
+    let (base, native) = counted(&quiet, false);
+    let sum = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        text.lines().find_map(|line| line.strip_prefix("flags ").map(str::to_owned))
+    };
+    let cache = TempDir::new();
+    let mut most = 0;
+    for round in 0..8 {
+        let (got, outcome) = counted_in(&command(executable), Some(cache.path()));
+        let text = String::from_utf8(outcome.stdout.clone()).expect("the program prints text");
+        let digits = text.lines().find_map(|line| line.strip_prefix("# signals ")).expect("a note");
+        let signals = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+        most = most.max(signals);
+        assert_eq!(sum(&outcome.stdout), sum(&native.stdout), "round {round}");
+        for (event, each) in [("instructions", 4), ("branches", 1), ("returns", 1), ("calls", 0)] {
+            let want = base[event] + each * signals;
+            assert_eq!(got[event], want, "{event} in round {round} with {signals} signals");
+        }
+    }
+    assert!(most >= 100, "only {most} signals came");
 }
 
 /// Twenty runs of twenty, in the run's own translation and from the cache: small programs, threads

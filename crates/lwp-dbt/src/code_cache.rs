@@ -8,7 +8,7 @@ use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Decoding};
 use crate::counters::Counters;
 use crate::emit::{Emitter, Output};
-use crate::fragment::{Entry, EntryId, Fragment, FragmentId};
+use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Within};
 use crate::image::Placed;
 use crate::packed::Fragments;
 use crate::pieces::{Piece, Pieces};
@@ -25,6 +25,8 @@ pub struct CodeCache {
     pub(crate) pieces: Pieces,
     /// Images in place, ascending by their first fragment.
     pub(crate) placed: Vec<Arc<Placed>>,
+    /// Fragments of this run within superblocks.
+    pub(crate) within: FxHashMap<FragmentId, Within>,
     /// Heads made for fragments of images.
     pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
     /// True if profiling is on in the threads that run this code.
@@ -101,6 +103,14 @@ impl CodeCache {
         match self.placed_of(id) {
             Some(placed) => placed.fragment(id, self.late_heads.get(&id).copied()),
             None => self.fragments.get(id),
+        }
+    }
+
+    /// Returns what a fragment is within a superblock, if it is in one.
+    pub fn within(&self, id: FragmentId) -> Option<Within> {
+        match self.placed_of(id) {
+            Some(placed) => placed.within(id),
+            None => self.within.get(&id).copied(),
         }
     }
 

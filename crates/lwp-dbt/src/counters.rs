@@ -6,13 +6,16 @@ use std::sync::Arc;
 use crate::image::Placed;
 use crate::packed::PackedDeltas;
 use crate::plan::{EventDeltas, Role};
+use crate::rebuild::Knowledge;
 
-/// The deltas of all counters, and, if anybody wants to know, what they count.
+/// The deltas of all counters, and what they count.
 #[derive(Debug, Default)]
 pub struct Counters {
     new: Vec<PackedDeltas>,
     /// As `new`.
-    roles: Option<Vec<Role>>,
+    roles: Vec<Role>,
+    /// True if somebody wants to know how often each place was executed, and not only all of them.
+    keeps_roles: bool,
     /// Numbers in ascending order: the first of each range, and whose it is.
     ranges: Vec<(u32, Range)>,
     len: u32,
@@ -58,22 +61,39 @@ impl Counters {
         (0..self.len()).map(|number| self.deltas(number))
     }
 
-    /// Keeps what each counter counts: before there are any.
+    /// Says that it matters which counter counts: before there are any.
     pub(crate) fn keep_roles(&mut self) {
-        self.roles.get_or_insert_default();
+        self.keeps_roles = true;
     }
 
-    /// Returns whether it is known what each counter counts.
+    /// Returns whether it matters which counter counts.
     pub fn has_roles(&self) -> bool {
-        self.roles.is_some()
+        self.keeps_roles
     }
 
     /// What a counter counts, where that is kept.
     pub fn role(&self, number: usize) -> Option<Role> {
         match self.find(number)? {
-            (Range::New(place), within) => self.roles.as_ref()?.get(place + within).copied(),
+            (Range::New(place), within) => self.roles.get(place + within).copied(),
             (Range::Restored(placed), within) => placed.role(within),
         }
+    }
+
+    /// The counters from `number` on that hold where an indirect branch led: of this run's, and of
+    /// units that are watched.
+    pub fn targets_from(&self, number: usize) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (at, (first, range)) in self.ranges.iter().enumerate() {
+            let end = self.ranges.get(at + 1).map_or(self.len, |(next, _)| *next) as usize;
+            let watched = match range {
+                Range::New(_) => true,
+                Range::Restored(placed) => placed.knowledge() == Knowledge::Watched,
+            };
+            let numbers = number.max(*first as usize)..end;
+            let holds = |it: &usize| matches!(self.role(*it), Some(Role::Target(_)));
+            found.extend(numbers.filter(|_| watched).filter(holds));
+        }
+        found
     }
 
     /// What all of them count, in order.
@@ -106,9 +126,7 @@ impl Counters {
             self.ranges.push((self.len, Range::New(self.new.len())));
         }
         self.new.push(PackedDeltas::of_block(deltas));
-        if let Some(roles) = &mut self.roles {
-            roles.push(role);
-        }
+        self.roles.push(role);
         self.len += 1;
         self.len - 1
     }
@@ -117,6 +135,17 @@ impl Counters {
     pub(crate) fn set(&mut self, number: u32, deltas: EventDeltas) {
         let Some((&Range::New(place), within)) = self.find(number as usize) else { return };
         self.new[place + within] = PackedDeltas::of_block(deltas);
+    }
+
+    /// Forgets the counters from `number` on, which are this run's and made last.
+    pub(crate) fn forget_from(&mut self, number: usize) {
+        let surplus = self.len() - number;
+        self.new.truncate(self.new.len() - surplus);
+        self.roles.truncate(self.roles.len() - surplus);
+        self.len = number as u32;
+        if matches!(self.ranges.last(), Some((first, Range::New(_))) if *first == self.len) {
+            self.ranges.pop();
+        }
     }
 
     pub(crate) fn restore(&mut self, placed: &Arc<Placed>) {

@@ -31,7 +31,7 @@
 use iced_x86::{Instruction, Register};
 
 use crate::addr::{AppPc, CachePc};
-use crate::context::{Layout, RequestKind, Slot};
+use crate::context::{Layout, RequestKind, Slot, counter_displacement};
 use crate::fragment::FragmentId;
 use crate::relocation::Relocation;
 use crate::routines::Routines;
@@ -40,6 +40,7 @@ use crate::state_map::StateEntry;
 mod bodies;
 mod calls;
 mod dcache;
+mod guards;
 mod heads;
 mod lwp;
 mod stubs;
@@ -48,6 +49,7 @@ mod watch;
 
 pub(crate) use calls::CountedCall;
 pub(crate) use dcache::{TOUCH_BYTES, Touch};
+pub(crate) use guards::{ExitKind, SideExit, Target};
 pub use heads::HEAD;
 pub(crate) use lwp::{Countdown, Trip};
 use watch::Watch;
@@ -119,6 +121,8 @@ pub(crate) struct Output {
     pub tables: Vec<u8>,
     pub touches: Vec<Touch>,
     pub calls: Vec<CountedCall>,
+    /// Ways out of superblocks.
+    pub exits: Vec<SideExit>,
     /// Return addresses to be pushed: displacement offset, value.
     pub constants: Vec<(usize, u64)>,
     /// Offsets of the displacements that depend on where the code and its counters lie.
@@ -136,6 +140,7 @@ impl Output {
         self.tables.clear();
         self.touches.clear();
         self.calls.clear();
+        self.exits.clear();
         self.constants.clear();
         self.relocations.clear();
         self.points.clear();
@@ -225,6 +230,7 @@ impl<'a> Emitter<'a> {
         self.out.trips.retain(|trip| trip.at < len);
         self.out.touches.retain(|touch| touch.at < len);
         self.out.calls.retain(|call| call.at < len);
+        self.out.exits.retain(|exit| exit.at.iter().all(|at| *at < len));
         self.out.constants.retain(|(at, _)| *at < len);
         self.out.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;

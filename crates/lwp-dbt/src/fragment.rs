@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::addr::{AppPc, CachePc};
+use crate::code_cache::CodeCache;
 use crate::image::Placed;
 use crate::plan::{Checks, EventDeltas, IpFilter};
+use crate::rebuild::Knowledge;
 use crate::region::Candidate;
 use crate::relocation::{PlacedSites, Relocation};
+use crate::state_map::FlagWriter;
 
 /// A fragment's number in its [`crate::Translator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +52,15 @@ pub struct Fragment {
     pub countdown: (u8, u8),
     /// True if the flags it is entered with are overwritten before they are read.
     pub flags_dead: bool,
+}
+
+/// The record of a fragment that is a part of a superblock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Within {
+    /// The counts of the fragments behind it, which were charged with it.
+    pub behind: EventDeltas,
+    /// The instruction whose flags its guard overwrites.
+    pub flags: Option<FlagWriter>,
 }
 
 /// A place where indirect branches enter, published in the indirect table.
@@ -130,6 +142,8 @@ pub struct Unit {
     /// Fragments that have been cut off and are good again where their bytes turn out to be the
     /// same, by pc.
     pub(crate) dormant: BTreeMap<AppPc, FragmentId>,
+    /// The fragments that are only reached through the superblocks that they are in.
+    pub(crate) inner: Vec<FragmentId>,
     /// What was translated in an earlier run; the maps above hold only what is new.
     pub(crate) placed: Option<Arc<Placed>>,
     /// Places in its new code that depend on where it lies.
@@ -151,6 +165,7 @@ impl Unit {
             cuts: FxHashMap::default(),
             changeable: FxHashMap::default(),
             dormant: BTreeMap::new(),
+            inner: Vec::new(),
             placed: None,
             relocations: PlacedSites::default(),
         }
@@ -207,6 +222,11 @@ impl Unit {
         self.entries.len()
     }
 
+    /// Returns the knowledge of its executions when it was kept.
+    pub fn knowledge(&self) -> Knowledge {
+        self.placed.as_ref().map_or(Knowledge::Little, |placed| placed.knowledge())
+    }
+
     /// How many fragments were restored.
     pub fn restored_fragments(&self) -> usize {
         self.placed.as_ref().map_or(0, |placed| placed.fragments())
@@ -221,6 +241,26 @@ impl Unit {
     pub fn restored_ids(&self) -> impl Iterator<Item = FragmentId> + use<> {
         let first = self.placed.as_ref().map_or(0, |placed| placed.id(0).0);
         (first..first + self.restored_fragments() as u32).map(FragmentId)
+    }
+
+    /// The places of its fragments that have a pc of their own, in the order of their code, and
+    /// those of its entries.
+    pub(crate) fn known(&self, cache: &CodeCache) -> (Vec<AppPc>, FxHashSet<AppPc>) {
+        let mut ids: Vec<FragmentId> = self.fragments.values().copied().collect();
+        let mut entries: FxHashSet<AppPc> = self.entries.keys().copied().collect();
+        if let Some(placed) = &self.placed {
+            ids.extend((0..placed.reachable() as u32).map(|index| placed.id(index)));
+            let first = placed.first_entry();
+            let restored = (first..first + placed.image().entries() as u32).map(EntryId);
+            entries.extend(restored.map(|id| cache.entry(id).pc));
+        }
+        let mut placed: Vec<(CachePc, AppPc)> = ids
+            .into_iter()
+            .map(|id| cache.fragment(id))
+            .map(|fragment| (fragment.start, fragment.pc))
+            .collect();
+        placed.sort_unstable();
+        (placed.into_iter().map(|(_, pc)| pc).collect(), entries)
     }
 
     /// The stub of exits to `target`.

@@ -6,11 +6,12 @@ use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
 use crate::context::Layout;
 use crate::context::calls::{call_site, call_site_counter};
-use crate::fragment::{EntryId, Fragment, FragmentId, Unit};
+use crate::fragment::{EntryId, Fragment, FragmentId, Unit, Within};
 use crate::image::{
     self, CHARGED_FIRST, FLAGS_DEAD, HEAD_IS_JOIN, Header, NONE, Placement, blocks, detail, table,
 };
 use crate::packed::PackedDeltas;
+use crate::rebuild::Knowledge;
 
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 
@@ -23,6 +24,8 @@ pub struct Freeze<'a> {
     pub at: Placement,
     /// All of its code, from there.
     pub code: Vec<u8>,
+    /// The knowledge of its executions.
+    pub knowledge: Knowledge,
 }
 
 /// An image, in parts that follow each other: large, and not worth copying together.
@@ -46,8 +49,10 @@ struct Tables<'a> {
     cache: &'a CodeCache,
     layout: Layout,
     input: Freeze<'a>,
-    /// By the order of their pcs.
+    /// By the order of their pcs; those behind `reachable` in the order in which they were made.
     fragments: Vec<(u32, FragmentId)>,
+    /// The number of those that have a pc of their own.
+    reachable: usize,
     /// Their places there.
     order: FxHashMap<FragmentId, u32>,
     code: Vec<u8>,
@@ -69,6 +74,7 @@ impl CodeCache {
             layout,
             input,
             fragments: Vec::new(),
+            reachable: 0,
             order: FxHashMap::default(),
             code,
             tables: std::array::from_fn(|_| Vec::new()),
@@ -104,17 +110,23 @@ impl Tables<'_> {
     fn fragments(&mut self) -> Option<()> {
         let unit = self.input.unit;
         let mut all = Vec::with_capacity(unit.restored_fragments() + unit.fragments.len());
+        let mut inner = Vec::new();
         if let Some(placed) = &unit.placed {
-            for record in placed.image().records(table::FRAGS) {
+            for (index, record) in placed.image().records(table::FRAGS).enumerate() {
                 let word = u32::from_le_bytes([record[0], record[1], record[2], record[3]]);
-                let index = all.len() as u32;
-                all.push((word, placed.id(index)));
+                let list = if index < placed.reachable() { &mut all } else { &mut inner };
+                list.push((word, placed.id(index as u32)));
             }
         }
         for (&pc, &id) in &unit.fragments {
             all.push((self.distance(pc)?, id));
         }
         all.sort_unstable_by_key(|(pc, _)| *pc);
+        self.reachable = all.len();
+        for &id in &unit.inner {
+            inner.push((self.distance(self.cache.fragment(id).pc)?, id));
+        }
+        all.append(&mut inner);
         for &(pc, id) in &all {
             let fragment = self.cache.fragment(id);
             self.fragment(pc, &fragment)?;
@@ -122,6 +134,26 @@ impl Tables<'_> {
         self.order.reserve(all.len());
         self.order.extend(all.iter().enumerate().map(|(at, (_, id))| (*id, at as u32)));
         self.fragments = all;
+        self.within()
+    }
+
+    /// Writes the records of the fragments in superblocks.
+    fn within(&mut self) -> Option<()> {
+        let none = detail::NO_TARGET.cast_unsigned();
+        for at in 0..self.fragments.len() {
+            let (pc, id) = self.fragments[at];
+            let Some(Within { behind, flags }) = self.cache.within(id) else { continue };
+            self.put(table::WITHIN, &[at as u32]);
+            self.tables[table::WITHIN].extend_from_slice(&PackedDeltas::new(behind)?.0);
+            let (writer, stack) = match flags {
+                Some(flags) => {
+                    let distance = self.distance(flags.pc)?.wrapping_sub(pc);
+                    (Some(distance).filter(|it| *it != none)?, flags.stack)
+                }
+                None => (none, 0),
+            };
+            self.put(table::WITHIN, &[writer, stack.cast_unsigned()]);
+        }
         Some(())
     }
 
@@ -174,7 +206,8 @@ impl Tables<'_> {
                 | Relocation::Routines
                 | Relocation::Address
                 | Relocation::Negated
-                | Relocation::Low => continue,
+                | Relocation::Low
+                | Relocation::Halves => continue,
             };
             let at = site.at();
             self.code[at..at + 4].copy_from_slice(&new.to_le_bytes());
@@ -192,6 +225,9 @@ impl Tables<'_> {
     /// call's site stay neighbours. Writes what they stand for.
     fn counters(&mut self, sites: &[Site]) -> Option<FxHashMap<u32, u32>> {
         let cache = self.cache;
+        // Nobody asks in a unit that is not watched.
+        let watched = self.input.knowledge == Knowledge::Watched;
+        let roles = watched || cache.counters().has_roles();
         let origin = image::origin(Relocation::Counter, self.layout) as u32;
         let mut counters: FxHashMap<u32, u32> = FxHashMap::default();
         for site in sites {
@@ -206,7 +242,7 @@ impl Tables<'_> {
             let known = cache.counters();
             let deltas = known.deltas(old as usize);
             self.tables[table::WEIGHTS].extend_from_slice(&PackedDeltas::new(deltas)?.0);
-            if known.has_roles() {
+            if roles {
                 let index_of = |id| self.order.get(&id).copied();
                 let words = image::role::words(known.role(old as usize)?, index_of)?;
                 self.put(table::ROLES, &words);
@@ -330,6 +366,8 @@ impl Tables<'_> {
             module: self.input.at.module.0,
             code: self.input.at.code.0,
             routines: self.input.at.routines.0,
+            reachable: self.reachable as u64,
+            knowledge: self.input.knowledge as u64,
             ..Header::default()
         };
         let code_bytes = (self.covered, self.tables[table::CODE].len() as u64);

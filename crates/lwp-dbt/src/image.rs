@@ -18,6 +18,7 @@
 //! roles       what a counter counts, if that is kept: see `role`  by counter      8, in blocks
 //! details     of a fragment, see `detail`                         as frags       32, in blocks
 //! pieces      see `piece`                                         by start       24, in blocks
+//! within      of fragments in superblocks, see `within`           by fragment    20, in blocks
 //! points      point tables                                                           in blocks
 //! code                                                                               in blocks
 //! ```
@@ -38,11 +39,12 @@ use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
 use crate::context::calls::call_site;
 use crate::context::{CONTEXT_BYTES, Layout};
-use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit};
+use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit, Within};
 use crate::packed::PackedDeltas;
 use crate::plan::{EventDeltas, Role};
+use crate::rebuild::Knowledge;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
-use crate::state_map::{self, StateEntry};
+use crate::state_map::{self, FlagWriter, StateEntry};
 
 /// Why bytes are not an image, or cannot be put where they are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,9 +114,10 @@ pub(crate) mod table {
     pub const DETAILS: usize = 8;
     pub const PIECES: usize = 9;
     pub const POINTS: usize = 10;
-    pub const CODE: usize = 11;
+    pub const WITHIN: usize = 11;
+    pub const CODE: usize = 12;
     /// Bytes of a record of each table.
-    pub const BYTES: [usize; 12] = [8, 8, 4, 8, 8, 4, 8, 8, 32, 24, 1, 1];
+    pub const BYTES: [usize; 13] = [8, 8, 4, 8, 8, 4, 8, 8, 32, 24, 1, 20, 1];
     /// Most bytes that the points of one piece may take.
     pub const MOST_POINTS: usize = 16 << 10;
 
@@ -125,7 +128,7 @@ pub(crate) mod table {
     pub fn blocks(table: usize) -> Option<(usize, super::Shape)> {
         use super::Shape::{Columns, Plain, Rising};
         match table {
-            SITES | PIECES => Some((1024, Rising)),
+            SITES | PIECES | WITHIN => Some((1024, Rising)),
             WEIGHTS | ROLES => Some((4096, Plain)),
             DETAILS => Some((1024, Columns)),
             POINTS => Some((MOST_POINTS, Plain)),
@@ -144,6 +147,11 @@ pub(crate) struct Header {
     pub code: u64,
     /// Where its arena's routines lay.
     pub routines: u64,
+    /// The fragments that have a pc of their own; behind them are those that are only parts of
+    /// superblocks.
+    pub reachable: u64,
+    /// A number of [`Knowledge`].
+    pub knowledge: u64,
     /// Records of each table.
     pub counts: [u64; table::BYTES.len()],
     /// Bytes that it takes.
@@ -152,7 +160,7 @@ pub(crate) struct Header {
 
 impl Header {
     pub fn to_bytes(self) -> Vec<u8> {
-        let mut words = vec![self.module, self.code, self.routines];
+        let mut words = vec![self.module, self.code, self.routines, self.reachable, self.knowledge];
         words.extend(self.counts);
         words.extend(self.stored);
         words.resize(HEADER_WORDS, 0);
@@ -162,11 +170,12 @@ impl Header {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut words = bytes.get(..HEADER_WORDS * 8)?.chunks_exact(8).map(|word| u64_at(word, 0));
         let [module, code, routines] = [words.next()?, words.next()?, words.next()?];
+        let [reachable, knowledge] = [words.next()?, words.next()?];
         let (mut counts, mut stored) = ([0; table::BYTES.len()], [0; table::BYTES.len()]);
         for number in counts.iter_mut().chain(&mut stored) {
             *number = words.next()?;
         }
-        Some(Self { module, code, routines, counts, stored })
+        Some(Self { module, code, routines, reachable, knowledge, counts, stored })
     }
 }
 
@@ -235,6 +244,7 @@ impl Image {
         if image.count(table::FRAGS) != image.count(table::DETAILS)
             || image.count(table::ENTRIES) != image.count(table::BY_PC)
             || ![0, image.counters()].contains(&image.count(table::ROLES))
+            || image.header.reachable > image.header.counts[table::FRAGS]
         {
             return Err(ImageError::Outside { table: table::DETAILS });
         }
@@ -385,6 +395,15 @@ pub(crate) mod detail {
     pub const NO_TARGET: i32 = i32::MIN;
 }
 
+/// The record of a fragment in a superblock, behind the fragment's place in the tables.
+pub(crate) mod within {
+    pub const BEHIND: usize = 4;
+    /// Signed distance of the instruction that writes the flags from the fragment's pc;
+    /// [`super::detail::NO_TARGET`] where there is none.
+    pub const WRITER: usize = 12;
+    pub const STACK: usize = 16;
+}
+
 /// What the record of a role holds: the kind and, below it, the fragment that is counted; then the
 /// fragment before the edge, or `NONE`. Both are places in the tables.
 pub(crate) mod role {
@@ -392,7 +411,7 @@ pub(crate) mod role {
     use crate::fragment::FragmentId;
     use crate::plan::Role;
 
-    const KIND_SHIFT: u32 = 29;
+    const KIND_SHIFT: u32 = 28;
     const INDEX: u32 = (1 << KIND_SHIFT) - 1;
 
     /// As two words; `index_of` says where in the tables a fragment is.
@@ -404,6 +423,9 @@ pub(crate) mod role {
             Role::Head(id) => (3, id, None),
             Role::CallTarget(id) => (4, id, None),
             Role::Called(id) => (5, id, None),
+            Role::Superblock(id) => (6, id, None),
+            Role::SideExit(id) => (7, id, None),
+            Role::Target(id) => (8, id, None),
         };
         let from = from.map_or(Some(NONE), &index_of)?;
         let index = index_of(fragment).filter(|index| *index <= INDEX)?;
@@ -423,6 +445,9 @@ pub(crate) mod role {
             3 => Role::Head(id),
             4 => Role::CallTarget(id),
             5 => Role::Called(id),
+            6 => Role::Superblock(id),
+            7 => Role::SideExit(id),
+            8 => Role::Target(id),
             _ => return None,
         })
     }
@@ -485,6 +510,16 @@ impl Placed {
 
     pub fn fragments(&self) -> usize {
         self.image.fragments()
+    }
+
+    /// Returns the number of those that have a pc of their own.
+    pub fn reachable(&self) -> usize {
+        self.image.header.reachable as usize
+    }
+
+    /// Returns the knowledge of the unit when the image was made.
+    pub fn knowledge(&self) -> Knowledge {
+        Knowledge::of(self.image.header.knowledge)
     }
 
     pub fn contains(&self, pc: CachePc) -> bool {
@@ -559,8 +594,10 @@ impl Placed {
 
     pub fn fragment_at(&self, pc: AppPc) -> Option<FragmentId> {
         let key = self.key(pc)?;
-        let index = self.image.first(table::FRAGS, key);
-        let record = self.image.record(table::FRAGS, index)?;
+        let reachable = self.image.header.reachable as usize;
+        let first_word = |record: &[u8]| u32_at(record, 0);
+        let index = self.image.search_in((0, reachable), table::FRAGS, key, first_word);
+        let record = self.image.record(table::FRAGS, index).filter(|_| index < reachable)?;
         (u32_at(record, 0) == key).then_some(FragmentId(self.first_fragment + index as u32))
     }
 
@@ -598,6 +635,24 @@ impl Placed {
             countdown: (cold[detail::COUNTDOWN], cold[detail::COUNTDOWN + 1]),
             flags_dead: u32_at(hot, 4) & FLAGS_DEAD != 0,
         }
+    }
+
+    /// Returns the record of a fragment within a superblock.
+    pub fn within(&self, id: FragmentId) -> Option<Within> {
+        let place = self.index(id) as u32;
+        let record = self.image.record(table::WITHIN, self.image.first(table::WITHIN, place))?;
+        if u32_at(record, 0) != place {
+            return None;
+        }
+        let flags = match u32_at(record, within::WRITER).cast_signed() {
+            detail::NO_TARGET => None,
+            distance => {
+                let pc = self.image.record(table::FRAGS, place as usize)?;
+                let pc = self.pc(u32_at(pc, 0).wrapping_add(distance.cast_unsigned()));
+                Some(FlagWriter { pc, stack: u32_at(record, within::STACK).cast_signed() })
+            }
+        };
+        Some(Within { behind: unpack_deltas(&record[within::BEHIND..]), flags })
     }
 
     pub fn entry_at(&self, pc: AppPc) -> Option<EntryId> {
@@ -714,6 +769,7 @@ impl CodeCache {
         deltas[Relocation::Address as usize] = module;
         deltas[Relocation::Negated as usize] = module.wrapping_neg();
         deltas[Relocation::Low as usize] = module;
+        deltas[Relocation::Halves as usize] = module;
         deltas
     }
 }

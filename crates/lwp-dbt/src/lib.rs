@@ -16,6 +16,7 @@ pub mod code_cache;
 pub mod context;
 pub mod counters;
 pub mod emit;
+pub mod execution_profile;
 pub mod flags;
 pub mod fragment;
 pub mod freeze;
@@ -23,10 +24,13 @@ pub mod image;
 pub mod marker;
 pub mod operands;
 mod packed;
+mod paths;
 mod pieces;
 pub mod plan;
 mod points;
 mod prepared;
+mod rebuild;
+mod recovery;
 pub mod region;
 pub mod relocation;
 pub mod routines;
@@ -38,14 +42,17 @@ pub use code_cache::CodeCache;
 pub use context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
 pub use counters::Counters;
 pub use emit::HEAD;
-pub use fragment::{Entry, EntryId, Fragment, FragmentId, Neighbour, Unit};
+pub use execution_profile::{BlockProfile, ExecutionProfile, Targets};
+pub use fragment::{Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Within};
 pub use image::{CodeTarget, Image, ImageError, Placement};
 pub use plan::{Checks, EventDeltas, IpFilter, Lwp, Plan, Role, Selection};
+pub use rebuild::{Knowledge, Rebuilt, rebuild};
+pub use recovery::{FLAGS, flags_again};
 pub use region::{
     Candidate, CodeSink, Destination, Queue, Region, RegionLimits, Translator, countdown_of,
     deltas_of,
 };
-pub use state_map::{AppState, Commit, PcSource, Spills};
+pub use state_map::{AppState, Commit, FlagWriter, PcSource, Remainder, Spills};
 
 /// A hash of this crate's source and of the version of the decoder it uses: images are only as good
 /// as the translator that made them.

@@ -138,6 +138,12 @@ pub enum Role {
     CallTarget(FragmentId),
     /// The counter that follows: how often that call led there.
     Called(FragmentId),
+    /// Counts nothing: where the indirect branch at the end of this fragment led last, or 0.
+    Target(FragmentId),
+    /// Executions of the superblock that begins with this fragment.
+    Superblock(FragmentId),
+    /// Executions that left a superblock at the end of this fragment.
+    SideExit(FragmentId),
 }
 
 /// What one increment of a counter slot adds to each event.

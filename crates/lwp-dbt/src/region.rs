@@ -26,6 +26,7 @@ mod lay;
 mod liveness;
 mod predict;
 mod states;
+mod superblock;
 
 pub use candidates::{Candidate, Queue};
 use counts::deltas;
@@ -87,13 +88,15 @@ pub struct Region {
 /// A translator for address spaces of one layout: a function of application code, a plan, the
 /// processor's features and addresses, with nothing that changes. The code that it makes goes to a
 /// [`Destination`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Translator {
     pub(crate) plan: Plan,
     lwp: Lwp,
     pub(crate) layout: Layout,
     routines: Arc<Routines>,
     emulated: Emulated,
+    /// True if executions are counted in any case, for an execution profile.
+    learns: bool,
     /// The data cache, where one is watched.
     shape: WatchedShape,
     classes: Box<[SyscallClass; 512]>,
@@ -186,7 +189,8 @@ impl Translator {
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
         let routines = Arc::new(prepared::routines(layout));
-        Self { plan, lwp, layout, routines, emulated, shape: WatchedShape::default(), classes }
+        let shape = WatchedShape::default();
+        Self { plan, lwp, layout, routines, emulated, learns: false, shape, classes }
     }
 
     /// Says how the data cache that is watched is divided: the length of a line, the bits of an
@@ -230,6 +234,33 @@ impl Translator {
             }
             other => other,
         }
+    }
+
+    /// Counts executions also where the plan does not, and notes where indirect branches lead, in
+    /// fragments that are not part of superblocks and whose code cannot change. Must be said before
+    /// anything is translated.
+    pub fn learn(&mut self) {
+        self.learns = self.lwp == Lwp::Absent || self.lwp == Lwp::Off;
+    }
+
+    /// The same translator, which counts for an execution profile or does not.
+    pub(crate) fn learning(&self, learns: bool) -> Self {
+        Self { learns, ..self.clone() }
+    }
+
+    /// Returns whether it counts for an execution profile.
+    pub fn learns(&self) -> bool {
+        self.learns
+    }
+
+    /// Returns whether fragments of `unit` count for an execution profile.
+    fn learns_of(&self, unit: &Unit) -> bool {
+        self.learns && unit.checks == Checks::None
+    }
+
+    /// Returns whether executions of fragments of `unit` are counted.
+    fn counts(&self, unit: &Unit) -> bool {
+        self.plan.counts() || self.learns_of(unit)
     }
 
     /// Returns whether profiling is on in the threads that run this code.

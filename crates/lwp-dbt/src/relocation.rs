@@ -27,10 +27,16 @@ pub enum Relocation {
     Negated = 7,
     /// An address in the application's module below 2 GiB.
     Low = 8,
+    /// An address in the application's module whose two halves are the immediates of two
+    /// comparisons: see [`HALVES_APART`].
+    Halves = 9,
 }
 
+/// Bytes from the first half of an address to the second one.
+pub(crate) const HALVES_APART: usize = 14;
+
 impl Relocation {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Counter,
         Self::Chain,
         Self::Application,
@@ -40,13 +46,21 @@ impl Relocation {
         Self::Address,
         Self::Negated,
         Self::Low,
+        Self::Halves,
     ];
     /// How many kinds there are.
     pub(crate) const KINDS: usize = Self::ALL.len();
 
+    /// Most bytes of a word.
+    pub(crate) const MOST_BYTES: usize = HALVES_APART + 4;
+
     /// Bytes of the word.
     pub(crate) fn bytes(self) -> usize {
-        if matches!(self, Self::Address | Self::Negated) { 8 } else { 4 }
+        match self {
+            Self::Address | Self::Negated => 8,
+            Self::Halves => HALVES_APART + 4,
+            _ => 4,
+        }
     }
 }
 

@@ -101,6 +101,24 @@ pub enum Commit {
     Called,
 }
 
+/// The part of a superblock's charge that is not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remainder {
+    /// Everything behind the fragment.
+    Behind,
+    /// The same, and the fragment's branch has led elsewhere than it was charged for.
+    Elsewhere,
+}
+
+/// The instruction that wrote the flags last, and what has happened to the stack pointer since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagWriter {
+    /// Its address.
+    pub pc: AppPc,
+    /// Bytes by which the stack pointer is higher than behind it.
+    pub stack: i32,
+}
+
 /// The application's state at one translated instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppState {
@@ -120,6 +138,10 @@ pub struct AppState {
     pub countdown: Option<u32>,
     /// The indirect call at hand has been counted with the target in r11, and has not been made.
     pub called: bool,
+    /// A superblock has been charged to its end, which is not reached from here.
+    pub remainder: Option<Remainder>,
+    /// The instruction whose flags are the application's, where a guard has overwritten them.
+    pub flags: Option<FlagWriter>,
 }
 
 impl AppState {
@@ -133,6 +155,8 @@ impl AppState {
             edge_pending: false,
             countdown: None,
             called: false,
+            remainder: None,
+            flags: None,
         }
     }
 }
@@ -174,6 +198,9 @@ pub(crate) mod bits {
     /// A system call has just returned, or (with `PC_RCX`) a signal frame is armed, or (with
     /// `EDGE`) an LWP instruction's result is still to be set.
     pub const SYSCALL: u8 = 0x80;
+    /// In a block of a superblock that ends in a guard: the flags have been overwritten, and can
+    /// be had again.
+    pub const LOST: u8 = SYSCALL;
 }
 
 /// Bytes of an encoded point.

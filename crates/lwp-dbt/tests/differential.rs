@@ -6,9 +6,13 @@ mod common;
 use std::sync::{Mutex, MutexGuard};
 
 use common::{ALL_PLANS, Bench, CACHE, LOW};
+use iced_x86::Register;
+use lwp_dbt::block::Terminator;
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
-use lwp_dbt::{Checks, EventDeltas, FragmentId, Plan};
+use lwp_dbt::{
+    AppPc, Checks, EventDeltas, FLAGS, FlagWriter, FragmentId, Plan, Region, flags_again,
+};
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
 use lwp_testkit::native::{Machine, Outcome, Run, State};
@@ -39,6 +43,8 @@ struct Way {
     roles: bool,
     /// The number of times that some of it is cut off and led to again before it runs.
     cuts: u32,
+    /// True where it is laid out in superblocks, along paths that may be wrong.
+    paths: bool,
 }
 
 impl Way {
@@ -51,7 +57,14 @@ impl Way {
             (Checks::SelfCheck, true, false, 2),
         ]
         .into_iter()
-        .map(|(checks, notice, roles, cuts)| Self { checks, notice, roles, cuts })
+        .map(|(checks, notice, roles, cuts)| Self { checks, notice, roles, cuts, paths: false })
+        .chain([Self {
+            checks: Checks::None,
+            notice: false,
+            roles: false,
+            cuts: 0,
+            paths: true,
+        }])
     }
 
     fn bench(self, plan: Plan, snippet: &Snippet) -> Bench {
@@ -72,6 +85,9 @@ struct Lab {
     compared: u32,
     /// Translations that ask the host to execute an instruction in place: there is no host here.
     hosted: u32,
+    /// Superblocks of more than one block, and the guards in them that overwrite the flags.
+    superblocks: u32,
+    guards: u32,
     /// There can be only one machine at a time.
     _alone: MutexGuard<'static, ()>,
 }
@@ -94,7 +110,16 @@ impl Lab {
             (CODE[0], CODE_BYTES),
             (CODE[1], CODE_BYTES),
         ]);
-        Self { machine, rng: Rng::new(0x1357), skipped: 0, compared: 0, hosted: 0, _alone: alone }
+        Self {
+            machine,
+            rng: Rng::new(0x1357),
+            skipped: 0,
+            compared: 0,
+            hosted: 0,
+            superblocks: 0,
+            guards: 0,
+            _alone: alone,
+        }
     }
 
     fn state(&mut self) -> State {
@@ -169,8 +194,17 @@ impl Lab {
     ) -> Result<Option<[i64; 7]>, String> {
         let mut bench = way.bench(plan, snippet);
         let limit = self.rng.pick(&[1, 4, 64]);
-        let mut regions = bench.translate_all(snippet.start, false, limit);
-        let mut head = regions[0].head.ok_or("not translated")?;
+        let mut regions = Vec::new();
+        if way.paths {
+            self.lay_paths(&mut bench, snippet, &mut regions);
+        }
+        let rest: Vec<u64> =
+            regions.iter().flat_map(|region| &region.rest).map(|it| it.pc.0).collect();
+        for pc in [snippet.start].into_iter().chain(rest) {
+            regions.extend(bench.translate_all(pc, false, limit));
+        }
+        let head = bench.head(snippet.start).ok_or("not translated")?;
+        let mut head = head;
         for &entry in &snippet.entries {
             regions.extend(bench.translate_all(entry, true, limit));
         }
@@ -244,6 +278,57 @@ impl Lab {
             }
             _ => Ok(Some(sums)),
         }
+    }
+
+    /// Lays out superblocks along random paths.
+    fn lay_paths(&mut self, bench: &mut Bench, snippet: &Snippet, regions: &mut Vec<Region>) {
+        let mut heads = vec![snippet.start];
+        heads.extend(snippet.entries.iter().filter(|_| self.rng.one_in(2)));
+        for head in heads {
+            let path = self.path(bench, snippet, head);
+            let entry = snippet.entries.contains(&head);
+            let (translator, mut to, app) = bench.parts();
+            let region = translator.translate_path(&mut to, app, &path, entry);
+            self.superblocks += u32::from(region.fragments > 1);
+            regions.push(region);
+        }
+        let ids = (0..bench.tables.fragment_count() as u32).map(FragmentId);
+        let overwritten = ids.filter_map(|id| bench.tables.within(id)?.flags);
+        self.guards += overwritten.count() as u32;
+    }
+
+    /// A path from `head` on, right or wrong.
+    fn path(&mut self, bench: &mut Bench, snippet: &Snippet, head: u64) -> Vec<AppPc> {
+        let mut path = vec![AppPc(head)];
+        let mut calls = Vec::new();
+        let somewhere = |rng: &mut Rng| match snippet.entries.is_empty() {
+            true => AppPc(snippet.start),
+            false => AppPc(rng.pick(&snippet.entries)),
+        };
+        for _ in 0..self.rng.below(16) {
+            let (translator, to, app) = bench.parts();
+            let last = *path.last().expect("it begins somewhere");
+            let Some(block) = translator.block(to.unit, app, last, 0) else { break };
+            let next = match block.terminator {
+                Terminator::Jump { target } => target,
+                Terminator::Call { target } => {
+                    calls.push(block.next());
+                    target
+                }
+                Terminator::Conditional { target, .. } if self.rng.one_in(2) => target,
+                Terminator::Return { .. } if !self.rng.one_in(4) => {
+                    calls.pop().unwrap_or_else(|| somewhere(&mut self.rng))
+                }
+                Terminator::IndirectCall => {
+                    calls.push(block.next());
+                    somewhere(&mut self.rng)
+                }
+                Terminator::Return { .. } | Terminator::IndirectJump => somewhere(&mut self.rng),
+                _ => block.next(),
+            };
+            path.push(next);
+        }
+        path
     }
 
     /// Cuts some fragments off, most of them or a few; returns where they begin.
@@ -398,6 +483,39 @@ fn translated_code_does_the_same() {
         lab.check(&snippet);
     }
     lab.done();
+    assert!(lab.superblocks > lab.compared / 4, "{} superblocks", lab.superblocks);
+    assert!(lab.guards > lab.superblocks / 20, "{} guards", lab.guards);
+}
+
+#[test]
+fn flags_that_a_guard_has_overwritten_are_had_again() {
+    let mut lab = Lab::new();
+    let mut generator = Generator::new(0x8642, DATA);
+    let start = CODE[0];
+    let mut found = 0;
+    for _ in 0..cases() {
+        let bytes = generator.quiet(start);
+        let snippet = finish(start, bytes.clone(), Vec::new(), None);
+        let before = lab.state();
+        let data = vec![0; Data::BYTES as usize];
+        let memory = [(DATA.start, data), (start, snippet.bytes.clone())];
+        let observed = [(DATA.start, 1)];
+        let run = Run {
+            entry: start,
+            state: &before,
+            gs: DATA.gs(),
+            memory: &memory,
+            observed: &observed,
+        };
+        let Outcome::Landed(after, _) = lab.machine.run(&run) else { continue };
+        let writer = FlagWriter { pc: AppPc(start), stack: 0 };
+        let value = |register: Register| after.general[register.number()];
+        if let Some(flags) = flags_again(writer, &bytes, value) {
+            found += 1;
+            assert_eq!(flags, after.flags & FLAGS, "{bytes:02x?} {:x?}", after.general);
+        }
+    }
+    assert!(found > cases() / 50, "{found} instructions");
 }
 
 #[test]

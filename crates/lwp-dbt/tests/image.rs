@@ -4,14 +4,14 @@
 mod common;
 
 use common::{ALL_PLANS, App, Bench, CACHE};
-use lwp_dbt::block::Emulated;
+use lwp_dbt::block::{Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::freeze::Freeze;
 use std::sync::Mutex;
 
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSink, CodeTarget, Destination, EntryId, Image, ImageError, Lwp,
-    Placement, Plan, Role, Selection, Unit,
+    AppPc, CachePc, Checks, CodeSink, CodeTarget, Destination, EntryId, Image, ImageError,
+    Knowledge, Lwp, Placement, Plan, Role, Selection, Unit,
 };
 use lwp_testkit::generate::{Data, Generator};
 
@@ -82,7 +82,7 @@ fn placement(bench: &Bench, code: CachePc) -> Placement {
 fn freeze(bench: &Bench, start: CachePc) -> Vec<u8> {
     let at = placement(bench, start);
     let code = bench.cache.bytes[(start.0 - CACHE) as usize..].to_vec();
-    let input = Freeze { unit: &bench.unit, at, code };
+    let input = Freeze { unit: &bench.unit, at, code, knowledge: Knowledge::Little };
     bench.tables.freeze(bench.translator.layout(), input).expect("an image").to_vec()
 }
 
@@ -119,8 +119,36 @@ const SECOND: [u64; 4] = [90, 13, 150, 300];
 
 fn translate(bench: &mut Bench, offsets: &[u64]) {
     for &offset in offsets {
+        lay_path(bench, offset);
         bench.translate(bench.app.start + offset, offset % 2 == 0, 6);
     }
+}
+
+/// Lays out a superblock along a path that the code suggests, right or wrong.
+fn lay_path(bench: &mut Bench, offset: u64) {
+    if offset % 4 == 1 {
+        return;
+    }
+    let start = bench.app.start;
+    let mut path = vec![AppPc(start + offset)];
+    let mut returns = Vec::new();
+    for turn in 0..12 {
+        let (translator, to, app) = bench.parts();
+        let Some(block) = translator.block(to.unit, app, path[turn], 0) else { break };
+        path.push(match block.terminator {
+            Terminator::Jump { target } => target,
+            Terminator::Call { target } => {
+                returns.push(block.next());
+                target
+            }
+            Terminator::Conditional { target, .. } if turn % 3 == 0 => target,
+            Terminator::Return { .. } => returns.pop().unwrap_or(AppPc(start + 0x55)),
+            Terminator::IndirectCall | Terminator::IndirectJump => AppPc(start + 0x2a),
+            _ => block.next(),
+        });
+    }
+    let (translator, mut to, app) = bench.parts();
+    translator.translate_path(&mut to, app, &path, offset.is_multiple_of(3));
 }
 
 /// The code, translated at the usual place and frozen.
@@ -146,6 +174,10 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     for pc in (code.0..code.1).map(CachePc) {
         let [x, y] = [a, b].map(|bench| bench.tables.state_at(pc));
         assert_eq!(x.map(|(state, _)| state), y.map(|(state, _)| state), "{pc:?}");
+        let [within_x, within_y] = [(a, x), (b, y)].map(|(bench, found)| {
+            found.and_then(|(_, id)| id).and_then(|id| bench.tables.within(id))
+        });
+        assert_eq!(within_x, within_y, "{pc:?}");
         let [x, y] = [(a, x), (b, y)]
             .map(|(bench, found)| found.and_then(|(_, id)| id).map(|id| bench.tables.fragment(id)));
         assert_eq!(x, y, "{pc:?}");
@@ -176,7 +208,8 @@ fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppP
         let (fragment, from) = match role {
             Role::RunsBehind { into, from } => (into, Some(from)),
             Role::Runs(id) | Role::NotTaken(id) | Role::Head(id) => (id, None),
-            Role::CallTarget(id) | Role::Called(id) => (id, None),
+            Role::CallTarget(id) | Role::Called(id) | Role::Target(id) => (id, None),
+            Role::Superblock(id) | Role::SideExit(id) => (id, None),
         };
         (std::mem::discriminant(&role), pc(fragment), from.map(pc))
     };
@@ -365,7 +398,8 @@ fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
         translate(&mut bench, &SECOND);
         // Freezing may refuse, but nothing more.
         let whole = &bench.cache.bytes[(at.code.0 - CACHE) as usize..];
-        let input = Freeze { unit: &bench.unit, at, code: whole.to_vec() };
+        let input =
+            Freeze { unit: &bench.unit, at, code: whole.to_vec(), knowledge: Knowledge::Little };
         let _ = bench.tables.freeze(bench.translator.layout(), input);
     }
     assert!(fitting > 1000, "only {fitting} of the images were tried in earnest");

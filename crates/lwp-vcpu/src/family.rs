@@ -14,6 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::{Arena, Chunk};
 use crate::keep::Kept;
+use crate::learning::Learned;
 use crate::maps::Mapping;
 use crate::memory_map::FAMILY_BYTES;
 use crate::notices::{Notices, pages_of};
@@ -96,8 +97,8 @@ const REGION_STUBS: u64 = 8 << 10;
 pub const LEAST_CHUNK: u64 = 512 << 10;
 const PRIVATE_CHUNK: u64 = 2 << 20;
 
-/// How large a chunk a module gets: so that all of its code fits as a rule, because only a unit that
-/// lies in one chunk can be kept.
+/// How large a chunk a module gets: so that all of its code fits as a rule, because only a unit
+/// that lies in one chunk can be kept.
 pub fn chunk_for(code_bytes: u64) -> u64 {
     code_bytes.saturating_mul(4).max(LEAST_CHUNK)
 }
@@ -164,6 +165,8 @@ pub struct Family {
     /// Prepared indirect tables.
     tables: Tables,
     waste: Waste,
+    /// The executions learned of.
+    pub learned: Learned,
 }
 
 impl Family {
@@ -203,6 +206,7 @@ impl Family {
             stub_chunks: FxHashMap::default(),
             tables: Tables::default(),
             waste: Waste::new(waste::LEAST),
+            learned: Learned::default(),
         };
         family.write_template(&emulated);
         Ok(family)

@@ -10,13 +10,17 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
-use lwp_dbt::freeze::Freeze;
-use lwp_dbt::{AppPc, CachePc, CodeTarget, Image, Lwp, Placement, Plan, Selection};
+use lwp_dbt::freeze::{Freeze, Frozen};
+use lwp_dbt::{
+    AppPc, CachePc, CodeSource, CodeTarget, ExecutionProfile, Image, Knowledge, Lwp, Placement,
+    Plan, Selection,
+};
 use lwp_ptrace::{FileMap, memory, sys};
+use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
-use crate::family::{Family, LEAST_CHUNK, UnitId, chunk_for};
+use crate::family::{Family, LEAST_CHUNK, Module, UnitId, chunk_for};
 use crate::identity::{self, Segment, Stamp};
 use crate::maps::Mapping;
 use crate::memory_map::MAX_COUNTERS;
@@ -32,6 +36,8 @@ pub struct Kept {
     path: String,
     /// What was found in the store.
     found: Option<Header>,
+    /// The key of its execution profile.
+    profile: Key,
 }
 
 /// Where a module's code is read.
@@ -181,7 +187,8 @@ impl Family {
         let base = if filter.is_some() { extent.0 } else { 0 };
         let profile = profile_words(lwp, base);
         let key = self.key(id, (name, profile), extent, first.offset, &segments)?;
-        Some(Kept { key, source, segments, path: first.name.clone(), found: None })
+        let profile = profile_key(name, extent, &segments);
+        Some(Kept { key, source, segments, path: first.name.clone(), found: None, profile })
     }
 
     /// The hash of everything that the translation of a module depends on.
@@ -279,11 +286,13 @@ impl Family {
     }
 
     /// The units that have grown enough to be written, with their code as it is now.
-    pub fn unsaved(&self) -> Vec<Unsaved> {
-        (0..self.modules.len()).filter_map(|index| self.unsaved_unit(index)).collect()
+    ///
+    /// `long` says of the run that its programs are worth to be known well.
+    pub fn unsaved(&self, long: bool) -> Vec<Unsaved> {
+        (0..self.modules.len()).filter_map(|index| self.unsaved_unit(index, long)).collect()
     }
 
-    fn unsaved_unit(&self, index: usize) -> Option<Unsaved> {
+    fn unsaved_unit(&self, index: usize, long: bool) -> Option<Unsaved> {
         let store = self.store.as_ref()?;
         let module = &self.modules[index];
         let kept = module.kept.as_ref()?;
@@ -293,12 +302,15 @@ impl Family {
             Source::File(_, stamp) => found.stamp != *stamp,
             Source::Bytes(_) => false,
         });
-        if !moved && !are_worth_writing(new, module.unit.new_entries(), old) {
+        let grown = moved || are_worth_writing(new, module.unit.new_entries(), old);
+        let unknown = module.unit.knowledge() != Knowledge::Well;
+        let unknown = unknown && long && self.translator.learns();
+        if !grown && !unknown {
             return None;
         }
         // Another run may have written more in the meantime.
         let there = store.header(kept.key).map_or(0, |header| header.fragments);
-        if there > old as u64 && there >= (old + new) as u64 {
+        if !unknown && there > old as u64 && there >= (old + new) as u64 {
             return None;
         }
         let arena = self.arenas.iter().find(|arena| arena.contains(chunk.address))?;
@@ -312,7 +324,8 @@ impl Family {
             Source::File(file, _) => Some(file.as_raw_fd()),
             Source::Bytes(_) => None,
         };
-        Some(Unsaved { family: self.index, module: index, fragments: new + old, at, code, file })
+        let fragments = new + old;
+        Some(Unsaved { family: self.index, module: index, fragments, at, code, file, long, grown })
     }
 
     /// Takes a copy of a unit's code as it is now: what is translated and linked later must not be
@@ -327,19 +340,109 @@ impl Family {
         }
     }
 
-    /// Writes a unit to the store, its code having been copied; that is gone afterwards.
-    pub fn save(&self, unsaved: &mut Unsaved) -> Option<()> {
+    /// Returns the module's executions: those of earlier runs, and of this one, which is
+    /// kept.
+    fn learned(&self, module: &Module, learned: &ExecutionProfile) -> Option<ExecutionProfile> {
+        let (kept, store) = (module.kept.as_ref()?, self.store.as_ref()?);
+        let base = AppPc(module.extent.0);
+        let mut profile = match store.load(kept.profile, |header| kept.fits(header)) {
+            Some((_, bytes)) => ExecutionProfile::from_bytes(bytes.as_ref(), base),
+            None => ExecutionProfile::default(),
+        };
+        profile.add(learned, module.extent);
+        let about = kept.describe(profile.iter().count(), module.extent.0)?;
+        // A profile that cannot be kept costs speed and nothing else.
+        let _ = store.save(kept.profile, &about, &[profile.to_bytes(base)]);
+        Some(profile)
+    }
+
+    /// A unit laid out by what is known of it, as an image.
+    fn laid_out(&self, unsaved: &Unsaved, learned: &ExecutionProfile) -> Option<Frozen> {
+        let module = &self.modules[unsaved.module];
+        let profile = self.learned(module, learned)?;
+        let before = module.unit.knowledge();
+        let restored = module.unit.restored_fragments() > 0;
+        let wanted = unsaved.long && restored || before == Knowledge::Watched;
+        let knowledge = Knowledge::from_profile(&profile, wanted);
+        if knowledge == before && !unsaved.grown {
+            return None;
+        }
+        let mut source = KeptCode { kept: module.kept.as_ref()?, pages: FxHashMap::default() };
+        let known = (&self.code_cache, &module.unit);
+        let how = (unsaved.at, knowledge);
+        let new = lwp_dbt::rebuild(&self.translator, known, &profile, &mut source, how)?;
+        let unit = Freeze { unit: &new.unit, at: unsaved.at, code: new.code, knowledge };
+        new.cache.freeze(self.layout(), unit)
+    }
+
+    /// Writes a unit to the store, its code having been copied; that is gone afterwards. Where
+    /// something has been `learned` of its executions, it is laid out anew.
+    pub fn save(&self, unsaved: &mut Unsaved, learned: Option<&ExecutionProfile>) -> Option<()> {
         let Code::Copied(code) = std::mem::replace(&mut unsaved.code, Code::Gone) else {
             return None;
         };
         let module = &self.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
-        let unit = Freeze { unit: &module.unit, at: unsaved.at, code };
-        let image = self.code_cache.freeze(self.layout(), unit)?;
+        let image = match learned.and_then(|learned| self.laid_out(unsaved, learned)) {
+            Some(image) => image,
+            None if !unsaved.grown => return None,
+            None => {
+                let unit = Freeze {
+                    unit: &module.unit,
+                    at: unsaved.at,
+                    code,
+                    knowledge: Knowledge::Little,
+                };
+                self.code_cache.freeze(self.layout(), unit)?
+            }
+        };
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let mut about = kept.describe(fragments, module.extent.0)?;
         about.code_bytes = image.code_bytes;
         self.store.as_ref()?.save(kept.key, &about, &image.parts).ok()
+    }
+}
+
+/// The hash of everything that a profile of a module depends on.
+fn profile_key(name: u128, extent: (u64, u64), segments: &[Segment]) -> Key {
+    let mut bytes = b"execution profile".to_vec();
+    bytes.extend(lwp_dbt::VERSION.to_le_bytes());
+    bytes.extend(name.to_le_bytes());
+    for segment in segments {
+        for word in [segment.start - extent.0, segment.end - extent.0, segment.offset] {
+            bytes.extend(word.to_le_bytes());
+        }
+    }
+    Key(XxHash3_128::oneshot(&bytes))
+}
+
+/// Code of a module that is kept, read from its file.
+struct KeptCode<'a> {
+    kept: &'a Kept,
+    /// The pages read so far.
+    pages: FxHashMap<u64, Option<Box<[u8; 4096]>>>,
+}
+
+impl CodeSource for KeptCode<'_> {
+    fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
+        let covers = |segment: &&Segment| (segment.start..segment.end).contains(&pc.0);
+        let Some(segment) = self.kept.segments.iter().find(covers) else { return 0 };
+        let len = buffer.len().min((segment.end - pc.0) as usize);
+        let mut done = 0;
+        while done < len {
+            let at = pc.0 + done as u64;
+            let page = at & !0xfff;
+            let bytes = self.pages.entry(page).or_insert_with(|| {
+                let mut bytes = Box::new([0; 4096]);
+                self.kept.read(page, &mut bytes[..]).then_some(bytes)
+            });
+            let Some(bytes) = bytes else { break };
+            let within = (at - page) as usize;
+            let part = (4096 - within).min(len - done);
+            buffer[done..done + part].copy_from_slice(&bytes[within..within + part]);
+            done += part;
+        }
+        done
     }
 }
 
@@ -383,6 +486,10 @@ pub struct Unsaved {
     code: Code,
     /// Its module's file.
     pub file: Option<RawFd>,
+    /// True if the run has lasted so long that it is worth to know more of it.
+    long: bool,
+    /// True if it is to be written whatever is known of it.
+    grown: bool,
 }
 
 /// The code of a unit that is to be written.

@@ -31,6 +31,7 @@ mod huge_table;
 mod identity;
 mod inject;
 mod keep;
+mod learning;
 mod lwp;
 mod machine;
 mod mapped_file;

@@ -95,6 +95,8 @@ impl Executions {
             Role::NotTaken(fragment) => add(&mut self.runs.entry(fragment).or_default()[1], count),
             // The branch before the fragment, and where calls led, are found by the caller.
             Role::Head(_) | Role::CallTarget(_) | Role::Called(_) => {}
+            // Nothing of this kind is made where executions are wanted by place.
+            Role::Target(_) | Role::Superblock(_) | Role::SideExit(_) => {}
         }
     }
 }
@@ -412,7 +414,7 @@ impl Machine {
                     let target = if first.0 + 1 == index { first.1 } else { u64::MAX };
                     sum.called(fragment, target, count);
                 }
-                Role::Runs(_) | Role::NotTaken(_) => {}
+                _ => {}
             }
             sum.add_counter(role, count);
         });

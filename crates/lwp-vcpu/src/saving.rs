@@ -5,20 +5,30 @@
 //! the run goes on or ends. Code is the exception, being shared with the program: this one waits
 //! until the other has copied it, so that the copy takes no memory here.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use lwp_dbt::ExecutionProfile;
 use lwp_ptrace::sys;
 
 use crate::keep::Unsaved;
-use crate::machine::Machine;
+use crate::machine::{Machine, Thread};
 
 /// Fragments that take longer to write than anybody should wait: some 20 ms.
 const MUCH: usize = 4000;
 /// How long a run lasts before something is written while it goes on. Every time it takes twice as
 /// long until the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The time after which a thread's program is worth knowing well.
+const LONG: Duration = Duration::from_secs(1);
+
+/// Returns whether a thread that has `started` then runs for long.
+pub fn is_long(started: Instant) -> bool {
+    started.elapsed() >= LONG
+}
 
 /// What has been written of a run that goes on.
 #[derive(Debug)]
@@ -27,11 +37,13 @@ pub struct Saving {
     pause: Duration,
     /// New fragments that there were the last time.
     fragments: usize,
+    /// True if a thread has run for so long that it is worth to know its programs well.
+    pub long: bool,
 }
 
 impl Default for Saving {
     fn default() -> Self {
-        Self { next: Instant::now() + FIRST_PAUSE, pause: FIRST_PAUSE, fragments: 0 }
+        Self { next: Instant::now() + FIRST_PAUSE, pause: FIRST_PAUSE, fragments: 0, long: false }
     }
 }
 
@@ -65,7 +77,9 @@ impl Machine {
     }
 
     fn unsaved(&self) -> Vec<Unsaved> {
-        self.caches.families.iter().flatten().flat_map(crate::family::Family::unsaved).collect()
+        let lasts = |thread: &Thread| is_long(thread.account.started);
+        let long = self.caches.saving.long || self.tasks.threads.values().any(lasts);
+        self.caches.families.iter().flatten().flat_map(|family| family.unsaved(long)).collect()
     }
 
     /// Has another process write `work`. False where there cannot be one.
@@ -109,9 +123,11 @@ impl Machine {
     fn save(&self, work: &mut [Unsaved]) {
         self.copy_code(work);
         let mut written = false;
+        let mut learned: HashMap<usize, Option<ExecutionProfile>> = HashMap::new();
         for unit in work {
+            let profile = learned.entry(unit.family).or_insert_with(|| self.learned(unit.family));
             let family = self.caches.families.get(unit.family).and_then(Option::as_ref);
-            written |= family.is_some_and(|family| family.save(unit).is_some());
+            written |= family.is_some_and(|family| family.save(unit, profile.as_ref()).is_some());
         }
         if let Some(store) = self.caches.store.as_ref().filter(|_| written) {
             let _ = store.prune();

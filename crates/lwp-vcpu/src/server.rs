@@ -2,10 +2,10 @@
 //!
 //! Translated code that needs something rings its door flag and waits; the server looks through the
 //! flags, and when none is set spins for a while and then sleeps on a futex that the next ring
-//! wakes. Both sides adapt ([`SpinPolicy`]): where the thread has asked on the server's own processor, or
-//! threads that have spun are found asleep, the two sides do not have a processor each, spinning
-//! takes time from the other side, and a hand-off is expensive. Then nobody spins and more is
-//! translated at a time.
+//! wakes. Both sides adapt ([`SpinPolicy`]): where the thread has asked on the server's own
+//! processor, or threads that have spun are found asleep, the two sides do not have a processor
+//! each, spinning takes time from the other side, and a hand-off is expensive. Then nobody spins
+//! and more is translated at a time.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
@@ -153,6 +153,7 @@ fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<
     if guard.finished {
         return None;
     }
+    guard.look_at_targets();
     guard.keep_meanwhile();
     let nap = match expected {
         _ if guard.tasks.filtered => FILTERED_NAP,

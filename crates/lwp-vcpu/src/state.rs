@@ -1,9 +1,12 @@
 //! From translated code to the application's state and back.
 
-use lwp_dbt::{AppState, CachePc, Commit, EventDeltas, FragmentId, PcSource, RequestKind, Slot};
+use iced_x86::Register;
+use lwp_dbt::{
+    AppState, CachePc, Commit, EventDeltas, FlagWriter, FragmentId, PcSource, RequestKind, Slot,
+};
 use lwp_ptrace::Tid;
 use lwp_ptrace::memory::{read_u64, write_u64};
-use lwp_ptrace::regs::Regs;
+use lwp_ptrace::regs::{Raw, Regs, general_value};
 
 use crate::contexts::{Context, Sum};
 use crate::family::Family;
@@ -88,6 +91,9 @@ impl Machine {
         };
         if state.spills.flags {
             regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
+        }
+        if let Some(writer) = state.flags {
+            regs.eflags = overwritten_flags(tid, writer, regs);
         }
         let (mut state, mut fragment) = (state, fragment);
         if touching(&state, context) {
@@ -212,6 +218,11 @@ impl Machine {
         if state.edge_pending {
             correction.add(EventDeltas { conditional_taken: -1, ..EventDeltas::default() }, 1);
         }
+        if let Some(id) = fragment
+            && let Some((_, family)) = self.space_of(tid)
+        {
+            correction.add(family.code_cache.remainder(state, id).negated(), 1);
+        }
         correction
     }
 
@@ -294,6 +305,16 @@ impl Machine {
         }
         context.set(Slot::ApplyCount, 0);
     }
+}
+
+/// The flags register with the arithmetic flags that the instruction at `writer` has left, which a
+/// guard has overwritten.
+fn overwritten_flags(tid: Tid, writer: FlagWriter, regs: &Raw) -> u64 {
+    let mut code = [0; 15];
+    let read = lwp_ptrace::sys::read_memory(tid, writer.pc.0, &mut code).unwrap_or(0);
+    let value = |register: Register| general_value(regs, register.number() as u8);
+    let found = lwp_dbt::flags_again(writer, &code[..read], value);
+    found.map_or(regs.eflags, |flags| regs.eflags & !lwp_dbt::FLAGS | flags)
 }
 
 /// Returns whether the thread notes a data cache access, or asks because it cannot.

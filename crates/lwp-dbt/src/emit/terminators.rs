@@ -5,7 +5,7 @@ use iced_x86::{Code, OpKind, Register};
 use super::{Emitter, Link, register_bits};
 use crate::addr::AppPc;
 use crate::block::Block;
-use crate::context::{RequestKind, Slot, SyscallClass};
+use crate::context::{RequestKind, Slot, SyscallClass, counter_displacement};
 use crate::relocation::Relocation;
 use crate::routines::SIGFRAME_RIP;
 use crate::state_map::bits;
@@ -71,6 +71,13 @@ impl Emitter<'_> {
         self.jump_link(target);
     }
 
+    /// Rule 8, where what is called is laid behind.
+    pub fn inlined_call(&mut self, next: AppPc) {
+        self.point(0);
+        self.push_return(next);
+        self.complete(bits::PC_TARGET);
+    }
+
     pub(super) fn push_return(&mut self, next: AppPc) {
         if next.0 <= 0x7fff_ffff {
             self.bytes(&[0x68]);
@@ -94,10 +101,15 @@ impl Emitter<'_> {
         self.load_target(block)
     }
 
-    /// Rule 9 for jumps and calls. Returns false where the operand cannot be reached from here.
-    pub fn indirect(&mut self, block: &Block, push: Option<AppPc>) -> bool {
+    /// Rule 9 for jumps and calls; `noted` is the counter that takes the target. Returns false
+    /// where the operand cannot be reached from here.
+    pub fn indirect(&mut self, block: &Block, push: Option<AppPc>, noted: Option<u32>) -> bool {
         if !self.borrow_for_target(block) {
             return false;
+        }
+        if let Some(counter) = noted {
+            self.store_rcx(counter_displacement(counter));
+            self.relocated(Relocation::Counter);
         }
         if let Some(next) = push {
             self.push_return(next);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::blocks::Blocks;
 use super::{Image, ImageError, table, u32_at, u64_at};
-use crate::relocation::{Relocation, Site};
+use crate::relocation::{HALVES_APART, Relocation, Site};
 
 /// Where a restored unit's code goes.
 #[derive(Clone, Copy)]
@@ -82,7 +82,7 @@ impl Image {
     /// The end of the word that contains what is before and at `place`, if there is one, else
     /// `place`.
     fn word_end(&self, place: usize) -> Result<usize, ImageError> {
-        let mut sites = Sites::from(self, place.saturating_sub(8))?;
+        let mut sites = Sites::from(self, place.saturating_sub(Relocation::MOST_BYTES))?;
         let mut end = place;
         while let Some(site) = sites.next_if(|site| site.at() < place)? {
             end = end.max(site.end());
@@ -103,7 +103,7 @@ impl Image {
         let blocks = self.code_blocks()?;
         let size = blocks.block_bytes();
         let mut sites = Sites::from(self, part.start)?;
-        let mut buffer: Vec<u8> = Vec::with_capacity(size + 8);
+        let mut buffer: Vec<u8> = Vec::with_capacity(size + Relocation::MOST_BYTES);
         // Where the buffer begins. A site that straddles two blocks waits for the second one.
         let mut start = part.start / size * size;
         for index in part.start / size..part.end.div_ceil(size) {
@@ -188,6 +188,13 @@ impl<'a> Sites<'a> {
 
 /// Adds `delta` to a word. `None` where the sum has no room in it.
 fn relocate(word: &mut [u8], kind: Relocation, delta: i64) -> Option<()> {
+    if kind == Relocation::Halves {
+        let old = u64::from(u32_at(word, 0)) | u64::from(u32_at(word, HALVES_APART)) << 32;
+        let new = old.wrapping_add_signed(delta).to_le_bytes();
+        word[..4].copy_from_slice(&new[..4]);
+        word[HALVES_APART..].copy_from_slice(&new[4..]);
+        return Some(());
+    }
     if kind.bytes() == 8 {
         let new = u64_at(word, 0).wrapping_add_signed(delta);
         word.copy_from_slice(&new.to_le_bytes());

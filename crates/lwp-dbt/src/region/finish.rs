@@ -71,6 +71,7 @@ impl Translator {
 
     /// Resolves links, emits stubs and constants, and publishes the region.
     pub(super) fn finish(&self, work: &mut Work<'_>) {
+        self.side_exits(work);
         for index in 0..work.emitter.out.links.len() {
             let link = work.emitter.out.links[index];
             let known = work.unit.fragment_at(link.target);
@@ -108,6 +109,9 @@ impl Translator {
             let late = index.checked_sub(work.created.len());
             let id = late.map_or_else(|| work.created[index], |index| work.woken[index]);
             let pc = work.cache.fragments.get(id).pc;
+            if work.unit.fragments.get(&pc) != Some(&id) {
+                continue;
+            }
             let sites = work.unit.take_pending(pc);
             if !sites.is_empty() {
                 let head = self.head(work, id);

@@ -19,7 +19,7 @@ impl Translator {
             Arrival::Jump => return,
             Arrival::Fall => {}
             Arrival::NotTaken => {
-                if self.plan.counts() {
+                if self.counts(work.unit) {
                     if let Some(at) = self.merged_edge(work, pc) {
                         work.emitter.jump_to(at);
                         return work.close_fragment();
@@ -70,7 +70,7 @@ impl Translator {
         let checks = work.unit.checks;
         let compares =
             checks == Checks::SelfCheck && !holds(checks, work.source, block.pc, &block.bytes);
-        let exact = self.plan.counts();
+        let exact = self.counts(work.unit);
         let profiles = self.profiles();
 
         // The edge from the block before may charge this block too, unless this block must always
@@ -201,6 +201,13 @@ impl Translator {
         MergedEdge { at, counter, stub: None }
     }
 
+    /// The counter that takes where the indirect branch of the fragment at hand leads, where that
+    /// is to be learned.
+    fn target_counter(&self, work: &mut Work<'_>) -> Option<u32> {
+        let id = work.emitter.fragment.filter(|_| self.learns_of(work.unit))?;
+        Some(work.cache.counters.push(EventDeltas::default(), Role::Target(id)))
+    }
+
     /// Emits the terminator. `Err` where an operand is out of reach.
     pub(super) fn terminate(&self, work: &mut Work<'_>, block: &Block) -> Result<Option<Next>, ()> {
         let next = block.next();
@@ -253,7 +260,10 @@ impl Translator {
                 work.queue.push(Candidate::direct(target, work.doubt));
                 Ok(Some(Next::Return(next)))
             }
-            Terminator::IndirectJump => reached(emitter.indirect(block, None)),
+            Terminator::IndirectJump => {
+                let noted = self.target_counter(work);
+                reached(work.emitter.indirect(block, None, noted))
+            }
             Terminator::IndirectCall => {
                 let reached = match (self.plan, emitter.fragment) {
                     (Plan::Calls, Some(id)) => {
@@ -262,7 +272,10 @@ impl Translator {
                         work.cache.counters.push(EventDeltas::default(), Role::Called(id));
                         emitter.counted_call(block, id, first)
                     }
-                    _ => emitter.indirect(block, Some(next)),
+                    _ => {
+                        let noted = self.target_counter(work);
+                        work.emitter.indirect(block, Some(next), noted)
+                    }
                 };
                 if reached { Ok(Some(Next::Return(next))) } else { Err(()) }
             }

@@ -1,9 +1,11 @@
 //! The application's state at any place of translated code.
 
+use super::superblock::elsewhere;
 use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
-use crate::fragment::{Fragment, FragmentId};
-use crate::state_map::{AppState, Commit, PcSource, Spills, StateEntry, bits, lookup};
+use crate::fragment::{Fragment, FragmentId, Within};
+use crate::plan::EventDeltas;
+use crate::state_map::{AppState, Commit, PcSource, Remainder, Spills, StateEntry, bits, lookup};
 
 impl CodeCache {
     /// Returns the application's state at `pc` in an arena, and the fragment it belongs to.
@@ -12,7 +14,8 @@ impl CodeCache {
         if let Some(placed) = self.placed.iter().find(|placed| placed.contains(pc)) {
             let (base, point, id) = placed.point_at(pc)?;
             let fragment = id.map(|id| self.fragment(id));
-            return Some((app_state(base, fragment.as_ref(), point, profiles), id));
+            let within = id.and_then(|id| placed.within(id));
+            return Some((app_state(base, fragment.as_ref(), point, profiles, within), id));
         }
         let (start, piece) = self.pieces.at_or_before(pc)?;
         let offset = (pc.0 - start.0) as u32;
@@ -21,7 +24,21 @@ impl CodeCache {
         }
         let point = lookup(self.points.get(piece.points), offset)?;
         let fragment = piece.fragment.map(|id| self.fragment(id));
-        Some((app_state(piece.pc, fragment.as_ref(), point, profiles), piece.fragment))
+        let within = piece.fragment.and_then(|id| self.within.get(&id).copied());
+        Some((app_state(piece.pc, fragment.as_ref(), point, profiles, within), piece.fragment))
+    }
+
+    /// Returns what the counters say too much where a fragment of a superblock is left at `state`.
+    pub fn remainder(&self, state: &AppState, fragment: FragmentId) -> EventDeltas {
+        let (Some(remainder), Some(within)) = (state.remainder, self.within(fragment)) else {
+            return EventDeltas::default();
+        };
+        match remainder {
+            Remainder::Behind => within.behind,
+            Remainder::Elsewhere => {
+                within.behind.plus(elsewhere(self.fragment(fragment).deltas).negated())
+            }
+        }
     }
 }
 
@@ -30,16 +47,10 @@ pub(super) fn app_state(
     fragment: Option<&Fragment>,
     point: StateEntry,
     profiles: bool,
+    within: Option<Within>,
 ) -> AppState {
     let has = |bit: u8| point.state & bit != 0;
-    let spills = Spills {
-        rcx: has(bits::SPILL_RCX),
-        r11: has(bits::SPILL_R11),
-        rax: has(bits::SPILL_RAX),
-        mailbox: false,
-        lookup: false,
-        flags: false,
-    };
+    let spills = spills(point.state);
     let here = PcSource::Known(pc.offset(u64::from(point.app)));
     let armed = has(bits::SYSCALL) && point.state & bits::PC_MASK == bits::PC_RCX;
     let source = match point.state & bits::PC_MASK {
@@ -49,7 +60,8 @@ pub(super) fn app_state(
         bits::PC_TARGET => fragment.map_or(here, |fragment| PcSource::Known(fragment.target)),
         _ => here,
     };
-    let commit = match (has(bits::SYSCALL), armed) {
+    let lost = within.and_then(|within| within.flags).filter(|_| has(bits::LOST));
+    let commit = match (has(bits::SYSCALL) && lost.is_none(), armed) {
         (true, true) => Commit::SigreturnArmed,
         (true, false) if has(bits::EDGE) => Commit::LwpResult,
         (true, false) => Commit::AfterSyscall,
@@ -66,8 +78,17 @@ pub(super) fn app_state(
     let counted_down = charged || profiles && has(bits::EDGE);
     let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0));
     let calls = fragment.is_some_and(|it| it.deltas.calls == 1 && it.deltas.indirect == 1);
-    let called = calls && charged && has(bits::EDGE) && spills.rcx && spills.r11;
-    let edge = has(bits::EDGE) && !has(bits::SYSCALL) && (charged || !profiles) && !called;
+    let called =
+        calls && within.is_none() && charged && has(bits::EDGE) && spills.rcx && spills.r11;
+    let remainder = within.filter(|_| charged).map(|_| match has(bits::EDGE) {
+        true => Remainder::Elsewhere,
+        false => Remainder::Behind,
+    });
+    let edge = within.is_none()
+        && has(bits::EDGE)
+        && !has(bits::SYSCALL)
+        && (charged || !profiles)
+        && !called;
     AppState {
         pc: source,
         spills,
@@ -76,5 +97,17 @@ pub(super) fn app_state(
         edge_pending: edge,
         countdown: (profiles && counted_down && counts_down).then_some(index),
         called,
+        remainder,
+        flags: lost,
+    }
+}
+
+/// Returns the registers that are in their slots.
+fn spills(state: u8) -> Spills {
+    Spills {
+        rcx: state & bits::SPILL_RCX != 0,
+        r11: state & bits::SPILL_R11 != 0,
+        rax: state & bits::SPILL_RAX != 0,
+        ..Spills::default()
     }
 }

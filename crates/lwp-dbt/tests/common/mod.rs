@@ -174,6 +174,11 @@ impl Bench {
         translator.translate(&mut to, app, AppPc(pc), entry, RegionLimits::fragments(fragments))
     }
 
+    /// Returns the place where a direct branch to `pc` enters, if there is one.
+    pub fn head(&self, pc: u64) -> Option<CachePc> {
+        self.tables.head_of(self.unit.fragment_at(AppPc(pc))?)
+    }
+
     /// Translates the first `most` instructions at `pc` as a cut fragment.
     #[allow(dead_code, reason = "not every test that shares this makes cuts")]
     pub fn cut(&mut self, pc: AppPc, most: usize) -> bool {

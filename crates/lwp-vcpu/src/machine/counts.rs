@@ -14,6 +14,7 @@ impl Machine {
     /// Takes a thread out, its counts into its process's report.
     pub fn remove_thread(&mut self, tid: Tid) {
         self.collect_misses(tid);
+        self.learn_from(tid);
         self.report_thread(tid);
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.remove(&tid) else { return };
@@ -135,6 +136,7 @@ impl Machine {
     /// Takes what a thread's counters say into its account, because they will be another
     /// translator's.
     pub fn keep_counts(&mut self, tid: Tid, slot: usize) {
+        self.learn_from(tid);
         self.close_report(tid);
         let sum = self.thread_sum(tid);
         self.contexts.context(slot).clear_counters();

@@ -1,0 +1,350 @@
+//! Superblocks: branches that are expected to go on in the superblock, and the ways out of it.
+
+use iced_x86::{OpKind, Register};
+
+use super::{Emitter, register_bits};
+use crate::addr::{AppPc, CachePc};
+use crate::block::{Block, Terminator};
+use crate::fragment::FragmentId;
+use crate::plan::EventDeltas;
+use crate::recovery::Recovery;
+use crate::relocation::Relocation;
+use crate::state_map::bits;
+
+/// A way out of a superblock, to be emitted behind the region.
+#[derive(Clone, Debug)]
+pub(crate) struct SideExit {
+    /// Offsets of the 4-byte displacements that jump there.
+    pub at: Vec<usize>,
+    /// The fragment that is left, and where it begins.
+    pub fragment: FragmentId,
+    pub block: AppPc,
+    /// The fragment's progress.
+    app: u8,
+    index: u8,
+    /// The exit's counts, if it counts.
+    pub counts: Option<EventDeltas>,
+    pub kind: ExitKind,
+}
+
+/// The work that is left at a side exit.
+#[derive(Clone, Debug)]
+pub(crate) enum ExitKind {
+    /// A conditional branch has led to `to`.
+    Branch { to: AppPc, taken: bool, flags_dead: bool },
+    /// The target is not the one that it was compared with, and the flags are the comparison's.
+    Compared { target: Target, recovery: Recovery, push: Option<AppPc> },
+    /// rcx is the target plus r11, r11 the expected target negated; both are in their slots.
+    Difference { target: Target, push: Option<AppPc> },
+}
+
+/// The place of a guarded branch's target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// On top of the stack, of which so much more is released.
+    Stack { release: u16 },
+    /// In a register.
+    Register(Register),
+    /// In memory: it has been loaded into rcx, which is in its slot.
+    Memory,
+}
+
+impl Target {
+    /// Returns the place of the target of the branch at the end of `block`; none where no
+    /// guard can look.
+    pub fn of(block: &Block) -> Option<Self> {
+        match block.terminator {
+            Terminator::Return { release } => Some(Self::Stack { release }),
+            Terminator::IndirectJump | Terminator::IndirectCall => {
+                match block.last.op0_kind() == OpKind::Register {
+                    true if block.last.op0_register() == Register::RSP => None,
+                    true => Some(Self::Register(block.last.op0_register())),
+                    false => Some(Self::Memory),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether a register still has the application's value behind a comparison with the
+    /// target.
+    pub fn keeps(self, register: Register) -> bool {
+        self != Self::Memory || register != Register::RCX
+    }
+
+    /// The state bits of a guard that compares.
+    fn spilled(self) -> u8 {
+        if self == Self::Memory { bits::SPILL_RCX } else { 0 }
+    }
+}
+
+const BOTH: u8 = bits::SPILL_RCX | bits::SPILL_R11;
+
+impl Emitter<'_> {
+    /// `jcc rel32` to what is emitted later; returns the place of the displacement.
+    fn jump_if(&mut self, condition: u8) -> usize {
+        self.bytes(&[0x0f, 0x80 | condition]);
+        let at = self.out.code.len();
+        self.imm32(0);
+        at
+    }
+
+    /// The conditional branch at the end of `block` leaves the superblock for `to` on `condition`,
+    /// by an exit that counts.
+    pub fn branch_out(&mut self, block: &Block, condition: u8, kind: ExitKind) -> SideExit {
+        self.point(0);
+        let at = vec![self.jump_if(condition)];
+        self.fell_through(block);
+        self.point(0);
+        self.way_out(block, at, kind)
+    }
+
+    fn way_out(&self, block: &Block, at: Vec<usize>, kind: ExitKind) -> SideExit {
+        let fragment = self.fragment.unwrap_or(FragmentId(0));
+        let (app, index) = (self.app, self.index);
+        SideExit { at, fragment, block: block.pc, app, index, counts: None, kind }
+    }
+
+    /// The branch at the end of `block` goes on to `expected` in the superblock if that is its
+    /// target. The flags are dead there where there is a `recovery`.
+    ///
+    /// ```text
+    /// Target:  jmp r
+    /// Patch:   r <> expected --> exit
+    ///
+    /// Target:  ret
+    /// Patch:   [rsp] <> expected --> exit; rsp := rsp + 8
+    ///
+    /// Target:  any, where the flags cannot be had again
+    /// Patch:   slot := rcx; rcx := target; slot := r11; r11 := -expected; rcx := rcx + r11
+    ///          rcx = 0 --> on; jmp exit
+    ///          on: rcx := slot; r11 := slot
+    /// ```
+    ///
+    /// `None` where the operand cannot be reached from here.
+    pub fn guard(
+        &mut self,
+        block: &Block,
+        expected: AppPc,
+        recovery: Option<Recovery>,
+    ) -> Option<SideExit> {
+        let target = Target::of(block)?;
+        let push = matches!(block.terminator, Terminator::IndirectCall).then(|| block.next());
+        self.point(0);
+        let (app, index) = (self.app, self.index);
+        let (at, kind) = match recovery {
+            Some(recovery) => {
+                let at = self.compare(block, target, expected)?;
+                (at, ExitKind::Compared { target, recovery, push })
+            }
+            None => {
+                let at = self.difference(block, target, expected)?;
+                (vec![at], ExitKind::Difference { target, push })
+            }
+        };
+        self.take_target(target, push);
+        self.complete(0);
+        let exit = self.way_out(block, at, kind);
+        Some(SideExit { app, index, ..exit })
+    }
+
+    /// The stack as the branch leaves it.
+    fn take_target(&mut self, target: Target, push: Option<AppPc>) {
+        if let Target::Stack { release } = target {
+            self.release_stack(release);
+        }
+        if let Some(next) = push {
+            self.push_return(next);
+        }
+    }
+
+    /// `lea rsp, [rsp + 8 + release]`
+    fn release_stack(&mut self, release: u16) {
+        match u8::try_from(release + 8) {
+            Ok(bytes @ ..0x80) => self.bytes(&[0x48, 0x8d, 0x64, 0x24, bytes]),
+            _ => {
+                self.bytes(&[0x48, 0x8d, 0xa4, 0x24]);
+                self.imm32(u32::from(release) + 8);
+            }
+        }
+    }
+
+    /// Jumps out where the target is not `expected`; the flags are lost behind it.
+    fn compare(&mut self, block: &Block, target: Target, expected: AppPc) -> Option<Vec<usize>> {
+        const NOT_EQUAL: u8 = 5;
+        let mut at = Vec::new();
+        match target {
+            Target::Stack { .. } if expected.0 <= 0x7fff_ffff => {
+                // cmp qword [rsp], expected
+                self.bytes(&[0x48, 0x81, 0x3c, 0x24]);
+                self.imm32(expected.0 as u32);
+                self.relocated(Relocation::Low);
+            }
+            Target::Stack { .. } => {
+                // cmp dword [rsp], low half; jne; cmp dword [rsp + 4], high half
+                self.bytes(&[0x81, 0x3c, 0x24]);
+                self.imm32(expected.0 as u32);
+                self.point(bits::LOST);
+                at.push(self.jump_if(NOT_EQUAL));
+                self.bytes(&[0x81, 0x7c, 0x24, 0x04]);
+                self.imm32((expected.0 >> 32) as u32);
+                self.relocated(Relocation::Halves);
+            }
+            Target::Register(register) => {
+                let (high, low) = register_bits(register);
+                // cmp r, [rip + expected]
+                self.bytes(&[0x48 | high << 2, 0x3b, 0x05 | low << 3]);
+                self.out.constants.push((self.out.code.len(), expected.0));
+                self.imm32(0);
+            }
+            Target::Memory => {
+                self.spill_rcx();
+                self.point(bits::SPILL_RCX);
+                if !self.load_target(block) {
+                    return None;
+                }
+                // cmp rcx, [rip + expected]
+                self.bytes(&[0x48, 0x3b, 0x0d]);
+                self.out.constants.push((self.out.code.len(), expected.0));
+                self.imm32(0);
+            }
+        }
+        self.point(bits::LOST | target.spilled());
+        at.push(self.jump_if(NOT_EQUAL));
+        if target == Target::Memory {
+            self.reload_rcx();
+            self.point(bits::LOST);
+        }
+        Some(at)
+    }
+
+    /// The same without touching the flags.
+    fn difference(&mut self, block: &Block, target: Target, expected: AppPc) -> Option<usize> {
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        match target {
+            // mov rcx, [rsp]
+            Target::Stack { .. } => self.bytes(&[0x48, 0x8b, 0x0c, 0x24]),
+            _ if !self.load_target(block) => return None,
+            _ => {}
+        }
+        self.spill_r11();
+        self.point(BOTH);
+        // mov r11, -expected
+        self.bytes(&[0x49, 0xbb]);
+        self.imm64(expected.0.wrapping_neg());
+        self.relocated(Relocation::Negated);
+        self.lea_rcx_rcx_r11();
+        // jrcxz +5; jmp exit
+        self.bytes(&[0xe3, 0x05, 0xe9]);
+        let at = self.out.code.len();
+        self.imm32(0);
+        self.reload_rcx();
+        self.point(bits::SPILL_R11);
+        self.reload_r11();
+        self.point(0);
+        Some(at)
+    }
+
+    /// The first part of a side exit, up to where it has been counted. Returns where it begins.
+    pub fn side_exit(&mut self, exit: &SideExit, counter: Option<u32>) -> CachePc {
+        self.start_piece();
+        self.fragment = Some(exit.fragment);
+        (self.app, self.index) = (exit.app, exit.index);
+        let start = self.here();
+        match &exit.kind {
+            ExitKind::Branch { taken, flags_dead, .. } => {
+                let state = bits::EDGE | if *taken { bits::PC_TARGET } else { 0 };
+                self.point(state);
+                if let Some(counter) = counter {
+                    self.count_branch(counter, *flags_dead, state);
+                }
+            }
+            ExitKind::Compared { target, recovery, push } => {
+                self.point(bits::LOST | target.spilled());
+                self.spill_r11();
+                self.point(bits::LOST | target.spilled() | bits::SPILL_R11);
+                self.bytes(&recovery.code);
+                self.point(target.spilled() | bits::SPILL_R11);
+                self.hold_target(*target);
+                self.take_target(*target, *push);
+                self.count_indirect(counter);
+            }
+            ExitKind::Difference { target, push } => {
+                self.point(BOTH);
+                // not r11; lea rcx, [rcx + r11 + 1]
+                self.bytes(&[0x49, 0xf7, 0xd3, 0x4a, 0x8d, 0x4c, 0x19, 0x01]);
+                self.take_target(*target, *push);
+                self.count_indirect(counter);
+            }
+        }
+        start
+    }
+
+    /// The target in rcx, whose own value goes to its slot; r11 is in its slot and void.
+    fn hold_target(&mut self, target: Target) {
+        if target != Target::Memory {
+            self.spill_rcx();
+            self.point(BOTH);
+        }
+        match target {
+            // mov rcx, [rsp]
+            Target::Stack { .. } => self.bytes(&[0x48, 0x8b, 0x0c, 0x24]),
+            Target::Register(Register::R11) => self.load_rcx(super::Slot::R11 as u32),
+            Target::Register(Register::RCX) | Target::Memory => {}
+            Target::Register(register) => {
+                let (high, low) = register_bits(register);
+                self.bytes(&[0x48 | high, 0x8b, 0xc8 | low]);
+            }
+        }
+    }
+
+    /// Counts the exit of a conditional branch, up to the moment from which on it is counted.
+    fn count_branch(&mut self, counter: u32, flags_dead: bool, state: u8) {
+        if flags_dead {
+            self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
+            self.imm32(super::counter_displacement(counter));
+            self.relocated(Relocation::Counter);
+        } else {
+            self.spill_rcx();
+            self.point(state | bits::SPILL_RCX);
+            self.count_in_rcx(counter);
+        }
+    }
+
+    /// The branch has been made, with its target in rcx; counts the exit in r11.
+    fn count_indirect(&mut self, counter: Option<u32>) {
+        let Some(counter) = counter else { return self.complete(BOTH | bits::PC_RCX) };
+        self.complete(BOTH | bits::PC_RCX | bits::EDGE);
+        let displacement = super::counter_displacement(counter);
+        // mov r11, gs:[counter]; lea r11, [r11 + 1]; mov gs:[counter], r11
+        self.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
+        self.imm32(displacement);
+        self.relocated(Relocation::Counter);
+        self.bytes(&[0x4d, 0x8d, 0x5b, 0x01]);
+        self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
+        self.imm32(displacement);
+        self.relocated(Relocation::Counter);
+    }
+
+    /// The rest of a side exit, which belongs to no fragment any more. Returns where it begins.
+    pub fn side_exit_done(&mut self, exit: &SideExit) -> CachePc {
+        self.start_piece();
+        let start = self.here();
+        match exit.kind {
+            ExitKind::Branch { to, flags_dead, .. } => {
+                if exit.counts.is_some() && !flags_dead {
+                    self.point(bits::SPILL_RCX);
+                    self.reload_rcx();
+                }
+                self.point(0);
+                self.jump_link(to);
+            }
+            ExitKind::Compared { .. } | ExitKind::Difference { .. } => {
+                self.point(BOTH | bits::PC_RCX);
+                self.dispatch_spilled();
+            }
+        }
+        start
+    }
+}

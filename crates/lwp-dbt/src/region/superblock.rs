@@ -1,0 +1,389 @@
+//! Superblocks: blocks laid out one behind the other along a path that is expected, with calls
+//! inlined, and returns and indirect branches guarded by a comparison with the target expected.
+//!
+//! A path is a hint and nothing else: every step of it is checked against the code, and what does
+//! not follow from the block before ends it. A superblock is entered at its beginning alone, and
+//! counted there as if it were executed to its end; each way out counts what is left out. The
+//! blocks behind the first have no pc of their own: whoever comes there otherwise needs fragments
+//! of the usual kind.
+
+use std::sync::Arc;
+
+use super::lay::Next;
+use super::{
+    Arrival, Candidate, Destination, NOT_TAKEN, Region, Translator, Work, deltas, direct_target,
+    set_displacement,
+};
+use crate::addr::{AppPc, CachePc};
+use crate::block::{Block, CodeSource, Terminator};
+use crate::emit::{Charge, ExitKind, Target};
+use crate::fragment::{Fragment, FragmentId, Within};
+use crate::plan::{Checks, EventDeltas, Plan, Role};
+use crate::recovery::Recovery;
+use crate::state_map::{FlagWriter, bits};
+
+/// Most blocks of a superblock.
+const MOST_BLOCKS: usize = 64;
+/// The number of blocks behind a guard in which a write of the flags is looked for.
+const DEPTH: u32 = 4;
+
+/// One block of a superblock.
+struct Step {
+    block: Arc<Block>,
+    /// Its successor in the superblock; none at the end.
+    to: Option<AppPc>,
+}
+
+/// The part of a superblock that has been laid.
+#[derive(Default)]
+struct Laid {
+    fragments: Vec<FragmentId>,
+    /// The counts of each block on the path.
+    counts: Vec<EventDeltas>,
+    /// The instructions whose flags guards overwrite.
+    flags: Vec<Option<FlagWriter>>,
+    /// The counter of the whole.
+    counter: Option<u32>,
+    /// Of each exit, the block that it leaves.
+    exits: Vec<usize>,
+}
+
+impl Translator {
+    /// Translates the blocks along `path` as one superblock, as far as they follow one another;
+    /// `entry` asks for an indirect entry of its first block too.
+    ///
+    /// Returns a region without head where nothing can be made of it: in code that may change,
+    /// where profiling is on or calls are counted, where there is a fragment already.
+    pub fn translate_path(
+        &self,
+        to: &mut Destination<'_>,
+        source: &mut dyn CodeSource,
+        path: &[AppPc],
+        entry: bool,
+    ) -> Region {
+        let Some(&pc) = path.first() else { return Region::default() };
+        let fixed = to.unit.checks == Checks::None && to.unit.marked.is_empty();
+        if !fixed || self.profiles() || self.plan == Plan::Calls || to.unit.has_fragment(pc) {
+            return Region::default();
+        }
+        let before = to.cache.fragments.len();
+        let mut work = self.begin(to, source);
+        let steps = self.steps(&mut work, path);
+        if steps.is_empty() || !self.lay_superblock(&mut work, &steps, entry) {
+            work.end();
+            return Region::default();
+        }
+        let head = work.unit.fragment_at(pc).map(|id| self.head(&mut work, id));
+        self.finish(&mut work);
+        let fragments = work.cache.fragments.len() - before;
+        let (entries, rest) = work.end();
+        Region { head, entries, fragments, rest }
+    }
+
+    /// The blocks of `path`, as far as each leads to the next.
+    fn steps(&self, work: &mut Work<'_>, path: &[AppPc]) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::new();
+        for (at, &pc) in path.iter().enumerate().take(MOST_BLOCKS) {
+            let room = (at + 2) * self.fragment_room();
+            let Some(block) = self.decode(work, pc).filter(|_| room <= work.room) else { break };
+            let to = path.get(at + 1).copied().filter(|to| leads(&block, *to));
+            steps.push(Step { block, to });
+            if to.is_none() {
+                break;
+            }
+        }
+        if let Some(last) = steps.last_mut() {
+            last.to = None;
+        }
+        steps
+    }
+
+    /// Lays out a superblock. Returns false where not even the first block can be.
+    fn lay_superblock(&self, work: &mut Work<'_>, steps: &[Step], entry: bool) -> bool {
+        work.emitter.start_piece();
+        let start = work.emitter.here();
+        let head_pc = steps[0].block.pc;
+        let mut laid = Laid::default();
+        if entry {
+            let entry = self.new_entry(work, head_pc);
+            let stub = work.emitter.entry_stub(head_pc, self.layout.chain_slot(entry.0));
+            work.cache.entries[entry.0 as usize].stub = stub;
+        }
+        for at in 0..steps.len() {
+            if at > 0 {
+                work.close_fragment();
+                work.emitter.start_piece();
+            }
+            let begin = if at == 0 { start } else { work.emitter.here() };
+            let join = work.emitter.here();
+            let counters = work.cache.counters.len();
+            let charge = match at {
+                0 => self.charge_of(work, &steps[0].block, &mut laid),
+                _ => None,
+            };
+            let next = self.lay_step(work, steps, at, charge, &mut laid);
+            let Ok(next) = next else {
+                work.emitter.rewind(begin);
+                work.cache.counters.forget_from(counters);
+                if at == 0 {
+                    self.take_entry_back(work, head_pc, entry);
+                    return false;
+                }
+                self.end_at(work, steps[at].block.pc);
+                break;
+            };
+            self.push_fragment(work, &steps[at], (begin, join), &mut laid);
+            if at + 1 == steps.len() {
+                self.end_of_path(work, next);
+            }
+        }
+        self.settle(work, &laid);
+        true
+    }
+
+    /// Emits one block: its body, and how it goes on.
+    fn lay_step(
+        &self,
+        work: &mut Work<'_>,
+        steps: &[Step],
+        at: usize,
+        charge: Option<Charge>,
+        laid: &mut Laid,
+    ) -> Result<Option<Next>, ()> {
+        let Step { block, to } = &steps[at];
+        let exits = work.emitter.out.exits.len();
+        work.emitter.fragment = Some(FragmentId(work.cache.fragments.len() as u32));
+        work.emitter.dcache = None;
+        if !work.emitter.body(block, charge) {
+            return Err(());
+        }
+        let mut flags = None;
+        let next = match to {
+            None => self.terminate(work, block)?,
+            Some(to) => {
+                flags = self.go_on(work, steps, at, *to)?;
+                None
+            }
+        };
+        laid.exits.extend((exits..work.emitter.out.exits.len()).map(|_| at));
+        laid.flags.push(flags);
+        Ok(next)
+    }
+
+    /// The branch at the end of a block, which goes on at `to` in the superblock. Returns the
+    /// instruction whose flags it overwrites, if it does.
+    fn go_on(
+        &self,
+        work: &mut Work<'_>,
+        steps: &[Step],
+        at: usize,
+        to: AppPc,
+    ) -> Result<Option<FlagWriter>, ()> {
+        let block = &steps[at].block;
+        match block.terminator {
+            Terminator::Fall => work.emitter.fell_off(block),
+            Terminator::Jump { .. } => work.emitter.point(0),
+            Terminator::Call { .. } => work.emitter.inlined_call(block.next()),
+            Terminator::Conditional { target, condition } => {
+                let taken = to != target;
+                let (condition, out) =
+                    if taken { (condition, target) } else { (condition ^ 1, block.next()) };
+                let flags_dead = self.flags_dead(work, out, 2);
+                let kind = ExitKind::Branch { to: out, taken, flags_dead };
+                if self.plan.counts() {
+                    let exit = work.emitter.branch_out(block, condition, kind);
+                    work.emitter.out.exits.push(exit);
+                } else {
+                    work.emitter.conditional(condition, out);
+                    work.emitter.fell_through(block);
+                    work.emitter.point(0);
+                }
+                work.queue.push(Candidate::direct(out, work.doubt));
+            }
+            _ => return self.guarded(work, steps, at, to),
+        }
+        Ok(None)
+    }
+
+    /// A guard, by comparison where the flags are dead at `to` and can be had again elsewhere.
+    fn guarded(
+        &self,
+        work: &mut Work<'_>,
+        steps: &[Step],
+        at: usize,
+        to: AppPc,
+    ) -> Result<Option<FlagWriter>, ()> {
+        let block = &steps[at].block;
+        let target = Target::of(block).ok_or(())?;
+        let recovery = match self.flags_dead(work, to, DEPTH) {
+            true => {
+                let blocks: Vec<&Block> = steps[..=at].iter().map(|step| &*step.block).collect();
+                Recovery::of(&blocks, |register| target.keeps(register))
+            }
+            false => None,
+        };
+        let writer = recovery.as_ref().map(|recovery| recovery.writer);
+        let exit = work.emitter.guard(block, to, recovery).ok_or(())?;
+        work.emitter.out.exits.push(exit);
+        Ok(writer)
+    }
+
+    /// The charge of a superblock, in its first block.
+    fn charge_of(&self, work: &mut Work<'_>, block: &Block, laid: &mut Laid) -> Option<Charge> {
+        if !self.plan.counts() {
+            return None;
+        }
+        let first = FragmentId(work.cache.fragments.len() as u32);
+        let counter = work.cache.counters.push(EventDeltas::default(), Role::Superblock(first));
+        laid.counter = Some(counter);
+        let flags_dead = self.flags_dead(work, block.pc, 2);
+        let dead_at = if flags_dead { None } else { block.first_dead_point(0) };
+        Some(match dead_at {
+            Some(at) => Charge::at(counter, at, bits::UNCOUNTED),
+            None => {
+                let before = bits::UNCOUNTED;
+                Charge { counter, at: 0, flags_dead, before, in_terminator: false }
+            }
+        })
+    }
+
+    /// Takes in the fragment that has just been laid.
+    fn push_fragment(
+        &self,
+        work: &mut Work<'_>,
+        step: &Step,
+        (start, join): (CachePc, CachePc),
+        laid: &mut Laid,
+    ) {
+        let block = &step.block;
+        let id = FragmentId(work.cache.fragments.len() as u32);
+        let not_taken = match (&block.terminator, step.to) {
+            (Terminator::Conditional { target, .. }, Some(to)) => to != *target,
+            _ => false,
+        };
+        let own = deltas(block);
+        let counts = if not_taken { own.plus(NOT_TAKEN) } else { own };
+        let first = laid.fragments.is_empty();
+        let flags_dead = first && self.flags_dead(work, block.pc, 2);
+        work.cache.fragments.push(Fragment {
+            pc: block.pc,
+            app_len: block.bytes.len() as u16,
+            instructions: block.instructions() as u16,
+            start,
+            len: 0,
+            head: first.then_some(join),
+            join,
+            charged_first: false,
+            target: direct_target(&block.terminator),
+            deltas: counts,
+            countdown: (0, 0),
+            flags_dead,
+        });
+        match first {
+            true => drop(work.unit.fragments.insert(block.pc, id)),
+            false => work.unit.inner.push(id),
+        }
+        work.created.push(id);
+        laid.fragments.push(id);
+        laid.counts.push(counts);
+    }
+
+    /// Ends the superblock behind its last block.
+    fn end_of_path(&self, work: &mut Work<'_>, next: Option<Next>) {
+        match next {
+            Some(Next::Fall(pc)) => self.fall_off(work, pc, Arrival::Fall),
+            Some(Next::NotTaken(pc)) if self.plan.counts() => {
+                self.fall_off(work, pc, Arrival::NotTaken);
+            }
+            Some(Next::NotTaken(pc)) => self.fall_off(work, pc, Arrival::Fall),
+            Some(Next::Return(pc)) => work.queue.push(Candidate::indirect(pc, work.doubt)),
+            None => {}
+        }
+        work.close_fragment();
+    }
+
+    /// The block at `pc` cannot be laid out: the superblock ends in front of it.
+    fn end_at(&self, work: &mut Work<'_>, pc: AppPc) {
+        let start = work.emitter.here();
+        work.emitter.start_piece();
+        work.emitter.point(0);
+        work.emitter.jump_link(pc);
+        work.queue.push(Candidate::direct(pc, work.doubt));
+        work.cache.close_piece(&work.emitter, start, pc, None);
+    }
+
+    fn take_entry_back(&self, work: &mut Work<'_>, pc: AppPc, entry: bool) {
+        if entry {
+            work.cache.entries.pop();
+            work.entries.pop();
+            work.unit.entries.remove(&pc);
+        }
+    }
+
+    /// Says what the counters stand for, and what is charged ahead of each fragment.
+    fn settle(&self, work: &mut Work<'_>, laid: &Laid) {
+        let mut behind = vec![EventDeltas::default(); laid.counts.len()];
+        let mut sum = EventDeltas::default();
+        for at in (0..laid.counts.len()).rev() {
+            behind[at] = sum;
+            sum = sum.plus(laid.counts[at]);
+        }
+        if let Some(counter) = laid.counter {
+            work.cache.counters.set(counter, sum);
+        }
+        for (exit, &at) in work.emitter.out.exits.iter_mut().zip(&laid.exits) {
+            let counts = behind[at].negated().plus(elsewhere(laid.counts[at]));
+            exit.counts = laid.counter.map(|_| counts);
+        }
+        for (at, &id) in laid.fragments.iter().enumerate() {
+            let behind = if laid.counter.is_some() { behind[at] } else { EventDeltas::default() };
+            work.cache.within.insert(id, Within { behind, flags: laid.flags[at] });
+        }
+    }
+
+    /// Emits the ways out of the superblocks of a region.
+    pub(super) fn side_exits(&self, work: &mut Work<'_>) {
+        for exit in std::mem::take(&mut work.emitter.out.exits) {
+            let from = exit.fragment;
+            let counters = &mut work.cache.counters;
+            let counter = exit.counts.map(|counts| counters.push(counts, Role::SideExit(from)));
+            let before = work.emitter.side_exit(&exit, counter);
+            work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
+            let after = work.emitter.side_exit_done(&exit);
+            let pc = match exit.kind {
+                ExitKind::Branch { to, .. } => to,
+                _ => exit.block,
+            };
+            work.cache.close_piece(&work.emitter, after, pc, None);
+            for at in exit.at {
+                set_displacement(&mut work.emitter, at, before);
+            }
+        }
+    }
+}
+
+/// Returns the change of a block's `counts` where its branch leads elsewhere.
+pub(super) fn elsewhere(counts: EventDeltas) -> EventDeltas {
+    match counts {
+        EventDeltas { conditional: 1, conditional_taken: 1, .. } => NOT_TAKEN,
+        EventDeltas { conditional: 1, .. } => NOT_TAKEN.negated(),
+        _ => EventDeltas::default(),
+    }
+}
+
+/// Returns whether control can go from the end of `block` to `to`, in a way that a superblock
+/// follows.
+fn leads(block: &Block, to: AppPc) -> bool {
+    match block.terminator {
+        Terminator::Fall => to == block.next(),
+        Terminator::Jump { target } | Terminator::Call { target } => to == target,
+        // Where both ways lead to one place, the place does not say which it was.
+        Terminator::Conditional { target, .. } => {
+            target != block.next() && (to == target || to == block.next())
+        }
+        Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall => {
+            Target::of(block).is_some()
+        }
+        _ => false,
+    }
+}

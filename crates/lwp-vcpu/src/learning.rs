@@ -1,0 +1,137 @@
+//! Learning where a program spends its time: execution profiles, collected while it runs and kept
+//! beside its translations, so that its code can be laid out along the paths that it takes.
+
+use lwp_dbt::{AppPc, CodeCache, Counters, ExecutionProfile, Targets};
+use lwp_ptrace::Tid;
+use rustc_hash::FxHashMap;
+
+use crate::contexts::Context;
+use crate::family::Module;
+use crate::machine::Machine;
+use crate::saving::is_long;
+
+/// The most counters that are looked at for the targets of indirect branches.
+const MOST_TARGETS: usize = 1 << 16;
+
+/// So many threads that end are learned from, and then one in so many.
+const ALL_OF: u32 = 32;
+const ONE_IN: u32 = 16;
+
+/// The counts of a family's threads so far.
+#[derive(Debug, Default)]
+pub struct Learned {
+    /// By counter, of threads that have ended.
+    counts: Vec<u64>,
+    /// By counter, where the branch was seen to lead.
+    targets: FxHashMap<usize, Targets>,
+    /// The counters that hold targets, among the first so many.
+    holding: (usize, Vec<usize>),
+    /// The number of threads that have ended.
+    ended: u32,
+}
+
+impl Learned {
+    /// Takes in what a thread's counters say; those that count as well where they are about to be
+    /// cleared.
+    fn take(&mut self, counters: &Counters, context: Context<'_>, ended: bool) {
+        let (known, holding) = &mut self.holding;
+        if *known != counters.len() {
+            holding.extend(counters.targets_from(*known));
+            holding.truncate(MOST_TARGETS);
+            *known = counters.len();
+        }
+        if !ended && holding.is_empty() {
+            return;
+        }
+        if ended {
+            self.counts.resize(counters.len().max(self.counts.len()), 0);
+        }
+        let mut next = holding.iter().copied().peekable();
+        // Counters come in the order of their numbers.
+        context.for_each_counter(counters.len(), |number, value| {
+            while next.next_if(|held| *held < number).is_some() {}
+            if next.next_if_eq(&number).is_some() {
+                self.targets.entry(number).or_default().note(AppPc(value), 1);
+            } else if ended {
+                self.counts[number] = self.counts[number].saturating_add(value);
+            }
+        });
+    }
+
+    /// Returns whether one more thread that ends is to be learned from: of many short ones, some.
+    fn wants_another(&mut self) -> bool {
+        self.ended += 1;
+        self.ended <= ALL_OF || self.ended.is_multiple_of(ONE_IN)
+    }
+
+    /// The profile of everything learned, with what `threads` say at the moment.
+    pub fn profile<'a>(
+        &self,
+        cache: &CodeCache,
+        threads: impl Iterator<Item = Context<'a>>,
+    ) -> ExecutionProfile {
+        let mut counts = self.counts.clone();
+        counts.resize(cache.counters().len().max(counts.len()), 0);
+        for context in threads {
+            context.for_each_counter(cache.counters().len(), |index, count| {
+                counts[index] = counts[index].saturating_add(count);
+            });
+        }
+        let counts = counts.iter().copied().enumerate().filter(|(_, count)| *count != 0);
+        let targets = self.targets.iter().map(|(number, targets)| (*number, *targets));
+        ExecutionProfile::of_counters(cache, counts, targets)
+    }
+}
+
+impl Machine {
+    /// Takes in what a thread's counters say before they are cleared.
+    pub fn learn_from(&mut self, tid: Tid) {
+        let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) else { return };
+        let Some(index) = self.tasks.space_index(tid) else { return };
+        let started = self.tasks.threads.get(&tid).map(|thread| thread.account.started);
+        let long = started.is_some_and(is_long);
+        self.caches.saving.long |= long;
+        let Some((_, family)) = self.caches.side(index) else { return };
+        // What is known of programs that end soon is not going to change by this run.
+        let new = |module: &Module| module.unit.new_fragments() > 0;
+        if !family.translator.learns() || !long && !family.modules.iter().any(new) {
+            return;
+        }
+        if family.learned.wants_another() {
+            let context = self.contexts.context(slot);
+            family.learned.take(family.code_cache.counters(), context, true);
+        }
+    }
+
+    /// Looks where the indirect branches of all threads lead at the moment.
+    pub fn look_at_targets(&mut self) {
+        let threads: Vec<(Tid, usize)> =
+            self.tasks.threads.iter().map(|(tid, thread)| (*tid, thread.slot)).collect();
+        for (tid, slot) in threads {
+            let Some(index) = self.tasks.space_index(tid) else { continue };
+            let Some((_, family)) = self.caches.side(index) else { continue };
+            if family.translator.learns() {
+                let context = self.contexts.context(slot);
+                family.learned.take(family.code_cache.counters(), context, false);
+            }
+        }
+    }
+
+    /// The profile of a family so far.
+    pub fn learned(&self, family: usize) -> Option<ExecutionProfile> {
+        let known = self.caches.families.get(family)?.as_ref()?;
+        if !known.translator.learns() {
+            return None;
+        }
+        let mut slots = Vec::new();
+        for (tid, thread) in &self.tasks.threads {
+            let space = self.tasks.space_index(*tid);
+            let space = space.and_then(|index| self.caches.spaces.get(index)?.as_ref());
+            if space.is_some_and(|space| space.family == family) {
+                slots.push(thread.slot);
+            }
+        }
+        let contexts = slots.into_iter().map(|slot| self.contexts.context(slot));
+        Some(known.learned.profile(&known.code_cache, contexts))
+    }
+}
