@@ -80,7 +80,7 @@ fn loaded(options: &Options) -> Result<()> {
     arguments.extend(options.filter.as_deref());
     arguments.push("--test-threads=1");
     workspace::run(tests(packages, &["--no-run"]))?;
-    let started = Instant::now();
+    let began = Instant::now();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let busy = || {
@@ -94,7 +94,7 @@ fn loaded(options: &Options) -> Result<()> {
             None => in_rounds(options.rounds.unwrap_or(1), || tests(packages, &arguments)),
         };
         over.store(true, Ordering::Relaxed);
-        eprintln!("== beside {LOOPS} busy loops: {} minutes", started.elapsed().as_secs() / 60);
+        eprintln!("== beside {LOOPS} busy loops: {} minutes", began.elapsed().as_secs() / 60);
         result
     })
 }

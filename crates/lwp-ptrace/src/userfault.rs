@@ -42,8 +42,9 @@ const EVENT_PAGEFAULT: u8 = 0x12;
 /// A write that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
+    /// Somewhere in the page.
     pub address: u64,
-    /// Who makes it: the number that the thread has in its own namespace of process numbers.
+    /// The thread that makes it, by its number in its own namespace of process numbers.
     pub tid: Tid,
 }
 
