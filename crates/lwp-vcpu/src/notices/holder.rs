@@ -1,9 +1,9 @@
 //! Whoever holds the machine's lock while a write to a guarded page waits for it.
 //!
 //! As a rule the holder goes on, and the write waits until the lock is free: on a busy machine for
-//! long. But the holder may wait for the stop of a thread that cannot stop before the write has been
-//! made: the writer itself, where the kernel writes for it, or one that wants a lock of the kernel's
-//! that the writer has. Time alone does not tell the two apart.
+//! long. But the holder may wait for the stop of a thread that cannot stop before the write has
+//! been made: the writer itself, where the kernel writes for it, or one that wants a lock of the
+//! kernel's that the writer has. Time alone does not tell the two apart.
 
 use std::time::{Duration, Instant};
 
