@@ -159,4 +159,7 @@ __attribute__((unused)) static double now_seconds(void)
     return now.tv_sec + now.tv_nsec / 1e9;
 }
 
+/* When to give an event up that is waited for: later than it takes on any machine, however busy. */
+__attribute__((unused)) static double patience(void) { return now_seconds() + 60; }
+
 #endif

@@ -75,7 +75,7 @@ impl<'a> Comparison<'a> {
     pub fn new<S: AsRef<OsStr>>(argv: &[S]) -> Self {
         Self {
             argv: argv.iter().map(|word| word.as_ref().to_owned()).collect(),
-            limit: Duration::from_secs(60),
+            limit: Duration::from_secs(120),
             files: Vec::new(),
             normalize: <[u8]>::to_vec,
             expected: End::Code(0),

@@ -72,7 +72,7 @@ pub enum Compare {
 /// | `args` | arguments of the program |
 /// | `exit` | expected exit code; default 0 |
 /// | `signal` | expected fatal signal number instead of an exit code |
-/// | `timeout` | seconds for one native run; default 20 |
+/// | `timeout` | seconds for one native run, on a busy machine; default 120 |
 /// | `compare` | `all` or `expectation` |
 #[derive(Clone, Debug)]
 pub struct Directives {
@@ -108,7 +108,7 @@ impl Directives {
             args: Vec::new(),
             exit: 0,
             signal: None,
-            timeout: Duration::from_secs(20),
+            timeout: Duration::from_secs(120),
             compare: Compare::All,
         };
         for line in source.lines() {

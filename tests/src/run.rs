@@ -180,6 +180,9 @@ fn close_inherited() -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// How long processes of a run may outlive the first one.
+const LINGER: Duration = Duration::from_secs(10);
+
 /// Factor on time limits, for slow machines and debug builds, or for a quick look.
 fn timeout_factor() -> f64 {
     match std::env::var("LWP_TEST_TIMEOUT") {
@@ -193,7 +196,7 @@ fn supervise(child: &mut Child, limit: Duration, mark: &str) -> (End, Vec<String
     let mut pause = Duration::from_micros(500);
     loop {
         if let Some(status) = child.try_wait().expect("wait for the command") {
-            return (End::from(status), kill_leftovers(mark, Duration::from_secs(2)));
+            return (End::from(status), kill_leftovers(mark, LINGER));
         }
         if Instant::now() >= deadline {
             let mut seen = describe_marked(mark);

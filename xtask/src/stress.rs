@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::workspace::{self, cargo};
 
 /// The programs to run, and their number of runs.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Run each program in each mode this often
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    /// Run each program in each mode this often; 100 by default. With --loaded, all tests; once
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
     /// Give a run up after this many seconds; it has failed then
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     limit: u64,
@@ -32,6 +33,9 @@ pub struct Options {
     /// Instead, run the tests, one at a time, beside three busy loops of the same priority
     #[arg(long, conflicts_with = "checkers")]
     loaded: bool,
+    /// With --loaded, the tests with this in their names
+    #[arg(long, value_name = "TEXT", requires = "loaded")]
+    filter: Option<String>,
     /// Programs; all that are installed by default. With --loaded, packages; all by default
     names: Vec<String>,
 }
@@ -42,7 +46,7 @@ pub fn run(options: &Options) -> Result<()> {
         return checkers();
     }
     if options.loaded {
-        return loaded(&options.names);
+        return loaded(options);
     }
     let lwp = match &options.lwp {
         Some(file) => std::path::absolute(file)?,
@@ -68,10 +72,15 @@ fn checkers() -> Result<()> {
 
 /// Runs the tests of some packages, or of all, while the processors are busy. Building is not
 /// slowed down.
-fn loaded(packages: &[String]) -> Result<()> {
+fn loaded(options: &Options) -> Result<()> {
     /// More than the processors of a small machine.
     const LOOPS: usize = 3;
+    let packages = &options.names;
+    let mut arguments = vec!["--no-fail-fast", "--"];
+    arguments.extend(options.filter.as_deref());
+    arguments.push("--test-threads=1");
     workspace::run(tests(packages, &["--no-run"]))?;
+    let began = Instant::now();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let busy = || {
@@ -82,11 +91,20 @@ fn loaded(packages: &[String]) -> Result<()> {
         let mut started = (0..LOOPS).map(|_| thread::Builder::new().spawn_scoped(scope, busy));
         let result = match started.find_map(Result::err) {
             Some(error) => Err(error.into()),
-            None => workspace::run(tests(packages, &["--no-fail-fast", "--", "--test-threads=1"])),
+            None => in_rounds(options.rounds.unwrap_or(1), || tests(packages, &arguments)),
         };
         over.store(true, Ordering::Relaxed);
+        eprintln!("== beside {LOOPS} busy loops: {} minutes", began.elapsed().as_secs() / 60);
         result
     })
+}
+
+/// Runs a command so often, also after it has failed.
+fn in_rounds(rounds: u32, command: impl Fn() -> Command) -> Result<()> {
+    match (0..rounds).filter(|_| workspace::run(command()).is_err()).count() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {rounds} rounds failed"),
+    }
 }
 
 fn tests(packages: &[String], arguments: &[&str]) -> Command {
@@ -102,7 +120,12 @@ fn tests(packages: &[String], arguments: &[&str]) -> Command {
 fn script(options: &Options, lwp: PathBuf) -> Command {
     let mut script = Command::new("sh");
     script.arg(workspace::root().join("tests/stress.sh"));
-    script.args(["-n", &options.rounds.to_string(), "-t", &options.limit.to_string()]);
+    script.args([
+        "-n",
+        &options.rounds.unwrap_or(100).to_string(),
+        "-t",
+        &options.limit.to_string(),
+    ]);
     script.args(["-m", &options.modes.join(" ")]).args(&options.names);
     script.env("LWP_BIN", lwp);
     script
@@ -115,17 +138,30 @@ mod tests {
     #[test]
     fn the_script_gets_what_was_asked_for() {
         let options = Options {
-            rounds: 3,
+            rounds: Some(3),
             limit: 7,
             modes: vec!["native".into(), "stat".into()],
             lwp: None,
             checkers: false,
             loaded: false,
+            filter: None,
             names: vec!["xz".into()],
         };
         let command = script(&options, PathBuf::from("lwp"));
         let words: Vec<_> = command.get_args().skip(1).collect();
         assert_eq!(words, ["-n", "3", "-t", "7", "-m", "native stat", "xz"]);
+    }
+
+    #[test]
+    fn one_round_that_fails_is_a_failure() {
+        let rounds = std::cell::Cell::new(0);
+        let second_fails = || {
+            rounds.set(rounds.get() + 1);
+            Command::new(if rounds.get() == 2 { "false" } else { "true" })
+        };
+        let error = in_rounds(3, second_fails).expect_err("a round has failed");
+        assert_eq!((rounds.get(), error.to_string().as_str()), (3, "1 of 3 rounds failed"));
+        assert!(in_rounds(2, || Command::new("true")).is_ok());
     }
 
     #[test]

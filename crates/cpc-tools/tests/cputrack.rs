@@ -11,7 +11,7 @@ const CPUTRACK: &str = env!("CARGO_BIN_EXE_cputrack");
 /// Runs it under a timeout: it must never hang.
 fn cputrack(words: &[&str]) -> Output {
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "60", CPUTRACK]).args(words);
+    command.args(["-k", "1", "300", CPUTRACK]).args(words);
     command.output().unwrap()
 }
 
@@ -144,7 +144,7 @@ fn ticks_are_differences_and_the_exit_is_their_sum() {
 #[test]
 fn several_sets_take_turns() {
     let sets = ["-T", "0.05", "-c", "task-clock", "-c", "page-faults,minor-faults"];
-    let rows = rows(&[&sets[..], &["sleep", "0.6"]].concat());
+    let rows = rows(&[&sets[..], &["sleep", "2"]].concat());
     assert_eq!(rows[0], "   time lwp      event      pic0      pic1");
     let ticks = tagged(&rows, "tick");
     assert!(ticks.len() >= 2, "{rows:?}");
@@ -256,7 +256,7 @@ fn alive(pid: u32) -> bool {
 }
 
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !done() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -427,7 +427,7 @@ fn programs_switch_their_counters() {
         let ns = counts(exit, 3)[0];
         assert!((20_000_000..70_000_000).contains(&ns), "{exit}: without the 60 ms of the pause");
     }
-    let alone = Command::new("timeout").args(["-k", "1", "30"]).arg(&program).output().unwrap();
+    let alone = Command::new("timeout").args(["-k", "1", "300"]).arg(&program).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&alone.stderr).contains("no counters"), "{alone:?}");
 }
@@ -595,7 +595,7 @@ fn the_virtual_cpu_tells_the_same_story() {
         return;
     }
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "60"]).arg(lwp).args(["run", "--", CPUTRACK, "-efvn", "-T", "0"]);
+    command.args(["-k", "1", "300"]).arg(lwp).args(["run", "--", CPUTRACK, "-efvn", "-T", "0"]);
     let output = command.args(["-c", "page-faults", program]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert_eq!(story(&lines(&output.stdout)), expected, "{output:?}");

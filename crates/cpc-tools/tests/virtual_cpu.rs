@@ -10,7 +10,7 @@ const CPUTRACK: &str = env!("CARGO_BIN_EXE_cputrack");
 fn the_virtual_cpu_s_counts_are_its_own() {
     let events = "instructions,branches,branches-taken,conditional-branches,calls,returns";
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "60", CPUTRACK, "--lwp", "-T0", "-n", "-c", events]);
+    command.args(["-k", "1", "300", CPUTRACK, "--lwp", "-T0", "-n", "-c", events]);
     let output = command.args(["/bin/true"]).output().unwrap();
     let row = String::from_utf8_lossy(&output.stdout);
     let numbers = row.split_whitespace().skip(3);

@@ -84,7 +84,7 @@ fn client() -> &'static Path {
 
 fn limited(words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "120"]).args(words);
+    command.args(["-k", "1", "300"]).args(words);
     command
 }
 

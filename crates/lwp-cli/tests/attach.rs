@@ -128,6 +128,21 @@ int main(void)
 }
 "#;
 
+/// Processor time that a thread has used in user mode, in hundredths of a second.
+fn user_time(stat: &str) -> u64 {
+    let text = std::fs::read_to_string(stat).expect("a thread that lives");
+    let (_, rest) = text.rsplit_once(") ").expect("its name");
+    rest.split(' ').nth(11).and_then(|field| field.parse().ok()).expect("a number")
+}
+
+fn until(what: &str, happened: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !happened() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn one_thread_is_recorded_until_it_ends() {
     let dir = fresh("thread");
@@ -141,7 +156,9 @@ fn one_thread_is_recorded_until_it_ends() {
         let (mut program, _output, line) = start(&dir, &["./threads"]);
         let recorder = std::thread::spawn({
             let (dir, tid) = (dir.clone(), line.trim().to_owned());
-            move || lwp(&dir, &[&["record", "-q", "--timeout", "60000", "-t", &tid], more].concat())
+            move || {
+                lwp(&dir, &[&["record", "-q", "--timeout", "200000", "-t", &tid], more].concat())
+            }
         });
         // Once it is traced, and some time has passed, the thread is told to end; the other one
         // goes on.
@@ -150,11 +167,10 @@ fn one_thread_is_recorded_until_it_ends() {
             let text = std::fs::read_to_string(&status).expect("status");
             !text.contains("TracerPid:\t0")
         };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !traced() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::thread::sleep(Duration::from_millis(500));
+        until("lwp has come", traced);
+        let stat = format!("/proc/{}/task/{}/stat", program.0.id(), line.trim());
+        let begin = user_time(&stat);
+        until("the thread has run", || user_time(&stat) >= begin + 30);
         program.0.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
         recorder.join().expect("lwp ends");
         assert!(!traced() && program.0.try_wait().expect("status").is_none(), "{more:?}");
@@ -167,7 +183,7 @@ fn one_thread_is_recorded_until_it_ends() {
     // Counts are the thread's too.
     let (program, _output, line) = start(&dir, &["./threads"]);
     let tid = line.trim();
-    let args = ["stat", "-j", "--per-thread", "--timeout", "300", "-e", "instructions", "-t", tid];
+    let args = ["stat", "-j", "--per-thread", "--timeout", "1000", "-e", "instructions", "-t", tid];
     let counts = text(&lwp(&dir, &args).stderr);
     assert!(counts.contains(tid) && counts.lines().count() == 1, "{counts}");
     drop(program);

@@ -39,7 +39,7 @@ impl Dir {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-k", "1", "120", LWP]).args(arguments).stdin(Stdio::null());
+        command.args(["-k", "1", "300", LWP]).args(arguments).stdin(Stdio::null());
         command.env("XDG_CACHE_HOME", &self.0).env_remove("LWP_CACHE_LIMIT");
         command
     }
@@ -182,7 +182,7 @@ fn records_are_the_same_from_the_cache() {
     };
     // Once for threads without a profile, once for those with this one; what changed a moment ago
     // is not kept.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while dir.cache("list").lines().filter(|line| line.ends_with(path)).count() < 2 {
         assert!(Instant::now() < deadline, "never kept: {}", dir.cache("list"));
         again();
@@ -298,7 +298,7 @@ fn a_changed_file_is_translated_anew() {
         write_program(&program, &tiny(code));
         assert_eq!(run(), Some(i32::from(code)), "at once");
         // Long enough ago for the file's times to tell that it has not changed again.
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !dir.cache("list").contains(path) {
             assert!(Instant::now() < deadline, "never kept");
             thread::sleep(Duration::from_millis(50));
@@ -508,7 +508,7 @@ fn with_little_room(dir: &Dir, script: &str) -> Option<Output> {
     for options in ["-m", "-rm"] {
         let unshare = |script: &str| {
             let mut command = Command::new("timeout");
-            command.args(["-k", "1", "120", "unshare", options, "sh", "-c", script]);
+            command.args(["-k", "1", "300", "unshare", options, "sh", "-c", script]);
             command.env("XDG_CACHE_HOME", &full).stdin(Stdio::null());
             command.output().ok()
         };

@@ -44,7 +44,7 @@ fn assert_harmless(what: &str, bytes: &[u8]) {
 
 fn run(dir: &Path, words: &[&str]) -> Output {
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "120", LWP]).args(words).current_dir(dir);
+    command.args(["-k", "1", "300", LWP]).args(words).current_dir(dir);
     command.env("XDG_CACHE_HOME", dir.join("cache"));
     command.output().expect("it starts")
 }

@@ -235,7 +235,7 @@ fn cargo_flamegraph_draws_on_it() {
     let (Some(tool), true) = (harness("cargo-flamegraph"), has("cargo")) else { return };
     let dir = package("flamegraph", "[profile.release]\ndebug = true\n");
     let words =
-        ["-k", "1", "120", tool.to_str().expect("path is text"), "flamegraph", "-o", "f.svg"];
+        ["-k", "1", "300", tool.to_str().expect("path is text"), "flamegraph", "-o", "f.svg"];
     let output = std::process::Command::new("timeout")
         .args(words)
         .current_dir(&dir)

@@ -90,7 +90,7 @@ const COMMANDS: &[(&str, bool)] = &[
 
 fn command(dir: &Path, words: &str) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "120", LWP]).args(words.split(' ')).current_dir(dir);
+    command.args(["-k", "1", "300", LWP]).args(words.split(' ')).current_dir(dir);
     command.env("XDG_CACHE_HOME", dir.join("cache"));
     command
 }
@@ -139,7 +139,7 @@ fn closed_streams_are_no_panic() {
     for (words, _) in COMMANDS {
         for closed in ["1>&-", "2>&-", "0<&- 1>&- 2>&-"] {
             let words = words.replace(',', "','");
-            let script = format!("exec timeout -k 1 120 {LWP} {words} {closed}");
+            let script = format!("exec timeout -k 1 300 {LWP} {words} {closed}");
             let mut shell = Command::new("sh");
             shell.args(["-c", &script]).current_dir(&dir);
             shell.env("XDG_CACHE_HOME", dir.join("cache"));
@@ -168,7 +168,7 @@ fn where_no_thread_may_be_made_lwp_says_so() {
             let user = 61_000 + user;
             let script = format!("ulimit -u {processes}; exec \"$0\" {words} -- /bin/true");
             let mut command = Command::new("timeout");
-            command.args(["-k", "1", "60", "setpriv", "--clear-groups"]);
+            command.args(["-k", "1", "300", "setpriv", "--clear-groups"]);
             command.args([&format!("--reuid={user}"), &format!("--regid={user}")]);
             command.args(["sh", "-c", &script]).arg(&lwp).current_dir("/");
             command.env_remove("XDG_CACHE_HOME").env("HOME", "/nonexistent");

@@ -11,6 +11,8 @@ use lwp_testkit::files::write_program;
 use serde_json::Value;
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+/// How long an event is waited for: longer than it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn lwp(arguments: &[&str]) -> Output {
     Command::new(LWP).args(arguments).stdin(Stdio::null()).output().expect("lwp starts")
@@ -374,7 +376,9 @@ fn intervals_add_up_to_the_whole() {
     assert_eq!(counted(&parts), counted(&whole), "{parts:?}");
 
     let text = stderr(&lwp(&[&["stat", "-I", "100"], &program[..]].concat()));
-    assert!(text.starts_with("#           time             counts unit events\n     0."), "{text}");
+    let lines = text.strip_prefix("#           time             counts unit events\n");
+    let first = lines.and_then(|lines| lines.get(..13)?.trim().parse::<f64>().ok());
+    assert!(first.is_some_and(|seconds| seconds >= 0.1), "{text}");
     assert!(!text.contains("elapsed"), "{text}");
 }
 
@@ -416,7 +420,7 @@ fn daemons_are_left_behind_unharmed() {
         let sent = Command::new("kill").args(["-USR1", pid.trim()]).status().expect("kill");
         assert!(sent.success());
         let start = Instant::now();
-        while !told.exists() && start.elapsed() < Duration::from_secs(60) {
+        while !told.exists() && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(std::fs::read_to_string(&told).expect("a word from the daemon"), "told 2000\n");
@@ -437,8 +441,8 @@ fn processes_of_the_program_s_session_are_waited_for() {
 #[test]
 fn a_run_can_be_limited_in_time() {
     let start = Instant::now();
-    let output = lwp(&["stat", "--timeout", "200", "--", "/bin/sleep", "30"]);
-    assert!(start.elapsed() < Duration::from_secs(10));
+    let output = lwp(&["stat", "--timeout", "200", "--", "/bin/sleep", "600"]);
+    assert!(start.elapsed() < PATIENCE);
     assert_eq!(output.status.signal(), Some(15), "{}", stderr(&output));
     assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
 }
@@ -460,7 +464,7 @@ fn interrupts_are_left_to_the_program() {
         let sent = Command::new("kill").args(["-INT", "--", &group]).status().expect("kill");
         assert!(sent.success());
     }
-    assert!(ends_within(&mut child, Duration::from_secs(20)));
+    assert!(ends_within(&mut child, PATIENCE));
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).expect("read");
     let output = child.wait_with_output().expect("wait");
@@ -472,7 +476,7 @@ fn interrupts_are_left_to_the_program() {
 #[test]
 fn a_terminated_lwp_terminates_the_program_and_still_reports() {
     let mut command = Command::new(LWP);
-    command.args(["stat", "--", "/bin/sh", "-c", "echo ready; exec sleep 30"]);
+    command.args(["stat", "--", "/bin/sh", "-c", "echo ready; exec sleep 600"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("lwp starts");
     let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
@@ -482,7 +486,7 @@ fn a_terminated_lwp_terminates_the_program_and_still_reports() {
         let pid = child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
     }
-    assert!(ends_within(&mut child, Duration::from_secs(20)));
+    assert!(ends_within(&mut child, PATIENCE));
     let output = child.wait_with_output().expect("wait");
     assert_eq!(output.status.signal(), Some(15), "{}", stderr(&output));
     assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
@@ -517,7 +521,7 @@ fn control_line_switches_counting() {
         "-D",
         "-1",
         "--timeout",
-        "20000",
+        "120000",
         "-e",
         "instructions",
         "--control",
@@ -540,7 +544,7 @@ fn a_running_process_can_be_counted_for_a_while() {
     let mut program =
         program.args(["-c", "while :; do :; done"]).spawn().expect("program to attach to");
     let pid = program.id().to_string();
-    let output = lwp(&["stat", "-e", "instructions", "-x,", "-p", &pid, "--", "sleep", "0.3"]);
+    let output = lwp(&["stat", "-e", "instructions", "-x,", "-p", &pid, "--", "sleep", "1"]);
     let alive = program.try_wait().expect("wait").is_none();
     let _ = program.kill();
     let _ = program.wait();

@@ -328,7 +328,7 @@ static void ways_of_emt(const char *event, uint64_t preset, void (*work)(void))
     cpc_buf_t *buf;
     siginfo_t info;
     sigset_t mask;
-    struct timespec second = {1, 0};
+    struct timespec minute = {60, 0};
     CHECK(cpc_set_add_request(cpc, set, event, preset, USER | CPC_OVF_NOTIFY_EMT, 0, NULL) == 0);
     buf = cpc_buf_create(cpc, set);
     CHECK(signal(SIGEMT, SIG_IGN) != SIG_ERR);
@@ -345,7 +345,7 @@ static void ways_of_emt(const char *event, uint64_t preset, void (*work)(void))
     CHECK(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
     CHECK(cpc_set_restart(cpc, set) == 0);
     work();
-    CHECK(sigtimedwait(&mask, &info, &second) == SIGEMT && info.si_code == EMT_CPCOVF);
+    CHECK(sigtimedwait(&mask, &info, &minute) == SIGEMT && info.si_code == EMT_CPCOVF);
     CHECK(sigprocmask(SIG_UNBLOCK, &mask, NULL) == 0);
     CHECK(signal(SIGEMT, on_jump) != SIG_ERR);
     emt.hits = 0;

@@ -98,7 +98,7 @@ fn without_a_handler_messages_go_to_standard_error() {
 /// What the client prints on the virtual CPU: a number.
 fn number_on(words: &[&str]) -> u64 {
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "60"]).arg(built().join("lwp")).args(words);
+    command.args(["-k", "1", "300"]).arg(built().join("lwp")).args(words);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{words:?}: {output:?}");
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -172,7 +172,7 @@ fn a_controlled_program_switches_its_counters() {
     let virtually: &[&str] = &[lwp.to_str().unwrap(), "run", "--"];
     for before in [&[][..], virtually].into_iter().take(1 + usize::from(lwp.exists())) {
         let mut command = Command::new("timeout");
-        let output = command.args(["-k", "1", "60"]).args(before).arg(&program).output().unwrap();
+        let output = command.args(["-k", "1", "300"]).args(before).arg(&program).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "{:?}: {errors}", output.status);
         assert!(output.stdout.is_empty());
@@ -306,7 +306,7 @@ fn a_port_finds_its_headers() {
         command.args(["-x", "none"]).arg("-L").arg(folder).arg("-lcpc");
         command.arg(format!("-Wl,-rpath,{}", folder.display()));
         assert!(command.status().unwrap().success(), "{compiler} {standard}");
-        let output = Command::new("timeout").args(["-k", "1", "60"]).arg(&program).output();
+        let output = Command::new("timeout").args(["-k", "1", "300"]).arg(&program).output();
         let output = output.unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "{standard}: {errors}");
@@ -319,7 +319,7 @@ fn foreign_systems_can_be_compared() {
     let folder = folder();
     let script = here().join("../../tests/foreign/libcpc.sh");
     let mut command = Command::new("timeout");
-    command.args(["-k", "1", "60", "sh"]).arg(script);
+    command.args(["-k", "1", "300", "sh"]).arg(script);
     let flags = [
         format!("-I{}", here().join("include").display()),
         format!("-L{0} -Wl,-rpath,{0}", folder.display()),
@@ -371,6 +371,6 @@ fn what_is_installed_builds_a_client() {
         return; // There is no pkg-config.
     }
     let output =
-        Command::new("timeout").args(["-k", "1", "60"]).arg(&program).arg("buffers").output();
+        Command::new("timeout").args(["-k", "1", "300"]).arg(&program).arg("buffers").output();
     assert!(output.unwrap().status.success());
 }

@@ -1,5 +1,7 @@
 //! A stopped or running thread of the program.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::regs::Regs;
 use crate::stop::Stop;
 use crate::sys::{self, Result};
@@ -18,6 +20,34 @@ pub const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
 
 /// SIGTRAP's code for a breakpoint instruction.
 const SI_KERNEL: i32 = 0x80;
+
+/// The wait that goes on: its number among all, above the thread's own; 0 while there is none.
+static WAIT: AtomicU64 = AtomicU64::new(0);
+
+/// The thread whose stop this process waits for now, and a number that no other wait has. One
+/// thread of a process traces, so there is one such wait at most.
+pub fn awaited() -> Option<(Tid, u64)> {
+    let wait = WAIT.load(Ordering::Acquire);
+    (wait != 0).then_some((wait as u32 as Tid, wait))
+}
+
+/// Says for as long as it lives that a thread is waited for.
+struct Wait;
+
+impl Wait {
+    fn of(tid: Tid) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        WAIT.store(number << 32 | u64::from(tid as u32), Ordering::Release);
+        Self
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        WAIT.store(0, Ordering::Release);
+    }
+}
 
 /// A thread under our control. Plain handle: who holds it decides what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,11 +76,13 @@ impl Tracee {
 
     /// Waits for its next stop.
     pub fn wait(self) -> Result<Stop> {
+        let _wait = Wait::of(self.0);
         sys::wait_one(self.0).map(Stop::from_status)
     }
 
     /// Waits for its next stop. Should it end instead, that is still to be waited for.
     fn wait_stop(self) -> Result<Stop> {
+        let _wait = Wait::of(self.0);
         sys::wait_stop(self.0).map(Stop::from_status)
     }
 

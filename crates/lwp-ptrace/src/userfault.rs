@@ -20,6 +20,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::sys::{Errno, Result};
+use crate::tracee::Tid;
 
 /// The system call's number, for a tracee to make it.
 pub const SYS_USERFAULTFD: u64 = 323;
@@ -33,9 +34,19 @@ const UFFDIO_WRITEPROTECT: u64 = 0xc018_aa06;
 const REGISTER_MODE_WP: u64 = 2;
 const WRITEPROTECT_MODE_WP: u64 = 1;
 const FEATURE_FLAG_WP: u64 = 1;
+const FEATURE_THREAD_ID: u64 = 1 << 8;
 /// Pages that are not there yet can be protected: from Linux 6.4 on.
 const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const EVENT_PAGEFAULT: u8 = 0x12;
+
+/// A write that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Somewhere in the page.
+    pub address: u64,
+    /// The thread that makes it, by its number in its own namespace of process numbers.
+    pub tid: Tid,
+}
 
 /// An address space's descriptor.
 #[derive(Debug)]
@@ -60,7 +71,7 @@ impl Userfault {
 
     fn begin(fd: OwnedFd) -> Result<Self> {
         let descriptor = Self { fd };
-        let features = FEATURE_FLAG_WP | FEATURE_WP_UNPOPULATED;
+        let features = FEATURE_FLAG_WP | FEATURE_THREAD_ID | FEATURE_WP_UNPOPULATED;
         descriptor.call(UFFDIO_API, &mut [API, features, 0])?;
         Ok(descriptor)
     }
@@ -99,8 +110,8 @@ impl Userfault {
         self.call(UFFDIO_WRITEPROTECT, &mut [range.0, range.1 - range.0, mode])
     }
 
-    /// The address of a write that waits, if there is one.
-    pub fn next_write(&self) -> Option<u64> {
+    /// A write that waits, if there is one.
+    pub fn next_write(&self) -> Option<Write> {
         let mut message = [0u8; 32];
         loop {
             // It does not block.
@@ -109,7 +120,9 @@ impl Userfault {
                 return None;
             }
             if message[0] == EVENT_PAGEFAULT {
-                return Some(u64::from_le_bytes(message[16..24].try_into().expect("eight bytes")));
+                let address = u64::from_le_bytes(message[16..24].try_into().expect("eight bytes"));
+                let tid = Tid::from_le_bytes(message[24..28].try_into().expect("four bytes"));
+                return Some(Write { address, tid });
             }
         }
     }

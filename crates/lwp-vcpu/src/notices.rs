@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::userfault::{FLAGS, SYS_USERFAULTFD, Userfault, Writes};
+use lwp_ptrace::userfault::{FLAGS, SYS_USERFAULTFD, Userfault, Write, Writes};
 use lwp_ptrace::{Tid, sys};
 use rustc_hash::FxHashMap;
 
@@ -17,6 +17,7 @@ use crate::inject::Injector;
 use crate::machine::Machine;
 use crate::maps::{self, Status};
 
+mod holder;
 mod watch;
 
 pub use watch::watch;
@@ -110,7 +111,7 @@ impl Notices {
     }
 
     /// The next write that waits.
-    fn next_write(&self) -> Option<u64> {
+    fn next_write(&self) -> Option<Write> {
         self.descriptor.next_write()
     }
 

@@ -38,7 +38,7 @@ static void aligned_store(void)
             usleep(100);
     }
     /* Every thread comes to see the last value. */
-    double end = now_seconds() + 5;
+    double end = patience();
     int (*run)(void) = (int (*)(void))(page + 64);
     while (run() != 3000 * 0x10001 && now_seconds() < end)
         ;
@@ -72,7 +72,7 @@ static void *looping(void *argument)
 static void wait_for_calls(long more)
 {
     long seen = calls;
-    double end = now_seconds() + 5;
+    double end = patience();
     while (calls < seen + more && now_seconds() < end)
         usleep(50);
 }
@@ -88,7 +88,7 @@ static void breakpoints(void)
     for (int i = 0; i < 100; i++) {
         int before = traps;
         *(volatile unsigned char *)(page + 128) = 0xcc;
-        double end = now_seconds() + 5;
+        double end = patience();
         while (traps == before && now_seconds() < end)
             usleep(50);
         CHECK(traps > before, "breakpoint %d is hit", i);

@@ -1,6 +1,5 @@
 //@ variants: pie static
 //@ cflags: -O1
-//@ timeout: 30
 /* Pseudo-random routines of integer instructions, branches, calls and stack operations. The same bytes
  * run on the same processor, so every register and flag must come out the same. */
 #include "check.h"

@@ -53,7 +53,7 @@ static void under_timer(void)
     on_signal(SIGALRM, tick, SA_RESTART);
     struct itimerval timer = {{0, 700}, {0, 700}}, off = {0};
     setitimer(ITIMER_REAL, &timer, NULL);
-    double end = now_seconds() + 10;
+    double end = patience();
     for (int i = 0; (i < 5 || ticks < 30) && now_seconds() < end; i++)
         run_all();
     setitimer(ITIMER_REAL, &off, NULL);

@@ -1,6 +1,5 @@
 #@ variants: bare
 #@ args: 1
-#@ timeout: 30
 # A timer fires into a computation of known length. Prints the number of signals, 16 digits always, as a
 # note: it differs from run to run. Each signal adds exactly four instructions (two of the handler, two
 # of the restorer), so instructions - 4 * signals is the same number every time, and with no argument,

@@ -156,7 +156,7 @@ static void interrupted(void)
     on_signal(SIGALRM, tick, 0);
     struct itimerval timer = {{0, 300}, {0, 300}}, off = {0};
     setitimer(ITIMER_REAL, &timer, NULL);
-    double end = now_seconds() + 10;
+    double end = patience();
     while (ticks < 300 && now_seconds() < end) {
         struct result r;
         memset(b, 0, bytes);

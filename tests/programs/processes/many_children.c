@@ -43,7 +43,7 @@ static void forks(int total, int milliseconds)
             _exit(i % 10);
         }
     }
-    double end = now_seconds() + 15;
+    double end = patience();
     while (reaped < total && now_seconds() < end)
         usleep(1000);
     CHECK_EQ(reaped, total, "children reaped");

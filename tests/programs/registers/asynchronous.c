@@ -1,6 +1,5 @@
 //@ variants: pie static
 //@ cflags: -O1
-//@ timeout: 30
 /* Loops hold every register at a known value while a timer fires; the handler verifies the whole
  * context. An instruction pointer that is not the start of one of the loop's instructions, or a
  * register that belongs to the virtual CPU, is seen here. */

@@ -114,7 +114,7 @@ static void storm(void)
     setitimer(ITIMER_REAL, &timer, NULL);
     setitimer(ITIMER_VIRTUAL, &timer, NULL);
     setitimer(ITIMER_PROF, &timer, NULL);
-    double end = now_seconds() + 10;
+    double end = patience();
     volatile unsigned long work = 0;
     while (ticks < 150 && now_seconds() < end)
         for (int i = 0; i < 1000; i++)

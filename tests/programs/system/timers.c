@@ -1,6 +1,5 @@
 //@ variants: pie static
 //@ cflags: -O1 -pthread
-//@ timeout: 40
 /* Interval timers of all clocks under load, POSIX timers by signal and by thread, timerfd, overruns,
  * CPU-time clocks, alarm and its remainder. */
 #include "check.h"
@@ -30,7 +29,7 @@ static void interval(void)
         counts[kinds[i].signal] = 0;
         struct itimerval timer = {{0, 5000}, {0, 5000}}, off = {0}, left;
         setitimer(kinds[i].which, &timer, NULL);
-        double end = now_seconds() + 20;
+        double end = patience();
         while (counts[kinds[i].signal] < 20 && now_seconds() < end)
             burn();
         CHECK_EQ(getitimer(kinds[i].which, &left), 0, "%s: getitimer", kinds[i].name);
@@ -51,7 +50,7 @@ static void one_alarm(void)
     counts[SIGALRM] = 0;
     CHECK_EQ(alarm(100), 0, "no alarm before");
     unsigned left = alarm(1);
-    CHECK(left == 100 || left == 99, "%u seconds left", left);
+    CHECK(left <= 100 && left >= 50, "%u seconds left", left);
     while (counts[SIGALRM] == 0)
         pause();
     CHECK_EQ(counts[SIGALRM], 1, "one alarm");
@@ -69,7 +68,7 @@ static void posix_timers(void)
         MUST(timer_create(clocks[i], &event, &timer) == 0);
         struct itimerspec each = {{0, 3000000}, {0, 3000000}};
         MUST(timer_settime(timer, 0, &each, NULL) == 0);
-        double end = now_seconds() + 20;
+        double end = patience();
         while (counts[number] < 15 && now_seconds() < end)
             burn();
         CHECK(counts[number] >= 15, "clock %d: only %d signals", clocks[i], counts[number]);
@@ -91,7 +90,7 @@ static void by_thread(void)
     MUST(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
     struct itimerspec each = {{0, 2000000}, {0, 2000000}};
     MUST(timer_settime(timer, 0, &each, NULL) == 0);
-    double end = now_seconds() + 20;
+    double end = patience();
     while (atomic_load(&thread_runs) < 20 && now_seconds() < end)
         burn();
     CHECK(thread_runs >= 20, "only %d threads", thread_runs);
@@ -112,7 +111,7 @@ static void to_one_thread(void)
     MUST(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
     struct itimerspec each = {{0, 1000000}, {0, 1000000}};
     MUST(timer_settime(timer, 0, &each, NULL) == 0);
-    double end = now_seconds() + 20;
+    double end = patience();
     while (counts[number] < 50 && now_seconds() < end)
         burn();
     CHECK(counts[number] >= 50, "only %d signals", counts[number]);
@@ -140,9 +139,11 @@ static void cpu_clocks(void)
 {
     struct timespec process, thread;
     struct rusage usage;
-    double begin = now_seconds();
-    while (now_seconds() < begin + 0.05)
+    double end = patience();
+    do {
         burn();
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &process);
+    } while (process.tv_sec == 0 && process.tv_nsec < 50000000 && now_seconds() < end);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &process);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &thread);
     getrusage(RUSAGE_SELF, &usage);

@@ -52,7 +52,7 @@ static void detached(void)
         while (pthread_create(&id, &attributes, short_thread, NULL) != 0)
             usleep(100);
     }
-    double end = now_seconds() + 10;
+    double end = patience();
     while (counter < 200 && now_seconds() < end)
         usleep(200);
     CHECK_EQ(counter, 200, "detached threads");

@@ -16,7 +16,7 @@ static void timeouts(void)
     double begin = now_seconds();
     CHECK(futex(&word, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0) == -1 && errno == ETIMEDOUT, "relative: %s", strerror(errno));
     double took = now_seconds() - begin;
-    CHECK(took >= 0.0499 && took < 5, "waited %.4f s", took);
+    CHECK(took >= 0.0499 && took < 20, "waited %.4f s", took);
     clock_gettime(CLOCK_MONOTONIC, &limit);
     begin = limit.tv_sec + limit.tv_nsec / 1e9;
     limit.tv_nsec += 50000000;
@@ -24,7 +24,7 @@ static void timeouts(void)
         limit.tv_sec++, limit.tv_nsec -= 1000000000;
     CHECK(futex(&word, FUTEX_WAIT_BITSET_PRIVATE, 0, &limit, NULL, -1) == -1 && errno == ETIMEDOUT, "absolute");
     took = now_seconds() - begin;
-    CHECK(took >= 0.0495 && took < 5, "waited %.4f s", took);
+    CHECK(took >= 0.0495 && took < 20, "waited %.4f s", took);
     limit.tv_sec = 0, limit.tv_nsec = 1;
     CHECK(futex(&word, FUTEX_WAIT_BITSET_PRIVATE | FUTEX_CLOCK_REALTIME, 0, &limit, NULL, -1) == -1 && errno == ETIMEDOUT, "past");
     CHECK(futex(&word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0) == -1 && errno == EAGAIN, "another value");
@@ -83,10 +83,16 @@ static void requeue(void)
         MUST(pthread_create(&ids[i], NULL, requeued, NULL) == 0);
     while (waiting < N)
         sched_yield();
-    usleep(20000);
-    long moved = futex(&word, FUTEX_CMP_REQUEUE_PRIVATE, 1, (void *)(uintptr_t)INT_MAX, &other, 0);
+    /* Who has not come to its call yet is moved by a later one. */
+    long moved = 0, more;
+    double end = patience();
+    while (moved < N && now_seconds() < end) {
+        more = futex(&word, FUTEX_CMP_REQUEUE_PRIVATE, moved == 0, (void *)(uintptr_t)INT_MAX, &other, 0);
+        MUST(more >= 0);
+        moved += more;
+        usleep(100);
+    }
     CHECK_EQ(moved, N, "woken and requeued");
-    double end = now_seconds() + 5;
     while (woken < 1 && now_seconds() < end)
         usleep(100);
     CHECK_EQ(woken, 1, "one is woken");
@@ -105,18 +111,17 @@ static void tick(int number, siginfo_t *info, void *context)
 static void interrupted(void)
 {
     word = 0;
-    struct itimerval timer = {{0, 0}, {0, 20000}};
+    /* Again and again: the first may come before the call. */
+    struct itimerval timer = {{0, 20000}, {0, 20000}}, off = {0};
     on_signal(SIGALRM, tick, 0);
     setitimer(ITIMER_REAL, &timer, NULL);
     CHECK(futex(&word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0) == -1 && errno == EINTR, "without SA_RESTART");
     on_signal(SIGALRM, tick, SA_RESTART);
-    setitimer(ITIMER_REAL, &timer, NULL);
     struct timespec limit = {0, 150000000};
-    double begin = now_seconds();
     CHECK(futex(&word, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0) == -1 && (errno == ETIMEDOUT || errno == EINTR), "with SA_RESTART: %s", strerror(errno));
     say("with SA_RESTART: %s", strerror(errno));
-    CHECK(now_seconds() - begin < 5, "the timeout is not prolonged for ever");
-    CHECK_EQ(ticks, 2, "signals");
+    setitimer(ITIMER_REAL, &off, NULL);
+    CHECK(ticks >= 2, "%d signals", ticks);
 }
 
 int main(void)

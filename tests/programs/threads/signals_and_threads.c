@@ -1,6 +1,5 @@
 //@ variants: pie static
 //@ cflags: -O1 -pthread
-//@ timeout: 40
 /* Signals to threads: pthread_kill, a process-wide timer over busy threads, masks per thread, faults in
  * many threads at once, cancellation. */
 #include "check.h"
@@ -65,7 +64,7 @@ static void kill_each(pthread_t *ids)
         for (int i = 0; i < N; i++) {
             int before = atomic_load(&hits[i]);
             MUST(pthread_kill(ids[i], SIGUSR1) == 0);
-            double end = now_seconds() + 10;
+            double end = patience();
             while (atomic_load(&hits[i]) == before && now_seconds() < end)
                 usleep(50);
             CHECK_EQ(atomic_load(&hits[i]), before + 1, "signal %d to thread %d", round, i);
@@ -84,7 +83,7 @@ static void timer_over_all(pthread_t *ids)
     sigaddset(&set, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &set, &old);
     setitimer(ITIMER_REAL, &timer, NULL);
-    double end = now_seconds() + 10;
+    double end = patience();
     int total = 0;
     while (total < 1000 && now_seconds() < end) {
         usleep(1000);

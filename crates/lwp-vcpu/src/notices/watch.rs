@@ -1,16 +1,16 @@
 //! The host thread that waits for writes to guarded pages.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use lwp_ptrace::userfault::Write;
+
+use super::holder::Holder;
 use super::{END, FIRST_PAUSE, Notices, Waiting};
 use crate::machine::Machine;
 use crate::server::lock;
 
-/// How long a write waits at most for the machine's lock. Whoever holds it may be waiting for the
-/// very thread that writes, as where the kernel lays a signal's frame into a page with code.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// How often it looks.
+/// How often a write looks whether the machine's lock is free.
 const LOOK: Duration = Duration::from_micros(20);
 
 /// Waits until the machine is finished.
@@ -22,8 +22,8 @@ pub fn watch(machine: &Mutex<Machine>, waiting: &Waiting) {
             return;
         }
         for notices in keys.into_iter().filter_map(|key| waiting.with_key(key)) {
-            while let Some(address) = notices.next_write() {
-                give(machine, &notices, address);
+            while let Some(write) = notices.next_write() {
+                give(machine, &notices, write);
             }
         }
         let pauses = lock(machine).end_pauses(&waiting.all());
@@ -31,22 +31,24 @@ pub fn watch(machine: &Mutex<Machine>, waiting: &Waiting) {
     }
 }
 
-/// A write to `address` waits.
-fn give(machine: &Mutex<Machine>, notices: &Notices, address: u64) {
-    let mut guard = try_lock(machine).unwrap_or_else(|| {
-        notices.let_write(address);
+/// Lets a write happen, as soon as what was translated of its page is cut off.
+fn give(machine: &Mutex<Machine>, notices: &Notices, write: Write) {
+    let mut guard = try_lock(machine, write).unwrap_or_else(|| {
+        notices.let_write(write.address);
         lock(machine)
     });
-    guard.about_to_be_written(notices, address);
+    guard.about_to_be_written(notices, write.address);
 }
 
-fn try_lock(machine: &Mutex<Machine>) -> Option<MutexGuard<'_, Machine>> {
-    let began = Instant::now();
+/// Takes the machine's lock, unless its holder may wait for the write, as where the kernel lays a
+/// signal's frame into a page with code.
+fn try_lock(machine: &Mutex<Machine>, write: Write) -> Option<MutexGuard<'_, Machine>> {
+    let mut holder = Holder::new(write.tid);
     loop {
         match machine.try_lock() {
             Ok(guard) => return Some(guard),
             Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
-            Err(TryLockError::WouldBlock) if began.elapsed() > PATIENCE => return None,
+            Err(TryLockError::WouldBlock) if holder.waits() => return None,
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
         }
     }

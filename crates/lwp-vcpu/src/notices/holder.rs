@@ -1,0 +1,87 @@
+//! Whoever holds the machine's lock while a write to a guarded page waits for it.
+//!
+//! As a rule the holder goes on, and the write waits until the lock is free: on a busy machine for
+//! long. But the holder may wait for the stop of a thread that cannot stop before the write has
+//! been made: the writer itself, where the kernel writes for it, or one that wants a lock of the
+//! kernel's that the writer has. Time alone does not tell the two apart.
+
+use std::time::{Duration, Instant};
+
+use lwp_ptrace::Tid;
+use lwp_ptrace::tracee::awaited;
+
+/// A thread that is not the writer is out of reach after it has been so for this long.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for the holder, whatever it does.
+const LONGEST: Duration = Duration::from_secs(20);
+/// A thread that is to stop and has run for so many hundredths of a second since is in the kernel,
+/// which tries the write again and again.
+const RUN: u64 = 2;
+
+/// The holder of the lock, as the writer sees it.
+#[derive(Debug)]
+pub struct Holder {
+    writer: Tid,
+    began: Instant,
+    /// The wait that the holder is in: its number, since when its thread has not been on its way,
+    /// and the processor time that this one had then.
+    wait: Option<(u64, Instant, u64)>,
+}
+
+impl Holder {
+    pub fn new(writer: Tid) -> Self {
+        Self { writer, began: Instant::now(), wait: None }
+    }
+
+    /// Returns whether the holder may wait for the write.
+    pub fn waits(&mut self) -> bool {
+        if self.began.elapsed() > LONGEST {
+            return true;
+        }
+        // A write of the host's own: nothing else has one of its threads sleep so.
+        if doing(&format!("/proc/self/task/{}/stat", self.writer)).is_some_and(|it| it.0 == 'D') {
+            return true;
+        }
+        let Some((tid, number)) = awaited() else { return false };
+        let Some((state, ran)) = doing(&format!("/proc/{tid}/stat")) else { return false };
+        let known = self.wait.filter(|wait| wait.0 == number);
+        let (_, since, before) = *self.wait.insert(known.unwrap_or((number, Instant::now(), ran)));
+        if !matches!(state, 'S' | 'D') && ran < before + RUN {
+            // It stops as soon as it has a processor.
+            self.wait = Some((number, Instant::now(), before));
+            return false;
+        }
+        tid == self.writer || since.elapsed() > PATIENCE
+    }
+}
+
+/// The state of a thread, and the processor time that it has had, in hundredths of a second.
+fn doing(stat: &str) -> Option<(char, u64)> {
+    let text = std::fs::read_to_string(stat).ok()?;
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let mut times = fields.skip(10).map_while(|field| field.parse::<u64>().ok());
+    Some((state, times.next()? + times.next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_that_waits_for_nobody_is_waited_for() {
+        let mut holder = Holder::new(1);
+        assert!(!holder.waits());
+        holder.began = Instant::now().checked_sub(LONGEST + PATIENCE).expect("a time");
+        assert!(holder.waits(), "but not for ever");
+    }
+
+    #[test]
+    fn states_and_times_are_read() {
+        let (state, before) = doing("/proc/thread-self/stat").expect("proc");
+        assert_eq!(state, 'R');
+        let ran = || doing("/proc/thread-self/stat").expect("proc").1;
+        while ran() < before + RUN {}
+        assert_eq!(doing("/proc/0/stat"), None);
+    }
+}
