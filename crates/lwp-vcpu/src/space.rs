@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::family::{Code, Family, FileKey, Table, UnitId};
 use crate::mapped_file::MappedFile;
 use crate::maps::{self, Mapping};
-use crate::notices::Source;
+use crate::notices::{Source, Unasked};
 use crate::pagemap::Pagemap;
 
 mod inserted;
@@ -81,6 +81,8 @@ pub struct Space {
     refused: u64,
     /// The notices of writes to its code.
     pub notices: Source,
+    /// The pages to which the kernel may write whenever it likes.
+    pub unasked: Unasked,
     /// Ours are to be elsewhere before its program goes on.
     pub moves: bool,
 }
@@ -107,6 +109,7 @@ impl Space {
             mapped: (1 << arenas) - 1,
             refused: 0,
             notices: Source::default(),
+            unasked: Unasked::default(),
             moves: false,
         }
     }
@@ -148,6 +151,7 @@ impl Space {
             mapped: self.mapped,
             refused: 0,
             notices: Source::default(),
+            unasked: self.unasked.copy(),
             moves: false,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
@@ -419,7 +423,8 @@ impl Space {
             return;
         }
         let checked = mapping.write || mapping.shared || written;
-        let guardable = mapping.write && !mapping.shared && mapping.inode == 0;
+        let kernel_writes = family.translator.emulated().fills && mapping.name == "[stack]";
+        let guardable = mapping.write && !mapping.shared && mapping.inode == 0 && !kernel_writes;
         let mut start = mapping.start;
         while start < mapping.end {
             let gib = start >> 30;

@@ -44,8 +44,10 @@ pub mod nr {
     pub const OPENAT2: u64 = 437;
 }
 
+mod fills;
 mod waits;
 
+pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
 pub use waits::{minds_signals, timeout, unblocks};
 
 const PROT_EXEC: u64 = 4;
@@ -80,6 +82,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
+        nr::PRLIMIT64 if emulated.fills => SyscallClass::Host,
         nr::PRLIMIT64 => SyscallClass::Limit,
         nr::PKEY_MPROTECT
         | nr::SHMAT
@@ -94,8 +97,10 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
         nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
-        nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
+        nr::PREAD64 | nr::GETDENTS64 if emulated.fills => SyscallClass::Fills,
+        nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
+        _ if emulated.fills => fills::class(number),
         _ => SyscallClass::Native,
     }
 }
@@ -332,7 +337,11 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
         nr::GETRLIMIT | nr::SETRLIMIT => a1 != RLIMIT_AS,
         nr::PRLIMIT64 => a2 != RLIMIT_AS,
-        _ => false,
+        nr::GETDENTS64 => false,
+        number => {
+            let looked_at = Emulated { fills: true, ..Emulated::default() };
+            matches!(class(number, looked_at), SyscallClass::Fills | SyscallClass::FillsFar)
+        }
     }
 }
 

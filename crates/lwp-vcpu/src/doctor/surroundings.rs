@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::sys;
-use lwp_ptrace::userfault::Userfault;
+use lwp_ptrace::userfault::{Reach, Userfault};
 
 use super::{Check, Status, field, read};
 
@@ -93,7 +93,7 @@ fn generated_code_from(cost: Result<Duration, Option<sys::Errno>>) -> Check {
 fn cost_of_guarding() -> Result<Duration, sys::Errno> {
     const PAGE: u64 = 4096;
     const TIMES: u32 = 100;
-    let descriptor = Userfault::own()?;
+    let descriptor = Userfault::own(Reach::best()?)?;
     let memory = vec![1u8; 2 * PAGE as usize];
     let start = (memory.as_ptr() as u64).next_multiple_of(PAGE);
     let page = (start, start + PAGE);

@@ -201,6 +201,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     {
         space.tell_again();
     }
+    machine.tell_guards_to(child);
+    machine.made_by(maker, child, regs);
     // It starts in the code that its maker was in, which may be on another side by now; see
     // `begin`.
     let side = machine.side_at(child, regs.0.rip);
