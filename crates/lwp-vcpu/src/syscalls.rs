@@ -33,7 +33,9 @@ pub mod nr {
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
+    pub const SIGALTSTACK: u64 = 131;
     pub const SETRLIMIT: u64 = 160;
+    pub const SET_TID_ADDRESS: u64 = 218;
     pub const GETDENTS64: u64 = 217;
     pub const OPENAT: u64 = 257;
     pub const PRLIMIT64: u64 = 302;
@@ -93,6 +95,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::MLOCKALL
         | nr::PRCTL
         | nr::SECCOMP
+        | nr::SET_TID_ADDRESS
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
@@ -329,6 +332,8 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
     match pending.number {
         // They are watched, or else would not have come here.
         nr::LSEEK | nr::PREAD64 | nr::WRITE | nr::WRITEV => true,
+        // What they announce has been noted.
+        nr::SIGALTSTACK | nr::SET_TID_ADDRESS => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
         nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),

@@ -1,7 +1,7 @@
 //! Writes of the kernel to pages that it cannot write to while they are guarded.
 //!
 //! Where notice is had of a program's own writes only, those that the kernel makes for the program
-//! fail. A page to which the kernel is about to write is therefore released first, and not guarded
+//! fail, and in any case those that it makes for a thread that is ending. A page to which the kernel is about to write is therefore released first, and not guarded
 //! again. The kernel writes
 //!
 //! | when | and the page is released |
@@ -36,6 +36,8 @@ type Range = (u64, u64);
 
 /// Bytes below a stack pointer in which a signal's frame lies: the largest vector state is 11 KiB.
 const FRAME: u64 = 0x8000;
+/// First address that no program has.
+const USER_END: u64 = 0x7fff_ffff_f000;
 /// Most locks of a robust list that the kernel looks at.
 const MOST_LOCKS: usize = 2048;
 const CLONE_PARENT_SETTID: u64 = 0x10_0000;
@@ -83,7 +85,7 @@ impl Notices {
     /// Leaves the pages of `range` alone for ever, as far as threads have been told of them. Returns
     /// those that are guarded.
     fn leave(&self, range: Range) -> Vec<u64> {
-        let told = self.told().range;
+        let told = if self.waits_for_kernel { (0, USER_END) } else { self.told().range };
         let range = (range.0.max(told.0), range.1.min(told.1));
         let mut pages = self.pages();
         let mut leave = |page: &u64| {
@@ -112,13 +114,18 @@ fn filled_by(tid: Tid, (number, args): (u64, [u64; 6])) -> Vec<Range> {
 }
 
 impl Machine {
-    /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
-    fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
+    /// The notices of the address space of `tid`.
+    fn notices_of(&self, tid: Tid) -> Option<Arc<Notices>> {
         let space = self.caches.spaces.get(self.tasks.base_space(tid)?)?.as_ref()?;
         match &space.notices {
-            Source::Given(notices) if !notices.waits_for_kernel => Some(Arc::clone(notices)),
+            Source::Given(notices) => Some(Arc::clone(notices)),
             _ => None,
         }
+    }
+
+    /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
+    fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
+        self.notices_of(tid).filter(|notices| !notices.waits_for_kernel)
     }
 
     /// Has the kernel's writes to these ranges succeed, from now on.
@@ -131,12 +138,12 @@ impl Machine {
 
     /// A thread is about to make the system call in its context.
     pub fn about_to_fill(&mut self, tid: Tid, slot: usize) {
-        if !self.processor.emulated.fills {
-            return;
-        }
         let (number, args) = call_in(self.contexts.context(slot));
         if let Some(range) = syscalls::filled_later(number, &args, &reader(tid)) {
             self.filled_later(tid, range);
+        }
+        if !self.processor.emulated.fills {
+            return;
         }
         if syscalls::fills_ever_after(number) {
             self.do_without_notices(tid);
@@ -159,7 +166,7 @@ impl Machine {
         if let Some(Some(space)) = base.and_then(|base| self.caches.spaces.get_mut(base)) {
             space.unasked.add(range);
         }
-        if let Some(notices) = self.notices_to_release(tid) {
+        if let Some(notices) = self.notices_of(tid) {
             self.release(&notices, &[range]);
         }
     }
@@ -192,7 +199,7 @@ impl Machine {
 
     /// A thread is about to end: the kernel marks the locks that it leaves behind.
     pub fn about_to_leave_locks(&mut self, tid: Tid) {
-        let Some(notices) = self.notices_to_release(tid) else { return };
+        let Some(notices) = self.notices_of(tid) else { return };
         let Ok(head) = sys::robust_list(tid) else { return };
         let word = |at: u64| memory::read_u64(tid, at).unwrap_or(0);
         let (offset, pending) = (word(head.wrapping_add(8)), word(head.wrapping_add(16)));
@@ -200,7 +207,7 @@ impl Machine {
         let next = |at: &u64| Some(word(*at) & !1).filter(|at| *at != head && *at != 0);
         let locks = std::iter::successors(next(&head), next).take(MOST_LOCKS);
         let words: Vec<Range> = locks
-            .chain([pending & !1])
+            .chain(Some(pending & !1).filter(|lock| *lock != 0))
             .map(|lock| lock.wrapping_add(offset))
             .map(|word| (word, word.saturating_add(4)))
             .collect();
@@ -210,9 +217,6 @@ impl Machine {
     /// A thread has made `child` by the call in `regs`: the kernel has written its number, and will
     /// once more when it ends.
     pub fn made_by(&mut self, tid: Tid, child: Tid, regs: &Regs) {
-        if !self.processor.emulated.fills {
-            return;
-        }
         let word = |at: u64| memory::read_u64(tid, regs.0.rdi.wrapping_add(at)).unwrap_or(0);
         let (flags, theirs, own) = match regs.0.orig_rax {
             syscalls::nr::CLONE => (regs.0.rdi, regs.0.r10, regs.0.rdx),

@@ -5,12 +5,12 @@
 
 use lwp_dbt::context::SyscallClass;
 
+use super::nr::{SET_TID_ADDRESS, SIGALTSTACK};
+
 const READV: u64 = 19;
 const IOCTL: u64 = 16;
 const RECVMSG: u64 = 47;
-const SIGALTSTACK: u64 = 131;
 const IO_SETUP: u64 = 206;
-const SET_TID_ADDRESS: u64 = 218;
 const KEYCTL: u64 = 250;
 const VMSPLICE: u64 = 278;
 const PREADV: u64 = 295;
@@ -38,9 +38,7 @@ const FAR: [u64; 12] = [
     PROCESS_VM_WRITEV,
     PREADV2,
 ];
-/// Calls after which the kernel writes when nobody asks it to.
-const ASKED_ONCE: [u64; 2] = [SIGALTSTACK, SET_TID_ADDRESS];
-/// Calls after which it writes wherever it has been told to in memory.
+/// Calls after which the kernel writes wherever it has been told to in memory.
 const EVER_AFTER: [u64; 3] = [IO_SETUP, IO_URING_SETUP, USERFAULTFD];
 
 /// Calls that write to no memory of the program, or that end in another program, or whose writes
@@ -68,7 +66,8 @@ pub fn class(number: u64) -> SyscallClass {
     match number {
         _ if NEVER.contains(&number) => SyscallClass::Native,
         _ if FAR.contains(&number) => SyscallClass::FillsFar,
-        _ if ASKED_ONCE.contains(&number) || EVER_AFTER.contains(&number) => SyscallClass::Host,
+        SIGALTSTACK => SyscallClass::Host,
+        _ if EVER_AFTER.contains(&number) => SyscallClass::Host,
         _ => SyscallClass::Fills,
     }
 }
