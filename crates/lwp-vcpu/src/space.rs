@@ -117,7 +117,8 @@ impl Space {
     /// The same address space on another side: what is known of its code comes along.
     pub fn side(&self, family: usize, arenas: usize) -> Self {
         let (written, notices) = (self.written.clone(), self.notices.clone());
-        Self { written, notices, patched: self.patched, ..Self::new(family, arenas) }
+        let unasked = self.unasked.clone();
+        Self { written, notices, unasked, patched: self.patched, ..Self::new(family, arenas) }
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
