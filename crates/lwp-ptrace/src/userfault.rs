@@ -2,8 +2,8 @@
 //!
 //! A page that is protected so stays writable for the program. Its first write waits until whoever
 //! holds the descriptor has lifted the protection; [`Reach`] says whether that holds for the writes
-//! that the kernel makes for system calls too. Nothing of it shows in the program's memory map but the flag `uw` in
-//! `/proc/PID/smaps`.
+//! that the kernel makes for system calls too. Nothing of it shows in the program's memory map but
+//! the flag `uw` in `/proc/PID/smaps`.
 //!
 //! # Safety
 //!

@@ -258,7 +258,7 @@ pub struct Cache {
     pub limit: u64,
 }
 
-/// How writes to generated code are noticed.
+/// A way to notice writes to generated code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guards {
     /// Pages with generated code are guarded against writes by the best way that the kernel allows;
@@ -274,7 +274,7 @@ pub enum Guards {
 /// Settings for trials and tests. They change speed and messages, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trials {
-    /// How writes to generated code are noticed.
+    /// The way to notice writes to generated code.
     pub guards: Guards,
     /// Functions that a module's data point to are translated in spare time.
     pub foresees: bool,

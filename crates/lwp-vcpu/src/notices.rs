@@ -46,7 +46,7 @@ pub struct Notices {
     /// The kernel's own writes wait too. Where they fail instead, calls are looked at first.
     waits_for_kernel: bool,
     pages: Mutex<FxHashMap<u64, Page>>,
-    /// Where pages may be guarded, as far as threads know.
+    /// The range in which pages may be guarded, as far as threads know.
     told: Mutex<Told>,
     /// Those to which the kernel may write whenever it likes.
     unasked: Unasked,

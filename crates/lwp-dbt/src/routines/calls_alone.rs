@@ -49,9 +49,9 @@ const NEW_FILE: u32 = 0o300;
 const LAST_WATCHED: u32 = 63;
 /// Longer paths the kernel does not take.
 const LONGEST_PATH: u32 = 4096;
-/// How many numbers have a class.
+/// The number of call numbers that have a class.
 const CLASSES: u32 = 512;
-/// Bytes that a call may write at an argument whatever the others are: as many as getgroups(2) does.
+/// Bytes that a call may write at an argument whatever the others are: those of getgroups(2).
 const LEAST: i32 = 0x4_0000;
 /// The largest structures that the kernel writes arrays of: io_getevents(2)'s.
 const LARGEST: u32 = 32;
@@ -201,7 +201,7 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
 ///
 /// ```text
 /// there are no guarded pages --> nobody;  its arguments are not all --> ask
-/// rax := more than the bytes that it may write at an argument: a number among them is of structures
+/// rax := more than the bytes that it may write at an argument, of which a number may be a count
 /// for each argument: at it, or up to so many bytes behind it, there is a guarded page --> ask
 /// --> nobody
 /// ```

@@ -22,8 +22,8 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Makes the processor that a configuration asks for; `fills`: the kernel cannot write to guarded
-    /// pages.
+    /// Makes the processor that a configuration asks for; `fills`: the kernel cannot write to
+    /// guarded pages.
     pub fn new(config: &Config, fills: bool) -> Self {
         let cpu = VirtualCpu::new(config.cpu, config.lwp.as_ref());
         let emulated = Emulated {

@@ -1,21 +1,21 @@
 //! Writes of the kernel to pages that it cannot write to while they are guarded.
 //!
 //! Where notice is had of a program's own writes only, those that the kernel makes for the program
-//! fail, and in any case those that it makes for a thread that is ending. A page to which the kernel is about to write is therefore released first, and not guarded
-//! again. The kernel writes
+//! fail, and in any case those that it makes for a thread that is ending. A page to which the
+//! kernel is about to write is therefore released first, and not guarded again. The kernel writes
 //!
 //! | when | and the page is released |
 //! | --- | --- |
 //! | in a system call | before the call: see [`crate::syscalls::filled`] |
 //! | a signal's frame | at the stop before it is delivered, or when its stack becomes known |
-//! | at the end of a thread | when the word becomes known; that of a robust lock at the stop before |
+//! | at the end of a thread | when the word becomes known; a robust lock's at the stop before |
 //! | when a thread is made | at the event, and the word is written again |
 //! | at any time (io_uring) | with all others, for ever |
 //!
-//! A thread makes a call by itself where nothing that it may write to lies between the first and the
-//! last guarded page, which stand in its context. It writes the call into its context before it looks
-//! there; the host, which is about to guard pages elsewhere, writes into the contexts first and then
-//! looks for such calls.
+//! A thread makes a call by itself where nothing that it may write to lies between the first and
+//! the last guarded page, which stand in its context. It writes the call into its context before it
+//! looks there; the host, which is about to guard pages elsewhere, writes into the contexts first
+//! and then looks for such calls.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +44,7 @@ const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 const CLONE_CHILD_SETTID: u64 = 0x100_0000;
 
-/// Where pages may be guarded, as far as threads know.
+/// The range in which pages may be guarded, as far as threads know.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     range: Range,
@@ -82,8 +82,8 @@ impl Notices {
         Some(range)
     }
 
-    /// Leaves the pages of `range` alone for ever, as far as threads have been told of them. Returns
-    /// those that are guarded.
+    /// Leaves the pages of `range` alone for ever, as far as threads have been told of them.
+    /// Returns those that are guarded.
     fn leave(&self, range: Range) -> Vec<u64> {
         let told = if self.waits_for_kernel { (0, USER_END) } else { self.told().range };
         let range = (range.0.max(told.0), range.1.min(told.1));
@@ -249,8 +249,8 @@ impl Machine {
         }
     }
 
-    /// Lets the threads of the address space of `tid` know that pages in `range` may be guarded, and
-    /// keeps those alone that a call may write to which one of them is making.
+    /// Lets the threads of the address space of `tid` know that pages in `range` may be guarded,
+    /// and keeps those alone that a call may write to which one of them is making.
     pub fn tell_guards(&mut self, tid: Tid, notices: &Notices, range: Range) {
         let Some((from, to)) = notices.widen(range) else { return };
         let base = self.tasks.base_space(tid);

@@ -61,7 +61,7 @@ const NEVER: [u64; 87] = [
     273, 285, 290, 291, 292, 294, 296, 306, 316, 324, 435, 436, 439,
 ];
 
-/// How the filter before a call treats its number, where the virtual CPU takes no part in it.
+/// The class of a call in which the virtual CPU takes no part otherwise.
 pub fn class(number: u64) -> SyscallClass {
     match number {
         _ if NEVER.contains(&number) => SyscallClass::Native,
