@@ -18,6 +18,10 @@ pub enum Mode {
     Learn,
     /// The same again: little or nothing is left to translate.
     Warm,
+    /// `lwp run` with generated code guarded as for users without privileges.
+    UserMode,
+    /// `lwp run` with generated code that compares itself.
+    Compared,
 }
 
 impl Mode {
@@ -29,6 +33,8 @@ impl Mode {
             Self::Stat => "stat",
             Self::Learn => "learn",
             Self::Warm => "warm",
+            Self::UserMode => "user-mode",
+            Self::Compared => "compared",
         }
     }
 
@@ -37,7 +43,9 @@ impl Mode {
     pub fn command(self, argv: &[OsString], scratch: &Path) -> Vec<OsString> {
         let mut line: Vec<OsString> = match self {
             Self::Native => Vec::new(),
-            Self::Run => vec![lwp_binary().into(), "run".into(), "--no-cache".into()],
+            Self::Run | Self::UserMode | Self::Compared => {
+                vec![lwp_binary().into(), "run".into(), "--no-cache".into()]
+            }
             Self::Stat | Self::Learn | Self::Warm => {
                 let counts = scratch.join("counts").into_os_string();
                 let mut line = vec![lwp_binary().into(), "stat".into(), "-o".into(), counts];
@@ -51,17 +59,37 @@ impl Mode {
         if self != Self::Native {
             line.push("--".into());
         }
+        if let Some(guard) = self.guard() {
+            line.splice(..0, ["env".into(), guard.into()]);
+        }
         line.extend(argv.iter().cloned());
         line
     }
 }
 
-/// The modes to run, native first.
-pub fn modes() -> Vec<Mode> {
-    let all = [Mode::Native, Mode::Run, Mode::Stat, Mode::Learn, Mode::Warm];
+impl Mode {
+    /// The setting of the environment that says how generated code is guarded.
+    fn guard(self) -> Option<&'static str> {
+        match self {
+            Self::UserMode => Some("LWP_GUARD=user"),
+            Self::Compared => Some("LWP_GUARD=0"),
+            _ => None,
+        }
+    }
+}
+
+/// The modes to run, native first. A program that `generates` code is run in each way to notice that
+/// the code changes.
+pub fn modes(generates: bool) -> Vec<Mode> {
+    let mut all = vec![Mode::Native, Mode::Run, Mode::Stat, Mode::Learn, Mode::Warm];
+    let guards = [Mode::UserMode, Mode::Compared];
+    let known: Vec<Mode> = all.iter().chain(&guards).copied().collect();
+    if generates {
+        all.extend(guards);
+    }
     let Ok(wanted) = std::env::var("LWP_TEST_MODES") else { return all.to_vec() };
     for word in wanted.split(',') {
-        assert!(all.iter().any(|m| m.name() == word), "LWP_TEST_MODES: unknown mode {word:?}");
+        assert!(known.iter().any(|m| m.name() == word), "LWP_TEST_MODES: unknown mode {word:?}");
     }
     let named = |m: &Mode| *m == Mode::Native || wanted.split(',').any(|w| w == m.name());
     all.into_iter().filter(named).collect()

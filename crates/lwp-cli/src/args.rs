@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_terminal::escape::printable;
-use lwp_vcpu::config::Trials;
+use lwp_vcpu::config::{Guards, Trials};
 use lwp_vcpu::{Cache, Config, CpuModel, Plan, Target};
 
 use crate::counting::CountingArgs;
@@ -434,7 +434,11 @@ fn trials() -> Trials {
     let is = |name, wanted: &str| std::env::var_os(name).is_some_and(|value| value == wanted);
     let number = |name| std::env::var(name).ok();
     Trials {
-        guards: !is("LWP_GUARD", "0"),
+        guards: match () {
+            () if is("LWP_GUARD", "0") => Guards::Off,
+            () if is("LWP_GUARD", "user") => Guards::UserMode,
+            () => Guards::Best,
+        },
         foresees: is("LWP_FORESEE", "1"),
         arena_bytes: number("LWP_ARENA_BYTES").and_then(|bytes| bytes.parse().ok()),
         waste: number("LWP_WASTE").and_then(|fragments| fragments.parse().ok()),

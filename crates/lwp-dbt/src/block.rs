@@ -53,6 +53,9 @@ pub struct Emulated {
     pub markers: bool,
     /// The host sees what the program writes by write(2) and writev(2).
     pub writes: bool,
+    /// The kernel cannot write to guarded pages: system calls that may do so are looked at before
+    /// they are made.
+    pub fills: bool,
 }
 
 /// How a block is to be decoded.

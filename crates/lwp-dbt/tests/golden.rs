@@ -261,6 +261,7 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
         lwp_state,
         markers: false,
         writes: false,
+        fills: false,
     };
     let layout = Layout { low: LOW, features };
     let translator = Translator::new(plan, example.lwp, layout, emulated, classes);

@@ -232,6 +232,15 @@ pub fn set_sigmask(tid: i32, mask: u64) -> Result<()> {
     ptrace(libc::PTRACE_SETSIGMASK, tid, 8, (&raw const mask).addr()).map(drop)
 }
 
+/// get_robust_list(2): the head of a thread's list of robust locks.
+pub fn robust_list(tid: i32) -> Result<u64> {
+    let (mut head, mut len) = (0u64, 0usize);
+    // SAFETY: the kernel writes one word to each, and both live through the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut len) };
+    check(result).map(|_| head)
+}
+
 /// waitpid for any child or tracee, threads included, without waiting. `None`: nothing to report.
 pub fn wait_any() -> Result<Option<(i32, i32)>> {
     let mut status = 0;

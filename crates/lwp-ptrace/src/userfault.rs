@@ -1,9 +1,9 @@
 //! Notice of writes to a tracee's pages, by userfaultfd(2).
 //!
-//! A page that is protected so stays writable for the program. Its first write, also one that the
-//! kernel makes for a system call, waits until whoever holds the descriptor has lifted the
-//! protection. Nothing of it shows in the program's memory map but the flag `uw` in
-//! `/proc/PID/smaps`.
+//! A page that is protected so stays writable for the program. Its first write waits until whoever
+//! holds the descriptor has lifted the protection; [`Reach`] says whether that holds for the writes
+//! that the kernel makes for system calls too. Nothing of it shows in the program's memory map but
+//! the flag `uw` in `/proc/PID/smaps`.
 //!
 //! # Safety
 //!
@@ -24,8 +24,39 @@ use crate::tracee::Tid;
 
 /// The system call's number, for a tracee to make it.
 pub const SYS_USERFAULTFD: u64 = 323;
-/// O_CLOEXEC and O_NONBLOCK, its flags.
-pub const FLAGS: u64 = 0o2_000_000 | 0o4000;
+/// O_CLOEXEC and O_NONBLOCK.
+const FLAGS: u64 = 0o2_000_000 | 0o4000;
+const USER_MODE_ONLY: u64 = 1;
+
+/// The writes that wait for the holder of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of them.
+    All,
+    /// Those of programs. The kernel's own writes to a protected page fail: with EFAULT, where a
+    /// system call makes them. Users without privileges get no more than this.
+    UserMode,
+}
+
+impl Reach {
+    /// The argument of userfaultfd(2) for such a descriptor.
+    pub fn flags(self) -> u64 {
+        match self {
+            Self::All => FLAGS,
+            Self::UserMode => FLAGS | USER_MODE_ONLY,
+        }
+    }
+
+    /// The most that this process can get, or the error that refuses it any descriptor.
+    ///
+    /// # Errors
+    ///
+    /// Those of userfaultfd(2), and EINVAL where the kernel cannot protect pages against writing.
+    pub fn best() -> Result<Self> {
+        let reaches = |reach| Userfault::own(reach).map(|_| reach);
+        reaches(Self::All).or_else(|_| reaches(Self::UserMode))
+    }
+}
 
 const API: u64 = 0xaa;
 const UFFDIO_API: u64 = 0xc018_aa3f;
@@ -81,9 +112,9 @@ impl Userfault {
     /// # Errors
     ///
     /// Those of userfaultfd(2), and EINVAL where the kernel cannot protect pages against writing.
-    pub fn own() -> Result<Self> {
+    pub fn own(reach: Reach) -> Result<Self> {
         // SAFETY: the call takes a number and makes a descriptor.
-        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS) };
+        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, reach.flags()) };
         if number < 0 {
             return Err(Errno::last());
         }

@@ -258,12 +258,24 @@ pub struct Cache {
     pub limit: u64,
 }
 
+/// A way to notice writes to generated code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guards {
+    /// Pages with generated code are guarded against writes by the best way that the kernel allows;
+    /// where it allows none, generated code compares its own bytes.
+    #[default]
+    Best,
+    /// They are guarded as for users without privileges: the kernel's own writes do not wait.
+    UserMode,
+    /// No page is guarded: generated code compares its own bytes.
+    Off,
+}
+
 /// Settings for trials and tests. They change speed and messages, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trials {
-    /// Pages with generated code are guarded against writes where the kernel can do that; otherwise
-    /// generated code compares its own bytes.
-    pub guards: bool,
+    /// The way to notice writes to generated code.
+    pub guards: Guards,
     /// Functions that a module's data point to are translated in spare time.
     pub foresees: bool,
     /// Most bytes of an arena, where that is less than usual.
@@ -277,7 +289,7 @@ pub struct Trials {
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { guards: true, foresees: false, arena_bytes: None, waste: None, trace: false }
+        Self { guards: Guards::Best, foresees: false, arena_bytes: None, waste: None, trace: false }
     }
 }
 

@@ -85,6 +85,7 @@ impl Contexts {
         context.place_it();
         context.set(Slot::Spin, spin);
         context.set(Slot::StateMask, self.state_mask);
+        context.set(Slot::GuardedTo, 0);
         Some(slot)
     }
 

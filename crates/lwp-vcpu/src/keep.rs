@@ -220,6 +220,7 @@ impl Family {
             emulated.lwp_state,
             emulated.markers,
             emulated.writes,
+            emulated.fills,
         ]
         .map(u64::from);
         // A module is kept once, wherever it is mapped.

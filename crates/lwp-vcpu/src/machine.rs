@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lwp_ptrace::userfault::Reach;
 use lwp_ptrace::{Tid, sys};
 
 use crate::config::{Config, Plan};
@@ -15,6 +16,7 @@ use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::control_line::Line;
 use crate::family::Family;
 use crate::lwp::ThreadLwp;
+use crate::notices;
 use crate::proc_files::Seen;
 use crate::profile::Profiler;
 use crate::server::SpinPolicy;
@@ -64,13 +66,14 @@ pub struct Machine {
 impl Machine {
     /// A machine with nothing in it.
     pub fn new(config: Config, wake_tracer: Arc<OwnedFd>) -> Self {
-        let processor = Processor::new(&config);
+        let reach = notices::reach(&config);
+        let processor = Processor::new(&config, reach == Some(Reach::UserMode));
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         Self {
             contexts: Contexts::new(processor.cpu.real_xcr0()),
             processor,
             tasks: Tasks::default(),
-            caches: CodeCaches::default(),
+            caches: CodeCaches::noticing(reach),
             observers: Observers::new(&config),
             errands: Errands::new(wake_tracer),
             spin_policy: SpinPolicy::new(spin),

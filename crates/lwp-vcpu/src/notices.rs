@@ -8,18 +8,21 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::userfault::{FLAGS, SYS_USERFAULTFD, Userfault, Write, Writes};
+use lwp_ptrace::userfault::{Reach, SYS_USERFAULTFD, Userfault, Writes};
 use lwp_ptrace::{Tid, sys};
 use rustc_hash::FxHashMap;
 
+use crate::config::{Config, Guards, Target};
 use crate::exec::find_syscall;
 use crate::inject::Injector;
 use crate::machine::Machine;
 use crate::maps::{self, Status};
 
-mod holder;
+mod fills;
 mod watch;
 
+use fills::Told;
+pub use fills::Unasked;
 pub use watch::watch;
 
 const SYS_CLOSE: u64 = 3;
@@ -40,7 +43,13 @@ pub struct Notices {
     /// Their number among all of a run.
     pub key: u64,
     descriptor: Userfault,
+    /// The kernel's own writes wait too. Where they fail instead, calls are looked at first.
+    waits_for_kernel: bool,
     pages: Mutex<FxHashMap<u64, Page>>,
+    /// The range in which pages may be guarded, as far as threads know.
+    told: Mutex<Told>,
+    /// Those to which the kernel may write whenever it likes.
+    unasked: Unasked,
 }
 
 /// A page in which code has been executed.
@@ -78,8 +87,15 @@ pub enum Source {
 
 impl Notices {
     /// Those of the address space that `descriptor` belongs to.
-    fn new(key: u64, descriptor: Userfault) -> Self {
-        Self { key, descriptor, pages: Mutex::default() }
+    fn new(key: u64, descriptor: Userfault, reach: Reach, unasked: Unasked) -> Self {
+        Self {
+            key,
+            descriptor,
+            waits_for_kernel: reach == Reach::All,
+            pages: Mutex::default(),
+            told: Mutex::default(),
+            unasked,
+        }
     }
 
     fn pages(&self) -> MutexGuard<'_, FxHashMap<u64, Page>> {
@@ -94,6 +110,9 @@ impl Notices {
 
     /// Guards the page; false where it is not to be guarded.
     fn guard_page(&self, page: u64, mapping: (u64, u64)) -> bool {
+        if !self.may_guard((page, page + PAGE)) || self.unasked.has(page) {
+            return false;
+        }
         let mut pages = self.pages();
         let state = &mut pages.entry(page).or_insert(Page::NEW).state;
         match state {
@@ -123,12 +142,17 @@ impl Notices {
         if let Some(page) = pages.get_mut(&page) {
             page.note_write(Instant::now());
         }
+        self.unprotect(page);
+    }
+
+    fn unprotect(&self, page: u64) {
         // The page may be gone, and its address space too.
         let _ = self.descriptor.protect((page, page + PAGE), false);
     }
 
     /// What is mapped in `range` has changed.
     pub fn forget(&self, range: (u64, u64)) {
+        self.told().changed = true;
         self.pages().retain(|page, _| *page + PAGE <= range.0 || range.1 <= *page);
     }
 
@@ -182,6 +206,8 @@ pub fn pages_of(range: (u64, u64)) -> impl Iterator<Item = u64> {
 /// The notices of all address spaces of a run.
 #[derive(Debug, Default)]
 pub struct Board {
+    /// The writes of which notice can be had.
+    reach: Option<Reach>,
     waiting: Option<Arc<Waiting>>,
     /// Nobody waits for them yet.
     new: bool,
@@ -224,16 +250,38 @@ impl Waiting {
     }
 }
 
+/// The writes to generated code of which notice can be had in a run.
+///
+/// Where the kernel cannot write to guarded pages, all that it might write is known only of a
+/// program that has been looked at from its beginning.
+pub fn reach(config: &Config) -> Option<Reach> {
+    let filtered = Status::read(std::process::id() as Tid).number("Seccomp:") != Some(0);
+    let reach = match config.trials.guards {
+        Guards::Best if !filtered => Reach::best().ok()?,
+        Guards::UserMode => Reach::UserMode,
+        Guards::Best | Guards::Off => return None,
+    };
+    let launched = matches!(config.target, Target::Launch { .. });
+    let looks_at_calls = launched && config.sampling.is_empty();
+    (reach == Reach::All || looks_at_calls).then_some(reach)
+}
+
 impl Board {
+    /// None yet, in a run in which notice of such writes can be had.
+    pub fn reaching(reach: Option<Reach>) -> Self {
+        Self { reach, ..Self::default() }
+    }
+
     /// Takes over descriptor `number` of process `pid`, which has been made for this.
-    fn add(&mut self, pid: i32, number: i32) -> Option<Arc<Notices>> {
+    fn add(&mut self, pid: i32, number: i32, unasked: Unasked) -> Option<Arc<Notices>> {
         if self.waiting.is_none() {
             self.waiting = Some(Arc::new(Waiting::new().ok()?));
             self.new = true;
         }
         let waiting = self.waiting.as_ref()?;
         self.made += 1;
-        let notices = Arc::new(Notices::new(self.made, Userfault::take(pid, number).ok()?));
+        let descriptor = Userfault::take(pid, number).ok()?;
+        let notices = Arc::new(Notices::new(self.made, descriptor, self.reach?, unasked));
         waiting.given().insert(notices.key, Arc::downgrade(&notices));
         waiting.writes.add(&notices.descriptor, notices.key).ok()?;
         Some(notices)
@@ -260,7 +308,7 @@ impl Machine {
         if self.space_of(tid).is_some_and(|(space, _)| !matches!(space.notices, Source::Unknown)) {
             return;
         }
-        let notices = self.config.trials.guards.then(|| self.make_notices(tid)).flatten();
+        let notices = self.caches.notices.reach.and_then(|reach| self.make_notices(tid, reach));
         let source = notices.map_or(Source::Refused, Source::Given);
         for side in self.all_sides(tid) {
             if let Some(Some(space)) = self.caches.spaces.get_mut(side) {
@@ -269,7 +317,7 @@ impl Machine {
         }
     }
 
-    fn make_notices(&mut self, tid: Tid) -> Option<Arc<Notices>> {
+    fn make_notices(&mut self, tid: Tid, reach: Reach) -> Option<Arc<Notices>> {
         let pid = self.tasks.threads.get(&tid)?.pid;
         let status = Status::read(tid);
         // A filter may kill for a call that it does not expect.
@@ -278,8 +326,10 @@ impl Machine {
         }
         let site = find_syscall(tid, &maps::read(tid))?;
         let mut injector = Injector::new(tid, site, &status);
-        let number = injector.call([SYS_USERFAULTFD, FLAGS, 0, 0, 0, 0, 0]).ok()?;
-        let notices = self.caches.notices.add(pid, number as i32);
+        let number = injector.call([SYS_USERFAULTFD, reach.flags(), 0, 0, 0, 0, 0]).ok()?;
+        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
+        let unasked = base.map_or_else(Unasked::default, |space| space.unasked.clone());
+        let notices = self.caches.notices.add(pid, number as i32, unasked);
         let _ = injector.call([SYS_CLOSE, number, 0, 0, 0, 0, 0]);
         notices
     }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::family::{Code, Family, FileKey, Table, UnitId};
 use crate::mapped_file::MappedFile;
 use crate::maps::{self, Mapping};
-use crate::notices::Source;
+use crate::notices::{Source, Unasked};
 use crate::pagemap::Pagemap;
 
 mod inserted;
@@ -81,6 +81,8 @@ pub struct Space {
     refused: u64,
     /// The notices of writes to its code.
     pub notices: Source,
+    /// The pages to which the kernel may write whenever it likes.
+    pub unasked: Unasked,
     /// Ours are to be elsewhere before its program goes on.
     pub moves: bool,
 }
@@ -107,6 +109,7 @@ impl Space {
             mapped: (1 << arenas) - 1,
             refused: 0,
             notices: Source::default(),
+            unasked: Unasked::default(),
             moves: false,
         }
     }
@@ -114,7 +117,8 @@ impl Space {
     /// The same address space on another side: what is known of its code comes along.
     pub fn side(&self, family: usize, arenas: usize) -> Self {
         let (written, notices) = (self.written.clone(), self.notices.clone());
-        Self { written, notices, patched: self.patched, ..Self::new(family, arenas) }
+        let unasked = self.unasked.clone();
+        Self { written, notices, unasked, patched: self.patched, ..Self::new(family, arenas) }
     }
 
     /// Belongs to another family from here on, in which nothing of it is known.
@@ -148,6 +152,7 @@ impl Space {
             mapped: self.mapped,
             refused: 0,
             notices: Source::default(),
+            unasked: self.unasked.copy(),
             moves: false,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
@@ -419,7 +424,8 @@ impl Space {
             return;
         }
         let checked = mapping.write || mapping.shared || written;
-        let guardable = mapping.write && !mapping.shared && mapping.inode == 0;
+        let kernel_writes = family.translator.emulated().fills && mapping.name == "[stack]";
+        let guardable = mapping.write && !mapping.shared && mapping.inode == 0 && !kernel_writes;
         let mut start = mapping.start;
         while start < mapping.end {
             let gib = start >> 30;

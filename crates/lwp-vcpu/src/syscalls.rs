@@ -33,7 +33,9 @@ pub mod nr {
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETRANDOM: u64 = 318;
+    pub const SIGALTSTACK: u64 = 131;
     pub const SETRLIMIT: u64 = 160;
+    pub const SET_TID_ADDRESS: u64 = 218;
     pub const GETDENTS64: u64 = 217;
     pub const OPENAT: u64 = 257;
     pub const PRLIMIT64: u64 = 302;
@@ -44,8 +46,10 @@ pub mod nr {
     pub const OPENAT2: u64 = 437;
 }
 
+mod fills;
 mod waits;
 
+pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
 pub use waits::{minds_signals, timeout, unblocks};
 
 const PROT_EXEC: u64 = 4;
@@ -80,6 +84,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
+        nr::PRLIMIT64 if emulated.fills => SyscallClass::Host,
         nr::PRLIMIT64 => SyscallClass::Limit,
         nr::PKEY_MPROTECT
         | nr::SHMAT
@@ -90,12 +95,15 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::MLOCKALL
         | nr::PRCTL
         | nr::SECCOMP
+        | nr::SET_TID_ADDRESS
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
         nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
-        nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
+        nr::PREAD64 | nr::GETDENTS64 if emulated.fills => SyscallClass::Fills,
+        nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
+        _ if emulated.fills => fills::class(number),
         _ => SyscallClass::Native,
     }
 }
@@ -324,6 +332,8 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
     match pending.number {
         // They are watched, or else would not have come here.
         nr::LSEEK | nr::PREAD64 | nr::WRITE | nr::WRITEV => true,
+        // What they announce has been noted.
+        nr::SIGALTSTACK | nr::SET_TID_ADDRESS => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
         nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),
@@ -332,7 +342,11 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
         nr::GETRLIMIT | nr::SETRLIMIT => a1 != RLIMIT_AS,
         nr::PRLIMIT64 => a2 != RLIMIT_AS,
-        _ => false,
+        nr::GETDENTS64 => false,
+        number => {
+            let looked_at = Emulated { fills: true, ..Emulated::default() };
+            matches!(class(number, looked_at), SyscallClass::Fills | SyscallClass::FillsFar)
+        }
     }
 }
 

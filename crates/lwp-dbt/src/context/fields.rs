@@ -141,6 +141,11 @@ context_page! {
         /// Descriptors that the host wants to know of when they are read from somewhere: a bit
         /// each, and the last one for all above.
         0x148 => Watched,
+        /// Start of the guarded pages that the kernel cannot write to, and of what lies between
+        /// them.
+        0x150 => GuardedFrom,
+        /// Their end; 0 where there are none.
+        0x158 => GuardedTo,
         /// The sum of the words when they were dealt out last.
         0x180 => LwpGiven,
         /// How many of the high part could pass then without an event.

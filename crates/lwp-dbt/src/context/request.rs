@@ -101,4 +101,10 @@ pub enum SyscallClass {
     /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows
     /// what is the virtual CPU's, or is opened for writing and may hold code.
     Open = 8,
+    /// A call that writes to memory at its arguments, as read(2): the host is asked where that may
+    /// be a guarded page; see [`Slot::GuardedFrom`](super::Slot::GuardedFrom).
+    Fills = 10,
+    /// A call that writes to memory which its arguments lead to, as readv(2): the host is asked
+    /// where there are guarded pages.
+    FillsFar = 11,
 }

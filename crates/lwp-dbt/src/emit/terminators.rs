@@ -238,7 +238,9 @@ impl Emitter<'_> {
                 SyscallClass::Map
                 | SyscallClass::Unmap
                 | SyscallClass::Protect
-                | SyscallClass::Open,
+                | SyscallClass::Open
+                | SyscallClass::Fills
+                | SyscallClass::FillsFar,
             ) => {
                 self.point(0);
                 self.jump_ask(RequestKind::Syscall, pc, false);

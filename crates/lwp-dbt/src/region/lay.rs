@@ -297,6 +297,8 @@ impl Translator {
                     | SyscallClass::Unmap
                     | SyscallClass::Protect
                     | SyscallClass::Open
+                    | SyscallClass::Fills
+                    | SyscallClass::FillsFar
                         if profiles =>
                     {
                         SyscallClass::Host

@@ -1,16 +1,17 @@
 //! System calls that concern the host only by their arguments. Programs make them by the thousand,
 //! and nearly always about something else: mmap, munmap, mprotect and madvise, where they touch
 //! code or what is ours; open and openat, where the file may be one of `/proc` that shows what is
-//! the virtual CPU's, or one with code that is opened for writing; lseek and the like, where it is.
+//! the virtual CPU's, or one with code that is opened for writing; lseek and the like, where it is;
+//! and calls that write to the program's memory, where that may be a guarded page.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx, rdi,
-    rsi, word_ptr,
+    CodeLabel, byte_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx,
+    rdi, rdx, rsi, word_ptr,
 };
 
 use super::{ALL, Builder, begin_request, restore_flags, save_flags, state};
-use crate::context::{RANGES_AT, Slot, ranges};
+use crate::context::{RANGES_AT, Slot, SyscallClass, ranges};
 use crate::state_map::{Commit, PcSource, Spills};
 
 const FLAGS: Spills = Spills { flags: true, ..ALL };
@@ -48,21 +49,29 @@ const NEW_FILE: u32 = 0o300;
 const LAST_WATCHED: u32 = 63;
 /// Longer paths the kernel does not take.
 const LONGEST_PATH: u32 = 4096;
+/// The number of call numbers that have a class.
+const CLASSES: u32 = 512;
+/// Bytes that a call may write at an argument whatever the others are: those of getgroups(2).
+const LEAST: i32 = 0x4_0000;
+/// The largest structures that the kernel writes arrays of: io_getevents(2)'s.
+const LARGEST: u32 = 32;
 
 /// Ask for the system call at the pc in r11, whose application value is in its slot, unless it
 /// concerns nobody: then it is made, and goes on as `Go` says.
 ///
 /// ```text
 /// all registers and flags saved, as before a request
-/// lseek, pread64, getdents64: the descriptor is watched --> ring;  --> run_and_go
+/// lseek, pread64, getdents64: the descriptor is watched --> ring;  --> fills
 /// open, openat: a file that is there already is opened for writing --> ring
 ///     the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
-/// it is none of mmap, munmap, mprotect and madvise --> ring
+/// it is none of mmap, munmap, mprotect and madvise:
+///     it writes to memory --> fills;  --> ring
 /// it makes something executable --> ring
 /// mmap where the kernel chooses the place --> run_and_go
 /// rax := end of what it concerns; for each range of code, and of ours: they overlap --> ring
 /// the list of ranges has changed --> ring
 /// --> run_and_go
+/// fills: it may write to a guarded page --> ring;  --> run_and_go
 /// ```
 ///
 /// A path that cannot be read faults here; the host then takes the request as made.
@@ -106,6 +115,8 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     let mut descriptor = asm.create_label();
     let mut protects = asm.create_label();
     let mut low = asm.create_label();
+    let mut other = asm.create_label();
+    let mut fills = asm.create_label();
     asm.cmp(r9d, SYS_OPENAT)?;
     asm.je(path_at)?;
     asm.cmp(r9d, SYS_OPEN)?;
@@ -121,7 +132,7 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.cmp(r9d, SYS_MPROTECT)?;
     asm.je(protects)?;
     asm.cmp(r9d, SYS_MMAP)?;
-    asm.jne(ask)?;
+    asm.jne(other)?;
     // The kernel chooses a place where nothing is.
     asm.mov(rcx, Builder::slot(Slot::R10))?;
     asm.test(ecx, MAP_AT_PLACE)?;
@@ -167,12 +178,67 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.mov(rax, Builder::slot(Slot::Watched))?;
     asm.bt(rax, rdi)?;
     asm.jc(ask)?;
-    asm.jmp(nobody)?;
+    asm.mov(rdi, Builder::slot(Slot::Rdi))?;
+    asm.mov(eax, SyscallClass::Fills as u32)?;
+    asm.jmp(fills)?;
     asm.set_label(&mut path_at)?;
     asm.mov(rdi, rsi)?;
     asm.mov(esi, edx)?;
     asm.set_label(&mut path)?;
-    emit_path(b, ask, nobody)
+    emit_path(b, ask, nobody)?;
+    b.asm.set_label(&mut other)?;
+    b.asm.cmp(r9d, CLASSES)?;
+    b.asm.jae(ask)?;
+    b.asm.movzx(eax, byte_ptr(r9 + b.layout.syscall_classes() as i32))?;
+    b.asm.cmp(eax, SyscallClass::Fills as u32)?;
+    b.asm.jb(ask)?;
+    b.asm.set_label(&mut fills)?;
+    emit_fills(b, ask, nobody)
+}
+
+/// Goes to `ask` where the call, whose class is in eax, may write to a guarded page, else to
+/// `nobody`.
+///
+/// ```text
+/// there are no guarded pages --> nobody;  its arguments are not all --> ask
+/// rax := more than the bytes that it may write at an argument, of which a number may be a count
+/// for each argument: at it, or up to so many bytes behind it, there is a guarded page --> ask
+/// --> nobody
+/// ```
+fn emit_fills(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emit {
+    let asm = &mut b.asm;
+    // The call stands in the context before the pages are looked at: the host, which is about to
+    // guard a page, says so and then looks at contexts.
+    asm.mfence()?;
+    asm.mov(r11, Builder::slot(Slot::GuardedTo))?;
+    asm.test(r11, r11)?;
+    asm.je(nobody)?;
+    asm.cmp(eax, SyscallClass::Fills as u32)?;
+    asm.jne(ask)?;
+    asm.mov(eax, 0u32)?;
+    for number in [rsi, rdx, r10] {
+        let mut other = asm.create_label();
+        asm.mov(rcx, number)?;
+        asm.shr(rcx, 31)?;
+        asm.jne(other)?;
+        asm.add(rax, number)?;
+        asm.set_label(&mut other)?;
+        asm.zero_bytes()?;
+    }
+    asm.shl(rax, LARGEST.trailing_zeros())?;
+    asm.add(rax, LEAST)?;
+    asm.mov(r9, Builder::slot(Slot::R9))?;
+    for argument in [rdi, rsi, rdx, r10, r8, r9] {
+        let mut before = asm.create_label();
+        asm.cmp(argument, r11)?;
+        asm.jae(before)?;
+        asm.lea(rcx, qword_ptr(argument + rax))?;
+        asm.cmp(rcx, Builder::slot(Slot::GuardedFrom))?;
+        asm.ja(ask)?;
+        asm.set_label(&mut before)?;
+        asm.zero_bytes()?;
+    }
+    asm.jmp(nobody)
 }
 
 /// Goes to `ask` where the path at rdi ends with one of [`LOOKED_AT`], or is too long, or is opened

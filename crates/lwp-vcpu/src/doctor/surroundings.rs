@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::sys;
-use lwp_ptrace::userfault::Userfault;
+use lwp_ptrace::userfault::{Reach, Userfault};
 
 use super::{Check, Status, field, read};
 
@@ -62,20 +62,22 @@ pub fn generated_code(status: &str) -> Check {
     generated_code_from(cost)
 }
 
-/// The time that guarding a page takes, or the error that refuses it; no error where a system call
-/// filter keeps `lwp` from trying.
-fn generated_code_from(cost: Result<Duration, Option<sys::Errno>>) -> Check {
+/// The writes that are noticed, and the time that guarding a page takes; or the error that refuses
+/// it; no error where a system call filter keeps `lwp` from trying.
+fn generated_code_from(cost: Result<(Reach, Duration), Option<sys::Errno>>) -> Check {
     let name = "generated code";
     let compares = "JIT compilers' code compares itself before it runs, which takes four to six \
                     times as long as natively";
     match cost {
-        Ok(cost) => Check::ok(
-            name,
-            format!(
-                "writes to it are noticed by userfaultfd; guarding a page takes {:.1} us",
-                cost.as_secs_f64() * 1e6
-            ),
-        ),
+        Ok((reach, cost)) => {
+            let cost = cost.as_secs_f64() * 1e6;
+            let calls = match reach {
+                Reach::All => "",
+                Reach::UserMode => "; system calls that write to memory are looked at first",
+            };
+            let by = "writes to it are noticed by userfaultfd; guarding a page takes";
+            Check::ok(name, format!("{by} {cost:.1} us{calls}"))
+        }
         Err(None) => Check::warn(
             name,
             format!("a system call filter is active: {compares}"),
@@ -84,16 +86,17 @@ fn generated_code_from(cost: Result<Duration, Option<sys::Errno>>) -> Check {
         Err(Some(error)) => Check::warn(
             name,
             format!("userfaultfd: {error}: {compares}"),
-            "for node, java and the like: `sysctl vm.unprivileged_userfaultfd=1`, or run as root",
+            "for node, java and the like: a kernel from 5.11 on, or run as root",
         ),
     }
 }
 
 /// Guards and releases a page of this process some times.
-fn cost_of_guarding() -> Result<Duration, sys::Errno> {
+fn cost_of_guarding() -> Result<(Reach, Duration), sys::Errno> {
     const PAGE: u64 = 4096;
     const TIMES: u32 = 100;
-    let descriptor = Userfault::own()?;
+    let reach = Reach::best()?;
+    let descriptor = Userfault::own(reach)?;
     let memory = vec![1u8; 2 * PAGE as usize];
     let start = (memory.as_ptr() as u64).next_multiple_of(PAGE);
     let page = (start, start + PAGE);
@@ -103,7 +106,7 @@ fn cost_of_guarding() -> Result<Duration, sys::Errno> {
         descriptor.protect(page, true)?;
         descriptor.protect(page, false)?;
     }
-    Ok(began.elapsed() / (2 * TIMES))
+    Ok((reach, began.elapsed() / (2 * TIMES)))
 }
 
 /// Containers are no obstacle; recordings say which it was.
@@ -241,11 +244,13 @@ mod tests {
 
     #[test]
     fn generated_code_is_guarded_or_says_why_not() {
-        let guarded = generated_code_from(Ok(Duration::from_nanos(640)));
+        let guarded = generated_code_from(Ok((Reach::All, Duration::from_nanos(640))));
         assert_eq!(guarded.status, Status::Ok);
         assert!(guarded.detail.ends_with("guarding a page takes 0.6 us"), "{}", guarded.detail);
         let refused = generated_code_from(Err(Some(sys::Errno(1))));
-        assert!(refused.help.contains("vm.unprivileged_userfaultfd"), "{}", refused.help);
+        assert!(refused.help.contains("kernel from 5.11"), "{}", refused.help);
+        let own = generated_code_from(Ok((Reach::UserMode, Duration::from_nanos(640))));
+        assert!(own.detail.ends_with("looked at first"), "{}", own.detail);
         let filtered = generated_code("Name:\tlwp\nSeccomp:\t2\n");
         assert_eq!(filtered.status, Status::Warn);
         assert!(filtered.detail.starts_with("a system call filter"), "{}", filtered.detail);

@@ -26,6 +26,7 @@ use crate::contexts::Context;
 use crate::emulate::read_code;
 use crate::exec::keep_base;
 use crate::machine::{Machine, Mode};
+use crate::space::VSYSCALL;
 
 /// The instruction at `pc`.
 pub fn instruction_at(tid: Tid, pc: u64) -> Instruction {
@@ -37,6 +38,13 @@ pub fn instruction_at(tid: Tid, pc: u64) -> Instruction {
 pub fn repeats(instruction: &Instruction) -> bool {
     instruction.is_string_instruction()
         && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
+/// Returns whether the instruction at `pc` makes a system call in another way than SYSCALL does, or
+/// lies where the kernel carries out calls instead.
+pub fn calls_otherwise(tid: Tid, pc: u64) -> bool {
+    let code = instruction_at(tid, pc).code();
+    pc >= VSYSCALL || matches!(code, Code::Int_imm8 | Code::Sysenter)
 }
 
 /// What the instruction has left in registers and memory is what it would have left without our

@@ -21,7 +21,6 @@ use crate::syscalls::nr;
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
 const EXIT: u64 = 60;
-const SET_TID_ADDRESS: u64 = 218;
 
 /// The thread that has made another.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +84,7 @@ fn end_unseen(tid: Tid) -> Handled {
     let site = find_syscall(tid, &maps::read(tid)).ok_or(Errno::ESRCH)?;
     // It is not to write to its maker's memory when it ends.
     let forget =
-        Injector::new(tid, site, &Status::read(tid)).call([SET_TID_ADDRESS, 0, 0, 0, 0, 0, 0]);
+        Injector::new(tid, site, &Status::read(tid)).call([nr::SET_TID_ADDRESS, 0, 0, 0, 0, 0, 0]);
     forget.map_err(|_| Errno::ESRCH)?;
     let mut regs = Tracee(tid).regs()?;
     (regs.0.rip, regs.0.rax, regs.0.rdi) = (site, EXIT, 0);
@@ -201,6 +200,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     {
         space.tell_again();
     }
+    machine.tell_guards_to(child);
+    machine.made_by(maker, child, regs);
     // It starts in the code that its maker was in, which may be on another side by now; see
     // `begin`.
     let side = machine.side_at(child, regs.0.rip);

@@ -19,6 +19,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
             machine.settle(tid, &cache);
         }
     }
+    machine.about_to_leave_locks(tid);
     machine.stop_clock(tid);
     machine.note_cpu_time(tid);
     machine.note_words(tid);

@@ -153,6 +153,9 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
         return Tracee(tid).cont(0);
     }
+    if alone::calls_otherwise(tid, app.0.rip) {
+        machine.about_to_call_natively(tid);
+    }
     machine.lwp_about_to_step(tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };

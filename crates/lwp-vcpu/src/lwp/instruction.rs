@@ -41,6 +41,10 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
+        if kind == RequestKind::Llwpcb && self.processor.emulated.fills {
+            // The host writes records, and could not where pages are guarded.
+            self.do_without_notices(tid);
+        }
         let in_cut = self.lwp_reach_end_of_cut(tid);
         self.lwp_collect_but(tid, in_cut.then_some(pc));
         match self.lwp_execute(tid, slot, kind, &instruction) {

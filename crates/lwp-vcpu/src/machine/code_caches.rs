@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lwp_ptrace::userfault::Reach;
+
 use crate::family::{Family, Kind};
 use crate::notices::Board;
 use crate::saving::Saving;
@@ -31,6 +33,11 @@ pub struct CodeCaches {
 }
 
 impl CodeCaches {
+    /// None yet, in a run in which notice of such writes can be had.
+    pub fn noticing(reach: Option<Reach>) -> Self {
+        Self { notices: Board::reaching(reach), ..Self::default() }
+    }
+
     /// Returns a side of an address space, with its family.
     pub fn side(&mut self, index: usize) -> Option<(&mut Space, &mut Family)> {
         let space = self.spaces.get_mut(index)?.as_mut()?;

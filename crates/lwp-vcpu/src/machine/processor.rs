@@ -22,8 +22,9 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Makes the processor that a configuration asks for.
-    pub fn new(config: &Config) -> Self {
+    /// Makes the processor that a configuration asks for; `fills`: the kernel cannot write to
+    /// guarded pages.
+    pub fn new(config: &Config, fills: bool) -> Self {
         let cpu = VirtualCpu::new(config.cpu, config.lwp.as_ref());
         let emulated = Emulated {
             xgetbv: cpu.xcr0() != sys::xcr0(),
@@ -35,6 +36,7 @@ impl Processor {
             lwp_state: !cpu.components().is_empty(),
             markers: config.plan == Plan::Exact || config.markers.is_some(),
             writes: config.control_line.is_some(),
+            fills,
         };
         let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
         Self { cpu, emulated, random: config.seed, tsc: 1 << 32, random_file }

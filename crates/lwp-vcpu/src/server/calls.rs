@@ -49,6 +49,7 @@ impl Machine {
 
     /// Looks at a system call before it is made. `None` where it must be stepped over.
     fn look_at_call(&mut self, tid: Tid, slot: usize) -> Option<Pending> {
+        self.about_to_fill(tid, slot);
         let mut random = self.processor.random;
         let mut stream = || {
             random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);

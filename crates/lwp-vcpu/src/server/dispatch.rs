@@ -6,7 +6,7 @@ use lwp_ptrace::Tid;
 use super::{Backlog, Spare};
 use crate::elf;
 use crate::exit::ThreadCx;
-use crate::family::{Family, UnitId};
+use crate::family::{Code, Family, UnitId};
 use crate::machine::{Machine, Need};
 use crate::space::{Space, VSYSCALL};
 
@@ -109,13 +109,30 @@ impl Machine {
         if space.lacks_notices(range) {
             return None;
         }
-        let code = space.code_to_translate(start, range);
+        let mut code = space.code_to_translate(start, range);
+        self.prepare_guards(tid, &mut code);
+        let (space, family) = self.space_of(tid)?;
         let region = family.translate(&code, tid, pc, indirect, limits);
         space.inserted.add_fresh(range.unit, &region.entries);
         if limits.fragments > FIRST {
             self.translate_elsewhere(tid, range.unit, &region.rest, limits);
         }
         Some((region.head?, region.rest))
+    }
+
+    /// Lets threads know that pages of `code` may be guarded, if the kernel cannot write to such
+    /// pages. Where the thread's stack lies among them, they are not: the kernel writes there too.
+    fn prepare_guards(&mut self, tid: Tid, code: &mut Code) {
+        let Some(notices) = code.notices.clone() else { return };
+        if notices.may_guard(code.range) {
+            return;
+        }
+        let stack = self.context(tid).map_or(0, |context| context.get(Slot::Rsp));
+        if (code.range.0..code.range.1).contains(&stack) {
+            code.notices = None;
+            return;
+        }
+        self.tell_guards(tid, &notices, code.range);
     }
 
     /// Translates what the code of `unit` is going to reach in other units, where nobody does so in
@@ -214,6 +231,9 @@ fn translate_ahead(
     }
     let Candidate { pc, entry, .. } = ahead;
     let code = space.code_to_translate(start, range);
+    if code.notices.as_ref().is_some_and(|notices| !notices.may_guard(code.range)) {
+        return None;
+    }
     let region = family.translate(&code, tid, pc, entry, limits);
     space.inserted.add_fresh(range.unit, &region.entries);
     Some(region)

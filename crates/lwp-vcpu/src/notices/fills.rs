@@ -1,0 +1,309 @@
+//! Writes of the kernel to pages that it cannot write to while they are guarded.
+//!
+//! Where notice is had of a program's own writes only, those that the kernel makes for the program
+//! fail, and in any case those that it makes for a thread that is ending. A page to which the
+//! kernel is about to write is therefore released first, and not guarded again. The kernel writes
+//!
+//! | when | and the page is released |
+//! | --- | --- |
+//! | in a system call | before the call: see [`crate::syscalls::filled`] |
+//! | a signal's frame | at the stop before it is delivered, or when its stack becomes known |
+//! | at the end of a thread | when the word becomes known; a robust lock's at the stop before |
+//! | when a thread is made | at the event, and the word is written again |
+//! | at any time (io_uring) | with all others, for ever |
+//!
+//! A thread makes a call by itself where nothing that it may write to lies between the first and
+//! the last guarded page, which stand in its context. It writes the call into its context before it
+//! looks there; the host, which is about to guard pages elsewhere, writes into the contexts first
+//! and then looks for such calls.
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lwp_dbt::{RequestKind, Slot};
+use lwp_ptrace::regs::Regs;
+use lwp_ptrace::{Tid, memory, sys};
+use rustc_hash::FxHashSet;
+
+use super::{Notices, Page, Source, State, pages_of};
+use crate::contexts::Context;
+use crate::machine::Machine;
+use crate::maps::Status;
+use crate::syscalls;
+
+/// Addresses from one to below the other.
+type Range = (u64, u64);
+
+/// Bytes below a stack pointer in which a signal's frame lies: the largest vector state is 11 KiB.
+const FRAME: u64 = 0x8000;
+/// First address that no program has.
+const USER_END: u64 = 0x7fff_ffff_f000;
+/// Most locks of a robust list that the kernel looks at.
+const MOST_LOCKS: usize = 2048;
+const CLONE_PARENT_SETTID: u64 = 0x10_0000;
+const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+const CLONE_CHILD_SETTID: u64 = 0x100_0000;
+
+/// The range in which pages may be guarded, as far as threads know.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    range: Range,
+    /// Something else may be mapped there since.
+    pub(super) changed: bool,
+}
+
+impl Told {
+    fn covers(&self, range: Range) -> bool {
+        !self.changed && self.range.0 <= range.0 && range.1 <= self.range.1
+    }
+}
+
+impl Notices {
+    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether pages in `range` may be guarded now: either the kernel can write to them, or
+    /// threads know that it cannot.
+    pub fn may_guard(&self, range: Range) -> bool {
+        self.waits_for_kernel || self.told().covers(range)
+    }
+
+    /// Notes that pages in `range` may be guarded from now on. Returns what threads are to be told,
+    /// unless they know it.
+    fn widen(&self, range: Range) -> Option<Range> {
+        let mut told = self.told();
+        if told.covers(range) {
+            return None;
+        }
+        let first = if told.range == (0, 0) { range } else { told.range };
+        let range = (first.0.min(range.0), first.1.max(range.1));
+        *told = Told { range, changed: false };
+        Some(range)
+    }
+
+    /// Leaves the pages of `range` alone for ever, as far as threads have been told of them.
+    /// Returns those that are guarded.
+    fn leave(&self, range: Range) -> Vec<u64> {
+        let told = if self.waits_for_kernel { (0, USER_END) } else { self.told().range };
+        let range = (range.0.max(told.0), range.1.min(told.1));
+        let mut pages = self.pages();
+        let mut leave = |page: &u64| {
+            let state = &mut pages.entry(*page).or_insert(Page::NEW).state;
+            std::mem::replace(state, State::Left(None)) == State::Guarded
+        };
+        pages_of(range).filter(&mut leave).collect()
+    }
+}
+
+/// A system call as a context describes it: its number and arguments.
+fn call_in(context: Context<'_>) -> (u64, [u64; 6]) {
+    let arguments = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10, Slot::R8, Slot::R9];
+    (context.get(Slot::Rax) & 0xffff_ffff, arguments.map(|slot| context.get(slot)))
+}
+
+fn reader(tid: Tid) -> impl Fn(u64, &mut [u8]) -> usize {
+    move |at, bytes| memory::read_some(tid, at, bytes).unwrap_or(0)
+}
+
+/// Everything that a call of `tid` may write to in its own address space.
+fn filled_by(tid: Tid, (number, args): (u64, [u64; 6])) -> Vec<Range> {
+    let mut ranges = syscalls::filled(number, &args);
+    ranges.extend(syscalls::led_to(number, &args, &reader(tid)));
+    ranges
+}
+
+impl Machine {
+    /// The notices of the address space of `tid`.
+    fn notices_of(&self, tid: Tid) -> Option<Arc<Notices>> {
+        let space = self.caches.spaces.get(self.tasks.base_space(tid)?)?.as_ref()?;
+        match &space.notices {
+            Source::Given(notices) => Some(Arc::clone(notices)),
+            _ => None,
+        }
+    }
+
+    /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
+    fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
+        self.notices_of(tid).filter(|notices| !notices.waits_for_kernel)
+    }
+
+    /// Has the kernel's writes to these ranges succeed, from now on.
+    fn release(&mut self, notices: &Notices, ranges: &[Range]) {
+        for page in ranges.iter().flat_map(|range| notices.leave(*range)) {
+            self.cut_off_page(notices.key, page);
+            notices.unprotect(page);
+        }
+    }
+
+    /// A thread is about to make the system call in its context.
+    pub fn about_to_fill(&mut self, tid: Tid, slot: usize) {
+        let (number, args) = call_in(self.contexts.context(slot));
+        if let Some(range) = syscalls::filled_later(number, &args, &reader(tid)) {
+            self.filled_later(tid, range);
+        }
+        if !self.processor.emulated.fills {
+            return;
+        }
+        if syscalls::fills_ever_after(number) {
+            self.do_without_notices(tid);
+        }
+        if let Some(notices) = self.notices_to_release(tid) {
+            self.release(&notices, &filled_by(tid, (number, args)));
+        }
+        if let Some((pid, ranges)) = syscalls::filled_elsewhere(number, &args, &reader(tid)) {
+            let mut threads = self.tasks.threads.iter();
+            let other = threads.find(|(tid, thread)| **tid == pid || thread.pid == pid);
+            if let Some(notices) = other.and_then(|(other, _)| self.notices_to_release(*other)) {
+                self.release(&notices, &ranges);
+            }
+        }
+    }
+
+    /// The kernel may write to `range` whenever it likes.
+    fn filled_later(&mut self, tid: Tid, range: Range) {
+        let base = self.tasks.base_space(tid);
+        if let Some(Some(space)) = base.and_then(|base| self.caches.spaces.get_mut(base)) {
+            space.unasked.add(range);
+        }
+        if let Some(notices) = self.notices_of(tid) {
+            self.release(&notices, &[range]);
+        }
+    }
+
+    /// Nothing is guarded any more in the address space of `tid`.
+    pub fn do_without_notices(&mut self, tid: Tid) {
+        self.lwp_forget_cuts();
+        for side in self.all_sides(tid) {
+            let Some((space, family)) = self.caches.side(side) else { continue };
+            for unit in space.private_units() {
+                family.invalidate_all(unit);
+            }
+            space.notices = Source::Refused;
+        }
+    }
+
+    /// A thread is about to make a call natively, of another form than the usual one.
+    pub fn about_to_call_natively(&mut self, tid: Tid) {
+        if self.notices_to_release(tid).is_some() {
+            self.do_without_notices(tid);
+        }
+    }
+
+    /// A signal is about to be delivered to `tid`, whose stack pointer is `stack`.
+    pub fn about_to_lay_frame(&mut self, tid: Tid, stack: u64) {
+        if let Some(notices) = self.notices_to_release(tid) {
+            self.release(&notices, &[(stack.saturating_sub(FRAME), stack)]);
+        }
+    }
+
+    /// A thread is about to end: the kernel marks the locks that it leaves behind.
+    pub fn about_to_leave_locks(&mut self, tid: Tid) {
+        let Some(notices) = self.notices_of(tid) else { return };
+        let Ok(head) = sys::robust_list(tid) else { return };
+        let word = |at: u64| memory::read_u64(tid, at).unwrap_or(0);
+        let (offset, pending) = (word(head.wrapping_add(8)), word(head.wrapping_add(16)));
+        // The lowest bit of an address says something else.
+        let next = |at: &u64| Some(word(*at) & !1).filter(|at| *at != head && *at != 0);
+        let locks = std::iter::successors(next(&head), next).take(MOST_LOCKS);
+        let words: Vec<Range> = locks
+            .chain(Some(pending & !1).filter(|lock| *lock != 0))
+            .map(|lock| lock.wrapping_add(offset))
+            .map(|word| (word, word.saturating_add(4)))
+            .collect();
+        self.release(&notices, &words);
+    }
+
+    /// A thread has made `child` by the call in `regs`: the kernel has written its number, and will
+    /// once more when it ends.
+    pub fn made_by(&mut self, tid: Tid, child: Tid, regs: &Regs) {
+        let word = |at: u64| memory::read_u64(tid, regs.0.rdi.wrapping_add(at)).unwrap_or(0);
+        let (flags, theirs, own) = match regs.0.orig_rax {
+            syscalls::nr::CLONE => (regs.0.rdi, regs.0.r10, regs.0.rdx),
+            syscalls::nr::CLONE3 => (word(0), word(16), word(24)),
+            _ => return,
+        };
+        let shares = self.tasks.base_space(child) == self.tasks.base_space(tid);
+        if flags & CLONE_CHILD_CLEARTID != 0 {
+            self.filled_later(child, (theirs, theirs.saturating_add(4)));
+        }
+        if flags & CLONE_PARENT_SETTID != 0 {
+            self.number_at(tid, child, own);
+        }
+        if flags & CLONE_CHILD_SETTID != 0 && shares {
+            self.number_at(tid, child, theirs);
+        }
+    }
+
+    /// Writes the number of `child` to a word, where the kernel could not.
+    fn number_at(&mut self, tid: Tid, child: Tid, word: u64) {
+        let Some(notices) = self.notices_to_release(tid) else { return };
+        let guarded = notices.leave((word, word.saturating_add(4)));
+        for page in &guarded {
+            self.cut_off_page(notices.key, *page);
+            notices.unprotect(*page);
+        }
+        let own = Status::read(child).last_number("NSpid:");
+        if let (false, Some(number)) = (guarded.is_empty(), own) {
+            let _ = memory::write_exact(tid, word, &(number as u32).to_le_bytes());
+        }
+    }
+
+    /// Lets the threads of the address space of `tid` know that pages in `range` may be guarded,
+    /// and keeps those alone that a call may write to which one of them is making.
+    pub fn tell_guards(&mut self, tid: Tid, notices: &Notices, range: Range) {
+        let Some((from, to)) = notices.widen(range) else { return };
+        let base = self.tasks.base_space(tid);
+        let beside = self.tasks.threads.iter().map(|(tid, thread)| (*tid, thread.slot));
+        let beside: Vec<(Tid, usize)> =
+            beside.filter(|(tid, _)| self.tasks.base_space(*tid) == base).collect();
+        for (_, slot) in &beside {
+            self.contexts.context(*slot).set(Slot::GuardedFrom, from);
+            self.contexts.context(*slot).set(Slot::GuardedTo, to);
+        }
+        // A thread stores its call and then looks at these.
+        fence(Ordering::SeqCst);
+        for (tid, slot) in beside {
+            let context = self.contexts.context(slot);
+            if context.kind() == RequestKind::Syscall {
+                let call = call_in(context);
+                self.release(notices, &filled_by(tid, call));
+            }
+        }
+    }
+
+    /// Lets a new thread know what those of its address space have been told.
+    pub fn tell_guards_to(&self, tid: Tid) {
+        let told = self.notices_to_release(tid).map_or((0, 0), |notices| notices.told().range);
+        if let Some(thread) = self.tasks.threads.get(&tid) {
+            self.contexts.context(thread.slot).set(Slot::GuardedFrom, told.0);
+            self.contexts.context(thread.slot).set(Slot::GuardedTo, told.1);
+        }
+    }
+}
+
+/// The pages of an address space to which the kernel may write whenever it likes.
+#[derive(Clone, Debug, Default)]
+pub struct Unasked(Arc<Mutex<FxHashSet<u64>>>);
+
+impl Unasked {
+    fn pages(&self) -> MutexGuard<'_, FxHashSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Most pages that one range may have: a signal stack of more is as good as none.
+    const MOST: usize = 1 << 16;
+
+    fn add(&self, range: Range) {
+        self.pages().extend(pages_of(range).take(Self::MOST));
+    }
+
+    pub(super) fn has(&self, page: u64) -> bool {
+        self.pages().contains(&page)
+    }
+
+    /// Those of a copy of the address space.
+    pub fn copy(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.pages().clone())))
+    }
+}

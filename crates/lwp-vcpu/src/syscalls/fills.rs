@@ -1,0 +1,243 @@
+//! Memory that system calls write to, where the kernel cannot write to guarded pages.
+//!
+//! A call is taken to write at every argument, however small a number that is, unless it is one of
+//! those that never write: nothing is lost by that but some guards.
+
+use lwp_dbt::context::SyscallClass;
+
+use super::nr::{SET_TID_ADDRESS, SIGALTSTACK};
+
+const READV: u64 = 19;
+const IOCTL: u64 = 16;
+const RECVMSG: u64 = 47;
+const IO_SETUP: u64 = 206;
+const KEYCTL: u64 = 250;
+const VMSPLICE: u64 = 278;
+const PREADV: u64 = 295;
+const RECVMMSG: u64 = 299;
+const SENDMMSG: u64 = 307;
+const PROCESS_VM_READV: u64 = 310;
+const PROCESS_VM_WRITEV: u64 = 311;
+const BPF: u64 = 321;
+const USERFAULTFD: u64 = 323;
+const PREADV2: u64 = 327;
+const IO_URING_SETUP: u64 = 425;
+
+/// Calls whose arguments lead to what they write.
+const FAR: [u64; 12] = [
+    READV,
+    IOCTL,
+    RECVMSG,
+    KEYCTL,
+    BPF,
+    VMSPLICE,
+    PREADV,
+    RECVMMSG,
+    SENDMMSG,
+    PROCESS_VM_READV,
+    PROCESS_VM_WRITEV,
+    PREADV2,
+];
+/// Calls after which the kernel writes wherever it has been told to in memory.
+const EVER_AFTER: [u64; 3] = [IO_SETUP, IO_URING_SETUP, USERFAULTFD];
+
+/// Calls that write to no memory of the program, or that end in another program, or whose writes
+/// are looked at when they have made a thread.
+const NEVER: [u64; 87] = [
+    // write, close, brk, pwrite64, writev, access, sched_yield, msync, dup, dup2, pause, alarm
+    1, 3, 12, 18, 20, 21, 24, 26, 32, 33, 34, 37,
+    // getpid, sendto, sendmsg, shutdown, bind, listen, clone, fork, vfork, execve, exit, kill
+    39, 44, 46, 48, 49, 50, 56, 57, 58, 59, 60, 62,
+    // msgsnd, flock, fsync, fdatasync, truncate, ftruncate, chdir, fchdir, rename, mkdir, rmdir
+    69, 73, 74, 75, 76, 77, 80, 81, 82, 83, 84,
+    // link, unlink, symlink, chmod, fchmod, chown, fchown, lchown, umask, the ids, setpgid, getppid
+    86, 87, 88, 90, 91, 92, 93, 94, 95, 102, 104, 107, 108, 109, 110,
+    // getpgrp, setsid, getpgid, getsid, mknod, personality, getpriority, munlock, gettid, tkill
+    111, 112, 121, 124, 133, 135, 140, 150, 186, 200,
+    // restart_syscall, exit_group, epoll_ctl, tgkill, inotify_add_watch, openat's relatives
+    219, 231, 233, 234, 254, 257, 258, 259, 263, 264, 265, 266, 268, 269,
+    // set_robust_list, fallocate, eventfd2, epoll_create1, dup3, inotify_init1, pwritev, syncfs,
+    // renameat2, membarrier, clone3, close_range, faccessat2
+    273, 285, 290, 291, 292, 294, 296, 306, 316, 324, 435, 436, 439,
+];
+
+/// The class of a call in which the virtual CPU takes no part otherwise.
+pub fn class(number: u64) -> SyscallClass {
+    match number {
+        _ if NEVER.contains(&number) => SyscallClass::Native,
+        _ if FAR.contains(&number) => SyscallClass::FillsFar,
+        SIGALTSTACK => SyscallClass::Host,
+        _ if EVER_AFTER.contains(&number) => SyscallClass::Host,
+        _ => SyscallClass::Fills,
+    }
+}
+
+/// Buffers whose length is an argument. Call number, the arguments that are the buffer and the
+/// number of its elements, and bytes of one.
+#[rustfmt::skip]
+const BUFFERS: &[(u64, usize, usize, u64)] = &[
+    (0,   1, 2, 1),  // read
+    (7,   0, 1, 8),  // poll
+    (17,  1, 2, 1),  // pread64
+    (27,  2, 1, 1),  // mincore
+    (45,  1, 2, 1),  // recvfrom
+    (70,  1, 2, 1),  // msgrcv
+    (78,  1, 2, 1),  // getdents
+    (79,  0, 1, 1),  // getcwd
+    (89,  1, 2, 1),  // readlink
+    (103, 1, 2, 1),  // syslog
+    (115, 1, 0, 4),  // getgroups
+    (191, 2, 3, 1),  // getxattr
+    (192, 2, 3, 1),  // lgetxattr
+    (193, 2, 3, 1),  // fgetxattr
+    (194, 1, 2, 1),  // listxattr
+    (195, 1, 2, 1),  // llistxattr
+    (196, 1, 2, 1),  // flistxattr
+    (204, 2, 1, 1),  // sched_getaffinity
+    (208, 3, 2, 32), // io_getevents
+    (217, 1, 2, 1),  // getdents64
+    (232, 1, 2, 12), // epoll_wait
+    (243, 1, 2, 1),  // mq_timedreceive
+    (267, 2, 3, 1),  // readlinkat
+    (271, 0, 1, 8),  // ppoll
+    (279, 4, 1, 4),  // move_pages
+    (281, 1, 2, 12), // epoll_pwait
+    (318, 0, 1, 1),  // getrandom
+    (333, 3, 2, 32), // io_pgetevents
+    (441, 1, 2, 12), // epoll_pwait2
+];
+/// Bytes of other things that calls write at an argument: descriptor sets of select(2) are large.
+const THING: u64 = 0x1_0000;
+/// Most parts of a message, and most messages.
+const MOST: u64 = 1024;
+const IOVEC: u64 = 16;
+const MMSGHDR: u64 = 64;
+/// Bytes in which addresses are looked for where it is unknown what they are.
+const LOOKED_THROUGH: usize = 4096;
+
+/// Addresses from one to below the other.
+type Range = (u64, u64);
+
+fn from(address: u64, bytes: u64) -> Range {
+    (address, address.saturating_add(bytes))
+}
+
+/// The ranges at the arguments of a call to which it may write. None for a call that writes to no
+/// memory.
+pub fn filled(number: u64, args: &[u64; 6]) -> Vec<Range> {
+    if class(number) == SyscallClass::Native {
+        return Vec::new();
+    }
+    let mut ranges: Vec<Range> = args.iter().map(|argument| from(*argument, THING)).collect();
+    if let Some((_, buffer, count, unit)) = BUFFERS.iter().find(|row| row.0 == number) {
+        ranges.push(from(args[*buffer], args[*count].saturating_mul(*unit)));
+    }
+    if number == SIGALTSTACK {
+        ranges.clear();
+        ranges.push(from(args[1], THING));
+    }
+    ranges
+}
+
+/// Reads memory at an address; the number of bytes that were there.
+type Memory<'a> = &'a dyn Fn(u64, &mut [u8]) -> usize;
+
+fn word_of(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+/// The word at an address; zero where there is none.
+fn word_at(memory: Memory<'_>, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    if memory(at, &mut bytes) == 8 { u64::from_le_bytes(bytes) } else { 0 }
+}
+
+/// The ranges that the arguments of a call lead to, as memory is now.
+pub fn led_to(number: u64, args: &[u64; 6], memory: Memory<'_>) -> Vec<Range> {
+    let read = |at| word_at(memory, at);
+    let parts = |at: u64, count: u64| -> Vec<Range> {
+        let each = (0..count.min(MOST)).map(|index| at.wrapping_add(index * IOVEC));
+        each.map(|at| from(read(at), read(at.wrapping_add(8)))).collect()
+    };
+    let message = |at: u64| {
+        let word = |index: u64| read(at.wrapping_add(index * 8));
+        let mut ranges = parts(word(2), word(3));
+        ranges.extend([from(word(0), word(1) & 0xffff_ffff), from(word(4), word(5))]);
+        ranges
+    };
+    match number {
+        READV | PREADV | PREADV2 | VMSPLICE | PROCESS_VM_READV => parts(args[1], args[2]),
+        RECVMSG => message(args[1]),
+        RECVMMSG | SENDMMSG => {
+            let count = args[2].min(MOST);
+            let each = (0..count).map(|index| args[1].wrapping_add(index * MMSGHDR));
+            let mut ranges: Vec<Range> = each.flat_map(message).collect();
+            ranges.push(from(args[1], count * MMSGHDR));
+            ranges
+        }
+        IOCTL | KEYCTL | BPF => {
+            let words = |at: &u64| {
+                let mut bytes = [0; LOOKED_THROUGH];
+                let read = memory(*at, &mut bytes).min(LOOKED_THROUGH);
+                bytes[..read].chunks_exact(8).map(word_of).collect::<Vec<u64>>()
+            };
+            args[1..4].iter().flat_map(words).map(|word| from(word, THING)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The process that a call writes to, where that is another one than its own, and the ranges.
+pub fn filled_elsewhere(
+    number: u64,
+    args: &[u64; 6],
+    memory: Memory<'_>,
+) -> Option<(i32, Vec<Range>)> {
+    let remote = [args[0], args[3], args[4], 0, 0, 0];
+    (number == PROCESS_VM_WRITEV).then(|| (args[0] as i32, led_to(READV, &remote, memory)))
+}
+
+/// The range in which the kernel may write from a call on, at any time.
+pub fn filled_later(number: u64, args: &[u64; 6], memory: Memory<'_>) -> Option<Range> {
+    let read = |at| word_at(memory, at);
+    match number {
+        SET_TID_ADDRESS => Some(from(args[0], 4)),
+        SIGALTSTACK if args[0] != 0 => Some(from(read(args[0]), read(args[0].wrapping_add(16)))),
+        _ => None,
+    }
+}
+
+/// Returns whether the kernel may write anywhere from a call on.
+pub fn fills_ever_after(number: u64) -> bool {
+    EVER_AFTER.contains(&number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_as_long_as_its_argument_says() {
+        let filled = filled(0, &[3, 0x10_0000, 0x50_0000, 0, 0, 0]);
+        assert!(filled.contains(&(0x10_0000, 0x60_0000)));
+        assert!(super::filled(1, &[3, 0x10_0000, 8, 0, 0, 0]).is_empty());
+    }
+
+    #[test]
+    fn messages_lead_to_their_parts() {
+        // A message at 0x100 with two parts, described at 0x200.
+        let words = [(0x110, 0x200), (0x118, 2), (0x200, 0x5000), (0x208, 9), (0x210, 0x7000)];
+        let memory = |at: u64, bytes: &mut [u8]| {
+            let word: u64 = words.iter().find(|word| word.0 == at).map_or(0, |word| word.1);
+            bytes.copy_from_slice(&word.to_le_bytes());
+            8
+        };
+        let ranges = led_to(RECVMSG, &[4, 0x100, 0, 0, 0, 0], &memory);
+        assert_eq!(ranges[..2], [(0x5000, 0x5009), (0x7000, 0x7000)]);
+        let many = led_to(RECVMSG, &[4, 0x100, 0, 0, 0, 0], &|_, bytes| {
+            bytes.fill(0xff);
+            bytes.len()
+        });
+        assert_eq!(many.len() as u64, MOST + 2);
+    }
+}
