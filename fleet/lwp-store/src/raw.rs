@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn damage_is_found_when_a_file_is_unpacked() {
-        let bytes: Vec<u8> = (0..100_000_u32).flat_map(|n| (n * n).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            (0..100_000_u32).flat_map(|n| n.wrapping_mul(n).to_le_bytes()).collect();
         let packed = pack(&bytes).unwrap();
         assert_eq!(unpack(&packed).unwrap(), bytes);
         assert!(unpack(&packed[..packed.len() - 1]).is_err());
