@@ -1,6 +1,7 @@
 //! `cargo xtask fleet`: the checks of the workspace in `fleet/`, which has a lock file and a target
 //! directory of its own.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -61,33 +62,19 @@ pub fn check() -> Result<()> {
 
 /// The measurements of the fleet.
 #[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
 pub struct Measured {
-    /// Commits of the model, of 26 benchmarks each; 385 are the design's
-    #[arg(long, default_value_t = 40)]
-    commits: u64,
-    /// Ask this store too, and change nothing there
-    #[arg(long, value_name = "DIR")]
-    store: Option<PathBuf>,
-    /// Measure what this lwp takes to make facts of recordings, too
-    #[arg(long, value_name = "FILE")]
-    lwp: Option<PathBuf>,
-    /// Write the results as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Options of the measurements; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    options: Vec<OsString>,
 }
 
-/// Measures stores, questions and the server: processor time and memory, which other work on the
-/// machine changes little.
-pub fn measure(options: &Measured) -> Result<()> {
-    let commits = options.commits.to_string();
+/// Measures stores, questions and the server, with the options that the measurements themselves
+/// have.
+pub fn measure(measured: &Measured) -> Result<()> {
     let mut bench = of_fleet(&["bench", "--locked", "-p", "lwp-fleet", "--bench", "fleet", "--"]);
-    bench.args(["--commits", &commits]);
-    for (word, path) in
-        [("--store", &options.store), ("--lwp", &options.lwp), ("--json", &options.json)]
-    {
-        if let Some(path) = path {
-            bench.arg(word).arg(std::path::absolute(path)?);
-        }
-    }
+    bench.args(&measured.options);
+    // Cargo starts them in the package's directory; paths are meant from here.
+    bench.env("LWP_BENCH_FROM", std::env::current_dir()?);
     workspace::run(bench)
 }

@@ -1,5 +1,7 @@
 //! Limits on facts, which come from anywhere.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// The most that a reader takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -17,8 +19,24 @@ pub struct Limits {
     pub events: usize,
     /// Labels.
     pub labels: usize,
+    /// The second since 1970 before which no run can have started: 2000-01-01.
+    pub earliest: i64,
     /// Seconds that a run may have started after now: clocks differ.
     pub ahead_seconds: i64,
+}
+
+impl Limits {
+    /// The same, for somebody who knows better than the facts when the run was.
+    pub fn at_any_time(self) -> Self {
+        Self { earliest: i64::MIN, ahead_seconds: i64::MAX, ..self }
+    }
+
+    /// Returns true if a run can have started at a second since 1970.
+    pub fn is_time(&self, started: i64) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        (self.earliest..=now.saturating_add(self.ahead_seconds)).contains(&started)
+    }
 }
 
 impl Default for Limits {
@@ -31,10 +49,8 @@ impl Default for Limits {
             frames: 4096,
             events: 64,
             labels: 256,
+            earliest: 946_684_800,
             ahead_seconds: 48 * 3600,
         }
     }
 }
-
-/// The first day that a run can have started: 2000-01-01.
-pub(crate) const EARLIEST: i64 = 946_684_800;

@@ -4,7 +4,6 @@ mod row;
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, Read};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
@@ -194,10 +193,7 @@ impl<'a> Reader<'a> {
             Some(version) if version.as_u64() == Some(VERSION) => {}
             Some(version) => return Err(Reason::Version(version.to_string())),
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let latest = now.saturating_add(self.limits.ahead_seconds);
-        Row(value).head(&mut self.facts, self.limits, latest)
+        Row(value).head(&mut self.facts, self.limits)
     }
 
     fn row(&mut self, row: &Row<'_>) -> Result<(), Reason> {

@@ -1,7 +1,9 @@
 //! The command line, as clap sees it.
 
+mod care;
 mod server;
 
+pub use care::{CheckArgs, MaintainArgs, RetentionArgs, VacuumArgs};
 pub use server::{
     PushArgs, ScopeArg, SentArg, ServeArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
 };
@@ -10,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use lwp_facts::Limits;
 use lwp_import::Format;
 use lwp_query::{Budget, Filter, Format as TextFormat, Remote, Session};
 use lwp_store::{Location, Store};
@@ -38,6 +41,8 @@ pub enum Command {
     Init(StoreArgs),
     /// Add recordings; what is there already stays as it is
     Add(AddArgs),
+    /// Return the file of a recording, where it was kept: lwp fleet add --raw
+    Get(GetArgs),
     /// Send recordings to a server of a fleet, or their profiles to one of OpenTelemetry's
     Push(PushArgs),
     /// Say that a step at a commit is expected
@@ -236,6 +241,24 @@ pub struct AddArgs {
     /// Refuse recordings that were cut off
     #[arg(long)]
     pub strict: bool,
+
+    /// Keep the files themselves too, which lwp record made: lwp fleet get returns them
+    #[arg(long)]
+    pub raw: bool,
+}
+
+/// `lwp fleet get`.
+#[derive(Args, Clone, Debug)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The recording's id, by its first letters
+    pub id: String,
+
+    /// Write to FILE; - is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
 }
 
 /// The names that recordings are filed under.
@@ -256,6 +279,10 @@ pub struct FilingArgs {
     /// The branch [default: as the recording says]
     #[arg(long)]
     pub branch: Option<String>,
+
+    /// The time of the run: 2026-11-23, or 2026-11-23T12:00:00Z [default: as the recording says]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub date: Option<i64>,
 
     /// A label; more than one may be given
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
@@ -300,6 +327,13 @@ impl From<FromArg> for Format {
             FromArg::Codspeed => Self::Codspeed,
         }
     }
+}
+
+/// Seconds since 1970 of a day or a time.
+fn moment(text: &str) -> Result<i64, String> {
+    let at = lwp_query::moment(text).map_err(|error| error.to_string())?;
+    let wrong = || format!("'{text}' is before the year 2000, or more than two days ahead");
+    Limits::default().is_time(at).then_some(at).ok_or_else(wrong)
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -419,8 +453,9 @@ pub enum CompareFormat {
 /// `lwp fleet compare`.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// The side before: a commit or id by its first letters, branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the
-    /// other side that has recordings
+    /// The side before: a commit or id by its first letters, a name that git has for it (HEAD^, v1.2),
+    /// branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the other side that has
+    /// recordings
     pub before: String,
 
     /// The side after [default: HEAD]
@@ -523,57 +558,4 @@ pub struct ViewsArgs {
     /// The engine
     #[arg(long, value_enum)]
     pub engine: EngineArg,
-}
-
-/// `lwp fleet compact`, `expire`, `repair`.
-#[derive(Args, Clone, Debug)]
-pub struct MaintainArgs {
-    #[command(flatten)]
-    pub store: StoreArgs,
-
-    #[command(flatten)]
-    pub budget: BudgetArgs,
-}
-
-/// `lwp fleet retention`.
-#[derive(Args, Clone, Debug)]
-pub struct RetentionArgs {
-    #[command(flatten)]
-    pub store: StoreArgs,
-
-    /// The rules
-    pub file: PathBuf,
-}
-
-/// `lwp fleet vacuum`.
-#[derive(Args, Clone, Debug)]
-pub struct VacuumArgs {
-    #[command(flatten)]
-    pub store: StoreArgs,
-
-    /// Keep what somebody may have been reading or adding until HOURS ago
-    #[arg(long, value_name = "HOURS", default_value_t = 168)]
-    pub hours: u32,
-
-    /// Allow less than a day, when nobody else uses the store
-    #[arg(long)]
-    pub force: bool,
-
-    /// Only say what would be deleted
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-/// `lwp fleet check`.
-#[derive(Args, Clone, Debug)]
-pub struct CheckArgs {
-    #[command(flatten)]
-    pub store: StoreArgs,
-
-    #[command(flatten)]
-    pub budget: BudgetArgs,
-
-    /// Read every byte, and count and add up every recording's rows
-    #[arg(long)]
-    pub deep: bool,
 }

@@ -4,6 +4,7 @@ mod add;
 mod cluster;
 mod compare;
 mod flamegraph;
+mod get;
 mod history;
 mod maintain;
 mod push;
@@ -28,6 +29,7 @@ pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
     match line.command {
         Command::Init(args) => maintain::init(&args).await?,
         Command::Add(args) => add::execute(&args).await?,
+        Command::Get(args) => get::execute(&args).await?,
         Command::Push(args) => push::execute(&args).await?,
         Command::Note(args) => maintain::note(&args).await?,
         Command::Ask(question) if question.cluster().is_some() => return Err(cluster::execute()),

@@ -22,7 +22,7 @@ pub struct Failure {
 impl Failure {
     /// A failure.
     pub fn new(cause: impl Into<String>) -> Self {
-        Self { code: OWN_FAILURE, cause: printable(&cause.into()), help: String::new() }
+        Self { code: OWN_FAILURE, cause: printable(&plain(&cause.into())), help: String::new() }
     }
 
     /// A refusal by the argument parser.
@@ -31,7 +31,11 @@ impl Failure {
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let text = lines.join("\n");
         let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        Self { code: OWN_FAILURE, cause, help: String::new() }
+        let failure = Self { code: OWN_FAILURE, cause, help: String::new() };
+        match lines.contains(&"  --store <URL>") {
+            true => failure.with_help("LWP_FLEET_STORE names the store once for all"),
+            false => failure,
+        }
     }
 
     /// Adds what the user can do about it.
@@ -56,6 +60,16 @@ impl Failure {
         let _ = lwp_terminal::say_text(&text);
         ExitCode::from(self.code)
     }
+}
+
+/// A cause without the numbers that Rust puts behind the system's text, and in one line.
+fn plain(cause: &str) -> String {
+    let mut text = cause.trim_end().replace('\n', " ");
+    while let Some(at) = text.find(" (os error ") {
+        let end = text[at..].find(')').map_or(text.len(), |end| at + end + 1);
+        text.replace_range(at..end, "");
+    }
+    text
 }
 
 impl From<lwp_store::Error> for Failure {
@@ -105,5 +119,17 @@ impl From<lwp_query::Error> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::new(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_one_line_without_the_system_s_numbers() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(plain(&format!("a: {error}: b")), "a: No such file or directory: b");
+        assert_eq!(plain("one\ntwo (os error 1), three"), "one two, three");
     }
 }

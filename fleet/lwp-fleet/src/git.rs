@@ -24,9 +24,13 @@ pub fn ancestors(branch: &str) -> Vec<String> {
     lines(&["rev-list", "--first-parent", "--max-count", "200", &from])
 }
 
-/// The commit that is checked out.
-pub fn head() -> Option<String> {
-    lines(&["rev-parse", "HEAD"]).into_iter().next()
+/// The commit that git's words name: HEAD, HEAD^, a branch, a tag.
+pub fn commit(name: &str) -> Option<String> {
+    if name.starts_with('-') {
+        return None;
+    }
+    let name = format!("{name}^{{commit}}");
+    lines(&["rev-parse", "--verify", "--quiet", &name]).into_iter().next()
 }
 
 fn lines(words: &[&str]) -> Vec<String> {

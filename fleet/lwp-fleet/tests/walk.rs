@@ -2,20 +2,11 @@
 //! there is no lwp, compiler or git; `LWP` names the lwp to take.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+#[path = "shared/recorder.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod recorder;
 
-/// The lwp to take: the one that `LWP` names, or that of the other workspace.
-fn lwp() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("LWP") {
-        let named = PathBuf::from(named);
-        assert!(named.is_file(), "LWP names no file: {}", named.display());
-        return Some(named);
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let built = ["debug", "release"].map(|profile| root.join(profile).join("lwp"));
-    built.into_iter().find(|path| path.is_file())
-}
+use std::process::{Command, Stdio};
 
 fn has(program: &str) -> bool {
     let mut command = Command::new(program);
@@ -36,22 +27,15 @@ fn walk() -> (String, String) {
 
 #[test]
 fn the_walk_of_the_chapter_finds_its_step_in_ten_commands() {
-    let Some(lwp) = lwp() else {
-        eprintln!("skipped: no lwp in ../target, and LWP names none");
-        return;
-    };
+    let Some(recorder) = recorder::Recorder::find() else { return };
     if let Some(missing) = ["cc", "git"].into_iter().find(|tool| !has(tool)) {
         eprintln!("skipped: no {missing}");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let bin = dir.path().join("bin");
-    std::fs::create_dir(&bin).unwrap();
-    std::os::unix::fs::symlink(lwp.canonicalize().unwrap(), bin.join("lwp")).unwrap();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_lwp-fleet"), bin.join("lwp-fleet")).unwrap();
+    let path = recorder.path_in(dir.path());
     let (commands, wanted) = walk();
     assert_eq!(commands.lines().count(), 10);
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let empty = dir.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let names = [

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lwp_facts::Id;
 use lwp_store::object_store::ObjectStoreExt;
 use lwp_store::object_store::path::Path;
 use lwp_store::{COUNTS, Kind, Store};
@@ -28,6 +29,10 @@ pub struct Checked {
     pub broken: BTreeSet<i64>,
     /// Files that are damaged or gone.
     pub damaged: Vec<Path>,
+    /// Raw recordings.
+    pub raws: usize,
+    /// Those of them that are damaged.
+    pub damaged_raws: Vec<Id>,
 }
 
 /// Checks that every file is there and has its size; with `deep`, that every byte is what was written, that every recording is whole and there
@@ -61,11 +66,31 @@ async fn check_session(store: &Store, session: &Session, deep: bool) -> Result<C
             checked.damaged.push(file.path.clone());
         }
     }
+    raws(store, deep, &mut checked).await?;
     // Questions about what cannot be read would only say so again.
     if deep && checked.damaged.is_empty() {
         rows(session, &mut checked).await?;
     }
     Ok(checked)
+}
+
+/// Counts raw recordings; with `deep`, unpacks each.
+async fn raws(store: &Store, deep: bool, checked: &mut Checked) -> Result<()> {
+    for raw in store.raws().await? {
+        checked.raws += 1;
+        if !deep {
+            continue;
+        }
+        match store.raw(raw.id).await {
+            Ok(_) => {}
+            Err(fault @ lwp_store::Error::File { .. }) => {
+                checked.faults.push(fault.to_string());
+                checked.damaged_raws.push(raw.id);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
@@ -179,7 +204,12 @@ pub async fn repair(store: &Store, budget: Budget) -> Result<(Expired, Vec<Strin
         if found.damaged.is_empty() {
             found.broken.extend(without_rows(&session, &lost).await?);
         }
+        for id in &found.damaged_raws {
+            store.remove_raw(*id).await?;
+            all.raws += 1;
+        }
         if found.damaged.is_empty() && found.broken.is_empty() {
+            faults.extend(found.faults);
             break;
         }
         let kinds = if found.damaged.is_empty() { every.as_slice() } else { &[] };

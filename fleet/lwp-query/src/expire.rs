@@ -1,6 +1,6 @@
 //! Removing rows: by rules of retention, or because what they belong to is damaged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use datafusion::prelude::col;
 use lwp_store::object_store::path::Path;
@@ -9,6 +9,7 @@ use lwp_store::{DataFile, Kind, Rule, Store, Written};
 use crate::compact;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::history::{Asked, history};
 use crate::rollup::roll_up;
 use crate::session::{Budget, Session};
 
@@ -22,11 +23,12 @@ pub struct Expired {
     pub rows: u64,
     /// Files that had such rows.
     pub files: usize,
+    /// Raw recordings.
+    pub raws: usize,
 }
 
 /// Removes what the store's rules say, each rule in one commit. Totals of recordings stay unless a
-/// rule names recordings and does not
-/// roll them up.
+/// rule names recordings and does not roll them up.
 ///
 /// # Errors
 ///
@@ -43,14 +45,64 @@ pub async fn expire(store: &Store, budget: Budget) -> Result<Expired> {
         };
         all.rows += done.rows;
         all.files += done.files;
+        all.raws += done.raws;
     }
     Ok(all)
+}
+
+/// Removes the raw recordings that a rule is about; no commit is needed for that.
+async fn follow_raw(store: &Store, session: &Session, rule: &Rule) -> Result<Expired> {
+    let (_, condition) = going(rule, &[])?;
+    let kept = match rule.keep_steps {
+        true => beside_steps(session).await?,
+        false => BTreeSet::new(),
+    };
+    let sql = format!(
+        "select id, project, benchmark, coalesce(\"commit\", id) as point from recordings \
+         where {condition}"
+    );
+    let found = session.ask(&sql).await?;
+    let names = ["project", "benchmark", "point"].map(|name| found.texts(name));
+    let name = |row: usize| names.each_ref().map(|texts| texts[row].clone());
+    let mut going: HashSet<String> = HashSet::new();
+    for (row, id) in found.texts("id").into_iter().enumerate() {
+        if !kept.contains(&name(row)) {
+            going.insert(id);
+        }
+    }
+    let mut done = Expired::default();
+    for raw in store.raws().await?.iter().filter(|raw| going.contains(&raw.id.to_string())) {
+        store.remove_raw(raw.id).await?;
+        done.raws += 1;
+    }
+    Ok(done)
+}
+
+/// Project, benchmark and commit on either side of every step of instructions.
+async fn beside_steps(session: &Session) -> Result<BTreeSet<[String; 3]>> {
+    // Without exact recordings there is no history to ask for.
+    let exact = "select count(*) as n from recordings where mode = 'exact'";
+    if session.ask(exact).await?.longs("n").first() == Some(&Some(0)) {
+        return Ok(BTreeSet::new());
+    }
+    let asked = Asked { event: "instructions", function: None, order: &[] };
+    let mut kept = BTreeSet::new();
+    for series in history(session, &Filter::default(), &asked).await? {
+        for at in series.steps.iter().flat_map(|step| [step.at - 1, step.at]) {
+            let commit = series.points[at].commit.clone();
+            kept.insert([series.project.clone(), series.benchmark.clone(), commit]);
+        }
+    }
+    Ok(kept)
 }
 
 /// Follows a rule in the latest version.
 async fn follow(store: &Store, rule: &Rule, budget: Budget) -> Result<Expired> {
     let session = Session::new(store, budget).await?;
     let kinds = rule.of_kinds()?;
+    if rule.is_raw() {
+        return follow_raw(store, &session, rule).await;
+    }
     let (table, condition) = going(rule, &kinds)?;
     let sql = format!("select distinct recording from {table} where {condition}");
     let going = session.ask(&sql).await?.longs("recording").into_iter().flatten().collect();
@@ -100,7 +152,7 @@ pub(crate) async fn remove_recordings(
     more: Change,
 ) -> Result<Expired> {
     let broken = more.broken;
-    let mut done = Expired { rows: 0, files: broken.len() };
+    let mut done = Expired { files: broken.len(), ..Expired::default() };
     let mut new: Vec<_> = more.new.into_iter().map(|(date, file)| (date, file, 0)).collect();
     let mut old = broken.clone();
     let files = session.snapshot().files().iter();

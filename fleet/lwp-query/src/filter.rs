@@ -73,8 +73,8 @@ impl Filter {
             }
             "commit" => Row(any(value, |value| like("\"commit\"", &format!("{value}*")))),
             "id" => Recording(any(value, |value| like("id", &format!("{value}*")))),
-            "since" => Row(format!("started >= {}", moment(value)?)),
-            "until" => Row(format!("started < {}", moment(value)?)),
+            "since" => Row(format!("started >= {}", timestamp(value)?)),
+            "until" => Row(format!("started < {}", timestamp(value)?)),
             "deterministic" | "complete" if matches!(value, "true" | "false") => {
                 Recording(format!("{key} = {value}"))
             }
@@ -155,8 +155,13 @@ pub fn like(column: &str, pattern: &str) -> String {
     format!("{column} like {}", quoted(&escaped.replace('*', "%")))
 }
 
-/// A moment: 7d, 12h, 2026-11-23, or that with a time.
-fn moment(text: &str) -> Result<String> {
+/// Returns the second since 1970 that a text means: 7d or 12h ago, 2026-11-23 as it begins in UTC,
+/// or 2026-11-23T12:00:00Z.
+///
+/// # Errors
+///
+/// If it means none.
+pub fn moment(text: &str) -> Result<i64> {
     let wrong = || Error::Question(format!("'{text}' is no time: 7d, 12h or 2026-11-23 is wanted"));
     let hours = match (text.strip_suffix('d'), text.strip_suffix('h')) {
         (Some(days), _) => days.parse::<i64>().ok().and_then(|days| days.checked_mul(24)),
@@ -174,7 +179,13 @@ fn moment(text: &str) -> Result<String> {
             Err(_) => text.parse::<jiff::Timestamp>(),
         },
     };
-    let at = at.map_err(|_| wrong())?;
+    Ok(at.map_err(|_| wrong())?.as_second())
+}
+
+/// A moment, in SQL.
+fn timestamp(text: &str) -> Result<String> {
+    let at = jiff::Timestamp::from_second(moment(text)?);
+    let at = at.map_err(|error| Error::Question(error.to_string()))?;
     Ok(format!("timestamp {}", quoted(&at.to_string())))
 }
 

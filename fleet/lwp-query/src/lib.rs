@@ -27,7 +27,7 @@ mod totals;
 pub mod views;
 
 pub use error::{Error, Result};
-pub use filter::Filter;
+pub use filter::{Filter, moment};
 pub use measure::Measure;
 pub use output::{Format, render};
 pub use place::Place;

@@ -162,7 +162,11 @@ async fn keys(store: &Store, snapshot: &Snapshot, file: &DataFile) -> Result<Has
 }
 
 /// The ids of the recordings in a file.
-async fn ids(store: &Store, snapshot: &Snapshot, file: &DataFile) -> Result<HashSet<Id>> {
+pub(crate) async fn ids(
+    store: &Store,
+    snapshot: &Snapshot,
+    file: &DataFile,
+) -> Result<HashSet<Id>> {
     let name = file.path.filename().unwrap_or("");
     if let Some(id) = name.strip_prefix("r-").and_then(|rest| Id::parse(rest.split('-').next()?)) {
         return Ok(HashSet::from([id]));

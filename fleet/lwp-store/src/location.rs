@@ -30,7 +30,8 @@ impl Location {
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = |why: &str| Error::Location { url: text.to_owned(), why: why.to_owned() };
         if text.is_empty() {
-            return Err(wrong("no address"));
+            let url = "the store".to_owned();
+            return Err(Error::Location { url, why: "its address is empty".to_owned() });
         }
         if !text.contains("://") {
             return Self::directory(Path::new(text));

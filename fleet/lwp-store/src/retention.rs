@@ -22,7 +22,8 @@ pub struct Retention {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Words of kinds. `recording` means all of a recording.
+    /// Words of kinds. `recording` means all of a recording, `raw` the file that was kept of it,
+    /// which has a rule of its own.
     pub kinds: Vec<String>,
     /// Days after which they go.
     pub days: u32,
@@ -33,21 +34,40 @@ pub struct Rule {
     /// can tell recordings apart by.
     #[serde(default)]
     pub roll_up: bool,
+    /// True if raw recordings of commits at which a count changed stay, and those of the commits
+    /// before.
+    #[serde(default)]
+    pub keep_steps: bool,
 }
+
+/// The word for raw recordings, which are no rows.
+const RAW: &str = "raw";
 
 fn wrong(why: &str) -> Error {
     Error::Settings(FILE.to_owned(), why.to_owned())
 }
 
 impl Rule {
-    /// The kinds that go. With a recording, everything of it goes.
+    /// Returns true if the rule is about raw recordings.
+    pub fn is_raw(&self) -> bool {
+        self.kinds == [RAW]
+    }
+
+    /// The kinds of row that go. With a recording, everything of it goes; with raw recordings, no
+    /// row.
     ///
     /// # Errors
     ///
     /// If a word stands for no kind, or kinds do not go together.
     pub fn of_kinds(&self) -> Result<Vec<Kind>> {
         let mut kinds = Vec::new();
-        for word in &self.kinds {
+        if self.keep_steps && !self.is_raw() {
+            return Err(wrong("keep_steps is about raw recordings: kinds = [\"raw\"] is wanted"));
+        }
+        for word in self.kinds.iter().filter(|_| !self.is_raw()) {
+            if word == RAW {
+                return Err(wrong("raw recordings want a rule of their own: kinds = [\"raw\"]"));
+            }
             match Kind::of_word(word) {
                 Some(Kind::Note) | None => {
                     return Err(wrong(&format!("no rows of kind '{word}' can go")));
@@ -58,6 +78,9 @@ impl Rule {
                 }
                 Some(kind) => kinds.push(kind),
             }
+        }
+        if kinds.is_empty() && !self.is_raw() {
+            return Err(wrong("a rule names the kinds that go: kinds = [\"line\", \"call\"]"));
         }
         kinds.sort_unstable();
         kinds.dedup();
@@ -80,7 +103,11 @@ impl Retention {
     ///
     /// If it is none, or a key is unknown.
     pub fn parse(text: &str) -> Result<Self> {
-        let rules: Self = toml::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        let rules: Self = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+            wrong(&format!("line {line}: {}", error.message()))
+        })?;
         rules.retention.iter().try_for_each(|rule| rule.of_kinds().map(drop))?;
         Ok(rules)
     }
@@ -121,12 +148,18 @@ mod tests {
         assert_eq!(rules.retention[0].of_kinds().unwrap(), [Kind::Line, Kind::Call]);
         let all = Rule { kinds: vec!["recording".into()], ..Rule::default() };
         assert_eq!(all.of_kinds().unwrap().len(), 7);
+        let raw = Rule { kinds: vec!["raw".into()], keep_steps: true, ..Rule::default() };
+        assert!(raw.is_raw() && raw.of_kinds().unwrap().is_empty());
         for wrong in [
             "[[retention]]\nkinds = ['lines']\ndays = 90",
             "[[retention]]\nkinds = ['note']\ndays = 90",
             "[[retention]]\nkinds = ['line']\ndays = -1",
             "[[retention]]\nkinds = ['line']\ndays = 1\nroll_up = true",
             "[[retention]]\nkinds = ['rollup', 'recording']\ndays = 1",
+            "[[retention]]\nkinds = ['raw', 'line']\ndays = 1",
+            "[[retention]]\nkinds = ['raw']\ndays = 1\nroll_up = true",
+            "[[retention]]\nkinds = ['line']\ndays = 1\nkeep_steps = true",
+            "[[retention]]\nkinds = []\ndays = 1",
             "[[retention]]\nkinds = ['line']\nday = 1",
             "retention = 1",
         ] {

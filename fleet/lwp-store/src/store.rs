@@ -62,7 +62,11 @@ impl Store {
     pub async fn init(location: Location) -> Result<Self> {
         let url = location.url.to_string();
         if let Some(directory) = &location.directory {
-            std::fs::create_dir_all(directory)?;
+            let wrong = |error: std::io::Error| Error::Location {
+                url: url.clone(),
+                why: error.to_string(),
+            };
+            std::fs::create_dir_all(directory).map_err(wrong)?;
         }
         let store = Self::at(location)?;
         if store.log.is_delta_table_location().await? {

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use deltalake_core::table::state::DeltaTableState;
 use futures::TryStreamExt;
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt};
 
 use crate::error::Result;
+use crate::raw::{is_raw, raw_path};
 use crate::store::{Store, now_millis};
 
 /// The files that were deleted, or would be.
@@ -21,7 +22,8 @@ pub struct Vacuumed {
 
 impl Store {
     /// Deletes data files that the latest version does not have and that were put and removed more than `hours` ago: nobody
-    /// can be reading or adding them any more. With `dry`, they are only counted.
+    /// can be reading or adding them any more. So go raw recordings whose recordings are not there.
+    /// With `dry`, they are only counted.
     ///
     /// # Errors
     ///
@@ -40,11 +42,16 @@ impl Store {
                 needed.insert(Path::from(gone.path().as_ref()));
             }
         }
+        let old = |object: &ObjectMeta| object.last_modified.timestamp_millis() <= before;
+        // Ids are in data files, which are read only where there is a question.
+        if all.iter().any(|object| is_raw(&object.location) && old(object)) {
+            let ids = self.all_ids().await?;
+            needed.extend(ids.into_iter().map(raw_path));
+        }
         let mut done = Vacuumed::default();
-        for object in all {
-            let is_data = object.location.as_ref().starts_with("kind=");
-            let is_old = object.last_modified.timestamp_millis() <= before;
-            if is_data && is_old && !needed.contains(&object.location) {
+        for object in all.iter().filter(|object| old(object)) {
+            let is_ours = object.location.as_ref().starts_with("kind=") || is_raw(&object.location);
+            if is_ours && !needed.contains(&object.location) {
                 done.files += 1;
                 done.bytes += object.size;
                 if !dry {

@@ -7,7 +7,6 @@ use lwp_terminal::escape::is_hostile;
 use serde_json::Value;
 
 use super::Reason;
-use crate::limits::EARLIEST;
 use crate::run::Source;
 use crate::{CallFact, Facts, FunctionFact, Limits, LineFact, ModuleFact, StackFact, call_kind};
 
@@ -19,7 +18,7 @@ impl Row<'_> {
         self.0["kind"].as_str().ok_or(Reason::Key { key: "kind", wanted: "a text" })
     }
 
-    pub fn head(&self, facts: &mut Facts, limits: &Limits, latest: i64) -> Result<(), Reason> {
+    pub fn head(&self, facts: &mut Facts, limits: &Limits) -> Result<(), Reason> {
         let run = &mut facts.run;
         for key in run.texts().map(|(key, _)| key) {
             let text = self.text(key, limits)?;
@@ -39,7 +38,7 @@ impl Row<'_> {
             Some("sampled") => Mode::Sampled,
             _ => return Err(Reason::Key { key: "mode", wanted: "exact or sampled" }),
         };
-        let started = self.0["started"].as_i64().filter(|at| (EARLIEST..=latest).contains(at));
+        let started = self.0["started"].as_i64().filter(|at| limits.is_time(*at));
         let wanted = "seconds since 1970, after 1999 and not in the future";
         run.started = started.ok_or(Reason::Key { key: "started", wanted })?;
         run.pull_request = self.number_or("pull_request", 0)?;

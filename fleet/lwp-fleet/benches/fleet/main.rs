@@ -19,12 +19,13 @@ use lwp_query::compact::compact;
 use lwp_query::{Budget, Session};
 use lwp_store::object_store::ObjectStoreExt;
 use lwp_store::{Kind, Location, Store};
+use measure::{Clock, Taken};
 use table::Table;
 
 /// The measurements to make.
 #[derive(Parser)]
 struct Options {
-    /// Commits of the model, of 26 benchmarks each
+    /// Commits of the model, of 26 benchmarks each; 385 are the design's
     #[arg(long, default_value_t = 40)]
     commits: u64,
     /// Ask this store too, and change nothing there
@@ -36,6 +37,13 @@ struct Options {
     /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Commits of a recording each, in a store that is then opened; 10,000 are the design's
+    #[arg(long, default_value_t = 200)]
+    opened: u64,
+    /// The directory that paths are meant from
+    #[arg(long, hide = true, env = "LWP_BENCH_FROM")]
+    from: Option<PathBuf>,
+    /// Given by cargo
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -43,20 +51,23 @@ struct Options {
 #[tokio::main]
 async fn main() {
     let options = Options::parse();
+    if let Some(from) = &options.from {
+        std::env::set_current_dir(from).expect("the caller's directory");
+    }
     let dir = tempfile::tempdir().expect("a directory");
-    let mut table = Table::default();
-    println!("| | processor time | memory at most |\n|---|---|---|");
+    let mut table = Table::new();
     if let Some(lwp) = &options.lwp {
         exporting(lwp, dir.path(), &mut table);
     }
     adding(dir.path(), &mut table).await;
+    opening(dir.path(), options.opened, &mut table).await;
     let store = fresh(&dir.path().join("store")).await;
     filling(&store, options.commits, &mut table).await;
     questions::ask(&store, &mut table).await;
     reading(&store, &mut table).await;
     serving::serve(&dir.path().join("store"), &dir.path().join("served"), &mut table);
     if let Some(path) = &options.store {
-        println!("| **{}** | | |", path.display());
+        table.about(path.display());
         let store = Store::open(place(path)).await.expect("a store");
         questions::ask(&store, &mut table).await;
     }
@@ -74,14 +85,33 @@ fn exporting(lwp: &Path, dir: &Path, table: &mut Table) {
     };
     let file = dir.join("one.data");
     let file = file.to_str().expect("text");
-    for program in [&["ls", "/usr/bin"][..], &["python3", "-c", "import json"]] {
+    let source = dir.join("one.c");
+    std::fs::write(&source, SOURCE).expect("a file");
+    let (source, object) = (source.to_str().expect("text"), dir.join("one.o"));
+    let compile = ["gcc", "-O2", "-c", source, "-o", object.to_str().expect("text")];
+    for program in [&["ls", "/usr/bin"][..], &["python3", "-c", "import json"], &compile] {
+        if !has(program[0]) {
+            println!("skipped: there is no {}", program[0]);
+            continue;
+        }
         done(&[&["record", "-q", "--deterministic", "-o", file, "--"], program].concat());
-        let before = measure::processor("self").of_children;
+        let clock = Clock::new(measure::processor("self").of_children);
         done(&["export", "-f", "facts", "-i", file, "-o", "/dev/null"]);
-        let cpu_seconds = measure::processor("self").of_children - before;
-        let taken = measure::Taken { cpu_seconds, peak_mib: 0.0 };
+        let taken = clock.taken(measure::processor("self").of_children, 0.0);
         table.row(format!("facts of a recording of {}", program[0]), taken);
     }
+}
+
+/// A program that keeps a compiler busy for a moment.
+const SOURCE: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+    static int less(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }\n\
+    int main(void) { int t[99]; for (int i = 0; i < 99; i++) t[i] = i * 7919 % 101;\n\
+    qsort(t, 99, sizeof *t, less); printf(\"%d\\n\", t[50]); return 0; }\n";
+
+fn has(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 fn place(path: &Path) -> Location {
@@ -112,35 +142,49 @@ async fn adding(dir: &Path, table: &mut Table) {
     })
     .await;
     let many = texts.len() as f64;
-    let each = measure::Taken { cpu_seconds: taken.cpu_seconds / many, ..taken };
-    table.row("read facts and add them, a commit each", each);
+    table.row("read facts and add them, a commit each", taken.each(many));
     table.number("a recording of its own", bytes(&store, None).await as f64 / many / 1024.0, "KiB");
+}
+
+/// Opening a store of many small commits.
+async fn opening(dir: &Path, commits: u64, table: &mut Table) {
+    let store = fresh(&dir.join("opened")).await;
+    let mut small = model::facts(0, 0);
+    (small.functions, small.lines, small.calls) = Default::default();
+    for n in 0..commits {
+        small.run.started += 1;
+        small.run.commit = model::commit(n);
+        store.add(std::slice::from_ref(&small)).await.expect("added");
+    }
+    let place = store.location().clone();
+    let open = measure::repeated(async || drop(Store::open(place.clone()).await.expect("a store")));
+    table.row(format!("open a store of {commits} commits, nothing compacted"), open.await);
 }
 
 /// A history, in batches as the server makes them; then compacted.
 async fn filling(store: &Store, commits: u64, table: &mut Table) {
     let all: Vec<(u64, u64)> =
         (0..commits).flat_map(|c| (0..model::BENCHMARKS).map(move |b| (b, c))).collect();
-    let (mut seconds, mut peak, mut rows) = (0.0, 0.0_f64, 0);
+    let (mut seconds, mut on_wall, mut peak, mut rows) = (0.0, 0.0, 0.0_f64, 0);
     for batch in all.chunks(64) {
         let facts: Vec<_> = batch.iter().map(|(b, c)| model::facts(*b, *c)).collect();
         rows += facts.iter().map(lwp_facts::Facts::rows).sum::<usize>();
         let (added, taken) = measure::once(store.add(&facts)).await;
         added.expect("added");
         seconds += taken.cpu_seconds;
+        on_wall += taken.wall_seconds;
         peak = peak.max(taken.peak_mib);
     }
     let many = all.len() as f64;
-    let each = measure::Taken { cpu_seconds: seconds / many, peak_mib: peak };
-    table.row(format!("add one of {many} recordings, 64 to a commit"), each);
+    let all = Taken { cpu_seconds: seconds, wall_seconds: on_wall, peak_mib: peak };
+    table.row(format!("add one of {many} recordings, 64 to a commit"), all.each(many));
     table.number("rows of all", rows as f64 / 1e6, "M");
     let kib = |bytes: u64| bytes as f64 / many / 1024.0;
     table.number("a recording in a batch", kib(bytes(store, None).await), "KiB");
     let (done, taken) = measure::once(compact(store, Budget::default())).await;
     let files = done.expect("compacted");
     table.row(format!("compact {} files to {}", files.old_files, files.new_files), taken);
-    let each = measure::Taken { cpu_seconds: taken.cpu_seconds / rows as f64 * 1e6, ..taken };
-    table.row("the same, a million rows", each);
+    table.row("the same, a million rows", taken.each(rows as f64 / 1e6));
     table.number("a recording, compacted", kib(bytes(store, None).await), "KiB");
     for kind in [Kind::Recording, Kind::Function, Kind::Line, Kind::Call, Kind::Module] {
         let size = kib(bytes(store, Some(kind)).await);

@@ -1,6 +1,7 @@
 //! Processor time and memory of this process and of others, as the kernel tells them.
 
 use std::fs;
+use std::time::Instant;
 
 /// Clock ticks a second: what `/proc` counts in on every Linux that people run.
 const TICKS: f64 = 100.0;
@@ -38,31 +39,58 @@ pub fn peak() -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
     pub cpu_seconds: f64,
+    /// Other work on the machine makes it longer.
+    pub wall_seconds: f64,
     pub peak_mib: f64,
+}
+
+impl Taken {
+    /// The same, of which there were `many`.
+    pub fn each(self, many: f64) -> Self {
+        let (cpu_seconds, wall_seconds) = (self.cpu_seconds / many, self.wall_seconds / many);
+        Self { cpu_seconds, wall_seconds, ..self }
+    }
+}
+
+/// A clock that counts what somebody takes from now on.
+pub struct Clock {
+    since: Instant,
+    before: f64,
+}
+
+impl Clock {
+    /// Starts one, where so many seconds of processor time have been taken before.
+    pub fn new(before: f64) -> Self {
+        Self { since: Instant::now(), before }
+    }
+
+    /// Seconds of processor time taken since, as there are so many now; and those on the wall.
+    pub fn taken(&self, now: f64, peak_mib: f64) -> Taken {
+        let wall_seconds = self.since.elapsed().as_secs_f64();
+        Taken { cpu_seconds: now - self.before, wall_seconds, peak_mib }
+    }
 }
 
 /// Measures something that is done once.
 pub async fn once<T>(work: impl Future<Output = T>) -> (T, Taken) {
     forget_peak();
-    let before = processor("self").own;
+    let clock = Clock::new(processor("self").own);
     let done = work.await;
-    let cpu_seconds = processor("self").own - before;
-    (done, Taken { cpu_seconds, peak_mib: peak() })
+    (done, clock.taken(processor("self").own, peak()))
 }
 
 /// Measures something that is done again and again until the kernel's clock is fine enough for it:
 /// the mean of at least half a second.
 pub async fn repeated<F: Future<Output = ()>>(mut work: impl FnMut() -> F) -> Taken {
     forget_peak();
-    let before = processor("self").own;
+    let clock = Clock::new(processor("self").own);
     let mut times = 0;
     loop {
         work().await;
         times += 1;
-        let taken = processor("self").own - before;
-        if taken > 0.5 || times >= 200 {
-            let cpu_seconds = taken / f64::from(times);
-            return Taken { cpu_seconds, peak_mib: peak() };
+        let taken = clock.taken(processor("self").own, peak());
+        if taken.cpu_seconds > 0.5 || times >= 200 {
+            return taken.each(f64::from(times));
         }
     }
 }

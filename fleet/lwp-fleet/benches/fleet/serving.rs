@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::measure::{Taken, processor};
+use crate::measure::{Clock, Taken, processor};
 use crate::model;
 use crate::table::Table;
 
@@ -50,12 +50,12 @@ impl Served {
         assert!(answer.starts_with(b"HTTP/1.1 20"), "{path}: {}", String::from_utf8_lossy(&answer));
     }
 
-    /// The processor time that the server takes for something.
-    fn taken(&self, work: impl FnOnce()) -> f64 {
+    /// The time that the server takes for something, and the memory that it has had at most.
+    fn taken(&self, work: impl FnOnce()) -> Taken {
         let pid = self.child.id().to_string();
-        let before = processor(&pid).own;
+        let clock = Clock::new(processor(&pid).own);
         work();
-        processor(&pid).own - before
+        clock.taken(processor(&pid).own, self.peak())
     }
 
     /// MiB that are resident at most.
@@ -84,24 +84,21 @@ pub fn serve(full: &Path, empty: &Path, table: &mut Table) {
         .status();
     assert!(init.is_ok_and(|status| status.success()));
     let server = Served::start(empty);
-    let texts: Vec<String> = (0..4)
+    let texts: Vec<String> = (0..5)
         .flat_map(|commit| (0..model::BENCHMARKS).map(move |b| model::facts(b, commit).write()))
         .collect();
-    let many = texts.len() as f64;
-    let seconds = server.taken(|| {
+    let (single, many) = texts.split_at(model::BENCHMARKS as usize);
+    let send = |text: &String| server.ask("POST", "/v1/recordings", text.as_bytes());
+    let taken = server.taken(|| single.iter().for_each(send));
+    table.row("server: a recording, one after the other", taken.each(single.len() as f64));
+    let taken = server.taken(|| {
         std::thread::scope(|scope| {
-            for part in texts.chunks(texts.len().div_ceil(16)) {
-                let server = &server;
-                scope.spawn(move || {
-                    for text in part {
-                        server.ask("POST", "/v1/recordings", text.as_bytes());
-                    }
-                });
+            for part in many.chunks(many.len().div_ceil(16)) {
+                scope.spawn(move || part.iter().for_each(send));
             }
         });
     });
-    let taken = Taken { cpu_seconds: seconds / many, peak_mib: server.peak() };
-    table.row("server: a recording of sixteen that come at once", taken);
+    table.row("server: a recording of sixteen that come at once", taken.each(many.len() as f64));
     let server = Served::start(full);
     for (name, path) in [
         ("recordings", "/"),
@@ -111,9 +108,7 @@ pub fn serve(full: &Path, empty: &Path, table: &mut Table) {
         ("top functions", "/top"),
     ] {
         const TIMES: u32 = 5;
-        let seconds = server.taken(|| (0..TIMES).for_each(|_| server.ask("GET", path, b"")));
-        let cpu_seconds = seconds / f64::from(TIMES);
-        table
-            .row(format!("server: page of {name}"), Taken { cpu_seconds, peak_mib: server.peak() });
+        let taken = server.taken(|| (0..TIMES).for_each(|_| server.ask("GET", path, b"")));
+        table.row(format!("server: page of {name}"), taken.each(f64::from(TIMES)));
     }
 }

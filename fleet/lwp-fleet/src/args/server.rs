@@ -74,7 +74,7 @@ pub struct TokenAddArgs {
     pub project: Option<String>,
 
     /// Refuse it after DAYS
-    #[arg(long, value_name = "DAYS")]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
     pub days: Option<u16>,
 }
 

@@ -1,5 +1,6 @@
 //! `lwp fleet add`.
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,9 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lwp_facts::{Facts, Id, Limits, Run};
 use lwp_import::Format;
 use lwp_profile::chunk;
+use lwp_store::Store;
 use lwp_terminal::escape::printable;
 
-use crate::args::{AddArgs, FilingArgs, FromArg};
+use crate::args::{AddArgs, FilingArgs};
 use crate::failure::Failure;
 
 /// The most that a file may have.
@@ -26,7 +28,11 @@ pub async fn execute(args: &AddArgs) -> Result<(), Failure> {
         let mut all = Vec::new();
         for file in files {
             // Nothing of a batch is added when a file of it is refused.
-            let facts = read(file, &args.filing, args.strict)?;
+            let bytes = contents(file)?;
+            let facts = facts_of(file, &bytes, (&args.filing, args.strict))?;
+            if args.raw {
+                keep(&store, file, (&bytes.bytes, &facts)).await?;
+            }
             all.extend(facts.into_iter().map(|facts| (file, facts)));
         }
         let (places, facts): (Vec<&PathBuf>, Vec<Facts>) = all.into_iter().unzip();
@@ -51,8 +57,30 @@ pub fn line(id: Id, new: bool, facts: &Facts, file: &Path) -> String {
     format!("{id} {what}: {benchmark} {commit} from {}\n", printable(&file.display().to_string()))
 }
 
+/// Keeps the file that a recording was made of. A failure from here on leaves it without its
+/// recording; `lwp fleet vacuum` deletes it then.
+async fn keep(store: &Store, path: &Path, of: (&[u8], &[Facts])) -> Result<(), Failure> {
+    match of {
+        (bytes, [facts]) if bytes.starts_with(&chunk::MAGIC) => {
+            Ok(store.keep_raw(facts.id(), lwp_store::pack(bytes)?).await?)
+        }
+        _ => Err(Failure::new(format!("{}: --raw keeps recordings of lwp record", path.display()))
+            .with_help("add other files without it")),
+    }
+}
+
 /// The facts of a file.
 pub fn read(path: &Path, filing: &FilingArgs, strict: bool) -> Result<Vec<Facts>, Failure> {
+    facts_of(path, &contents(path)?, (filing, strict))
+}
+
+/// The bytes of a file, and the time at which it was written.
+struct Contents {
+    bytes: Vec<u8>,
+    modified: Option<SystemTime>,
+}
+
+fn contents(path: &Path) -> Result<Contents, Failure> {
     let place = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let named =
         |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
@@ -63,9 +91,19 @@ pub fn read(path: &Path, filing: &FilingArgs, strict: bool) -> Result<Vec<Facts>
     if read.map_err(|error| named(&error))? as u64 > LARGEST {
         return Err(named(&"larger than 8 GiB"));
     }
-    let mut all = match bytes.starts_with(&chunk::MAGIC) {
-        true => vec![of_recording(path, &bytes)?],
-        false => foreign(path, bytes, (filing.from, modified))?,
+    Ok(Contents { bytes, modified })
+}
+
+fn facts_of(
+    path: &Path,
+    contents: &Contents,
+    (filing, strict): (&FilingArgs, bool),
+) -> Result<Vec<Facts>, Failure> {
+    let named =
+        |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
+    let mut all = match contents.bytes.starts_with(&chunk::MAGIC) {
+        true => vec![of_recording(path, &contents.bytes, limits(filing))?],
+        false => foreign(path, contents, filing)?,
     };
     for facts in &mut all {
         if strict && !facts.run.complete {
@@ -73,7 +111,8 @@ pub fn read(path: &Path, filing: &FilingArgs, strict: bool) -> Result<Vec<Facts>
         }
         file_as(facts, filing);
         if facts.run.started <= 0 {
-            return Err(named(&"the recording does not say when it was made"));
+            return Err(named(&"the recording does not say when it was made")
+                .with_help("say it with --date"));
         }
     }
     Ok(all)
@@ -81,28 +120,24 @@ pub fn read(path: &Path, filing: &FilingArgs, strict: bool) -> Result<Vec<Facts>
 
 /// The facts of another tool's profile. What it does not say of its run is taken from the file: its name is the benchmark, and the time at
 /// which it was written the run's.
-fn foreign(
-    path: &Path,
-    bytes: Vec<u8>,
-    (from, modified): (Option<FromArg>, Option<SystemTime>),
-) -> Result<Vec<Facts>, Failure> {
+fn foreign(path: &Path, contents: &Contents, filing: &FilingArgs) -> Result<Vec<Facts>, Failure> {
     let named = |error: &dyn std::fmt::Display| {
         Failure::new(format!("{}: {error}", path.display())).with_help(
             "recordings are made by lwp record, facts by lwp export -f facts; --from names another tool's format",
         )
     };
-    let bytes = match bytes.starts_with(b"PERFILE2") {
-        true => perf_script(path).map_err(|error| named(&error))?,
-        false => bytes,
+    let bytes = match contents.bytes.starts_with(b"PERFILE2") {
+        true => Cow::Owned(perf_script(path).map_err(|error| named(&error))?),
+        false => Cow::Borrowed(contents.bytes.as_slice()),
     };
-    let modified = modified.unwrap_or_else(SystemTime::now).duration_since(UNIX_EPOCH);
+    let modified = contents.modified.unwrap_or_else(SystemTime::now).duration_since(UNIX_EPOCH);
     let run = Run {
         project: "default".to_owned(),
         started: modified.map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(0)),
         ..Run::default()
     };
-    let format = from.map(Format::from);
-    let all = lwp_import::read(&bytes, format, &run, &Limits::default());
+    let format = filing.from.map(Format::from);
+    let all = lwp_import::read(&bytes, format, &run, &limits(filing));
     let mut all = all.map_err(|error| named(&error))?;
     for facts in all.iter_mut().filter(|facts| facts.run.benchmark.is_empty()) {
         facts.run.benchmark = benchmark_of(path);
@@ -145,7 +180,7 @@ fn perf_script(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// The facts of a recording, whose names lwp finds.
-fn of_recording(path: &Path, bytes: &[u8]) -> Result<Facts, Failure> {
+fn of_recording(path: &Path, bytes: &[u8], limits: Limits) -> Result<Facts, Failure> {
     let named =
         |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let text = exported(bytes, "facts").map_err(|error| match error.kind() {
@@ -153,7 +188,7 @@ fn of_recording(path: &Path, bytes: &[u8]) -> Result<Facts, Failure> {
             .with_help("make facts of it where lwp is: lwp export -f facts"),
         _ => named(&error),
     })?;
-    let limits = Limits { line_bytes: 64 << 20, ..Limits::default() };
+    let limits = Limits { line_bytes: 64 << 20, ..limits };
     Facts::read(text.as_slice(), &limits).map_err(|error| named(&error.reason))
 }
 
@@ -181,6 +216,14 @@ pub fn exported(recording: &[u8], format: &str) -> std::io::Result<Vec<u8>> {
     })
 }
 
+/// The limits of facts: whoever says when the run was knows better than its clock.
+fn limits(filing: &FilingArgs) -> Limits {
+    match filing.date {
+        Some(_) => Limits::default().at_any_time(),
+        None => Limits::default(),
+    }
+}
+
 fn file_as(facts: &mut Facts, filing: &FilingArgs) {
     let run = &mut facts.run;
     let fields = [
@@ -194,5 +237,6 @@ fn file_as(facts: &mut Facts, filing: &FilingArgs) {
             given.clone_into(field);
         }
     }
+    run.started = filing.date.unwrap_or(run.started);
     run.labels.extend(filing.labels.iter().cloned());
 }

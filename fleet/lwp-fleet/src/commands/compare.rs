@@ -28,9 +28,9 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
     let filter = Filter::parse(&terms)?;
     let session = args.asked.source.session(remote).await?;
     let after = match after {
-        Some(text) => Selector::parse(&text)?,
+        Some(text) => side(&text)?,
         None => {
-            let head = git::head().ok_or_else(|| {
+            let head = git::commit("HEAD").ok_or_else(|| {
                 Failure::new("there is no git tree here whose HEAD could be compared")
             })?;
             Selector::parse(&head)?
@@ -38,7 +38,7 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
     };
     let before = match args.before.as_str() {
         "base" => base(&session, &filter, &args.onto).await?,
-        text => Selector::parse(text)?,
+        text => side(text)?,
     };
     let compared = compare(&session, (&before, &after), &filter, &args.event).await?;
     let over: Vec<&Pair> = match &limit {
@@ -64,6 +64,13 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
         );
     }
     Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXCEEDED) })
+}
+
+/// A side as it was named: to git, if it is neither the beginning of a commit nor one of our words.
+fn side(text: &str) -> Result<Selector, Failure> {
+    let is_ours = text.contains(':') || text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let of_git = if is_ours { None } else { git::commit(text) };
+    Ok(Selector::parse(of_git.as_deref().unwrap_or(text))?)
 }
 
 /// The nearest ancestor that has recordings.

@@ -15,6 +15,13 @@ pub async fn execute(args: &HistoryArgs, remote: AskedOf) -> Result<(), Failure>
     let order = git::order();
     let asked = Asked { event: &args.event, function: args.function.as_deref(), order: &order };
     let all = history(&session, &filter, &asked).await?;
+    if let Some(name) = &args.function
+        && all.iter().flat_map(|series| &series.points).all(|point| point.value == 0)
+    {
+        let cause = format!("no function like '{name}' has {} in these recordings", args.event);
+        return Err(Failure::new(cause)
+            .with_help("lwp fleet report lists functions; in a name, * stands for any letters"));
+    }
     match args.format {
         FormatArg::Table => print(&all.iter().map(|series| text(series, args)).collect::<String>()),
         FormatArg::Csv => print(&csv(&all)),

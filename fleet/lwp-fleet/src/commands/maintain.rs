@@ -38,6 +38,9 @@ pub async fn note(args: &NoteArgs) -> Result<(), Failure> {
 pub async fn compact(args: &MaintainArgs) -> Result<(), Failure> {
     let store = args.store.open().await?;
     let done = compaction::compact(&store, args.budget.budget()).await?;
+    if done.old_files == 0 && done.skipped == 0 {
+        return print("nothing to compact\n");
+    }
     print(&format!(
         "{} files of {} became {} files of {}\n",
         done.old_files,
@@ -66,7 +69,16 @@ pub async fn retention(args: &RetentionArgs) -> Result<(), Failure> {
 pub async fn expire(args: &MaintainArgs) -> Result<(), Failure> {
     let store = args.store.open().await?;
     let done = expiry::expire(&store, args.budget.budget()).await?;
-    print(&format!("removed {} rows from {} files\n", done.rows, done.files))
+    print(&format!("removed {} rows from {} files\n", done.rows, done.files))?;
+    raws_removed(done.raws)
+}
+
+/// Says how many raw recordings were removed, if any.
+fn raws_removed(raws: usize) -> Result<(), Failure> {
+    match raws {
+        0 => Ok(()),
+        _ => print(&format!("removed {raws} raw recordings\n")),
+    }
 }
 
 /// Deletes files.
@@ -89,6 +101,9 @@ pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if args.deep && found.damaged.is_empty() {
         text += &format!(", {} recordings", found.recordings);
     }
+    if found.raws > 0 {
+        text += &format!(", {} raw recordings", found.raws);
+    }
     print(&format!("{text}\n"))?;
     for fault in &found.faults {
         print(&format!("fault: {fault}\n"))?;
@@ -106,5 +121,6 @@ pub async fn repair(args: &MaintainArgs) -> Result<(), Failure> {
     for fault in &faults {
         print(&format!("fault: {fault}\n"))?;
     }
-    print(&format!("removed {} rows and {} files\n", done.rows, done.files))
+    print(&format!("removed {} rows and {} files\n", done.rows, done.files))?;
+    raws_removed(done.raws)
 }

@@ -1,0 +1,60 @@
+//! The command line of those who take care of a store.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{BudgetArgs, StoreArgs};
+
+/// `lwp fleet compact`, `expire`, `repair`.
+#[derive(Args, Clone, Debug)]
+pub struct MaintainArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+}
+
+/// `lwp fleet retention`.
+#[derive(Args, Clone, Debug)]
+pub struct RetentionArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The rules
+    pub file: PathBuf,
+}
+
+/// `lwp fleet vacuum`.
+#[derive(Args, Clone, Debug)]
+pub struct VacuumArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Keep what somebody may have been reading or adding until HOURS ago
+    #[arg(long, value_name = "HOURS", default_value_t = 168)]
+    pub hours: u32,
+
+    /// Allow less than a day, when nobody else uses the store
+    #[arg(long)]
+    pub force: bool,
+
+    /// Only say what would be deleted
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `lwp fleet check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
+    /// Read every byte, and count and add up every recording's rows
+    #[arg(long)]
+    pub deep: bool,
+}
