@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::freeze::Freeze;
-use lwp_dbt::{AppPc, Checks, CodeSink, CodeTarget, Image, Lwp, Placement, Plan, RegionLimits};
+use lwp_dbt::{
+    AppPc, Checks, CodeSink, CodeTarget, Image, Knowledge, Lwp, Placement, Plan, RegionLimits,
+};
 use lwp_vcpu::store::Header;
 use twox_hash::XxHash3_128;
 
@@ -59,7 +61,9 @@ pub fn good_image() -> Vec<u8> {
     translate(&mut bench, 40);
     let code = bench.cache.bytes[bench.cache.offset(at.code)..].to_vec();
     let layout = bench.translator.layout();
-    let frozen = bench.tables.freeze(layout, Freeze { unit: &bench.unit, at, code });
+    let frozen = bench
+        .tables
+        .freeze(layout, Freeze { unit: &bench.unit, at, code, knowledge: Knowledge::Little });
     frozen.map(|image| image.to_vec()).unwrap_or_default()
 }
 
@@ -98,7 +102,10 @@ pub fn image(bytes: &[u8]) {
     translate(&mut bench, 70);
     let whole = bench.cache.bytes[bench.cache.offset(at.code)..].to_vec();
     let layout = bench.translator.layout();
-    let _ = bench.tables.freeze(layout, Freeze { unit: &bench.unit, at, code: whole });
+    let _ = bench.tables.freeze(
+        layout,
+        Freeze { unit: &bench.unit, at, code: whole, knowledge: Knowledge::Little },
+    );
 }
 
 /// A file of the store.

@@ -58,23 +58,10 @@ impl Learned {
         });
     }
 
-    /// Looks where the indirect branches of a thread have led last.
-    fn look(&mut self, counters: &Counters, context: Context<'_>) {
-        let (known, holding) = &mut self.holding;
-        for number in *known..counters.len() {
-            if matches!(counters.role(number), Some(Role::Target(_)))
-                && holding.len() < MOST_TARGETS
-            {
-                holding.push(number as u32);
-            }
-        }
-        *known = counters.len();
-        for &number in holding.iter() {
-            let target = context.counter(number);
-            if target != 0 {
-                self.targets.entry(number as usize).or_default().note(AppPc(target), 1);
-            }
-        }
+    /// Returns whether one more thread that ends is to be learned from: of many short ones, some.
+    fn wants_another(&mut self) -> bool {
+        self.ended += 1;
+        self.ended <= ALL_OF || self.ended.is_multiple_of(ONE_IN)
     }
 
     /// The profile of everything learned, with what `threads` say at the moment.

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::userfault::{Reach, SYS_USERFAULTFD, Userfault, Writes};
+use lwp_ptrace::userfault::{Reach, SYS_USERFAULTFD, Userfault, Write, Writes};
 use lwp_ptrace::{Tid, sys};
 use rustc_hash::FxHashMap;
 
@@ -19,6 +19,7 @@ use crate::machine::Machine;
 use crate::maps::{self, Status};
 
 mod fills;
+mod holder;
 mod watch;
 
 use fills::Told;

@@ -101,3 +101,13 @@ pub(super) fn app_state(
         flags: lost,
     }
 }
+
+/// Returns the registers that are in their slots.
+fn spills(state: u8) -> Spills {
+    Spills {
+        rcx: state & bits::SPILL_RCX != 0,
+        r11: state & bits::SPILL_R11 != 0,
+        rax: state & bits::SPILL_RAX != 0,
+        ..Spills::default()
+    }
+}
