@@ -70,6 +70,12 @@ fn list(items: &[Item]) -> String {
         let age = SystemTime::now().duration_since(item.used).unwrap_or_default();
         let _ = write!(text, "{:>9}  {:>5}", size(item.bytes), ago(age.as_secs()));
         let _ = match &item.header {
+            Ok(header) if header.code_bytes == (0, 0) => writeln!(
+                text,
+                "  {:>7} blocks: how often they were executed  {}",
+                header.fragments,
+                printable(&header.path)
+            ),
             Ok(header) => writeln!(
                 text,
                 "  {:>7} fragments, {:.1}x  at {:#014x}  {}",
