@@ -144,9 +144,11 @@ impl ExecutionProfile {
         self.blocks.is_empty()
     }
 
-    /// Adds what `other` says of the blocks in `range`.
-    pub fn add(&mut self, other: &Self, range: (u64, u64)) {
+    /// Adds what `other` says of the blocks in `range`. Returns whether it says anything.
+    pub fn add(&mut self, other: &Self, range: (u64, u64)) -> bool {
+        let mut added = false;
         for (pc, block) in other.iter().filter(|(pc, _)| (range.0..range.1).contains(&pc.0)) {
+            added = true;
             let sum = self.blocks.entry(pc).or_default();
             sum.runs = sum.runs.saturating_add(block.runs);
             sum.not_taken = sum.not_taken.saturating_add(block.not_taken);
@@ -155,6 +157,7 @@ impl ExecutionProfile {
         while self.blocks.values().any(|block| block.runs > LARGE) {
             self.halve();
         }
+        added
     }
 
     fn halve(&mut self) {

@@ -350,7 +350,9 @@ impl Family {
             Some((_, bytes)) => ExecutionProfile::from_bytes(bytes.as_ref(), base),
             None => ExecutionProfile::default(),
         };
-        profile.add(learned, module.extent);
+        if !profile.add(learned, module.extent) {
+            return Some(profile);
+        }
         let about = kept.describe(profile.iter().count(), module.extent.0)?;
         // A profile that cannot be kept costs speed and nothing else.
         let _ = store.save(kept.profile, &about, &[profile.to_bytes(base)]);

@@ -70,9 +70,9 @@ fn list(items: &[Item]) -> String {
         let age = SystemTime::now().duration_since(item.used).unwrap_or_default();
         let _ = write!(text, "{:>9}  {:>5}", size(item.bytes), ago(age.as_secs()));
         let _ = match &item.header {
-            Ok(header) if header.code_bytes == (0, 0) => writeln!(
+            Ok(header) if header.is_profile() => writeln!(
                 text,
-                "  {:>7} blocks: how often they were executed  {}",
+                "  {:>7} blocks of {} (how often they were executed)",
                 header.fragments,
                 printable(&header.path)
             ),

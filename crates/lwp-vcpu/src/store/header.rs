@@ -57,6 +57,11 @@ pub struct Description {
 }
 
 impl Header {
+    /// Returns whether what follows is no image but an execution profile: no code.
+    pub fn is_profile(&self) -> bool {
+        self.code_bytes == (0, 0)
+    }
+
     /// Size of the image in bytes.
     pub fn image_bytes(&self) -> u64 {
         self.image.0
