@@ -191,13 +191,18 @@ impl ExecutionProfile {
                 out.extend(target.map_or(0, |_| count).to_le_bytes());
             }
         }
-        out
+        lz4_flex::block::compress_prepend_size(&out)
     }
 
     /// The same back; what is no profile of a module at `module` says nothing.
     pub fn from_bytes(bytes: &[u8], module: AppPc) -> Self {
         let mut profile = Self::default();
-        for record in bytes.chunks_exact(RECORD).take(MOST_BLOCKS) {
+        let size = bytes.first_chunk().map_or(0, |size| u32::from_le_bytes(*size)) as usize;
+        if size > MOST_BLOCKS * RECORD {
+            return profile;
+        }
+        let records = lz4_flex::block::decompress_size_prepended(bytes).unwrap_or_default();
+        for record in records.chunks_exact(RECORD) {
             let word = |at: usize| [record[at], record[at + 1], record[at + 2], record[at + 3]];
             let count = |at: usize| {
                 u64::from(u32::from_le_bytes(word(at)))
@@ -257,7 +262,9 @@ mod tests {
         assert_eq!((block.runs, block.not_taken), (1 << 35, 9));
         // The target in another module is nothing that a layout could use.
         assert_eq!(block.targets.likeliest(), Some((AppPc(0x9010), 1.0)));
-        assert!(ExecutionProfile::from_bytes(&bytes[1..], AppPc(0)).block(AppPc(4)).is_none());
+        for damaged in [&bytes[1..], &bytes[..bytes.len() / 2], &[0xff; 64], &[]] {
+            assert!(ExecutionProfile::from_bytes(damaged, AppPc(0)).block(AppPc(4)).is_none());
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub enum Relocation {
     /// An address in the application's module below 2 GiB.
     Low = 8,
     /// An address in the application's module whose two halves are the immediates of two
-    /// comparisons: see [`HALVES_APART`].
+    /// comparisons, fourteen bytes apart.
     Halves = 9,
 }
 

@@ -367,7 +367,9 @@ impl Family {
         let restored = module.unit.restored_fragments() > 0;
         let wanted = unsaved.long && restored || before == Knowledge::Watched;
         let knowledge = Knowledge::from_profile(&profile, wanted);
-        if knowledge == before && !unsaved.grown {
+        // What counts in any case is good as it is.
+        let as_it_is = knowledge == Knowledge::Little && self.translator.plan().counts();
+        if as_it_is || knowledge == before && !unsaved.grown {
             return None;
         }
         let mut source = KeptCode { kept: module.kept.as_ref()?, pages: FxHashMap::default() };
