@@ -180,7 +180,7 @@ fn close_inherited() -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// How long processes of a run may outlive the first one.
+/// The time that processes of a run may outlive the first one.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Factor on time limits, for slow machines and debug builds, or for a quick look.

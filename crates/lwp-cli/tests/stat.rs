@@ -11,7 +11,7 @@ use lwp_testkit::files::write_program;
 use serde_json::Value;
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
-/// How long an event is waited for: longer than it takes on a busy machine.
+/// The time that an event is waited for: longer than it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn lwp(arguments: &[&str]) -> Output {

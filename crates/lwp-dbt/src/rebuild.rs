@@ -57,10 +57,6 @@ pub struct Rebuilt {
     pub unit: Unit,
     /// Its code.
     pub code: Vec<u8>,
-    /// The number of its superblocks.
-    pub superblocks: usize,
-    /// The knowledge that it was laid out by.
-    pub knowledge: Knowledge,
 }
 
 /// Code that grows in a vector, as if it lay at an address.
@@ -128,13 +124,11 @@ pub fn rebuild(
         tables.keep_roles();
     }
     let mut code = Growing { at, code: Vec::new() };
-    let mut superblocks = 0;
     let mut inner: FxHashSet<AppPc> = FxHashSet::default();
     let mut to = Destination { cache: &mut tables, unit: &mut new, sink: &mut code };
     for path in &paths {
         let entry = entries.contains(&path.pcs[0]);
-        let made = translator.translate_path(&mut to, source, &path.pcs, entry);
-        superblocks += usize::from(made.head.is_some());
+        translator.translate_path(&mut to, source, &path.pcs, entry);
         inner.extend(&path.pcs[1..]);
     }
     // What is only reached within superblocks needs nothing of its own.
@@ -161,7 +155,7 @@ pub fn rebuild(
             break;
         }
     }
-    Some(Rebuilt { cache: tables, unit: new, code: code.code, superblocks, knowledge })
+    Some(Rebuilt { cache: tables, unit: new, code: code.code })
 }
 
 /// Translates one place, and what it falls into.

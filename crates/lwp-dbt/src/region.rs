@@ -325,6 +325,11 @@ impl Translator {
         if entry {
             self.entry_on_demand(&mut work, pc);
         }
+        self.region(work, pc, before)
+    }
+
+    /// Publishes a region, in which `pc` was wanted and before which there were `before` fragments.
+    fn region(&self, mut work: Work<'_>, pc: AppPc, before: usize) -> Region {
         let head = work.unit.fragment_at(pc).map(|id| self.head(&mut work, id));
         self.finish(&mut work);
         let fragments = work.cache.fragments.len() - before;

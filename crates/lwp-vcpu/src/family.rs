@@ -31,6 +31,7 @@ mod waste;
 
 use blocks::Blocks;
 use module_code::ModuleCode;
+pub use module_code::Pages;
 pub use tables::Table;
 use tables::Tables;
 use waste::Waste;
@@ -81,7 +82,7 @@ pub struct Module {
     /// Nobody has looked yet which functions its data point to, and nothing of it was kept.
     pub unforeseen: bool,
     /// Application code read so far, by page; only where it cannot change.
-    pages: FxHashMap<u64, Box<[u8; PAGE]>>,
+    pages: Pages,
     /// Where code may change: the fragments made of each page, some of them cut off since.
     made_of: FxHashMap<u64, Vec<FragmentId>>,
 }
@@ -97,7 +98,7 @@ const REGION_STUBS: u64 = 8 << 10;
 pub const LEAST_CHUNK: u64 = 512 << 10;
 const PRIVATE_CHUNK: u64 = 2 << 20;
 
-/// How large a chunk a module gets: so that all of its code fits as a rule, because only a unit
+/// Returns the size of a module's chunk: all of its code fits as a rule, because only a unit
 /// that lies in one chunk can be kept.
 pub fn chunk_for(code_bytes: u64) -> u64 {
     code_bytes.saturating_mul(4).max(LEAST_CHUNK)
@@ -308,7 +309,7 @@ impl Family {
             cuts: Unit::new(checks),
             kept: None,
             unforeseen: false,
-            pages: FxHashMap::default(),
+            pages: Pages::default(),
             made_of: FxHashMap::default(),
         });
         if let Some(code) = self.sampled_code.filter(|code| code.everywhere().is_none()) {

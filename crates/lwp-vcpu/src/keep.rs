@@ -16,11 +16,10 @@ use lwp_dbt::{
     Plan, Selection,
 };
 use lwp_ptrace::{FileMap, memory, sys};
-use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
-use crate::family::{Family, LEAST_CHUNK, Module, UnitId, chunk_for};
+use crate::family::{Family, LEAST_CHUNK, Module, Pages, UnitId, chunk_for};
 use crate::identity::{self, Segment, Stamp};
 use crate::maps::Mapping;
 use crate::memory_map::MAX_COUNTERS;
@@ -230,12 +229,7 @@ impl Family {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(self.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
-        for segment in segments {
-            let [start, end] = [segment.start, segment.end].map(|at| at - extent.0);
-            for word in [start, end, segment.offset] {
-                bytes.extend(word.to_le_bytes());
-            }
-        }
+        bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
         for begin in &self.modules[id.0 as usize].unit.marked {
             bytes.extend((begin.0 - extent.0).to_le_bytes());
         }
@@ -372,7 +366,7 @@ impl Family {
         if as_it_is || knowledge == before && !unsaved.grown {
             return None;
         }
-        let mut source = KeptCode { kept: module.kept.as_ref()?, pages: FxHashMap::default() };
+        let mut source = KeptCode { kept: module.kept.as_ref()?, pages: Pages::default() };
         let known = (&self.code_cache, &module.unit);
         let how = (unsaved.at, knowledge);
         let new = lwp_dbt::rebuild(&self.translator, known, &profile, &mut source, how)?;
@@ -413,19 +407,19 @@ fn profile_key(name: u128, extent: (u64, u64), segments: &[Segment]) -> Key {
     let mut bytes = b"execution profile".to_vec();
     bytes.extend(lwp_dbt::VERSION.to_le_bytes());
     bytes.extend(name.to_le_bytes());
-    for segment in segments {
-        for word in [segment.start - extent.0, segment.end - extent.0, segment.offset] {
-            bytes.extend(word.to_le_bytes());
-        }
-    }
+    bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
     Key(XxHash3_128::oneshot(&bytes))
+}
+
+/// Where the segments of a module lie, relative to `origin`, and in its file.
+fn places(segments: &[Segment], origin: u64) -> impl Iterator<Item = u64> {
+    segments.iter().flat_map(move |it| [it.start - origin, it.end - origin, it.offset])
 }
 
 /// Code of a module that is kept, read from its file.
 struct KeptCode<'a> {
     kept: &'a Kept,
-    /// The pages read so far.
-    pages: FxHashMap<u64, Option<Box<[u8; 4096]>>>,
+    pages: Pages,
 }
 
 impl CodeSource for KeptCode<'_> {
@@ -433,21 +427,8 @@ impl CodeSource for KeptCode<'_> {
         let covers = |segment: &&Segment| (segment.start..segment.end).contains(&pc.0);
         let Some(segment) = self.kept.segments.iter().find(covers) else { return 0 };
         let len = buffer.len().min((segment.end - pc.0) as usize);
-        let mut done = 0;
-        while done < len {
-            let at = pc.0 + done as u64;
-            let page = at & !0xfff;
-            let bytes = self.pages.entry(page).or_insert_with(|| {
-                let mut bytes = Box::new([0; 4096]);
-                self.kept.read(page, &mut bytes[..]).then_some(bytes)
-            });
-            let Some(bytes) = bytes else { break };
-            let within = (at - page) as usize;
-            let part = (4096 - within).min(len - done);
-            buffer[done..done + part].copy_from_slice(&bytes[within..within + part]);
-            done += part;
-        }
-        done
+        let read = |page, bytes: &mut [u8]| self.kept.read(page, bytes);
+        self.pages.read(pc.0, &mut buffer[..len], read)
     }
 }
 

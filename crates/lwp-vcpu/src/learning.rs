@@ -6,19 +6,22 @@ use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use crate::contexts::Context;
-use crate::family::Module;
+use crate::family::{Family, Module};
 use crate::machine::Machine;
 use crate::saving::is_long;
 
 /// The most counters that are looked at for the targets of indirect branches.
 const MOST_TARGETS: usize = 1 << 16;
 
+/// Most threads that are looked at each time.
+const LOOKED_AT: usize = 64;
+
 /// So many threads that end are learned from, and then one in so many.
 const ALL_OF: u32 = 32;
 const ONE_IN: u32 = 16;
 
 /// The counts of a family's threads so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Learned {
     /// By counter, of threads that have ended.
     counts: Vec<u64>,
@@ -58,6 +61,12 @@ impl Learned {
         });
     }
 
+    /// Returns whether there may be counters that hold targets.
+    fn looks(&self, counters: &Counters) -> bool {
+        let (known, holding) = &self.holding;
+        *known != counters.len() || !holding.is_empty()
+    }
+
     /// Returns whether one more thread that ends is to be learned from: of many short ones, some.
     fn wants_another(&mut self) -> bool {
         self.ended += 1;
@@ -70,26 +79,21 @@ impl Learned {
         cache: &CodeCache,
         threads: impl Iterator<Item = Context<'a>>,
     ) -> ExecutionProfile {
-        let mut counts = self.counts.clone();
-        counts.resize(cache.counters().len().max(counts.len()), 0);
+        let mut all = self.clone();
         for context in threads {
-            context.for_each_counter(cache.counters().len(), |index, count| {
-                counts[index] = counts[index].saturating_add(count);
-            });
+            all.take(cache.counters(), context, true);
         }
-        let counts = counts.iter().copied().enumerate().filter(|(_, count)| *count != 0);
-        let targets = self.targets.iter().map(|(number, targets)| (*number, *targets));
-        ExecutionProfile::of_counters(cache, counts, targets)
+        let counts = all.counts.into_iter().enumerate().filter(|(_, count)| *count != 0);
+        ExecutionProfile::of_counters(cache, counts, all.targets.into_iter())
     }
 }
 
 impl Machine {
     /// Takes in what a thread's counters say before they are cleared.
     pub fn learn_from(&mut self, tid: Tid) {
-        let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) else { return };
+        let Some(thread) = self.tasks.threads.get(&tid) else { return };
+        let (slot, long) = (thread.slot, is_long(thread.account.started));
         let Some(index) = self.tasks.space_index(tid) else { return };
-        let started = self.tasks.threads.get(&tid).map(|thread| thread.account.started);
-        let long = started.is_some_and(is_long);
         self.caches.saving.long |= long;
         let Some((_, family)) = self.caches.side(index) else { return };
         // What is known of programs that end soon is not going to change by this run.
@@ -103,10 +107,17 @@ impl Machine {
         }
     }
 
-    /// Looks where the indirect branches of all threads lead at the moment.
+    /// Looks where the indirect branches of threads lead at the moment: of all, or of some where
+    /// there are many.
     pub fn look_at_targets(&mut self) {
-        let threads: Vec<(Tid, usize)> =
-            self.tasks.threads.iter().map(|(tid, thread)| (*tid, thread.slot)).collect();
+        let looks = |family: &Family| {
+            family.translator.learns() && family.learned.looks(family.code_cache.counters())
+        };
+        if !self.caches.families.iter().flatten().any(looks) {
+            return;
+        }
+        let threads = self.tasks.threads.iter().take(LOOKED_AT);
+        let threads: Vec<(Tid, usize)> = threads.map(|(tid, it)| (*tid, it.slot)).collect();
         for (tid, slot) in threads {
             let Some(index) = self.tasks.space_index(tid) else { continue };
             let Some((_, family)) = self.caches.side(index) else { continue };

@@ -253,7 +253,7 @@ impl Waiting {
 
 /// The writes to generated code of which notice can be had in a run.
 ///
-/// Where the kernel cannot write to guarded pages, all that it might write is known only of a
+/// If the kernel cannot write to guarded pages, all that it might write is known only of a
 /// program that has been looked at from its beginning.
 pub fn reach(config: &Config) -> Option<Reach> {
     let filtered = Status::read(std::process::id() as Tid).number("Seccomp:") != Some(0);

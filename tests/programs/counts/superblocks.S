@@ -5,25 +5,30 @@
 # inlined, returns and indirect jumps that mostly lead where they are expected to and sometimes
 # elsewhere, where the flags are read that they had before. Prints a checksum of all flags seen, and as
 # a note the number of signals, each of which adds exactly four instructions.
+#include "../timer.h"
+
+# Where the flags say zero, returns to `reads`, which goes on at r8.
+        .macro  return_elsewhere
+        movq    (%rsp), %rax
+        leaq    reads(%rip), %rcx
+        cmovzq  %rcx, %rax
+        movq    (%rsp), %r8
+        movq    %rax, (%rsp)
+        .endm
+
+# Adds all arithmetic flags to the checksum.
+        .macro  note_flags turn
+        pushfq
+        popq    %rax
+        andl    $0x8d5, %eax
+        addq    %rax, %r13
+        rolq    $\turn, %r13
+        .endm
+
         .globl _start
 _start: movq    (%rsp), %r15            # argument count
         andq    $-4096, %rsp            # its low bits decide over flags
-        movl    $13, %eax               # rt_sigaction(SIGALRM)
-        movl    $14, %edi
-        leaq    action(%rip), %rsi
-        xorl    %edx, %edx
-        movl    $8, %r10d
-        syscall
-        testq   %rax, %rax
-        jnz     bad
-        leaq    timer(%rip), %rsi
-        leaq    timer_off(%rip), %rax
-        cmpq    $2, %r15
-        cmovbq  %rax, %rsi
-        movl    $38, %eax               # setitimer(ITIMER_REAL)
-        xorl    %edi, %edi
-        xorl    %edx, %edx
-        syscall
+        start_timer
         movq    $4000000, %r12
         xorl    %r13d, %r13d
         movl    $0x12345, %r14d
@@ -54,103 +59,41 @@ _start: movq    (%rsp), %r15            # argument count
 3:      xorl    %esi, %esi
         decq    %r12
         jnz     1b
-        movl    $38, %eax
-        xorl    %edi, %edi
-        leaq    timer_off(%rip), %rsi
-        xorl    %edx, %edx
-        syscall
+        stop_timer
         movq    signals(%rip), %rax
         leaq    digits(%rip), %rdi
-        call    write_digits
+        write_digits
         movq    %r13, %rax
         leaq    sum(%rip), %rdi
-        call    write_digits
-        movl    $1, %eax
-        movl    $1, %edi
-        leaq    text(%rip), %rsi
-        movl    $text_end - text, %edx
-        syscall
-        xorl    %edi, %edi
-        movl    $60, %eax
-        syscall
-bad:    movl    $1, %edi
-        movl    $60, %eax
-        syscall
-        ud2
-write_digits:                           # of rax in hexadecimal, at a fixed cost
-        movl    $16, %ecx
-4:      rolq    $4, %rax
-        movl    %eax, %edx
-        andl    $15, %edx
-        leal    0x30(%rdx), %esi
-        leal    0x57(%rdx), %r8d
-        cmpl    $10, %edx
-        cmovael %r8d, %esi
-        movb    %sil, (%rdi)
-        incq    %rdi
-        decl    %ecx
-        jnz     4b
-        ret
-adds:   movq    (%rsp), %rax            # one in eight returns elsewhere
-        leaq    reads(%rip), %rcx
+        write_digits
+        print_and_exit
+adds:
         testb   $7, %r9b
-        cmovzq  %rcx, %rax
-        movq    (%rsp), %r8
-        movq    %rax, (%rsp)
+        return_elsewhere
         movq    %r9, %rax
         addq    %r14, %rax
         ret
 releases:
-        movq    (%rsp), %rax
-        leaq    reads(%rip), %rcx
         testb   $0x70, %r9b
-        cmovzq  %rcx, %rax
-        movq    (%rsp), %r8
-        movq    %rax, (%rsp)
+        return_elsewhere
         pushq   %rbp
         subq    $24, %rsp
         addq    $24, %rsp
         popq    %rbp
         ret
 compares:
-        movq    (%rsp), %rax
-        leaq    reads(%rip), %rcx
         testl   $0x1c0, %r9d
-        cmovzq  %rcx, %rax
-        movq    (%rsp), %r8
-        movq    %rax, (%rsp)
+        return_elsewhere
         cmpb    $0x55, %r9b
         ret
-reads:  pushfq                          # all flags, but those that are not arithmetic
-        popq    %rax
-        andl    $0x8d5, %eax
-        addq    %rax, %r13
-        rolq    $7, %r13
+reads:  note_flags 7
         jmp     *%r8
-takes:  pushfq
-        popq    %rax
-        andl    $0x8d5, %eax
-        addq    %rax, %r13
-        rolq    $5, %r13
+takes:  note_flags 5
         jmp     2b
-holds:  pushfq
-        popq    %rax
-        andl    $0x8d5, %eax
-        addq    %rax, %r13
-        rolq    $3, %r13
+holds:  note_flags 3
         jmp     3b
-handler:
-        incq    signals(%rip)
-        ret
-restorer:
-        movl    $15, %eax
-        syscall
-        .data
-        .balign 8
-action: .quad   handler, 0x14000000, restorer, 0  # SA_RESTORER | SA_RESTART
-timer:  .quad   0, 150, 0, 150
-timer_off: .quad 0, 0, 0, 0
-signals: .quad  0
+        counting_handler
+        timer_data 150
 targets: .quad  2b, 2b, 2b, takes, 2b, 2b, 2b, 2b
 places: .quad   3b, holds, 3b, 3b, 3b, 3b, 3b, 3b
 text:   .ascii  "# signals "

@@ -9,12 +9,13 @@ use crate::plan::Role;
 use crate::state_map::bits;
 
 impl Translator {
-    pub(super) fn new_entry(&self, work: &mut Work<'_>, pc: AppPc) -> EntryId {
+    /// Emits a new entry of `pc`, which leads to what is emitted behind it.
+    pub(super) fn lay_entry(&self, work: &mut Work<'_>, pc: AppPc) {
         let id = EntryId(work.cache.entries.len() as u32);
-        work.cache.entries.push(Entry { pc, stub: CachePc(0) });
+        let stub = work.emitter.entry_stub(pc, self.layout.chain_slot(id.0));
+        work.cache.entries.push(Entry { pc, stub });
         work.unit.entries.insert(pc, id);
         work.entries.push(id);
-        id
     }
 
     /// The head of a fragment, made now if it has none.
@@ -59,14 +60,11 @@ impl Translator {
         }
         let Some(id) = work.unit.fragment_at(pc) else { return };
         let head = self.head(work, id);
-        let entry = self.new_entry(work, pc);
-        let chain = self.layout.chain_slot(entry.0);
         let start = work.emitter.here();
         work.emitter.start_piece();
-        let stub = work.emitter.entry_stub(pc, chain);
+        self.lay_entry(work, pc);
         work.emitter.jump_to(head);
         work.cache.close_piece(&work.emitter, start, pc, Some(id));
-        work.cache.entries[entry.0 as usize].stub = stub;
     }
 
     /// Resolves links, emits stubs and constants, and publishes the region.

@@ -88,10 +88,7 @@ impl Translator {
         work.emitter.start_piece();
         let start = work.emitter.here();
         if entry && arrival == Arrival::Jump {
-            let entry = self.new_entry(work, block.pc);
-            let chain = self.layout.chain_slot(entry.0);
-            let stub = work.emitter.entry_stub(block.pc, chain);
-            work.cache.entries[entry.0 as usize].stub = stub;
+            self.lay_entry(work, block.pc);
         }
         let head = (!merged).then(|| open_head(work, bits::UNCOUNTED));
         let edge = behind.filter(|_| private).map(|from| self.open_edge(work, from));

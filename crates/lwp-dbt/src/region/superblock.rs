@@ -73,11 +73,7 @@ impl Translator {
             work.end();
             return Region::default();
         }
-        let head = work.unit.fragment_at(pc).map(|id| self.head(&mut work, id));
-        self.finish(&mut work);
-        let fragments = work.cache.fragments.len() - before;
-        let (entries, rest) = work.end();
-        Region { head, entries, fragments, rest }
+        self.region(work, pc, before)
     }
 
     /// The blocks of `path`, as far as each leads to the next.
@@ -105,9 +101,7 @@ impl Translator {
         let head_pc = steps[0].block.pc;
         let mut laid = Laid::default();
         if entry {
-            let entry = self.new_entry(work, head_pc);
-            let stub = work.emitter.entry_stub(head_pc, self.layout.chain_slot(entry.0));
-            work.cache.entries[entry.0 as usize].stub = stub;
+            self.lay_entry(work, head_pc);
         }
         for at in 0..steps.len() {
             if at > 0 {
@@ -188,9 +182,9 @@ impl Translator {
                 let taken = to != target;
                 let (condition, out) =
                     if taken { (condition, target) } else { (condition ^ 1, block.next()) };
-                let flags_dead = self.flags_dead(work, out, 2);
-                let kind = ExitKind::Branch { to: out, taken, flags_dead };
                 if self.plan.counts() {
+                    let flags_dead = self.flags_dead(work, out, 2);
+                    let kind = ExitKind::Branch { to: out, taken, flags_dead };
                     let exit = work.emitter.branch_out(block, condition, kind);
                     work.emitter.out.exits.push(exit);
                 } else {
@@ -292,10 +286,10 @@ impl Translator {
     fn end_of_path(&self, work: &mut Work<'_>, next: Option<Next>) {
         match next {
             Some(Next::Fall(pc)) => self.fall_off(work, pc, Arrival::Fall),
-            Some(Next::NotTaken(pc)) if self.plan.counts() => {
-                self.fall_off(work, pc, Arrival::NotTaken);
+            Some(Next::NotTaken(pc)) => {
+                let counts = self.plan.counts();
+                self.fall_off(work, pc, if counts { Arrival::NotTaken } else { Arrival::Fall });
             }
-            Some(Next::NotTaken(pc)) => self.fall_off(work, pc, Arrival::Fall),
             Some(Next::Return(pc)) => work.queue.push(Candidate::indirect(pc, work.doubt)),
             None => {}
         }

@@ -17,7 +17,7 @@ pub(super) struct ModuleCode<'a> {
     pub(super) range: (u64, u64),
     /// The file that the code comes from, where translations are kept: they must be the file's.
     pub(super) kept: Option<&'a Kept>,
-    pub(super) pages: Option<&'a mut FxHashMap<u64, Box<[u8; PAGE]>>>,
+    pub(super) pages: Option<&'a mut Pages>,
     pub(super) notices: Option<&'a Notices>,
 }
 
@@ -30,7 +30,10 @@ impl CodeSource for ModuleCode<'_> {
         let buffer = &mut buffer[..want];
         match &mut self.pages {
             None => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
-            Some(pages) => read_cached(pages, self.tid, self.kept, pc.0, buffer),
+            Some(pages) => pages.read(pc.0, buffer, |page, bytes| match self.kept {
+                Some(kept) => kept.read(page, bytes),
+                None => memory::read_exact(self.tid, page, bytes).is_ok(),
+            }),
         }
     }
 
@@ -44,35 +47,38 @@ impl CodeSource for ModuleCode<'_> {
     }
 }
 
-fn read_cached(
-    pages: &mut FxHashMap<u64, Box<[u8; PAGE]>>,
-    tid: i32,
-    kept: Option<&Kept>,
-    address: u64,
-    buffer: &mut [u8],
-) -> usize {
-    let mut done = 0;
-    while done < buffer.len() {
-        let at = address + done as u64;
-        let page = at & !(PAGE as u64 - 1);
-        if !pages.contains_key(&page) {
-            let mut bytes = Box::new([0; PAGE]);
-            let read = match kept {
-                Some(kept) => kept.read(page, &mut bytes[..]),
-                None => memory::read_exact(tid, page, &mut bytes[..]).is_ok(),
-            };
-            if !read {
-                return done;
+/// Pages of a module's code, as far as they have been read.
+#[derive(Debug, Default)]
+pub struct Pages(FxHashMap<u64, Box<[u8; PAGE]>>);
+
+impl Pages {
+    /// Fills `buffer` with the code at `address`; `read_page` reads a page that is not there yet.
+    /// Returns the number of bytes up to the first page that cannot be read.
+    pub fn read(
+        &mut self,
+        address: u64,
+        buffer: &mut [u8],
+        mut read_page: impl FnMut(u64, &mut [u8]) -> bool,
+    ) -> usize {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = address + done as u64;
+            let page = at & !(PAGE as u64 - 1);
+            if !self.0.contains_key(&page) {
+                let mut bytes = Box::new([0; PAGE]);
+                if !read_page(page, &mut bytes[..]) {
+                    return done;
+                }
+                if self.0.len() >= PAGES_KEPT {
+                    self.0.clear();
+                }
+                self.0.insert(page, bytes);
             }
-            if pages.len() >= PAGES_KEPT {
-                pages.clear();
-            }
-            pages.insert(page, bytes);
+            let offset = (at - page) as usize;
+            let len = (PAGE - offset).min(buffer.len() - done);
+            buffer[done..done + len].copy_from_slice(&self.0[&page][offset..offset + len]);
+            done += len;
         }
-        let offset = (at - page) as usize;
-        let len = (PAGE - offset).min(buffer.len() - done);
-        buffer[done..done + len].copy_from_slice(&pages[&page][offset..offset + len]);
-        done += len;
+        done
     }
-    done
 }

@@ -1,6 +1,6 @@
 //! Writes of the kernel to pages that it cannot write to while they are guarded.
 //!
-//! Where notice is had of a program's own writes only, those that the kernel makes for the program
+//! If notice is had of a program's own writes only, those that the kernel makes for the program
 //! fail, and in any case those that it makes for a thread that is ending. A page to which the
 //! kernel is about to write is therefore released first, and not guarded again. The kernel writes
 //!
@@ -128,12 +128,16 @@ impl Machine {
         self.notices_of(tid).filter(|notices| !notices.waits_for_kernel)
     }
 
-    /// Has the kernel's writes to these ranges succeed, from now on.
-    fn release(&mut self, notices: &Notices, ranges: &[Range]) {
+    /// Has the kernel's writes to these ranges succeed, from now on. Returns whether they would
+    /// have failed.
+    fn release(&mut self, notices: &Notices, ranges: &[Range]) -> bool {
+        let mut any = false;
         for page in ranges.iter().flat_map(|range| notices.leave(*range)) {
             self.cut_off_page(notices.key, page);
             notices.unprotect(page);
+            any = true;
         }
+        any
     }
 
     /// A thread is about to make the system call in its context.
@@ -238,13 +242,9 @@ impl Machine {
     /// Writes the number of `child` to a word, where the kernel could not.
     fn number_at(&mut self, tid: Tid, child: Tid, word: u64) {
         let Some(notices) = self.notices_to_release(tid) else { return };
-        let guarded = notices.leave((word, word.saturating_add(4)));
-        for page in &guarded {
-            self.cut_off_page(notices.key, *page);
-            notices.unprotect(*page);
-        }
+        let failed = self.release(&notices, &[(word, word.saturating_add(4))]);
         let own = Status::read(child).last_number("NSpid:");
-        if let (false, Some(number)) = (guarded.is_empty(), own) {
+        if let (true, Some(number)) = (failed, own) {
             let _ = memory::write_exact(tid, word, &(number as u32).to_le_bytes());
         }
     }

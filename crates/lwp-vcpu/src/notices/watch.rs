@@ -10,7 +10,7 @@ use super::{END, FIRST_PAUSE, Notices, Waiting};
 use crate::machine::Machine;
 use crate::server::lock;
 
-/// How often a write looks whether the machine's lock is free.
+/// The pause between two looks of a write at the machine's lock.
 const LOOK: Duration = Duration::from_micros(20);
 
 /// Waits until the machine is finished.
