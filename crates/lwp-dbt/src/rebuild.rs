@@ -14,10 +14,10 @@ use crate::region::{CodeSink, Destination, Known, Translator};
 use crate::relocation::SITE_LIMIT;
 
 /// Executions of blocks from which on a module is known well: some 50 ms of one processor.
-const WELL: u64 = 20_000_000;
+pub const WELL: u64 = 20_000_000;
 
 /// The knowledge of a unit's executions, by which it is laid out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knowledge {
     /// Little: as it was translated, and only what the plan counts is counted. Programs that end
     /// soon want nothing else.
@@ -116,6 +116,7 @@ pub fn rebuild(
         Knowledge::Little | Knowledge::Watched => Vec::new(),
     };
     let (fragments, entries) = unit.known(cache);
+    let entry = |pc: AppPc| entries.contains(&pc);
     let translator = &translator.learning(knowledge == Knowledge::Watched);
     let mut new = Unit::new(Checks::None);
     new.filter = unit.filter;
@@ -127,7 +128,6 @@ pub fn rebuild(
     let mut to = Destination { cache: &mut tables, unit: &mut new, sink: &mut code };
     // What is only reached within superblocks needs nothing of its own …
     let inner: FxHashSet<AppPc> = paths.iter().flat_map(|path| &path.pcs[1..]).copied().collect();
-    let entry = |pc: AppPc| entries.contains(&pc);
     let (executed, others): (Vec<AppPc>, Vec<AppPc>) = fragments
         .into_iter()
         .filter(|pc| entry(*pc) || !inner.contains(pc))
