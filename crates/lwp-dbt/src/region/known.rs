@@ -39,7 +39,7 @@ impl Translator {
         let mut known = known.filter_map(|it| Some((it, it.pc()?))).peekable();
         while known.peek().is_some() {
             let mut work = self.begin(to, source);
-            while let Some((it, pc)) = known.next() {
+            for (it, pc) in known.by_ref() {
                 self.lay_known(&mut work, it, Candidate { pc, entry: entry(pc), doubt: 0 });
                 if work.created.len() >= REGION || !self.fits_another(&work) {
                     break;
