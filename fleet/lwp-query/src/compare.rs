@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+pub use crate::changes::Change;
+use crate::changes::{AT_ONCE, Builds, Functions};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::history::{note_of, notes};
@@ -68,26 +70,6 @@ pub struct Side {
     pub cpu: String,
     /// `true` if its environment was fixed.
     pub deterministic: String,
-}
-
-/// A function, before and after.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
-    /// Its module.
-    pub module: String,
-    /// Its name.
-    pub function: String,
-    /// The value before.
-    pub before: i64,
-    /// The value after.
-    pub after: i64,
-}
-
-impl Change {
-    /// After minus before.
-    pub fn difference(&self) -> i128 {
-        i128::from(self.after) - i128::from(self.before)
-    }
 }
 
 /// A benchmark, compared.
@@ -185,21 +167,32 @@ pub async fn compare(
             continue;
         };
         let note = note_of(&notes, &after.commit, &project, &benchmark);
-        let mut pair = Pair { project, benchmark, before, after, note, ..Pair::default() };
-        if !pair.is_identical() {
-            let of =
-                |side: &Side| Filter::default().and(&format!("recording = {}", side.recording));
-            let (old, new) = (of(&pair.before), of(&pair.after));
-            let changes = changes_between(session, &measure, &old, &new).await?;
-            pair.expired = changes.is_none();
-            pair.functions = changes.unwrap_or_default();
-            pair.rebuilt = rebuilt(session, &old, &new).await?;
-        }
-        out.pairs.push(pair);
+        out.pairs.push(Pair { project, benchmark, before, after, note, ..Pair::default() });
+    }
+    let mut different: Vec<&mut Pair> =
+        out.pairs.iter_mut().filter(|pair| !pair.is_identical()).collect();
+    for some in different.chunks_mut(AT_ONCE) {
+        explain(session, &measure, some).await?;
     }
     out.only_after =
         after.keys().map(|(project, benchmark)| format!("{project} {benchmark}")).collect();
     Ok(out)
+}
+
+/// Finds out what changed in some pairs.
+async fn explain(session: &Session, measure: &Measure, pairs: &mut [&mut Pair]) -> Result<()> {
+    let sides = |pair: &Pair| (pair.before.recording, pair.after.recording);
+    let recordings: Vec<(i64, i64)> = pairs.iter().map(|pair| sides(pair)).collect();
+    let functions = Functions::of(session, measure, &Filter::default(), &recordings).await?;
+    let builds = Builds::of(session, &recordings).await?;
+    for pair in pairs {
+        let (before, after) = sides(pair);
+        let changes = functions.changes(before, after);
+        pair.expired = changes.is_none();
+        pair.functions = changes.unwrap_or_default();
+        pair.rebuilt = builds.changed(before, after);
+    }
+    Ok(())
 }
 
 /// The latest recording of each benchmark on a side.
@@ -253,72 +246,4 @@ fn sides(rows: &Rows) -> Vec<Side> {
         deterministic: fixed[row].clone(),
     };
     (0..rows.len()).map(side).collect()
-}
-
-/// The functions whose values two filters have different, those that changed most first. `None` if
-/// one of them has no functions: they
-/// have expired.
-///
-/// # Errors
-///
-/// If the store cannot be read.
-pub async fn changes_between(
-    session: &Session,
-    measure: &Measure,
-    before: &Filter,
-    after: &Filter,
-) -> Result<Option<Vec<Change>>> {
-    let of = |filter: &Filter| {
-        format!(
-            "select module, function, sum({}) as v from functions where {} and {} group by module, function",
-            measure.value(),
-            measure.condition(),
-            filter.sql()
-        )
-    };
-    let sql = format!(
-        "with b as ({}), a as ({}) select coalesce(a.module, b.module) as module, \
-         coalesce(a.function, b.function) as function, coalesce(b.v, 0) as before, \
-         coalesce(a.v, 0) as after from a full join b on a.module = b.module and a.function = b.function \
-         where coalesce(a.v, 0) <> coalesce(b.v, 0) \
-         order by abs(coalesce(a.v, 0) - coalesce(b.v, 0)) desc, 1, 2",
-        of(before),
-        of(after)
-    );
-    let rows = session.ask(&sql).await?;
-    let (modules, functions) = (rows.texts("module"), rows.texts("function"));
-    let (old, new) = (rows.longs("before"), rows.longs("after"));
-    let change = |row: usize| Change {
-        module: modules[row].clone(),
-        function: functions[row].clone(),
-        before: old[row].unwrap_or(0),
-        after: new[row].unwrap_or(0),
-    };
-    let changes: Vec<Change> = (0..rows.len()).map(change).collect();
-    // Everything is new or gone: or nobody can tell any more.
-    for (side, is_nothing) in [
-        (before, changes.iter().all(|change| change.before == 0)),
-        (after, changes.iter().all(|change| change.after == 0)),
-    ] {
-        if is_nothing && !changes.is_empty() && !has_functions(session, side).await? {
-            return Ok(None);
-        }
-    }
-    Ok(Some(changes))
-}
-
-async fn has_functions(session: &Session, filter: &Filter) -> Result<bool> {
-    let sql = format!("select 1 from functions where {} limit 1", filter.sql());
-    Ok(!session.ask(&sql).await?.is_empty())
-}
-
-async fn rebuilt(session: &Session, before: &Filter, after: &Filter) -> Result<Vec<String>> {
-    let sql = format!(
-        "select distinct a.module from (select * from modules where {}) a \
-         join (select * from modules where {}) b on a.module = b.module \
-         where coalesce(a.build_id, '') <> coalesce(b.build_id, '') order by 1",
-        after.sql(),
-        before.sql()
-    );
-    Ok(session.ask(&sql).await?.texts("module"))
 }

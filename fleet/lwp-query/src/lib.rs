@@ -4,6 +4,7 @@
 //! SQL asks them ([`Session::ask`]), and so do the canned questions: [`report`], [`history`], [`compare`], [`steps`], [`flame`].
 #![forbid(unsafe_code)]
 
+mod changes;
 pub mod check;
 pub mod compact;
 pub mod compare;

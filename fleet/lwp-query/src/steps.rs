@@ -1,13 +1,14 @@
 //! Steps of totals, and the functions that made them.
 
-use crate::compare::{Change, changes_between};
+use std::collections::HashMap;
+
+use crate::changes::{AT_ONCE, Change, Functions};
 use crate::error::Result;
 use crate::filter::Filter;
-use crate::history::{Asked, history};
+use crate::history::{Asked, Point, Series, history};
 use crate::measure::Measure;
 use crate::session::Session;
 use crate::step::Step;
-use crate::views::quoted;
 
 /// A step of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,40 +44,69 @@ pub async fn steps(
     functions: usize,
 ) -> Result<Vec<Found>> {
     let asked = Asked { event, function: None, order };
+    let series = history(session, filter, &asked).await?;
+    let steps = series.iter().flat_map(|series| series.steps.iter().map(move |it| (series, it)));
+    let steps: Vec<(&Series, &Step)> = steps.collect();
     let measure = Measure::new(event, filter);
+    let recordings = match steps.is_empty() {
+        true => HashMap::new(),
+        false => recordings(session, filter).await?,
+    };
     let mut all = Vec::new();
-    for series in history(session, filter, &asked).await? {
-        for step in &series.steps {
-            let (before, after) = (&series.points[step.at - 1], &series.points[step.at]);
-            let of = |commit: &str| {
-                filter.and(&format!(
-                    "project = {} and benchmark = {} and recording in (select max(recording) from \
-                     recordings where coalesce(\"commit\", id) = {} and project = {} and benchmark = {} \
-                     and deterministic = {})",
-                    quoted(&series.project),
-                    quoted(&series.benchmark),
-                    quoted(commit),
-                    quoted(&series.project),
-                    quoted(&series.benchmark),
-                    series.deterministic,
-                ))
-            };
-            let (old, new) = (of(&before.commit), of(&after.commit));
-            let changed = changes_between(session, &measure, &old, &new).await?;
-            let mut changed = changed.unwrap_or_default();
-            changed.truncate(functions);
+    for some in steps.chunks(AT_ONCE) {
+        let of = |series: &Series, commit: &str| {
+            let point = (series.project.clone(), series.benchmark.clone(), commit.to_owned());
+            recordings.get(&(point, series.deterministic)).copied().unwrap_or_default()
+        };
+        let sides = |(series, step): &(&Series, &Step)| {
+            let [before, after] = sides_of(series, step);
+            (of(series, &before.commit), of(series, &after.commit))
+        };
+        let pairs: Vec<(i64, i64)> = some.iter().map(sides).collect();
+        let changed = Functions::of(session, &measure, filter, &pairs).await?;
+        for ((series, step), (old, new)) in some.iter().zip(pairs) {
+            let [before, after] = sides_of(series, step);
+            let mut functions_of = changed.changes(old, new).unwrap_or_default();
+            functions_of.truncate(functions);
             all.push(Found {
                 project: series.project.clone(),
                 benchmark: series.benchmark.clone(),
                 before: before.commit.clone(),
                 commit: after.commit.clone(),
                 started: after.started.clone(),
-                step: *step,
+                step: **step,
                 note: after.note.clone(),
-                functions: changed,
+                functions: functions_of,
             });
         }
     }
     all.sort_by(|a, b| b.started.cmp(&a.started).then_with(|| a.benchmark.cmp(&b.benchmark)));
     Ok(all)
+}
+
+/// The points before and at a step.
+fn sides_of<'a>(series: &'a Series, step: &Step) -> [&'a Point; 2] {
+    [&series.points[step.at - 1], &series.points[step.at]]
+}
+
+/// A point of a series by project, benchmark and commit, and whether its runs had a fixed
+/// environment.
+type Place = ((String, String, String), bool);
+
+/// A recording of each point.
+async fn recordings(session: &Session, filter: &Filter) -> Result<HashMap<Place, i64>> {
+    let sql = format!(
+        "select project, benchmark, coalesce(\"commit\", id) as point, deterministic, \
+         max(recording) as recording from recordings where {} group by 1, 2, 3, 4",
+        filter.sql()
+    );
+    let rows = session.ask(&sql).await?;
+    let points = rows.texts("project").into_iter().zip(rows.texts("benchmark"));
+    let points = points
+        .zip(rows.texts("point"))
+        .map(|((project, benchmark), point)| (project, benchmark, point));
+    let fixed = rows.texts("deterministic").into_iter().map(|it| it == "true");
+    let keys = points.zip(fixed);
+    let recordings = rows.longs("recording").into_iter().map(Option::unwrap_or_default);
+    Ok(keys.zip(recordings).collect())
 }
