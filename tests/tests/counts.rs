@@ -42,10 +42,11 @@ fn parse(text: &str) -> Counts {
 
 /// Runs a command with an environment that is the same on both sides: its size moves the stack, and
 /// with it counts. Restartable sequences are refused on the virtual CPU, so they are off natively.
-fn run(argv: Vec<OsString>, exit: i32, dir: &Path) -> Outcome {
+fn run(argv: Vec<OsString>, exit: i32, dir: &Path, env: &[(&str, &str)]) -> Outcome {
     let mut job = Job::new(argv, LIMIT);
     job.bare_env = true;
-    job.env = vec![("GLIBC_TUNABLES".to_owned(), "glibc.pthread.rseq=0".into())];
+    let env = [("GLIBC_TUNABLES", "glibc.pthread.rseq=0")].iter().chain(env);
+    job.env = env.map(|(name, value)| ((*name).to_owned(), value.into())).collect();
     let outcome = job.run(dir, dir);
     let stderr = String::from_utf8_lossy(&outcome.stderr);
     assert_eq!(outcome.end, End::Code(exit), "{:?}: {stderr}", job.argv);
@@ -67,17 +68,22 @@ fn stepped((program, exit): &Command) -> (Counts, Outcome) {
     let file = dir.path().join("counts");
     let mut argv = vec![tool.clone(), file.clone().into_os_string()];
     argv.extend(program.iter().cloned());
-    let outcome = run(argv, *exit, dir.path());
+    let outcome = run(argv, *exit, dir.path(), &[]);
     (counts_in(&file), outcome)
 }
 
 /// Counts on the virtual CPU, with translations of earlier runs or without.
 fn counted(command: &Command, kept: bool) -> (Counts, Outcome) {
-    counted_in(command, kept.then(translations).as_deref().map(Path::new))
+    counted_in(command, kept.then(translations).as_deref().map(Path::new), &[])
 }
 
-/// Counts on the virtual CPU, with the translations in a directory or without any.
-fn counted_in((program, exit): &Command, kept: Option<&Path>) -> (Counts, Outcome) {
+/// Counts on the virtual CPU, with the translations in a directory or without any, and these
+/// variables in the environment.
+fn counted_in(
+    (program, exit): &Command,
+    kept: Option<&Path>,
+    env: &[(&str, &str)],
+) -> (Counts, Outcome) {
     let dir = TempDir::new();
     let file = dir.path().join("counts");
     let mut argv: Vec<OsString> = vec![lwp_binary().into(), "stat".into(), "-j".into()];
@@ -89,7 +95,7 @@ fn counted_in((program, exit): &Command, kept: Option<&Path>) -> (Counts, Outcom
     }
     argv.push("--".into());
     argv.extend(program.iter().cloned());
-    let outcome = run(argv, *exit, dir.path());
+    let outcome = run(argv, *exit, dir.path(), env);
     (counts_in(&file), outcome)
 }
 
@@ -205,7 +211,7 @@ fn superblocks_are_left_exactly() {
     let cache = TempDir::new();
     let mut most = 0;
     for round in 0..8 {
-        let (got, outcome) = counted_in(&command(executable), Some(cache.path()));
+        let (got, outcome) = counted_in(&command(executable), Some(cache.path()), &[]);
         let text = String::from_utf8(outcome.stdout.clone()).expect("the program prints text");
         let digits = text.lines().find_map(|line| line.strip_prefix("# signals ")).expect("a note");
         let signals = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
@@ -217,6 +223,37 @@ fn superblocks_are_left_exactly() {
         }
     }
     assert!(most >= 100, "only {most} signals came");
+}
+
+/// The same where translations are replaced by superblocks while the program runs: nothing is
+/// counted twice, and nothing is lost.
+#[test]
+fn translations_of_running_programs_are_replaced() {
+    let executable = &compile("counts/superblocks")[0];
+    let env = [("LWP_IMPROVE", "20"), ("LWP_TRACE", "1")];
+    // It runs ten times as long with two arguments more.
+    let program = executable.path.as_os_str();
+    let quiet = (vec![program.into(), "1".into(), "2".into()], 0);
+    let loud = (vec![program.into(), "1".into(), "2".into(), "3".into()], 0);
+    let (base, _) = counted_in(&quiet, None, &env);
+    let mut replaced = 0;
+    for round in 0..60 {
+        let cache = TempDir::new();
+        let (got, outcome) = counted_in(&loud, Some(cache.path()), &env);
+        let text = String::from_utf8(outcome.stdout.clone()).expect("the program prints text");
+        let digits = text.lines().find_map(|line| line.strip_prefix("# signals ")).expect("a note");
+        let signals = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+        for (event, each) in [("instructions", 4), ("branches", 1), ("returns", 1), ("calls", 0)] {
+            let want = base[event] + each * signals;
+            assert_eq!(got[event], want, "{event} in round {round} with {signals} signals");
+        }
+        let trace = String::from_utf8_lossy(&outcome.stderr);
+        replaced += usize::from(trace.contains("translations flushed"));
+        if replaced == 3 {
+            return;
+        }
+    }
+    panic!("translations were replaced in {replaced} of 60 runs");
 }
 
 /// Twenty runs of twenty, in the run's own translation and from the cache: small programs, threads

@@ -442,6 +442,8 @@ fn trials() -> Trials {
         foresees: is("LWP_FORESEE", "1"),
         arena_bytes: number("LWP_ARENA_BYTES").and_then(|bytes| bytes.parse().ok()),
         waste: number("LWP_WASTE").and_then(|fragments| fragments.parse().ok()),
+        improve: number("LWP_IMPROVE")
+            .and_then(|after| Some(Duration::from_millis(after.parse().ok()?))),
         trace: std::env::var_os("LWP_TRACE").is_some(),
     }
 }

@@ -139,6 +139,12 @@ impl ExecutionProfile {
         self.blocks.values().fold(0, |sum, block| sum.saturating_add(block.runs))
     }
 
+    /// Executions of the blocks in `range`.
+    pub fn executions_in(&self, range: (u64, u64)) -> u64 {
+        let inside = self.iter().filter(|(pc, _)| (range.0..range.1).contains(&pc.0));
+        inside.fold(0, |sum, (_, block)| sum.saturating_add(block.runs))
+    }
+
     /// Returns whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()

@@ -207,7 +207,9 @@ impl Tables<'_> {
                 | Relocation::Address
                 | Relocation::Negated
                 | Relocation::Low
-                | Relocation::Halves => continue,
+                | Relocation::Halves
+                | Relocation::Rotated
+                | Relocation::RotatedBack => continue,
             };
             let at = site.at();
             self.code[at..at + 4].copy_from_slice(&new.to_le_bytes());

@@ -770,6 +770,8 @@ impl CodeCache {
         deltas[Relocation::Negated as usize] = module.wrapping_neg();
         deltas[Relocation::Low as usize] = module;
         deltas[Relocation::Halves as usize] = module;
+        deltas[Relocation::Rotated as usize] = module;
+        deltas[Relocation::RotatedBack as usize] = module;
         deltas
     }
 }

@@ -46,7 +46,7 @@ pub use execution_profile::{BlockProfile, ExecutionProfile, Targets};
 pub use fragment::{Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Within};
 pub use image::{CodeTarget, Image, ImageError, Placement};
 pub use plan::{Checks, EventDeltas, IpFilter, Lwp, Plan, Role, Selection};
-pub use rebuild::{Knowledge, Rebuilt, rebuild};
+pub use rebuild::{Knowledge, Rebuilt, WELL, rebuild};
 pub use recovery::{FLAGS, flags_again};
 pub use region::{
     Candidate, CodeSink, Destination, Queue, Region, RegionLimits, Translator, countdown_of,

@@ -10,14 +10,14 @@ use crate::fragment::Unit;
 use crate::image::Placement;
 use crate::paths::Paths;
 use crate::plan::Checks;
-use crate::region::{CodeSink, Destination, RegionLimits, Translator};
+use crate::region::{CodeSink, Destination, Known, Translator};
 use crate::relocation::SITE_LIMIT;
 
 /// Executions of blocks from which on a module is known well: some 50 ms of one processor.
-const WELL: u64 = 20_000_000;
+pub const WELL: u64 = 20_000_000;
 
 /// The knowledge of a unit's executions, by which it is laid out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knowledge {
     /// Little: as it was translated, and only what the plan counts is counted. Programs that end
     /// soon want nothing else.
@@ -116,6 +116,7 @@ pub fn rebuild(
         Knowledge::Little | Knowledge::Watched => Vec::new(),
     };
     let (fragments, entries) = unit.known(cache);
+    let entry = |pc: AppPc| entries.contains(&pc);
     let translator = &translator.learning(knowledge == Knowledge::Watched);
     let mut new = Unit::new(Checks::None);
     new.filter = unit.filter;
@@ -124,50 +125,26 @@ pub fn rebuild(
         tables.keep_roles();
     }
     let mut code = Growing { at, code: Vec::new() };
-    let mut inner: FxHashSet<AppPc> = FxHashSet::default();
     let mut to = Destination { cache: &mut tables, unit: &mut new, sink: &mut code };
-    for path in &paths {
-        let entry = entries.contains(&path.pcs[0]);
-        translator.translate_path(&mut to, source, &path.pcs, entry);
-        inner.extend(&path.pcs[1..]);
-    }
-    // What is only reached within superblocks needs nothing of its own.
-    let (executed, others): (Vec<AppPc>, Vec<AppPc>) =
-        fragments.into_iter().partition(|pc| profile.block(*pc).is_some_and(|it| it.runs > 0));
-    for pc in executed.into_iter().chain(others) {
-        let entry = entries.contains(&pc);
-        if entry || !inner.contains(&pc) {
-            one(translator, &mut to, source, pc, entry);
-        }
-    }
+    // What is only reached within superblocks needs nothing of its own …
+    let inner: FxHashSet<AppPc> = paths.iter().flat_map(|path| &path.pcs[1..]).copied().collect();
+    let (executed, others): (Vec<AppPc>, Vec<AppPc>) = fragments
+        .into_iter()
+        .filter(|pc| entry(*pc) || !inner.contains(pc))
+        .partition(|pc| profile.block(*pc).is_some_and(|it| it.runs > 0));
+    let known = paths.iter().map(|path| Known::Path(&path.pcs));
+    let known = known.chain(executed.into_iter().chain(others).map(Known::Place));
+    translator.translate_known(&mut to, source, known, entry);
     // … save where a branch leads out of one and into another.
     loop {
         let waiting: Vec<AppPc> =
             to.unit.pending.keys().copied().filter(|pc| inner.contains(pc)).collect();
-        if waiting.is_empty() {
-            break;
-        }
         let before = to.unit.fragments.len();
-        for pc in waiting {
-            one(translator, &mut to, source, pc, false);
-        }
+        let known = waiting.into_iter().map(Known::Place);
+        translator.translate_known(&mut to, source, known, |_| false);
         if to.unit.fragments.len() == before {
             break;
         }
     }
     Some(Rebuilt { cache: tables, unit: new, code: code.code })
-}
-
-/// Translates one place, and what it falls into.
-fn one(
-    translator: &Translator,
-    to: &mut Destination<'_>,
-    source: &mut dyn CodeSource,
-    pc: AppPc,
-    entry: bool,
-) {
-    let there = if entry { to.unit.entry_at(pc).is_some() } else { to.unit.has_fragment(pc) };
-    if !there {
-        translator.translate(to, source, pc, entry, RegionLimits::fragments(1));
-    }
 }

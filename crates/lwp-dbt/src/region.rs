@@ -22,6 +22,7 @@ mod counts;
 mod cut;
 mod dormant;
 mod finish;
+mod known;
 mod lay;
 mod liveness;
 mod predict;
@@ -31,6 +32,7 @@ mod superblock;
 pub use candidates::{Candidate, Queue};
 use counts::deltas;
 pub use counts::{countdown_of, deltas_of};
+pub(crate) use known::Known;
 use lay::Next;
 
 const SYS_RT_SIGRETURN: u32 = 15;

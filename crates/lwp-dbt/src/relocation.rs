@@ -30,13 +30,64 @@ pub enum Relocation {
     /// An address in the application's module whose two halves are the immediates of two
     /// comparisons, fourteen bytes apart.
     Halves = 9,
+    /// An address in the application's module, as the [words](Rotated::words) of a guard.
+    Rotated = 10,
+    /// The same, as the [words](Rotated::words_back) of the way back.
+    RotatedBack = 11,
 }
 
 /// Bytes from the first half of an address to the second one.
 pub(crate) const HALVES_APART: usize = 14;
 
+/// Bytes from the first word of a rotated comparison to the second one.
+pub(crate) const ROTATED_APART: usize = 13;
+
+/// An address that is compared with without touching the flags: `low` is added, which leaves zero
+/// in the low half alone if the addresses are equal, the halves are swapped, and `high` is
+/// subtracted. Each of these steps can be undone, so the result is zero for equal addresses only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rotated {
+    low: i32,
+    high: i32,
+}
+
+impl Rotated {
+    /// `None` for an address of 63 bits and more.
+    pub fn of(address: u64) -> Option<Self> {
+        let low = (address as i32).wrapping_neg();
+        let rest = address.cast_signed().checked_add(i64::from(low))?;
+        Some(Self { low, high: i32::try_from(rest >> 32).ok().filter(|high| *high >= 0)? })
+    }
+
+    /// The words that lead to zero: what is added before the rotation, and behind it.
+    pub fn words(self) -> [i32; 2] {
+        [self.low, -self.high]
+    }
+
+    /// The words that lead back, to one less than there was.
+    pub fn words_back(self) -> [i32; 2] {
+        [self.high, !self.low]
+    }
+
+    /// The address.
+    fn address(self) -> u64 {
+        ((i64::from(self.high) << 32).wrapping_sub(i64::from(self.low))).cast_unsigned()
+    }
+
+    /// The address that `words` stand for, plus `delta`, as such words; `back` says of which kind
+    /// they are.
+    pub fn moved(words: [i32; 2], delta: i64, back: bool) -> Option<[i32; 2]> {
+        let old = match back {
+            false => Self { low: words[0], high: words[1].checked_neg()? },
+            true => Self { low: !words[1], high: words[0] },
+        };
+        let new = Self::of(old.address().wrapping_add_signed(delta))?;
+        Some(if back { new.words_back() } else { new.words() })
+    }
+}
+
 impl Relocation {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Counter,
         Self::Chain,
         Self::Application,
@@ -47,6 +98,8 @@ impl Relocation {
         Self::Negated,
         Self::Low,
         Self::Halves,
+        Self::Rotated,
+        Self::RotatedBack,
     ];
     /// How many kinds there are.
     pub(crate) const KINDS: usize = Self::ALL.len();
@@ -59,6 +112,7 @@ impl Relocation {
         match self {
             Self::Address | Self::Negated => 8,
             Self::Halves => HALVES_APART + 4,
+            Self::Rotated | Self::RotatedBack => ROTATED_APART + 4,
             _ => 4,
         }
     }
@@ -125,5 +179,47 @@ impl PlacedSites {
                 .iter()
                 .filter_map(move |site| Some((base.offset(site.at() as u64), site.kind()?)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the emitted instructions do.
+    fn rotate_between(value: u64, [first, second]: [i32; 2]) -> u64 {
+        let value = value.wrapping_add_signed(first.into()).rotate_right(32);
+        value.wrapping_add_signed(second.into())
+    }
+
+    #[test]
+    fn rotated_comparisons_are_exact_and_can_be_moved() {
+        let addresses = [
+            0x1000,
+            0x7fff_ffff,
+            0x8000_0000,
+            0x8000_0001,
+            0xffff_ffff,
+            0x1_0000_0000,
+            0x5555_8000_0000,
+            0x7f12_8000_0001,
+            0x7fff_ffff_f000,
+        ];
+        for address in addresses {
+            let rotated = Rotated::of(address).unwrap();
+            for other in addresses.into_iter().chain([0, u64::MAX, 1 << 63, address ^ 1]) {
+                let left = rotate_between(other, rotated.words());
+                assert_eq!(left == 0, other == address, "{other:#x} at {address:#x}");
+                let back = rotate_between(left, rotated.words_back()).wrapping_add(1);
+                assert_eq!(back, other, "{other:#x} at {address:#x}");
+            }
+            for to in addresses {
+                let (delta, moved) = (to.wrapping_sub(address) as i64, Rotated::of(to).unwrap());
+                assert_eq!(Rotated::moved(rotated.words(), delta, false), Some(moved.words()));
+                let back = Rotated::moved(rotated.words_back(), delta, true);
+                assert_eq!(back, Some(moved.words_back()));
+            }
+        }
+        assert_eq!(Rotated::of(1 << 63), None);
     }
 }

@@ -283,13 +283,23 @@ pub struct Trials {
     /// Number of fragments of changing code from which on waste is flushed, where that is less than
     /// usual.
     pub waste: Option<usize>,
+    /// The time after which a program is laid out anew while it runs, where that is not the usual
+    /// one.
+    pub improve: Option<Duration>,
     /// The tracer prints the stops that it handles.
     pub trace: bool,
 }
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { guards: Guards::Best, foresees: false, arena_bytes: None, waste: None, trace: false }
+        Self {
+            guards: Guards::Best,
+            foresees: false,
+            arena_bytes: None,
+            waste: None,
+            improve: None,
+            trace: false,
+        }
     }
 }
 

@@ -244,6 +244,9 @@ impl<'a> Tracer<'a> {
         for tid in std::mem::take(&mut machine.errands.needy) {
             let _ = sys::interrupt(tid);
         }
+        if !self.detaching {
+            flush::replace_improved(&mut machine);
+        }
         for (tid, error) in wards::attend(&mut machine) {
             if error != Errno::ESRCH {
                 let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);

@@ -298,8 +298,8 @@ impl Family {
             Source::Bytes(_) => false,
         });
         let grown = moved || are_worth_writing(new, module.unit.new_entries(), old);
-        let unknown = module.unit.knowledge() != Knowledge::Well;
-        let unknown = unknown && long && self.translator.learns();
+        let known = module.unit.knowledge();
+        let unknown = known != Knowledge::Well && long && self.translator.learns();
         if !grown && !unknown {
             return None;
         }
@@ -320,7 +320,8 @@ impl Family {
             Source::Bytes(_) => None,
         };
         let fragments = new + old;
-        Some(Unsaved { family: self.index, module: index, fragments, at, code, file, long, grown })
+        let (family, module, extent) = (self.index, index, module.extent);
+        Some(Unsaved { family, module, extent, fragments, at, code, file, long, grown, known })
     }
 
     /// Takes a copy of a unit's code as it is now: what is translated and linked later must not be
@@ -354,10 +355,14 @@ impl Family {
     }
 
     /// A unit laid out by what is known of it, as an image.
-    fn laid_out(&self, unsaved: &Unsaved, learned: &ExecutionProfile) -> Option<Frozen> {
+    fn laid_out(
+        &self,
+        unsaved: &Unsaved,
+        learned: &ExecutionProfile,
+    ) -> Option<(Frozen, Knowledge)> {
         let module = &self.modules[unsaved.module];
         let profile = self.learned(module, learned)?;
-        let before = module.unit.knowledge();
+        let before = unsaved.known;
         let restored = module.unit.restored_fragments() > 0;
         let wanted = unsaved.long && restored || before == Knowledge::Watched;
         let knowledge = Knowledge::from_profile(&profile, wanted);
@@ -371,19 +376,24 @@ impl Family {
         let how = (unsaved.at, knowledge);
         let new = lwp_dbt::rebuild(&self.translator, known, &profile, &mut source, how)?;
         let unit = Freeze { unit: &new.unit, at: unsaved.at, code: new.code, knowledge };
-        new.cache.freeze(self.layout(), unit)
+        Some((new.cache.freeze(self.layout(), unit)?, knowledge))
     }
 
     /// Writes a unit to the store, its code having been copied; that is gone afterwards. Where
-    /// something has been `learned` of its executions, it is laid out anew.
-    pub fn save(&self, unsaved: &mut Unsaved, learned: Option<&ExecutionProfile>) -> Option<()> {
+    /// something has been `learned` of its executions, it is laid out anew. Returns the knowledge by
+    /// which that was done.
+    pub fn save(
+        &self,
+        unsaved: &mut Unsaved,
+        learned: Option<&ExecutionProfile>,
+    ) -> Option<Knowledge> {
         let Code::Copied(code) = std::mem::replace(&mut unsaved.code, Code::Gone) else {
             return None;
         };
         let module = &self.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
-        let image = match learned.and_then(|learned| self.laid_out(unsaved, learned)) {
-            Some(image) => image,
+        let (image, known) = match learned.and_then(|learned| self.laid_out(unsaved, learned)) {
+            Some(laid_out) => laid_out,
             None if !unsaved.grown => return None,
             None => {
                 let unit = Freeze {
@@ -392,13 +402,14 @@ impl Family {
                     code,
                     knowledge: Knowledge::Little,
                 };
-                self.code_cache.freeze(self.layout(), unit)?
+                (self.code_cache.freeze(self.layout(), unit)?, Knowledge::Little)
             }
         };
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let mut about = kept.describe(fragments, module.extent.0)?;
         about.code_bytes = image.code_bytes;
-        self.store.as_ref()?.save(kept.key, &about, &image.parts).ok()
+        self.store.as_ref()?.save(kept.key, &about, &image.parts).ok()?;
+        Some(known)
     }
 }
 
@@ -466,6 +477,8 @@ pub struct Unsaved {
     pub family: usize,
     /// Its number there.
     module: usize,
+    /// The addresses of its module.
+    pub extent: (u64, u64),
     /// How many fragments it has, new and old.
     pub fragments: usize,
     at: Placement,
@@ -476,6 +489,20 @@ pub struct Unsaved {
     long: bool,
     /// True if it is to be written whatever is known of it.
     grown: bool,
+    /// The knowledge by which it is laid out now.
+    known: Knowledge,
+}
+
+impl Unsaved {
+    /// Returns whether it may be worth more when laid out by what is known now.
+    pub fn may_improve(&self) -> bool {
+        self.long && self.known != Knowledge::Well
+    }
+
+    /// Returns whether it is worth more when laid out by `known`.
+    pub fn is_improved_by(&self, known: Knowledge) -> bool {
+        known > self.known
+    }
 }
 
 /// The code of a unit that is to be written.

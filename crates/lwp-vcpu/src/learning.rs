@@ -8,7 +8,6 @@ use rustc_hash::FxHashMap;
 use crate::contexts::Context;
 use crate::family::{Family, Module};
 use crate::machine::Machine;
-use crate::saving::is_long;
 
 /// The most counters that are looked at for the targets of indirect branches.
 const MOST_TARGETS: usize = 1 << 16;
@@ -92,7 +91,7 @@ impl Machine {
     /// Takes in what a thread's counters say before they are cleared.
     pub fn learn_from(&mut self, tid: Tid) {
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        let (slot, long) = (thread.slot, is_long(thread.account.started));
+        let (slot, long) = (thread.slot, self.caches.saving.is_long(thread.account.started));
         let Some(index) = self.tasks.space_index(tid) else { return };
         self.caches.saving.long |= long;
         let Some((_, family)) = self.caches.side(index) else { return };

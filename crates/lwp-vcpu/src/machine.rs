@@ -73,7 +73,7 @@ impl Machine {
             contexts: Contexts::new(processor.cpu.real_xcr0()),
             processor,
             tasks: Tasks::default(),
-            caches: CodeCaches::noticing(reach),
+            caches: CodeCaches::new(&config, reach),
             observers: Observers::new(&config),
             errands: Errands::new(wake_tracer),
             spin_policy: SpinPolicy::new(spin),

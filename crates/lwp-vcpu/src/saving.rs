@@ -5,14 +5,17 @@
 //! the run goes on or ends. Code is the exception, being shared with the program: this one waits
 //! until the other has copied it, so that the copy takes no memory here.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::ExecutionProfile;
 use lwp_ptrace::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::config::Config;
 use crate::keep::Unsaved;
 use crate::machine::{Machine, Thread};
 
@@ -20,15 +23,10 @@ use crate::machine::{Machine, Thread};
 const MUCH: usize = 4000;
 /// How long a run lasts before something is written while it goes on. Every time it takes twice as
 /// long until the next.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The time after which a thread's program is worth knowing well.
 const LONG: Duration = Duration::from_secs(1);
-
-/// Returns whether a thread that has `started` then runs for long.
-pub fn is_long(started: Instant) -> bool {
-    started.elapsed() >= LONG
-}
 
 /// What has been written of a run that goes on.
 #[derive(Debug)]
@@ -37,13 +35,60 @@ pub struct Saving {
     pause: Duration,
     /// New fragments that there were the last time.
     fragments: usize,
+    /// The time after which a thread's program is worth knowing well.
+    worth: Duration,
     /// True if a thread has run for so long that it is worth to know its programs well.
     pub long: bool,
+    /// The process that writes meanwhile says here which families it has laid out anew.
+    improved: Option<PipeReader>,
 }
 
 impl Default for Saving {
     fn default() -> Self {
-        Self { next: Instant::now() + FIRST_PAUSE, pause: FIRST_PAUSE, fragments: 0, long: false }
+        Self {
+            next: Instant::now() + FIRST_PAUSE,
+            pause: FIRST_PAUSE,
+            fragments: 0,
+            worth: LONG,
+            long: false,
+            improved: None,
+        }
+    }
+}
+
+impl Saving {
+    /// Nothing yet, of a run with these settings.
+    pub fn of(config: &Config) -> Self {
+        let saving = Self::default();
+        match config.trials.improve {
+            Some(after) => {
+                Self { next: Instant::now() + after, pause: after, worth: after, ..saving }
+            }
+            None => saving,
+        }
+    }
+
+    /// Returns whether a thread that has `started` then runs for long.
+    pub fn is_long(&self, started: Instant) -> bool {
+        started.elapsed() >= self.worth
+    }
+
+    /// The families that have been laid out anew since this was asked last.
+    fn take_improved(&mut self) -> Vec<usize> {
+        let Some(improved) = &mut self.improved else { return Vec::new() };
+        let mut polled = [PollFd::new(improved, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut polled, Some(&now)), Ok(1..)) {
+            return Vec::new();
+        }
+        let mut families = [0; 256];
+        match improved.read(&mut families) {
+            Ok(read @ 1..) => families[..read].iter().map(|family| usize::from(*family)).collect(),
+            _ => {
+                self.improved = None;
+                Vec::new()
+            }
+        }
     }
 }
 
@@ -54,58 +99,78 @@ impl Machine {
         let much = work.iter().map(|unit| unit.fragments).sum::<usize>() >= MUCH;
         // Who translates ahead of time wants to find it.
         if !(much && self.config.warm.is_none() && self.save_aside(&mut work)) {
-            self.save(&mut work);
+            self.save(&mut work, &mut |_| {});
         }
     }
 
     /// Writes what there is while the run goes on, should it be time for that: what is killed later
     /// has not been translated in vain.
     pub fn keep_meanwhile(&mut self) {
+        self.use_improved();
         let now = Instant::now();
-        if self.caches.store.is_none() || now < self.caches.saving.next {
+        let saving = &self.caches.saving;
+        if self.caches.store.is_none() || now < saving.next || saving.improved.is_some() {
             return;
         }
         self.caches.saving.pause *= 2;
         self.caches.saving.next = now + self.caches.saving.pause;
+        let mut work = self.unsaved();
         let new = self.caches.families.iter().flatten().flat_map(|family| &family.modules);
         let new: usize = new.map(|module| module.unit.new_fragments()).sum();
-        if new < self.caches.saving.fragments + MUCH / 4 {
+        let grown = new >= self.caches.saving.fragments + MUCH / 4;
+        if !grown && !work.iter().any(Unsaved::may_improve) {
             return;
         }
         self.caches.saving.fragments = new;
-        self.save_aside(&mut self.unsaved());
+        self.save_aside(&mut work);
+    }
+
+    /// Has the tracer replace the translations of families that have been laid out anew since they
+    /// were made.
+    fn use_improved(&mut self) {
+        let families = self.caches.saving.take_improved();
+        if !families.is_empty() {
+            self.errands.improved.extend(families);
+            self.errands.wake();
+        }
     }
 
     fn unsaved(&self) -> Vec<Unsaved> {
-        let lasts = |thread: &Thread| is_long(thread.account.started);
-        let long = self.caches.saving.long || self.tasks.threads.values().any(lasts);
+        let saving = &self.caches.saving;
+        let lasts = |thread: &Thread| saving.is_long(thread.account.started);
+        let long = saving.long || self.tasks.threads.values().any(lasts);
         self.caches.families.iter().flatten().flat_map(|family| family.unsaved(long)).collect()
     }
 
     /// Has another process write `work`. False where there cannot be one.
-    fn save_aside(&self, work: &mut [Unsaved]) -> bool {
+    fn save_aside(&mut self, work: &mut [Unsaved]) -> bool {
         let Some(store) = self.caches.store.as_ref().filter(|_| !work.is_empty()) else {
             return false;
         };
         // Held by the other process until it ends.
         let Ok(lock) = store.lock_shared() else { return false };
         let Ok((mut copied, copying)) = std::io::pipe() else { return false };
+        let Ok((improved, mut improving)) = std::io::pipe() else { return false };
         let files = work.iter().filter_map(|unit| unit.file);
         let memories = self.caches.families.iter().flatten().map(|family| family.memory.fd());
-        let ours = [store.fd(), lock.as_raw_fd(), copying.as_raw_fd()];
-        let kept: Vec<_> = files.chain(memories).chain(ours).collect();
+        let ours = [store.fd(), lock.as_raw_fd(), copying.as_raw_fd(), improving.as_raw_fd()];
+        // Live threads have counted, too.
+        let contexts = self.contexts.files.descriptors();
+        let kept: Vec<_> = files.chain(memories).chain(contexts).chain(ours).collect();
         match sys::leave_behind(&kept) {
             Ok(false) => {
                 drop(copying);
                 // Nothing is ever written: it ends when the other process has copied everything, or
                 // ends.
                 let _ = copied.read(&mut [0]);
+                self.caches.saving.improved = Some(improved);
                 true
             }
             Ok(true) => {
                 self.copy_code(work);
                 drop(copying);
-                self.save(work);
+                // Whether anybody still listens is their business.
+                self.save(work, &mut |families| drop(improving.write_all(families)));
                 sys::exit_controller(0)
             }
             Err(_) => false,
@@ -120,14 +185,36 @@ impl Machine {
         }
     }
 
-    fn save(&self, work: &mut [Unsaved]) {
+    /// Writes units, those first of which most is known. `improved` is told the numbers of families
+    /// of which something has become known well: once all that this run knows well has been
+    /// written, and at the end.
+    fn save(&self, work: &mut [Unsaved], improved: &mut dyn FnMut(&[u8])) {
         self.copy_code(work);
-        let mut written = false;
         let mut learned: HashMap<usize, Option<ExecutionProfile>> = HashMap::new();
-        for unit in work {
-            let profile = learned.entry(unit.family).or_insert_with(|| self.learned(unit.family));
-            let family = self.caches.families.get(unit.family).and_then(Option::as_ref);
-            written |= family.is_some_and(|family| family.save(unit, profile.as_ref()).is_some());
+        for unit in work.iter() {
+            learned.entry(unit.family).or_insert_with(|| self.learned(unit.family));
+        }
+        let profile = |unit: &Unsaved| learned.get(&unit.family).and_then(Option::as_ref);
+        let executions =
+            |unit: &Unsaved| profile(unit).map_or(0, |it| it.executions_in(unit.extent));
+        work.sort_by_cached_key(|unit| Reverse(executions(unit)));
+        let known = work.partition_point(|unit| executions(unit) >= lwp_dbt::WELL);
+        let (known, others) = work.split_at_mut(known);
+        let mut written = false;
+        for part in [known, others] {
+            let mut families = Vec::new();
+            for unit in part {
+                let profile = profile(unit);
+                let family = self.caches.families.get(unit.family).and_then(Option::as_ref);
+                let knowledge = family.and_then(|family| family.save(unit, profile));
+                written |= knowledge.is_some();
+                if knowledge.is_some_and(|known| unit.is_improved_by(known)) {
+                    families.extend(u8::try_from(unit.family));
+                }
+            }
+            families.sort_unstable();
+            families.dedup();
+            improved(&families);
         }
         if let Some(store) = self.caches.store.as_ref().filter(|_| written) {
             let _ = store.prune();

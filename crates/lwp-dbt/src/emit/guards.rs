@@ -8,7 +8,7 @@ use crate::block::{Block, Terminator};
 use crate::fragment::FragmentId;
 use crate::plan::EventDeltas;
 use crate::recovery::Recovery;
-use crate::relocation::Relocation;
+use crate::relocation::{ROTATED_APART, Relocation, Rotated};
 use crate::state_map::bits;
 
 /// A way out of a superblock, to be emitted behind the region.
@@ -34,8 +34,8 @@ pub(crate) enum ExitKind {
     Branch { to: AppPc, taken: bool, flags_dead: bool },
     /// The target is not the one that it was compared with, and the flags are the comparison's.
     Compared { target: Target, recovery: Recovery, push: Option<AppPc> },
-    /// rcx is the target plus r11, r11 the expected target negated; both are in their slots.
-    Difference { target: Target, push: Option<AppPc> },
+    /// rcx is in its slot, and the target less the expected one, in [`Rotated`]'s way.
+    Rotated { target: Target, push: Option<AppPc>, expected: AppPc },
 }
 
 /// The place of a guarded branch's target.
@@ -116,12 +116,13 @@ impl Emitter<'_> {
     /// Patch:   [rsp] <> expected --> exit; rsp := rsp + 8
     ///
     /// Target:  any, where the flags cannot be had again
-    /// Patch:   slot := rcx; rcx := target; slot := r11; r11 := -expected; rcx := rcx + r11
+    /// Patch:   slot := rcx; rcx := target; rcx := rotated(rcx - low half) - high half
     ///          rcx = 0 --> on; jmp exit
-    ///          on: rcx := slot; r11 := slot
+    ///          on: rcx := slot
     /// ```
     ///
-    /// `None` where the operand cannot be reached from here.
+    /// `None` where the operand cannot be reached from here, and where the processor cannot rotate
+    /// without touching the flags.
     pub fn guard(
         &mut self,
         block: &Block,
@@ -138,8 +139,8 @@ impl Emitter<'_> {
                 (at, ExitKind::Compared { target, recovery, push })
             }
             None => {
-                let at = self.difference(block, target, expected)?;
-                (vec![at], ExitKind::Difference { target, push })
+                let at = self.compare_rotated(block, target, expected)?;
+                (vec![at], ExitKind::Rotated { target, push, expected })
             }
         };
         self.take_target(target, push);
@@ -219,7 +220,10 @@ impl Emitter<'_> {
     }
 
     /// The same without touching the flags.
-    fn difference(&mut self, block: &Block, target: Target, expected: AppPc) -> Option<usize> {
+    fn compare_rotated(&mut self, block: &Block, target: Target, expected: AppPc) -> Option<usize> {
+        if !self.layout.features.bit_extract {
+            return None;
+        }
         self.spill_rcx();
         self.point(bits::SPILL_RCX);
         match target {
@@ -228,22 +232,28 @@ impl Emitter<'_> {
             _ if !self.load_target(block) => return None,
             _ => {}
         }
-        self.spill_r11();
-        self.point(BOTH);
-        // mov r11, -expected
-        self.bytes(&[0x49, 0xbb]);
-        self.imm64(expected.0.wrapping_neg());
-        self.relocated(Relocation::Negated);
-        self.lea_rcx_rcx_r11();
+        let words = Rotated::of(expected.0)?.words();
+        self.rotate_between(words, Relocation::Rotated);
         // jrcxz +5; jmp exit
         self.bytes(&[0xe3, 0x05, 0xe9]);
         let at = self.out.code.len();
         self.imm32(0);
         self.reload_rcx();
-        self.point(bits::SPILL_R11);
-        self.reload_r11();
         self.point(0);
         Some(at)
+    }
+
+    /// `lea rcx, [rcx + word]; rorx rcx, rcx, 32; lea rcx, [rcx + word]`
+    fn rotate_between(&mut self, [first, second]: [i32; 2], kind: Relocation) {
+        const LEA: [u8; 3] = [0x48, 0x8d, 0x89];
+        const ROTATE: [u8; 6] = [0xc4, 0xe3, 0xfb, 0xf0, 0xc9, 0x20];
+        const { assert!(4 + ROTATE.len() + LEA.len() == ROTATED_APART) };
+        self.bytes(&LEA);
+        self.imm32(first.cast_unsigned());
+        self.bytes(&ROTATE);
+        self.bytes(&LEA);
+        self.imm32(second.cast_unsigned());
+        self.relocated(kind);
     }
 
     /// The first part of a side exit, up to where it has been counted. Returns where it begins.
@@ -270,10 +280,15 @@ impl Emitter<'_> {
                 self.take_target(*target, *push);
                 self.count_indirect(counter);
             }
-            ExitKind::Difference { target, push } => {
+            ExitKind::Rotated { target, push, expected } => {
+                self.point(bits::SPILL_RCX);
+                if let Some(rotated) = Rotated::of(expected.0) {
+                    self.rotate_between(rotated.words_back(), Relocation::RotatedBack);
+                }
+                // lea rcx, [rcx + 1]
+                self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
+                self.spill_r11();
                 self.point(BOTH);
-                // not r11; lea rcx, [rcx + r11 + 1]
-                self.bytes(&[0x49, 0xf7, 0xd3, 0x4a, 0x8d, 0x4c, 0x19, 0x01]);
                 self.take_target(*target, *push);
                 self.count_indirect(counter);
             }
@@ -340,7 +355,7 @@ impl Emitter<'_> {
                 self.point(0);
                 self.jump_link(to);
             }
-            ExitKind::Compared { .. } | ExitKind::Difference { .. } => {
+            ExitKind::Compared { .. } | ExitKind::Rotated { .. } => {
                 self.point(BOTH | bits::PC_RCX);
                 self.dispatch_spilled();
             }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::blocks::Blocks;
 use super::{Image, ImageError, table, u32_at, u64_at};
-use crate::relocation::{HALVES_APART, Relocation, Site};
+use crate::relocation::{HALVES_APART, ROTATED_APART, Relocation, Rotated, Site};
 
 /// Where a restored unit's code goes.
 #[derive(Clone, Copy)]
@@ -193,6 +193,14 @@ fn relocate(word: &mut [u8], kind: Relocation, delta: i64) -> Option<()> {
         let new = old.wrapping_add_signed(delta).to_le_bytes();
         word[..4].copy_from_slice(&new[..4]);
         word[HALVES_APART..].copy_from_slice(&new[4..]);
+        return Some(());
+    }
+    if let Relocation::Rotated | Relocation::RotatedBack = kind {
+        let words = [0, ROTATED_APART].map(|at| u32_at(word, at).cast_signed());
+        let back = kind == Relocation::RotatedBack;
+        let [first, second] = Rotated::moved(words, delta, back)?.map(i32::to_le_bytes);
+        word[..4].copy_from_slice(&first);
+        word[ROTATED_APART..].copy_from_slice(&second);
         return Some(());
     }
     if kind.bytes() == 8 {

@@ -17,7 +17,7 @@ use super::{
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Terminator};
 use crate::emit::{Charge, ExitKind, Target};
-use crate::fragment::{Fragment, FragmentId, Within};
+use crate::fragment::{Fragment, FragmentId, Unit, Within};
 use crate::plan::{Checks, EventDeltas, Plan, Role};
 use crate::recovery::Recovery;
 use crate::state_map::{FlagWriter, bits};
@@ -28,7 +28,7 @@ const MOST_BLOCKS: usize = 64;
 const DEPTH: u32 = 4;
 
 /// One block of a superblock.
-struct Step {
+pub(super) struct Step {
     block: Arc<Block>,
     /// Its successor in the superblock; none at the end.
     to: Option<AppPc>,
@@ -44,8 +44,9 @@ struct Laid {
     flags: Vec<Option<FlagWriter>>,
     /// The counter of the whole.
     counter: Option<u32>,
-    /// Of each exit, the block that it leaves.
+    /// Of each exit, the block that it leaves; the region has so many of other superblocks.
     exits: Vec<usize>,
+    first_exit: usize,
 }
 
 impl Translator {
@@ -61,11 +62,9 @@ impl Translator {
         path: &[AppPc],
         entry: bool,
     ) -> Region {
-        let Some(&pc) = path.first() else { return Region::default() };
-        let fixed = to.unit.checks == Checks::None && to.unit.marked.is_empty();
-        if !fixed || self.profiles() || self.plan == Plan::Calls || to.unit.has_fragment(pc) {
+        let Some(&pc) = path.first().filter(|pc| self.makes_superblocks(to.unit, **pc)) else {
             return Region::default();
-        }
+        };
         let before = to.cache.fragments.len();
         let mut work = self.begin(to, source);
         let steps = self.steps(&mut work, path);
@@ -76,8 +75,14 @@ impl Translator {
         self.region(work, pc, before)
     }
 
+    /// Returns whether a superblock may begin at `pc`.
+    pub(super) fn makes_superblocks(&self, unit: &Unit, pc: AppPc) -> bool {
+        let fixed = unit.checks == Checks::None && unit.marked.is_empty();
+        fixed && !self.profiles() && self.plan != Plan::Calls && !unit.has_fragment(pc)
+    }
+
     /// The blocks of `path`, as far as each leads to the next.
-    fn steps(&self, work: &mut Work<'_>, path: &[AppPc]) -> Vec<Step> {
+    pub(super) fn steps(&self, work: &mut Work<'_>, path: &[AppPc]) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
         for (at, &pc) in path.iter().enumerate().take(MOST_BLOCKS) {
             let room = (at + 2) * self.fragment_room();
@@ -95,11 +100,12 @@ impl Translator {
     }
 
     /// Lays out a superblock. Returns false where not even the first block can be.
-    fn lay_superblock(&self, work: &mut Work<'_>, steps: &[Step], entry: bool) -> bool {
+    pub(super) fn lay_superblock(&self, work: &mut Work<'_>, steps: &[Step], entry: bool) -> bool {
         work.emitter.start_piece();
         let start = work.emitter.here();
         let head_pc = steps[0].block.pc;
-        let mut laid = Laid::default();
+        let first_exit = work.emitter.out.exits.len();
+        let mut laid = Laid { first_exit, ..Laid::default() };
         if entry {
             self.lay_entry(work, head_pc);
         }
@@ -325,7 +331,8 @@ impl Translator {
         if let Some(counter) = laid.counter {
             work.cache.counters.set(counter, sum);
         }
-        for (exit, &at) in work.emitter.out.exits.iter_mut().zip(&laid.exits) {
+        let exits = &mut work.emitter.out.exits[laid.first_exit..];
+        for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
             let counts = behind[at].negated().plus(elsewhere(laid.counts[at]));
             exit.counts = laid.counter.map(|_| counts);
         }

@@ -1,5 +1,6 @@
 //! The files of contexts: those in use, and spare ones.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use lwp_ptrace::sys;
@@ -56,6 +57,11 @@ impl Files {
     /// Returns the file of an address space.
     pub fn get(&self, id: FileId) -> Option<&ContextFile> {
         self.files.get(&id)
+    }
+
+    /// The descriptors of the files that processes use.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.files.values().filter(|file| file.users > 0).map(ContextFile::fd)
     }
 
     /// Returns the address space whose file has this inode.

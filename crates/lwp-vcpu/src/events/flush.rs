@@ -1,5 +1,5 @@
-//! Starting over with an address space's translations when they have filled their arena, or when
-//! one that other address spaces have cannot be mapped in it.
+//! Starting over with an address space's translations when they have filled their arena, when one
+//! that other address spaces have cannot be mapped in it, or when better ones are in the store.
 //!
 //! All its threads are stopped and taken out of translated code (*parked*), the address space is
 //! given another family, and they go on where they were in the application. What their counters
@@ -41,24 +41,48 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         machine.enter(tid, app)?;
         return Tracee(tid).cont(0);
     }
-    let others = threads_in(machine, index);
-    let calling = |other: &Tid| {
-        machine.tasks.threads.get(other).is_some_and(|it| matches!(it.mode, Mode::Calling { .. }))
-    };
-    if shared || others.iter().any(calling) {
+    if shared || is_called_for(machine, index) {
         if put_up_with_waste(machine, index) {
             machine.enter(tid, app)?;
             return Tracee(tid).cont(0);
         }
         return step(machine, tid, app);
     }
-    if !machine.caches.flushes.contains(&index) {
-        machine.caches.flushes.push(index);
-        for other in others.into_iter().filter(|other| *other != tid) {
-            let _ = sys::interrupt(other);
+    stop_all_but(machine, index, Some(tid));
+    set_parked(machine, tid, *app, false)
+}
+
+/// Replaces the translations of families whose modules have been laid out anew, where that is
+/// possible at the moment.
+pub fn replace_improved(machine: &mut Machine) {
+    for family in std::mem::take(&mut machine.errands.improved) {
+        for index in 0..machine.caches.spaces.len() {
+            let able = machine.caches.spaces[index]
+                .as_ref()
+                .is_some_and(|space| space.family == family && space.users == 1);
+            if able && !is_called_for(machine, index) {
+                stop_all_but(machine, index, None);
+            }
         }
     }
-    set_parked(machine, tid, *app, false)
+}
+
+/// Returns whether a thread of an address space makes a system call for us.
+fn is_called_for(machine: &Machine, index: usize) -> bool {
+    let modes = threads_in(machine, index).into_iter();
+    let mut modes = modes.filter_map(|tid| Some(machine.tasks.threads.get(&tid)?.mode));
+    modes.any(|mode| matches!(mode, Mode::Calling { .. }))
+}
+
+/// Stops the threads of an address space, to be parked.
+fn stop_all_but(machine: &mut Machine, index: usize, but: Option<Tid>) {
+    if machine.caches.flushes.contains(&index) {
+        return;
+    }
+    machine.caches.flushes.push(index);
+    for other in threads_in(machine, index).into_iter().filter(|other| Some(*other) != but) {
+        let _ = sys::interrupt(other);
+    }
 }
 
 /// Goes on without a flush where that is only to get rid of waste. Returns whether it is.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lwp_ptrace::userfault::Reach;
 
+use crate::config::Config;
 use crate::family::{Family, Kind};
 use crate::notices::Board;
 use crate::saving::Saving;
@@ -33,9 +34,10 @@ pub struct CodeCaches {
 }
 
 impl CodeCaches {
-    /// None yet, in a run in which notice of such writes can be had.
-    pub fn noticing(reach: Option<Reach>) -> Self {
-        Self { notices: Board::reaching(reach), ..Self::default() }
+    /// None yet, in a run with these settings, in which notice of such writes can be had.
+    pub fn new(config: &Config, reach: Option<Reach>) -> Self {
+        let saving = Saving::of(config);
+        Self { notices: Board::reaching(reach), saving, ..Self::default() }
     }
 
     /// Returns a side of an address space, with its family.

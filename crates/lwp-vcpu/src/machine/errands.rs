@@ -13,6 +13,8 @@ pub struct Errands {
     /// Processes that have written words which translated code cannot have written, with a
     /// description.
     pub forgeries: Vec<(i32, &'static str)>,
+    /// Families whose modules have been laid out anew.
+    pub improved: Vec<usize>,
     /// An eventfd that wakes the tracer.
     pub wake_tracer: Arc<OwnedFd>,
 }
@@ -20,7 +22,7 @@ pub struct Errands {
 impl Errands {
     /// Makes an empty list for the tracer that `wake_tracer` wakes.
     pub fn new(wake_tracer: Arc<OwnedFd>) -> Self {
-        Self { needy: Vec::new(), forgeries: Vec::new(), wake_tracer }
+        Self { needy: Vec::new(), forgeries: Vec::new(), improved: Vec::new(), wake_tracer }
     }
 
     /// Wakes the tracer.
