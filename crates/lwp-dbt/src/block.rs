@@ -10,7 +10,7 @@ use crate::flags::FlagUse;
 use crate::marker::Marker;
 use crate::plan::IpFilter;
 
-/// Where the translator reads application code.
+/// The source that the translator reads application code from.
 pub trait CodeSource {
     /// Copies executable bytes at `pc` into `buffer` and returns how many there are; 0 where
     /// nothing can be executed.
@@ -58,10 +58,10 @@ pub struct Emulated {
     pub fills: bool,
 }
 
-/// How a block is to be decoded.
+/// The settings for decoding a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decoding {
-    /// What the virtual CPU answers itself.
+    /// The instructions that the virtual CPU answers itself.
     pub emulated: Emulated,
     /// The code may change: a block ends behind a store to near itself, because what follows may be
     /// what it has just written.
@@ -87,7 +87,7 @@ const MAX_INSTRUCTIONS: usize = 64;
 /// The longest instruction.
 const MAX_INSTRUCTION_BYTES: usize = 15;
 
-/// How one instruction of a block is carried over.
+/// The way one instruction of a block is carried over.
 #[derive(Clone, Copy, Debug)]
 pub enum Carry {
     /// Byte for byte.
@@ -115,13 +115,13 @@ pub struct Insn {
     pub offset: u16,
     /// Its length.
     pub len: u8,
-    /// How it is carried over.
+    /// The way it is carried over.
     pub carry: Carry,
-    /// What it does with the flags.
+    /// Its use of the flags.
     pub flags: FlagUse,
 }
 
-/// How a block ends. Addresses are the application's.
+/// The way a block ends. Addresses are the application's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Terminator {
     /// Cut: control goes on at `next`.
@@ -129,24 +129,24 @@ pub enum Terminator {
     Fall,
     /// `jmp rel`.
     Jump {
-        /// Where to.
+        /// The address it jumps to.
         target: AppPc,
     },
     /// `jcc rel`; the condition code is the low nibble of its opcode.
     Conditional {
-        /// Where to when taken.
+        /// The address it jumps to when taken.
         target: AppPc,
         /// Condition code.
         condition: u8,
     },
     /// LOOP, LOOPE, LOOPNE, JRCXZ, JECXZ: only short forms exist.
     CountedLoop {
-        /// Where to when taken.
+        /// The address it jumps to when taken.
         target: AppPc,
     },
     /// `call rel`.
     Call {
-        /// Where to.
+        /// The address it calls.
         target: AppPc,
     },
     /// `jmp r/m64`.
@@ -170,12 +170,12 @@ pub enum Terminator {
     },
     /// One of the four LWP instructions; which, as what is asked of the host for it.
     Lwp {
-        /// Which instruction it is.
+        /// The instruction, as a kind of request.
         kind: RequestKind,
     },
     /// The host answers for the processor.
     Emulate {
-        /// Which instruction it is.
+        /// The instruction, as a kind of request.
         kind: RequestKind,
     },
     /// A repeated string instruction, where its accesses are watched.
@@ -195,13 +195,13 @@ pub enum Terminator {
 /// A decoded basic block.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    /// Where it starts.
+    /// The pc it starts at.
     pub pc: AppPc,
     /// Its bytes, terminator included.
     pub bytes: Vec<u8>,
     /// The instructions before the terminator.
     pub insns: Vec<Insn>,
-    /// How it ends.
+    /// The way it ends.
     pub terminator: Terminator,
     /// Offset of the terminator; equal to the length of `bytes` where the block was cut.
     pub terminator_offset: u16,
@@ -209,9 +209,9 @@ pub struct Block {
     pub last: Instruction,
     /// Offset of the terminator's rip-relative displacement in its instruction, if it has one.
     pub last_displacement: Option<u8>,
-    /// What it does with the flags.
+    /// Its use of the flags.
     pub flags: FlagUse,
-    /// What its terminator does with them.
+    /// Its terminator's use of them.
     pub last_flags: FlagUse,
 }
 
@@ -265,7 +265,7 @@ impl Block {
         self.pc.offset(u64::from(self.terminator_offset))
     }
 
-    /// How many instructions it holds.
+    /// Returns the number of instructions it holds.
     pub fn instructions(&self) -> u32 {
         self.insns.len() as u32 + u32::from(usize::from(self.terminator_offset) < self.bytes.len())
     }
@@ -357,7 +357,7 @@ impl Block {
     }
 }
 
-/// How a block ends at a marker.
+/// The terminator of a block that ends at a marker.
 const MARKED: Terminator = Terminator::Emulate { kind: RequestKind::Marker };
 
 /// Returns whether an instruction can be the last one of a marker.
@@ -404,9 +404,10 @@ pub fn saves_state(instruction: &Instruction) -> bool {
     )
 }
 
-/// How an instruction ends a block because it may request the state of Lightweight Profiling;
-/// `before` are the code of the block so far and its instructions. Where the block itself says that
-/// bit 62 of the mask is clear, as dynamic linkers do, it is an instruction like any other.
+/// Returns the terminator for an instruction that ends a block because it may request the state of
+/// Lightweight Profiling; `before` are the code of the block so far and its instructions. Where the
+/// block itself says that bit 62 of the mask is clear, as dynamic linkers do, it is an instruction
+/// like any other.
 fn requests_lwp(
     instruction: &Instruction,
     how: Decoding,
@@ -425,7 +426,7 @@ fn requests_lwp(
     }
 }
 
-/// What edx holds behind these instructions, where they themselves say so.
+/// Returns the value of edx behind these instructions, where they themselves say so.
 fn known_edx((code, insns): (&[u8], &[Insn])) -> Option<u32> {
     let mut factory = iced_x86::InstructionInfoFactory::new();
     for insn in insns.iter().rev() {
@@ -535,8 +536,8 @@ fn terminator(
     })
 }
 
-/// How an instruction ends a block where data cache accesses are watched, though it would not
-/// elsewhere.
+/// Returns the terminator for an instruction that ends a block where data cache accesses are
+/// watched, though it would not elsewhere.
 fn watched_alone(instruction: &Instruction, walks: bool) -> Option<Terminator> {
     if crate::operands::repeats(instruction) {
         return Some(Terminator::Repeat { walked: walks && can_be_walked(instruction) });
@@ -600,8 +601,8 @@ fn special(instruction: &Instruction, emulated: Emulated) -> Option<Terminator> 
     Some(Terminator::Emulate { kind })
 }
 
-/// What an LWP instruction asks for; nothing, if this processor lacks it: no other has it either,
-/// so that executed as it is, it raises #UD.
+/// Returns the request that an LWP instruction makes; nothing, if this processor lacks it: no other
+/// has it either, so that executed as it is, it raises #UD.
 fn lwp_request(instruction: &Instruction, emulated: Emulated) -> Option<RequestKind> {
     Some(match instruction.mnemonic() {
         Mnemonic::Llwpcb => RequestKind::Llwpcb,

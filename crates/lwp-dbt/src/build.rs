@@ -48,10 +48,10 @@ fn hash_source() {
     println!("cargo::rustc-env=LWP_DBT_SOURCE_HASH={}", hash.0);
 }
 
-/// Where the low window lies that the routines are assembled for, and one from which they differ in
-/// a byte of every word that depends on it.
+/// The address of the low window that the routines are assembled for, and another, with which they
+/// differ in a byte of every word that depends on it.
 const LOWS: [u64; 2] = [0x4000_0000, 0x4100_0000];
-/// Where it is tried whether that was all.
+/// The addresses with which it is tried whether that was all.
 const TRIED: [u64; 2] = [0x10_0000, 0x7e00_0000];
 
 /// The routines as the source of a static, for a low window at 0.

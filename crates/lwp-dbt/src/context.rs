@@ -27,7 +27,7 @@ pub use known_cut::KnownCut;
 pub use low_window::{INDEX_MASK, KnownCpuid, Layout, TABLE_SLOTS, TargetFeatures};
 pub use request::{RequestKind, SyscallClass};
 
-/// How many words the LWP countdown is dealt out to.
+/// The number of words that the LWP countdown is dealt out to.
 pub const LWP_SLOTS: u32 = 16;
 /// Displacement of the countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain
 /// of dependent stores runs from block to block: high part from bit 24 up, and what is left of
@@ -56,8 +56,8 @@ pub const APPLY_MAX: usize = 4096;
 /// Displacement of [`ranges`].
 pub const RANGES_AT: u32 = 0xac0;
 
-/// Where there is code in a thread's address space, as far as the host knows, for calls that
-/// concern it. Where the host has changed this meanwhile, it is asked.
+/// The ranges of code in a thread's address space, as far as the host knows, for calls that concern
+/// it. Where the host has changed this meanwhile, it is asked.
 pub mod ranges {
     /// Offset of how many there are, and one; 0 where the host is always to be asked.
     pub const COUNT: u32 = 0;
@@ -83,8 +83,8 @@ pub const fn set_bytes(ways: u32) -> u32 {
 pub const MOST_WAYS: u32 = 16;
 /// Most sets.
 pub const MOST_SETS: u32 = 128;
-/// What stands for a line where there is none: no line begins there, and no access can be made near
-/// it, the address not being canonical.
+/// The address that stands for a line where there is none: no line begins there, and no access can
+/// be made near it, the address not being canonical.
 pub const NO_LINE: u64 = 1 << 63 | 1;
 /// Displacement of the misses noted, [`NOTE_BYTES`] each: the address; the pc from bit 16 up, with
 /// what [`Slot::LwpMeta`] says below, and [`NOTE_GOES_ON`].
@@ -118,7 +118,7 @@ pub const NOTE_GOES_ON: u64 = 1 << 15;
 pub const UNDO_AT: u32 = 0x5000;
 /// Bytes of each.
 pub const UNDO_BYTES: u32 = 32;
-/// How many are kept: more than an instruction touches lines.
+/// The number of changes kept: more than the lines that an instruction touches.
 pub const UNDOS: u32 = 64;
 
 /// Displacement of the known cuts, [`KNOWN_CUTS`] of [`CUT_BYTES`]: cut fragments that the thread
@@ -126,7 +126,7 @@ pub const UNDOS: u32 = 64;
 pub const CUTS_AT: u32 = 0x6000;
 /// Bytes of a known cut.
 pub const CUT_BYTES: u32 = 64;
-/// How many there are room for.
+/// The number of them that there is room for.
 pub const KNOWN_CUTS: u32 = 16384;
 
 /// Bytes of a context; the thread's counters follow.

@@ -1,4 +1,4 @@
-//! What the counters stand for, by number: those of this run, and those of restored units, of which
+//! The meaning of the counters, by number: those of this run, and those of restored units, of which
 //! everything stays in their images until somebody asks.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Counters {
     len: u32,
 }
 
-/// Whose counters a range of numbers are.
+/// The owner of the counters of a range of numbers.
 #[derive(Debug)]
 enum Range {
     /// This run's; its first one's place.
@@ -31,7 +31,7 @@ enum Range {
 }
 
 impl Counters {
-    /// How many there are.
+    /// Returns the number of counters.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -41,7 +41,8 @@ impl Counters {
         self.len == 0
     }
 
-    /// What one increment of a counter stands for; nothing where there is no such counter.
+    /// Returns the events that one increment of a counter stands for; nothing where there is no
+    /// such counter.
     pub fn deltas(&self, number: usize) -> EventDeltas {
         match self.find(number) {
             Some((Range::New(place), within)) => self.new.get(place + within).map(|it| it.unpack()),
@@ -71,7 +72,7 @@ impl Counters {
         self.keeps_roles
     }
 
-    /// What a counter counts, where that is kept.
+    /// Returns the role of a counter, where that is kept.
     pub fn role(&self, number: usize) -> Option<Role> {
         match self.find(number)? {
             (Range::New(place), within) => self.roles.get(place + within).copied(),
@@ -96,7 +97,7 @@ impl Counters {
         found
     }
 
-    /// What all of them count, in order.
+    /// Returns the roles of all of them, in order.
     pub fn roles(&self) -> impl Iterator<Item = Option<Role>> + '_ {
         (0..self.len()).map(|number| self.role(number))
     }

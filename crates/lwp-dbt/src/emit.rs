@@ -69,7 +69,7 @@ pub(crate) struct Link {
 pub(crate) struct Ask {
     /// Offset of the 4-byte displacement that jumps to the stub.
     pub at: usize,
-    /// What is asked.
+    /// The kind of the request.
     pub kind: RequestKind,
     /// About which pc.
     pub pc: AppPc,
@@ -88,7 +88,7 @@ pub(crate) struct Ask {
     pub resumes: Option<usize>,
 }
 
-/// Where and how a fragment is charged.
+/// The charging of a fragment: its place and the way it is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge {
     /// Its counter.
@@ -110,7 +110,7 @@ impl Charge {
     }
 }
 
-/// What an emitter collects; its memory is used again for the next region.
+/// Everything that an emitter collects; its memory is used again for the next region.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub code: Vec<u8>,
@@ -161,9 +161,9 @@ pub(crate) struct Emitter<'a> {
     pub fragment: Option<FragmentId>,
     /// It carries no charge: what is executed of it is counted by the host.
     pub uncharged: bool,
-    /// Where data cache accesses are watched, whether misses of this fragment count.
+    /// True if misses of this fragment count, where data cache accesses are watched.
     pub dcache: Option<bool>,
-    /// What is known of its accesses.
+    /// The knowledge of its accesses.
     pub watch: Watch,
     /// Application offset and index of the instruction being emitted.
     app: u8,

@@ -5,7 +5,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register, RflagsBits};
 /// The six flags that `inc` and `cmp` write.
 pub const ARITHMETIC: u8 = 0x3f;
 
-/// What a block does with the arithmetic flags it is entered with.
+/// The use that a block makes of the arithmetic flags it is entered with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlagUse {
     /// Flags read before the block has written them.
@@ -15,7 +15,7 @@ pub struct FlagUse {
 }
 
 impl FlagUse {
-    /// What one instruction does.
+    /// Returns the flag use of one instruction.
     pub fn of(instruction: &Instruction) -> Self {
         let read = mask(instruction.rflags_read());
         let written = match certainly_writes(instruction) {

@@ -1,4 +1,4 @@
-//! What has been translated: fragments, indirect entries, and the module they belong to.
+//! Results of translation: fragments, indirect entries, and the module they belong to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,10 +35,10 @@ pub struct Fragment {
     pub start: CachePc,
     /// Bytes of its code.
     pub len: u32,
-    /// Where a direct branch enters; charges the fragment. Made on demand where the fragment was
-    /// laid behind a not-taken edge.
+    /// The address at which a direct branch enters; charges the fragment. Made on demand where the
+    /// fragment was laid behind a not-taken edge.
     pub head: Option<CachePc>,
-    /// Where it is entered already charged.
+    /// The address at which it is entered already charged.
     pub join: CachePc,
     /// True if it was laid behind a not-taken edge and charges itself, in the shorter or the longer
     /// way that its flags allow, before anything else: then who charges it instead can enter behind
@@ -46,9 +46,9 @@ pub struct Fragment {
     pub charged_first: bool,
     /// The target of its direct terminator.
     pub target: AppPc,
-    /// What one execution counts, a conditional terminator as taken.
+    /// The counts of one execution, a conditional terminator as taken.
     pub deltas: EventDeltas,
-    /// What one execution takes from the high and the low part of the LWP countdown.
+    /// The amounts that one execution takes from the high and the low part of the LWP countdown.
     pub countdown: (u8, u8),
     /// True if the flags it is entered with are overwritten before they are read.
     pub flags_dead: bool,
@@ -108,15 +108,15 @@ pub struct Neighbour {
 /// A cut fragment and the application bytes it was made from.
 pub(crate) type CutFragment = (FragmentId, Box<[u8]>);
 
-/// What has been translated of one module: all executable segments of a file at one load address,
-/// or the anonymous code of an address space.
+/// Everything that has been translated of one module: all executable segments of a file at one load
+/// address, or the anonymous code of an address space.
 ///
 /// Direct branches link only within a unit; everything else goes through the indirect table.
 #[derive(Debug)]
 pub struct Unit {
-    /// How its bytes may change.
+    /// The way its bytes may change.
     pub checks: Checks,
-    /// Which of its instructions count, where that is not the same everywhere: see
+    /// The instructions in it that count, where that is not the same everywhere: see
     /// [`Translator::lwp_of`].
     ///
     /// [`Translator::lwp_of`]: crate::Translator::lwp_of
@@ -144,7 +144,7 @@ pub struct Unit {
     pub(crate) dormant: BTreeMap<AppPc, FragmentId>,
     /// The fragments that are only reached through the superblocks that they are in.
     pub(crate) inner: Vec<FragmentId>,
-    /// What was translated in an earlier run; the maps above hold only what is new.
+    /// Everything that was translated in an earlier run; the maps above hold only what is new.
     pub(crate) placed: Option<Arc<Placed>>,
     /// Places in its new code that depend on where it lies.
     pub(crate) relocations: PlacedSites,
@@ -212,12 +212,12 @@ impl Unit {
         new.or_else(|| self.placed.as_ref()?.entry_at(pc))
     }
 
-    /// How many fragments were translated since the unit was made or restored.
+    /// Returns the number of fragments translated since the unit was made or restored.
     pub fn new_fragments(&self) -> usize {
         self.fragments.len()
     }
 
-    /// How many entries were made since then, with a fragment or for one.
+    /// Returns the number of entries made since then, with a fragment or for one.
     pub fn new_entries(&self) -> usize {
         self.entries.len()
     }
@@ -227,7 +227,7 @@ impl Unit {
         self.placed.as_ref().map_or(Knowledge::Little, |placed| placed.knowledge())
     }
 
-    /// How many fragments were restored.
+    /// Returns the number of fragments that were restored.
     pub fn restored_fragments(&self) -> usize {
         self.placed.as_ref().map_or(0, |placed| placed.fragments())
     }

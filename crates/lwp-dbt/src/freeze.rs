@@ -18,9 +18,9 @@ use crate::relocation::{Relocation, SITE_LIMIT, Site};
 /// A unit to be frozen.
 #[derive(Clone, Debug)]
 pub struct Freeze<'a> {
-    /// What was translated.
+    /// The translated unit.
     pub unit: &'a Unit,
-    /// Where its code lies, and its module.
+    /// The place of its code, and of its module.
     pub at: Placement,
     /// All of its code, from there.
     pub code: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct Freeze<'a> {
 pub struct Frozen {
     /// Its bytes.
     pub parts: Vec<Vec<u8>>,
-    /// How many bytes of the application's code it translates, and bytes of its own code.
+    /// The number of bytes of the application's code that it translates, and of its own code.
     pub code_bytes: (u64, u64),
 }
 

@@ -23,8 +23,8 @@
 //! code                                                                               in blocks
 //! ```
 //!
-//! What is in blocks is compressed, and unpacked when it is first looked at (`blocks.rs`): the code
-//! and its relocations when the image is put in place, the rest hardly ever.
+//! Everything in blocks is compressed, and unpacked when it is first looked at (`blocks.rs`): the
+//! code and its relocations when the image is put in place, the rest hardly ever.
 //!
 //! The bytes must have been checked for damage before. Images are still read with care: no content
 //! makes a lookup panic or leads outside the unit's code.
@@ -46,16 +46,16 @@ use crate::rebuild::Knowledge;
 use crate::relocation::{Relocation, SITE_LIMIT, Site};
 use crate::state_map::{self, FlagWriter, StateEntry};
 
-/// Why bytes are not an image, or cannot be put where they are wanted.
+/// The reason why bytes are not an image, or cannot be put where they are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// The tables do not fill the bytes.
     #[error("{found} bytes instead of {expected}")]
     Size {
-        /// What the header says.
+        /// The number of bytes that the header says.
         expected: u64,
-        /// How many there are.
+        /// The number of bytes that there are.
         found: u64,
     },
     /// A table holds something that lies outside the code.
@@ -143,9 +143,9 @@ pub(crate) mod table {
 pub(crate) struct Header {
     /// Lowest address of the module, as the code says it; application pcs are relative to it.
     pub module: u64,
-    /// Where the code lay.
+    /// The address at which the code lay.
     pub code: u64,
-    /// Where its arena's routines lay.
+    /// The address at which its arena's routines lay.
     pub routines: u64,
     /// The fragments that have a pc of their own; behind them are those that are only parts of
     /// superblocks.
@@ -259,17 +259,17 @@ impl Image {
         self.count(table::CODE)
     }
 
-    /// How many fragments it holds.
+    /// Returns the number of fragments it holds.
     pub fn fragments(&self) -> usize {
         self.count(table::FRAGS)
     }
 
-    /// How many entries, and chain slots, it needs.
+    /// Returns the number of entries, and chain slots, it needs.
     pub fn entries(&self) -> usize {
         self.count(table::ENTRIES)
     }
 
-    /// How many counters it needs.
+    /// Returns the number of counters it needs.
     pub fn counters(&self) -> usize {
         self.count(table::WEIGHTS)
     }
@@ -379,9 +379,9 @@ fn unpack_deltas(bytes: &[u8]) -> EventDeltas {
     bytes.first_chunk().map(|raw| PackedDeltas(*raw).unpack()).unwrap_or_default()
 }
 
-/// What the rarely needed record of a fragment holds.
+/// The contents of the rarely needed record of a fragment.
 pub(crate) mod detail {
-    /// How far the start is before the join.
+    /// Distance of the start before the join.
     pub const START: usize = 0;
     pub const LEN: usize = 4;
     /// Signed distance of the target from the fragment's pc; `NO_TARGET` where there is none.
@@ -389,7 +389,7 @@ pub(crate) mod detail {
     pub const WEIGHTS: usize = 12;
     pub const APP_LEN: usize = 20;
     pub const INSTRUCTIONS: usize = 22;
-    /// Where direct branches enter, if they do and that is not the join.
+    /// The place at which direct branches enter, if they do and that is not the join.
     pub const HEAD: usize = 24;
     pub const COUNTDOWN: usize = 28;
     pub const NO_TARGET: i32 = i32::MIN;
@@ -404,8 +404,8 @@ pub(crate) mod within {
     pub const STACK: usize = 16;
 }
 
-/// What the record of a role holds: the kind and, below it, the fragment that is counted; then the
-/// fragment before the edge, or `NONE`. Both are places in the tables.
+/// The contents of the record of a role: the kind and, below it, the fragment that is counted; then
+/// the fragment before the edge, or `NONE`. Both are places in the tables.
 pub(crate) mod role {
     use super::NONE;
     use crate::fragment::FragmentId;
@@ -453,7 +453,7 @@ pub(crate) mod role {
     }
 }
 
-/// What the record of a piece holds. It ends where the next one begins, but for a gap.
+/// The contents of the record of a piece. A piece ends where the next one begins, but for a gap.
 pub(crate) mod piece {
     pub const START: usize = 0;
     pub const GAP: usize = 4;
@@ -464,12 +464,12 @@ pub(crate) mod piece {
     pub const POINTS_LEN: usize = 20;
 }
 
-/// Where an image is put.
+/// The addresses at which an image is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Address of its code; a multiple of 64.
     pub code: CachePc,
-    /// Where that arena's copy of the routines lies.
+    /// The address of that arena's copy of the routines.
     pub routines: CachePc,
     /// Lowest address of the module.
     pub module: AppPc,
@@ -536,7 +536,7 @@ impl Placed {
         FragmentId(self.first_fragment + index)
     }
 
-    /// What a counter counts, if that has been kept.
+    /// Returns the role of a counter, if that has been kept.
     pub fn role(&self, number: usize) -> Option<Role> {
         let record = self.image.record(table::ROLES, number)?;
         let there = |index: &u32| (*index as usize) < self.fragments();
@@ -752,7 +752,7 @@ impl CodeCache {
         Some(EntryId((first + index) as u32))
     }
 
-    /// What is added to the words of each kind.
+    /// Returns the amounts that are added to the words of each kind.
     fn deltas(&self, header: &Header, at: Placement) -> [i64; Relocation::KINDS] {
         let moved = at.code.0.wrapping_sub(header.code) as i64;
         let module = at.module.0.wrapping_sub(header.module) as i64;

@@ -71,7 +71,8 @@ impl Marker {
         }
     }
 
-    /// How far before the last instruction each of the marker's own begins, itself included.
+    /// Returns the distance before the last instruction at which each of the marker's own begins,
+    /// itself included.
     pub fn instructions(self) -> &'static [u64] {
         match self {
             Self::Own(_) => &[0],

@@ -5,7 +5,7 @@ use iced_x86::{
     UsedMemory,
 };
 
-/// What an instruction does with an operand.
+/// The use that an instruction makes of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Use {
@@ -50,13 +50,13 @@ pub struct MemoryOperand {
     pub narrow: bool,
     /// Length in bytes, at least 1; of one element where there are several.
     pub bytes: u32,
-    /// What is done with it.
+    /// The use made of it.
     pub how: Use,
-    /// What else decides on the address, if anything does.
+    /// Anything else that decides on the address, if anything does.
     pub spread: Spread,
 }
 
-/// Where in memory an operand lies that is not where its base, index and displacement say.
+/// The place in memory of an operand that is not where its base, index and displacement say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// There.
@@ -70,14 +70,14 @@ pub enum Spread {
 /// The elements of a gather or a scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elements {
-    /// How many there are.
+    /// The number of elements.
     pub count: u8,
     /// The vector register that has an index for each.
     pub indices: Register,
     /// Length of an index in bytes.
     pub index_bytes: u8,
-    /// Which are accessed: a mask register has a bit for each, a vector register an element whose
-    /// sign says it.
+    /// The register that says which are accessed: a mask register has a bit for each, a vector
+    /// register an element whose sign says it.
     pub mask: Register,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of each fragment, in few bytes: there are hundreds of thousands of them.
+//! The knowledge of each fragment, in few bytes: there are hundreds of thousands of fragments.
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::{Fragment, FragmentId};
@@ -74,7 +74,7 @@ const _: () = assert!(size_of::<Packed>() == 56);
 pub(crate) struct Fragments(Vec<Packed>);
 
 impl Fragments {
-    /// How many there are.
+    /// Returns the number of fragments.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -121,7 +121,7 @@ impl Fragments {
         }
     }
 
-    /// Where direct branches enter a fragment.
+    /// Returns the address at which direct branches enter a fragment.
     pub fn head(&self, id: FragmentId) -> Option<CachePc> {
         self.0[id.0 as usize].head()
     }

@@ -11,7 +11,7 @@ pub(crate) struct Piece {
     pub pc: AppPc,
     /// The fragment it belongs to; none for exit stubs.
     pub fragment: Option<FragmentId>,
-    /// Where its points are in the translator's [`crate::points::Points`].
+    /// The place of its points in the translator's [`crate::points::Points`].
     pub points: u32,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Pieces {
 /// Pieces that lie close together, ascending.
 #[derive(Debug)]
 struct Run {
-    /// Where the first of them starts.
+    /// The start of the first of them.
     base: u64,
     pieces: Vec<Stored>,
 }

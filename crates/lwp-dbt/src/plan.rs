@@ -2,7 +2,7 @@
 
 use crate::fragment::FragmentId;
 
-/// Which instrumentation the fragments carry.
+/// The instrumentation that the fragments carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
     /// Translation only.
@@ -20,7 +20,7 @@ impl Plan {
     }
 }
 
-/// What the translated code knows of Lightweight Profiling.
+/// The translated code's knowledge of Lightweight Profiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lwp {
     /// The processor has no LWP: its instructions are undefined opcodes.
@@ -32,7 +32,7 @@ pub enum Lwp {
     On(Selection),
 }
 
-/// What is counted down while profiling is on.
+/// The events that are counted down while profiling is on.
 ///
 /// One countdown serves all events that come from retiring: it has a high part, instructions or,
 /// where only branches are selected, branches; and a low part, branches, where both are.
@@ -57,7 +57,7 @@ pub struct IpFilter {
     pub base: u64,
     /// Last address of the range.
     pub limit: u64,
-    /// What lies outside the range is admitted instead.
+    /// True if addresses outside the range are admitted instead.
     pub inverted: bool,
 }
 
@@ -103,7 +103,7 @@ pub mod branch_bit {
     pub const FAR_TRANSFER: u8 = 1 << 6;
 }
 
-/// How a unit's fragments guard against their application bytes changing.
+/// The way a unit's fragments guard against changes of their application bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Checks {
     /// The bytes cannot change: a private, read-only file mapping.
@@ -116,7 +116,7 @@ pub enum Checks {
     SelfCheck,
 }
 
-/// What a counter counts, so that sums can be traced back to where they arose.
+/// The meaning of a counter, so that sums can be traced back to where they arose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Executions of a fragment.
@@ -146,7 +146,7 @@ pub enum Role {
     SideExit(FragmentId),
 }
 
-/// What one increment of a counter slot adds to each event.
+/// The amount that one increment of a counter slot adds to each event.
 ///
 /// `conditional_taken` is signed: a fragment that ends in a conditional branch is charged as taken
 /// when it is entered, and the counter on its not-taken edge takes that back.

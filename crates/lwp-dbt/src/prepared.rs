@@ -10,7 +10,7 @@ use crate::state_map::{AppState, Commit, PcSource, Spills};
 /// The routines for a low window at 0.
 struct Prepared {
     routines: Routines,
-    /// Where in the code the window's address is to be added to four bytes.
+    /// The places in the code where the window's address is to be added to four bytes.
     places: &'static [usize],
 }
 

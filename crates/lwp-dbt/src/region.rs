@@ -37,13 +37,13 @@ use lay::Next;
 
 const SYS_RT_SIGRETURN: u32 = 15;
 
-/// Where translated code goes.
+/// The destination of translated code.
 pub trait CodeSink {
-    /// Where the next byte will lie.
+    /// Returns the address of the next byte.
     fn position(&self) -> CachePc;
-    /// How many bytes there is room for.
+    /// Returns the number of bytes that there is room for.
     fn room(&self) -> usize;
-    /// Where this arena's copy of the routines lies.
+    /// Returns the address of this arena's copy of the routines.
     fn routines_at(&self) -> CachePc;
     /// Appends code at [`Self::position`].
     fn append(&mut self, code: &[u8]);
@@ -55,14 +55,14 @@ pub trait CodeSink {
     fn restore_head(&mut self, head: CachePc);
 }
 
-/// How much is translated for one request.
+/// The amount that is translated for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionLimits {
     /// Fragments in all.
     pub fragments: usize,
-    /// How doubtful the wanted pc is itself, where nobody waits for it.
+    /// The doubt about the wanted pc itself, where nobody waits for it.
     pub doubt: u8,
-    /// What is more doubtful than this is left out: see [`Candidate::doubt`].
+    /// The limit of doubt, beyond which places are left out: see [`Candidate::doubt`].
     pub most_doubt: u8,
 }
 
@@ -73,17 +73,17 @@ impl RegionLimits {
     }
 }
 
-/// What a request produced.
+/// The result of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Region {
-    /// Where the wanted pc continues: its entry or its head.
+    /// The address at which the wanted pc continues: its entry or its head.
     pub head: Option<CachePc>,
     /// Entries created, to be inserted into indirect tables.
     pub entries: Vec<EntryId>,
-    /// How many fragments were translated.
+    /// The number of fragments translated.
     pub fragments: usize,
-    /// What control may come to next and was not translated any more, the likeliest first; places
-    /// outside the unit too, behind those inside.
+    /// The places that control may come to next and that were not translated any more, the
+    /// likeliest first; those outside the unit too, behind those inside.
     pub rest: Vec<Candidate>,
 }
 
@@ -130,7 +130,7 @@ struct Work<'a> {
     queue: Queue,
     /// Places that are not the unit's.
     foreign: Vec<Candidate>,
-    /// How doubtful what is being laid out is.
+    /// The doubt about the code being laid out.
     doubt: u8,
     created: Vec<FragmentId>,
     /// Those that were dormant, and to which something may lead now.
@@ -145,7 +145,7 @@ impl std::fmt::Debug for Work<'_> {
     }
 }
 
-/// How control arrives at a block being laid out.
+/// The way control arrives at a block being laid out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Arrival {
     /// Only by a jump to it.
@@ -156,7 +156,7 @@ enum Arrival {
     NotTaken,
 }
 
-/// What a not-taken edge counts: its branch, which was charged as taken, was not.
+/// The counts of a not-taken edge: its branch, which was charged as taken, was not.
 const NOT_TAKEN: EventDeltas = EventDeltas {
     instructions: 0,
     branches: 0,
@@ -172,8 +172,8 @@ fn is_foreign(work: &mut Work<'_>, pc: AppPc) -> bool {
     work.source.read_code(pc, &mut [0]) == 0
 }
 
-/// How much more doubtful what a trace falls into may become: straight code is worth more than its
-/// likelihood.
+/// The amount by which the code that a trace falls into may become more doubtful: straight code is
+/// worth more than its likelihood.
 const TRACE_DOUBT: u8 = 8;
 
 /// Bytes that one fragment with its stubs can take at most, generously.
@@ -202,7 +202,7 @@ impl Translator {
         self.shape = WatchedShape { line_bytes, set_mask, places };
     }
 
-    /// What has been said of the data cache that is watched, in that order.
+    /// Returns everything that has been said of the data cache that is watched, in that order.
     pub fn watched_words(&self) -> [u32; 3] {
         [self.shape.line_bytes, self.shape.set_mask, self.shape.places]
     }
@@ -222,7 +222,7 @@ impl Translator {
         self.plan
     }
 
-    /// What the code knows of Lightweight Profiling.
+    /// Returns the code's knowledge of Lightweight Profiling.
     pub fn lwp(&self) -> Lwp {
         self.lwp
     }
@@ -280,7 +280,7 @@ impl Translator {
         }
     }
 
-    /// What is answered instead of executed.
+    /// Returns the instructions that are answered instead of executed.
     pub fn emulated(&self) -> Emulated {
         self.emulated
     }
@@ -290,7 +290,8 @@ impl Translator {
         CodeCache::new(self.profiles())
     }
 
-    /// Where execution of `pc` continues in translated code, translating it if need be.
+    /// Finds the place in translated code where execution of `pc` continues, translating it if need
+    /// be.
     ///
     /// `entry` asks for an indirect entry of `pc` too, which is then among the region's entries
     /// when it is new. Returns a region without head where no code can be read at `pc`, or where
@@ -435,7 +436,7 @@ impl Translator {
         }
     }
 
-    /// Where data cache accesses are watched, whether misses of the block at `pc` count.
+    /// Returns whether misses of the block at `pc` count, where data cache accesses are watched.
     fn watches(&self, unit: &Unit, pc: AppPc) -> Option<bool> {
         match self.lwp_of(unit) {
             Lwp::On(selection) if selection.dcache => Some(selection.admits(pc.0)),
@@ -443,7 +444,7 @@ impl Translator {
         }
     }
 
-    /// How blocks of `unit` are decoded, of at most `most` instructions.
+    /// Returns the settings for decoding blocks of `unit`, of at most `most` instructions.
     fn decoding(&self, unit: &Unit, pc: AppPc, most: usize) -> Decoding {
         let ip = match self.lwp_of(unit) {
             Lwp::On(selection) if selection.filters() => selection.ip,

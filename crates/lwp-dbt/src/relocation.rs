@@ -4,7 +4,7 @@
 
 use crate::addr::CachePc;
 
-/// What a word depends on: four bytes, where nothing else is said.
+/// The thing that a word depends on; the word has four bytes, where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Relocation {
@@ -101,7 +101,7 @@ impl Relocation {
         Self::Rotated,
         Self::RotatedBack,
     ];
-    /// How many kinds there are.
+    /// The number of kinds.
     pub(crate) const KINDS: usize = Self::ALL.len();
 
     /// Most bytes of a word.
@@ -150,7 +150,7 @@ impl Site {
 /// Relocations at addresses of the tracee.
 #[derive(Debug, Default)]
 pub(crate) struct PlacedSites {
-    /// What they are relative to: where the first code that had any begins.
+    /// The address that they are relative to: the start of the first code that had any.
     base: Option<CachePc>,
     sites: Vec<Site>,
     /// True if one was too far from the others.
@@ -186,7 +186,7 @@ impl PlacedSites {
 mod tests {
     use super::*;
 
-    /// What the emitted instructions do.
+    /// Does the same as the emitted instructions.
     fn rotate_between(value: u64, [first, second]: [i32; 2]) -> u64 {
         let value = value.wrapping_add_signed(first.into()).rotate_right(32);
         value.wrapping_add_signed(second.into())

@@ -55,7 +55,7 @@ pub struct Routines {
     /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
     /// the ends of its chains point here.
     pub ask_rcx: u32,
-    /// Where a returning signal handler arrives.
+    /// The place at which a returning signal handler arrives.
     pub sigreturn: u32,
     /// Enter the application at the pc in the context, all other registers being the application's.
     pub enter: u32,
@@ -84,7 +84,7 @@ pub struct Routines {
 /// mapped. The routine makes four system calls; where the mapping fails it stops at a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveIn {
-    /// Where it begins.
+    /// Its start.
     pub start: u32,
     /// Behind the first of its system calls: rax is a descriptor, or an error. From the next
     /// instruction on it is in r8.
@@ -466,8 +466,8 @@ fn emit_go(b: &mut Builder, go: &mut CodeLabel) -> Emit {
     b.asm.jmp(Builder::slot(Slot::Go))
 }
 
-/// Where a request begins that a routine may answer: the pc is in r11, whose application value is
-/// in its slot. Saves it, and all registers.
+/// Begins a request that a routine may answer: the pc is in r11, whose application value is in its
+/// slot. Saves it, and all registers.
 fn begin_request(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     let r11_saved = Spills { r11: true, ..Spills::default() };
     let start = b.mark(state(PcSource::R11, r11_saved, Commit::Mailbox))?;
@@ -482,7 +482,7 @@ fn begin_request(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     Ok(start)
 }
 
-/// What the mailbox saves and restores, beside rcx and r11.
+/// Returns the registers that the mailbox saves and restores, beside rcx and r11.
 fn saved_registers() -> [(Slot, AsmRegister64); 8] {
     [
         (Slot::Rax, rax),
@@ -496,7 +496,8 @@ fn saved_registers() -> [(Slot, AsmRegister64); 8] {
     ]
 }
 
-/// What the mailbox leaves alone and the host may want to know: with those saved, all registers.
+/// Returns the registers that the mailbox leaves alone and the host may want to know: with those
+/// saved, all registers.
 fn shown_registers() -> [(Slot, AsmRegister64); 6] {
     [
         (Slot::Rsp, rsp),

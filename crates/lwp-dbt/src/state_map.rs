@@ -24,7 +24,7 @@ pub struct Spills {
     pub flags: bool,
 }
 
-/// Where the application pc is to be had.
+/// The source of the application pc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcSource {
     /// Known when translating.
@@ -126,10 +126,10 @@ pub struct AppState {
     pub pc: PcSource,
     /// Registers to be taken from the context.
     pub spills: Spills,
-    /// What else is to be settled.
+    /// Anything else that is to be settled.
     pub commit: Commit,
-    /// How many instructions of the fragment have been executed, and whether it has been charged
-    /// for all of them; `None` when the counters are right as they are.
+    /// The number of instructions of the fragment that have been executed, and whether it has been
+    /// charged for all of them; `None` when the counters are right as they are.
     pub partial: Option<(u32, bool)>,
     /// A conditional branch has fallen through and its edge has not been counted.
     pub edge_pending: bool,
@@ -181,7 +181,7 @@ pub(crate) mod bits {
     pub const SPILL_RCX: u8 = 1;
     pub const SPILL_R11: u8 = 2;
     pub const SPILL_RAX: u8 = 4;
-    /// Where the pc is; 0: `app` bytes into the fragment.
+    /// The bits for the place of the pc; 0: `app` bytes into the fragment.
     pub const PC_MASK: u8 = 0x18;
     /// The pc is in rcx.
     pub const PC_RCX: u8 = 0x08;

@@ -58,7 +58,7 @@ fn program() -> (Vec<u8>, u64) {
     (code, CODE + functions as u64)
 }
 
-/// How often each site, by its address, led to each target.
+/// The number of times that each site, by its address, led to each target.
 type Edges = BTreeMap<(u64, u64), u64>;
 
 fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
@@ -146,7 +146,7 @@ fn every_call_is_counted_once() {
     }
 }
 
-/// Where the two calls stand.
+/// Returns the addresses of the two calls.
 fn sites(code: &[u8]) -> (u64, u64) {
     let find = |bytes: &[u8]| {
         CODE + code.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64

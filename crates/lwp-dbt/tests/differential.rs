@@ -27,9 +27,9 @@ const CODE_BYTES: usize = 0x1000;
 struct Snippet {
     start: u64,
     bytes: Vec<u8>,
-    /// Where indirect branches lead to.
+    /// The addresses that indirect branches lead to.
     entries: Vec<u64>,
-    /// How many instructions are executed, if that is known.
+    /// The number of instructions that are executed, if that is known.
     executed: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What each rewrite rule makes of one example, as text that a review can read.
+//! The result of each rewrite rule for one example, as text that a review can read.
 //!
 //! The files in `golden/` are compared with what the translator emits now. After a change that is
 //! meant, write them anew and look at the difference:
@@ -31,7 +31,7 @@ const CODE: u64 = 0x1_0000_0000;
 struct Example {
     /// Number of the rule, and the file's name.
     rule: &'static str,
-    /// What is shown.
+    /// The subject of the example.
     title: &'static str,
     /// Application code.
     bytes: &'static [u8],
@@ -441,7 +441,7 @@ fn every_rule_has_a_file() {
     }
 }
 
-/// What the text calls requests: the numbers that stand in it.
+/// The text's names of requests: the numbers that stand in it.
 #[test]
 fn request_numbers_are_stable() {
     assert_eq!(RequestKind::Syscall as u32, 1);

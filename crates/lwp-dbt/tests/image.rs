@@ -16,7 +16,7 @@ use lwp_dbt::{
 use lwp_testkit::generate::{Data, Generator};
 
 const CODE: u64 = 0x1_0000_0000;
-/// Where the same module is mapped in another address space.
+/// The address at which the same module is mapped in another address space.
 const MOVED: u64 = CODE - 0x1234_5000;
 const DATA: Data = Data { start: 0xc000_0000 };
 const PAGE: usize = 4096;
@@ -159,7 +159,7 @@ fn frozen(plan: Plan, bytes: &[u8]) -> Vec<u8> {
     freeze(&origin, start)
 }
 
-/// What two translators say about the same unit.
+/// Asserts that two translators say the same about one unit.
 fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     assert_eq!(a.app.start, b.app.start);
     for pc in (a.app.start..a.app.start + 1200).map(AppPc) {
@@ -200,7 +200,7 @@ fn assert_ascending(bench: &Bench) {
     }
 }
 
-/// What each counter counts, with fragments by their pcs.
+/// Returns the role of each counter, with fragments by their pcs.
 fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppPc>)> {
     let pc = |id| bench.tables.fragment(id).pc;
     let role = |role: Option<Role>| {

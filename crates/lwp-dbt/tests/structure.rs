@@ -1,4 +1,4 @@
-//! What can be said about translated code without running it.
+//! Statements that can be made about translated code without running it.
 
 mod common;
 
@@ -218,7 +218,7 @@ fn needs_the_host(bench: &Bench, fragment: &Fragment) -> bool {
         })
 }
 
-/// What the instructions of a block count, taken from the instructions.
+/// Returns the counts of a block, taken from its instructions.
 fn totals(block: &Block) -> EventDeltas {
     let one = |is: bool| i32::from(is);
     let branch = (block.terminator_offset as usize) < block.bytes.len()
@@ -333,8 +333,8 @@ impl CodeSource for WithData {
 /// A place for data that is an address of 32 bits.
 const LOW_DATA: u64 = 0x6000_0000;
 
-/// What a region at the start of `code` has entries for, with `words` of `width` bytes as its data
-/// at `start`.
+/// Returns the places that a region at the start of `code` has entries for, with `words` of `width`
+/// bytes as its data at `start`.
 fn foreseen(code: &[u8], start: u64, words: &[u64], width: usize) -> Vec<u64> {
     let data = words.iter().flat_map(|word| word.to_le_bytes()[..width].to_vec()).collect();
     let mut source = WithData { app: App::new(CODE, code.to_vec()), start, data };
@@ -479,7 +479,7 @@ fn what_leads_to_a_fragment_cut_off_asks_the_host() {
     assert_eq!(bench.cache.led_from(jump), CachePc(CACHE + u64::from(routine)));
 }
 
-/// Where notice of changes is given, a fragment costs what it costs where code cannot change, but
+/// A fragment whose code gives notice of changes costs as much as one whose code cannot change, but
 /// for its head.
 #[test]
 fn code_that_gives_notice_is_not_compared() {
@@ -495,7 +495,7 @@ fn code_that_gives_notice_is_not_compared() {
     assert!(lengths(Checks::SelfCheck, false) > notified);
 }
 
-/// What is not of this mapping will never be linked: the exit must not ask the host every time.
+/// Code outside this mapping will never be linked: the exit must not ask the host every time.
 #[test]
 fn exits_to_elsewhere_go_through_the_table() {
     // call rel32; ret; nop; ret
@@ -510,8 +510,8 @@ fn exits_to_elsewhere_go_through_the_table() {
     assert_eq!(jumps(0x10_0000), near + 1);
 }
 
-/// Where data cache accesses are watched, whatever follows an instruction, bringing registers back
-/// from their slots included, stands for the instruction having been executed.
+/// Everything that follows an instruction, bringing registers back from their slots included,
+/// stands for the instruction having been executed, where data cache accesses are watched.
 #[test]
 fn what_has_been_executed_is_not_executed_again() {
     const MARK: &[u8] = &[0x81, 0xc7, 0x78, 0x56, 0x34, 0x12]; // add edi, 0x12345678

@@ -32,6 +32,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    2,    1]),
     ("lwp-unwind",     [  0,    0,    0,    1,    0]),
-    ("lwp-vcpu",       [  1,    5,    1,   21,  326]),
+    ("lwp-vcpu",       [  1,    5,    1,   22,  326]),
     ("xtask",          [  0,    1,    0,   14,    0]),
 ];

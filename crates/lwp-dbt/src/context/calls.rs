@@ -9,17 +9,17 @@ use super::TargetFeatures;
 pub const CALLS_AT: u32 = 0x140_0000;
 /// Bytes of a slot.
 pub const CALL_BYTES: u32 = 32;
-/// How many slots a call's hash chooses among.
+/// The number of slots that a call's hash chooses among.
 pub const CALL_SLOTS: u32 = 0x1_0000;
-/// How many slots a call may be in, from the one that its hash chooses on.
+/// The number of slots that a call may be in, from the one that its hash chooses on.
 pub const CALL_PROBES: u32 = 8;
 /// A count that is not gone beyond: the host is asked, and starts the slot at 0 again.
 pub const CALL_OFTEN: u32 = 0xf_ffff;
 /// Bytes of all slots.
 pub const CALLS_BYTES: u32 = (CALL_SLOTS + CALL_PROBES) * CALL_BYTES;
-/// Which bits of target plus site choose a slot where PEXT is fast; elsewhere the low 16 do.
+/// The bits of target plus site that choose a slot where PEXT is fast; elsewhere the low 16 do.
 pub(crate) const CALL_MASK: u32 = 0x3fff << 4;
-/// What a site's counter is multiplied with: odd, so that it can be undone.
+/// The factor that a site's counter is multiplied with: odd, so that it can be undone.
 const CALL_FACTOR: u32 = 0x9e37_79b1;
 
 /// The first slot of a call from `site` to `target`.
@@ -31,7 +31,7 @@ pub fn call_slot(features: TargetFeatures, site: u32, target: u64) -> u32 {
     }
 }
 
-/// How a call site is named in [`crate::Slot::CallSite`] and in the slots: by the counter that
+/// Returns the name of a call site in [`crate::Slot::CallSite`] and in the slots: the counter that
 /// holds its first target, spread over 32 bits.
 pub fn call_site(counter: u32) -> u32 {
     counter.wrapping_mul(CALL_FACTOR)
@@ -43,7 +43,8 @@ pub fn call_site_counter(site: u32) -> u32 {
     site.wrapping_mul(INVERSE)
 }
 
-/// What undoes a multiplication with `odd`: each step doubles how many low bits are right.
+/// Returns the factor that undoes a multiplication with `odd`: each step doubles the number of low
+/// bits that are right.
 const fn inverse(odd: u32) -> u32 {
     let mut inverse = odd;
     let mut step = 0;

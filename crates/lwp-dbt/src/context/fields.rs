@@ -74,19 +74,19 @@ context_page! {
         0x48 => R9,
         /// The application pc that the request is about.
         0x50 => Pc,
-        /// What is asked of the host: a [`RequestKind`](super::RequestKind).
+        /// The request to the host: a [`RequestKind`](super::RequestKind).
         0x58 => Kind,
         /// Address of the tail that carries out the host's answer; 0 while there is none.
         0x60 => Resp,
-        /// Where the go tail jumps to.
+        /// The address that the go tail jumps to.
         0x68 => Go,
         /// Futex word: 1 while the thread sleeps in its mailbox.
         0x70 => Wait,
-        /// How many pauses the thread spins before it sleeps.
+        /// The number of pauses that the thread spins before it sleeps.
         0x78 => Spin,
         /// The application's own gs base.
         0x80 => AppGs,
-        /// Where the signal frame that is being returned from wants to go.
+        /// The pc that the signal frame being returned from wants to go to.
         0x88 => SigPc,
         /// Address of this thread's door flag, one byte.
         0x90 => DoorFlag,
@@ -111,7 +111,7 @@ context_page! {
         0xd8 => SysA6,
         /// Result.
         0xe0 => SysRet,
-        /// How many entries of the insertion list are still to be applied.
+        /// The number of entries of the insertion list that are still to be applied.
         0xe8 => ApplyCount,
         /// Non-zero forbids the mailbox to make system calls of its own (a seccomp filter is in
         /// force).
@@ -120,7 +120,7 @@ context_page! {
         0xf8 => Next,
         /// The state components of the virtual processor's XCR0.
         0x100 => StateMask,
-        /// Where that signal frame lies, to put its rip back.
+        /// The address of that signal frame, to put its rip back.
         0x108 => SigFrame,
         /// Application rsp when the request was made. This and the following five are for the host
         /// to look at; the registers themselves stay the application's.
@@ -135,7 +135,7 @@ context_page! {
         0x130 => R14,
         /// Application r15.
         0x138 => R15,
-        /// Which processor the thread was on when it made the request: the limit of
+        /// The processor that the thread was on when it made the request: the limit of
         /// [`PROCESSOR_SEGMENT`].
         0x140 => Processor,
         /// Descriptors that the host wants to know of when they are read from somewhere: a bit
@@ -148,33 +148,34 @@ context_page! {
         0x158 => GuardedTo,
         /// The sum of the words when they were dealt out last.
         0x180 => LwpGiven,
-        /// How many of the high part could pass then without an event.
+        /// The amount of the high part that could pass then without an event.
         0x188 => LwpHigh,
-        /// How many of the low part.
+        /// The amount of the low part.
         0x190 => LwpLow,
-        /// What the high part is about to become while the words are dealt out anew.
+        /// The value that the high part is about to take while the words are dealt out anew.
         0x198 => LwpNewHigh,
-        /// What the low part is about to become.
+        /// The value that the low part is about to take.
         0x1a0 => LwpNewLow,
-        /// What the block that ran out of its word counts: high part from bit 24 up, low part
+        /// The counts of the block that ran out of its word: high part from bit 24 up, low part
         /// below.
         0x1a8 => LwpWeight,
         /// The word that ran out, as displacement from the gs base.
         0x1b0 => LwpWord,
-        /// How many LWPVALs may still pass without a record.
+        /// The number of LWPVALs that may still pass without a record.
         0x1b8 => LwpValue,
         /// Operand of an LWP instruction: the block address, or the second data.
         0x1c0 => LwpOperand,
         /// The first data of LWPINS or LWPVAL; the result of an LWP instruction.
         0x1c8 => LwpData,
-        /// Where translated code goes on when the host has executed an LWP instruction.
+        /// The address at which translated code goes on when the host has executed an LWP
+        /// instruction.
         0x1d0 => LwpAfter,
         /// An address that an LWP instruction could not reach.
         0x1d8 => LwpTouch,
         /// The application's flags while the routines use them: AH as LAHF gives it, AL from SETO.
         0x1e0 => LwpFlags,
-        /// What an LWP instruction that the host has executed leaves to be set from `LwpData`: 0
-        /// nothing, 1 the carry flag, 2 its register.
+        /// The state that an LWP instruction executed by the host leaves to be set from `LwpData`:
+        /// 0 nothing, 1 the carry flag, 2 its register.
         0x1e8 => LwpPending,
         /// Address of the insertion list.
         0x1f0 => ApplyAt,
@@ -190,7 +191,7 @@ context_page! {
         0x808 => LwpRingSize,
         /// Offset in it of the next record.
         0x810 => LwpRingHead,
-        /// What that is about to become.
+        /// The value that this offset is about to take.
         0x818 => LwpNewHead,
         /// Address of BufferHeadOffset.
         0x820 => LwpHeadAt,
@@ -212,26 +213,28 @@ context_page! {
         0x858 => LwpLowAt,
         /// Of the value samples.
         0x860 => LwpValueAt,
-        /// How many LWPVALs could pass when that was published last.
+        /// The number of LWPVALs that could pass when that was published last.
         0x868 => LwpValueBase,
-        /// What the counter of value samples is set to after a record, but for its random bits.
+        /// The value that the counter of value samples is set to after a record, but for its random
+        /// bits.
         0x870 => LwpValueInterval,
-        /// What it is about to be set to.
+        /// The value that it is about to be set to.
         0x878 => LwpNewValue,
-        /// Which of its bits are random.
+        /// The bits of it that are random.
         0x880 => LwpRandomMask,
         /// State of the random number generator.
         0x888 => LwpRandom,
-        /// What that is about to become.
+        /// The value that this state is about to take.
         0x890 => LwpNewRandom,
         /// Number of the register that the result of SLWPCB goes to, with [`RESULT_NARROW`].
         0x898 => LwpRegister,
         /// Non-zero in continuous mode: a full ring is nothing special.
         0x8a0 => LwpContinuous,
-        /// How many misses have been noted, in its low half; in the high one how many of these
-        /// count and are loads.
+        /// The number of misses that have been noted, in its low half; in the high one the number
+        /// of these that count and are loads.
         0x8a8 => LwpNotes,
-        /// How many may be noted before the host is asked: less than half of what 32 bits hold.
+        /// The number that may be noted before the host is asked: less than half of what 32 bits
+        /// hold.
         0x8b0 => LwpMostNotes,
         /// The access being noted: its address.
         0x8b8 => LwpAddress,
@@ -239,7 +242,7 @@ context_page! {
         0x8c0 => LwpMeta,
         /// The fragment that makes it.
         0x8c8 => LwpFragment,
-        /// How many of its instructions have been executed.
+        /// The number of its instructions that have been executed.
         0x8d0 => LwpIndex,
         /// A repeated string instruction has begun, and what it has accessed has not been worked
         /// out: 1 in a cut fragment, else its pc.
@@ -250,28 +253,29 @@ context_page! {
         0x8e8 => LwpRepeatFrom,
         /// rdi as it was then.
         0x8f0 => LwpRepeatTo,
-        /// How many changes of the data cache there have been.
+        /// The number of changes of the data cache so far.
         0x8f8 => LwpUndos,
-        /// Where translated code stores the records of instructions and branches itself: 1 where
-        /// the high part is instructions and the low one branches, 2 where the high part is
-        /// branches; 3 where samples of instructions are taken ([`crate::routines::SAMPLES`]);
-        /// [`crate::routines::PREDICTED`] where branches are written down for the predictor; 0
-        /// where the host does everything.
+        /// The cases in which translated code stores the records of instructions and branches
+        /// itself: 1 where the high part is instructions and the low one branches, 2 where the high
+        /// part is branches; 3 where samples of instructions are taken
+        /// ([`crate::routines::SAMPLES`]); [`crate::routines::PREDICTED`] where branches are
+        /// written down for the predictor; 0 where the host does everything.
         0x900 => LwpEvents,
         /// Address of the [known cut](super::CUTS_AT) that the thread has led itself to; 0 where
         /// the host has.
         0x908 => LwpCut,
-        /// What the high part of the countdown was when it was published or reloaded last.
+        /// The value of the high part of the countdown when it was published or reloaded last.
         0x910 => LwpHighBase,
-        /// The low part.
+        /// The same for the low part.
         0x918 => LwpLowBase,
-        /// What the base of the high part is about to become.
+        /// The value that the base of the high part is about to take.
         0x920 => LwpNewHighBase,
         /// That of the low part.
         0x928 => LwpNewLowBase,
-        /// What the high part is reloaded with when its event is recorded, but for its random bits.
+        /// The value that the high part is reloaded with when its event is recorded, but for its
+        /// random bits.
         0x930 => LwpHighInterval,
-        /// The low part.
+        /// The same for the low part.
         0x938 => LwpLowInterval,
         /// Address of the last line that the access being noted touches.
         0x940 => LwpLastLine,
@@ -283,33 +287,33 @@ context_page! {
         /// Reference clocks are `(rate c + remainder) / per` of the c core clocks: the rate, and
         /// `per` in the upper half.
         0x958 => LwpReferenceRate,
-        /// How much more than the high part the counter of instructions is, signed, and the
-        /// remainder in the upper half.
+        /// The excess of the counter of instructions over the high part, signed, and the remainder
+        /// in the upper half.
         0x960 => LwpClockRest,
-        /// What the counter of core clocks was when the high part was published, and that of
+        /// The value of the counter of core clocks when the high part was published, and that of
         /// reference clocks in the upper half.
         0x968 => LwpClockBase,
         /// Address of the EventCounter of core clocks; 0 where there is none.
         0x970 => LwpCoreClocksAt,
         /// Of reference clocks.
         0x978 => LwpReferenceClocksAt,
-        /// Where the indirect call leads that is being counted.
+        /// The target of the indirect call that is being counted.
         0x980 => CallTarget,
-        /// Which call it is: see [`call_site`](super::calls::call_site).
+        /// The name of that call: see [`call_site`](super::calls::call_site).
         0x988 => CallSite,
-        /// Where translated code goes on when it has been counted.
+        /// The address at which translated code goes on when it has been counted.
         0x990 => CallAfter,
         /// Address of the [instruction table](crate::routines::NOTES) of the block that ran out of
         /// its word; 0 where an event in it cannot be noted.
         0x9a0 => LwpTable,
-        /// Which event of the block at [`Slot::LwpNoteBlock`] is to be recorded when the next block
-        /// begins ([`crate::routines::NOTES`]); 0 where there is none.
+        /// The event of the block at [`Slot::LwpNoteBlock`] that is to be recorded when the next
+        /// block begins ([`crate::routines::NOTES`]); 0 where there is none.
         0x9a8 => LwpNote,
         /// Address of that block.
         0x9b0 => LwpNoteBlock,
-        /// Which of its instructions the event is on, counted from 1.
+        /// The number of the block's instruction that the event is on, counted from 1.
         0x9b8 => LwpNoteIndex,
-        /// What it takes from the countdown, and has taken.
+        /// The amount that it takes from the countdown, and has taken.
         0x9c0 => LwpNoteWeight,
         /// Address of the instruction.
         0x9c8 => LwpNoteIp,
@@ -319,19 +323,19 @@ context_page! {
         0x9d8 => LwpFirst,
         /// Of a branch: not taken, and taken in the upper half.
         0x9e0 => LwpFirstOfBranch,
-        /// How many bytes of a repeated string instruction have been gone through, counted from
-        /// where it started.
+        /// The number of bytes of a repeated string instruction that have been gone through,
+        /// counted from its start.
         0xa80 => LwpRepeatDone,
         /// Non-zero where one has been interrupted: the host keeps what it had accessed, and wants
         /// the rest.
         0xa88 => LwpRepeatBegun,
         /// Non-zero where notes are kept, else misses are only counted.
         0xa90 => LwpKeeps,
-        /// What the miss at hand adds to [`Slot::LwpNotes`].
+        /// The amount that the miss at hand adds to [`Slot::LwpNotes`].
         0xa98 => LwpNoted,
-        /// How many branches have been written down for the predictor.
+        /// The number of branches that have been written down for the predictor.
         0xaa0 => LwpBranches,
-        /// How many may be before the host is asked.
+        /// The number that may be written down before the host is asked.
         0xaa8 => LwpMostBranches,
     }
 }
@@ -343,7 +347,7 @@ pub const PROCESSOR_SEGMENT: u32 = 0x7b;
 /// In the place of a selector: RDPID says the same. It takes 0.5 ns where reading the limit takes
 /// 15, both measured on a virtual machine. No selector has so many bits.
 pub const CORE_BY_RDPID: u32 = 0x1_0000;
-/// What [`Slot::Processor`] is where there is no such segment.
+/// The value of [`Slot::Processor`] where there is no such segment.
 pub const NO_PROCESSOR: u64 = u64::MAX;
 
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest

@@ -16,13 +16,13 @@ pub struct KnownCut {
     pub first: u32,
     /// First dword of the record, where it is a taken branch.
     pub first_taken: u32,
-    /// What the record's second data is of the pc that follows: all of it or nothing.
+    /// The bits of the following pc that are the record's second data: all of them or none.
     pub next_mask: u64,
-    /// What the fragment counts of the high part of the countdown.
+    /// The fragment's count of the high part of the countdown.
     pub high: u32,
-    /// What it counts of the low part.
+    /// Its count of the low part.
     pub low: u32,
-    /// Which part has the event: 0 the high one, 1 the low one.
+    /// The part that has the event: 0 the high one, 1 the low one.
     pub part: u64,
 }
 
@@ -52,12 +52,12 @@ impl KnownCut {
         pc | u64::from(instructions) << Self::COUNT_SHIFT
     }
 
-    /// What a key is multiplied with to choose its place.
+    /// The factor that a key is multiplied with to choose its place.
     pub(crate) const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
-    /// How far the product is shifted to the right.
+    /// The number of bits that the product is shifted to the right.
     pub(crate) const HASH_SHIFT: u32 = 64 - KNOWN_CUTS.trailing_zeros();
 
-    /// Where a cut with this key is looked for, first and second.
+    /// Returns the places to look for a cut with this key, first and second.
     pub fn places(key: u64) -> [u32; 2] {
         let first = (key.wrapping_mul(Self::HASH) >> Self::HASH_SHIFT) as u32;
         [first, first ^ 1]

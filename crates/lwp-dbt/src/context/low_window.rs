@@ -3,8 +3,8 @@
 /// Number of slots in the indirect table.
 pub const TABLE_SLOTS: u64 = 0x4_0000;
 
-/// Which bits of a pc choose its slot, where PEXT is there and fast. The lowest ones are left out
-/// so that what lies close together shares a cache line of the table.
+/// The bits of a pc that choose its slot, where PEXT is there and fast. The lowest ones are left
+/// out so that pcs that lie close together share a cache line of the table.
 pub const INDEX_MASK: u32 = (TABLE_SLOTS as u32 - 1) << INDEX_SHIFT;
 const INDEX_SHIFT: u32 = 3;
 
@@ -79,7 +79,7 @@ impl KnownCpuid {
     }
 }
 
-/// Where the low window lies, and what lies where in it.
+/// The address of the low window, and the arrangement of its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// Start of the low window; below 2 GiB.

@@ -23,7 +23,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Why translated code asks the host.
+    /// The reason why translated code asks the host.
     pub enum RequestKind {
         /// Continue at `Pc`.
         Dispatch = 0,
@@ -75,7 +75,7 @@ kinds! {
     }
 }
 
-/// How the filter before a system call treats a call number; the bytes of the class table.
+/// The treatment of a call number by the filter before a system call; the bytes of the class table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SyscallClass {

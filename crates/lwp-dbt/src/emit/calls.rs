@@ -22,9 +22,9 @@ pub(crate) struct CountedCall {
     index: u8,
     /// The counter that holds its first target.
     first: u32,
-    /// Where it is counted as leading there.
+    /// The address at which it is counted as leading there.
     same: CachePc,
-    /// Where it has been counted.
+    /// The address at which it has been counted.
     counted: CachePc,
 }
 

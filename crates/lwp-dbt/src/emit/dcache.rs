@@ -36,7 +36,7 @@ pub(crate) struct Touch {
     dead: bool,
     /// True if the check leaves the address in rcx.
     in_rcx: bool,
-    /// Where to go on; r11 is in its slot there.
+    /// The address to go on at; r11 is in its slot there.
     ok: CachePc,
 }
 
@@ -439,7 +439,7 @@ impl Emitter<'_> {
         self.point(0);
     }
 
-    /// Where a routine goes on, at `ok`, and what it wants to know.
+    /// Emits a site: the jump by which a routine goes on at `ok`, and the data that it wants.
     fn site(&mut self, ok: CachePc, pc: AppPc, fragment: FragmentId, meta: u32) {
         let site = self.out.code.len();
         self.jump_to(ok);

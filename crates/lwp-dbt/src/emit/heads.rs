@@ -1,4 +1,4 @@
-//! Where fragments are entered, and what they count there.
+//! The places at which fragments are entered, and their counts there.
 
 use super::Emitter;
 use crate::addr::{AppPc, CachePc};

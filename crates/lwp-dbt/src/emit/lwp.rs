@@ -16,7 +16,7 @@ const VALUE_SAMPLE: u32 = 1;
 /// EventId of LWPINS' records.
 const PROGRAMMED: u32 = 255;
 
-/// What a block takes from the LWP countdown.
+/// The amount that a block takes from the LWP countdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Countdown {
     /// Of the high part.
@@ -26,8 +26,8 @@ pub(crate) struct Countdown {
 }
 
 impl Countdown {
-    /// What `block` counts under `selection`. Whether its instructions pass the filter is the same
-    /// for all of them.
+    /// Returns the counts of `block` under `selection`. All of its instructions pass the filter, or
+    /// none does.
     ///
     /// Instructions that change the privilege level do not count; those that are executed natively,
     /// alone, and LLWPCB and SLWPCB, which must count after they have flushed, are counted by the
@@ -81,17 +81,17 @@ pub(crate) struct Trip {
     /// The block, which has been charged.
     pub fragment: FragmentId,
     pub pc: AppPc,
-    /// What it counts.
+    /// The amount that it counts.
     pub weight: u32,
     /// The word's displacement.
     pub word: u32,
-    /// Where it is charged.
+    /// The address at which it is charged.
     pub retry: CachePc,
     /// True if the flags are dead there; where they are not, rcx has been spilled.
     pub flags_dead: bool,
     /// The state bits when it has been charged.
     pub after: u8,
-    /// Where its instruction table lies among those of the region, where an event in it can be
+    /// The place of its instruction table among those of the region, where an event in it can be
     /// noted.
     pub table: Option<(usize, usize)>,
 }
@@ -258,8 +258,7 @@ impl Emitter<'_> {
     ///                                                   already, stage the operands and ask
     /// ```
     ///
-    /// What is asked of the host goes to a routine first, which does it without the host where it
-    /// can.
+    /// Requests to the host go to a routine first, which does them without the host where it can.
     pub fn lwp_instruction(&mut self, block: &Block, kind: RequestKind, lwp: Lwp) -> bool {
         let state = self.before_bits();
         self.point(state);

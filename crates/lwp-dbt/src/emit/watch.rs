@@ -1,11 +1,11 @@
-//! What the emitter knows of data cache accesses within a block: where flags are dead, which
-//! registers lie in their slots, and which addresses need not be looked at again.
+//! The emitter's knowledge of data cache accesses within a block: the places where flags are dead,
+//! the registers that lie in their slots, and the addresses that need not be looked at again.
 
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::operands::MemoryOperand;
 
-/// How the data cache that is watched is divided.
+/// The division of the data cache that is watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchedShape {
     /// Length of a line.
@@ -30,7 +30,7 @@ impl WatchedShape {
     }
 }
 
-/// What is known at the instruction at hand.
+/// The knowledge at the instruction at hand.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     /// The cache that is watched.
@@ -60,8 +60,8 @@ struct Known {
 
 /// Most ranges remembered.
 const MOST_RANGES: usize = 8;
-/// How far displacements may lie apart: less than the smallest way of a cache is long by a line,
-/// for lines of 64 bytes. See [`Watch::reach`].
+/// The distance that displacements may lie apart: less than the smallest way of a cache is long by
+/// a line, for lines of 64 bytes. See [`Watch::reach`].
 const LEAST_WAY_BYTES: i64 = 1024;
 
 impl Watch {
@@ -126,7 +126,8 @@ impl Watch {
     }
 }
 
-/// What an instruction adds to a register that it writes, where that is plain to see.
+/// Returns the amount that an instruction adds to a register that it writes, where that is plain to
+/// see.
 fn change(instruction: &Instruction, register: Register) -> Option<i64> {
     let stack = i64::from(instruction.stack_pointer_increment());
     if register == Register::RSP && stack != 0 {
@@ -152,9 +153,9 @@ fn change(instruction: &Instruction, register: Register) -> Option<i64> {
     }
 }
 
-/// What addresses of the operand are relative to; `None` where that cannot be followed. What is
-/// relative to the module stays so when the module is mapped elsewhere, by whole pages; what is
-/// absolute does not.
+/// Returns the base, index and factor that addresses of the operand are relative to; `None` where
+/// that cannot be followed. An address relative to the module stays so when the module is mapped
+/// elsewhere, by whole pages; an absolute one does not.
 fn key(operand: &MemoryOperand) -> Option<(Register, Register, u32)> {
     let followed = operand.segment.is_none() && !operand.narrow;
     let base = if operand.relative { Register::RIP } else { operand.base };

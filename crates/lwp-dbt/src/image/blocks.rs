@@ -5,14 +5,14 @@
 //! blocks, each compressed with LZ4
 //! ```
 //!
-//! What LZ4 does not see is taken out before: the bytes of a record's place stand together, and in
-//! a [`Shape::Rising`] table the words are differences to the record before.
+//! Redundancy that LZ4 does not see is taken out before: the bytes of a record's place stand
+//! together, and in a [`Shape::Rising`] table the words are differences to the record before.
 
 use std::sync::OnceLock;
 
 use super::u32_at;
 
-/// How a table's records are arranged in its blocks.
+/// The arrangement of a table's records in its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// As they are.
@@ -60,7 +60,7 @@ impl Blocks {
         Self { shape, width, len, block, unpacked }
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub fn count(&self) -> usize {
         self.unpacked.len()
     }

@@ -11,13 +11,13 @@ use super::blocks::Blocks;
 use super::{Image, ImageError, table, u32_at, u64_at};
 use crate::relocation::{HALVES_APART, ROTATED_APART, Relocation, Rotated, Site};
 
-/// Where a restored unit's code goes.
+/// The destination of a restored unit's code.
 #[derive(Clone, Copy)]
 pub struct CodeTarget<'a> {
     /// Writes a piece, given its offset. Pieces come in any order, from several threads. False
     /// where that is impossible.
     pub write: &'a (dyn Fn(u64, &[u8]) -> bool + Sync),
-    /// How many threads may work on it, this one included.
+    /// The number of threads that may work on it, this one included.
     pub threads: usize,
 }
 
@@ -27,7 +27,7 @@ impl std::fmt::Debug for CodeTarget<'_> {
     }
 }
 
-/// What is added to the words of each kind.
+/// The amounts that are added to the words of each kind.
 type Deltas = [i64; Relocation::KINDS];
 
 const OUTSIDE: ImageError = ImageError::Outside { table: table::SITES };

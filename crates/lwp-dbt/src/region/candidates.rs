@@ -1,4 +1,4 @@
-//! What control may come to next, the likeliest first.
+//! Places that control may come to next, the likeliest first.
 //!
 //! A fragment that is never executed costs about an eighth of what a request to the host does. So a
 //! region takes in what is likely enough to be executed, and not simply what is near: *doubt* says
@@ -12,11 +12,11 @@ use crate::addr::AppPc;
 /// A place that control may come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where.
+    /// The address of the place.
     pub pc: AppPc,
     /// True if by an indirect branch, which needs an entry.
     pub entry: bool,
-    /// How doubtful it is that it is executed: 0 where that is certain, at most
+    /// The doubt whether it is executed: 0 where that is certain, at most
     /// [`Candidate::MOST_DOUBT`].
     pub doubt: u8,
 }
@@ -69,7 +69,7 @@ impl Queue {
         found
     }
 
-    /// How many places there are.
+    /// Returns the number of places.
     pub fn len(&self) -> usize {
         self.len
     }

@@ -1,21 +1,22 @@
-//! What one execution of a block counts.
+//! The counts of one execution of a block.
 
 use crate::block::{Block, Terminator};
 use crate::emit::Countdown;
 use crate::plan::{EventDeltas, Selection};
 
-/// What `block` takes from the high and the low part of the LWP countdown.
+/// Returns the amounts that `block` takes from the high and the low part of the LWP countdown.
 pub fn countdown_of(block: &Block, selection: &Selection) -> (u8, u8) {
     let countdown = Countdown::of(block, selection);
     (countdown.high, countdown.low)
 }
 
-/// What one execution of `block` counts, a conditional branch at its end as taken.
+/// Returns the counts of one execution of `block`, a conditional branch at its end as taken.
 pub fn deltas_of(block: &Block) -> EventDeltas {
     deltas(block)
 }
 
-/// What one execution of a block counts. Instructions that the host carries out are counted by it.
+/// Returns the counts of one execution of a block. Instructions that the host carries out are
+/// counted by it.
 pub(super) fn deltas(block: &Block) -> EventDeltas {
     let mut deltas =
         EventDeltas { instructions: block.instructions() as i32, ..EventDeltas::default() };

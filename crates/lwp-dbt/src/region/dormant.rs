@@ -2,9 +2,8 @@
 //! not.
 //!
 //! A page with code is often written to where no code is: a JIT compiler keeps its notes beside it.
-//! What was translated of the page becomes *dormant* before the write, and is good again when the
-//! bytes turn out to be the same: its heads are put back, and everything that led to them does
-//! again.
+//! The translation of the page becomes *dormant* before the write, and is good again when the bytes
+//! turn out to be the same: its heads are put back, and everything that led to them does again.
 
 use super::{CodeSink, Destination, Translator, Work};
 use crate::addr::{AppPc, CachePc};

@@ -365,7 +365,7 @@ pub(super) fn open_head(work: &mut Work<'_>, state: u8) -> CachePc {
     }
 }
 
-/// What follows a block that was laid out.
+/// The continuation behind a block that was laid out.
 pub(super) enum Next {
     /// Control falls to this pc.
     Fall(AppPc),

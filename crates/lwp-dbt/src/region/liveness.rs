@@ -1,4 +1,4 @@
-//! Whether anybody reads the flags that translated code would change.
+//! The liveness of the flags that translated code would change.
 
 use super::dormant::holds;
 use super::{Translator, Work};

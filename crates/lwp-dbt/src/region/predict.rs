@@ -1,8 +1,8 @@
-//! Where an indirect branch may lead, as far as the program's data say: the word that it jumps
-//! through, or the table of a switch.
+//! Places that an indirect branch may lead to, as far as the program's data say: the word that it
+//! jumps through, or the table of a switch.
 //!
-//! What is found is only a guess about what is worth translating. The branch itself always looks
-//! its target up, so a wrong guess costs the fragments made for it and nothing else.
+//! The places found are only a guess at the code that is worth translating. The branch itself
+//! always looks its target up, so a wrong guess costs the fragments made for it and nothing else.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
@@ -15,7 +15,7 @@ use crate::plan::Checks;
 const MOST: usize = 512;
 /// The same where nothing says how long it is.
 const UNKNOWN: usize = 8;
-/// How far from the branch a case may lie.
+/// The greatest distance of a case from the branch.
 const FUNCTION: u64 = 1 << 20;
 
 /// A table of a switch.
@@ -128,7 +128,8 @@ fn absolute(insn: &Instruction) -> Option<Table> {
     fixed.then(|| Table { at: insn.memory_displacement64(), relative: false })
 }
 
-/// How many cases there are, where the block before compares with that: `cmp r, last; ja default`.
+/// Returns the number of cases, where the block before compares with that:
+/// `cmp r, last; ja default`.
 fn length(before: &Block) -> Option<usize> {
     // Below or above, with or without equal.
     if !matches!(before.terminator, Terminator::Conditional { condition: 2 | 3 | 6 | 7, .. }) {

@@ -31,7 +31,7 @@ pub(crate) use touch::site;
 const RECORD_BYTES: i32 = 32;
 const PAGE: i32 = 0x1000;
 
-/// Where the routines start.
+/// The starts of the routines.
 pub(super) struct Labels {
     pub touches: touch::Labels,
     pub insert: CodeLabel,
@@ -65,13 +65,13 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 
 /// A word of the countdown has run out.
 ///
-/// What has been counted since the last deal is taken from the high and the low part, and what is
-/// left is dealt out again, to each word as much as has been taken from it lately in proportion,
-/// and a little: if that goes on, all run out at once, and few deals lead to an event. Where the
-/// block at hand counts more than what is left of either part, an event is due in it: the thread
-/// notes it and records it when it comes to the next block (`noted.rs`), or leads itself to the cut
-/// fragment that ends with it, if that is known, or asks the host. The second label is where the
-/// host is asked.
+/// Everything counted since the last deal is taken from the high and the low part, and the rest is
+/// dealt out again, to each word as much as has been taken from it lately in proportion, and a
+/// little: if that goes on, all run out at once, and few deals lead to an event. Where the block at
+/// hand counts more than what is left of either part, an event is due in it: the thread notes it
+/// and records it when it comes to the next block (`noted.rs`), or leads itself to the cut fragment
+/// that ends with it, if that is known, or asks the host. The second label is where the host is
+/// asked.
 ///
 /// The last of the countdown is not dealt out where the deal before was good for a few blocks only.
 /// Every word is negative then, and each block comes here to have what it counts taken by hand, up
@@ -276,7 +276,7 @@ fn word(index: u32) -> AsmMemoryOperand {
     qword_ptr(lwp_slot_displacement(index) as i32).gs()
 }
 
-/// What is kept beside that word, from `displacement` on.
+/// The value kept beside that word, from `displacement` on.
 fn beside(displacement: u32, index: u32) -> AsmMemoryOperand {
     qword_ptr((displacement + index * 8) as i32).gs()
 }
@@ -336,7 +336,7 @@ fn deal_out(b: &mut Builder) -> Emit {
     Ok(())
 }
 
-/// Where less than this is left, it may be taken by hand.
+/// The amount left below which it may be taken by hand.
 const LAST: i32 = 128;
 /// It is, where the deal before has counted no more than this: code that stays on a few words has
 /// them all.

@@ -60,7 +60,7 @@ impl Cache {
         (pc.0 - CACHE) as usize
     }
 
-    /// Where the displacement at `at` leads.
+    /// Returns the address that the displacement at `at` leads to.
     pub fn led_from(&self, at: CachePc) -> CachePc {
         let offset = self.offset(at);
         let raw: [u8; 4] = self.bytes[offset..offset + 4].try_into().unwrap();
@@ -198,8 +198,8 @@ impl Bench {
         regions
     }
 
-    /// What the low window holds when the entries of `regions` have been inserted: addresses and
-    /// bytes.
+    /// Returns the contents of the low window when the entries of `regions` have been inserted:
+    /// addresses and bytes.
     pub fn low_window(&self, regions: &[Region]) -> Vec<(u64, Vec<u8>)> {
         let layout = self.translator.layout();
         let mut memory = vec![

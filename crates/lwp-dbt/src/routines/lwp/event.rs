@@ -131,7 +131,7 @@ pub(super) fn try_memory(b: &mut Builder, host: CodeLabel) -> Emit {
     Ok(())
 }
 
-/// What is left of the countdown is dealt out to nobody.
+/// Deals the rest of the countdown out to nobody.
 fn take_back(b: &mut Builder) -> Emit {
     b.asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
     b.asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
@@ -259,7 +259,7 @@ pub(super) fn record(b: &mut Builder) -> Emit {
     come_to_pass(b)
 }
 
-/// What has been made ready comes to pass: the instruction has retired.
+/// Lets everything that has been made ready come to pass: the instruction has retired.
 fn come_to_pass(b: &mut Builder) -> Emit {
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::LwpRecorded))?;
     let asm = &mut b.asm;
@@ -275,7 +275,7 @@ fn come_to_pass(b: &mut Builder) -> Emit {
     Ok(())
 }
 
-/// What a recorded event changes, and where it stands ready.
+/// The slots that a recorded event changes, and those in which their new values stand ready.
 pub const RECORDED: [(Slot, Slot); 6] = [
     (Slot::LwpNewHead, Slot::LwpRingHead),
     (Slot::LwpNewHigh, Slot::LwpHigh),

@@ -1,11 +1,11 @@
 //! Events that are noted while the block runs in which they fall, and recorded when the next one
 //! begins.
 //!
-//! Where an event is due is known before the block's first instruction. The block then runs as
-//! ever, with every word of the countdown negative, so that the next block, whatever it counts,
-//! comes here first: control being there, the instruction has retired, and where its branch has led
-//! is known. What stops the thread in between finds the note and settles it: either the instruction
-//! has retired, and the unit is told, or the note is void.
+//! The place where an event is due is known before the block's first instruction. The block then
+//! runs as ever, with every word of the countdown negative, so that the next block, whatever it
+//! counts, comes here first: control being there, the instruction has retired, and where its branch
+//! has led is known. Anything that stops the thread in between finds the note and settles it:
+//! either the instruction has retired, and the unit is told, or the note is void.
 
 use iced_x86::code_asm::{
     CodeLabel, byte_ptr, eax, ebx, ecx, edx, qword_ptr, r8, r9, r9d, r10, r11, rax, rbx, rcx, rdi,
@@ -159,7 +159,7 @@ pub(super) fn record(b: &mut Builder, host: CodeLabel) -> Emit {
     event::record(b)
 }
 
-/// What the record says, staged as that of an LWPINS; its ip in r11.
+/// Stages the contents of the record, as those of an LWPINS; its ip in r11.
 fn stage(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     let mut staged = asm.create_label();

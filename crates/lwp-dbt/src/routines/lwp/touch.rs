@@ -1,7 +1,7 @@
 //! An access to a line that is not the one used last in its set.
 //!
-//! What is being executed, the routines' states say by the access's [`site`], which is where
-//! translated code goes on.
+//! The routines' states tell the instruction being executed by the access's [`site`], which is
+//! where translated code goes on.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -27,9 +27,9 @@ pub(crate) mod site {
     pub const PC: i32 = 5;
     /// The fragment, 4 bytes.
     pub const FRAGMENT: i32 = 13;
-    /// What [`crate::Slot::LwpMeta`] says, 4 bytes.
+    /// The value of [`crate::Slot::LwpMeta`], 4 bytes.
     pub const META: i32 = 17;
-    /// How many instructions of the fragment have been executed, one byte.
+    /// The number of instructions of the fragment that have been executed, one byte.
     pub const INDEX: i32 = 21;
     /// All of it.
     pub const BYTES: i32 = 22;
@@ -39,7 +39,7 @@ pub(crate) mod site {
 const PC_SHIFT: u32 = 16;
 /// The length in [`Slot::LwpMeta`].
 const LENGTH: i32 = 0xfff;
-/// What is saved of the registers.
+/// The registers that are saved.
 const FEW: Spills = Spills { rax: true, lookup: true, ..BOTH };
 const RAX_AND_FLAGS: Spills = Spills { rax: true, flags: true, ..BOTH };
 const WAYS: usize = MOST_WAYS as usize;
@@ -53,13 +53,13 @@ fn looking(commit: Commit) -> AppState {
     state(PcSource::ContextPc, Spills { flags: true, ..FEW }, commit)
 }
 
-/// Where the routines for accesses start.
+/// The starts of the routines for accesses.
 pub(in crate::routines) struct Labels {
     /// Of one line, most of the time.
     pub touch: quick::Starts,
     /// The same where flags are dead.
     pub touch_dead: quick::Starts,
-    /// Where sets do not lie as [`quick`] wants them.
+    /// The start for sets that do not lie as [`quick`] wants them.
     pub touch_any: CodeLabel,
     /// Before a repeated string instruction.
     pub repeat_ready: CodeLabel,
@@ -144,7 +144,7 @@ fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     Ok(start)
 }
 
-/// What the site says of the access goes to the context.
+/// Copies the site's description of the access to the context.
 fn describe(b: &mut Builder) -> Emit {
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, RAX_AND_FLAGS, Commit::LwpTouching))?;

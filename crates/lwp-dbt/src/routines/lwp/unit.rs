@@ -25,7 +25,7 @@ const INSTRUCTION_ADDRESS: i32 = 8;
 const DATA2: i32 = 16;
 const TIMESTAMP: i32 = 24;
 
-/// Where the routines start.
+/// The starts of the routines.
 pub(super) struct Labels {
     pub insert: CodeLabel,
     pub sample: CodeLabel,

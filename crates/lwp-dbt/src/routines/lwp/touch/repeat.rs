@@ -1,4 +1,4 @@
-//! What repeated string instructions access: worked out afterwards, a line at a time.
+//! The accesses of repeated string instructions: worked out afterwards, a line at a time.
 //!
 //! Within a line nothing changes after the first access to it: not even where source and
 //! destination lie in the same set, whose first two lines then take turns.
