@@ -1,8 +1,8 @@
 //! The LWP of a guest as a hypervisor keeps it, and its work when the guest comes and goes.
 //!
 //! A guest executes the four instructions by itself; they leave no trace that would have to be
-//! emulated. What is intercepted is CPUID, the two MSRs, and XSETBV as far as bit 62 is concerned.
-//! What is switched is `LWP_CFG`, and the XSAVE component with the rest of the guest's state.
+//! emulated. CPUID, the two MSRs, and XSETBV as far as bit 62 is concerned are intercepted.
+//! `LWP_CFG` is switched, and so is the XSAVE component, with the rest of the guest's state.
 //!
 //! Spec: P07 §5.5.2.2; LWP §6.3.
 

@@ -45,8 +45,8 @@
 //! [`LwpUnit::give_thread`], for an operating system, and [`Guest`], for a hypervisor; `examples/`
 //! plays both.
 //!
-//! Where the documents leave something open the model takes one way and says so, with the number of
-//! the choice in `docs/deviations.md`. Where they allow several, [`Policy`] selects.
+//! If the documents leave something open, the model takes one way and says so, with the number of
+//! the choice in `docs/deviations.md`. If they allow several, [`Policy`] selects.
 
 #![no_std]
 #![forbid(unsafe_code)]

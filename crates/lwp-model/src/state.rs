@@ -90,7 +90,7 @@ pub struct UnitStateV1 {
     pub deferred: Option<Volatile2007>,
 }
 
-/// Why a state does not fit a processor.
+/// The reason why a state does not fit a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateError {

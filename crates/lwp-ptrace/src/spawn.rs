@@ -10,7 +10,7 @@ use crate::stop::Stop;
 use crate::sys::{self, Errno};
 use crate::tracee::{OPTIONS, Tracee};
 
-/// Why a program could not be started.
+/// The reason why a program could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpawnError {
     /// A name, argument or variable contains a NUL byte.

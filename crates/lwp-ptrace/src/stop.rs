@@ -1,4 +1,4 @@
-//! Why a tracee has stopped: every wait status, classified once.
+//! The reason why a tracee has stopped: every wait status, classified once.
 
 /// A tracee's wait status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,7 +89,7 @@ impl Tracee {
     /// Makes a system call in it: `site` is the address of a `syscall` instruction in its memory.
     /// It must be stopped outside a system call; its registers are as before afterwards.
     ///
-    /// What stops it meanwhile is collected in `held`: signals, interrupts, the stops of its group.
+    /// Its stops meanwhile are collected in `held`: signals, interrupts, the stops of its group.
     pub fn syscall(self, site: u64, nr: u64, args: [u64; 6], held: &mut Vec<Stop>) -> Result<i64> {
         let saved = self.prepare_syscall(site, nr, args)?;
         self.step_collecting(held)?;
@@ -140,7 +140,7 @@ impl Tracee {
     /// stopped outside a system call, and SIGTRAP must be neither blocked nor ignored; its
     /// registers are as before afterwards.
     ///
-    /// What stops it meanwhile is collected in `held`.
+    /// Its stops meanwhile are collected in `held`.
     pub fn run(self, code: u64, argument: u64, held: &mut Vec<Stop>) -> Result<()> {
         let saved = self.regs()?;
         let mut regs = saved;

@@ -1,8 +1,8 @@
 //! Arguments and variables that programs begin with beside their own.
 //!
 //! Runtimes write down the names of the code that they generate if an option or a variable says so.
-//! What is added here reaches only the programs that it is meant for: it is put on their first
-//! stack, and no parent or other child has it in its environment.
+//! The additions reach only the programs that they are meant for: each is put on its program's
+//! first stack, and no parent or other child has it in its environment.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use lwp_ptrace::{Tid, memory};
 
 use crate::maps::Mapping;
 
-/// What some programs begin with in addition.
+/// Arguments and variables that some programs begin with in addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addition {
     /// File names of the programs; a version may follow, as in `python3.12`.
@@ -47,7 +47,7 @@ pub fn for_program(tid: Tid, additions: &[Addition]) -> Option<&Addition> {
 
 /// Most bytes of a variable that is added to.
 const LONGEST: usize = 64 << 10;
-/// What must be left of the stack below.
+/// Bytes of the stack that must be left below.
 const LEAST: u64 = 16 << 10;
 
 /// Puts `addition` on the stack of `tid`, which is stopped at its first instruction with the stack

@@ -10,9 +10,9 @@ use lwp_ptrace::SharedMemory;
 use crate::memory_map::REACH;
 
 const PAGE: u64 = 4096;
-/// What a fragment that is cut off needs: its exit's stub, which is at most 9 bytes to save a
-/// register, 10 to load another and 5 to jump, rounded up to 16; and that of a not-taken edge, 40
-/// bytes to count it and at most 8 to jump, likewise.
+/// The room that a fragment needs if it is cut off: its exit's stub, which is at most 9 bytes to
+/// save a register, 10 to load another and 5 to jump, rounded up to 16; and that of a not-taken
+/// edge, 40 bytes to count it and at most 8 to jump, likewise.
 pub const STUB_BYTES: u64 = 32 + 48;
 /// Room for stubs is taken so much at a time.
 const STUBS_CHUNK: u64 = 64 << 10;
@@ -26,9 +26,9 @@ pub struct Arena {
     pub offset: u64,
     /// Its size.
     pub bytes: u64,
-    /// How much of it has been given away.
+    /// Bytes of it that have been given away.
     used: u64,
-    /// How much of the rest is set aside for stubs.
+    /// Bytes of the rest that are set aside for stubs.
     reserved: u64,
 }
 
@@ -122,7 +122,7 @@ impl Arena {
         }
     }
 
-    /// Where in the family's memory `pc` lies.
+    /// The offset of `pc` in the family's memory.
     pub fn offset_of(&self, pc: CachePc) -> u64 {
         pc.0 - self.address + self.offset
     }

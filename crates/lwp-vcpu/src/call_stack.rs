@@ -25,7 +25,7 @@ const DEEPEST: usize = 1024;
 /// Layouts kept; each is a few kilobytes.
 const LAYOUTS: usize = 256;
 
-/// What is known of the files that stacks lead through.
+/// Knowledge of the files that stacks lead through.
 #[derive(Debug, Default)]
 pub struct CallStacks {
     unwinder: Unwinder,
@@ -87,7 +87,7 @@ impl CallStacks {
         code
     }
 
-    /// Where a thread with these registers stands.
+    /// The place of a thread with these registers.
     fn place(
         &mut self,
         thread: (Tid, i32),
@@ -203,7 +203,7 @@ struct TraceeStack {
     /// Bytes read, from `start` on: mostly all that a walk needs.
     near: Vec<u8>,
     start: u64,
-    /// What the walk has needed of them.
+    /// The number of these bytes that the walk has needed.
     needed: u64,
     /// Other pieces.
     far: Vec<(u64, Vec<u8>)>,

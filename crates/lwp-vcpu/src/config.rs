@@ -1,4 +1,4 @@
-//! What the user asked the virtual CPU to do.
+//! The configuration of the virtual CPU, as the user asked for it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::lwp::LEAST_WAY_BYTES;
 use crate::outcome::ProcessReport;
 use crate::sampled_code::{CodePlace, SampledCode};
 
-/// What runs on the virtual CPU.
+/// The program or process that runs on the virtual CPU.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A program to start.
@@ -37,7 +37,7 @@ pub enum Target {
     },
 }
 
-/// Which instrumentation the translated code carries.
+/// The instrumentation that the translated code carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
     /// Translation only.
@@ -67,21 +67,21 @@ pub enum CpuModel {
 /// Lightweight Profiling on the virtual CPU.
 #[derive(Clone, Debug)]
 pub struct LwpConfig {
-    /// Which form of LWP the processor has.
+    /// The form of LWP that the processor has.
     pub processor: Processor,
     /// The events that the system lets programs count: what `LWP_CFG` (`LWPMSR0`) holds.
     pub events: EventFlags,
-    /// Whose clocks the modelled clock events follow.
+    /// The machine whose clocks the modelled clock events follow.
     pub machine: &'static Preset,
     /// The data caches whose misses are counted; see [`fits`](Self::fits).
     pub caches: Caches,
     /// The branch predictor that judges every branch; without it nothing is known of predictions.
     pub predictor: Option<PredictorShape>,
-    /// How the threshold interrupt reaches the program.
+    /// The way in which the threshold interrupt reaches the program.
     pub interrupt: Interrupt,
 }
 
-/// Whose caches and clocks are modelled.
+/// The machine whose caches and clocks are modelled.
 const MACHINE: &Preset = &lwp_uarch::presets::GENERIC;
 
 impl LwpConfig {
@@ -156,7 +156,7 @@ impl Default for LwpConfig {
     }
 }
 
-/// What a program gets for the interrupt that LWP raises when a ring fills to its threshold.
+/// A program's substitute for the interrupt that LWP raises when a ring fills to its threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
     /// Nothing: it polls.
@@ -182,7 +182,7 @@ impl Default for Interrupt {
 /// An event that is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// What counts.
+    /// The occurrences that count.
     pub what: Sampled,
     /// Every so many of them, in each thread, one is a sample. At least 1.
     pub interval: u64,
@@ -192,15 +192,15 @@ pub struct Sampling {
 pub const MOST_RANDOM_BITS: u8 = 15;
 
 impl Sampling {
-    /// How many events a sample stands for, where `random_bits` of the interval are random: on
-    /// average, halves rounded down.
+    /// The number of events that a sample stands for on average, where `random_bits` of the
+    /// interval are random; halves are rounded down.
     pub fn mean_interval(&self, random_bits: u8) -> u64 {
         let mask = (1u64 << random_bits.min(MOST_RANDOM_BITS)) - 1;
         ((self.interval.max(1) - 1) & !mask) + mask / 2 + 1
     }
 }
 
-/// What a sampled event counts, in each thread.
+/// The occurrences that a sampled event counts, in each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
     /// Instructions, save those that enter the kernel.
@@ -306,9 +306,9 @@ impl Default for Trials {
 /// A run of the virtual CPU.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What to run.
+    /// The program or process to run.
     pub target: Target,
-    /// What to count.
+    /// The counts to take.
     pub plan: Plan,
     /// The processor shown.
     pub cpu: CpuModel,
@@ -362,7 +362,7 @@ pub struct Config {
     pub seed: u64,
     /// The variables that a launched program begins with; our own where there are none given.
     pub environment: Option<Vec<(OsString, OsString)>>,
-    /// What programs begin with in addition, each the first that is for it.
+    /// The additions to programs, of which each program gets the first that is for it.
     pub additions: Vec<Addition>,
     /// Run a launched program natively, and report it as uncounted, where the machine does not let
     /// the virtual CPU work.
@@ -372,25 +372,25 @@ pub struct Config {
     /// The pipe on which commands come, from which [`Control`] has its requests. A thread of the
     /// program that writes one there goes on once it has taken effect.
     pub control_line: Option<ControlLine>,
-    /// Where translations are kept from run to run; see [`crate::store`].
+    /// The cache in which translations are kept from run to run; see [`crate::store`].
     pub cache: Option<Cache>,
-    /// When a process ends, translate code of the files that it has mapped, for the cache.
+    /// Translate code for the cache when a process ends: code of the files that it has mapped.
     pub warm: Option<Warm>,
     /// Kill the program (SIGTERM, then SIGKILL) after this long.
     pub timeout: Option<Duration>,
-    /// How often a profile's sink hears of threads that are still running.
+    /// The interval at which a profile's sink hears of threads that are still running.
     pub checkpoint: Duration,
     /// For trials and tests.
     pub trials: Trials,
 }
 
-/// What is to be translated ahead of time.
+/// The code to be translated ahead of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warm {
     /// Every function.
     Functions,
-    /// What has been executed before, by the file's path as the process sees it: offsets of
-    /// instructions in the file, in the order in which they matter.
+    /// The code that has been executed before, by the file's path as the process sees it: offsets
+    /// of instructions in the file, in the order in which they matter.
     Executed(Vec<(PathBuf, Vec<u64>)>),
 }
 
@@ -459,14 +459,14 @@ pub enum Request {
     Report,
 }
 
-/// Where a run takes its requests from.
+/// The source of a run's requests.
 #[derive(Debug)]
 pub struct Control {
     /// Requests, in order; each is acknowledged on `done` once it has taken effect.
     pub requests: Receiver<Request>,
     /// Acknowledgements.
     pub done: std::sync::mpsc::Sender<Request>,
-    /// Where [`Request::Report`] is answered; each answer is as the run's processes would be if it
-    /// ended now.
+    /// The channel on which [`Request::Report`] is answered; each answer is as the run's processes
+    /// would be if it ended now.
     pub reports: Option<std::sync::mpsc::Sender<Vec<ProcessReport>>>,
 }

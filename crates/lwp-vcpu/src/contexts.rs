@@ -36,13 +36,13 @@ pub struct Contexts {
     pub files: Files,
     slots: Vec<Option<Place>>,
     free: Vec<usize>,
-    /// Where the threads ring.
+    /// The doors at which the threads ring.
     pub doors: Arc<Doors>,
     /// The state components of the virtual processor.
     pub state_mask: u64,
 }
 
-/// Where one thread's context lies.
+/// The place of one thread's context.
 #[derive(Debug)]
 struct Place {
     file: FileId,
@@ -131,7 +131,7 @@ impl Context<'_> {
         self.set(Slot::This, self.address());
     }
 
-    /// Which of its address space's contexts it is.
+    /// Its number among its address space's contexts.
     pub fn local(&self) -> usize {
         self.place.local
     }
@@ -161,7 +161,8 @@ impl Context<'_> {
         self.memory().store(self.base() + offset % SLOT_BYTES, value);
     }
 
-    /// What is being asked; `None` for a number that translated code cannot have written.
+    /// The kind of request that is being made; `None` for a number that translated code cannot have
+    /// written.
     pub fn asked(&self) -> Option<RequestKind> {
         RequestKind::from_raw(u32::try_from(self.get(Slot::Kind)).ok()?)
     }
@@ -171,9 +172,9 @@ impl Context<'_> {
         self.asked().unwrap_or(RequestKind::Dispatch)
     }
 
-    /// How many of a part of the countdown have passed since it was `published`, of which `left`
-    /// are left. Translated code can go beyond what was published by no more than a block counts;
-    /// what the program has written there itself is cut to that.
+    /// The amount of a part of the countdown that has passed since it was `published`, of which
+    /// `left` is left. Translated code can go beyond what was published by no more than a block
+    /// counts; what the program has written there itself is cut to that.
     pub fn passed(published: i64, left: i64) -> u64 {
         let passed = published.saturating_sub(left);
         let most = published.saturating_add(BLOCK_COUNTS_MOST);
@@ -427,8 +428,8 @@ impl Context<'_> {
         self.memory().store(self.base() + CONTEXT_BYTES + u64::from(index) * 8, value);
     }
 
-    /// How often a call led to `target`, by that table, where it is 0 from then on. The thread must
-    /// be waiting.
+    /// Takes the number of times that a call led to `target`, by that table, where it is 0 from
+    /// then on. The thread must be waiting.
     pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
         let first = call_slot(TargetFeatures::of_this_processor(), site, target);
         let slots = (first..first + CALL_PROBES)

@@ -21,9 +21,9 @@ pub struct CpuTimes {
 /// The clocks of all threads.
 #[derive(Debug, Default)]
 pub struct CpuClocks {
-    /// What the clocks of threads showed when they were taken over.
+    /// The readings of the threads' clocks when the threads were taken over.
     began: HashMap<Tid, CpuTimes>,
-    /// What was used up by threads that have ended or were let go.
+    /// The time used up by threads that have ended or were let go.
     total: CpuTimes,
 }
 
@@ -42,13 +42,13 @@ impl CpuClocks {
         self.total.system += after.system.saturating_sub(before.system);
     }
 
-    /// What was used up.
+    /// The time used up.
     pub fn total(&self) -> CpuTimes {
         self.total
     }
 }
 
-/// What the clocks of a thread show.
+/// Reads the clocks of a thread.
 fn read(tid: Tid) -> Option<CpuTimes> {
     // By way of its own folder: /proc/TID speaks of the whole process.
     let file = |name: &str| std::fs::read_to_string(format!("/proc/{tid}/task/{tid}/{name}"));

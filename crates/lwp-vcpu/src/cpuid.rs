@@ -52,7 +52,7 @@ impl VirtualCpu {
         self.real_xcr0() | if self.components.is_empty() { 0 } else { XCR0_LWP }
     }
 
-    /// What of the real processor's XCR0 is shown.
+    /// The part of the real processor's XCR0 that is shown.
     pub fn real_xcr0(&self) -> u64 {
         let host = sys::xcr0();
         match self.model {
@@ -94,8 +94,8 @@ impl VirtualCpu {
         Some(KnownCpuid { leaf, subleaf, answer: Some(answer) })
     }
 
-    /// What C libraries ask of every processor when they start, as far as it can be remembered.
-    /// Asking the real one takes long where a hypervisor answers.
+    /// The leaves that C libraries ask every processor for when they start, as far as they can be
+    /// remembered. Asking the real one takes long where a hypervisor answers.
     pub fn asked_at_start(&self) -> impl Iterator<Item = KnownCpuid> + '_ {
         const ALONE: [u32; 8] =
             [0, 1, 0xb, 0x19, 0x8000_0000, 0x8000_0001, 0x8000_0007, 0x8000_0008];
@@ -111,7 +111,7 @@ impl VirtualCpu {
             (0xd, 7),
             (0x14, 0),
         ];
-        /// How large the caches are, of Intel's processors and of AMD's.
+        /// Leaves that say how large the caches are, of Intel's processors and of AMD's.
         const CACHES: [&[(u32, u32)]; 2] = [
             &[(2, 0), (4, 0), (4, 1), (4, 2), (4, 3), (4, 4)],
             &[(0x8000_0005, 0), (0x8000_0006, 0), (0x8000_001d, 3)],
@@ -195,7 +195,7 @@ fn host(leaf: u32, subleaf: u32, mut raw: [u32; 4]) -> [u32; 4] {
     raw
 }
 
-/// What is not shown of the host: leaf and subleaf, register from eax on, bits, name.
+/// Features of the host that are not shown: leaf and subleaf, register from eax on, bits, name.
 #[rustfmt::skip] // A table: one feature a line.
 const HIDDEN: &[((u32, u32), usize, u32, &str)] = &[
     ((7, 0),    2, 1 << 7,                       "shadow stacks"),
@@ -205,8 +205,8 @@ const HIDDEN: &[((u32, u32), usize, u32, &str)] = &[
     ((0xd, 1),  2, 1 << 11 | 1 << 12 | 1 << 14,  "states of shadow stacks and user interrupts"),
 ];
 
-/// What is shown of the host, `shown`, less the features whose state is not: AVX-512, protection
-/// keys, memory bounds and AMX.
+/// The host's answer as far as it is shown, `shown`, less the features whose state is not shown:
+/// AVX-512, protection keys, memory bounds and AMX.
 fn host_avx(leaf: u32, subleaf: u32, mut shown: [u32; 4], xcr0: u64) -> [u32; 4] {
     /// XSAVEOPT and XSAVEC, of what leaf 0Dh has in sub-leaf 1.
     const SAVES: u32 = 1 << 0 | 1 << 1;

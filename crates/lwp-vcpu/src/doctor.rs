@@ -1,4 +1,4 @@
-//! What this machine allows: from `/proc`, `/sys`, and by trying (`trial`).
+//! Checks of the things that this machine allows: from `/proc`, `/sys`, and by trying (`trial`).
 
 mod surroundings;
 mod trial;
@@ -13,13 +13,13 @@ pub use surroundings::{container_id, control_group};
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked at.
+    /// The thing that was looked at.
     pub name: String,
-    /// Whether it is as needed.
+    /// The result: whether it is as needed.
     pub status: Status,
-    /// What was found.
+    /// The finding.
     pub detail: String,
-    /// What to do about it; empty if nothing is wrong.
+    /// The remedy; empty if nothing is wrong.
     pub help: String,
 }
 
@@ -280,7 +280,7 @@ fn processors(allowed: usize) -> Check {
     }
 }
 
-/// How emitted code finds its way through the indirect table.
+/// Reports how emitted code finds its way through the indirect table.
 fn table(wide: bool) -> Check {
     match wide {
         true => Check::ok("branch table", "found by PEXT in a table of 256 Ki slots"),

@@ -1,5 +1,5 @@
-//! What a mapped ELF file says of its own code, read from the process that maps it: where functions
-//! start, and which of them it has pointers to.
+//! Statements of a mapped ELF file about its own code, read from the process that maps it: the
+//! starts of functions, and those of them that it has pointers to.
 //!
 //! Nothing here is believed further than that something may be worth translating.
 
@@ -22,7 +22,7 @@ const PF_WRITE: u32 = 2;
 /// A mapped file's program headers, as far as they are of use; addresses are the process's.
 #[derive(Debug, Default)]
 struct Layout {
-    /// What is added to the addresses in the file.
+    /// The number that is added to the addresses in the file.
     bias: u64,
     /// Addresses and sizes, in the file, of what may be written to.
     data: Vec<(u64, u64)>,
@@ -30,13 +30,13 @@ struct Layout {
     unwind: Option<u64>,
 }
 
-/// Where the functions of the ELF file mapped from `base` start, by the table that unwinders
+/// The starts of the functions of the ELF file mapped from `base`, by the table that unwinders
 /// search: stripped files have it too.
 pub fn functions(tid: Tid, base: u64) -> Vec<u64> {
     layout(tid, base).and_then(|layout| starts(tid, &layout)).unwrap_or_default()
 }
 
-/// Where functions start that the data of the ELF file mapped from `base` point to: tables of
+/// The starts of the functions that the data of the ELF file mapped from `base` point to: tables of
 /// methods, hooks, constructors. A third of them are called, in programs that were looked at; of
 /// all functions, or of all exported ones, a twentieth.
 pub fn pointed_to(tid: Tid, base: u64) -> Vec<u64> {
@@ -50,7 +50,8 @@ pub fn pointed_to(tid: Tid, base: u64) -> Vec<u64> {
     found.into_iter().collect()
 }
 
-/// How many libraries the ELF file mapped from `base` names as needed, if it is linked dynamically.
+/// The number of libraries that the ELF file mapped from `base` names as needed, if it is linked
+/// dynamically.
 pub fn libraries(tid: Tid, base: u64) -> usize {
     const DT_NEEDED: u64 = 1;
     let dynamic = || {

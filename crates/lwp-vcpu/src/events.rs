@@ -47,12 +47,12 @@ const TRAP_BRKPT: i32 = 1;
 /// `si_code` of the trap flag.
 const TRAP_TRACE: i32 = 2;
 
-/// What a run returns whose program could not be traced to its end.
+/// The value that a run returns if its program could not be traced to its end.
 const LOST: i32 = 125;
 
-/// How often requests are looked for.
+/// The interval at which requests are looked for.
 const REQUEST_POLL: Duration = Duration::from_millis(5);
-/// How long stops are handled without a look at anything else.
+/// The time for which stops are handled without a look at anything else.
 const BUSY: Duration = Duration::from_millis(10);
 
 /// The tracer's own state.
@@ -66,16 +66,16 @@ pub struct Tracer<'a> {
     terminated: bool,
     /// Commands of the control line that have been heard, and that nobody stands still for.
     heard: usize,
-    /// When the profile's sink was last told about the live threads.
+    /// The time at which the profile's sink was last told about the live threads.
     checkpointed: Instant,
-    /// When to look at the calm threads next.
+    /// The time of the next look at the calm threads.
     calm: Option<Instant>,
     /// Threads are being let go, because the run that attached to them ends, or the program has
     /// left them behind.
     detaching: bool,
-    /// Where processes are waited for once the first is gone.
+    /// The sessions in which processes are waited for once the first is gone.
     sessions: Sessions,
-    /// When sessions are looked at next.
+    /// The time of the next look at sessions.
     look: Option<Instant>,
     /// The first process has been killed, because it could not be traced any further.
     lost: bool,
@@ -224,7 +224,7 @@ impl<'a> Tracer<'a> {
         );
     }
 
-    /// How long to wait for something to happen, if at all.
+    /// The time to wait for something to happen, if at all.
     fn patience(&mut self) -> Option<Option<Duration>> {
         let timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if timeout.is_some_and(|left| left.is_zero()) {

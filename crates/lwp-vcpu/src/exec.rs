@@ -48,7 +48,7 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const MADV_DONTDUMP: u64 = 16;
 
-/// Where an indirect table comes from.
+/// The origin of an indirect table.
 #[derive(Clone, Copy, Debug)]
 pub enum Table {
     /// From a prepared one: its offset in the family's memory, and the bytes of its chain slots.
@@ -128,7 +128,7 @@ impl Machine {
         Ok((space, family, table.unwrap_or(Table::Empty)))
     }
 
-    /// What the code of a new program's family depends on.
+    /// The things that the code of a new program's family depends on.
     pub fn first_basis(&self) -> Basis {
         let lwp = match self.config.lwp {
             _ if self.watches() => Lwp::On(sampled_selection(&self.config)),
@@ -151,8 +151,8 @@ impl Machine {
         Ok(family)
     }
 
-    /// Where the stack of a program that begins with these registers has been moved to: under
-    /// determinism, to where it always is.
+    /// The place that the stack of a program that begins with these registers has been moved to:
+    /// under determinism, the place where it always is.
     pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
         let launched = matches!(self.config.target, Target::Launch { .. });
         if !self.config.deterministic || !launched || regs.0.cs != CS_64 {
@@ -161,8 +161,8 @@ impl Machine {
         first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
     }
 
-    /// Where the stack of a program that begins with these registers has been moved to because
-    /// something was added to its arguments and variables.
+    /// The place that the stack of a program that begins with these registers has been moved to
+    /// because something was added to its arguments and variables.
     pub fn extended_stack(&mut self, tid: Tid, regs: &Regs) -> Option<u64> {
         let addition = addition::for_program(tid, &self.config.additions)?;
         if regs.0.cs != CS_64 {
@@ -354,7 +354,7 @@ impl Machine {
         self.unmap_contexts(&mut injector, &mappings)
     }
 
-    /// How many arenas every address space of a family has from the start.
+    /// The number of arenas that every address space of a family has from the start.
     fn usual_arenas(&self, family: usize) -> usize {
         let family = self.caches.families.get(family).and_then(Option::as_ref);
         family.map_or(0, |family| family.kind.arenas.len())
@@ -730,8 +730,8 @@ fn with_contexts(
     Ok((results, opened as u64 == fd))
 }
 
-/// Where the kernel keeps a segment's base apart from its selector, the program's gs selector
-/// stays; elsewhere a selector would bring a base of its own.
+/// Leaves the program's gs selector as it is where the kernel keeps a segment's base apart from its
+/// selector; clears it elsewhere, where a selector would bring a base of its own.
 pub fn keep_base(cache: &mut Regs) {
     if !sys::bases_are_apart() {
         cache.0.gs = 0;

@@ -36,7 +36,7 @@ pub use tables::Table;
 use tables::Tables;
 use waste::Waste;
 
-/// Which file is mapped where: what a shared translation belongs to.
+/// A file and the place where it is mapped: a shared translation belongs to both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
     /// Device and inode.
@@ -58,14 +58,14 @@ pub struct Code {
     pub unit: UnitId,
     /// The executable mapping that it lies in.
     pub range: (u64, u64),
-    /// What gives notice of writes to it, if anything does.
+    /// The notices of writes to it, if anything gives them.
     pub notices: Option<Arc<Notices>>,
 }
 
 /// A unit with what is needed to translate more of it.
 #[derive(Debug)]
 pub struct Module {
-    /// What has been translated.
+    /// The code that has been translated.
     pub unit: Unit,
     /// Its addresses, lowest and highest.
     pub extent: (u64, u64),
@@ -73,17 +73,17 @@ pub struct Module {
     pub entries: Vec<EntryId>,
     /// Bytes of its code, as far as they are known.
     pub code_bytes: u64,
-    /// Where its code lies: the chunk in use, and whether it is the only one.
+    /// The place of its code: the chunk in use, and whether it is the only one.
     pub chunk: Option<(Chunk, bool)>,
     /// Its cut fragments. Nothing leads to them, and they are not kept.
     cuts: Unit,
-    /// What is needed to keep it beyond the run.
+    /// The data needed to keep it beyond the run.
     pub kept: Option<Kept>,
     /// Nobody has looked yet which functions its data point to, and nothing of it was kept.
     pub unforeseen: bool,
     /// Application code read so far, by page; only where it cannot change.
     pages: Pages,
-    /// Where code may change: the fragments made of each page, some of them cut off since.
+    /// The fragments made of each page, where code may change; some have been cut off since.
     made_of: FxHashMap<u64, Vec<FragmentId>>,
 }
 
@@ -104,21 +104,21 @@ pub fn chunk_for(code_bytes: u64) -> u64 {
     code_bytes.saturating_mul(4).max(LEAST_CHUNK)
 }
 
-/// What the code of a family depends on.
+/// The things that the code of a family depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Basis {
-    /// What the translations count.
+    /// The events that the translations count.
     pub plan: Plan,
-    /// What they know of Lightweight Profiling.
+    /// Their knowledge of Lightweight Profiling.
     pub lwp: Lwp,
-    /// Where the low window lies.
+    /// The place of the low window.
     pub layout: Layout,
 }
 
-/// What the address spaces of a family have in common.
+/// The properties that the address spaces of a family have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
-    /// What their code depends on.
+    /// The things that their code depends on.
     pub basis: Basis,
     /// Address, bytes and offset in the family's part of the memory of each arena.
     pub arenas: Vec<(u64, u64, u64)>,
@@ -129,7 +129,7 @@ pub struct Kind {
 pub struct Family {
     /// Its number.
     pub index: usize,
-    /// What its address spaces have in common.
+    /// The properties that its address spaces have in common.
     pub kind: Kind,
     /// The translator.
     pub translator: Translator,
@@ -142,26 +142,26 @@ pub struct Family {
     files: FxHashMap<FileKey, UnitId>,
     /// Inodes of the files that any of its code was mapped from.
     inodes: FxHashSet<u64>,
-    /// What its address spaces can read and execute, and only the host writes: template, prepared
-    /// tables, arenas.
+    /// The memory that its address spaces can read and execute, and only the host writes: template,
+    /// prepared tables, arenas.
     pub memory: Arc<SharedMemory>,
-    /// Where units outlive the run.
+    /// The store in which units outlive the run.
     pub store: Option<Arc<Store>>,
     /// Chain slots whose template page has been filled.
     chain_filled: u32,
-    /// Which code is sampled, where it is not all.
+    /// The code that is sampled, where it is not all.
     pub sampled_code: Option<SampledCode>,
     /// Functions within which threads count.
     pub within: Vec<CodePlace>,
-    /// Where its fragments come from, if a profile is wanted.
+    /// The origins of its fragments, if a profile is wanted.
     pub origins: Option<Origins>,
     /// Entries made in this run by the address of their stub.
     stubs: FxHashMap<u64, EntryId>,
     /// Blocks in which events were due.
     blocks: Blocks,
-    /// Where cut fragments lie, by arena.
+    /// The chunks in which cut fragments lie, by arena.
     cut_chunks: FxHashMap<usize, Chunk>,
-    /// Where the stubs of fragments lie that have been cut off, by arena.
+    /// The chunks with the stubs of fragments that have been cut off, by arena.
     stub_chunks: FxHashMap<usize, Chunk>,
     /// Prepared indirect tables.
     tables: Tables,
@@ -226,7 +226,7 @@ impl Family {
         self.arenas.push(Arena::new(&self.memory, address, offset, bytes, code));
     }
 
-    /// Where its address spaces have their low window.
+    /// The place of the low window in its address spaces.
     pub fn layout(&self) -> Layout {
         self.translator.layout()
     }

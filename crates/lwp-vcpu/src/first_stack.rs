@@ -14,7 +14,7 @@ use crate::maps::Mapping;
 /// Stacks begin at a multiple of this below their upper end: enough for what programs are usually
 /// given.
 const STEP: u64 = 64 << 10;
-/// What must be left below.
+/// Bytes that must be left below.
 const LEAST: u64 = 16 << 10;
 
 /// The entries of the auxiliary vector that every kernel has which lwp runs on, by their numbers in

@@ -1,4 +1,4 @@
-//! Which file a module is, and whether it is still the same.
+//! The file that a module is, and whether it is still the same.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,7 +17,7 @@ pub struct Segment {
     pub offset: u64,
 }
 
-/// What the file system says about a file; equal stamps mean an unchanged file, unless it was
+/// The file system's statement about a file; equal stamps mean an unchanged file, unless it was
 /// changed a moment before the stamp was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {

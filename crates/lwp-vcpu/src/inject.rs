@@ -15,7 +15,7 @@ const AF_UNIX: u64 = 1;
 const SOCK_STREAM_CLOEXEC: u64 = 1 | 0o2_000_000;
 const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
 const MAP_NORESERVE: u64 = 0x4000;
-/// How far below the stack pointer nothing is the program's, whatever runs there.
+/// The distance below the stack pointer beyond which nothing is the program's, whatever runs there.
 pub const RED_ZONE: u64 = 512;
 
 /// Bytes of the tracee's memory that [`Injector::receive`] needs: for two sockets, a message, its
@@ -26,7 +26,7 @@ const PART_AT: usize = 64;
 const CONTROL_AT: usize = 80;
 const BYTE_AT: usize = 112;
 
-/// What socketpair(2) and recvmsg(2) are given, for `scratch`.
+/// The bytes that socketpair(2) and recvmsg(2) are given, for `scratch`.
 fn receiving(scratch: u64) -> Vec<u8> {
     let mut bytes = vec![0; RECEIVE_BYTES];
     let at = |offset: usize| scratch + offset as u64;
@@ -44,9 +44,9 @@ pub type Call = [u64; BATCH_WORDS];
 /// A mapping to be made of a file of ours.
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
-    /// Where.
+    /// Its address.
     pub address: u64,
-    /// How much.
+    /// Its size.
     pub bytes: u64,
     /// PROT_*.
     pub prot: u64,
@@ -83,7 +83,7 @@ pub struct Injector {
     pid: i32,
     /// The tracee's own mask of blocked signals, while it is another.
     mask: Option<u64>,
-    /// What has stopped it meanwhile.
+    /// Its stops meanwhile.
     held: Vec<Stop>,
     /// Address of a `syscall` instruction in it.
     site: u64,

@@ -1,9 +1,9 @@
 //! Keeping translations from run to run: between the units of a family and the store.
 //!
-//! What is kept of a unit is a function of the module's file and the translator; the key says all
-//! of it. Where the module is mapped does not matter. While a module may be kept, its code is read
-//! from the file and not from the process: nothing that a process has done to its own copy can get
-//! into the store.
+//! The data kept of a unit are a function of the module's file and the translator; the key says all
+//! of it. The address at which the module is mapped does not matter. While a module may be kept,
+//! its code is read from the file and not from the process: nothing that a process has done to its
+//! own copy can get into the store.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -26,20 +26,20 @@ use crate::memory_map::MAX_COUNTERS;
 use crate::store::{Description, Header, Key, Store};
 use crate::syscalls;
 
-/// What is needed to keep one unit.
+/// The data needed to keep one unit.
 #[derive(Debug)]
 pub struct Kept {
     key: Key,
     source: Source,
     segments: Vec<Segment>,
     path: String,
-    /// What was found in the store.
+    /// The header found in the store.
     found: Option<Header>,
     /// The key of its execution profile.
     profile: Key,
 }
 
-/// Where a module's code is read.
+/// The source from which a module's code is read.
 #[derive(Debug)]
 enum Source {
     /// A file, and its stamp when it was opened.
@@ -110,7 +110,7 @@ impl Kept {
         }
     }
 
-    /// What the store is to say about this unit; `None` where its file has changed meanwhile.
+    /// The description of this unit for the store; `None` where its file has changed meanwhile.
     fn describe(&self, fragments: usize, address: u64) -> Option<Description> {
         let (stamp, content) = match &self.source {
             Source::Bytes(_) => (Stamp::default(), 0),
@@ -153,7 +153,7 @@ impl Family {
         self.module(id).kept = Some(kept);
     }
 
-    /// What a module is, if it can be kept.
+    /// Identifies a module, if it can be kept.
     fn identify(&self, id: UnitId, tid: i32, group: &[Mapping]) -> Option<Kept> {
         let first = group.first()?;
         let segments: Vec<Segment> = group
@@ -422,7 +422,7 @@ fn profile_key(name: u128, extent: (u64, u64), segments: &[Segment]) -> Key {
     Key(XxHash3_128::oneshot(&bytes))
 }
 
-/// Where the segments of a module lie, relative to `origin`, and in its file.
+/// The places of the segments of a module, relative to `origin`, and in its file.
 fn places(segments: &[Segment], origin: u64) -> impl Iterator<Item = u64> {
     segments.iter().flat_map(move |it| [it.start - origin, it.end - origin, it.offset])
 }
@@ -450,7 +450,7 @@ fn are_worth_writing(fragments: usize, entries: usize, old: usize) -> bool {
     news > 0 && (old == 0 || news >= FEW.max(old / FEW_PART))
 }
 
-/// What code that is run by threads with profiling on depends on; the filter's addresses less
+/// The words that code run by threads with profiling on depends on; the filter's addresses less
 /// `origin`.
 fn profile_words(lwp: Lwp, origin: u64) -> [u64; 5] {
     let (kind, selection) = match lwp {
@@ -479,7 +479,7 @@ pub struct Unsaved {
     module: usize,
     /// The addresses of its module.
     pub extent: (u64, u64),
-    /// How many fragments it has, new and old.
+    /// The number of fragments that it has, new and old.
     pub fragments: usize,
     at: Placement,
     code: Code,

@@ -197,7 +197,7 @@ fn run_in(
     })
 }
 
-/// What is stopped and waits for its first step on the virtual CPU.
+/// A program or process that is stopped and waits for its first step on the virtual CPU.
 enum Start {
     /// A new program, at its exec.
     Program(Tracee),
@@ -286,8 +286,8 @@ fn trace(
     }
 }
 
-/// What the machine refused, and what to do about it: `help`, unless the error itself says that it
-/// is a limit.
+/// The refusal of the machine, and the advice about it: `help`, unless the error itself says that
+/// it is a limit.
 fn machine_error(what: &str, error: sys::Errno, help: &str) -> Error {
     const EAGAIN: i32 = 11;
     const ENOMEM: i32 = 12;

@@ -55,7 +55,7 @@ pub struct ThreadLwp {
     core: CoreClock,
     reference: ReferenceClock,
     surroundings: Surroundings,
-    /// What is counted down.
+    /// The events that are counted down.
     pub selection: Selection,
     /// The countdown as it was published: high part, low part, value samples.
     published: [i64; 3],
@@ -63,7 +63,7 @@ pub struct ThreadLwp {
     cut: Option<Cut>,
     /// An interrupt has been sent to the thread, which must see it before it goes on.
     interrupted: bool,
-    /// How often a fault has been handed to the program in vain.
+    /// The number of times that a fault has been handed to the program in vain.
     touched: u32,
     /// The data cache, where its misses are counted.
     dcache: Option<Box<DataCache>>,
@@ -71,17 +71,18 @@ pub struct ThreadLwp {
     judge: Option<Box<Judge>>,
     /// Misses that have passed since the countdown was published.
     passed_misses: u64,
-    /// How long those have been waited for, in units of 1/256 of a cycle.
+    /// The time for which those have been waited for, in units of 1/256 of a cycle.
     waits_256: u64,
-    /// How many lines the next access touches, where it is known to miss: if fewer misses may pass,
-    /// it is made alone.
+    /// The number of lines that the next access touches, where it is known to miss: if fewer misses
+    /// may pass, it is made alone.
     lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
     /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to
     /// be taken.
     overdue: Vec<(u32, u64)>,
-    /// What is counted instead of the unit's events: the unit is off and takes no part.
+    /// The sampler whose events are counted instead of the unit's: the unit is off and takes no
+    /// part.
     sampler: Option<Sampler>,
     /// Misses by instruction, where they are wanted: there is a sampler then, which samples
     /// nothing.
@@ -96,9 +97,9 @@ struct Cut {
     pcs: Vec<u64>,
     /// The address after it.
     next: u64,
-    /// What its last instruction is.
+    /// The kind of its last instruction.
     branch: Option<BranchKind>,
-    /// What it counts in all, a conditional branch as taken.
+    /// The events that it counts in all, a conditional branch as taken.
     deltas: EventDeltas,
 }
 
@@ -119,7 +120,7 @@ impl Executed {
     }
 }
 
-/// What the unit needs from the world.
+/// The things that the unit needs from the world.
 #[derive(Clone, Debug)]
 struct Surroundings {
     random: Xorshift32,
@@ -226,7 +227,7 @@ impl ThreadLwp {
         self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(&config.caches)));
     }
 
-    /// What may pass before an event is due: high part, low part, value samples.
+    /// The amounts that may pass before an event is due: high part, low part, value samples.
     fn room(&self) -> [i64; 3] {
         if let Some(sampler) = &self.sampler {
             return sampler.room();
@@ -243,14 +244,14 @@ impl ThreadLwp {
         [high, low, room.values].map(|part| part.min(Occurrences::UNLIMITED) as i64)
     }
 
-    /// How many core cycles may pass before a clock event is due.
+    /// The number of core cycles that may pass before a clock event is due.
     fn cycles_within(&self, room: &Occurrences) -> u64 {
         let reference = self.reference.units_within(room.reference_clocks);
         room.core_clocks.min(reference).min(Occurrences::UNLIMITED)
     }
 
-    /// How many misses may be noted before an event can be due: of misses, or of the clocks, which
-    /// wait for them, so that half of what may pass is left to them.
+    /// The number of misses that may be noted before an event can be due: of misses, or of the
+    /// clocks, which wait for them, so that half of what may pass is left to them.
     fn misses_within(&self, room: &Occurrences) -> u64 {
         let waits = self.core.waits_within(self.cycles_within(room), self.longest_wait_256());
         room.dcache.min(waits).min(u64::from(MOST_NOTES))
@@ -265,7 +266,7 @@ impl ThreadLwp {
         waits_256.div_ceil(256)
     }
 
-    /// How long a miss can be waited for.
+    /// The longest time for which a miss can be waited for.
     fn longest_wait_256(&self) -> u64 {
         let slowest = self.dcache.as_ref().map_or(0, |cache| cache.slowest_cycles());
         self.core.longest_stall_256(slowest)
@@ -316,7 +317,7 @@ impl ThreadLwp {
         self.write(context);
     }
 
-    /// What of the high and the low part has passed since the countdown was published.
+    /// The amounts of the high and the low part that have passed since the countdown was published.
     fn since_published(&self, context: Context<'_>) -> [u64; 2] {
         let [high, low] = countdown(context);
         [Context::passed(self.published[0], high), Context::passed(self.published[1], low)]
@@ -395,7 +396,7 @@ fn clock(config: &LwpConfig) -> ReferenceClock {
     ReferenceClock::of_core_cycles(config.machine.reference_hz, config.machine.core_hz)
 }
 
-/// What has to be counted down for a profile that watches `watched`.
+/// The events that have to be counted down for a profile that watches `watched`.
 fn selection(watched: Watched) -> Selection {
     let ip = |range: lwp_model::IpRange| IpFilter {
         base: range.base,
@@ -413,7 +414,7 @@ fn selection(watched: Watched) -> Selection {
     Selection { ip: selection.ip.filter(|_| selection.filters()), ..selection }
 }
 
-/// What is left of the countdown: high and low part.
+/// The rest of the countdown: high and low part.
 fn countdown(context: Context<'_>) -> [i64; 2] {
     let words = (0..LWP_SLOTS).fold(0u64, |sum, index| sum.wrapping_add(context.lwp_word(index)));
     let counted = context.get(Slot::LwpGiven).wrapping_sub(words);

@@ -292,11 +292,12 @@ impl Machine {
     }
 }
 
-/// How long a thread spins before it sleeps: what sleeping and waking take where both sides'
-/// processors are virtual ones, and longer than most answers do.
+/// The time for which a thread spins before it sleeps: as long as sleeping and waking take where
+/// both sides' processors are virtual ones, and longer than most answers do.
 const THREAD_SPIN: Duration = Duration::from_micros(200);
 
-/// How many pauses fit into `time`; one takes some 40 to 140 cycles, depending on the processor.
+/// The number of pauses that fit into `time`; one takes some 40 to 140 cycles, depending on the
+/// processor.
 fn pauses_in(time: Duration) -> u64 {
     const TRIAL: u64 = 200;
     let start = Instant::now();

@@ -48,7 +48,7 @@ const LABEL_BYTES: usize = 4096;
 /// A function that a thread has been counted in and will leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
-    /// Where the return address lies.
+    /// The place of the return address.
     stack: u64,
     /// The return address.
     to: u64,
@@ -59,17 +59,17 @@ struct Frame {
 pub struct Bounds {
     /// Counting is switched on for it.
     pub collects: bool,
-    /// What it had executed at the last marker from which it reads its counts.
+    /// The sum of its executions at the last marker from which it reads its counts.
     read_from: Sum,
     /// Functions of [`crate::Config::within`] that it is in.
     frames: Vec<Frame>,
 }
 
-/// What a marker is answered: rax and rdx.
+/// The answer to a marker: rax and rdx.
 type Answer = [u64; 2];
 
 impl Machine {
-    /// What a new thread begins with.
+    /// The bounds that a new thread begins with.
     pub fn first_bounds(&self) -> Bounds {
         let collects = match self.config.markers {
             None => true,
@@ -206,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// How many events of number `event` a thread has executed before a marker, in all or since the
+    /// The number of events `event` that a thread has executed before a marker, in all or since the
     /// last one that says so; and that they are counted.
     fn read_count(&mut self, tid: Tid, event: u64, counted: bool, since: bool) -> Option<Answer> {
         if self.config.plan != Plan::Exact {
@@ -293,7 +293,7 @@ impl Machine {
         }
     }
 
-    /// What the process of a thread has counted so far is a part of its own, called `label`.
+    /// Makes the counts of a thread's process so far a part of their own, called `label`.
     fn end_part(&mut self, tid: Tid, label: String) {
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
         if self.observers.profiler.is_none() || self.samples() {
@@ -321,7 +321,7 @@ impl Machine {
     }
 }
 
-/// Where a marker was met.
+/// The place where a marker was met.
 struct Here {
     marker: Marker,
     /// Its last instruction.

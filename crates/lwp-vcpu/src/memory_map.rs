@@ -1,4 +1,4 @@
-//! Where everything lies: in the files of shared memory, and in every tracee.
+//! The layout of everything, in the files of shared memory and in every tracee.
 //!
 //! An address space maps two files of ours. Of its *family*'s it can write nothing; its *contexts*
 //! are of no concern to any other address space:
@@ -19,8 +19,8 @@ use lwp_dbt::context::TargetFeatures;
 pub const SLOT_BYTES: u64 = 24 << 20;
 /// Most threads of an address space at a time.
 pub const SLOTS: usize = 20_992;
-/// How many slots of an address space are mapped: as many as this at first, and the next number
-/// whenever there are more threads.
+/// The numbers of slots that an address space has mapped: the first number at first, and the next
+/// one whenever there are more threads.
 pub const STEPS: [usize; 6] = [1, 8, 64, 512, 4096, SLOTS];
 /// Bytes of a file of contexts.
 pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
@@ -38,8 +38,8 @@ pub const FAMILY_BYTES: u64 = 4 << 30;
 /// Most families at a time.
 pub const FAMILIES: usize = 256;
 
-/// Where the contexts lie in a tracee: near the libraries of a 47-bit address space, outside the
-/// shadow memory of every sanitizer, and below everything that the kernel places by itself.
+/// The address of the contexts in a tracee: near the libraries of a 47-bit address space, outside
+/// the shadow memory of every sanitizer, and below everything that the kernel places by itself.
 pub const CONTEXTS_AT: u64 = 0x7e84_0000_0000;
 const _: () = assert!(CONTEXTS_AT + CONTEXTS_BYTES <= 0x7eff_0000_0000);
 /// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
@@ -63,7 +63,8 @@ pub fn low_window(low: u64) -> Layout {
 }
 const _: () = assert!(Layout::BYTES <= 0x200_0000);
 
-/// How many slots have their door flags, a byte each, in the context of the first of them.
+/// The number of slots that have their door flags, a byte each, in the context of the first of
+/// them.
 pub const DOORS: usize = 256;
 /// Offset of the door flags in a context: behind its fields, in the same page.
 pub const DOORS_AT: u64 = 0xf00;
@@ -83,11 +84,11 @@ pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
     }
 }
 
-/// What an address space's limit must allow beyond what the program asks for: the first context,
-/// low window and the two arenas that most have.
+/// Bytes that an address space's limit must allow beyond what the program asks for: the first
+/// context, low window and the two arenas that most have.
 pub const OVERHEAD_BYTES: u64 = SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
 
-/// How many slots are mapped where slot `local` is in use.
+/// The number of slots that are mapped where slot `local` is in use.
 pub fn mapped_slots(local: usize) -> usize {
     STEPS.into_iter().find(|step| local < *step).unwrap_or(SLOTS)
 }

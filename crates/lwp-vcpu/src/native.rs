@@ -12,7 +12,7 @@ use crate::{no_thread, spawn_error};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
-/// How often it is looked whether the program has ended.
+/// The interval between checks whether the program has ended.
 const TICK: Duration = Duration::from_millis(20);
 /// From SIGTERM to SIGKILL, as on the virtual CPU.
 const PATIENCE: Duration = Duration::from_secs(5);

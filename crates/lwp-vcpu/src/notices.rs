@@ -32,7 +32,7 @@ const PAGE: u64 = 4096;
 /// alone.
 const BURST: u32 = 8;
 const CLOSE: Duration = Duration::from_millis(10);
-/// How long it is left alone at first. Each further burst doubles that.
+/// The time for which it is left alone at first. Each further burst doubles that.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
 /// A page that has been quiet for so long is one as at the beginning.
@@ -57,10 +57,10 @@ pub struct Notices {
 #[derive(Clone, Copy, Debug)]
 struct Page {
     state: State,
-    /// When it was written to last while it was guarded, and how often in a row.
+    /// The time of the last write to it while it was guarded, and the number of them in a row.
     written: Option<Instant>,
     row: u32,
-    /// How many bursts there have been.
+    /// The number of bursts so far.
     bursts: u32,
 }
 
@@ -74,7 +74,7 @@ enum State {
     Left(Option<Instant>),
 }
 
-/// What is known of the notices of an address space.
+/// The knowledge of the notices of an address space.
 #[derive(Clone, Debug, Default)]
 pub enum Source {
     /// Nobody has asked for them.
@@ -151,7 +151,7 @@ impl Notices {
         let _ = self.descriptor.protect((page, page + PAGE), false);
     }
 
-    /// What is mapped in `range` has changed.
+    /// Notes that what is mapped in `range` has changed.
     pub fn forget(&self, range: (u64, u64)) {
         self.told().changed = true;
         self.pages().retain(|page, _| *page + PAGE <= range.0 || range.1 <= *page);
@@ -215,7 +215,7 @@ pub struct Board {
     made: u64,
 }
 
-/// What somebody waits for.
+/// The things that somebody waits for.
 #[derive(Debug)]
 pub struct Waiting {
     writes: Writes,
@@ -288,7 +288,7 @@ impl Board {
         Some(notices)
     }
 
-    /// What somebody is to wait for from now on, once.
+    /// The things that somebody is to wait for from now on, once.
     pub fn new_waiting(&mut self) -> Option<Arc<Waiting>> {
         self.waiting.clone().filter(|_| std::mem::take(&mut self.new))
     }
@@ -357,7 +357,7 @@ impl Machine {
     }
 
     /// Has what is translated of pages that have been left alone for long enough guarded again.
-    /// Whether there are others that have not.
+    /// Returns whether there are others that have not.
     fn end_pauses(&mut self, all: &[Arc<Notices>]) -> bool {
         for notices in all {
             for page in notices.pauses_over() {

@@ -1,4 +1,4 @@
-//! What a run of the virtual CPU reports.
+//! The report of a run of the virtual CPU.
 
 use std::ops::{AddAssign, Sub};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Sub for Counts {
     }
 }
 
-/// How the program ended.
+/// The way in which the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     /// It called exit with this code.
@@ -79,13 +79,14 @@ pub struct ThreadReport {
     pub tid: i32,
     /// Its name when it ended.
     pub comm: String,
-    /// What it executed.
+    /// The counts of its execution.
     pub counts: Counts,
-    /// When it came into the process image.
+    /// The time at which it came into the process image.
     pub started: Instant,
-    /// When it left it; not yet, in a report of a run that goes on.
+    /// The time at which it left it; none yet, in a report of a run that goes on.
     pub ended: Option<Instant>,
-    /// How many of each sampled event have passed, in the order of [`crate::Config::sampling`].
+    /// The number of occurrences of each sampled event, in the order of
+    /// [`crate::Config::sampling`].
     pub sampled: Vec<u64>,
     /// CPU time that it has taken in this image, the virtual CPU's own work in it included; `None`
     /// where [`crate::Config::thread_times`] does not ask for it, or the kernel does not say it.
@@ -101,7 +102,7 @@ pub struct ProcessReport {
     pub parent: i32,
     /// The thread that made it by fork; 0 for the first, and for an image that an exec has loaded.
     pub maker: i32,
-    /// When it was made or loaded.
+    /// The time at which it was made or loaded.
     pub started: Instant,
     /// Its arguments, with blanks in between; a child of fork has its parent's.
     pub command: String,
@@ -109,7 +110,7 @@ pub struct ProcessReport {
     pub comm: String,
     /// The process's threads, in the order they started.
     pub threads: Vec<ThreadReport>,
-    /// Why this process ran natively and was not counted, if so.
+    /// The reason why this process ran natively and was not counted, if so.
     pub uncounted: Option<String>,
 }
 
@@ -127,7 +128,7 @@ impl ProcessReport {
 /// A finished run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How the first process ended.
+    /// The way in which the first process ended.
     pub status: ExitStatus,
     /// Every process, in the order they started.
     pub processes: Vec<ProcessReport>,
@@ -139,7 +140,7 @@ pub struct Outcome {
     pub system: Duration,
     /// CPU time of the host (translator and tracer).
     pub host: Duration,
-    /// What was executed one instruction at a time.
+    /// The instructions that were executed one at a time.
     pub alone: Alone,
 }
 
@@ -147,14 +148,14 @@ pub struct Outcome {
 /// where they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alone {
-    /// How many.
+    /// Their number.
     pub instructions: u64,
-    /// How long that took, in all threads together.
+    /// The time that they took, in all threads together.
     pub time: Duration,
 }
 
 impl Alone {
-    /// What to say of it where it took more than a second: a run is slow then for no reason of the
+    /// A remark on it where it took more than a second: a run is slow then for no reason of the
     /// program's.
     pub fn remark(&self) -> Option<String> {
         let seconds = self.time.as_secs_f64();
@@ -176,20 +177,20 @@ impl Outcome {
     }
 }
 
-/// Why the virtual CPU could not run a program.
+/// The reason why the virtual CPU could not run a program.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// No such program.
     #[error("{program}: not found")]
     NotFound {
-        /// What was to be run.
+        /// The program that was to be run.
         program: String,
     },
     /// The program exists but cannot be executed.
     #[error("{program}: {cause}")]
     NotExecutable {
-        /// What was to be run.
+        /// The program that was to be run.
         program: String,
         /// The kernel's reason.
         cause: String,
@@ -197,17 +198,17 @@ pub enum Error {
     /// The program is of a kind that this CPU refuses.
     #[error("{program}: {cause}")]
     Refused {
-        /// What was to be run.
+        /// The program that was to be run.
         program: String,
-        /// Why, and what to do instead.
+        /// The reason, and what to do instead.
         cause: String,
     },
     /// The machine forbids what the virtual CPU needs.
     #[error("{what}")]
     Machine {
-        /// What failed.
+        /// The failure.
         what: String,
-        /// What to do about it.
+        /// The remedy.
         help: String,
     },
 }

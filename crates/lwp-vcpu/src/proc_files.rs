@@ -1,10 +1,10 @@
 //! Files of `/proc` that show what the virtual CPU has in a process: its mappings, and itself as a
 //! tracer.
 //!
-//! Who opens one gets, in its place, a file in memory with the text as it would be natively. The
-//! kernel has found and opened the real one by then, so whatever leads to it does so here too, and
-//! whoever may not read it does not get this one either. The text is that of the moment at which it
-//! was opened.
+//! Whoever opens one gets, in its place, a file in memory with the text as it would be natively.
+//! The kernel has found and opened the real one by then, so whatever leads to it does so here too,
+//! and whoever may not read it does not get this one either. The text is that of the moment at
+//! which it was opened.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -36,7 +36,7 @@ const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 /// The bit of [`Slot::Watched`] for all descriptors from it on.
 const LAST_WATCHED: i32 = 63;
 
-/// What a file shows.
+/// The kind of content that a file shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Maps,
@@ -249,7 +249,8 @@ impl Machine {
     }
 }
 
-/// What a file of `/proc/PID` or `/proc/PID/task/TID` shows, by its path, and of which number.
+/// The kind of content of a file of `/proc/PID` or `/proc/PID/task/TID`, by its path, and the
+/// number of the process or thread.
 fn named(path: &Path) -> Option<(Kind, i32)> {
     let kind = Kind::named(path.file_name()?.to_str()?)?;
     let Component::Normal(number) = path.parent()?.components().next_back()? else { return None };

@@ -1,4 +1,4 @@
-//! Where the counts arose: executions of every block, by thread.
+//! The origins of the counts: executions of every block, by thread.
 //!
 //! A counter of translated code belongs to a fragment (see [`lwp_dbt::Role`]); what interrupts a
 //! fragment is noted as a *place*. Together they say exactly how often each instruction was
@@ -106,7 +106,7 @@ fn add(sum: &mut i64, count: i64) {
     *sum = sum.wrapping_add(count);
 }
 
-/// What a thread carries along for the profile.
+/// The data that a thread carries along for the profile.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadProfile {
     /// The thread's number.
@@ -132,13 +132,13 @@ impl ThreadProfile {
         self.mark.stepped(pc, 1);
     }
 
-    /// What was gathered before the last mark is no longer wanted.
+    /// Forgets the executions gathered before the last mark, which are no longer wanted.
     pub fn forget_kept(&mut self) {
         self.kept = Executions::default();
     }
 }
 
-/// What a family knows about its fragments beyond their translation.
+/// A family's knowledge of its fragments beyond their translation.
 #[derive(Debug, Default)]
 pub struct Origins {
     /// Unit and bytes of each fragment.
@@ -147,7 +147,7 @@ pub struct Origins {
     units: FxHashMap<UnitId, UnitOrigin>,
     /// Numbers of the blocks that have been reported, by fragment.
     reported: FxHashMap<FragmentId, u32>,
-    /// Where stubs of linkage tables lead.
+    /// The places that stubs of linkage tables lead to.
     words: Words,
 }
 
@@ -180,7 +180,7 @@ impl Origins {
         }
     }
 
-    /// How many fragments are known.
+    /// The number of fragments that are known.
     pub fn fragments(&self) -> usize {
         self.fragments.len()
     }
@@ -470,7 +470,7 @@ impl Machine {
         }
     }
 
-    /// Who a thread is, and what it has sampled.
+    /// The identity of a thread, and the events that it has sampled.
     fn identity_of(&self, tid: Tid) -> Option<ThreadExecutions> {
         let thread = self.tasks.threads.get(&tid)?;
         let image = self.tasks.processes.get(&thread.pid)?.report;
@@ -515,7 +515,7 @@ impl Machine {
     }
 }
 
-/// Where the host finds `path` of process `pid`: in its own root directory.
+/// The path by which the host finds `path` of process `pid`: in its own root directory.
 pub fn path_in_process(pid: i32, path: &Path) -> PathBuf {
     let inside = path.strip_prefix("/").unwrap_or(path);
     Path::new("/proc").join(pid.to_string()).join("root").join(inside)

@@ -1,10 +1,10 @@
-//! Why a process cannot be attached to, and what can be done about it.
+//! Reasons why a process cannot be attached to, and what can be done about them.
 
 use lwp_ptrace::sys::Errno;
 
 use crate::doctor::has_ptrace_capability;
 
-/// What is known of a process that refuses.
+/// The facts known about a process that refuses.
 #[derive(Debug, Default)]
 struct Facts {
     /// Its `/proc/PID/status`.
@@ -17,7 +17,7 @@ struct Facts {
     itself: bool,
 }
 
-/// What to do where attaching to `pid` has failed with `error`.
+/// The advice to give where attaching to `pid` has failed with `error`.
 pub fn help(pid: i32, error: Errno) -> String {
     const EPERM: i32 = 1;
     if error.0 != EPERM {

@@ -1,4 +1,4 @@
-//! Which code is sampled: the IP filter of sampled recordings.
+//! The code that is sampled: the IP filter of sampled recordings.
 //!
 //! Addresses are compared as LWP's own filter compares them. Code of a file is named by its place
 //! in the file: where the file is mapped, in whichever process, there are the addresses. So the
@@ -15,12 +15,12 @@ use crate::machine::Machine;
 use crate::maps::Mapping;
 use crate::profile::path_in_process;
 
-/// Which code is sampled.
+/// The code that is sampled.
 ///
 /// Spec: LWP §3.3, BaseIP, LimitIP, IPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledCode {
-    /// Where it lies.
+    /// Its place.
     pub place: CodePlace,
     /// All other code is sampled instead.
     pub inverted: bool,

@@ -1,4 +1,4 @@
-//! When translations are written to the store: at the end of a run, and while it lasts.
+//! Times to write translations to the store: at the end of a run, and while it lasts.
 //!
 //! Writing takes a multiple of the time that reading takes, so what is much is written by a process
 //! that is left behind ([`sys::leave_behind`]): a copy of this one, whose memory stands still while
@@ -21,14 +21,14 @@ use crate::machine::{Machine, Thread};
 
 /// Fragments that take longer to write than anybody should wait: some 20 ms.
 const MUCH: usize = 4000;
-/// How long a run lasts before something is written while it goes on. Every time it takes twice as
-/// long until the next.
+/// The time that a run lasts before something is written while it goes on. Every time it takes
+/// twice as long until the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The time after which a thread's program is worth knowing well.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What has been written of a run that goes on.
+/// The record of what has been written of a run that goes on.
 #[derive(Debug)]
 pub struct Saving {
     next: Instant,

@@ -35,14 +35,14 @@ use wait_predictor::{Wait, WaitPredictor};
 const SPARE: usize = 120;
 /// Places kept that could be translated then.
 const MOST_SPARE: usize = 1 << 14;
-/// How long the server spins after its last request.
+/// The time for which the server spins after its last request.
 const SPIN: Duration = Duration::from_micros(50);
 /// Sleeps are bounded: what has been translated is written every now and then.
 const NAP: Duration = Duration::from_millis(20);
 /// The same while there are threads that may not make the system call that wakes us.
 const FILTERED_NAP: Duration = Duration::from_micros(50);
 
-/// What answering a thread has found that it may come to next.
+/// The places that a thread may come to next, as found while answering it.
 #[derive(Debug)]
 pub struct Backlog {
     tid: Tid,

@@ -58,12 +58,12 @@ pub struct Space {
     patched: bool,
     /// The modules that its program began with, if they are all of files.
     began_with: Option<Vec<UnitId>>,
-    /// How many processes live in it.
+    /// The number of processes that live in it.
     pub users: usize,
     /// The same address space as threads with profiling on see it: indices of spaces, by what is
     /// counted down.
     pub sides: Vec<(Selection, usize)>,
-    /// How many slots of its contexts are mapped in it.
+    /// The number of slots of its contexts that are mapped in it.
     pub contexts: usize,
     /// Its program has asked for all future mappings to be locked, by mlockall(2).
     pub locks_future: bool,
@@ -74,10 +74,10 @@ pub struct Space {
     told: Option<u64>,
     /// The state of `code`: another one whenever it grows.
     grown: u64,
-    /// Which of its family's arenas are mapped in it, a bit each: others may have been made for
+    /// The arenas of its family that are mapped in it, a bit each: others may have been made for
     /// another address space since this one and that one parted.
     mapped: u64,
-    /// Which cannot be.
+    /// Those that cannot be.
     refused: u64,
     /// The notices of writes to its code.
     pub notices: Source,
@@ -234,8 +234,8 @@ impl Space {
         (pc < range.end).then_some((start, range))
     }
 
-    /// Where there is code, and the state of that knowledge, if its threads are still to be told.
-    /// They may think of more than there is, never of less.
+    /// The ranges in which there is code, and the state of that knowledge, if its threads are still
+    /// to be told. They may think of more than there is, never of less.
     pub fn code_for_threads(&mut self) -> Option<(u64, Vec<(u64, u64)>)> {
         if self.told == Some(self.grown) {
             return None;
@@ -279,7 +279,7 @@ impl Space {
         self.patched = true;
     }
 
-    /// Where there is code of a file with this inode, as far as is known.
+    /// The ranges with code of a file with this inode, as far as is known.
     pub fn code_of_file(&self, inode: u64) -> Vec<(u64, u64)> {
         let of_it = self.code.iter().filter(|(_, code)| code.inode == inode);
         of_it.map(|(start, code)| (*start, code.end)).collect()
@@ -487,7 +487,7 @@ impl Space {
     }
 }
 
-/// Where the kernel's vsyscall page appears.
+/// The address at which the kernel's vsyscall page appears.
 pub const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 
 /// A number that no state of an address space has had.

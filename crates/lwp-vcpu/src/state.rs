@@ -22,7 +22,7 @@ pub struct View {
     pub state: AppState,
     /// The fragment it said it of.
     pub fragment: Option<FragmentId>,
-    /// Where an indirect call would have led that has been counted and not been made.
+    /// The target of an indirect call that has been counted and not been made.
     pub called: Option<u64>,
 }
 
@@ -202,7 +202,8 @@ impl Machine {
         }
     }
 
-    /// What the counters say too much or too little when a fragment is left at `state`.
+    /// The correction to the counters, which say too much or too little when a fragment is left at
+    /// `state`.
     pub fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
         let mut correction = Sum::default();
         if self.lwp_cut_of(tid, fragment).is_some_and(|(_, within)| within) {

@@ -38,7 +38,7 @@ const UNFINISHED_AGE: Duration = Duration::from_secs(600);
 /// Resolution of the time of last use.
 const USE_AGE: Duration = Duration::from_secs(600);
 
-/// Why a file of the store is not used.
+/// The reason why a file of the store is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -56,7 +56,7 @@ pub enum Fault {
     Unreadable,
 }
 
-/// Why there is no store.
+/// The reason why there is no store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -65,7 +65,7 @@ pub enum StoreError {
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A directory or link on the way belongs to another user, or others may write to it.
@@ -83,9 +83,9 @@ pub struct Item {
     pub name: CString,
     /// Its size in bytes.
     pub bytes: u64,
-    /// When it was used last, within ten minutes.
+    /// The time of its last use, within ten minutes.
     pub used: SystemTime,
-    /// What it says about itself, or what is wrong with it.
+    /// Its statement about itself, or its fault.
     pub header: Result<Header, Fault>,
 }
 
@@ -96,7 +96,7 @@ pub struct Store {
     limit: u64,
 }
 
-/// How long [`Store::settle`] waits, and how often it looks.
+/// The number of looks of [`Store::settle`], and the pause between them.
 const SETTLE_TRIES: u32 = 3000;
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -192,7 +192,7 @@ impl Store {
         }
     }
 
-    /// What the store says about `key` at the moment.
+    /// The header that the store has for `key` at the moment.
     pub fn header(&self, key: Key) -> Option<Header> {
         read_header(&mut self.open_file(&name_of(key)).ok()?).ok()
     }

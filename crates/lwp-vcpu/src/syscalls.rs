@@ -128,7 +128,7 @@ pub fn classes_for_table(emulated: &Emulated) -> [u8; 512] {
     out
 }
 
-/// What is to be done about a call.
+/// The action to take for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// Make it; report it afterwards.
@@ -137,7 +137,7 @@ pub enum Before {
     Step,
 }
 
-/// What must be put right after a call.
+/// The things to put right after a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// The call's own number and arguments.
@@ -148,7 +148,7 @@ pub struct Pending {
     pub result: Option<i64>,
 }
 
-/// What a call has changed.
+/// The change that a call has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing that concerns us.
@@ -166,7 +166,7 @@ pub enum Effect {
     Listed(i32, u64, u64),
     /// The call has written a number of bytes.
     Written(Pending, u64),
-    /// What was in the first range is in the second one, or was there before.
+    /// The content of the first range is in the second one, or was there before.
     Moved((u64, u64), (u64, u64)),
 }
 

@@ -1,9 +1,10 @@
-//! What is ours in an address space, and the program's wish to have something of its own there.
+//! The memory that is ours in an address space, and the program's wish to have something of its own
+//! there.
 //!
-//! The program knows nothing of ours and may map, at a place of its choice, whatever it likes.
-//! Where an arena lies there the threads of its address space leave it: translations start over
-//! elsewhere ([`crate::events`], flush), and the system call is made again. The low window and
-//! the contexts stay where they are.
+//! The program knows nothing of ours and may map, at a place of its choice, whatever it likes. If
+//! an arena lies there, the threads of its address space leave it: translations start over
+//! elsewhere ([`crate::events`], flush), and the system call is made again. The low window and the
+//! contexts stay where they are.
 //!
 //! A thread makes its call some time after the host has looked at it, or after it has itself, with
 //! the list of code and of ours in its context. Until then nothing of ours may come to lie there,
@@ -20,7 +21,7 @@ use crate::machine::Machine;
 use crate::memory_map::{CONTEXTS_AT, slot_offset};
 use crate::syscalls::{self, Pending};
 
-/// What a program gets that wants to have something where ours cannot be moved: ENOMEM.
+/// The result for a program that wants to have something where ours cannot be moved: ENOMEM.
 pub const REFUSED: i64 = -12;
 
 /// Addresses from one to below the other.
@@ -32,7 +33,7 @@ pub fn overlap(a: Range, b: Range) -> bool {
 }
 
 impl Machine {
-    /// Where arenas are mapped in an address space.
+    /// The ranges in which arenas are mapped in an address space.
     fn arenas_in(&self, index: usize) -> Vec<Range> {
         let Some(Some(space)) = self.caches.spaces.get(index) else { return Vec::new() };
         let Some(Some(family)) = self.caches.families.get(space.family) else { return Vec::new() };
@@ -41,7 +42,7 @@ impl Machine {
         mapped.map(|arena| (arena.address, arena.address + arena.bytes)).collect()
     }
 
-    /// What lies in an address space and cannot be moved: low window and contexts.
+    /// The ranges of ours in an address space that cannot be moved: low window and contexts.
     fn fixed_in(&self, index: usize) -> Vec<Range> {
         let Some(Some(space)) = self.caches.spaces.get(index) else { return Vec::new() };
         let Some(Some(family)) = self.caches.families.get(space.family) else { return Vec::new() };

@@ -153,7 +153,7 @@ impl Languages {
         (self.merged, self.places) = (merged, out);
     }
 
-    /// Where a frame stands, its function reported if it is new.
+    /// Returns the place of a frame, and reports its function if it is new.
     fn place(&mut self, frame: LanguageFrame, pid: i32, profiler: &mut Profiler) -> Option<Place> {
         while self.reported.len() <= frame.function as usize {
             let number = self.reported.len() as u32;

@@ -20,7 +20,7 @@ pub struct DoorGroup {
     first: usize,
     memory: Arc<SharedMemory>,
     at: u64,
-    /// How many of the flags have ever been in use.
+    /// The number of flags that have ever been in use.
     used: AtomicUsize,
     /// The start of the contexts, with the sleep word.
     start: Arc<SharedMemory>,
@@ -80,9 +80,9 @@ impl DoorGroup {
 #[derive(Debug, Default)]
 pub struct Doors {
     groups: Mutex<Vec<Arc<DoorGroup>>>,
-    /// How often the list has changed.
+    /// The number of times that the list has changed.
     changes: AtomicU64,
-    /// What the host sleeps on besides: 1 while it does.
+    /// The word that the host sleeps on besides: 1 while it does.
     sleep: AtomicU32,
 }
 

@@ -25,13 +25,13 @@ pub struct ContextFile {
     file: Arc<SharedFile>,
     /// The parts that have been mapped here, which end where [`STEPS`] says.
     chunks: Vec<Arc<SharedMemory>>,
-    /// Who has which slot.
+    /// The owner of each slot.
     slots: Vec<Option<usize>>,
     /// Longest free first.
     free: VecDeque<usize>,
     /// No slot is in use, and those that were hold what their threads have left.
     stale: bool,
-    /// How many processes live in its address space.
+    /// The number of processes that live in its address space.
     pub users: usize,
 }
 
@@ -70,12 +70,12 @@ impl ContextFile {
         self.file.fd()
     }
 
-    /// What mappings of it show.
+    /// The inode that mappings of it show.
     pub fn inode(&self) -> Option<u64> {
         Some(self.file.inode())
     }
 
-    /// How many slots its address space must have mapped for those that are in use.
+    /// The number of slots that its address space must have mapped for those that are in use.
     pub fn wanted(&self) -> usize {
         self.slots.iter().rposition(Option::is_some).map_or(STEPS[0], mapped_slots)
     }
@@ -102,7 +102,7 @@ impl ContextFile {
         Some((local, memory, at))
     }
 
-    /// Where a slot lies: the part of the file, and the offset there.
+    /// The place of a slot: the part of the file, and the offset there.
     pub(super) fn place(&mut self, local: usize) -> Option<(Arc<SharedMemory>, u64)> {
         let chunk = STEPS.into_iter().position(|step| local < step)?;
         while self.chunks.len() <= chunk {

@@ -1,4 +1,4 @@
-//! Where lwp runs: container, filters, what the kernel gives to programs.
+//! The surroundings in which lwp runs: container, filters, what the kernel gives to programs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -197,7 +197,7 @@ pub fn cache() -> Check {
     }
 }
 
-/// What of this processor programs are not shown by default.
+/// The features of this processor that programs are not shown by default.
 pub fn hidden(features: &[&str]) -> Check {
     let detail = match features {
         [] => "nothing that this processor has; fewer with --cpu and --deterministic".to_owned(),
@@ -206,7 +206,7 @@ pub fn hidden(features: &[&str]) -> Check {
     Check::ok("hidden features", detail)
 }
 
-/// What to use lwp for here, given everything else.
+/// Advice on what to use lwp for here, given everything else.
 pub fn advice(checks: &[Check]) -> Check {
     let status = |name: &str| {
         checks.iter().find(|check| check.name == name).map_or(Status::Ok, |check| check.status)

@@ -1,5 +1,5 @@
-//! What an instruction would show of being executed natively, alone, under our trap flag, and how
-//! it is kept from that.
+//! Signs that an instruction would show of being executed natively, alone, under our trap flag, and
+//! the means that keep it from that.
 //!
 //! | instruction | would show | instead |
 //! | --- | --- | --- |
@@ -47,8 +47,8 @@ pub fn calls_otherwise(tid: Tid, pc: u64) -> bool {
     pc >= VSYSCALL || matches!(code, Code::Int_imm8 | Code::Sysenter)
 }
 
-/// What the instruction has left in registers and memory is what it would have left without our
-/// trap flag: a POPF would set it for the program.
+/// Makes registers and memory as the instruction would have left them without our trap flag: a POPF
+/// would set it for the program.
 pub fn hide_trap_flag(tid: Tid, instruction: &Instruction, regs: &mut Regs) {
     if regs.0.rip == instruction.ip() {
         // Not executed, or not to its end.
@@ -86,8 +86,8 @@ pub fn answer(tid: Tid, gs_base: u64, app: &Regs) -> Option<Regs> {
     Some(next)
 }
 
-/// What rax must hold for XSAVE or a relative at the application's pc to see no more state
-/// components than the virtual processor shows, where the real one has more.
+/// The value that rax must hold for XSAVE or a relative at the application's pc to see no more
+/// state components than the virtual processor shows, where the real one has more.
 pub fn reduced_mask(machine: &Machine, tid: Tid, app: &Regs) -> Option<u64> {
     let saves =
         machine.processor.emulated.fewer_states && saves_state(&instruction_at(tid, app.0.rip));
@@ -158,7 +158,7 @@ pub fn lead_to_fault(
     app: &Regs,
     fault: PageFault,
 ) -> Result<bool, Errno> {
-    /// How often a fault is handed to a program whose own access then succeeds.
+    /// The number of times that a fault is handed to a program whose own access then succeeds.
     const MOST: u32 = 3;
     let Some((_, family)) = machine.space_of(tid) else { return Ok(false) };
     let routines = family.translator.routines();

@@ -31,9 +31,9 @@ use crate::syscalls;
 
 /// Signals at shorter intervals than this are not waited for one by one.
 const CLOSE: Duration = Duration::from_millis(5);
-/// How long a thread is calm that is not in a call.
+/// The time for which a thread that is not in a call stays calm.
 const SPAN: Duration = Duration::from_millis(20);
-/// How often one is looked at that is in a call: other threads may begin to handle a signal
+/// The interval between looks at one that is in a call: other threads may begin to handle a signal
 /// meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 const EINTR: i64 = -4;
@@ -46,7 +46,7 @@ const fn bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
-/// What keeps ignored signals from a thread.
+/// The means by which ignored signals are kept from a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Calm {
     /// The signals that the program blocks.
@@ -59,7 +59,7 @@ pub struct Calm {
     redo: Option<u64>,
     /// The call that has been interrupted.
     call: Option<Interrupted>,
-    /// When to look whether it is still right.
+    /// The time to look whether it is still right.
     look: Instant,
     /// Until when the stop is waited for that has been asked for.
     stopping: Option<Instant>,
@@ -72,14 +72,14 @@ pub struct Interrupted {
     rip: u64,
     /// Its number, where it has failed with EINTR and is led back to its beginning.
     led_back: Option<u64>,
-    /// When it is over, and what it returns then.
+    /// The time at which it is over, and the value that it returns then.
     deadline: Option<(Instant, i64)>,
 }
 
-/// What is remembered of ignored signals between two of them.
+/// The facts about ignored signals that are remembered between two of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ignored {
-    /// When the last one came.
+    /// The time at which the last one came.
     last: Option<Instant>,
     /// The call that it has interrupted.
     call: Option<Interrupted>,

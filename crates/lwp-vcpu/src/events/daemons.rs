@@ -11,7 +11,7 @@ use lwp_ptrace::sys;
 
 use crate::machine::Machine;
 
-/// How often sessions are looked at once the program is over: nothing tells of a new one.
+/// The interval between looks at sessions once the program is over: nothing tells of a new one.
 pub const LOOK: Duration = Duration::from_millis(20);
 
 /// The sessions that a program has been in, in one of which its processes are waited for.

@@ -1,4 +1,4 @@
-//! What the server cannot do from outside, and wants done while the thread stands still.
+//! Work that the server cannot do from outside, and wants done while the thread stands still.
 
 use std::time::Instant;
 
@@ -177,7 +177,7 @@ pub fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
     machine.lwp_executed(tid, pc, next);
 }
 
-/// What the instruction at `pc` counts, given the one that followed it.
+/// The events that the instruction at `pc` counts, given the one that followed it.
 fn weights_at(tid: Tid, pc: u64, next: u64) -> EventDeltas {
     let one = Decoding { most: 1, ..Decoding::default() };
     let Some(block) = Block::decode(&mut Memory(tid), AppPc(pc), one) else {

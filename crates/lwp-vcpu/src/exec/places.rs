@@ -1,4 +1,4 @@
-//! Where arenas go in an address space.
+//! The places of arenas in an address space.
 
 use lwp_dbt::Layout;
 use lwp_ptrace::Tid;
@@ -44,7 +44,7 @@ impl Anchors {
     }
 }
 
-/// Where the arenas of a new address space go: below the libraries, and below the program.
+/// The places for the arenas of a new address space: below the libraries, and below the program.
 ///
 /// Some 800 MiB below the libraries stay free for what the program maps there and must reach from
 /// them.
@@ -108,8 +108,8 @@ pub fn with_wanted(mappings: &[Mapping], wanted: &[(u64, u64)]) -> Vec<Mapping> 
     out
 }
 
-/// Where the first arenas of a side go: near the libraries, and near the program. What lies far
-/// from both, or has no room near it, gets an arena when it runs.
+/// The places for the first arenas of a side: near the libraries, and near the program. Code that
+/// lies far from both, or has no room near it, gets an arena when it runs.
 pub fn plan_side(mappings: &[Mapping], anchors: Anchors) -> Vec<ArenaPlan> {
     let near = |m: &Mapping, anchor: u64| anchor != 0 && m.start.abs_diff(anchor) < GIB / 2;
     let code = |m: &&Mapping| m.execute && m.inode != 0 && !is_ours(m) && m.start < 1 << 47;
@@ -142,7 +142,7 @@ pub fn low_for_side(mappings: &[Mapping]) -> Option<Layout> {
     low_places().find(free).map(low_window)
 }
 
-/// Where another arena of a family can go: in a gap of these mappings near `extent`.
+/// A place for another arena of a family: in a gap of these mappings near `extent`.
 pub fn planned_arena(
     family: &Family,
     mappings: &[Mapping],
@@ -168,8 +168,8 @@ pub fn planned_arena(
     Ok(Arena::planned(address, offset, bytes))
 }
 
-/// Where the arena of a program that lies below the low window goes: below the window too, and out
-/// of the way of the program's own memory there, which begins behind the program and where
+/// The place for the arena of a program that lies below the low window: below the window too, and
+/// out of the way of the program's own memory there, which begins behind the program and where
 /// MAP_32BIT says.
 fn low_arena(mappings: &[Mapping]) -> Option<(u64, u64)> {
     const SIZES: [u64; 4] = [512 << 20, 256 << 20, 128 << 20, 64 << 20];

@@ -14,7 +14,7 @@ use crate::memory_map::LOW_WINDOWS;
 /// Address and bytes.
 type Range = (u64, u64);
 
-/// Why a side could not be mapped.
+/// The reason why a side could not be mapped.
 #[derive(Debug)]
 enum SideError {
     /// Something has come to lie where there was room.

@@ -17,7 +17,7 @@ const KEPT: usize = 1 << 14;
 /// Unit, end of the mapping, first instruction, and how many instructions at most.
 type Key = (UnitId, u64, AppPc, usize);
 
-/// What is known of blocks of code that cannot change.
+/// Knowledge of blocks of code that cannot change.
 #[derive(Debug, Default)]
 pub struct Blocks {
     known: FxHashMap<Key, Known>,

@@ -17,8 +17,8 @@ use rustc_hash::FxHashMap;
 
 use super::{Family, UnitId};
 
-/// Where in a family's memory the first one lies, and how far apart they are: each is laid out as
-/// the low window.
+/// The offset of the first one in a family's memory, and the distance between two: each is laid out
+/// as the low window.
 const FIRST: u64 = 64 << 20;
 const STEP: u64 = 32 << 20;
 const _: () = assert!(Layout::BYTES <= STEP);
@@ -36,7 +36,7 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct Table {
     units: Vec<UnitId>,
-    /// What it holds.
+    /// The entries that it holds.
     pub entries: Vec<EntryId>,
     /// Offset in the family's memory.
     pub offset: u64,
@@ -48,7 +48,7 @@ pub struct Table {
 #[derive(Debug, Default)]
 pub struct Tables {
     made: Vec<Table>,
-    /// How many programs that began with these modules have ended.
+    /// The number of programs that began with these modules and have ended.
     ended: FxHashMap<Vec<UnitId>, u32>,
 }
 

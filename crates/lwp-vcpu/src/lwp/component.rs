@@ -36,13 +36,13 @@ struct StateAccess {
     image: u64,
     /// Its mask.
     requested: u64,
-    /// How it saves; `None` if it restores.
+    /// The way in which it saves; `None` if it restores.
     save: Option<Save>,
     /// Address of the instruction behind it.
     next: u64,
 }
 
-/// What is to be done about an instruction that the processor is about to execute alone.
+/// The treatment of an instruction that the processor is about to execute alone.
 #[derive(Clone, Copy, Debug)]
 pub enum BeforeState {
     /// It may.
@@ -96,7 +96,7 @@ impl StateAccess {
         Ok(Header::from_bytes(bytes))
     }
 
-    /// Where the component lies in an image with this header.
+    /// The address of the component in an image with this header.
     fn component_at(&self, header: Header, components: &[Component]) -> Option<LinearAddr> {
         let offset = header.lwp_offset(components)?;
         Some(LinearAddr(self.image.wrapping_add(u64::from(offset))))

@@ -32,7 +32,7 @@ use crate::state::known_pc;
 /// The caches of a thread.
 #[derive(Clone, Debug)]
 pub struct DataCache {
-    /// What is behind the first level.
+    /// The hierarchy behind the first level.
     outer: Hierarchy,
     /// The first level's, which is in the context.
     shape: CacheShape,
@@ -163,12 +163,12 @@ impl DataCache {
         false
     }
 
-    /// Where the set of a line begins in the context.
+    /// The beginning of a line's set in the context.
     fn set_at(&self, line: u64) -> u64 {
         self.shape.set_of(line) as u64 * u64::from(set_bytes(self.shape.ways))
     }
 
-    /// What stands for a line in the context.
+    /// The entry that stands for a line in the context.
     fn entry(&self, line: u64) -> u64 {
         (line * u64::from(self.shape.line_bytes)).wrapping_neg()
     }
@@ -187,7 +187,8 @@ impl DataCache {
         places().zip(lines).for_each(|(place, line)| context.set_lwp_line(place, line));
     }
 
-    /// What a change added to the notes: something if it made room for a line that was nowhere.
+    /// The value that a change added to the notes: 0 unless it made room for a line that was
+    /// nowhere.
     fn noted(&self, place: u64) -> u64 {
         let missed = place as u32 / 8 >= self.shape.ways;
         if missed { (place >> 32 << 32) + 1 } else { 0 }
@@ -210,7 +211,7 @@ fn restore(lines: &mut [u64], [_, entry, place, gone]: [u64; 4]) {
     lines[last] = if found < lines.len() { entry } else { gone };
 }
 
-/// What an access that misses is: the store that follows a load finds its line.
+/// The kind of an access that misses: the store that follows a load finds its line.
 fn kind(how: Use) -> AccessKind {
     match how {
         Use::Load | Use::LoadStore => AccessKind::Load,
@@ -486,7 +487,7 @@ fn value(register: Register, regs: &Raw, context: Context<'_>) -> u64 {
 }
 
 impl Machine {
-    /// How many of the latest changes in a thread's data cache the instruction at `pc` has made.
+    /// The number of the latest changes in a thread's data cache by the instruction at `pc`.
     pub(super) fn lwp_changes_of(&mut self, tid: Tid, pc: u64) -> u64 {
         let Some(thread) = self.tasks.threads.get(&tid) else { return 0 };
         let context = self.contexts.context(thread.slot);

@@ -1,4 +1,5 @@
-//! What the routines need to execute LWPINS, LWPVAL and SLWPCB without the host, and what they did.
+//! The data that the routines need to execute LWPINS, LWPVAL and SLWPCB without the host, and the
+//! work that they did.
 
 use std::sync::OnceLock;
 

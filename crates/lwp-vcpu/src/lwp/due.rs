@@ -272,8 +272,8 @@ impl Machine {
         self.lwp_publish(tid);
     }
 
-    /// How many instructions the cut fragment has that the thread is in, and whether `fragment` is
-    /// it.
+    /// The number of instructions in the cut fragment that the thread is in, and whether `fragment`
+    /// is it.
     pub fn lwp_cut_of(&self, tid: Tid, fragment: Option<FragmentId>) -> Option<(u32, bool)> {
         let cut = self.tasks.threads.get(&tid)?.lwp.as_ref()?.cut.as_ref()?;
         Some((cut.pcs.len() as u32, fragment == Some(cut.fragment)))
@@ -324,8 +324,8 @@ impl Machine {
         self.note_place(tid, |places| pcs.iter().for_each(|pc| places.stepped(*pc, 1)));
     }
 
-    /// What precedes an LWP instruction at the end of a cut fragment has passed; true if it stands
-    /// at the end of one.
+    /// Notes that the instructions before an LWP instruction at the end of a cut fragment have
+    /// passed. Returns true if it stands at the end of one.
     pub(super) fn lwp_reach_end_of_cut(&mut self, tid: Tid) -> bool {
         let Some((instructions, _)) = self.lwp_cut_of(tid, None) else { return false };
         if instructions > 1 {

@@ -17,10 +17,10 @@ use crate::server::Backlog;
 
 /// An address that cannot be: touching it raises #GP(0).
 const NOT_CANONICAL: u64 = 1 << 63;
-/// How often a fault is handed to a program whose own access then succeeds.
+/// The number of times that a fault is handed to a program whose own access then succeeds.
 const MOST_TOUCHES: u32 = 3;
 
-/// What an instruction has done that is beyond its registers.
+/// The effects that an instruction has had beyond its registers.
 enum Done {
     /// LLWPCB: the old address, where the processor returns it.
     Loaded(Option<u64>),
@@ -328,7 +328,7 @@ pub(super) fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// What the unit is told of an instruction that was executed natively.
+/// The facts that the unit is told about an instruction that was executed natively.
 pub(super) fn classify(tid: Tid, pc: u64, next: u64) -> Executed {
     let plain = Executed::plain(pc, next);
     let Some(instruction) = decode(tid, pc) else { return plain };

@@ -80,7 +80,7 @@ impl KnownCuts {
     }
 }
 
-/// Which event a cut is made for.
+/// The event that a cut is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueFor {
     /// Instructions retired.
@@ -92,7 +92,7 @@ pub enum DueFor {
 }
 
 impl ThreadLwp {
-    /// Which of the events is due in `block`, where it is one that a thread can record by itself.
+    /// The event that is due in `block`, where it is one that a thread can record by itself.
     pub(super) fn due_for(&self, block: &Block) -> Option<DueFor> {
         if self.writes_branches() {
             return self.branch_is_due(block).then_some(DueFor::Branch);
@@ -126,8 +126,8 @@ impl ThreadLwp {
         self.unit.direct().is_some_and(|direct| direct.stores) && self.counts_what_is_published()
     }
 
-    /// What the thread's context is to know of its cut, the first instructions of a block, which
-    /// are `block`, at `head`. `None` where the thread cannot lead itself there.
+    /// The facts that the thread's context is to know of its cut, the first instructions of a
+    /// block, which are `block`, at `head`. `None` where the thread cannot lead itself there.
     pub(super) fn known_cut(
         &self,
         block: &Block,
@@ -199,7 +199,7 @@ impl ThreadLwp {
     }
 }
 
-/// What every record of an event begins with, but for the core's number.
+/// The first dword of every record of an event, but for the core's number.
 fn first_dword(event: DueFor, taken: bool) -> u32 {
     let event = match event {
         // Of a sample no record is stored.

@@ -98,7 +98,7 @@ impl Machine {
         context.set(Slot::LwpLow, context.get(Slot::LwpLow).wrapping_add(u64::from(low)));
     }
 
-    /// What the rest of `fragment`, of which `executed` instructions have been, counts.
+    /// The amounts that the rest of `fragment` counts, after `executed` of its instructions.
     pub fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
         let by_instruction = self
             .tasks

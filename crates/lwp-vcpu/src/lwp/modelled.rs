@@ -21,7 +21,7 @@ pub(super) struct Tally {
     memory_cycles: u32,
     /// Since counting was last switched, by address.
     fresh: FxHashMap<u64, Misses>,
-    /// What was counted before.
+    /// The misses counted before.
     kept: FxHashMap<u64, Misses>,
 }
 
@@ -69,7 +69,7 @@ fn add(sum: &mut Misses, more: Misses) {
     sum.memory_stores += more.memory_stores;
 }
 
-/// What watches the caches for a run that samples or models.
+/// The configuration that watches the caches for a run that samples or models.
 pub fn watched_config(run: &Config) -> LwpConfig {
     let mut config = LwpConfig::default();
     if let Some(caches) = &run.model {
@@ -118,7 +118,7 @@ impl Machine {
         }
     }
 
-    /// What a thread has missed has been reported for good, or is not wanted.
+    /// Forgets the misses of a thread: they have been reported for good, or are not wanted.
     pub fn forget_misses(&mut self, tid: Tid) {
         if let Some(tally) = self.tally(tid) {
             tally.fresh.clear();

@@ -18,11 +18,11 @@ const MOST_INSTRUCTIONS: u64 = 1 << 16;
 struct Note {
     /// Address of its block.
     block: u64,
-    /// Which of the block's instructions it is on, counted from 1.
+    /// The number of the block's instruction that it is on, counted from 1.
     index: u64,
     /// That instruction's address.
     ip: u64,
-    /// What the block has taken from the countdown.
+    /// The amounts that the block has taken from the countdown.
     high: u64,
     low: u64,
 }

@@ -34,7 +34,7 @@ pub(super) struct Judge {
     each: bool,
     /// Branches that counted and have passed since the countdown was published.
     passed: u64,
-    /// What the context says has been written down is of an earlier profile.
+    /// True if what the context says has been written down is of an earlier profile.
     fresh: bool,
 }
 
@@ -64,7 +64,7 @@ impl Judge {
         branch.predicted = Some(right);
     }
 
-    /// What may pass where `room` is left: no branch.
+    /// The occurrences that may pass where `room` is left: no branch.
     pub fn limit(&self, room: Occurrences) -> Occurrences {
         let instructions = if self.each { 0 } else { room.instructions };
         Occurrences { branches: 0, instructions, ..room }
@@ -86,8 +86,8 @@ impl ThreadLwp {
         self.dcache.is_none() && self.judge.as_ref().is_some_and(|judge| !judge.each)
     }
 
-    /// How many branches may be written down before an event can be due, whatever is said of them:
-    /// of branches, or of the clocks, which wait for those that are mispredicted.
+    /// The number of branches that may be written down before an event can be due, whatever is said
+    /// of them: of branches, or of the clocks, which wait for those that are mispredicted.
     pub(super) fn branches_within(&self, room: &Occurrences) -> u64 {
         if !self.writes_branches() {
             return 0;

@@ -30,7 +30,7 @@ pub(super) struct Sampler {
     reload: Reload,
 }
 
-/// What a counter is reloaded with.
+/// The values that a counter is reloaded with.
 #[derive(Clone, Copy, Debug)]
 struct Reload {
     /// The bits of the interval that are random.
@@ -39,7 +39,7 @@ struct Reload {
 }
 
 impl Reload {
-    /// How many may pass until the next sample of an event with this interval.
+    /// The number that may pass until the next sample of an event with this interval.
     ///
     /// Spec: LWP §3.1: the interval is one less than what lies between two records, and its low
     /// bits are replaced.
@@ -64,13 +64,13 @@ pub(super) fn generator(seed: u64, serial: u32) -> Xorshift32 {
 #[derive(Clone, Copy, Debug)]
 struct Counter {
     event: Sampling,
-    /// How many may pass before the one that is a sample.
+    /// The number that may pass before the one that is a sample.
     left: u64,
-    /// How many have passed.
+    /// The number that have passed.
     passed: u64,
     /// `passed` when counting was last switched on or off.
     mark: u64,
-    /// How many had passed by then while it was on.
+    /// The number that had passed by then while it was on.
     kept: u64,
 }
 
@@ -139,7 +139,7 @@ impl Sampler {
         }
     }
 
-    /// How many misses may pass before the one that is a sample.
+    /// The number of misses that may pass before the one that is a sample.
     pub(super) fn room_for_misses(&self) -> u64 {
         let rooms = self.of_misses().map(|(_, counter)| counter.left);
         rooms.min().unwrap_or(Occurrences::UNLIMITED)
@@ -226,7 +226,7 @@ impl Sampler {
         }
     }
 
-    /// How many of each event have passed while counting was on, given what has passed since the
+    /// The count of each event while counting was on, given the amounts that have passed since the
     /// countdown was published.
     fn totals(&self, high: u64, low: u64, enabled: bool) -> Vec<u64> {
         let mut now = self.clone();
@@ -238,7 +238,7 @@ impl Sampler {
         now.counters.iter().map(counted).collect()
     }
 
-    /// What has passed until now has been reported; what follows is another report's.
+    /// Starts over for another report: everything that has passed until now has been reported.
     fn restart(&mut self, high: u64, low: u64) {
         self.switch(high, low, false);
         self.counters.iter_mut().for_each(|counter| counter.kept = 0);
@@ -279,7 +279,7 @@ fn bit_of(kind: BranchKind) -> u8 {
     }
 }
 
-/// What has to be counted down for the samples of a run.
+/// The events that have to be counted down for the samples of a run.
 pub fn selection(run: &Config) -> Selection {
     let ip = run.sampled_code.and_then(|code| code.everywhere());
     let mut selection = Selection { ip, dcache: run.model.is_some(), ..Selection::default() };
@@ -396,7 +396,7 @@ impl Machine {
         Some((lwp.sampler.as_ref()?, lwp.selection))
     }
 
-    /// How many of each sampled event a thread has counted.
+    /// The number that a thread has counted of each sampled event.
     pub fn sampled_totals(&self, thread: &Thread) -> Vec<u64> {
         let Some(lwp) = &thread.lwp else { return Vec::new() };
         let Some(sampler) = &lwp.sampler else { return Vec::new() };
@@ -404,7 +404,7 @@ impl Machine {
         sampler.totals(high, low, thread.account.counting)
     }
 
-    /// What a thread has sampled has been reported for good.
+    /// Restarts the sampling of a thread: all that it has sampled has been reported for good.
     pub fn restart_sampling(&mut self, tid: Tid) {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let Some(lwp) = &mut thread.lwp else { return };

@@ -1,4 +1,4 @@
-//! What threads have counted, and when it counts: reports, and switching on and off.
+//! The counts of threads, and the times at which they count: reports, and switching on and off.
 
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,7 @@ impl Machine {
         Some(now.saturating_sub(thread.account.cpu.0.unwrap_or_default()))
     }
 
-    /// What a thread has counted while counting was on, given its total.
+    /// The counts of a thread while counting was on, given its total.
     fn counted(&self, thread: &Thread, total: Sum) -> Sum {
         let mut sum = thread.account.kept;
         if thread.account.counting {

@@ -10,7 +10,7 @@ use crate::outcome::{Counts, ProcessReport, ThreadReport};
 #[derive(Debug, Default)]
 pub struct Reports {
     list: Vec<ProcessReport>,
-    /// What processes that have ended have counted, and the numbers that they had.
+    /// The counts of processes that have ended, and the numbers that they had.
     ended: Sum,
     free: Vec<usize>,
     fold: bool,
@@ -119,7 +119,7 @@ impl Reports {
     }
 }
 
-/// What several threads have counted together.
+/// The counts of several threads together.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     counts: Counts,

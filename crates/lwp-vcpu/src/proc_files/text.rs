@@ -7,14 +7,14 @@ use crate::memory_map::{OVERHEAD_BYTES, is_ours};
 
 const PAGE: u64 = 4096;
 
-/// What our mappings add to a process's sums, in bytes, and to the lines of smaps, in kB.
+/// The additions of our mappings to a process's sums, in bytes, and to the lines of smaps, in kB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ours {
-    /// How many there are.
+    /// The number of mappings.
     mappings: u64,
     /// Address space.
     bytes: u64,
-    /// Where the first mapping begins that is not one of them.
+    /// The start of the first mapping that is not one of them.
     first: Option<u64>,
     /// That of it which is private and may be written.
     data: u64,

@@ -1,4 +1,4 @@
-//! Where indirect calls led, stubs of linkage tables, and branches that were executed alone.
+//! Targets of indirect calls, of stubs of linkage tables, and of branches executed alone.
 
 use lwp_dbt::context::calls::call_site_counter;
 use lwp_dbt::{CachePc, Counters, EventDeltas, FragmentId, PcSource, Role, Slot};
@@ -11,20 +11,20 @@ use crate::family::Family;
 use crate::machine::Machine;
 use crate::state::View;
 
-/// How often a branch led to a place.
+/// The number of times that a branch led to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Jump {
     /// The branch.
     pub from: Place,
-    /// Where it led. Of a conditional branch, that may be the instruction behind it.
+    /// The place that it led to. Of a conditional branch, that may be the instruction behind it.
     pub to: Place,
-    /// What kind of branch it is.
+    /// The kind of the branch.
     pub end: BlockEnd,
     /// Executed alone: these executions are no block's.
     pub alone: bool,
     /// Taken; only a conditional branch may not be.
     pub taken: bool,
-    /// How often.
+    /// The number of times.
     pub times: u64,
 }
 

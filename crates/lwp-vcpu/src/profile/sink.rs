@@ -1,4 +1,4 @@
-//! What a profile's receiver is told.
+//! Reports to a profile's receiver.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ pub trait Sink: Debug + Send {
     fn module(&mut self, module: &Module);
     /// Blocks that have been executed, each reported once.
     fn blocks(&mut self, blocks: &[Block]);
-    /// What a thread has executed since it started. A later report of the same serial replaces it.
+    /// Receives a report of all that a thread has executed since it started. A later report of the
+    /// same serial replaces it.
     fn thread(&mut self, thread: &ThreadExecutions);
     /// A part of what a process has executed is complete, and was reported under these serials;
     /// what the process calls it may be empty.
@@ -67,7 +68,7 @@ pub struct LanguageFunction {
     pub module: u32,
     /// The address that stands for its first line.
     pub address: u64,
-    /// How many lines have an address.
+    /// The number of lines that have an address.
     pub size: u64,
     /// Its name.
     pub name: String,
@@ -104,7 +105,7 @@ pub struct Module {
     pub mappings: Vec<ModuleMapping>,
 }
 
-/// How a block ends.
+/// The kind of a block's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockEnd {
     /// Not in a branch.
@@ -136,15 +137,15 @@ pub struct Block {
     pub bytes: Vec<u8>,
     /// Lengths of its instructions.
     pub lengths: Vec<u8>,
-    /// How many of its instructions one run executes; the others are reported as steps.
+    /// The number of its instructions that one run executes; the others are reported as steps.
     pub counted: u16,
-    /// How it ends.
+    /// The kind of its end.
     pub end: BlockEnd,
-    /// Where its direct branch leads.
+    /// The target of its direct branch.
     pub target: Option<u64>,
 }
 
-/// How often a thread has executed a block.
+/// The number of times that a thread has executed a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockCount {
     /// The block.
@@ -155,7 +156,7 @@ pub struct BlockCount {
     pub not_taken: u64,
 }
 
-/// How often an instruction has missed the modelled data caches.
+/// The number of times that an instruction has missed the modelled data caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
     /// Loads of what the first level did not have.
@@ -168,7 +169,7 @@ pub struct Misses {
     pub memory_stores: u64,
 }
 
-/// What a thread has executed.
+/// The executions of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadExecutions {
     /// Number of the thread in this run.
@@ -189,13 +190,13 @@ pub struct ThreadExecutions {
     /// Instructions executed one at a time: module, address, how often. Negative where a block's
     /// execution counts an instruction that was started again.
     pub steps: Vec<(Option<u32>, u64, i64)>,
-    /// Where indirect calls led, if that is wanted, and all branches that were executed alone;
-    /// also, as indirect jumps that were not, where the words lead that stubs of linkage tables
+    /// The targets of indirect calls, if that is wanted, and all branches that were executed alone;
+    /// also, as indirect jumps that were not, the targets of the words that stubs of linkage tables
     /// jump through.
     pub jumps: Vec<Jump>,
     /// Instructions that have missed the modelled caches, if there are any: module, address, how
     /// often.
     pub misses: Vec<(Option<u32>, u64, Misses)>,
-    /// Where events are sampled: how many there were of each.
+    /// The number of each event, where events are sampled.
     pub sampled: Vec<u64>,
 }

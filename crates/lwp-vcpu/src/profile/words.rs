@@ -16,7 +16,7 @@ use crate::family::Family;
 /// The words of a family's fragments.
 #[derive(Debug, Default)]
 pub struct Words {
-    /// How many of the family's fragments have been looked at, of those that this run translated.
+    /// The number of fragments looked at, of those of the family that this run translated.
     seen: usize,
     /// Of how many of its units those have been that were restored: when a unit is made.
     seen_units: usize,

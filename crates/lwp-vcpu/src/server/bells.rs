@@ -72,7 +72,7 @@ impl Bells {
         }
     }
 
-    /// What the server sleeps on: a word of its own, and one of each address space.
+    /// The words that the server sleeps on: one of its own, and one of each address space.
     fn words(&self) -> impl Iterator<Item = &AtomicU32> {
         let own = std::iter::once(self.doors.sleep_word());
         let leaders = self.groups.iter().filter(|group| group.leads());

@@ -184,7 +184,7 @@ impl Machine {
     }
 }
 
-/// What was translated of `range` is no longer valid, or not where its bytes differ.
+/// Drops the translations of `range`: they are no longer valid, or not where its bytes differ.
 pub fn drop_code(
     tid: Tid,
     space: &mut Space,

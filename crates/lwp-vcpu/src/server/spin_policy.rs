@@ -1,6 +1,6 @@
-//! Whether waiting awake pays.
+//! The decision whether waiting awake pays.
 //!
-//! It does where the thread and the server have a processor each. Where they share one, who spins
+//! It pays where the thread and the server have a processor each. Where they share one, who spins
 //! takes time from the one waited for. Which processor a thread was on it says with every request;
 //! what cannot be seen so, as where two virtual processors are one real one, is judged by what
 //! spinning has brought.
@@ -8,7 +8,7 @@
 use lwp_dbt::{NO_PROCESSOR, PROCESSOR_SEGMENT};
 use lwp_ptrace::sys;
 
-/// Whether the program's threads and the server have processors of their own.
+/// The judgement whether the program's threads and the server have processors of their own.
 #[derive(Debug)]
 pub struct SpinPolicy {
     /// Pauses that a thread spins where that pays; 0 where there is one processor.
@@ -18,7 +18,7 @@ pub struct SpinPolicy {
     answers: u32,
     /// The server's processor when it last had something to do.
     server: u64,
-    /// Whether the thread that was answered last had asked on the server's processor; unknown at
+    /// True if the thread that was answered last had asked on the server's processor; unknown at
     /// first.
     together: Option<bool>,
 }
@@ -66,15 +66,15 @@ impl SpinPolicy {
         self.together == Some(true) || self.crowded()
     }
 
-    /// How long the thread that is being answered shall spin the next time: now and then as always,
-    /// to see whether it pays again. On the server's processor it never does.
+    /// The time for which the thread that is being answered shall spin the next time: now and then
+    /// as always, to see whether it pays again. On the server's processor it never does.
     pub fn spin(&self) -> u64 {
         let probes = self.answers.is_multiple_of(Self::PROBES);
         if self.together == Some(true) || self.crowded() && !probes { 0 } else { self.usual }
     }
 
-    /// How long a thread shall spin the first time, whose program this thread has made ready on the
-    /// processor that it will be on too.
+    /// The time for which a thread shall spin the first time, whose program this thread has made
+    /// ready on the processor that it will be on too.
     pub fn first_spin(&self) -> u64 {
         let together = self.together.unwrap_or_else(|| same(self.server, processor()));
         if together { 0 } else { self.usual }

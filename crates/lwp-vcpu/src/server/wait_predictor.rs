@@ -1,4 +1,4 @@
-//! When the next sample is to be expected.
+//! The time at which the next sample is to be expected.
 //!
 //! Samples come at even intervals. A server that sleeps until one wakes it makes the thread wait
 //! for the wake-up, which takes longer than the sample itself, several times as long where an idle
@@ -14,16 +14,16 @@ const WORTH_IT: Duration = Duration::from_millis(3);
 /// Too little to sleep for.
 const SHORT: Duration = Duration::from_micros(150);
 
-/// How long the pauses between requests are.
+/// The length of the pauses between requests.
 #[derive(Debug)]
 pub struct WaitPredictor {
-    /// When the last request had been answered.
+    /// The time at which the last request had been answered.
     answered: Instant,
     /// The usual pause, in nanoseconds.
     usual: u64,
 }
 
-/// What to do about a request that has not come yet.
+/// The action to take about a request that has not come yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Look for it again at once.
@@ -55,7 +55,7 @@ impl WaitPredictor {
         };
     }
 
-    /// How to wait at `now`.
+    /// The way to wait at `now`.
     pub fn wait(&self, now: Instant) -> Wait {
         if self.usual > nanos(WORTH_IT) {
             return Wait::Unknown;

@@ -1,4 +1,4 @@
-//! What a file of the store says about itself.
+//! The statement of a file of the store about itself.
 
 use twox_hash::XxHash3_128;
 
@@ -9,37 +9,37 @@ pub const HEADER_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"LWPUNIT\n";
 /// Version of the header and of everything around the image.
 const VERSION: u32 = 3;
-/// Where the header's own hash stands.
+/// The offset of the header's own hash.
 const HASH_AT: usize = HEADER_BYTES - 16;
-/// Where the path stands, which is for people to read.
+/// The offset of the path, which is for people to read.
 const PATH_AT: usize = 160;
 
 /// The hash of everything that a translation depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub u128);
 
-/// What a file says about itself.
+/// A file's statement about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What its translation depends on.
+    /// The things that its translation depends on.
     pub key: Key,
     /// The module's file when the translation was made.
     pub stamp: Stamp,
     /// Hash of the module's code.
     pub content: u128,
-    /// Where the module is loaded.
+    /// The address at which the module is loaded.
     pub address: u64,
-    /// How many fragments were translated.
+    /// The number of fragments that were translated.
     pub fragments: u64,
     /// The module's path at the time.
     pub path: String,
-    /// How many bytes of the module's code were translated, and into how many.
+    /// The number of bytes of the module's code that were translated, and of the resulting bytes.
     pub code_bytes: (u64, u64),
     /// Size and hash of the image.
     pub(super) image: (u64, u128),
 }
 
-/// What is to be kept of a unit besides its image.
+/// The facts to be kept of a unit besides its image.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// See [`Header`].

@@ -1,7 +1,8 @@
 //! The way to the store: only through directories that nobody else can change.
 //!
-//! Who may write to a directory on the way, or has made one of its links, could have this user make
-//! directories and files anywhere. That matters most to root with the home of another user.
+//! Anyone who may write to a directory on the way, or has made one of its links, could have this
+//! user make directories and files anywhere. That matters most to root with the home of another
+//! user.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -96,7 +97,7 @@ fn enter(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Where the symbolic link `name` leads.
+/// The target of the symbolic link `name`.
 fn link(dir: &OwnedFd, name: &OsStr, place: &Path) -> Result<PathBuf, StoreError> {
     let error = |error: Errno| failed(place, error.into());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

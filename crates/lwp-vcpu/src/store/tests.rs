@@ -200,7 +200,7 @@ fn many_may_write_the_same_unit() {
     std::fs::remove_dir_all(&place).unwrap();
 }
 
-/// What keeps a store from being opened at `place`.
+/// The path that keeps a store from being opened at `place`.
 fn refused(place: &Path) -> PathBuf {
     match Store::open(place, 1 << 20) {
         Err(StoreError::Foreign { path }) => path,

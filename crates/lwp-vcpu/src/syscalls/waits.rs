@@ -42,9 +42,9 @@ const EPOLL_PWAIT2: u64 = 441;
 const EAGAIN: i64 = -11;
 const EINPROGRESS: i64 = -115;
 
-/// How long a call that an ignored signal has interrupted may take in all, and what it returns
-/// then. `None` where the kernel knows the rest of the time by itself, or where the call has no
-/// end.
+/// The time that a call interrupted by an ignored signal may take in all, and the value that it
+/// returns then. `None` where the kernel knows the rest of the time by itself, or where the call
+/// has no end.
 pub fn timeout(pid: i32, tid: i32, regs: &Regs) -> Option<(Duration, i64)> {
     let regs = &regs.0;
     let socket = |receives| sys::socket_timeout(pid, regs.rdi as i32, receives);
