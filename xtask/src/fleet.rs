@@ -72,7 +72,7 @@ pub struct Measured {
 /// Measures stores, questions and the server, with the options that the measurements themselves
 /// have.
 pub fn measure(measured: &Measured) -> Result<()> {
-    let mut bench = of_fleet(&["bench", "--locked", "-p", "lwp-fleet", "--bench", "fleet", "--"]);
+    let mut bench = of_fleet(&["bench", "--locked", "--workspace", "--bench", "fleet", "--"]);
     bench.args(&measured.options);
     // Cargo starts them in the package's directory; paths are meant from here.
     bench.env("LWP_BENCH_FROM", std::env::current_dir()?);
