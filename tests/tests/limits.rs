@@ -500,3 +500,21 @@ print(sorted(out), ticks >= 20)
         assert_eq!(text(&outcome.stderr), "");
     }
 }
+
+/// Translations are replaced while threads and processes are being made, which die and execute
+/// programs at once.
+#[test]
+fn replaced_while_processes_are_made() {
+    let program = compile("threads/process_exit")[0].path.clone();
+    for round in 0..10 {
+        let dir = TempDir::new();
+        let mut argv: Vec<OsString> = vec![lwp_binary().into(), "run".into()];
+        argv.extend(["--cache-dir".into(), dir.path().join("cache").into(), "--".into()]);
+        argv.push(program.clone().into());
+        let mut job = Job::new(argv, LIMIT);
+        job.env = vec![("LWP_IMPROVE".to_owned(), (5 + round % 4 * 10).to_string().into())];
+        let outcome = job.run(dir.path(), dir.path());
+        let said = text(&outcome.stdout);
+        assert_eq!(outcome.end, End::Code(0), "round {round}: {said}");
+    }
+}

@@ -30,9 +30,9 @@ pub enum Relocation {
     /// An address in the application's module whose two halves are the immediates of two
     /// comparisons, fourteen bytes apart.
     Halves = 9,
-    /// An address in the application's module, as the [words](Rotated::words) of a guard.
+    /// An address in the application's module, as the words of a guard that rotates.
     Rotated = 10,
-    /// The same, as the [words](Rotated::words_back) of the way back.
+    /// The same, as the words of the way back.
     RotatedBack = 11,
 }
 

@@ -11,7 +11,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-bench",      [  0,    0,    0,    1,    0]),
     ("lwp-cli",        [  0,    1,    0,   48,   16]),
     ("lwp-cpc",        [  0,    0,    3,    1,    0]),
-    ("lwp-dbt",        [  4,   10,    1,   18,  233]),
+    ("lwp-dbt",        [  4,   10,    1,   18,    0]),
     ("lwp-export",     [  0,    0,    1,    4,    0]),
     ("lwp-facts",      [  0,    0,    0,    8,    0]),
     ("lwp-fleet",      [  0,    0,    0,   15,    0]),
@@ -32,6 +32,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    2,    1]),
     ("lwp-unwind",     [  0,    0,    0,    1,    0]),
-    ("lwp-vcpu",       [  1,    5,    1,   22,  326]),
+    ("lwp-vcpu",       [  1,    5,    1,   22,    0]),
     ("xtask",          [  0,    1,    0,   14,    0]),
 ];

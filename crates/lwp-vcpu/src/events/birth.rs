@@ -8,7 +8,7 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
 use super::departure::release;
-use super::{Handled, SIGKILL, wards};
+use super::{Handled, SIGKILL, flush, wards};
 use crate::contexts::FileId;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
@@ -249,6 +249,15 @@ pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
 
 /// The same, whoever would like to have it held.
 pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
+    start(machine, tid)?;
+    // Those that were there when a flush began have been stopped for it.
+    if flush::concerns(machine, tid) {
+        let _ = sys::interrupt(tid);
+    }
+    Ok(())
+}
+
+fn start(machine: &mut Machine, tid: Tid) -> Handled {
     let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.mode = Mode::Running;
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
@@ -301,6 +310,7 @@ fn short_path(machine: &Machine, tid: Tid) -> Option<[u64; 3]> {
 /// Leads a copy that fork has made to the routine that maps its contexts, and then to where it
 /// stands.
 fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Handled {
+    let app = machine.view(tid, regs).ok_or(Errno::ESRCH)?.app;
     let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
     let start = family.routine(family.translator.routines().move_in.start);
     let contexts = machine.contexts_of(tid).ok_or(Errno::ESRCH)?;
@@ -312,20 +322,22 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     machine.note_contexts(tid, mapped);
     let bytes = slot_offset(mapped);
     let context = machine.context(tid).ok_or(Errno::ESRCH)?;
-    let raw = &regs.0;
+    let app = &app.0;
     for (field, value) in [
-        (Slot::Rax, raw.rax),
-        (Slot::Rcx, raw.rcx),
-        (Slot::Rdx, raw.rdx),
-        (Slot::Rbx, raw.rbx),
-        (Slot::Rsi, raw.rsi),
-        (Slot::Rdi, raw.rdi),
-        (Slot::R8, raw.r8),
-        (Slot::R9, raw.r9),
-        (Slot::R10, raw.r10),
-        (Slot::R11, raw.r11),
+        (Slot::Rax, app.rax),
+        (Slot::Rcx, app.rcx),
+        (Slot::Rdx, app.rdx),
+        (Slot::Rbx, app.rbx),
+        (Slot::Rsi, app.rsi),
+        (Slot::Rdi, app.rdi),
+        (Slot::R8, app.r8),
+        (Slot::R9, app.r9),
+        (Slot::R10, app.r10),
+        (Slot::R11, app.r11),
+        // Where it stands if it is stopped on the way.
+        (Slot::Pc, app.rip),
         (Slot::ApplyCount, 0),
-        (Slot::Go, raw.rip),
+        (Slot::Go, regs.0.rip),
     ] {
         context.set(field, value);
     }
