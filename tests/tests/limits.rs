@@ -261,8 +261,8 @@ fn set_user_id(dir: &Path) -> PathBuf {
 }
 
 /// The kernel gives a traced program no privileges that its tracer lacks. Where the tracer has
-/// them, the program gets them, and runs natively where it cannot reach lwp's memory as another
-/// user; then it is named. Either way its exit code is lwp's.
+/// them, the program gets them. It is counted in either case, in code that other users do not have,
+/// and so is what a program of another user starts.
 #[test]
 fn set_user_id_programs() {
     if !is_root() || find_tool("setpriv").is_none() {
@@ -271,18 +271,24 @@ fn set_user_id_programs() {
     }
     let dir = TempDir::new();
     let program = set_user_id(dir.path());
-    let options = "--no-cache -x, -e instructions -o";
-    let script = format!("\"$LWP\" stat {options} privileged -- ./who; echo $?; cat privileged");
-    let out = text(&around_lwp(dir.path(), &script).stdout);
-    assert!(out.starts_with("0 54322 1\n6\n"), "{out}");
-    assert!(out.contains("not counted") && out.contains("who"), "{out}");
-    // A shell of another user: it and what it starts run uncounted, and to their end.
-    let inner = "./who; sleep 0.2; echo after; exit 7";
+    let options = "--no-cache --per-process -x, -e instructions -o";
+    // Rows of each program, all of them with a count.
+    let counted = |script: &str, output: &str, rows: &[(&str, usize)]| {
+        let out = text(&around_lwp(dir.path(), &format!("{script}; cat counts")).stdout);
+        let counts = out.strip_prefix(output).unwrap_or_else(|| panic!("{out}"));
+        assert!(!counts.contains("not counted"), "{out}");
+        for &(name, times) in rows {
+            let is = |line: &&str| line.split(',').any(|field| field.starts_with(name));
+            assert_eq!(counts.lines().filter(is).count(), times, "{name}: {out}");
+        }
+    };
+    let script = format!("\"$LWP\" stat {options} counts -- ./who; echo $?");
+    counted(&script, "0 54322 1\n6\n", &[("who-", 1)]);
+    let inner = "./who; cat /dev/null; echo after; exit 7";
     let script = format!(
-        "\"$LWP\" stat {options} dropped -- setpriv --reuid 54321 --clear-groups sh -c '{inner}'; echo $?"
+        "\"$LWP\" stat {options} counts -- setpriv --reuid 54321 --clear-groups sh -c '{inner}'; echo $?"
     );
-    let out = text(&around_lwp(dir.path(), &script).stdout);
-    assert_eq!(out, "54321 54322 1\nafter\n7\n");
+    counted(&script, "54321 54322 1\nafter\n7\n", &[("setpriv-", 1), ("who-", 1), ("cat-", 1)]);
     // lwp as an ordinary user: the program runs without its privileges, and is counted.
     let lwp = dir.path().join("lwp");
     copy_program(lwp_binary(), &lwp);

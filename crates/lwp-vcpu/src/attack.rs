@@ -16,6 +16,7 @@ use crate::config::{Config, Markers, Plan};
 use crate::exec::Anchors;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps;
+use crate::owner::Owner;
 
 /// A process that waits for input. Its input ends with this process, and so does it.
 static VICTIM: Mutex<Option<Child>> = Mutex::new(None);
@@ -91,7 +92,7 @@ impl Attack {
         machine.tasks.processes.insert(tid, Process { space: usize::MAX, report, contexts });
         let slot = machine.add_thread(tid, tid, contexts).ok_or(io::ErrorKind::OutOfMemory)?;
         let mappings = maps::read(tid);
-        let made = machine.new_space(tid, &mappings, Anchors::of(tid));
+        let made = machine.new_space(tid, Owner::default(), &mappings, Anchors::of(tid));
         let (space, family, _) = made.map_err(io::Error::other)?;
         let space = machine.caches.add(space);
         machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);

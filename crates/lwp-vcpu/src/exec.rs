@@ -6,7 +6,7 @@ use lwp_dbt::{Layout, Lwp, Slot};
 use lwp_ptrace::limits::LockedMemory;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::{Tid, Tracee, handover, limits, shm, sys};
+use lwp_ptrace::{Tid, Tracee, limits, shm, sys};
 
 use crate::addition;
 use crate::arena::Arena;
@@ -23,6 +23,7 @@ use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, is_ours, low_window, mapped_slots, slot_offset,
 };
+use crate::owner::Owner;
 use crate::space::Space;
 use crate::ways::overlap;
 pub use places::Anchors;
@@ -74,11 +75,12 @@ impl Machine {
         let anchors = launched.as_ref().map_or_else(|| Anchors::of(tid), Anchors::among);
         let site = find_syscall(tid, &mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let (mut space, family, table) = self.new_space(tid, &mappings, anchors)?;
+        let status = Status::read(tid);
+        let owner = Owner::of(tid, &status);
+        let (mut space, family, table) = self.new_space(tid, owner, &mappings, anchors)?;
         if let Some(auxiliary) = &launched {
             self.adjust_auxv(tid, auxiliary);
         }
-        let status = Status::read(tid);
         let filtered = status.number("Seccomp:").is_some_and(|mode| mode != 0);
         let table = match table {
             // A filter may kill for calls that it does not expect.
@@ -102,11 +104,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes the address space of a program that has just begun, without mapping anything. Returns
-    /// it with the number of its family and its first table.
+    /// Makes the address space of a program of `owner` that has just begun, without mapping
+    /// anything. Returns it with the number of its family and its first table.
     pub fn new_space(
         &mut self,
         tid: Tid,
+        owner: Owner,
         mappings: &[Mapping],
         anchors: Anchors,
     ) -> Result<(Space, usize, Table), String> {
@@ -116,7 +119,7 @@ impl Machine {
             let most = most.min(GIB).next_multiple_of(LEAST).max(LEAST);
             arenas.iter_mut().for_each(|(_, bytes, _)| *bytes = most.min(*bytes));
         }
-        let kind = Kind { basis: self.first_basis(), arenas };
+        let kind = Kind { basis: self.first_basis(), owner, arenas };
         let family = self.family_for(kind)?;
         self.lwp_forget_cuts();
         let mut space = Space::new(family, self.usual_arenas(family));
@@ -662,15 +665,12 @@ fn opened(
     flags: u64,
 ) -> Result<u64, String> {
     injector.open(scratch, flags).or_else(|open| {
-        // Its own contexts are for every process, translated code for those of our user.
         let received = match flags {
             // Opened anew, it shows for as long as the program has it.
             READ_WRITE => shm::open_again(descriptor)
                 .map_err(|error| error.to_string())
                 .and_then(|own| injector.receive(own.as_raw_fd(), scratch)),
-            _ => handover::allow(injector.tracee.0)
-                .map_err(|error| error.to_string())
-                .and_then(|()| injector.receive(descriptor, scratch)),
+            _ => injector.receive(descriptor, scratch),
         };
         received.map_err(|reason| format!("{open}; nor can it be handed over: {reason}"))
     })

@@ -18,6 +18,7 @@ use crate::learning::Learned;
 use crate::maps::Mapping;
 use crate::memory_map::FAMILY_BYTES;
 use crate::notices::{Notices, pages_of};
+use crate::owner::Owner;
 use crate::profile::Origins;
 use crate::sampled_code::{CodePlace, SampledCode};
 use crate::store::Store;
@@ -120,6 +121,8 @@ pub struct Basis {
 pub struct Kind {
     /// The things that their code depends on.
     pub basis: Basis,
+    /// The one whose processes they are: nobody else has their code mapped when a program begins.
+    pub owner: Owner,
     /// Address, bytes and offset in the family's part of the memory of each arena.
     pub arenas: Vec<(u64, u64, u64)>,
 }
@@ -188,7 +191,7 @@ impl Family {
         let translator = Translator::new(basis.plan, basis.lwp, basis.layout, emulated, classes);
         let mut family = Self {
             index,
-            kind: Kind { basis: basis.clone(), arenas: Vec::new() },
+            kind: Kind { basis: basis.clone(), owner: Owner::default(), arenas: Vec::new() },
             code_cache: translator.code_cache(),
             translator,
             arenas: Vec::new(),

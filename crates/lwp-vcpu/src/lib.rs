@@ -41,6 +41,7 @@ mod memory_map;
 mod native;
 mod notices;
 pub mod outcome;
+mod owner;
 mod pagemap;
 mod proc_files;
 pub mod profile;

@@ -82,6 +82,12 @@ impl Status {
         Self(String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// A status with this text.
+    #[cfg(test)]
+    pub fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// A set of signals, bit 0 being the first.
     pub fn signals(&self, name: &str) -> Option<u64> {
         u64::from_str_radix(self.field(name)?, 16).ok()

@@ -5,7 +5,7 @@ use lwp_ptrace::Tid;
 
 use super::places::{Anchors, low_for_side, plan_side, with_wanted};
 use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall, undumped};
-use crate::family::{Basis, Kind};
+use crate::family::{Basis, Family, Kind};
 use crate::inject::Injector;
 use crate::machine::Machine;
 use crate::maps::{self, Status};
@@ -80,6 +80,12 @@ impl Machine {
             return Err("no such address space".to_owned().into());
         };
         let windows = space.sides.len() + 1;
+        let Some(Some(Family { kind: Kind { owner, .. }, .. })) =
+            self.caches.families.get(space.family)
+        else {
+            return Err("no such family".to_owned().into());
+        };
+        let owner = owner.clone();
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings)
             .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
@@ -90,13 +96,13 @@ impl Machine {
             Some(layout) => {
                 let taken = with_wanted(&mappings, &self.wanted_beside(tid));
                 let arenas = plan_side(&taken, Anchors::of(tid));
-                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED_NOREPLACE)
+                (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED_NOREPLACE)
             }
             None => {
                 let (retired, later) = self.retire_side(base)?;
                 surplus = later;
-                let Kind { basis: Basis { layout, .. }, arenas } = retired;
-                (Kind { basis: Basis { plan, lwp, layout }, arenas }, MAP_FIXED)
+                let Kind { basis: Basis { layout, .. }, arenas, .. } = retired;
+                (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED)
             }
         };
         let is_new = !self.caches.layouts.contains_key(&kind);
