@@ -4,13 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::measure::Measure;
 use crate::session::Session;
 
 /// The number of pairs of recordings that are asked for at once; each has thousands of functions.
-pub const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 32;
 
 /// A function, before and after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,12 +44,33 @@ pub struct Functions {
 }
 
 impl Functions {
+    /// Asks for the values of the first of `pairs`: of as many as an answer may have rows for.
+    /// Returns their number too.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read, or a single pair has more rows than an answer may have.
+    pub async fn of_first(
+        session: &Session,
+        measure: &Measure,
+        filter: &Filter,
+        pairs: &[(i64, i64)],
+    ) -> Result<(usize, Self)> {
+        let mut many = pairs.len().min(AT_ONCE);
+        loop {
+            match Self::of(session, measure, filter, &pairs[..many]).await {
+                Err(Error::Rows(_)) if many > 1 => many /= 2,
+                functions => return Ok((many, functions?)),
+            }
+        }
+    }
+
     /// Asks for the values of `pairs` of recordings, as far as `filter` chooses them.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub async fn of(
+    async fn of(
         session: &Session,
         measure: &Measure,
         filter: &Filter,

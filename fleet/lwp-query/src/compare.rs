@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 pub use crate::changes::Change;
-use crate::changes::{AT_ONCE, Builds, Functions};
+use crate::changes::{Builds, Functions};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::history::{note_of, notes};
@@ -171,28 +171,35 @@ pub async fn compare(
     }
     let mut different: Vec<&mut Pair> =
         out.pairs.iter_mut().filter(|pair| !pair.is_identical()).collect();
-    for some in different.chunks_mut(AT_ONCE) {
-        explain(session, &measure, some).await?;
+    let mut rest = &mut different[..];
+    while !rest.is_empty() {
+        let many = explain_first(session, &measure, rest).await?;
+        rest = &mut rest[many..];
     }
     out.only_after =
         after.keys().map(|(project, benchmark)| format!("{project} {benchmark}")).collect();
     Ok(out)
 }
 
-/// Finds out what changed in some pairs.
-async fn explain(session: &Session, measure: &Measure, pairs: &mut [&mut Pair]) -> Result<()> {
+/// Finds out what changed in the first of some pairs, and returns their number.
+async fn explain_first(
+    session: &Session,
+    measure: &Measure,
+    pairs: &mut [&mut Pair],
+) -> Result<usize> {
     let sides = |pair: &Pair| (pair.before.recording, pair.after.recording);
     let recordings: Vec<(i64, i64)> = pairs.iter().map(|pair| sides(pair)).collect();
-    let functions = Functions::of(session, measure, &Filter::default(), &recordings).await?;
-    let builds = Builds::of(session, &recordings).await?;
-    for pair in pairs {
+    let all = Filter::default();
+    let (many, functions) = Functions::of_first(session, measure, &all, &recordings).await?;
+    let builds = Builds::of(session, &recordings[..many]).await?;
+    for pair in &mut pairs[..many] {
         let (before, after) = sides(pair);
         let changes = functions.changes(before, after);
         pair.expired = changes.is_none();
         pair.functions = changes.unwrap_or_default();
         pair.rebuilt = builds.changed(before, after);
     }
-    Ok(())
+    Ok(many)
 }
 
 /// The latest recording of each benchmark on a side.

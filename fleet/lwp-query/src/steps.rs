@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::changes::{AT_ONCE, Change, Functions};
+use crate::changes::{Change, Functions};
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::history::{Asked, Point, Series, history};
@@ -52,23 +52,24 @@ pub async fn steps(
         true => HashMap::new(),
         false => recordings(session, filter).await?,
     };
+    let of = |series: &Series, commit: &str| {
+        let point = (series.project.clone(), series.benchmark.clone(), commit.to_owned());
+        recordings.get(&(point, series.deterministic)).copied().unwrap_or_default()
+    };
+    let sides = |(series, step): &(&Series, &Step)| {
+        let [before, after] = sides_of(series, step);
+        (of(series, &before.commit), of(series, &after.commit))
+    };
+    let pairs: Vec<(i64, i64)> = steps.iter().map(sides).collect();
     let mut all = Vec::new();
-    for some in steps.chunks(AT_ONCE) {
-        let of = |series: &Series, commit: &str| {
-            let point = (series.project.clone(), series.benchmark.clone(), commit.to_owned());
-            recordings.get(&(point, series.deterministic)).copied().unwrap_or_default()
-        };
-        let sides = |(series, step): &(&Series, &Step)| {
+    while let Some(rest) = pairs.get(all.len()..).filter(|rest| !rest.is_empty()) {
+        let (many, changed) = Functions::of_first(session, &measure, filter, rest).await?;
+        let some = steps[all.len()..].iter().zip(&rest[..many]);
+        all.extend(some.map(|((series, step), (old, new))| {
             let [before, after] = sides_of(series, step);
-            (of(series, &before.commit), of(series, &after.commit))
-        };
-        let pairs: Vec<(i64, i64)> = some.iter().map(sides).collect();
-        let changed = Functions::of(session, &measure, filter, &pairs).await?;
-        for ((series, step), (old, new)) in some.iter().zip(pairs) {
-            let [before, after] = sides_of(series, step);
-            let mut functions_of = changed.changes(old, new).unwrap_or_default();
+            let mut functions_of = changed.changes(*old, *new).unwrap_or_default();
             functions_of.truncate(functions);
-            all.push(Found {
+            Found {
                 project: series.project.clone(),
                 benchmark: series.benchmark.clone(),
                 before: before.commit.clone(),
@@ -77,8 +78,8 @@ pub async fn steps(
                 step: **step,
                 note: after.note.clone(),
                 functions: functions_of,
-            });
-        }
+            }
+        }));
     }
     all.sort_by(|a, b| b.started.cmp(&a.started).then_with(|| a.benchmark.cmp(&b.benchmark)));
     Ok(all)
