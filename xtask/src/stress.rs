@@ -111,10 +111,10 @@ fn in_rounds(rounds: u32, command: impl Fn() -> Command) -> Result<()> {
 /// dependencies anew, with other features, where packages are named.
 fn tests(packages: &[String], arguments: &[&str]) -> Command {
     /// Runs a test program if its package is wanted.
-    const RUNNER: &str = r#"runner=["sh","-c","case \" $ONLY \" in *\" $CARGO_PKG_NAME \"*) exec \"$@\";; esac","sh"]"#;
+    const RUNNER: &str = r#"case " $ONLY " in *" $CARGO_PKG_NAME "*) exec "$@";; esac"#;
     let mut command = cargo(&["test", "--workspace"]);
     if !packages.is_empty() {
-        let target = format!("target.'cfg(unix)'.{RUNNER}");
+        let target = format!("target.'cfg(unix)'.runner=['sh', '-c', '{RUNNER}', 'sh']");
         command.args(["--config", &target]).env("ONLY", packages.join(" "));
     }
     command.args(arguments);
