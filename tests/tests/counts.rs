@@ -174,12 +174,17 @@ fn stepcount_is_right_about_known_programs() {
     assert_eq!(strings["conditional-taken"], 49);
 }
 
+/// Returns the number of signals that a program under a timer says it has received.
+fn signals_of(outcome: &Outcome) -> u64 {
+    let text = std::str::from_utf8(&outcome.stdout).expect("the program prints text");
+    let digits = text.lines().find_map(|line| line.strip_prefix("# signals ")).expect("a note");
+    u64::from_str_radix(digits, 16).expect("a hexadecimal number")
+}
+
 /// Checks that the counts of a program under a timer are those without it, and those of its handler
 /// for each signal. Returns the number of signals, which the program prints.
 fn handlers_alone_are_added(base: &Counts, got: &Counts, outcome: &Outcome, round: u32) -> u64 {
-    let text = std::str::from_utf8(&outcome.stdout).expect("the program prints text");
-    let digits = text.lines().find_map(|line| line.strip_prefix("# signals ")).expect("a note");
-    let signals = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+    let signals = signals_of(outcome);
     for (event, each) in [("instructions", 4), ("branches", 1), ("returns", 1), ("calls", 0)] {
         let want = base[event] + each * signals;
         assert_eq!(got[event], want, "{event} in round {round} with {signals} signals");
@@ -222,6 +227,74 @@ fn superblocks_are_left_exactly() {
         let (got, outcome) = counted_in(&command(executable), Some(cache.path()), &[]);
         most = most.max(handlers_alone_are_added(&base, &got, &outcome, round));
         assert_eq!(sum(&outcome.stdout), sum(&native.stdout), "round {round}");
+    }
+    assert!(most >= 100, "only {most} signals came");
+}
+
+/// Counts of an exact recording: of each instruction, under its event and address, and calls, under
+/// the names of both functions.
+fn recorded((program, exit): &Command, kept: Option<&Path>) -> (Counts, Outcome) {
+    let dir = TempDir::new();
+    let file: OsString = dir.path().join("data").into();
+    let lwp = |words: &[&str]| -> Vec<OsString> {
+        std::iter::once(lwp_binary().into()).chain(words.iter().map(OsString::from)).collect()
+    };
+    let mut record = lwp(&["record", "-q", "-o"]);
+    record.push(file.clone());
+    match kept {
+        Some(dir) => record.extend(["--cache-dir".into(), dir.into()]),
+        None => record.push("--no-cache".into()),
+    }
+    record.push("--".into());
+    record.extend(program.iter().cloned());
+    let outcome = run(record, *exit, dir.path(), &[]);
+    let said = |words: &[&str]| {
+        let command = [lwp(words), vec!["-i".into(), file.clone()]].concat();
+        String::from_utf8(run(command, 0, dir.path(), &[]).stdout).expect("text")
+    };
+    let mut counts = Counts::new();
+    for event in ["instructions", "conditional-taken"] {
+        let report = said(&["report", "--json", "-s", "addr", "-e", event]);
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        for row in report["rows"].as_array().expect("rows") {
+            let address = row["addr"].as_str().expect("an address");
+            counts.insert(format!("{event} {address}"), row["self"].as_u64().expect("a count"));
+        }
+    }
+    for line in said(&["export", "-f", "jsonl"]).lines() {
+        let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if row["kind"] == "call" {
+            let name = |key: &str| row[key].as_str().unwrap_or("?").to_owned();
+            let call = format!("call {} {}", name("caller"), name("callee"));
+            *counts.entry(call).or_default() += row["count"].as_u64().expect("a count");
+        }
+    }
+    (counts, outcome)
+}
+
+/// Each instruction of a recorded program is counted as often as it was executed, and each call,
+/// whatever superblocks they are in and wherever these are left.
+#[test]
+fn recordings_of_superblocks_are_exact() {
+    let executable = &compile("counts/superblocks")[0];
+    let quiet = (vec![executable.path.clone().into_os_string()], 0);
+    let (base, _) = recorded(&quiet, None);
+    let calls = base.keys().filter(|key| key.starts_with("call ")).count();
+    assert!(base.len() > 100 && calls > 5, "{base:?}");
+    let cache = TempDir::new();
+    let mut most = 0;
+    for round in 0..8 {
+        let (mut got, outcome) = recorded(&command(executable), Some(cache.path()));
+        // The handler, and the code that it returns to, two instructions each.
+        let own = |key: &String| !base.contains_key(key);
+        let handlers: Vec<(String, u64)> = got.extract_if(.., |key, _| own(key)).collect();
+        for (key, want) in &base {
+            assert_eq!(got.get(key), Some(want), "{key} in round {round}");
+        }
+        let signals = signals_of(&outcome);
+        let executed: Vec<u64> = handlers.iter().map(|(_, count)| *count).collect();
+        assert_eq!(executed, [signals; 6], "{handlers:?} in round {round}");
+        most = most.max(signals);
     }
     assert!(most >= 100, "only {most} signals came");
 }

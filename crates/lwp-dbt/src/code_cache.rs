@@ -31,6 +31,8 @@ pub struct CodeCache {
     pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
     /// True if profiling is on in the threads that run this code.
     pub(crate) profiles: bool,
+    /// True if indirect calls are counted by where they lead.
+    pub(crate) calls: bool,
     pub(crate) scratch: Scratch,
 }
 
@@ -75,9 +77,9 @@ impl Scratch {
 
 impl CodeCache {
     /// Returns empty tables; `profiles` says whether profiling is on in the threads that run the
-    /// code.
-    pub(crate) fn new(profiles: bool) -> Self {
-        Self { profiles, ..Self::default() }
+    /// code, `calls` whether indirect calls are counted by where they lead.
+    pub(crate) fn new(profiles: bool, calls: bool) -> Self {
+        Self { profiles, calls, ..Self::default() }
     }
 
     /// Keeps the role of each counter. Comes before anything is translated or restored.

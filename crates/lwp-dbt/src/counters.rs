@@ -80,8 +80,8 @@ impl Counters {
         }
     }
 
-    /// The counters from `number` on that hold where an indirect branch led: of this run's, and of
-    /// units that are watched.
+    /// The counters from `number` on that hold where an indirect branch led, or with all bits
+    /// inverted where a call led first: of this run's, and of units that are watched.
     pub fn targets_from(&self, number: usize) -> Vec<usize> {
         let mut found = Vec::new();
         for (at, (first, range)) in self.ranges.iter().enumerate() {
@@ -91,7 +91,8 @@ impl Counters {
                 Range::Restored(placed) => placed.knowledge() == Knowledge::Watched,
             };
             let numbers = number.max(*first as usize)..end;
-            let holds = |it: &usize| matches!(self.role(*it), Some(Role::Target(_)));
+            let holds =
+                |it: &usize| matches!(self.role(*it), Some(Role::Target(_) | Role::CallTarget(_)));
             found.extend(numbers.filter(|_| watched).filter(holds));
         }
         found

@@ -18,6 +18,12 @@ const TARGETS: usize = 4;
 const LARGE: u64 = 1 << 40;
 /// Bytes of a block in a profile's text of bytes.
 const RECORD: usize = 4 + 8 + 8 + TARGETS * 8;
+/// The sightings that a call stands for whose targets are counted.
+const COUNTED: u32 = 64;
+/// The target of a branch that leads to another module, or to a place unknown.
+const ELSEWHERE: AppPc = AppPc(0);
+/// The same in a profile's text of bytes, where other targets are relative to the module.
+const FAR: i32 = i32::MIN;
 /// Most blocks of a profile.
 const MOST_BLOCKS: usize = 1 << 20;
 
@@ -38,6 +44,17 @@ impl Targets {
         match rarest.1.checked_sub(times) {
             Some(left) if left > 0 => rarest.1 = left,
             _ => *rarest = (target, times),
+        }
+    }
+
+    /// Takes in that `times` of all `runs` of the branch led to `target`, and the others somewhere.
+    fn note_part(&mut self, target: AppPc, times: u64, runs: u64) {
+        let part = u128::from(times.min(runs)) * u128::from(COUNTED) / u128::from(runs.max(1));
+        let part = part as u32;
+        for (target, part) in [(target, part), (ELSEWHERE, COUNTED - part)] {
+            if part > 0 {
+                self.note(target, part);
+            }
         }
     }
 
@@ -81,10 +98,15 @@ impl ExecutionProfile {
             let sum = &mut sums.entry(id).or_default()[what];
             *sum = sum.saturating_add(count);
         };
+        // By the number of the counter that holds the first target: calls that led there.
+        let mut called: FxHashMap<usize, u64> = FxHashMap::default();
         for (number, count) in counts {
             // A program can write to its counters.
             let count = i64::try_from(count).unwrap_or(0);
             match cache.counters().role(number) {
+                Some(Role::Called(_)) => {
+                    called.insert(number - 1, count.unsigned_abs());
+                }
                 Some(Role::Runs(id)) => add(id, 0, count),
                 Some(Role::RunsBehind { into, from }) => {
                     add(into, 0, count);
@@ -111,9 +133,14 @@ impl ExecutionProfile {
             block.not_taken = block.not_taken.saturating_add(positive(not_taken));
         }
         for (number, seen) in targets {
-            if let Some(Role::Target(id)) = cache.counters().role(number) {
-                let block = profile.blocks.entry(cache.fragment(id).pc).or_default();
-                block.targets.add(&seen);
+            let role = cache.counters().role(number);
+            let Some(Role::Target(id) | Role::CallTarget(id)) = role else { continue };
+            let block = profile.blocks.entry(cache.fragment(id).pc).or_default();
+            match (called.get(&number), seen.likeliest()) {
+                (Some(times), Some((first, _))) => {
+                    block.targets.note_part(first, *times, block.runs);
+                }
+                _ => block.targets.add(&seen),
             }
         }
         profile
@@ -180,7 +207,10 @@ impl ExecutionProfile {
     /// The blocks by address, relative to `module`, to be kept; the least executed are left out of
     /// a large profile.
     pub fn to_bytes(&self, module: AppPc) -> Vec<u8> {
-        let distance = |pc: AppPc| i32::try_from(pc.0.wrapping_sub(module.0) as i64).ok();
+        let distance = |pc: AppPc| match pc {
+            ELSEWHERE => None,
+            pc => i32::try_from(pc.0.wrapping_sub(module.0) as i64).ok(),
+        };
         let mut all: Vec<(i32, &BlockProfile)> =
             self.iter().filter_map(|(pc, block)| Some((distance(pc)?, block))).collect();
         all.sort_unstable_by_key(|(_, block)| std::cmp::Reverse(block.runs));
@@ -192,9 +222,8 @@ impl ExecutionProfile {
             out.extend(block.runs.to_le_bytes());
             out.extend(block.not_taken.to_le_bytes());
             for (target, count) in block.targets.0 {
-                let target = distance(target).filter(|_| count > 0);
-                out.extend(target.unwrap_or(0).to_le_bytes());
-                out.extend(target.map_or(0, |_| count).to_le_bytes());
+                out.extend(distance(target).unwrap_or(FAR).to_le_bytes());
+                out.extend(count.to_le_bytes());
             }
         }
         lz4_flex::block::compress_prepend_size(&out)
@@ -214,8 +243,9 @@ impl ExecutionProfile {
                 u64::from(u32::from_le_bytes(word(at)))
                     | u64::from(u32::from_le_bytes(word(at + 4))) << 32
             };
-            let pc = |at: usize| {
-                AppPc(module.0.wrapping_add_signed(i64::from(i32::from_le_bytes(word(at)))))
+            let pc = |at: usize| match i32::from_le_bytes(word(at)) {
+                FAR => ELSEWHERE,
+                distance => AppPc(module.0.wrapping_add_signed(i64::from(distance))),
             };
             let mut targets = Targets::default();
             for (place, target) in targets.0.iter_mut().enumerate() {
@@ -266,11 +296,21 @@ mod tests {
         let back = ExecutionProfile::from_bytes(&bytes, AppPc(0x9000));
         let block = back.block(AppPc(0x9004)).unwrap();
         assert_eq!((block.runs, block.not_taken), (1 << 35, 9));
-        // The target in another module is nothing that a layout could use.
-        assert_eq!(block.targets.likeliest(), Some((AppPc(0x9010), 1.0)));
+        // The target in another module is nothing that a layout could use, but is not forgotten.
+        assert_eq!(block.targets.likeliest(), Some((AppPc(0x9010), 0.75)));
         for damaged in [&bytes[1..], &bytes[..bytes.len() / 2], &[0xff; 64], &[]] {
             assert!(ExecutionProfile::from_bytes(damaged, AppPc(0)).block(AppPc(4)).is_none());
         }
+    }
+
+    #[test]
+    fn a_counted_call_leads_to_its_first_target_in_part() {
+        let mut targets = Targets::default();
+        targets.note_part(AppPc(0x1000), 3, 4);
+        assert_eq!(targets.likeliest(), Some((AppPc(0x1000), 0.75)));
+        let mut seldom = Targets::default();
+        seldom.note_part(AppPc(0x1000), 1, 1 << 40);
+        assert_eq!(seldom.likeliest(), Some((ELSEWHERE, 1.0)));
     }
 
     #[test]

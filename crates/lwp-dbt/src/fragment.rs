@@ -61,6 +61,8 @@ pub struct Within {
     pub behind: EventDeltas,
     /// The instruction whose flags its guard overwrites.
     pub flags: Option<FlagWriter>,
+    /// The fragment behind it, to which its branch is expected to lead.
+    pub next: Option<FragmentId>,
 }
 
 /// A place where indirect branches enter, published in the indirect table.

@@ -142,7 +142,7 @@ impl Tables<'_> {
         let none = detail::NO_TARGET.cast_unsigned();
         for at in 0..self.fragments.len() {
             let (pc, id) = self.fragments[at];
-            let Some(Within { behind, flags }) = self.cache.within(id) else { continue };
+            let Some(Within { behind, flags, next }) = self.cache.within(id) else { continue };
             self.put(table::WITHIN, &[at as u32]);
             self.tables[table::WITHIN].extend_from_slice(&PackedDeltas::new(behind)?.0);
             let (writer, stack) = match flags {
@@ -152,7 +152,8 @@ impl Tables<'_> {
                 }
                 None => (none, 0),
             };
-            self.put(table::WITHIN, &[writer, stack.cast_unsigned()]);
+            let next = next.map_or(Some(NONE), |next| self.order.get(&next).copied())?;
+            self.put(table::WITHIN, &[writer, stack.cast_unsigned(), next]);
         }
         Some(())
     }

@@ -287,7 +287,7 @@ impl Translator {
 
     /// Returns the tables for code of this translator, with nothing in them.
     pub fn code_cache(&self) -> CodeCache {
-        CodeCache::new(self.profiles())
+        CodeCache::new(self.profiles(), self.plan == Plan::Calls)
     }
 
     /// Finds the place in translated code where execution of `pc` continues, translating it if need

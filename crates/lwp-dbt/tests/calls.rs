@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use common::{Bench, CACHE, LOW};
 use lwp_dbt::context::calls::{CALL_BYTES, CALLS_AT, CALLS_BYTES, call_site, call_site_counter};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
-use lwp_dbt::{AppPc, Checks, Plan, Role};
+use lwp_dbt::{AppPc, Checks, Execution, FragmentId, Plan, Region, Role};
 use lwp_testkit::native::{Machine, Outcome, Run};
 
 const DATA: u64 = 0xc000_0000;
@@ -59,37 +59,41 @@ fn program() -> (Vec<u8>, u64) {
 }
 
 /// The number of times that each site, by its address, led to each target.
-type Edges = BTreeMap<(u64, u64), u64>;
+type Edges = BTreeMap<(u64, u64), i64>;
 
 fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
     let roles: Vec<Role> = bench.tables.counters().roles().map(Option::unwrap).collect();
+    let site_of = |id: FragmentId| {
+        let fragment = bench.tables.fragment(id);
+        let bytes = bench.app.at(fragment.pc);
+        let mut decoder = iced_x86::Decoder::with_ip(64, bytes, fragment.pc.0, 0);
+        let end = fragment.pc.0 + u64::from(fragment.app_len);
+        std::iter::from_fn(|| Some(decoder.decode())).find(|it| it.next_ip() == end).unwrap().ip()
+    };
     let site = |role: &Role| match role {
-        Role::CallTarget(id) => {
-            let fragment = bench.tables.fragment(*id);
-            let bytes = bench.app.at(fragment.pc);
-            let mut decoder = iced_x86::Decoder::with_ip(64, bytes, fragment.pc.0, 0);
-            let end = fragment.pc.0 + u64::from(fragment.app_len);
-            std::iter::from_fn(|| Some(decoder.decode()))
-                .find(|it| it.next_ip() == end)
-                .unwrap()
-                .ip()
-        }
+        Role::CallTarget(id) => site_of(*id),
         other => panic!("{other:?}"),
     };
     let mut out = Edges::new();
     for (index, role) in roles.iter().enumerate() {
-        if matches!(role, Role::Called(_)) && counters[index] != 0 {
-            *out.entry((site(&roles[index - 1]), !counters[index - 1])).or_default() +=
-                counters[index];
+        let count = counters[index].cast_signed();
+        if matches!(role, Role::Called(_)) && count != 0 {
+            *out.entry((site(&roles[index - 1]), !counters[index - 1])).or_default() += count;
         }
+        bench.tables.executions(*role, &mut |what, times| {
+            if let Execution::Called(id, target) = what {
+                *out.entry((site_of(id), target.0)).or_default() += count * times;
+            }
+        });
     }
     for slot in table.chunks_exact(CALL_BYTES as usize) {
         let word = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().unwrap());
         if word(16) != 0 {
             let role = &roles[call_site_counter(!(word(8) as u32)) as usize];
-            *out.entry((site(role), !word(0))).or_default() += word(16);
+            *out.entry((site(role), !word(0))).or_default() += word(16).cast_signed();
         }
     }
+    out.retain(|_, times| *times != 0);
     out
 }
 
@@ -104,10 +108,16 @@ fn every_call_is_counted_once() {
         (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
         (CODE, code.len().next_multiple_of(4096)),
     ]);
-    for checks in common::CHECKS {
+    // Compared with the first function, or the second: nothing but a hint, right or wrong.
+    let paths = [0, 1].map(|function| (Checks::None, Some(functions + function * SPACING)));
+    for (checks, path) in common::CHECKS.map(|checks| (checks, None)).into_iter().chain(paths) {
         let mut bench = Bench::new(Plan::Calls, checks, CODE, &code);
-        let mut regions = bench.translate_all(CODE, false, 64);
-        let head = regions[0].head.expect("translated");
+        let mut regions = Vec::new();
+        if let Some(function) = path {
+            regions.extend(lay_path(&mut bench, &code, function));
+        }
+        regions.extend(bench.translate_all(CODE, false, 64));
+        let head = bench.head(CODE).expect("translated");
         for function in 0..FUNCTIONS {
             regions.extend(bench.translate_all(functions + function * SPACING, true, 64));
         }
@@ -142,8 +152,23 @@ fn every_call_is_counted_once() {
             *want.entry((first, functions + round % FUNCTIONS * SPACING)).or_default() += 1;
             *want.entry((second, functions)).or_default() += 1;
         }
-        assert_eq!(edges(&bench, &words, table), want, "{checks:?}");
+        assert_eq!(edges(&bench, &words, table), want, "{checks:?} {path:?}");
     }
+}
+
+/// Lays a superblock out along one round of the loop, from its first instruction on, that expects
+/// both calls to lead to `function`.
+fn lay_path(bench: &mut Bench, code: &[u8], function: u64) -> Vec<Region> {
+    let again = CODE + 5;
+    let (first, second) = sites(code);
+    let path = [again, function, first + 2, function, second + 3].map(AppPc);
+    let (translator, mut to, app) = bench.parts();
+    let region = translator.translate_path(&mut to, app, &path, false);
+    assert_eq!(region.fragments, path.len());
+    let rest: Vec<u64> = region.rest.iter().map(|it| it.pc.0).collect();
+    assert!(rest.contains(&first) && rest.contains(&second));
+    let rest = rest.into_iter().flat_map(|pc| bench.translate_all(pc, false, 64));
+    rest.chain([region]).collect()
 }
 
 /// Returns the addresses of the two calls.

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use common::{ALL_PLANS, Bench, CACHE, LOW};
@@ -11,7 +12,8 @@ use lwp_dbt::block::Terminator;
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
 use lwp_dbt::{
-    AppPc, Checks, EventDeltas, FLAGS, FlagWriter, FragmentId, Plan, Region, flags_again,
+    AppPc, Checks, EventDeltas, Execution, FLAGS, FlagWriter, FragmentId, Plan, Region, Role,
+    flags_again,
 };
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
@@ -61,7 +63,7 @@ impl Way {
         .chain([Self {
             checks: Checks::None,
             notice: false,
-            roles: false,
+            roles: true,
             cuts: 0,
             paths: true,
         }])
@@ -75,6 +77,55 @@ impl Way {
         bench.app.gives_notice = self.notice;
         bench
     }
+}
+
+/// The counts of one execution of a snippet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    events: [i64; 7],
+    places: Option<Places>,
+}
+
+/// By the address of each instruction: how often it was executed, and how often it was a conditional
+/// branch that was not taken.
+type Places = BTreeMap<u64, [i64; 2]>;
+
+/// Returns what the counters, of which `count` gives the values, say of each instruction.
+fn places(bench: &Bench, count: impl Fn(usize) -> i64) -> Places {
+    let mut places = Places::new();
+    let mut add = |what: Execution, times: i64| {
+        let (id, most) = match what {
+            Execution::Whole(id) | Execution::NotTaken(id) => (id, usize::MAX),
+            Execution::Cut(id, instructions) => (id, usize::from(instructions)),
+            Execution::Called(..) => return,
+        };
+        let fragment = bench.tables.fragment(id);
+        let bytes = &bench.app.at(fragment.pc)[..usize::from(fragment.app_len)];
+        let decoder = iced_x86::Decoder::with_ip(64, bytes, fragment.pc.0, 0);
+        let all: Vec<u64> = decoder.into_iter().map(|it| it.ip()).collect();
+        if let Execution::NotTaken(_) = what {
+            places.entry(all[all.len() - 1]).or_default()[1] += times;
+            return;
+        }
+        for ip in all.into_iter().take(most) {
+            places.entry(ip).or_default()[0] += times;
+        }
+    };
+    let roles: Vec<Role> = bench.tables.counters().roles().map(Option::unwrap).collect();
+    for (index, role) in roles.iter().enumerate() {
+        bench.tables.executions(*role, &mut |what, times| add(what, times * count(index)));
+        // Whoever comes to the head does not come over the edge.
+        let Role::Head(head) = role else { continue };
+        for other in &roles {
+            if let Role::RunsBehind { into, from } = other
+                && into == head
+            {
+                add(Execution::NotTaken(*from), -count(index));
+            }
+        }
+    }
+    places.retain(|_, counts| *counts != [0; 2]);
+    places
 }
 
 struct Lab {
@@ -173,8 +224,9 @@ impl Lab {
                     .translated(translated, plan, way, &state, &data, &native)
                     .map_err(|fault| format!("{plan:?} {way:?}: {fault}"))?;
                 let Some(sums) = sums else { continue };
-                let expected = counted.get_or_insert(sums);
-                if sums != *expected {
+                let expected = counted.get_or_insert_with(|| sums.clone());
+                let differs = sums.places.is_some() && sums.places != expected.places;
+                if sums.events != expected.events || differs {
                     return Err(format!("{plan:?} {way:?}: counted {sums:?}, not {expected:?}"));
                 }
             }
@@ -191,7 +243,7 @@ impl Lab {
         state: &State,
         data: &[u8],
         native: &(Box<State>, Vec<u8>),
-    ) -> Result<Option<[i64; 7]>, String> {
+    ) -> Result<Option<Counted>, String> {
         let mut bench = way.bench(plan, snippet);
         let limit = self.rng.pick(&[1, 4, 64]);
         let mut regions = Vec::new();
@@ -272,11 +324,13 @@ impl Lab {
                 *sum += count * i64::from(delta);
             }
         }
+        let count = |index: usize| word(Data::BYTES as usize + 8 + index * 8).cast_signed();
+        let places = way.roles.then(|| places(&bench, count));
         match snippet.executed {
             Some(executed) if sums[0] != executed as i64 => {
                 Err(format!("counted {} instructions, executed {executed}", sums[0]))
             }
-            _ => Ok(Some(sums)),
+            _ => Ok(Some(Counted { events: sums, places })),
         }
     }
 
@@ -284,12 +338,15 @@ impl Lab {
     fn lay_paths(&mut self, bench: &mut Bench, snippet: &Snippet, regions: &mut Vec<Region>) {
         let mut heads = vec![snippet.start];
         heads.extend(snippet.entries.iter().filter(|_| self.rng.one_in(2)));
-        for head in heads {
+        while let Some(head) = heads.pop() {
             let path = self.path(bench, snippet, head);
             let entry = snippet.entries.contains(&head);
             let (translator, mut to, app) = bench.parts();
             let region = translator.translate_path(&mut to, app, &path, entry);
             self.superblocks += u32::from(region.fragments > 1);
+            // One leads into another, at any place.
+            let rest = region.rest.iter().map(|it| it.pc.0);
+            heads.extend(rest.filter(|pc| *pc >= snippet.start && self.rng.one_in(3)));
             regions.push(region);
         }
         let ids = (0..bench.tables.fragment_count() as u32).map(FragmentId);

@@ -10,8 +10,8 @@ use lwp_dbt::freeze::Freeze;
 use std::sync::Mutex;
 
 use lwp_dbt::{
-    AppPc, CachePc, Checks, CodeSink, CodeTarget, Destination, EntryId, Image, ImageError,
-    Knowledge, Lwp, Placement, Plan, Role, Selection, Unit,
+    AppPc, CachePc, Checks, CodeSink, CodeTarget, Destination, EntryId, Execution, FragmentId,
+    Image, ImageError, Knowledge, Lwp, Placement, Plan, Role, Selection, Unit,
 };
 use lwp_testkit::generate::{Data, Generator};
 
@@ -175,7 +175,9 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
         let [x, y] = [a, b].map(|bench| bench.tables.state_at(pc));
         assert_eq!(x.map(|(state, _)| state), y.map(|(state, _)| state), "{pc:?}");
         let [within_x, within_y] = [(a, x), (b, y)].map(|(bench, found)| {
-            found.and_then(|(_, id)| id).and_then(|id| bench.tables.within(id))
+            let within = found.and_then(|(_, id)| id).and_then(|id| bench.tables.within(id))?;
+            let next = within.next.map(|id| bench.tables.fragment(id));
+            Some((within.behind, within.flags, next))
         });
         assert_eq!(within_x, within_y, "{pc:?}");
         let [x, y] = [(a, x), (b, y)]
@@ -188,6 +190,7 @@ fn assert_alike(a: &Bench, b: &Bench, code: (u64, u64)) {
     let deltas = |bench: &Bench| bench.tables.counters().iter().collect::<Vec<_>>();
     assert_eq!(deltas(a), deltas(b));
     assert_eq!(roles(a), roles(b));
+    assert_eq!(executions(a), executions(b));
 }
 
 /// EventDeltas are the same however they are looked up.
@@ -214,6 +217,24 @@ fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppP
         (std::mem::discriminant(&role), pc(fragment), from.map(pc))
     };
     bench.tables.counters().roles().map(role).collect()
+}
+
+/// Returns what each counter stands for, with fragments by their pcs.
+fn executions(bench: &Bench) -> Vec<(AppPc, Execution, i64)> {
+    let none = FragmentId(0);
+    let mut all = Vec::new();
+    for role in bench.tables.counters().roles().flatten() {
+        bench.tables.executions(role, &mut |what, times| {
+            let (id, what) = match what {
+                Execution::Whole(id) => (id, Execution::Whole(none)),
+                Execution::Cut(id, instructions) => (id, Execution::Cut(none, instructions)),
+                Execution::NotTaken(id) => (id, Execution::NotTaken(none)),
+                Execution::Called(id, target) => (id, Execution::Called(none, target)),
+            };
+            all.push((bench.tables.fragment(id).pc, what, times));
+        });
+    }
+    all
 }
 
 /// A module is kept once, wherever it is mapped.

@@ -611,7 +611,8 @@ impl Machine {
         let places = self.observers.profiler.is_some() && !self.samples();
         if places {
             family.keep_origins();
-        } else if family.store.is_some() {
+        }
+        if family.store.is_some() {
             family.translator.learn();
         }
         if index == self.caches.families.len() {

@@ -1,7 +1,7 @@
 //! Learning where a program spends its time: execution profiles, collected while it runs and kept
 //! beside its translations, so that its code can be laid out along the paths that it takes.
 
-use lwp_dbt::{AppPc, CodeCache, Counters, ExecutionProfile, Targets};
+use lwp_dbt::{AppPc, CodeCache, Counters, ExecutionProfile, Role, Targets};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
@@ -53,7 +53,9 @@ impl Learned {
         context.for_each_counter(counters.len(), |number, value| {
             while next.next_if(|held| *held < number).is_some() {}
             if next.next_if_eq(&number).is_some() {
-                self.targets.entry(number).or_default().note(AppPc(value), 1);
+                let inverted = matches!(counters.role(number), Some(Role::CallTarget(_)));
+                let target = if inverted { !value } else { value };
+                self.targets.entry(number).or_default().note(AppPc(target), 1);
             } else if ended {
                 self.counts[number] = self.counts[number].saturating_add(value);
             }

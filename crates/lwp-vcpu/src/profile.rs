@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use iced_x86::{Decoder, DecoderOptions};
-use lwp_dbt::{EventDeltas, Fragment, FragmentId, Role};
+use lwp_dbt::{EventDeltas, Execution, Fragment, FragmentId, Role};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
@@ -84,20 +84,15 @@ impl Executions {
         }
     }
 
-    /// Adds `count` increments of a counter.
-    fn add_counter(&mut self, role: Role, count: i64) {
-        match role {
-            Role::Runs(fragment) => add(&mut self.runs.entry(fragment).or_default()[0], count),
-            Role::RunsBehind { into, from } => {
-                add(&mut self.runs.entry(into).or_default()[0], count);
-                add(&mut self.runs.entry(from).or_default()[1], count);
-            }
-            Role::NotTaken(fragment) => add(&mut self.runs.entry(fragment).or_default()[1], count),
-            // The branch before the fragment, and where calls led, are found by the caller.
-            Role::Head(_) | Role::CallTarget(_) | Role::Called(_) => {}
-            // Nothing of this kind is made where executions are wanted by place.
-            Role::Target(_) | Role::Superblock(_) | Role::SideExit(_) => {}
-        }
+    /// Something happened so much more often.
+    pub fn happened(&mut self, what: Execution, times: i64) {
+        let sum = match what {
+            Execution::Whole(id) => &mut self.runs.entry(id).or_default()[0],
+            Execution::NotTaken(id) => &mut self.runs.entry(id).or_default()[1],
+            Execution::Cut(id, instructions) => self.partial.entry((id, instructions)).or_default(),
+            Execution::Called(id, target) => self.calls.entry((id, target.0)).or_default(),
+        };
+        add(sum, times);
     }
 }
 
@@ -416,7 +411,9 @@ impl Machine {
                 }
                 _ => {}
             }
-            sum.add_counter(role, count);
+            family.code_cache.executions(role, &mut |what, times| {
+                sum.happened(what, count.wrapping_mul(times));
+            });
         });
         self.add_calls(thread.slot, counters, &mut sum);
         for (into, from) in behind {

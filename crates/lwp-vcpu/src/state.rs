@@ -244,6 +244,21 @@ impl Machine {
                 self.note_place(tid, |places| places.fell_through(from));
             }
         }
+        if state.remainder.is_some() {
+            self.note_remainder(tid, state, id);
+        }
+    }
+
+    /// The rest of the superblock that a thread leaves at `state`, for the profile.
+    fn note_remainder(&mut self, tid: Tid, state: &AppState, fragment: FragmentId) {
+        let mut rest = Vec::new();
+        if let Some((_, family)) = self.space_of(tid) {
+            let mut add = |what, times| rest.push((what, times));
+            family.code_cache.not_executed(state, fragment, &mut add);
+        }
+        self.note_place(tid, |places| {
+            rest.iter().for_each(|(what, times)| places.happened(*what, *times));
+        });
     }
 
     /// Accounts for where the thread is when it ends.

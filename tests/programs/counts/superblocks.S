@@ -2,9 +2,9 @@
 #@ args: 1
 #@ timeout: 30
 # A timer fires into code that is laid out as superblocks from the second run on: calls that are
-# inlined, returns and indirect jumps that mostly lead where they are expected to and sometimes
-# elsewhere, where the flags are read that they had before. Prints a checksum of all flags seen, and as
-# a note the number of signals, each of which adds exactly four instructions.
+# inlined, returns, indirect jumps and indirect calls that mostly lead where they are expected to and
+# sometimes elsewhere, where the flags are read that they had before. Prints a checksum of all flags
+# seen, and as a note the number of signals, each of which adds exactly four instructions.
 #include "../timer.h"
 
 # Where the flags say zero, returns to `reads`, which goes on at r8.
@@ -43,9 +43,20 @@ _start: movq    (%rsp), %r15            # argument count
         shrq    $33, %r9
         call    adds                    # the flags of an addition, of registers
         xorl    %esi, %esi
-        call    releases                # … and of one to the stack pointer
+        movq    %r9, %rcx
+        shrq    $6, %rcx
+        andl    $7, %ecx
+        leaq    callees(%rip), %rbx
+        call    *(%rbx,%rcx,8)          # … and of one to the stack pointer
         xorl    %esi, %esi
-        call    compares
+        movq    %r9, %rcx
+        shrq    $9, %rcx
+        andl    $7, %ecx
+        leaq    compares(%rip), %rax
+        leaq    notes(%rip), %rdx
+        cmpq    $6, %rcx
+        cmoveq  %rdx, %rax
+        call    *%rax
         xorl    %esi, %esi
         movq    %r9, %rdx               # one in eight leads elsewhere
         andl    $7, %edx
@@ -93,6 +104,8 @@ compares:
         ret
 reads:  note_flags 7
         jmp     *%r8
+notes:  note_flags 11
+        ret
 takes:  note_flags 5
         jmp     2b
 holds:  note_flags 3
@@ -100,6 +113,7 @@ holds:  note_flags 3
         counting_handler
         timer_data 150
 targets: .quad  2b, 2b, 2b, takes, 2b, 2b, 2b, 2b
+callees: .quad  releases, releases, notes, releases, releases, releases, releases, releases
 places: .quad   3b, holds, 3b, 3b, 3b, 3b, 3b, 3b
 text:   .ascii  "# signals "
 digits: .ascii  "0000000000000000\n"

@@ -36,6 +36,22 @@ pub(crate) enum ExitKind {
     Compared { target: Target, recovery: Recovery, push: Option<AppPc> },
     /// rcx is in its slot, and the target less the expected one, in [`Rotated`]'s way.
     Rotated { target: Target, push: Option<AppPc>, expected: AppPc },
+    /// The target is not the expected one, and the branch, at `pc`, is left to other code. The
+    /// flags are the comparison's where there is a `recovery`; rcx may be in its slot.
+    Before { pc: AppPc, recovery: Option<Recovery>, spilled: u8 },
+}
+
+impl ExitKind {
+    /// Returns the exit that leaves the branch, at `pc`, to other code.
+    pub fn before(self, pc: AppPc) -> Self {
+        match self {
+            Self::Compared { target, recovery, .. } => {
+                Self::Before { pc, recovery: Some(recovery), spilled: target.spilled() }
+            }
+            Self::Rotated { .. } => Self::Before { pc, recovery: None, spilled: bits::SPILL_RCX },
+            other => other,
+        }
+    }
 }
 
 /// The place of a guarded branch's target.
@@ -271,11 +287,7 @@ impl Emitter<'_> {
                 }
             }
             ExitKind::Compared { target, recovery, push } => {
-                self.point(bits::LOST | target.spilled());
-                self.spill_r11();
-                self.point(bits::LOST | target.spilled() | bits::SPILL_R11);
-                self.bytes(&recovery.code);
-                self.point(target.spilled() | bits::SPILL_R11);
+                self.have_flags_again(recovery, target.spilled());
                 self.hold_target(*target);
                 self.take_target(*target, *push);
                 self.count_indirect(counter);
@@ -292,8 +304,31 @@ impl Emitter<'_> {
                 self.take_target(*target, *push);
                 self.count_indirect(counter);
             }
+            ExitKind::Before { recovery, spilled, .. } => {
+                if let Some(recovery) = recovery {
+                    self.have_flags_again(recovery, *spilled);
+                    self.reload_r11();
+                }
+                self.point(*spilled);
+                if *spilled == 0 {
+                    self.spill_rcx();
+                    self.point(bits::SPILL_RCX);
+                }
+                if let Some(counter) = counter {
+                    self.count_in_rcx(counter);
+                }
+            }
         }
         start
+    }
+
+    /// The flags as they were before they were compared, by way of r11, which goes to its slot.
+    fn have_flags_again(&mut self, recovery: &Recovery, spilled: u8) {
+        self.point(bits::LOST | spilled);
+        self.spill_r11();
+        self.point(bits::LOST | spilled | bits::SPILL_R11);
+        self.bytes(&recovery.code);
+        self.point(spilled | bits::SPILL_R11);
     }
 
     /// The target in rcx, whose own value goes to its slot; r11 is in its slot and void.
@@ -358,6 +393,12 @@ impl Emitter<'_> {
             ExitKind::Compared { .. } | ExitKind::Rotated { .. } => {
                 self.point(BOTH | bits::PC_RCX);
                 self.dispatch_spilled();
+            }
+            ExitKind::Before { pc, .. } => {
+                self.point(bits::SPILL_RCX);
+                self.reload_rcx();
+                self.point(0);
+                self.jump_link(pc);
             }
         }
         start

@@ -78,8 +78,9 @@ pub(super) fn app_state(
     let counted_down = charged || profiles && has(bits::EDGE);
     let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0));
     let calls = fragment.is_some_and(|it| it.deltas.calls == 1 && it.deltas.indirect == 1);
-    let called =
-        calls && within.is_none() && charged && has(bits::EDGE) && spills.rcx && spills.r11;
+    // EDGE beside a target in rcx says that a guard has not held.
+    let made = point.state & bits::PC_MASK != 0;
+    let called = calls && !made && charged && has(bits::EDGE) && spills.rcx && spills.r11;
     let remainder = within.filter(|_| charged).map(|_| match has(bits::EDGE) {
         true => Remainder::Elsewhere,
         false => Remainder::Behind,

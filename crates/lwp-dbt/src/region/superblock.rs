@@ -27,6 +27,17 @@ const MOST_BLOCKS: usize = 64;
 /// The number of blocks behind a guard in which a write of the flags is looked for.
 const DEPTH: u32 = 4;
 
+/// The counts of an indirect call.
+const CALL: EventDeltas = EventDeltas {
+    instructions: 1,
+    branches: 1,
+    conditional: 0,
+    conditional_taken: 0,
+    calls: 1,
+    returns: 0,
+    indirect: 1,
+};
+
 /// One block of a superblock.
 pub(super) struct Step {
     block: Arc<Block>,
@@ -54,7 +65,7 @@ impl Translator {
     /// `entry` asks for an indirect entry of its first block too.
     ///
     /// Returns a region without head where nothing can be made of it: in code that may change,
-    /// where profiling is on or calls are counted, where there is a fragment already.
+    /// where profiling is on, where there is a fragment already.
     pub fn translate_path(
         &self,
         to: &mut Destination<'_>,
@@ -78,7 +89,7 @@ impl Translator {
     /// Returns whether a superblock may begin at `pc`.
     pub(super) fn makes_superblocks(&self, unit: &Unit, pc: AppPc) -> bool {
         let fixed = unit.checks == Checks::None && unit.marked.is_empty();
-        fixed && !self.profiles() && self.plan != Plan::Calls && !unit.has_fragment(pc)
+        fixed && !self.profiles() && !unit.has_fragment(pc)
     }
 
     /// The blocks of `path`, as far as each leads to the next.
@@ -88,6 +99,7 @@ impl Translator {
             let room = (at + 2) * self.fragment_room();
             let Some(block) = self.decode(work, pc).filter(|_| room <= work.room) else { break };
             let to = path.get(at + 1).copied().filter(|to| leads(&block, *to));
+            let to = to.filter(|_| at > 0 || !self.ends_exits(&block));
             steps.push(Step { block, to });
             if to.is_none() {
                 break;
@@ -97,6 +109,18 @@ impl Translator {
             last.to = None;
         }
         steps
+    }
+
+    /// Returns whether `block` is nothing but a call that side exits leave to it: it is not guarded
+    /// itself.
+    fn ends_exits(&self, block: &Block) -> bool {
+        self.leaves_call(block) && block.pc == block.terminator_pc()
+    }
+
+    /// Returns whether `block` ends in a call that is made elsewhere unless it leads where it is
+    /// expected to: there it is counted by where it leads.
+    fn leaves_call(&self, block: &Block) -> bool {
+        self.plan == Plan::Calls && matches!(block.terminator, Terminator::IndirectCall)
     }
 
     /// Lays out a superblock. Returns false where not even the first block can be.
@@ -223,7 +247,12 @@ impl Translator {
             false => None,
         };
         let writer = recovery.as_ref().map(|recovery| recovery.writer);
-        let exit = work.emitter.guard(block, to, recovery).ok_or(())?;
+        let mut exit = work.emitter.guard(block, to, recovery).ok_or(())?;
+        if self.leaves_call(block) {
+            let pc = block.terminator_pc();
+            exit.kind = exit.kind.before(pc);
+            work.queue.push(Candidate::direct(pc, work.doubt));
+        }
         work.emitter.out.exits.push(exit);
         Ok(writer)
     }
@@ -333,12 +362,17 @@ impl Translator {
         }
         let exits = &mut work.emitter.out.exits[laid.first_exit..];
         for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
-            let counts = behind[at].negated().plus(elsewhere(laid.counts[at]));
+            let own = match exit.kind {
+                ExitKind::Before { .. } => CALL.negated(),
+                _ => elsewhere(laid.counts[at]),
+            };
+            let counts = behind[at].negated().plus(own);
             exit.counts = laid.counter.map(|_| counts);
         }
         for (at, &id) in laid.fragments.iter().enumerate() {
             let behind = if laid.counter.is_some() { behind[at] } else { EventDeltas::default() };
-            work.cache.within.insert(id, Within { behind, flags: laid.flags[at] });
+            let next = laid.fragments.get(at + 1).copied();
+            work.cache.within.insert(id, Within { behind, flags: laid.flags[at], next });
         }
     }
 
@@ -352,7 +386,7 @@ impl Translator {
             work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
             let after = work.emitter.side_exit_done(&exit);
             let pc = match exit.kind {
-                ExitKind::Branch { to, .. } => to,
+                ExitKind::Branch { to, .. } | ExitKind::Before { pc: to, .. } => to,
                 _ => exit.block,
             };
             work.cache.close_piece(&work.emitter, after, pc, None);
