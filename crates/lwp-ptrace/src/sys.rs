@@ -670,6 +670,25 @@ pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
 /// SO_SNDTIMEO); `None` if that is not limited, if it is no socket, or if it cannot be read.
 pub fn socket_timeout(pid: i32, descriptor: RawFd, receives: bool) -> Option<Duration> {
     let option = if receives { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+    let zero = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let time = socket_option(pid, descriptor, option, zero)?;
+    let time = Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (!time.is_zero()).then_some(time)
+}
+
+/// Returns whether a descriptor of process `pid` is known to be a socket of this machine (AF_UNIX).
+pub fn is_local_socket(pid: i32, descriptor: RawFd) -> bool {
+    let domain = socket_option(pid, descriptor, libc::SO_DOMAIN, libc::AF_UNSPEC);
+    domain == Some(libc::AF_UNIX)
+}
+
+/// Returns an option of a socket of process `pid`, of which `value` is of the type.
+fn socket_option<T: Copy>(
+    pid: i32,
+    descriptor: RawFd,
+    option: libc::c_int,
+    mut value: T,
+) -> Option<T> {
     let owned = |fd: libc::c_long| {
         // SAFETY: the descriptor is new and owned by nobody else.
         check(fd).ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
@@ -679,16 +698,14 @@ pub fn socket_timeout(pid: i32, descriptor: RawFd, receives: bool) -> Option<Dur
     let raw = process.as_raw_fd();
     // SAFETY: numbers only.
     let socket = owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, raw, descriptor, 0) })?;
-    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let mut size = size_of::<libc::timeval>() as libc::socklen_t;
-    let place = (&raw mut time).cast();
-    // SAFETY: the time and its size live through the call.
+    let mut size = size_of::<T>() as libc::socklen_t;
+    let place = (&raw mut value).cast();
+    // SAFETY: the value and its size live through the call, which writes plain numbers.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, &raw mut size)
     };
     check(result.into()).ok()?;
-    let time = Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    (!time.is_zero()).then_some(time)
+    Some(value)
 }
 
 /// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).

@@ -301,7 +301,7 @@ impl<'a> Tracer<'a> {
         trace(&machine, tid, stop);
         wards::stopped(&mut machine, tid);
         let known = machine.tasks.threads.contains_key(&tid);
-        let was_calm = end_calm(&mut machine, tid, stop);
+        end_calm(&mut machine, tid, stop);
         if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
             return;
         }
@@ -323,14 +323,16 @@ impl<'a> Tracer<'a> {
                 flush::park(&mut machine, tid, true)
             }
             Stop::Group(_) if wards::wants(&machine, tid) => {
-                wards::keep(&mut machine, tid, false, true);
+                wards::keep(&mut machine, tid, true);
                 Ok(())
             }
-            Stop::Group(_) => sys::listen(tid),
+            Stop::Group(_) => {
+                calm::stopped_by_job_control(&mut machine, tid).and_then(|()| sys::listen(tid))
+            }
             Stop::Interrupted if self.detaching && in_place(&machine, tid) => {
                 detach_thread(&mut machine, tid)
             }
-            Stop::Interrupted => interrupted(&mut machine, tid, was_calm),
+            Stop::Interrupted => interrupted(&mut machine, tid),
             Stop::Signal(signal) => signalled(&mut machine, tid, signal),
             Stop::Syscall => at_syscall(&mut machine, tid),
             Stop::Other(_) => Tracee(tid).cont(0),
@@ -492,18 +494,16 @@ fn trace(machine: &Machine, tid: Tid, stop: Stop) {
     }
 }
 
-/// A stop ends the calm of a thread, unless it is one at a system call. Whether it was calm.
-fn end_calm(machine: &mut Machine, tid: Tid, stop: Stop) -> bool {
-    let calm = machine.tasks.threads.get(&tid).is_some_and(|thread| thread.signals.calm.is_some());
-    if !calm || matches!(stop, Stop::Syscall | Stop::Exited(_) | Stop::Killed { .. }) {
-        return false;
+/// A stop ends the calm of a thread, unless it is one at a system call.
+fn end_calm(machine: &mut Machine, tid: Tid, stop: Stop) {
+    if !matches!(stop, Stop::Syscall | Stop::Exited(_) | Stop::Killed { .. }) {
+        // One that is gone reports that by itself.
+        let _ = calm::interrupted(machine, tid);
     }
-    // One that is gone reports that by itself.
-    calm::interrupted(machine, tid).is_ok()
 }
 
 /// PTRACE_INTERRUPT took effect, or a group stop ended, or a new tracee stands still.
-fn interrupted(machine: &mut Machine, tid: Tid, was_calm: bool) -> Handled {
+fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
     match thread.mode {
         Mode::New => begin(machine, tid),
@@ -516,11 +516,10 @@ fn interrupted(machine: &mut Machine, tid: Tid, was_calm: bool) -> Handled {
         Mode::Running => match thread.need {
             Some(need) => satisfy(machine, tid, need),
             None if wards::wants(machine, tid) => {
-                wards::keep(machine, tid, was_calm, false);
+                wards::keep(machine, tid, false);
                 Ok(())
             }
-            None if was_calm => calm::looked_at(machine, tid),
-            None => Tracee(tid).cont(0),
+            None => calm::looked_at(machine, tid),
         },
     }
 }

@@ -25,9 +25,9 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
 use super::Handled;
-use crate::machine::Machine;
+use crate::machine::{Machine, Mode};
 use crate::maps::Status;
-use crate::syscalls;
+use crate::syscalls::{self, Transfer};
 
 /// Signals at shorter intervals than this are not waited for one by one.
 const CLOSE: Duration = Duration::from_millis(5);
@@ -74,6 +74,8 @@ pub struct Interrupted {
     led_back: Option<u64>,
     /// The time at which it is over, and the value that it returns then.
     deadline: Option<(Instant, i64)>,
+    /// The part of it that has been done, where it is led to the rest.
+    transfer: Option<Transfer>,
 }
 
 /// The facts about ignored signals that are remembered between two of them.
@@ -90,24 +92,38 @@ pub struct Ignored {
 /// Nothing has come of a signal, which has perhaps interrupted a call: arranges in `cache` that it
 /// goes on, or is over should its time be up.
 pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
-    let interrupted = cache.0.rax as i64 == EINTR;
+    resume(machine, tid, cache, Transfer::interrupted(cache));
+}
+
+/// The same for a thread that is led elsewhere, where nobody adds two results up: a call that has
+/// moved a part of its bytes returns how many.
+pub fn resume_call_elsewhere(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
+    resume(machine, tid, cache, None);
+}
+
+fn resume(machine: &mut Machine, tid: Tid, cache: &mut Regs, transfer: Option<Transfer>) {
+    let failed = cache.0.rax as i64 == EINTR;
+    let interrupted = failed || transfer.is_some();
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return };
     if !cache.in_syscall() || !(interrupted || restart::is(cache.0.rax)) {
         thread.signals.ignored.call = None;
         return;
     }
+    let timed = interrupted || syscalls::forgets_time(cache);
     let known = thread.signals.ignored.call.filter(|call| call.rip == cache.0.rip);
     let mut call = known.unwrap_or_else(|| {
         let began = Instant::now();
-        let timeout = if interrupted { syscalls::timeout(thread.pid, tid, cache) } else { None };
+        let timeout = if timed { syscalls::timeout(thread.pid, tid, cache) } else { None };
         let deadline = timeout.and_then(|(time, result)| Some((began.checked_add(time)?, result)));
-        Interrupted { rip: cache.0.rip, led_back: None, deadline }
+        Interrupted { rip: cache.0.rip, led_back: None, deadline, transfer: None }
     });
-    call.led_back = None;
+    (call.led_back, call.transfer) = (None, transfer);
     match call.deadline {
-        Some((at, result)) if interrupted && at <= Instant::now() => {
+        Some((at, result)) if timed && at <= Instant::now() => {
             thread.signals.ignored.call = None;
-            cache.0.rax = result as u64;
+            if transfer.is_none() {
+                cache.0.rax = result as u64;
+            }
             cache.forget_syscall();
         }
         _ => {
@@ -116,6 +132,9 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
                 cache.0.rax = cache.0.orig_rax;
                 cache.0.rip -= 2;
                 cache.forget_syscall();
+            }
+            if let Some(transfer) = transfer {
+                transfer.pass_on(cache);
             }
             thread.signals.ignored.call = Some(call);
         }
@@ -159,33 +178,66 @@ pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
 }
 
 /// A stop that is none at a system call ends the calm. A call that was to be made again, and has
-/// not been, has still been interrupted.
+/// not been, has still been interrupted; one that was to go on has done what it has done.
 pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
     let Some(calm) = thread.signals.calm else { return Ok(()) };
     end(machine, tid)?;
-    let led_back = calm.call.and_then(|call| Some((call.rip, call.led_back?)));
-    let Some((rip, number)) = led_back.filter(|_| !calm.inside) else { return Ok(()) };
-    let mut regs = Tracee(tid).regs()?;
-    if regs.0.rip == rip - 2 {
-        regs.0.rip = rip;
-        (regs.0.rax, regs.0.orig_rax) = (EINTR as u64, number);
-        Tracee(tid).set_regs(&regs)?;
+    let Some(call) = calm.call else { return Ok(()) };
+    let led_back = call.led_back.filter(|_| !calm.inside);
+    if led_back.is_none() && call.transfer.is_none() {
+        return Ok(());
     }
-    Ok(())
+    let mut regs = Tracee(tid).regs()?;
+    match led_back {
+        Some(number) if regs.0.rip == call.rip - 2 => {
+            regs.0.rip = call.rip;
+            (regs.0.rax, regs.0.orig_rax) = (EINTR as u64, number);
+        }
+        _ if regs.0.rip == call.rip && regs.in_syscall() => {}
+        _ => return Ok(()),
+    }
+    if let Some(transfer) = call.transfer {
+        let second = regs.0.rax.cast_signed();
+        transfer.put_back(&mut regs, second);
+    }
+    Tracee(tid).set_regs(&regs)
 }
 
-/// A thread that has been calm was interrupted, and nothing is wanted of it: perhaps because the
-/// time of its call is up, which is over then.
+/// Ends the stop of a thread that nothing is wanted of any more. It has perhaps been interrupted in
+/// a call, which goes on, or is over if its time is up.
 pub fn looked_at(machine: &mut Machine, tid: Tid) -> Handled {
     let mut regs = Tracee(tid).regs()?;
     let call = machine.tasks.threads.get(&tid).and_then(|thread| thread.signals.ignored.call);
-    if call.is_none_or(|call| call.rip != regs.0.rip) {
+    let known = call.is_some_and(|call| call.rip == regs.0.rip);
+    if !known && (!regs.in_syscall() || restart::is(regs.0.rax)) {
         return Tracee(tid).cont(0);
     }
     resume_call(machine, tid, &mut regs);
     Tracee(tid).set_regs(&regs)?;
-    go_on(machine, tid, &regs)
+    match machine.tasks.threads.get(&tid).is_some_and(|it| it.signals.ignored.call.is_some()) {
+        true => go_on(machine, tid, &regs),
+        false => Tracee(tid).cont(0),
+    }
+}
+
+/// A stop of job control ends calls that a signal can end, as it does natively: they are not made
+/// again when the thread goes on.
+pub fn stopped_by_job_control(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
+    let ended = |regs: &Regs| regs.in_syscall() && !restart::is(regs.0.rax);
+    let mode = machine.tasks.threads.get_mut(&tid).map(|thread| &mut thread.mode);
+    if let Some(Mode::Delivering { cache: Some(cache), .. }) = mode {
+        if ended(cache) {
+            cache.forget_syscall();
+        }
+        return Ok(());
+    }
+    let mut regs = Tracee(tid).regs()?;
+    if ended(&regs) {
+        regs.forget_syscall();
+        Tracee(tid).set_regs(&regs)?;
+    }
+    Ok(())
 }
 
 /// A calm thread has stopped at a system call.
@@ -228,7 +280,12 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         end(machine, tid)?;
         return Tracee(tid).cont(0);
     }
-    if calm.call.is_some() && !again {
+    if let Some(call) = calm.call.filter(|_| !again) {
+        if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
+            let second = regs.0.rax.cast_signed();
+            transfer.put_back(&mut regs, second);
+            Tracee(tid).set_regs(&regs)?;
+        }
         calm.call = None;
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.signals.calm = Some(calm);

@@ -99,7 +99,7 @@ fn put_up_with_waste(machine: &mut Machine, index: usize) -> bool {
 pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
     let mut cache = Tracee(tid).regs()?;
     // System calls that have been interrupted for this are made again.
-    calm::resume_call(machine, tid, &mut cache);
+    calm::resume_call_elsewhere(machine, tid, &mut cache);
     cache.rewind_syscall();
     let Some(mut view) = machine.view(tid, &cache) else {
         abandon(machine, tid);

@@ -35,10 +35,8 @@ const MOST_EVENTS: usize = 1 << 16;
 enum Hold {
     /// It has not begun yet.
     New,
-    /// As it is.
+    /// In translated code, perhaps in a call.
     Continue,
-    /// In translated code; perhaps its call is over by then.
-    Calm,
     /// In a stop of job control.
     Group,
 }
@@ -289,8 +287,7 @@ fn go(machine: &mut Machine, tid: Tid) -> Handled {
     match machine.tasks.wards.held.remove(&tid) {
         None => Ok(()),
         Some(Hold::New) => birth::begin_now(machine, tid),
-        Some(Hold::Continue) => Tracee(tid).cont(0),
-        Some(Hold::Calm) => calm::looked_at(machine, tid),
+        Some(Hold::Continue) => calm::looked_at(machine, tid),
         Some(Hold::Group) => sys::listen(tid),
     }
 }
@@ -363,12 +360,8 @@ pub fn wants(machine: &Machine, tid: Tid) -> bool {
 }
 
 /// Keeps a thread that has been interrupted.
-pub fn keep(machine: &mut Machine, tid: Tid, was_calm: bool, group: bool) {
-    let how = match (group, was_calm) {
-        (true, _) => Hold::Group,
-        (false, true) => Hold::Calm,
-        (false, false) => Hold::Continue,
-    };
+pub fn keep(machine: &mut Machine, tid: Tid, group: bool) {
+    let how = if group { Hold::Group } else { Hold::Continue };
     let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
     hold(machine, (pid, tid), how, [kind::STOPPED, tid as u64, 0, 0]);
 }

@@ -37,10 +37,17 @@ const SENDMMSG: u64 = 307;
 const EXECVEAT: u64 = 322;
 const IO_PGETEVENTS: u64 = 333;
 const IO_URING_ENTER: u64 = 426;
+const GETRANDOM: u64 = 318;
 const EPOLL_PWAIT2: u64 = 441;
 
 const EAGAIN: i64 = -11;
+const ETIME: i64 = -62;
 const EINPROGRESS: i64 = -115;
+/// Of io_uring_enter(2): its fifth argument is a structure; its time is a point in time.
+const IORING_ENTER_EXT_ARG: u64 = 1 << 3;
+const IORING_ENTER_ABS_TIMER: u64 = 1 << 5;
+const MSG_PEEK: u64 = 2;
+const MSG_WAITALL: u64 = 0x100;
 
 /// The time that a call interrupted by an ignored signal may take in all, and the value that it
 /// returns then. `None` where the kernel knows the rest of the time by itself, or where the call
@@ -59,7 +66,15 @@ pub fn timeout(pid: i32, tid: i32, regs: &Regs) -> Option<(Duration, i64)> {
         EPOLL_PWAIT2 => (timespec(tid, regs.r10)?, 0),
         READ | READV | RECVFROM | RECVMSG | RECVMMSG | ACCEPT | ACCEPT4 => (socket(true)?, EAGAIN),
         WRITE | WRITEV | SENDTO | SENDMSG | SENDMMSG => (socket(false)?, EAGAIN),
-        CONNECT => (socket(false)?, EINPROGRESS),
+        CONNECT => match sys::is_local_socket(pid, regs.rdi as i32) {
+            true => (socket(false)?, EAGAIN),
+            false => (socket(false)?, EINPROGRESS),
+        },
+        IO_URING_ENTER if regs.r10 & IORING_ENTER_EXT_ARG != 0 => {
+            let relative = regs.r10 & IORING_ENTER_ABS_TIMER == 0;
+            let time = memory::read_u64(tid, regs.r8 + 16).ok().filter(|_| relative)?;
+            (timespec(tid, time)?, ETIME)
+        }
         _ => return None,
     })
 }
@@ -68,6 +83,60 @@ fn timespec(tid: i32, address: u64) -> Option<Duration> {
     let seconds = memory::read_u64(tid, address).ok()?;
     let nanos = memory::read_u64(tid, address + 8).ok()?;
     Some(Duration::new(seconds, u32::try_from(nanos).ok()?))
+}
+
+/// Returns whether the kernel makes the call at hand again with all of its time, though it does so
+/// by itself.
+pub fn forgets_time(regs: &Regs) -> bool {
+    regs.0.orig_rax == IO_PGETEVENTS
+}
+
+/// A call that moves bytes and does not return before all are moved, unless it is interrupted.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// Its number.
+    pub number: u64,
+    /// The number of bytes that were moved before it was interrupted.
+    pub done: u64,
+}
+
+impl Transfer {
+    /// Returns the call that `regs` are at the end of, if it has moved a part of its bytes.
+    pub fn interrupted(regs: &Regs) -> Option<Self> {
+        let mut regs = *regs;
+        let (number, done) = (regs.0.orig_rax, regs.0.rax);
+        let (_, bytes) = operands(&mut regs, number)?;
+        (0 < done && done < *bytes).then_some(Self { number, done })
+    }
+
+    /// Leads the arguments to the bytes that are left.
+    pub fn pass_on(self, regs: &mut Regs) {
+        if let Some((buffer, bytes)) = operands(regs, self.number) {
+            *buffer = buffer.wrapping_add(self.done);
+            *bytes = bytes.wrapping_sub(self.done);
+        }
+    }
+
+    /// Puts the arguments back, and the result of both parts in the place of that of the second.
+    pub fn put_back(self, regs: &mut Regs, second: i64) {
+        if let Some((buffer, bytes)) = operands(regs, self.number) {
+            *buffer = buffer.wrapping_sub(self.done);
+            *bytes = bytes.wrapping_add(self.done);
+        }
+        regs.0.rax = self.done + u64::try_from(second).unwrap_or(0);
+    }
+}
+
+/// The buffer and the number of bytes of a call that moves all of them.
+fn operands(regs: &mut Regs, number: u64) -> Option<(&mut u64, &mut u64)> {
+    let regs = &mut regs.0;
+    let waits = regs.r10 & (MSG_WAITALL | MSG_PEEK) == MSG_WAITALL;
+    match number {
+        WRITE | SENDTO => Some((&mut regs.rsi, &mut regs.rdx)),
+        RECVFROM if waits => Some((&mut regs.rsi, &mut regs.rdx)),
+        GETRANDOM => Some((&mut regs.rdi, &mut regs.rsi)),
+        _ => None,
+    }
 }
 
 /// The signals that a call does not block while it waits, or waits for, whatever the thread blocks.
@@ -79,6 +148,9 @@ pub fn unblocks(tid: i32, regs: &Regs) -> u64 {
         RT_SIGSUSPEND => u64::MAX,
         PPOLL => any(regs.r10),
         PSELECT6 | IO_PGETEVENTS => any(regs.r9),
+        IO_URING_ENTER if regs.r10 & IORING_ENTER_EXT_ARG != 0 => {
+            any(memory::read_u64(tid, regs.r8).unwrap_or(1))
+        }
         EPOLL_PWAIT | EPOLL_PWAIT2 | IO_URING_ENTER => any(regs.r8),
         _ => 0,
     }
@@ -90,5 +162,48 @@ pub fn minds_signals(tid: i32, regs: &Regs, hidden: u64) -> bool {
         RT_SIGACTION | RT_SIGPROCMASK | RT_SIGRETURN | RT_SIGPENDING | SIGNALFD | SIGNALFD4 => true,
         CLONE | CLONE3 | FORK | VFORK | EXECVE | EXECVEAT => true,
         _ => unblocks(tid, regs) & hidden != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Registers at the end of a call.
+    fn after(number: u64, arguments: [u64; 4], result: i64) -> Regs {
+        let mut regs = Regs::default();
+        let [rdi, rsi, rdx, r10] = arguments;
+        (regs.0.rdi, regs.0.rsi, regs.0.rdx, regs.0.r10) = (rdi, rsi, rdx, r10);
+        (regs.0.orig_rax, regs.0.rax) = (number, result.cast_unsigned());
+        regs
+    }
+
+    #[test]
+    fn an_interrupted_transfer_goes_on_where_it_was() {
+        let mut regs = after(WRITE, [1, 0x1000, 100, 0], 30);
+        let transfer = Transfer::interrupted(&regs).unwrap();
+        transfer.pass_on(&mut regs);
+        assert_eq!((regs.0.rsi, regs.0.rdx), (0x1000 + 30, 70));
+        for (second, sum) in [(70, 100), (5, 35), (-32, 30), (-4, 30)] {
+            let mut regs = regs;
+            transfer.put_back(&mut regs, second);
+            assert_eq!((regs.0.rsi, regs.0.rdx, regs.0.rax), (0x1000, 100, sum));
+        }
+    }
+
+    #[test]
+    fn short_results_that_are_no_interruption_stay() {
+        for (number, flags, result) in [
+            (WRITE, 0, 100),
+            (WRITE, 0, 0),
+            (WRITE, 0, -11),
+            (READ, 0, 30),
+            (RECVFROM, 0, 30),
+            (RECVFROM, MSG_WAITALL | MSG_PEEK, 30),
+        ] {
+            let regs = after(number, [1, 0x1000, 100, flags], result);
+            assert!(Transfer::interrupted(&regs).is_none(), "{number} {flags} {result}");
+        }
+        assert!(Transfer::interrupted(&after(RECVFROM, [1, 2, 100, MSG_WAITALL], 30)).is_some());
     }
 }
